@@ -9,6 +9,7 @@ from typing import Any
 from scaling.meshes.reading import parse_toml
 
 FILE = "measured.toml"
+PLACE = ("run", "cluster", "nodes", "mesh", "set", "overrides")  # arguments of `sc.predict`
 SAME_SIZE = 0.02  # relative distance up to which two sizes are one: 512 MiB and 537 MB
 
 
@@ -21,6 +22,46 @@ class Measurement:
     source: str
     date: str
     fitted: bool  # figures of the shipped profile were fitted on this very row
+
+
+@dataclass(frozen=True)
+class Point:
+    """Steps of one setting that were measured."""
+
+    asked: Mapping[str, Any]  # of `sc.predict`, which prices the same step
+    seconds: tuple[float, ...]  # of each run
+    fitted: bool
+
+    @property
+    def microbatches(self) -> int:
+        """Microbatches of a step."""
+        return int(self.asked["set"]["batch.microbatches"])
+
+
+@dataclass(frozen=True)
+class Series:
+    """One run in several settings: who measured it where."""
+
+    machine: str
+    source: str
+    date: str
+    points: tuple[Point, ...]
+
+
+def measured_series(name: str) -> Series:
+    """Return a series by its name in the file."""
+    row = next(row for row in _table()["series"] if row["name"] == name)
+    source = _table()["sources"][row["source"]]
+    shared = {key: row[key] for key in PLACE if key in row}
+    points = (
+        Point(
+            {**shared, **{key: point[key] for key in PLACE if key in point}},
+            tuple(point["seconds"]),
+            point["fitted"],
+        )
+        for point in row["points"]
+    )
+    return Series(row["machine"], source["title"], source["date"], tuple(points))
 
 
 def measured_sweep(kind: str, cluster: str, ranks: int, nodes: int = 1) -> dict[int, Measurement]:

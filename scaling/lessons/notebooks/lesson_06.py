@@ -11,12 +11,13 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.learn.measured import measured_series
     from scaling.lessons import parts
     from scaling.lessons.drawing_pairs import pairs
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
-    return mo, pairs, parts, sc, show, stored_programs
+    return measured_series, mo, pairs, parts, sc, show, stored_programs
 
 
 @app.cell
@@ -330,60 +331,34 @@ def _(layers, mo, parts, trained):
 
 
 @app.cell
-def _(field, mo, parts, sc):
+def _(field, measured_series, mo, parts, sc):
     parts.guessed(mo, field)
-    # VIA-Research/vTrain, data/ground_truth_single.csv at f8dda84: Megatron-DeepSpeed on A100s,
-    # a GPT of width 2048 and 12 layers, 16 sequences of 1024 a step. (chips, microbatches): seconds
-    measured = {
-        (2, 2): 0.289745,
-        (4, 2): 0.204889,
-        (8, 2): 0.170823,
-        (2, 16): 0.724775,
-        (4, 16): 0.631727,
-        (8, 16): 0.961607,
-    }
-
-    def gpt(chips, microbatches):
-        """The step of such a run, priced."""
-        run = {
-            "name": "gpt",
-            "model": {
-                **{"vocab_size": 50432, "d_model": 2048, "n_layers": 12, "n_heads": 16},
-                **{"d_ff": 8192, "mlp": "gelu", "norm": "layernorm", "positions": "learned"},
-                **{"tied_embeddings": True, "bias": True},
-            },
-            "batch": {"global_batch": 16, "seq_len": 1024, "microbatches": microbatches},
-            "sharding": {"zero_stage": 0, "sequence_parallel": False},
-            "precision": {"compute": "fp16", "parameters": "bf16", "gradients": "bf16"},
-            **{"remat": "full", "attention": "unfused", "software": "deepspeed"},
-        }
-        where = {"mesh": f"tensor={chips}", "overrides": {"gpus_per_node": chips}}
-        return sc.predict(run, cluster="dgx-a100", **where, source="analytic")
-
-    gpts = {asked: gpt(*asked) for asked in measured}
+    series = measured_series("tensor in a node")
+    steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     compared = [
         {
-            "chips": chips,
-            "microbatches": count,
-            "measured (s)": seconds,
-            "predicted (s)": float(gpts[chips, count].step_time),
-            "host (s)": float(gpts[chips, count].time.host),
-            "error": f"{gpts[chips, count].step_time / seconds - 1:+.0%}",
+            "chips": step.devices,
+            "microbatches": point.microbatches,
+            "measured (s)": point.seconds[0],
+            "predicted (s)": float(step.step_time),
+            "host (s)": float(step.time.host),
+            "error": f"{step.step_time / point.seconds[0] - 1:+.0%}",
+            "fitted on": "yes" if point.fitted else "no",
         }
-        for (chips, count), seconds in measured.items()
+        for point, step in zip(series.points, steps, strict=True)
     ]
-    slower = measured[8, 16] / measured[4, 16] - 1
+    four, eight = (row["measured (s)"] for row in compared[-2:])
     parts.where_wrong(
         mo,
-        "The rule knows two resources. vTrain measured a small GPT on A100s of one node. In two "
-        "microbatches eight chips are the fastest. In sixteen, of one sequence each, eight chips "
-        f"take {slower:.0%} longer than four: the kernels are so short that the host launches "
-        "them too slowly, which the model knows (`host`), and yet it is "
-        f"{1 - gpts[8, 16].step_time / measured[8, 16]:.0%} too fast there: what else slows eight "
-        "processes on one host is not in it. No constant was fitted on the rows of eight chips.",
+        f"The rule knows two resources. Measured: {series.machine} ({series.source}, {series.date}"
+        "). In two microbatches eight chips are the fastest. In sixteen, of one sequence each, "
+        f"eight chips take {eight / four - 1:.0%} longer than four: the kernels are so short that "
+        "the host launches them too slowly, which the model knows (`host`), and yet it is "
+        f"{1 - steps[-1].step_time / eight:.0%} too fast there: what else slows eight processes on "
+        "one host is not in it.",
         compared,
     )
-    return (gpts,)
+    return
 
 
 @app.cell

@@ -13,6 +13,7 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.learn.measured import measured_series
     from scaling.lessons import drawing_pipeline, parts
     from scaling.lessons.timetable import held, idle_share, timetable
     from scaling.program.stored import stored_programs
@@ -22,6 +23,7 @@ def _():
         drawing_pipeline,
         held,
         idle_share,
+        measured_series,
         median,
         mo,
         parts,
@@ -326,54 +328,28 @@ def _(asked, mo, parts, trained):
 
 
 @app.cell
-def _(bubble, field, median, mo, parts, sc):
+def _(bubble, field, measured_series, median, mo, parts, sc):
     parts.guessed(mo, field)
-    # bigscience-workshop/bigscience, train/tr11-176B-ml/chronicles-prequel.md at 9e64edec, "48 node
-    # contenders" to "GBS Variations": a GPT of 181e9 parameters on 384 A100, Megatron-DeepSpeed,
-    # stage=12, tensor=8, 2048 sequences of 2048. Microbatches: seconds of each run. Not fitted on.
-    measured = {
-        512: (143.31,),
-        256: (120.29, 128.82, 134.02),
-        128: (117.07, 123.69, 123.79),
-        64: (129.26,),
-    }
-    middle = {count: median(seconds) for count, seconds in measured.items()}
-
-    def bloom(microbatches):
-        """The step of such a run, priced."""
-        run = {
-            "name": "gpt-181b",
-            "model": {
-                **{"vocab_size": 250000, "d_model": 14336, "n_layers": 72, "n_heads": 64},
-                **{"d_ff": 57344, "mlp": "gelu", "norm": "layernorm", "positions": "alibi"},
-                **{"tied_embeddings": True, "bias": True},
-            },
-            "batch": {"global_batch": 2048, "seq_len": 2048, "microbatches": microbatches},
-            "mesh": {"fsdp": 4, "stage": 12, "tensor": 8},
-            "sharding": {"zero_stage": 1, "sequence_parallel": False},
-            "precision": {"compute": "fp16", "parameters": "bf16", "gradients": "bf16"},
-            **{"remat": "full", "attention": "unfused", "software": "deepspeed"},
-        }
-        network = {"node_network_bandwidth": 50e9}  # four links of 100 Gb/s
-        return sc.predict(run, cluster="dgx-a100", nodes=48, overrides=network, source="analytic")
-
-    blooms = {count: bloom(count) for count in measured}
+    series = measured_series("microbatches of a pipeline")
+    steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
+    middle = {point.microbatches: median(point.seconds) for point in series.points}
     compared = [
         {
-            "M": count,
-            "bubble by the rule": f"{bubble(12, count).ideal:.1%}",
-            "runs": len(seconds),
-            "median (s)": middle[count],
-            "predicted (s)": float(blooms[count].step_time),
-            "error": f"{blooms[count].step_time / middle[count] - 1:+.0%}",
+            "M": point.microbatches,
+            "bubble by the rule": f"{bubble(12, point.microbatches).ideal:.1%}",
+            "runs": len(point.seconds),
+            "median (s)": median(point.seconds),
+            "predicted (s)": float(step.step_time),
+            "error": f"{step.step_time / median(point.seconds) - 1:+.0%}",
         }
-        for count, seconds in measured.items()
+        for point, step in zip(series.points, steps, strict=True)
     ]
-    spread = max(measured[256]) / min(measured[256]) - 1
+    spread = max(max(point.seconds) / min(point.seconds) for point in series.points) - 1
     parts.where_wrong(
         mo,
-        "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM, "
-        f"with twelve stages on A100s: of these, {min(middle, key=middle.get)} microbatches were "
+        "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM: "
+        f"{series.machine} ({series.source}, {series.date}; not fitted on). "
+        f"Of these, {min(middle, key=middle.get)} microbatches were "
         "the fastest in the median, not more. Smaller microbatches make smaller kernels and more "
         "messages; the predicted steps have that too, but too little of it. A measurement is no "
         "single number either: runs of the same settings, as far as they are stated, differ by "
@@ -381,7 +357,7 @@ def _(bubble, field, median, mo, parts, sc):
         "this trainer keeps and others do not.",
         compared,
     )
-    return (blooms,)
+    return
 
 
 @app.cell
