@@ -5,13 +5,13 @@ from scaling.api.inputs import RunLike, load_run
 from scaling.api.kernel_place import device_count
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.errors import InputError, nearest, whole_number
-from scaling.meshes.units import parse_count
+from scaling.meshes.units import parse_count, parse_quantity
 from scaling.models.accounting.matrices import BYTES, STORED_BYTES
 from scaling.questions.answer import Answer
 from scaling.questions.count import count as answer_count
 from scaling.questions.kept import Counted
 
-LARGEST = 1e18  # tokens, chosen by this project
+LARGEST = 1e18  # tokens, or bytes of a device, chosen by this project
 
 
 @entrance
@@ -28,6 +28,7 @@ def count(
     bytes_per_parameter: float = 10,
     devices: int = 1,
     causal: bool = False,
+    memory: str | int | float | None = None,
 ) -> Answer:
     """Return the parameters of a model by part, with its FLOPs, caches, memory and training.
 
@@ -48,6 +49,7 @@ def count(
         bytes_per_parameter: of weights and optimiser.
         devices: that share weights, optimiser and activations evenly.
         causal: half of the attention's scores count.
+        memory: bytes of a device, a number or "96GB": also how many devices are filled.
 
     Raises:
         InputError: an unknown model, format or key (the nearest one is named), or a number out of
@@ -72,6 +74,7 @@ def count(
         bytes_per_parameter=_positive("--bytes-per-parameter", bytes_per_parameter) or 0.0,
         devices=device_count(devices),
         causal=causal,
+        memory=None if memory is None else _bytes(memory),
     )
     return answer_count(run, asked)
 
@@ -84,6 +87,14 @@ def _amount(option: str, value: str | float) -> float:
         raise InputError(f"{option} {error}") from None
     if not 1 <= found <= LARGEST:
         raise InputError(f"{option} {found:g} tokens: from 1 to {LARGEST:g}")
+    return found
+
+
+def _bytes(memory: str | float) -> float:
+    """Return the bytes of a device's memory from "96GB" or a number."""
+    found = parse_quantity(memory) if isinstance(memory, str) else float(memory)
+    if not 1 <= found <= LARGEST:  # also no NaN
+        raise InputError(f"--memory {found:g} bytes: from 1 to {LARGEST:g}")
     return found
 
 

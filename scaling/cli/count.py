@@ -37,6 +37,8 @@ class CountCommand(QuestionCommand):
     """Of weights and optimiser: 10, 12, 16 and 18 are usual."""
     devices: Annotated[int, arg(metavar="N")] = 1
     """Devices that share weights, optimiser and activations evenly."""
+    memory: Text = None
+    """Of a device, such as 96GB: how many devices weights, optimiser and activations fill."""
     causal: Switch = False
     """Half of the attention's scores count."""
 
@@ -54,4 +56,5 @@ class CountCommand(QuestionCommand):
             bytes_per_parameter=self.bytes_per_parameter,
             devices=self.devices,
             causal=self.causal,
+            memory=self.memory,
         )

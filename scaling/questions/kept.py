@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from scaling.models.accounting import activation_bytes, count_parameters
+from scaling.models.accounting.flops import hardware_flops, model_flops
 from scaling.models.accounting.matrices import BYTES, n_dense_layers, n_moe_layers
 from scaling.models.accounting.remat import POLICIES, Remat
 from scaling.questions.answer import Answer, Input, Value, by_formula
@@ -36,6 +37,7 @@ class Counted:
     bytes_per_parameter: float = 10
     devices: int = 1
     causal: bool = False
+    memory: float | None = None  # bytes of a device: asks how many hold it
 
 
 def kept(run: Run, asked: Counted) -> list[Answer]:
@@ -66,6 +68,10 @@ def kept(run: Run, asked: Counted) -> list[Answer]:
     X = Input("X", asked.devices, "devices", "that share all of it")
     name = "weights, optimiser and activations of a device"
     found.append(by_formula(name, "bytes", "(s * P + kept) / X", (s, P, saved, X)))
+    if asked.memory is not None:
+        H = Input("H", asked.memory, "bytes", "memory of a device")
+        name = "devices that weights, optimiser and activations fill"
+        found.append(by_formula(name, "devices", "(s * P + kept) / H", (s, P, saved, H)))
     return found
 
 
@@ -79,6 +85,7 @@ def _activations(run: Run, asked: Counted, B: Input) -> Answer:
             "remat": str(policy),
             "of a token and layer (bytes)": a if dense else e,
             "in all (bytes)": B.value * (dense * a + experts * e),
+            "again for a token (FLOPs)": _again(run, policy, asked.causal),
         }
         for policy, (a, e) in each.items()
     ]
@@ -94,6 +101,13 @@ def _activations(run: Run, asked: Counted, B: Input) -> Answer:
     return replace(
         by_formula("activations kept", "bytes", formula, tuple(inputs)), rows=tuple(rows)
     )
+
+
+def _again(run: Run, policy: Remat, causal: bool) -> float:
+    """FLOPs of a token that the backward pass computes again, of an attention that keeps scores."""
+    seq = run.batch.seq_len
+    executed = hardware_flops(run.model, 1, seq, policy, causal)
+    return float(executed - model_flops(run.model, 1, seq, causal)) / seq
 
 
 def _of_token(run: Run, policy: Remat, asked: Counted) -> tuple[float, float]:

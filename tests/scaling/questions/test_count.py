@@ -155,3 +155,28 @@ def test_custom_is_a_run_for_every_command(capsys):
     assert (code, err) == (0, "")
     with pytest.raises(InputError, match="lacks n_layers"):
         sc.load_run("custom", set={k: v for k, v in GUIDES.items() if "n_layers" not in k})
+
+
+def test_devices_that_training_fills_by_the_guides_rule():
+    """applied-training.md: 21.6 TB with 4 checkpoints a layer are 225.7 chips of 96 GB."""
+    asked = {"batch": "4M", "checkpoints_per_layer": 4}
+    answer = check(sc.count("llama3-70b", **asked, memory="96GB"))
+    name = "devices that weights, optimiser and activations fill"
+    assert float(answer[name]) == pytest.approx(225.7, rel=2e-3)
+    assert float(sc.count("llama3-70b", **asked, memory=96e9)[name]) == float(answer[name])
+
+
+@pytest.mark.parametrize("memory", ["0GB", "-1", "nan", "1e19", "many", 0, float("nan")])
+def test_what_is_no_memory_is_refused(memory):
+    with pytest.raises(InputError):
+        sc.count("tiny", memory=memory)
+
+
+def test_what_remat_computes_again():
+    """transformers.md, Q6: with all results of matrices kept, the two products of attention."""
+    kept = "query,key,value,attention_out,mlp_gate,mlp_up"
+    rows = sc.count("llama3-8b", set={"remat": kept})["activations kept"].rows
+    again = {row["remat"]: row["again for a token (FLOPs)"] for row in rows}
+    assert again["none"] == 0
+    assert again[kept] == 4 * 8192 * 32 * 128 * 32  # 4 T N H of every layer
+    assert again["none"] < again["selective"] < again["full"]
