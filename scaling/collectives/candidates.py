@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS, CollectiveAlgorithm, algorithms_of
-from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, link_loads
+from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, link_loads, split_loads
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.units import format_rate, format_size
@@ -93,7 +93,10 @@ def _candidates(
             raise InputError(f"{placement.cluster.name}: {reason}")
         if reason or (algorithm == "auto" and not is_considered(name, kind, placement)):
             continue
-        uses = uses_of(kind, name, link_loads(kind, placement, name))
+        loads = link_loads(kind, placement, name)
+        if algorithm == FASTEST:
+            loads = split_loads(kind, placement, loads)
+        uses = uses_of(kind, name, loads)
         if known := _with_fits(uses, name, kind, profile):
             runnable.append(candidate(kind, name, known))
     if not runnable:

@@ -11,7 +11,7 @@ not fall from device to device (`scaling.meshes.levels`). Bytes are counted as i
 Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -21,7 +21,7 @@ from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import Boundary, LinkLoad
 from scaling.collectives.pair_links import have_rings, own_links_share, ring_counts
 from scaling.collectives.runs import column_classes, run_lengths, run_starts, run_sums
-from scaling.collectives.torus import torus_load, torus_permute_load
+from scaling.collectives.torus import split_permute_share, torus_load, torus_permute_load
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.link_figures import link_of
@@ -88,6 +88,21 @@ def link_loads(kind: CollectiveKind, placement: PlacedGroups, algorithm: str) ->
     return tuple(
         (level, level_load(kind, placement.groups, level, algorithm, pattern))
         for level, pattern in zip(placement.levels, placement.patterns, strict=True)
+    )
+
+
+def split_loads(kind: CollectiveKind, placement: PlacedGroups, loads: Loads) -> Loads:
+    """The loads with a permute's messages split over all shortest ways of a torus; others as is.
+
+    A textbook has it so; no compiler that we know does it.
+    """
+    if kind != "permute":
+        return loads
+    pairs = pairs_of(placement.groups)
+    split = {i: split_permute_share(*pairs, at.grid) for i, (at, _) in enumerate(loads) if at.grid}
+    return tuple(
+        (level, replace(load, share=min(load.share, split.get(i, load.share))))
+        for i, (level, load) in enumerate(loads)
     )
 
 

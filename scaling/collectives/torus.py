@@ -21,6 +21,7 @@ chip of a ring shares its links with k - 1 other groups. Other groups are refuse
 
 import math
 from dataclasses import dataclass
+from itertools import permutations
 
 import numpy as np
 
@@ -90,10 +91,38 @@ def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) 
     source, target = source[near], target[near]
     if source.size == 0:
         return NOTHING
+    links, hops = _crossed(source, target, grid, tuple(range(len(grid.shape))))
+    busiest = int(np.unique(links, axis=0, return_counts=True)[1].max())
+    # a message goes one way; over all links of its chips at once it could not be faster than this
+    least = 1 / float(_links_of(grid)[np.concatenate([source, target])].min())
+    return LinkLoad(float(busiest), busiest, 2, min_share=least, torus_hops=float(hops.max()))
+
+
+def split_permute_share(source: np.ndarray, target: np.ndarray, grid: TorusGrid) -> float:
+    """The share of a permute whose messages are split evenly over all orders of the dimensions.
+
+    A pair that differs in k dimensions so uses k ways without a common link: 1 / k.
+    """
+    near = (grid.slices[source] == grid.slices[target]) & (source != target)
+    if not near.any():
+        return 0.0
+    orders = list(permutations(range(len(grid.shape))))
+    links = [_crossed(source[near], target[near], grid, order)[0] for order in orders]
+    counts = np.unique(np.concatenate(links), axis=0, return_counts=True)[1]
+    return float(counts.max()) / len(orders)
+
+
+def _crossed(
+    source: np.ndarray, target: np.ndarray, grid: TorusGrid, order: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Links that pairs cross, dimension by dimension in an order, and the hops of each pair.
+
+    A row for each link of each pair: dimension, slice, direction, position.
+    """
     at, goal, slices = grid.positions[source].copy(), grid.positions[target], grid.slices[source]
-    hops, busiest = np.zeros(len(at), int), 0
-    for dim, size in enumerate(grid.shape):
-        steps = goal[:, dim] - at[:, dim]
+    hops, links = np.zeros(len(at), int), []
+    for dim in order:
+        size, steps = grid.shape[dim], goal[:, dim] - at[:, dim]
         if grid.closed[dim]:
             steps = (steps + size // 2) % size - size // 2
         length = np.abs(steps)
@@ -101,14 +130,11 @@ def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) 
         crossed = np.arange(len(pair)) - np.repeat(np.cumsum(length) - length, length)
         here = at[pair].copy()
         here[:, dim] = (here[:, dim] + np.sign(steps)[pair] * crossed) % size
-        link = np.column_stack([slices[pair], steps[pair] > 0, here])
-        counts = np.unique(link, axis=0, return_counts=True)[1]
-        busiest = max(busiest, int(counts.max(initial=0)))
+        along = np.full(len(pair), dim)
+        links.append(np.column_stack([along, slices[pair], steps[pair] > 0, here]))
         hops += length
         at[:, dim] = goal[:, dim]
-    # a message goes one way; over all links of its chips at once it could not be faster than this
-    least = 1 / float(_links_of(grid)[np.concatenate([source, target])].min())
-    return LinkLoad(float(busiest), busiest, 2, min_share=least, torus_hops=float(hops.max()))
+    return np.concatenate(links), hops
 
 
 def _links_of(grid: TorusGrid) -> np.ndarray:

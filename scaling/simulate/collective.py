@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.candidates import FASTEST
+from scaling.collectives.contention import link_loads, place_groups, split_loads
 from scaling.collectives.cost import CollectiveCost, check_skew, collective_time
 from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
 from scaling.collectives.selection import AlgorithmChoice, algorithm_choice
@@ -150,7 +151,8 @@ def collective_prices(
             price = replace(price, time_low=price.time, time_high=price.time)
         switches = switch_bytes(kind, float(sent), groups, cluster)
         dense = None if part == 1 else sent
-        levels = _levels(kind, sent, groups, cluster, cost.algorithm)
+        split = algorithm == FASTEST
+        levels = _levels(kind, sent, groups, cluster, cost.algorithm, split)
         prices.append(replace(price, bytes=size, sent=dense, switches=switches, levels=levels))
     return prices
 
@@ -170,12 +172,20 @@ def active_part(active: int, ranks: int, random: bool = False) -> float:
 
 
 def _levels(
-    kind: CollectiveKind, bytes: int, groups: np.ndarray, cluster: Cluster, algorithm: str
+    kind: CollectiveKind,
+    bytes: int,
+    groups: np.ndarray,
+    cluster: Cluster,
+    algorithm: str,
+    split: bool,
 ) -> tuple[LevelTime, ...]:
     """Every level that an algorithm loads; none where a machine was measured instead."""
     if algorithm not in ALGORITHMS:
         return ()
-    loads = link_loads(kind, place_groups(groups.astype(int), cluster), algorithm)
+    placement = place_groups(groups.astype(int), cluster)
+    loads = link_loads(kind, placement, algorithm)
+    if split:
+        loads = split_loads(kind, placement, loads)
     return tuple(
         LevelTime(at.name, bytes * load.share, at.bandwidth, bytes * load.share / at.bandwidth)
         for at, load in loads

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import scaling as sc
 from scaling.collectives.cost import collective_time
 from scaling.collectives.torus import torus_load
 from scaling.meshes import catalog
@@ -99,6 +100,13 @@ def test_q10_all_to_all_in_several_dimensions(hosts, dims):
     total, chips = 1e9, int(np.prod(shape))
     time = seconds("all-to-all", total / chips, slice_, dims)
     assert time == pytest.approx(total * max(shape) / (4 * chips * 90e9))
+
+
+def test_tpus_q5_from_corner_to_corner_of_4x4(printed):
+    """bf16 [8, 128, 8192] from (0, 0) to (3, 3): six hops, two ways of 45e9 bytes/s."""
+    ask = {"cluster": "tpu-v5e", "nodes": 2, "devices": "0,15", "ideal": True, "hops": True}
+    assert sc.price_collective("permute", 1, **ask).time == printed("6e-6")
+    assert sc.price_collective("permute", 2 * 8 * 128 * 8192, **ask).time == printed("186e-6")
 
 
 @pytest.mark.parametrize(

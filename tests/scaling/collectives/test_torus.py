@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectives.cost import collective_time
-from scaling.collectives.torus import torus_load, torus_permute_load
+from scaling.collectives.torus import split_permute_share, torus_load, torus_permute_load
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.torus import TorusGrid
@@ -99,6 +99,16 @@ def test_a_permute_loads_the_links_as_counted_pair_by_pair(data):
     target = data.draw(st.permutations(range(len(g.positions))))
     found = torus_permute_load(np.arange(len(target)), np.array(target), g)
     assert found.share == counted(enumerate(target), g)
+
+
+@given(st.data())
+def test_a_single_message_is_split_over_as_many_ways_as_dimensions_differ(data):
+    shape = tuple(data.draw(st.lists(st.sampled_from([1, 2, 4]), min_size=1, max_size=3)))
+    g = grid(shape, (False,) * len(shape))
+    ends = [data.draw(st.integers(0, len(g.positions) - 1)) for _ in range(2)]
+    differ = int((g.positions[ends[0]] != g.positions[ends[1]]).sum())
+    source, target = (np.array([end]) for end in ends)
+    assert split_permute_share(source, target, g) == pytest.approx(1 / differ if differ else 0)
 
 
 @given(st.sampled_from(RINGS), spans())
