@@ -92,7 +92,10 @@ def _amount(option: str, value: str | float) -> float:
 
 def _bytes(memory: str | float) -> float:
     """Return the bytes of a device's memory from "96GB" or a number."""
-    found = parse_quantity(memory) if isinstance(memory, str) else float(memory)
+    try:
+        found = parse_quantity(memory) if isinstance(memory, str) else float(memory)
+    except InputError as error:
+        raise InputError(f"--memory {error}") from None
     if not 1 <= found <= LARGEST:  # also no NaN
         raise InputError(f"--memory {found:g} bytes: from 1 to {LARGEST:g}")
     return found
