@@ -197,6 +197,10 @@ def _check_wiring(link: LinkSpec, parts: Mapping[str, int], where: str) -> None:
     first, second = link.parts
     if not 1 <= link.count <= MOST_PARTS:
         raise InputError(f"{where}: count = {link.count} must be from 1 to {MOST_PARTS:,}")
+    if none := [part for part in link.parts if parts.get(part) == 0]:
+        raise InputError(
+            f"{where}: a host has {none[0]} = 0: leave the link out, or say how many there are"
+        )
     if "leaf" in link.parts and link.parts != ("nic", "leaf"):
         raise InputError(f'{where}: only NICs have links to leaves; write parts = ["nic", "leaf"]')
     if link.wiring == "block" and first == second:

@@ -142,6 +142,7 @@ def test_a_users_cluster_may_bring_its_own_chip(write):
         ('name = "mine"\n', "", "missing 'name'"),
         ('["nic", "leaf"]', '["chip", "leaf"]', "only NICs have links to leaves"),
         ("chip = 2", "chip = -2", "chip = -2 is negative"),
+        ("nic = 1", "nic = 0", "a host has nic = 0: leave the link out"),
         ('["nic", "nvswitch"]', '["chip", "chip"]', 'linked by wiring = "all"'),
         ("count = 18", 'count = 18\nwiring = "pairs"', "go together; write both or neither"),
         (
