@@ -13,7 +13,7 @@ from scaling.learn.slips import diagnose
 from scaling.questions.answer import Answer, Value
 from scaling.questions.page import GUIDE, page, show
 
-OPEN = "*Write your guess first; the rest of the lesson opens then.*"
+OPENS = "the rest of the lesson opens after your guess"
 
 
 def heading(
@@ -37,7 +37,8 @@ def heading(
 
 def guess(mo: Any, question: str, unit: str) -> Any:
     """Return an empty field for a number; its `value` is None until one is written."""
-    return mo.ui.number(label=f"{question} ({unit})", value=None, full_width=True)
+    label = f"{question} ({unit}; {OPENS})"
+    return mo.ui.number(label=label, value=None, full_width=True)
 
 
 def guessed(mo: Any, field: Any) -> float:
@@ -47,7 +48,7 @@ def guessed(mo: Any, field: Any) -> float:
     """
     if field.value is None and mo.app_meta().mode in (None, "script", "test"):
         return 1.0
-    mo.stop(field.value is None, mo.md(OPEN))
+    mo.stop(field.value is None)
     return float(field.value)
 
 

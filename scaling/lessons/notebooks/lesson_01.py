@@ -113,7 +113,8 @@ def _(chip, field, mo, parts, sc, width):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "A kernel takes as long as the slower of its arithmetic and its memory. What decides is "

@@ -151,7 +151,8 @@ def _(devices, example, field, mo, parts, sc):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "

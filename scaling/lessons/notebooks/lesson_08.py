@@ -130,7 +130,8 @@ def _(field, group, mo, parts, sc):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "

@@ -148,7 +148,8 @@ def _(field, group, mo, parts, sc):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "Ring attention sends keys and values once round, in the shadow of scores that grow with "

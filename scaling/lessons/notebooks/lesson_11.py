@@ -156,7 +156,8 @@ def _(
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
