@@ -32,7 +32,7 @@ AXIS = re.compile(r"[A-Za-z]\w*", re.ASCII)
 @entrance
 def array(
     expression: str,
-    mesh: MeshLike,
+    mesh: MeshLike | None = None,
     shape: str | Mapping[str, int] | None = None,
     cluster: ClusterLike | None = None,
     nodes: int | None = None,
@@ -58,7 +58,7 @@ def array(
 
     Args:
         expression: an array, `A[I_X,J] -> A[I,J]`, or `A[I,J] @ B[J,K] -> C[I,K]`.
-        mesh: axes of any names with their sizes, outermost first.
+        mesh: axes of any names with their sizes, outermost first; None: one device.
         shape: sizes of the dimensions that the expression names.
         cluster: catalogue name, TOML file or Cluster; None: bytes and FLOPs, no times.
         nodes: number of hosts; None: as many as the mesh needs.
@@ -79,7 +79,7 @@ def array(
     check_dtype(dtype)
     if cluster is None and (nodes is not None or overrides or calibration is not None):
         raise InputError("nodes, figures and calibrations are those of a cluster: add --cluster")
-    sizes = _in_order(_checked_mesh(axis_sizes(mesh)), as_axes(device_order))
+    sizes = _in_order(_checked_mesh(axis_sizes(mesh) if mesh else {}), as_axes(device_order))
     asked = parse_expression(expression, list(sizes))
     setting = Setting(sizes, _sizes(shape, sizes), dtype)
     _check_used(asked, setting)

@@ -26,6 +26,7 @@ from scaling.questions.serving.model import Formats, ServedModel, bare_model, se
 from scaling.questions.serving.servers import Servers
 from scaling.questions.serving.traffic import Request
 
+MOST_DEVICES = 2**20  # a million: a second or two; the largest machines have a tenth of it
 LARGEST = 1 << 40  # sequences, or tokens of one: sizes stay exact in floats
 
 
@@ -90,6 +91,8 @@ def serve(
     shape = None if mesh is None else as_mesh(mesh, AXES)
     wanted = devices if shape is None or devices is not None else shape.devices
     place, count = place_of(cluster, nodes, wanted, overrides)
+    if count > MOST_DEVICES:
+        raise InputError(f"{count:,} devices serve: at most {MOST_DEVICES:,}; use fewer --nodes")
     formats = Formats(weights, kv, products_format(place, compute))
     shape = shape or MeshShape(tensor=count)
     if shape.devices != count:

@@ -20,8 +20,8 @@ class ArrayCommand(QuestionCommand):
     expression: Annotated[Positional[str], arg(metavar="EXPRESSION")]
     """A[I_X,J], A[I_X,J] -> A[I,J], or A[I,J_X] @ B[J_X,K] -> C[I,K]; I_X is dimension I split over
     axis X, {U_X} behind an array says that it holds terms of a sum."""
-    mesh: Annotated[str, arg(metavar="TEXT")]
-    """Axes of any names with their sizes, outermost first: X=4,Y=8."""
+    mesh: Text = None
+    """Axes of any names with their sizes, outermost first: X=4,Y=8; without it one device."""
     shape: Text = None
     """Sizes of the dimensions: I=1024,J=4096."""
     dtype: Annotated[str, arg(metavar="NAME")] = "bf16"

@@ -6,7 +6,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Annotated, Any, Literal
 
@@ -89,10 +89,10 @@ class LearnCommand(Command):
 
     def _ladder(self) -> int:
         """Print the ladder of a command line."""
-        if self.name is None or len(self.guess) > 1:
+        if not (self.name or "").strip() or len(self.guess) > 1:
             raise InputError(f"write {LADDER_EXAMPLE}, with one --guess at most")
         guess = _number(self.guess[0]) if self.guess else None
-        ladder = _ladder_of(self.name, guess)
+        ladder = _ladder_of(self.name or "", guess)
         print(json.dumps(ladder.to_dict()) if self.json else ladder)
         return 0
 
@@ -139,21 +139,35 @@ def _ladder_of(line: str, guess: float | None) -> Ladder:
     from scaling.cli.main import parse
     from scaling.cli.predict import PredictCommand
 
-    words = shlex.split(line)
+    try:
+        words = shlex.split(line)
+    except ValueError as error:  # a quote that nothing closes
+        raise InputError(f"{line!r}: {error}; write {LADDER_EXAMPLE}") from None
     command = parse(words[words[:1] == ["scaling"] :])
     if isinstance(command, CollectiveCommand):
+        _check_taken(command, "kind", "bytes", "cluster", "nodes", "mesh", "axis")
         return sc.collective_ladder(
             *(command.kind, command.bytes or DEFAULT_SIZE, command.cluster, command.nodes),
             *(command.mesh, command.axis),
             guess=guess,
         )
     if isinstance(command, PredictCommand) and command.cluster is not None:
+        _check_taken(command, "run", "cluster", "nodes", "mesh", "source", "set")
         return sc.step_ladder(
             *(command.run, command.cluster, command.nodes, command.mesh, command.source),
             *(command.set,),
             guess=guess,
         )
     raise InputError(f"a ladder is of a collective or of a step with --cluster: {LADDER_EXAMPLE}")
+
+
+def _check_taken(command: Any, *taken: str) -> None:
+    """Raise InputError for an option that would change the answer and that no ladder takes."""
+    for field in fields(command):
+        if field.name not in taken and getattr(command, field.name) != field.default:
+            options = ", ".join(f"--{name}" for name in taken[1:])
+            name = field.name.replace("_", "-")
+            raise InputError(f"a ladder takes no --{name}: of {command.subject} it has {options}")
 
 
 def run_command(line: str) -> Mapping[str, Any]:

@@ -31,6 +31,10 @@ from scaling.train.launch.gpu import avoid_absent_gpus
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 STOPPED = "stopped by SIGINT"
 DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."
+# tyro's message about a value of one type, and of one of several types
+UNREADABLE = re.compile(
+    r"Error parsing (--[\w-]+): (?:.*? from \[|[^']*literal[^']*|could[^']*)('.*?')"
+)
 COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "train": "TrainCommand",
     "predict": "PredictCommand",
@@ -153,7 +157,7 @@ def _one_line(box: str, name: str, arguments: list[str]) -> str:
     parts = re.split(r"\n[─-]{5,}\n", "\n".join(inner))
     message = " ".join(parts[len(inner) == len(lines)].split())
     where = f"see scaling {name} --help"
-    if wrong := re.match(r"Error parsing (--[\w-]+): .* from \[(.*?)\]", message):
+    if wrong := UNREADABLE.match(message):
         found = f"{wrong[1]} {wrong[2]} cannot be read"
         if reason := re.search(r"invalid literal for int|could not convert", message):
             found += ": a whole number is needed" if "int" in reason[0] else ": a number is needed"

@@ -1,5 +1,6 @@
 """`scaling serve`: what serving a model takes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -7,6 +8,7 @@ from tyro.conf import Positional, arg
 
 import scaling as sc
 from scaling.cli.options import File, KeyValues, Number, QuestionCommand, Real, Text
+from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer
 
 OptionalModel = Annotated[Positional[str | None], arg(metavar="[MODEL]", help_behavior_hint="")]
@@ -81,12 +83,20 @@ class ServeCommand(QuestionCommand):
             kv=self.kv,
             compute=self.compute,
             mfu=self.mfu,
-            step_time=None if self.step_time is None else parse_quantity(self.step_time, "s"),
+            step_time=_read("--step-time", self.step_time, lambda t: parse_quantity(t, "s")),
             price=self.price,
-            parameters=None if self.parameters is None else parse_count(self.parameters),
-            active=None if self.active is None else parse_count(self.active),
+            parameters=_read("--parameters", self.parameters, parse_count),
+            active=_read("--active", self.active, parse_count),
             kv_per_token=self.kv_per_token,
             set=self.set,
             overrides=self.override,
             calibration=self.calibration,
         )
+
+
+def _read(option: str, text: str | None, parse: Callable[[str], float]) -> float | None:
+    """Return the number of an option's text; InputError names the option."""
+    try:
+        return None if text is None else parse(text)
+    except InputError as error:
+        raise InputError(f"{option}: {error}") from None

@@ -13,6 +13,7 @@ from scaling.meshes.errors import InputError, nearest
 NEAR = (
     0.03  # relative distance at which a ratio is that of a slip: guesses have two or three digits
 )
+ALWAYS = "thousand", "million"  # of every quiz: its numbers have units
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,8 @@ class Verdict:
         if self.right:
             return f"right ({self.ratio - 1:+.1%})"
         off = f"off by a factor of {_factor(self.ratio)}"
+        if self.ratio <= 0:
+            return "wrong: the answer is above zero"
         if not self.slips:
             return f"{off}; no slip that we know has this factor"
         perhaps = (f"  perhaps {slip.sentence}\n    check: {slip.check}" for slip in self.slips)
@@ -157,6 +160,11 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
         "a prefix is one step off: milli, micro; mega, giga, tera.",
         "every command prints its unit, --json SI units.",
     ),
+    "million": (
+        lambda _: 1e6,
+        "a prefix is two steps off: seconds for microseconds, bytes for MB.",
+        "every command prints its unit, --json SI units.",
+    ),
     "percent": (lambda _: 100, "a ratio was asked for, not percent.", "0.41 and not 41."),
 }
 
@@ -192,7 +200,8 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
     if guess == answer or (answer and abs(guess / answer - 1) <= tolerance):
         return Verdict(True, guess / answer if answer else 1.0)
     ratio = guess / answer if answer else math.inf
-    found = [s for s in map(slip, possible) if _near(ratio, s.factor) or _near(ratio, 1 / s.factor)]
+    slips = map(slip, dict.fromkeys([*possible, *ALWAYS]))
+    found = [s for s in slips if _near(ratio, s.factor) or _near(ratio, 1 / s.factor)]
     return Verdict(False, ratio, tuple(found))
 
 

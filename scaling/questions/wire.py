@@ -99,6 +99,9 @@ def wire_of(kind: CollectiveKind, level: NetworkLevel, load: LinkLoad, joined: i
     G = load.share * joined / (joined - 1)
     if abs(G - 1) < SAME:
         return Wire("W", (W,), X, level)
+    if G < 1:  # part of what units gather comes over other links
+        s = Input("s", float(load.share), "", "bytes over that link per byte of the call")
+        return Wire("W / s", (W, s), None, level)
     shared = Input("G", float(G), "", f"arrays over the links of one of these {unit_word(level)}")
     return Wire("W / G", (W, shared), X, level)
 
@@ -113,7 +116,8 @@ def units_joined(groups: np.ndarray, level: NetworkLevel) -> int:
 def unit_word(level: NetworkLevel) -> str:
     """Return the plural of what a level's links leave: "chips", "nodes", "leaf groups"."""
     _, _, word = level.name.replace(" of an ", " of a ").partition(" of a ")
-    return f"{word}s" if word and "few" not in word else "units"
+    plural = f"{word}es" if word.endswith("ch") else f"{word}s"
+    return plural if word and "few" not in word else "units"
 
 
 def _of_torus(level: NetworkLevel, load: LinkLoad) -> Wire:

@@ -35,7 +35,7 @@ def test_a_guess_within_the_tolerance_is_right(answer, off):
 
 @given(ratio=st.floats(1e-6, 1e6))
 def test_other_factors_are_told_without_a_slip(ratio):
-    assume(all(abs(ratio / f - 1) > 0.031 for f in (1, 2, 0.5, 8, 1 / 8)))
+    assume(all(abs(ratio / f - 1) > 0.031 for f in (1, 2, 0.5, 8, 1 / 8, 1e3, 1e-3, 1e6, 1e-6)))
     verdict = diagnose(ratio, 1.0, 0.03, ["both directions", "bits"])
     assert not verdict.slips and "no slip" in str(verdict)
 
@@ -54,6 +54,11 @@ def test_a_guess_that_is_no_number_is_refused(guess):
 @pytest.mark.parametrize("guess", [0.0, -1.0])
 def test_zero_and_negative_guesses_are_off(guess):
     assert not diagnose(guess, 1.0, 0.03, ["bits"]).right
+
+
+def test_seconds_for_milliseconds_are_told_without_a_quiz_that_lists_them():
+    assert [found.name for found in diagnose(1.04e-3, 1.044, 0.01, []).slips] == ["thousand"]
+    assert [found.name for found in diagnose(1.04e6, 1.044, 0.01, []).slips] == ["million"]
 
 
 def test_an_unknown_slip_is_named_with_the_nearest():

@@ -97,6 +97,12 @@ def test_sizes_stand_for_names_where_they_differ():
     assert (float(named), named.ideal) == (float(sized), sized.ideal)
 
 
+def test_without_a_mesh_there_is_one_device():
+    assert float(sc.array("fp32[3,5]", tile="2,2")["growth by tiles"]) == pytest.approx(1.6)
+    product = check(sc.array("A[I,J] @ B[J,K]", shape="I=64,J=8,K=7", cluster="dgx-h100"))
+    assert float(product["FLOPs of all devices"]) == 2 * 64 * 8 * 7
+
+
 def test_copies_of_an_array():
     """sharding.md, question 1: 16 times the bytes of one copy."""
     answer = sc.array("A[I_X,J,K]", "X=4,Y=8,Z=2", SIZES)

@@ -175,6 +175,18 @@ def test_each_level_by_itself_and_the_most_of_them():
     assert found.ideal == pytest.approx(1925, rel=1e-3)
 
 
+def test_links_that_carry_less_than_what_is_gathered_have_their_share_as_it_is():
+    """Two racks of 72: their NICs bring in a part, and G arrays would be 0.99 of one."""
+    found = check(sc.limits("llama3-70b", cluster="gb200-nvl72", nodes=36))
+    assert found.formula == "C / (W / s)"
+    assert found["rule"].ideal == found.ideal
+
+
+def test_links_have_a_plural():
+    found = sc.limits("llama3-70b", cluster="rtx3090-10")
+    assert "of one of these switches" in str(found)
+
+
 def test_slices_over_the_data_centre_network():
     pods = replace(catalog.load("tpu-v5p", 64), domain_nodes=16)  # slices of 4 x 4 x 4
     found = sc.limits("llama3-70b", pods)
