@@ -13,14 +13,14 @@ PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 8 --dist worksteal
 
 # The device-less GPU compiler is published for Linux on x86-64 only.
 READY_ALL := $(READY)
-LONG_TIER := not gpu and not deviceless
+LONG_TIER := not gpu and not deviceless and not browser
 ifeq ($(shell uname -sm),Linux x86_64)
 READY_ALL := $(VENV)/.ready-dev,deviceless
-LONG_TIER := not gpu
+LONG_TIER := not gpu and not browser
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-all smoke lint format host-check validate bench parity gpu clean
+.PHONY: help demo test test-newest test-all smoke browser lint format host-check validate bench parity gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -41,6 +41,9 @@ test-all: $(READY_ALL)  ## all tests: full grids, GPU compiles without a GPU, re
 
 smoke: $(READY_ALL)  ## one program compiled for GPUs that are not here, read and priced
 	$(BIN)/python -m pytest -m deviceless tests/test_deviceless_smoke.py
+
+browser: $(VENV)/.ready-dev,browser  ## every lesson in a headless Chromium, on a desktop and on a phone
+	$(BIN)/python -m pytest -m browser tests/browser $(BROWSER_ARGS)
 
 lint: $(READY)  ## format check, lint, types
 	$(BIN)/ruff format --check .

@@ -213,7 +213,8 @@ along `Y` hold the same: `copies: {silent["copies"].answer:.0f}`. For weights th
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "Divide each dimension by the axes below it, and you have the part of a device. Axes of "

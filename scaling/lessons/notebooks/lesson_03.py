@@ -233,7 +233,8 @@ the time: the latency decides below, the link above.
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     parts.takeaway(
         mo,
         "A gather or a scatter moves (N - 1)/N of the array past each device, an all-reduce twice "

@@ -1,0 +1,116 @@
+"""Lessons in a real browser: guess, slide, solve; on a desktop and on a phone. `make browser`.
+
+Needs Playwright (extra `browser`) and a Chromium: $CHROMIUM, or one on the PATH.
+"""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+import scaling as sc
+from scaling.lessons.shelf import LOOPBACK, Lesson, lessons
+
+pytestmark = pytest.mark.browser
+CHROMIUM = (
+    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+)
+DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels
+OPEN_TIME = 60.0  # s until a server answers, or a cell has run
+SCREENS = Path(os.environ.get("SCREENSHOTS", "."))
+
+
+@pytest.fixture(scope="module")
+def browser():
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: install Debian's chromium, or set CHROMIUM")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@contextmanager
+def served(lesson: Lesson) -> Iterator[str]:
+    """The address of a lesson's server, which ends with the block."""
+    with socket.socket() as probe:
+        probe.bind((LOOPBACK, 0))
+        port = probe.getsockname()[1]
+    where = ["--host", LOOPBACK, "--port", str(port), "--headless", "--no-token"]
+    command = [sys.executable, "-m", "marimo", "run", str(lesson.file), *where]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    address, end = f"http://{LOOPBACK}:{port}", time.monotonic() + OPEN_TIME
+    try:
+        while time.monotonic() < end:
+            with suppress(OSError), urlopen(address, timeout=1):
+                break
+            time.sleep(0.2)
+        yield address
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def opened(browser, address: str, size: tuple[int, int]):
+    """The page of a lesson, loaded."""
+    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+    page.set_default_timeout(1000 * OPEN_TIME)
+    page.goto(address)
+    page.get_by_text("Afterwards you can").wait_for()
+    return page
+
+
+def guess(page, number: str) -> None:
+    """Write a number into the first field."""
+    field = page.locator("input[inputmode], input[type=number]").first
+    field.fill(number)
+    field.press("Enter")
+
+
+@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: f"lesson {lesson.number}")
+def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson):
+    with served(lesson) as address:
+        for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
+            page = opened(browser, address, size)
+            page.wait_for_timeout(1000)
+            assert not page.get_by_text("Take away.").is_visible(), "shown before the guess"
+            guess(page, "2")
+            page.get_by_text("Take away.").wait_for()
+            page.locator("figure[role=img] svg").first.wait_for()
+            assert page.locator("text=Traceback").count() == 0
+            wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+            assert wide <= 0, f"{wide} pixels wider than a {name}"
+            page.screenshot(path=SCREENS / f"lesson_{lesson.number:02}_{name}.png", full_page=True)
+            page.close()
+
+
+def test_the_page_has_the_number_of_the_command_line(browser):
+    """Lesson 1 on an H200, then on an A100: its critical batch is that of `scaling kernel`."""
+    with served(lessons()[0]) as address:
+        page = opened(browser, address, DESKTOP)
+        guess(page, "100")
+        for label, chip in (("H200", "h200-sxm"), ("A100", "a100-sxm-80g")):
+            page.locator("select").first.select_option(label=label)
+            answer = sc.kernel("matmul", (256, 8192, 8192), accelerator=chip)["critical batch"]
+            page.get_by_text(f"the rule gives {answer.ideal:,.0f}").wait_for()
+
+
+def test_a_wrong_answer_is_told_its_slip_and_a_right_one_that_it_is_right(browser):
+    with served(lessons()[0]) as address:
+        page = opened(browser, address, DESKTOP)
+        paper = page.locator("input[inputmode], input[type=number]").nth(1)
+        right = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")
+        number = right["critical batch by the weights alone"].ideal
+        for value, said in ((2 * number, "off by a factor of 2"), (number, "Right:")):
+            paper.fill(f"{value:.1f}")
+            paper.press("Enter")
+            page.get_by_text(said).first.wait_for()
