@@ -10,9 +10,9 @@ from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input, by_formula
 from scaling.questions.axis_limits import DATA, Exchange
 from scaling.questions.block import WHOLE, Cut, Mlp
+from scaling.questions.place import peak_input
 from scaling.questions.wire import Wire, wire
 from scaling.run import Run
-from scaling.simulate.kernels import WIDER, peak_rate
 
 STARTED = "fitted: the products of a single token, a whole tile each, already take longer"
 BF16 = 2.0  # bytes of a number in the guide's rules: C / W holds for them
@@ -30,10 +30,7 @@ class Setting:
     @property
     def C(self) -> Input:
         """Peak rate of one chip in the run's format."""
-        chip, dtype = self.cluster.accelerator, self.mlp.dtype
-        units = dtype if dtype in chip.peaks else WIDER.get(dtype, dtype)
-        meaning = f"dense {units} peak" + f", without units for {dtype}" * (units != dtype)
-        return Input("C", peak_rate(chip, dtype), "FLOP/s", meaning)
+        return peak_input(self.cluster.accelerator, self.mlp.dtype)
 
 
 def weights_limit(

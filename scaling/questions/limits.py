@@ -141,9 +141,13 @@ def _between(s: Setting) -> Answer | None:
 
 
 def _tensor(s: Setting, places: list[Place], rows: float) -> Answer:
-    """The limit inside the smallest place, and a table of all."""
+    """The limit inside the smallest place or an NVLink domain, and a table of all."""
     ask = lambda place: tensor_limit(s, place.name, place.groups, rows * place.devices)
-    return _headed("largest tensor axis", places, ask, "devices", "F of all")
+    head = 0
+    if s.cluster.torus is None and s.cluster.domain_nodes > 1:
+        joined = s.cluster.domain_nodes * s.cluster.devices_per_node
+        head = max(i for i, place in enumerate(places) if place.devices <= joined)
+    return _headed("largest tensor axis", places, ask, "devices", "F of all", head=head)
 
 
 def _experts(s: Setting, places: list[Place], rows: float) -> Answer:
@@ -161,13 +165,18 @@ def _context(s: Setting, places: list[Place]) -> Answer:
 
 
 def _headed(
-    name: str, places: list[Place], ask: Callable[[Place], Answer], unit: str, *more: str
+    name: str,
+    places: list[Place],
+    ask: Callable[[Place], Answer],
+    unit: str,
+    *more: str,
+    head: int = 0,
 ) -> Answer:
-    """The answer of the first place under another name, with a table of all."""
+    """The answer of one place, the first, under another name, with a table of all."""
     answers = [ask(place) for place in places]
     rows = [_row(p, answer, unit, *more) for p, answer in zip(places, answers, strict=True)]
-    where = f"{places[0].name}: {answers[0].binds}"
-    return replace(answers[0], name=name, binds=where, rows=tuple(rows))
+    where = f"{places[head].name}: {answers[head].binds}"
+    return replace(answers[head], name=name, binds=where, rows=tuple(rows))
 
 
 def _row(place: Place, answer: Answer, unit: str, *more: str) -> dict[str, Value]:

@@ -6,7 +6,7 @@ from scaling.meshes.accelerator import Accelerator
 from scaling.profiles.io import vector_peak
 from scaling.questions.answer import Input
 from scaling.questions.workloads import Work
-from scaling.simulate.kernels import peak_rate
+from scaling.simulate.kernels import WIDER, peak_rate
 
 
 @dataclass(frozen=True)
@@ -34,4 +34,11 @@ def peak_of(work: Work, place: Place) -> Input:
     """Return C, the peak rate that binds the FLOPs: of products, or of vector lanes."""
     if work.is_vector:
         return Input("C", place.vector_rate, "FLOP/s", "vector lanes, an operation per cycle")
-    return Input("C", peak_rate(place.chip, place.dtype), "FLOP/s", f"dense {place.dtype} peak")
+    return peak_input(place.chip, place.dtype)
+
+
+def peak_input(chip: Accelerator, dtype: str) -> Input:
+    """Return C, the dense peak of a format; what a chip has no units for says whose peak it is."""
+    units = dtype if dtype in chip.peaks else WIDER.get(dtype, dtype)
+    meaning = f"dense {units} peak" + f", without units for {dtype}" * (units != dtype)
+    return Input("C", peak_rate(chip, dtype), "FLOP/s", meaning)

@@ -193,3 +193,16 @@ def test_a_chip_of_ones_own_needs_its_vector_rate_as_well(tmp_path):
 
 def test_a_chip_must_be_named(capsys):
     check_refused(run(capsys, "kernel", "matmul", "1,2,3"), "--accelerator h100-sxm")
+
+
+@pytest.mark.parametrize(
+    ("chip", "dtype", "words"),
+    [
+        ("a100-sxm-80g", "fp8", "dense bf16 peak, without units for fp8"),
+        ("v100-sxm-32g", "bf16", "dense fp32 peak, without units for bf16"),
+        ("h100-sxm", "fp8", "dense fp8 peak"),
+    ],
+)
+def test_a_peak_in_a_wider_format_is_called_that(chip, dtype, words):
+    found = sc.kernel("matmul", (64, 64, 64), dtype=dtype, accelerator=chip)
+    assert next(i.meaning for i in found.inputs if i.symbol == "C") == words

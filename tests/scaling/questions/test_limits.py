@@ -182,6 +182,14 @@ def test_links_that_carry_less_than_what_is_gathered_have_their_share_as_it_is()
     assert found["rule"].ideal == found.ideal
 
 
+@pytest.mark.parametrize(
+    ("cluster", "nodes", "devices"), [("gb200-nvl72", 36, 72), ("gb200-nvl72", 3, 12), ("p5", 2, 8)]
+)
+def test_the_largest_tensor_axis_is_that_of_an_nvlink_domain(cluster, nodes, devices):
+    found = sc.limits("llama3-70b", cluster=cluster, nodes=nodes)["largest tensor axis"]
+    assert next(i.value for i in found.inputs if i.symbol == "X") == devices
+
+
 def test_links_have_a_plural():
     found = sc.limits("llama3-70b", cluster="rtx3090-10")
     assert "of one of these switches" in str(found)
