@@ -25,7 +25,7 @@ CHROMIUM = (
 )
 DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels
 OPEN_TIME = 60.0  # s until a server answers, or a cell has run
-SCREENS = Path(os.environ.get("SCREENSHOTS", "."))
+SCREENS = "SCREENSHOTS"  # environment variable: a folder that screenshots go to
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,8 @@ def guess(page, number: str) -> None:
 
 
 @pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: f"lesson {lesson.number}")
-def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson):
+def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson, tmp_path):
+    screens = Path(os.environ.get(SCREENS, tmp_path))
     with served(lesson) as address:
         for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
             page = opened(browser, address, size)
@@ -89,7 +90,7 @@ def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson):
             assert page.locator("text=Traceback").count() == 0
             wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, f"{wide} pixels wider than a {name}"
-            page.screenshot(path=SCREENS / f"lesson_{lesson.number:02}_{name}.png", full_page=True)
+            page.screenshot(path=screens / f"lesson_{lesson.number:02}_{name}.png", full_page=True)
             page.close()
 
 
