@@ -27,7 +27,6 @@ from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes, per_size
 from scaling.models.accounting import scores_share
 from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
-from scaling.models.config import ModelConfig
 from scaling.program.ir import (
     BACKWARD_PRODUCTS,
     CAUSAL,
@@ -36,6 +35,7 @@ from scaling.program.ir import (
     Number,
     Origin,
     Phase,
+    left_by_mask,
 )
 
 # Operations of the host that a fusion is elsewhere, forward and backward, counted in the layer of
@@ -139,7 +139,9 @@ def attention(
     back = phase == "backward"
     if flash or "context" in step.cut:
         size, name = (step.sequences, length / shape.context, float(length)), f"{phase} attention"
-        seen = np.minimum(1.0, _left_by_mask(config, length) / (share * shape.context))
+        seen = np.minimum(
+            1.0, left_by_mask(length, config.sliding_window) / (share * shape.context)
+        )
         return [fused_attention(step, name, phase, size, flash, times, seen, share)]
     batch = step.sequences * heads
     window = float(length)
@@ -192,12 +194,6 @@ def fused_attention(
         share=step.habits.attention * (flash or 1.0),
         visible=visible,
     )
-
-
-def _left_by_mask(config: ModelConfig, length: int) -> float:
-    """Share of all scores that a causal mask leaves, or one with a sliding window."""
-    seen = min(1.0, (config.sliding_window or length) / length)
-    return seen * (1 - CAUSAL * seen)
 
 
 def copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:

@@ -105,5 +105,5 @@ def _link(text: str, chip: Accelerator, cluster: str | None) -> float:
 
 
 def _rated(place: Any) -> float | None:
-    """Of a chip's way to its host's memory, or where no memory is described, to its socket."""
+    """Bytes/s from a chip to its host's memory; where none is described, to its socket."""
     return rated_host_bandwidth(place) or rated_host_bandwidth(place, "socket")

@@ -42,7 +42,7 @@ class ArrayCommand(QuestionCommand):
     compile: Switch = False
     """Also show which collectives XLA puts in, beside ours."""
     tile: Text = None
-    """Of one array: also its bytes with the last dimensions padded to whole tiles: 8,128."""
+    """Also print an array's bytes with its last dimensions padded to whole tiles, such as 8,128."""
 
     def ask(self) -> Answer:
         """Return the answer."""

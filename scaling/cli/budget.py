@@ -41,7 +41,7 @@ class BudgetCommand(QuestionCommand):
     batch: Text = None
     """Tokens of a step: 4M, 4Mi or 4e6 (default: the recipe's)."""
     bytes_per_parameter: float = 10.0
-    """Of weights and optimizer: 10 for bf16 weights and fp32 moments, 16 for mixed precision."""
+    """Weights with their optimizer: 10 has bf16 weights and fp32 moments, 16 mixed precision."""
     compute: Annotated[str | None, arg(metavar="FORMAT", help_behavior_hint="")] = None
     """Format of the products, one that the chip multiplies (default: bf16, or its first)."""
     price: Real = None
@@ -56,7 +56,7 @@ class BudgetCommand(QuestionCommand):
     """Parameters of a model that has no name, such as 70e9 or 70B (without it and MODEL: asks for
     the most)."""
     active: Text = None
-    """Those that a token uses, of --parameters."""
+    """How many of --parameters a token uses."""
     set: KeyValues = ()
     """Any value of run.json by dotted key, such as batch.seq_len=4096."""
     override: KeyValues = ()

@@ -55,7 +55,7 @@ class ServeCommand(QuestionCommand):
     parameters: Text = None
     """Parameters of a model that has no name, such as 30e9 or 30B."""
     active: Text = None
-    """Those that a token uses, of --parameters."""
+    """How many of --parameters a token uses."""
     kv_per_token: Text = None
     """Bytes of a token's keys and values in all layers, of --parameters: 100kB."""
     set: KeyValues = ()

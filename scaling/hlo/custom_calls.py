@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 from scaling.hlo.parse import Computation, Instruction, UnknownHlo
 from scaling.hlo.shapes import Array, arrays
-from scaling.program.ir import BACKWARD_PRODUCTS, CAUSAL, FORWARD_PRODUCTS
+from scaling.program.ir import BACKWARD_PRODUCTS, CAUSAL, FORWARD_PRODUCTS, left_by_mask
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
 NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
@@ -193,12 +193,10 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
 
 
 def _visible(config: Mapping[str, Any], keys: int) -> float:
-    """Share of the scores that cuDNN's mask leaves; a window of w of T keys leaves w (T - w/2)."""
+    """Share of the scores that cuDNN's mask leaves."""
     if "CAUSAL" not in str(config.get("mask_type", "NO_MASK")):
         return 1.0
-    window = int(config.get("sliding_window_length", 0)) or keys
-    seen = min(1.0, window / keys)
-    return seen * (1 - CAUSAL * seen)
+    return left_by_mask(keys, int(config.get("sliding_window_length", 0)))
 
 
 def _as_forward(target: str, first: Array, second: Array, result: Array) -> tuple[Array, Array]:

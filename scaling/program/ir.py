@@ -39,6 +39,15 @@ BACKWARD_PRODUCTS = (3, 2)  # the scores again, dQ, dK; dP = dO V^T, dV
 CAUSAL = 0.5  # share of the scores that a causal mask leaves
 
 
+def left_by_mask(keys: int, window: int | None = None) -> float:
+    """Share of the scores of `keys` queries and keys that a causal mask leaves.
+
+    With a sliding window of w keys each row has w of them, the first w rows half: (w - w^2/2T) / T.
+    """
+    seen = min(1.0, (window or keys) / keys)
+    return seen * (1 - CAUSAL * seen)
+
+
 @dataclass(frozen=True)
 class Buffer:
     """Memory that operations read and write."""

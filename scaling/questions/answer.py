@@ -60,7 +60,7 @@ class Answer:
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON has it."""
         given = {i.symbol: {"unit": i.unit, "meaning": i.meaning} for i in self.inputs}
-        document = {
+        return {
             "name": self.name,
             "answer": self.answer,
             "unit": self.unit,
@@ -76,7 +76,6 @@ class Answer:
             "rows": [dict(row) for row in self.rows],
             "notes": list(self.notes),
         }
-        return document
 
     def __str__(self) -> str:
         """Return the page of the command line."""

@@ -11,7 +11,6 @@ from scaling.questions.formula import substituted
 GUIDE = "https://jax-ml.github.io/scaling-book/"
 DAY = 86_400.0  # s
 HOURS = 7200.0  # s from which a time is in hours
-MOST_FLOPS = 1e18  # from here on without a prefix: 6.3e24 FLOPs
 MOST_DIGITS = 1e15  # from here on floats are not whole numbers by themselves
 EXPONENT = 1e18  # FLOPs from which a power of ten says more than a prefix
 RATES = ("bytes/s", "FLOP/s", "Hz", "W")  # with a decimal prefix
@@ -19,7 +18,7 @@ NONE: frozenset[Input] = frozenset()
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "s": lambda seconds: _time(seconds),
     "bytes": format_size,
-    "FLOPs": lambda n: f"{n:.3g} FLOPs" if n >= EXPONENT else format_rate(n, "FLOPs"),
+    "FLOPs": lambda n: f"{_plain(n)} FLOPs" if n >= EXPONENT else format_rate(n, "FLOPs"),
     **{unit: partial(format_rate, unit=unit.replace("bytes", "B")) for unit in RATES},
 }
 
@@ -35,8 +34,6 @@ def show(value: Value, unit: str) -> str:
         return "none"
     if isinstance(value, str):
         return value
-    if unit == "FLOPs" and value >= MOST_FLOPS:
-        return f"{value:.3g} {unit}".replace("e+", "e")
     if unit in FORMATS:
         return FORMATS[unit](value)
     whole = abs(value) < MOST_DIGITS and value == int(value)

@@ -183,7 +183,7 @@ def _(mo, parts):
         mo,
         "On the trainer",
         "train `tiny` for 20 steps with --devices 8 and --mesh fsdp=8, then "
-        "with fsdp=2,tensor=4, each in a --run-dir of its own: divide the last losses",
+        "with fsdp=4,tensor=2, each in a --run-dir of its own: divide the last losses",
         "ratio",
     )
     mo.vstack([mo.md("## Three problems"), paper, simulated, trained])

@@ -200,8 +200,9 @@ def _(mo, parts):
     trained = parts.problem(
         mo,
         "On the trainer",
-        "sudo scaling testbed run with two hosts (docs/howto.md), once with "
-        "--bandwidth 500Mbit and once with 250Mbit: divide the median step times of metrics.jsonl",
+        "sudo scaling testbed up --hosts 2 --bandwidth 500Mbit and a training over both "
+        "(docs/howto.md), then the same with 250Mbit: divide the median step times of "
+        "metrics.jsonl",
         "times",
     )
     mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
@@ -234,7 +235,7 @@ def _(mo, parts, simulated):
         beyond,
         "times",
         tolerance=0.05,
-        why="JAX's dispatch, and a bus that NCCL used less well than where the fit comes from.",
+        why="JAX's dispatch is in the measurement alone, and the fit comes from other machines.",
     )
     return (beyond,)
 

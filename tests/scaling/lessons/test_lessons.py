@@ -11,6 +11,7 @@ import pytest
 
 import scaling.lessons.notebooks
 from scaling.lessons import parts
+from scaling.train.monitor.metrics import read_metrics
 
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[learn]'")
 FOLDER = Path(next(iter(scaling.lessons.notebooks.__path__)))
@@ -103,3 +104,33 @@ def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
 @pytest.mark.parametrize("name", LESSONS[:1])
 def test_a_lesson_is_a_script(name):
     subprocess.run([sys.executable, str(FOLDER / f"{name}.py")], check=True, timeout=300)
+
+
+# What lessons ask the reader to train twice, and whose last losses they say are the same.
+PAIRS = {
+    "07": ("tiny", ("--mesh", "fsdp=8"), ("--mesh", "fsdp=4,tensor=2")),
+    "08": ("tiny-moe", ("--mesh", "fsdp=8"), ("--mesh", "fsdp=2,expert=4")),
+    "10": (
+        "tiny",
+        ("--mesh", "fsdp=8", "--set", "batch.seq_len=64"),
+        ("--mesh", "fsdp=2,context=4", "--set", "batch.seq_len=64"),
+    ),
+    "11": ("tiny", ("--set", "remat=none"), ("--set", "remat=full")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", PAIRS)
+def test_a_trainers_problem_runs_as_the_lesson_says_and_has_its_answer(number, tmp_path):
+    recipe, *pair = PAIRS[number]
+    source = (FOLDER / f"lesson_{number}.py").read_text(encoding="utf-8")
+    assert f"`{recipe}`" in source and pair[1][1].rpartition(",")[2] in source
+    losses = []
+    for place, options in zip(("one", "two"), pair, strict=True):
+        words = ["train", recipe, "--devices", "8", "--steps", "20", *options]
+        command = [sys.executable, "-m", "scaling", *words, "--run-dir", str(tmp_path / place)]
+        subprocess.run(command, check=True, timeout=300, capture_output=True)
+        losses.append(
+            [line["loss"] for line in read_metrics(tmp_path / place) if "loss" in line][-1]
+        )
+    assert losses[1] / losses[0] == pytest.approx(1, abs=0.001)
