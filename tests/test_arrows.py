@@ -40,6 +40,7 @@ ROOMS: dict[str, set[str]] = {
     "calibrate": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "compile", "train"},
     "compare": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "analytic"},
     "report": {*DESCRIPTION, "parallelism", *PRICING, "compare", "plan", "weights"},
+    "drawing": {"meshes", "models", "questions", "report"},
     "testbed": {"meshes"},
     "questions": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
     "learn": {*DESCRIPTION, *PRICING, "analytic", "questions"},
@@ -50,7 +51,7 @@ JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 JAX_FREE_ROOMS = {
     *("meshes", "run", "optimizers", "recipes", "parallelism", "program", "hlo", "profiles"),
     *("collectives", "simulate", "analytic", "plan", "compare", "report", "testbed", "questions"),
-    "learn",
+    *("learn", "drawing"),
 }
 NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {

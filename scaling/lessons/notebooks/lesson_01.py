@@ -11,10 +11,11 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.lessons import drawing, parts
+    from scaling.drawing.roofline import roofline
+    from scaling.lessons import parts
     from scaling.questions.page import show
 
-    return drawing, mo, parts, sc, show
+    return mo, parts, roofline, sc, show
 
 
 @app.cell
@@ -90,7 +91,7 @@ def _(critical, mo):
 
 
 @app.cell
-def _(bandwidth, batch, chip, drawing, mo, parts, peak, sc, width):
+def _(bandwidth, batch, chip, mo, parts, peak, roofline, sc, width):
     product = sc.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
     intensity = product["intensity"].answer
     rate = product["rate"]
@@ -99,7 +100,7 @@ def _(bandwidth, batch, chip, drawing, mo, parts, peak, sc, width):
         f"{rate.ideal / 1e12:.3g} and a real kernel reaches {rate.fitted / 1e12:.3g} TFLOP/s"
     )
     points = [("roof", intensity, rate.ideal), ("fitted", intensity, rate.fitted)]
-    drawn = drawing.roofline(peak, bandwidth, points, x_most=1e4)
+    drawn = roofline(peak, bandwidth, points, x_most=1e4)
     mo.vstack([parts.picture(mo, drawn, alt), parts.formula_view(mo, product)])
     return (product,)
 

@@ -13,12 +13,25 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.drawing.arrays import array_on_mesh
+    from scaling.drawing.arrays import parts as parts_of_devices
     from scaling.learn.ladder import Rung, ladder
     from scaling.learn.measured import measured_kernel
-    from scaling.lessons import drawing_arrays, parts
+    from scaling.lessons import parts
     from scaling.questions.page import show
 
-    return Rung, drawing_arrays, ladder, math, measured_kernel, mo, parts, sc, show
+    return (
+        Rung,
+        array_on_mesh,
+        ladder,
+        math,
+        measured_kernel,
+        mo,
+        parts,
+        parts_of_devices,
+        sc,
+        show,
+    )
 
 
 @app.cell
@@ -118,14 +131,14 @@ def _(columns_over, field, mo, on_mesh, parts, rows_over, sc, shape, sums_over):
 
 
 @app.cell
-def _(chosen, device, drawing_arrays, mo, on_mesh, parts, show, written):
+def _(array_on_mesh, chosen, device, mo, on_mesh, parts, show, written):
     copies, row = chosen["copies"].answer, chosen.rows[device.value]
     alt = (
         f"{written} on a mesh of {' x '.join(map(str, on_mesh.value.values()))}: device "
         f"{row['device']} at X={row['X']}, Y={row['Y']} holds {row['holds']}; "
         f"{copies:.0f} devices hold the same rows and columns"
     )
-    drawn = drawing_arrays.array_on_mesh(written, on_mesh.value, device.value)
+    drawn = array_on_mesh(written, on_mesh.value, device.value)
     total = show(chosen["bytes on all devices"].answer, "bytes")
     told = mo.md(
         f"On all devices {total}: {copies:.0f} x one copy. Device {device.value} holds "
@@ -356,8 +369,8 @@ def test_what_all_devices_hold_is_copies_of_one(mesh, sc, shape):
 
 
 @app.cell
-def test_every_block_has_as_many_holders_as_copies(chosen, drawing_arrays, mesh, written):
-    held = [(part.row, part.column) for part in drawing_arrays.parts(written, mesh)]
+def test_every_block_has_as_many_holders_as_copies(chosen, mesh, parts_of_devices, written):
+    held = [(part.row, part.column) for part in parts_of_devices(written, mesh)]
     assert {held.count(block) for block in held} == {chosen["copies"].answer}
     return
 

@@ -11,11 +11,14 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.drawing.frames import KINDS, frames
+    from scaling.drawing.rings import ring as ring_drawing
+    from scaling.drawing.sweep import sweep as sweep_drawing
     from scaling.learn.measured import measured_sweep
-    from scaling.lessons import drawing_rings, drawing_sweep, parts, rings, sweeps
+    from scaling.lessons import parts, sweeps
     from scaling.questions.page import show
 
-    return drawing_rings, drawing_sweep, measured_sweep, mo, parts, rings, sc, show, sweeps
+    return KINDS, frames, measured_sweep, mo, parts, ring_drawing, sc, show, sweep_drawing, sweeps
 
 
 @app.cell
@@ -82,9 +85,9 @@ holds where everybody wants the same bytes. Of the four collectives below, one i
 
 
 @app.cell
-def _(field, mo, parts, rings):
+def _(KINDS, field, mo, parts):
     parts.guessed(mo, field)
-    kind = mo.ui.dropdown(list(rings.KINDS), value="all-gather", label="collective")
+    kind = mo.ui.dropdown(list(KINDS), value="all-gather", label="collective")
     members = mo.ui.slider(2, 8, value=4, label="GPUs `N`", show_value=True)
     about_rings = mo.md("""## Around the ring, step by step
 
@@ -95,15 +98,15 @@ What came in this step has a thick edge.""")
 
 
 @app.cell
-def _(kind, members, mo, rings):
-    film = rings.frames(kind.value, members.value)
+def _(frames, kind, members, mo):
+    film = frames(kind.value, members.value)
     step = mo.ui.slider(0, len(film) - 1, value=1, label="step", show_value=True)
     step
     return film, step
 
 
 @app.cell
-def _(drawing_rings, film, kind, members, mo, parts, step):
+def _(film, kind, members, mo, parts, ring_drawing, step):
     count, passed = members.value, sum(len(frame.sends) for frame in film[: step.value + 1])
     done = sum(terms == film[0].full for row in film[step.value].terms for terms in row)
     shown = (
@@ -115,7 +118,7 @@ def _(drawing_rings, film, kind, members, mo, parts, step):
 Pieces that each GPU has sent, and received: {passed // count}, each of 1/{count} of {whole}. All
 {len(film) - 1} steps take, without alpha, **{len(film) - 1}/{count} x {whole} / W**.
 """
-    drawn = drawing_rings.ring(film[step.value])
+    drawn = ring_drawing(film[step.value])
     mo.vstack([parts.picture(mo, drawn, shown), mo.md(told)])
     return
 
@@ -215,7 +218,7 @@ line through them; it starts at NVLink's data sheet.
 
 
 @app.cell
-def _(alpha, drawing_sweep, mo, parts, rate, show, sweep, sweeps):
+def _(alpha, mo, parts, rate, show, sweep, sweep_drawing, sweeps):
     yours = sweeps.Line(alpha.value / 1e6, rate.value * 1e9)
     best = sweeps.through(sweep)
     lines = {
@@ -228,7 +231,8 @@ Least squares of relative errors, as `scaling calibrate` fits: alpha = {show(bes
 {show(best.bandwidth, "bytes/s")}. Of V = alpha x W = {show(best.half, "bytes")} alpha takes half of
 the time: the latency decides below, the link above.
 """)
-    mo.vstack([parts.picture(mo, drawing_sweep.sweep(sweep, lines), alt), numbers])
+    curves = {name: drawn.seconds for name, drawn in lines.items()}
+    mo.vstack([parts.picture(mo, sweep_drawing(sweep, curves), alt), numbers])
     return best, yours
 
 
@@ -350,8 +354,8 @@ def _(cluster, measured_sweep, mo, parts, sc, show):
 
 
 @app.cell
-def test_the_ring_takes_the_textbooks_time(cluster, inside, rings, sc, size):
-    steps = len(rings.frames("all-gather", inside.ranks)) - 1
+def test_the_ring_takes_the_textbooks_time(cluster, frames, inside, sc, size):
+    steps = len(frames("all-gather", inside.ranks)) - 1
     link = inside.levels[0].bandwidth
     ideal = sc.price_collective("all-gather", size, cluster, ideal=True)
     assert abs(steps * size / inside.ranks / link / ideal.time - 1) < 1e-9

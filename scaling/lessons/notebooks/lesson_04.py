@@ -11,22 +11,24 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.drawing.bars import stacked_bars
+    from scaling.drawing.curves import curves
     from scaling.learn.ladder import Rung, ladder
     from scaling.learn.measured import measured_step
-    from scaling.lessons import drawing_bars, drawing_curves, parts
+    from scaling.lessons import parts
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
     return (
         Rung,
-        drawing_bars,
-        drawing_curves,
+        curves,
         ladder,
         measured_step,
         mo,
         parts,
         sc,
         show,
+        stacked_bars,
         stored_programs,
     )
 
@@ -176,7 +178,7 @@ def _(field, mo, parts, seq, shape):
 
 
 @app.cell
-def _(causal, context, drawing_curves, mo, model, parts, sc, show):
+def _(causal, context, curves, mo, model, parts, sc, show):
     overtakes = "context at which the attention core costs as much as "
     here = sc.count(model.value, seq_len=context.value, causal=causal.value)
     ahead = sc.count(model.value, seq_len=2**8, causal=causal.value)
@@ -199,7 +201,7 @@ def _(causal, context, drawing_curves, mo, model, parts, sc, show):
         f"{own.answer:,.0f} and all else in a layer at {all_else.answer:,.0f} tokens"
     )
     rising = ("attention core", [(x, slope * x) for x in ends], 2, 0)
-    drawn = drawing_curves.curves(
+    drawn = curves(
         [*flat, rising], marks, "tokens of context", "GFLOPs of a token, forward", context.value
     )
     mo.vstack(
@@ -225,7 +227,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(drawing_bars, mo, model, parts, sc, seq, sequences):
+def _(mo, model, parts, sc, seq, sequences, stacked_bars):
     DEVICES, STATE = 8, 12  # GPUs of a node; bytes: fp32 weights and two moments, as the trainer
     keeps = sc.count(
         model.value, batch=sequences.value * seq, bytes_per_parameter=STATE, seq_len=seq
@@ -248,7 +250,7 @@ def _(drawing_bars, mo, model, parts, sc, seq, sequences):
             ),
             parts.picture(
                 mo,
-                drawing_bars.stacked_bars(stacks, size, memory),
+                stacked_bars(stacks, size, memory),
                 f"Bytes of a GPU by what is kept: {said}; an H100 has {size(memory)}",
             ),
             parts.formula_view(mo, keeps["activations kept"]),

@@ -11,14 +11,16 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.drawing.curves import curves
+    from scaling.drawing.overlap import overlap
     from scaling.learn.ladder import Rung, ladder
     from scaling.learn.measured import measured_collective, measured_kernel
-    from scaling.lessons import drawing_curves, drawing_overlap, parts
+    from scaling.lessons import parts
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
     return (
-        Rung, drawing_curves, drawing_overlap, ladder, measured_collective, measured_kernel, mo,
+        Rung, curves, overlap, ladder, measured_collective, measured_kernel, mo,
         parts, sc, show, stored_programs,
     )  # fmt: skip
 
@@ -164,7 +166,7 @@ def _(D, F, cluster, layer, nodes, sc):
 
 
 @app.cell
-def _(drawing_curves, forward, gather, products):
+def _(curves, forward, gather, products):
     ends = [2**power for power in range(8, 15)]
     swept = [(rows, *products(rows)) for rows in ends]
     lines = [
@@ -179,12 +181,12 @@ def _(drawing_curves, forward, gather, products):
         (f"fitted {forward.fitted:,.0f}", forward.fitted, 1e3 * gather[1]),
         (f"textbook {forward.ideal:,.0f}", forward.ideal, 1e3 * gather[0]),
     ]
-    drawn = lambda at: drawing_curves.curves(lines, marks, "tokens per device", "ms", at)
+    drawn = lambda at: curves(lines, marks, "tokens per device", "ms", at)
     return (drawn,)
 
 
 @app.cell
-def _(drawing_overlap, drawn, forward, gather, mo, parts, products, show, tokens):
+def _(drawn, forward, gather, mo, overlap, parts, products, show, tokens):
     here = products(tokens.value)[1]
     waits = max(0.0, gather[1] - here)
     said = f"a layer multiplies for {show(here, 's')}, its weights take {show(gather[1], 's')}"
@@ -192,9 +194,7 @@ def _(drawing_overlap, drawn, forward, gather, mo, parts, products, show, tokens
     mo.vstack(
         [
             mo.md(f"With fitted figures {said}: **{result}**."),
-            parts.picture(
-                mo, drawing_overlap.overlap(gather[1], here), f"Five layers: {said}; {result}"
-            ),
+            parts.picture(mo, overlap(gather[1], here), f"Five layers: {said}; {result}"),
             parts.picture(
                 mo,
                 drawn(tokens.value),
@@ -433,7 +433,7 @@ def test_shards_hold_less_than_replicas(bytes_rows, step_rows):
 
 
 @app.cell
-def test_experts_need_more_tokens(sparse, sc):
+def test_experts_need_more_tokens(sc, sparse):
     dense = sc.limits("llama3-8b", cluster="dgx-h100", nodes=16)
     assert abs(sparse.ideal / dense.ideal - 4) < 1e-6
     return

@@ -11,9 +11,9 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.drawing.pairs import pairs
     from scaling.learn.measured import measured_series
     from scaling.lessons import parts
-    from scaling.lessons.drawing_pairs import pairs
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 

@@ -11,11 +11,12 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.lessons import drawing_bars, parts
+    from scaling.drawing.bars import stacked_bars
+    from scaling.lessons import parts
     from scaling.meshes.units import format_time
     from scaling.program.stored import stored_programs
 
-    return drawing_bars, format_time, mo, parts, sc, stored_programs
+    return format_time, mo, parts, sc, stacked_bars, stored_programs
 
 
 @app.cell
@@ -96,7 +97,7 @@ def _(cluster, group, network, nvlink, sc):
 
 
 @app.cell
-def _(drawing_bars, fastest, format_time, mo, parts, steps):
+def _(fastest, format_time, mo, parts, stacked_bars, steps):
     rows = {
         mesh: {
             "compute": step.time.compute + step.time.optimizer,
@@ -105,7 +106,7 @@ def _(drawing_bars, fastest, format_time, mo, parts, steps):
         }
         for mesh, step in steps.items()
     }
-    bars = drawing_bars.stacked_bars(rows, format_time)
+    bars = stacked_bars(rows, format_time)
     words = ", ".join(f"{mesh} {format_time(step.step_time)}" for mesh, step in steps.items())
     best = steps[fastest]
     mo.vstack(

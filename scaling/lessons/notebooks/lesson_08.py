@@ -11,11 +11,12 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.lessons import drawing_bars, parts
+    from scaling.drawing.bars import stacked_bars
+    from scaling.lessons import parts
     from scaling.meshes.units import format_time
     from scaling.program.stored import stored_programs
 
-    return drawing_bars, format_time, mo, parts, sc, stored_programs
+    return format_time, mo, parts, sc, stacked_bars, stored_programs
 
 
 @app.cell
@@ -93,7 +94,7 @@ def _(field, group, mo, parts):
 
 
 @app.cell
-def _(drawing_bars, format_time, group, mo, network, nvlink, parts, sc):
+def _(format_time, group, mo, network, nvlink, parts, sc, stacked_bars):
     changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
     changes = [text for text in changes if not text.endswith("x1")]
     steps = {entry.mesh: sc.predict(**entry.arguments, what_if=changes) for entry in group}
@@ -112,7 +113,7 @@ def _(drawing_bars, format_time, group, mo, network, nvlink, parts, sc):
     ]
     mo.vstack(
         [
-            parts.picture(mo, drawing_bars.stacked_bars(rows, format_time), f"Step times: {words}"),
+            parts.picture(mo, stacked_bars(rows, format_time), f"Step times: {words}"),
             mo.md("The three longest collectives of each:"),
             parts.table_view(mo, listed),
         ]

@@ -13,20 +13,21 @@ def _():
     import marimo as mo
 
     import scaling as sc
+    from scaling.drawing.pipeline import pipeline
+    from scaling.drawing.timetable import held, idle_share, timetable
     from scaling.learn.measured import measured_series
-    from scaling.lessons import drawing_pipeline, parts
-    from scaling.lessons.timetable import held, idle_share, timetable
+    from scaling.lessons import parts
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
     return (
-        drawing_pipeline,
         held,
         idle_share,
         measured_series,
         median,
         mo,
         parts,
+        pipeline,
         sc,
         show,
         stored_programs,
@@ -126,9 +127,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(
-    bubble, drawing_pipeline, held, idle_share, microbatches, mo, parts, schedule, stages, timetable
-):
+def _(bubble, held, idle_share, microbatches, mo, parts, pipeline, schedule, stages, timetable):
     virtual = 2 if schedule.value == "circular" else 1
     passes = timetable(schedule.value, stages.value, microbatches.value, virtual)
     idle, rule = idle_share(passes), bubble(stages.value, microbatches.value, virtual)
@@ -139,7 +138,7 @@ def _(
     )
     mo.vstack(
         [
-            parts.picture(mo, drawing_pipeline.pipeline(passes), alt),
+            parts.picture(mo, pipeline(passes), alt),
             mo.md(
                 f"Empty: **{idle:.1%}** of each row, counted from the drawing; the formula says "
                 f"{rule.ideal:.1%}. A stage keeps what **{float(held(passes)):.3g}** microbatches "

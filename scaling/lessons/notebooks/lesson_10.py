@@ -11,12 +11,13 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.lessons import drawing_bars, parts
+    from scaling.drawing.bars import stacked_bars
+    from scaling.lessons import parts
     from scaling.meshes.units import format_time
     from scaling.models.accounting import exchanged_bytes
     from scaling.program.stored import stored_programs
 
-    return drawing_bars, exchanged_bytes, format_time, mo, parts, sc, stored_programs
+    return exchanged_bytes, format_time, mo, parts, sc, stacked_bars, stored_programs
 
 
 @app.cell
@@ -118,8 +119,8 @@ def _(group, length, link, sc):
 
 
 @app.cell
-def _(drawing_bars, format_time, length, mo, parts, rows, steps):
-    bars = drawing_bars.stacked_bars(rows, format_time)
+def _(format_time, length, mo, parts, rows, stacked_bars, steps):
+    bars = stacked_bars(rows, format_time)
     words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in rows.items())
     memory = ", ".join(f"{mesh}: {step.memory.peak / 1e9:.0f}" for mesh, step in steps.items())
     mo.vstack(

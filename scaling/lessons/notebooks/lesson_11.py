@@ -12,8 +12,10 @@ def _():
 
     import scaling as sc
     from scaling.api.result import price_program
+    from scaling.drawing.bars import stacked_bars
+    from scaling.drawing.memory import memory_curve
     from scaling.learn.ladder import Rung, ladder
-    from scaling.lessons import drawing_bars, drawing_memory, parts
+    from scaling.lessons import parts
     from scaling.meshes.units import format_rate, format_time
     from scaling.program.stored import stored_programs
     from scaling.simulate.memory import ON_DEVICE, memory_over_time
@@ -21,16 +23,16 @@ def _():
     return (
         ON_DEVICE,
         Rung,
-        drawing_bars,
-        drawing_memory,
         format_rate,
         format_time,
         ladder,
+        memory_curve,
         memory_over_time,
         mo,
         parts,
         price_program,
         sc,
+        stacked_bars,
         stored_programs,
     )
 
@@ -123,9 +125,9 @@ def _(field, mo, parts, steps):
 @app.cell
 def _(
     ON_DEVICE,
-    drawing_memory,
     format_rate,
     format_time,
+    memory_curve,
     memory_over_time,
     mo,
     parts,
@@ -137,9 +139,7 @@ def _(
     priced = price_program(shown.pricing, record=True)
     times, sizes = memory_over_time(priced.memory, priced.timeline.events)
     names = [name.replace("_", " ") for name in ON_DEVICE]
-    curve = drawing_memory.memory_curve(
-        times, sizes, names, float(shown.step_time), shown.memory.capacity
-    )
+    curve = memory_curve(times, sizes, names, float(shown.step_time), shown.memory.capacity)
     peak = format_rate(shown.memory.peak, "B")
     alt = f"Memory over a step with remat {policy.value}: it peaks at {peak}"
     mo.vstack(

@@ -10,15 +10,15 @@ app = marimo.App(width="medium", app_title="12. Why was my prediction wrong?")
 def _():
     import marimo as mo
 
+    from scaling.drawing.bars import stacked_bars
     from scaling.learn.ladder import Rung, ladder
-    from scaling.lessons import drawing_bars, parts
+    from scaling.lessons import parts
     from scaling.lessons.recorded import TERMS, line_over_rates, recorded_steps
     from scaling.meshes.units import format_rate, format_time
 
     return (
         Rung,
         TERMS,
-        drawing_bars,
         format_rate,
         format_time,
         ladder,
@@ -26,6 +26,7 @@ def _():
         mo,
         parts,
         recorded_steps,
+        stacked_bars,
     )
 
 
@@ -115,7 +116,7 @@ def _(cases, field, mo, parts):
 
 
 @app.cell
-def _(TERMS, case, drawing_bars, format_time, mo, parts, steps):
+def _(TERMS, case, format_time, mo, parts, stacked_bars, steps):
     chosen = [s for s in steps if (s.hosts, s.mesh) == case.value]
     WORDS, bars = {"exposed_communication": "waiting"}, {}
     for step in chosen:
@@ -126,7 +127,7 @@ def _(TERMS, case, drawing_bars, format_time, mo, parts, steps):
         f"{s.bandwidth}: predicted {format_time(s.predicted)}, measured {format_time(s.median)}"
         for s in chosen
     )
-    parts.picture(mo, drawing_bars.stacked_bars(bars, format_time), words)
+    parts.picture(mo, stacked_bars(bars, format_time), words)
     return (chosen,)
 
 

@@ -11,11 +11,12 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.lessons import drawing_bars, parts
+    from scaling.drawing.bars import stacked_bars
+    from scaling.lessons import parts
     from scaling.meshes.units import format_rate, format_time
     from scaling.questions.page import show
 
-    return drawing_bars, format_rate, format_time, mo, parts, sc, show
+    return format_rate, format_time, mo, parts, sc, show, stacked_bars
 
 
 @app.cell
@@ -71,7 +72,7 @@ def _(batch, cluster, model, nodes, sc):
 
 
 @app.cell
-def _(best, drawing_bars, format_rate, format_time, found, mo, parts):
+def _(best, format_rate, format_time, found, mo, parts, stacked_bars):
     mo.stop(best is None, mo.md("**Nothing fits.** Take more devices."))
     bars = {
         plan.run.mesh: {
@@ -85,9 +86,7 @@ def _(best, drawing_bars, format_rate, format_time, found, mo, parts):
     words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in named.items())
     mo.vstack(
         [
-            parts.picture(
-                mo, drawing_bars.stacked_bars(named, format_time), f"Step times: {words}"
-            ),
+            parts.picture(mo, stacked_bars(named, format_time), f"Step times: {words}"),
             mo.md(
                 f"{found.space:,} configurations: {found.priced:,} priced, "
                 f"{found.infeasible:,} cannot run. The best, **{best.run.mesh}** with remat "

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from scaling.cli.main import main
-from scaling.lessons.drawing_arrays import array_on_mesh, parts
+from scaling.drawing.arrays import array_on_mesh, parts
 from scaling.lessons.notebooks import __path__ as folders
 
 MESH = {"X": 2, "Y": 4}

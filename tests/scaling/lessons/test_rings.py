@@ -2,9 +2,9 @@
 
 import pytest
 
-from scaling.lessons.drawing_rings import ring
-from scaling.lessons.drawing_sweep import sweep
-from scaling.lessons.rings import KINDS, frames
+from scaling.drawing.frames import KINDS, frames
+from scaling.drawing.rings import ring
+from scaling.drawing.sweep import sweep
 from scaling.lessons.sweeps import Line, through
 
 
@@ -42,4 +42,4 @@ def test_a_line_is_found_again():
     assert found.alpha == pytest.approx(1e-4) and found.bandwidth == pytest.approx(4e11)
     assert found.worst(times) < 1e-9 and found.half == pytest.approx(4e7)
     assert through({2**20: 2e-3, 2**26: 1e-9}) is None
-    assert sweep(times, {"line": found}).count("<circle") == 3
+    assert sweep(times, {"line": found.seconds}).count("<circle") == 3

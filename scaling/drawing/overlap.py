@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from scaling.lessons.drawing import RIGHT, WIDTH, box, svg, text
+from scaling.drawing.svg import RIGHT, WIDTH, box, svg, text
 from scaling.report.notebook import COLOURS
 
 NAME, ROW, BAR = 80, 40, 26  # pixels: names of the rows, a row, a bar

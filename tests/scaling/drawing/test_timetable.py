@@ -1,10 +1,10 @@
-"""The timetable of a pipeline that lesson 9 draws."""
+"""The timetable of a pipeline, which lesson 9 draws."""
 
 from itertools import pairwise
 
 import pytest
 
-from scaling.lessons.timetable import held, idle_share, timetable
+from scaling.drawing.timetable import held, idle_share, timetable
 from scaling.models.pipeline.schedule import PipelineSchedule, slot_count
 
 CASES = [

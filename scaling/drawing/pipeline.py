@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from scaling.lessons.drawing import LINE, WIDTH, box, line, svg, text
-from scaling.lessons.timetable import Pass
+from scaling.drawing.svg import LINE, WIDTH, box, line, svg, text
+from scaling.drawing.timetable import Pass
 from scaling.report.notebook import COLOURS
 
 NAME, ROW, BAR, LEGEND = 66, 34, 28, 30  # pixels: names, a row, a box in it, above the first row

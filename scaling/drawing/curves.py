@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from scaling.lessons.drawing import (
+from scaling.drawing.svg import (
     BOTTOM,
     HEIGHT,
     LABEL,

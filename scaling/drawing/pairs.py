@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 
-from scaling.lessons.drawing import WIDTH, box, svg, text
+from scaling.drawing.svg import WIDTH, box, svg, text
 from scaling.report.notebook import COLOURS
 
 BAR, GAP, LEGEND = 20, 12, 30  # pixels: a bar's height, between groups, above the first

@@ -2,8 +2,8 @@
 
 import pytest
 
-from scaling.lessons.drawing_curves import curves
-from scaling.lessons.drawing_overlap import overlap, schedule
+from scaling.drawing.curves import curves
+from scaling.drawing.overlap import overlap, schedule
 
 
 @pytest.mark.parametrize(("gather", "products"), [(3.0, 1.0), (1.0, 3.0), (2.0, 2.0), (0.0, 1.0)])

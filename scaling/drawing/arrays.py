@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scaling.lessons.drawing import LINE, svg, text
+from scaling.drawing.svg import LINE, svg, text
 from scaling.questions.notation import parse_expression
 from scaling.questions.sharding import coordinates, index
 from scaling.report.notebook import COLOURS

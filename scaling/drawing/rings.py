@@ -1,7 +1,7 @@
 """Drawing of one step of a collective: a row per member, a square per piece that it holds."""
 
-from scaling.lessons.drawing import LINE, svg, text
-from scaling.lessons.rings import Frame
+from scaling.drawing.frames import Frame
+from scaling.drawing.svg import LINE, svg, text
 from scaling.report.notebook import COLOURS
 
 ROW, LEFT, TOP = 42, 90, 45  # pixels: a member's row, left and upper edge of the squares

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaling.lessons.drawing import (
+from scaling.drawing.svg import (
     BOTTOM,
     HEIGHT,
     LABEL,
