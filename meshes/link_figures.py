@@ -76,8 +76,8 @@ def node_bandwidth(cluster: Cluster, fabric: Fabric, links: LinkSpec, nodes: int
     """bytes/s out of each node of a unit of `nodes` nodes that all send at once."""
     nics = cluster.nics * nic_bandwidth(cluster, links)
     chips = cluster.devices_per_node * host_bandwidth(cluster)
-    upwards = cluster.node_network_bandwidth / _oversubscription(cluster, fabric, nodes)
-    return min(nics, chips, upwards)
+    upwards, over = cluster.node_network_bandwidth, _oversubscription(cluster, fabric, nodes)
+    return min(nics, chips, upwards / over) if over else min(nics, chips)
 
 
 def switch_latency(cluster: Cluster, fabric: Fabric, nodes: int) -> float:

@@ -227,7 +227,7 @@ def _implausible_changes(pricing: Pricing) -> Iterator[str]:
 def _changes_without_effect(pricing: Pricing, priced: Priced) -> Iterator[str]:
     """Yield a warning for each change of links that the step does not wait for."""
     for i, change in enumerate(pricing.changes):
-        if change.split()[0] in LINKS:
+        if change.split()[0] in (*LINKS, "oversubscription"):
             others = (*pricing.changes[:i], *pricing.changes[i + 1 :])
             without = price_program(replace(pricing, changes=others))
             if without.timeline.by_name == priced.timeline.by_name:

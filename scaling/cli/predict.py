@@ -38,8 +38,9 @@ class PredictCommand(RunCommand):
     """Also show each term's formula with its numbers, the longest operations beside XLA's own
     estimates, what fills the memory, and the evidence of every figure (with --json on stderr)."""
     what_if: Changes = ()
-    """Multiply a figure, such as "network x2": nvlink, pcie, network, latency, peak,
-    memory_bandwidth, memory, launch; "network xinf" and "latency x0" are free."""
+    """Multiply a figure, such as "network x2": nvlink, pcie, network, oversubscription (of leaf
+    switches), latency, peak, memory_bandwidth, memory, launch; "network xinf" and "latency x0" are
+    free."""
     trace: File = None
     """Write the timeline for Perfetto."""
     plot_memory: File = None

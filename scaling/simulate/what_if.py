@@ -2,6 +2,8 @@
 
 nvlink, pcie, network     bandwidth of all links of the kind, and of what was measured over them
 latency                   of all links, and the fixed costs of calling a collective
+oversubscription          bandwidth into the leaf switches over that of their uplinks; 1 in most
+                          clusters of the catalogue, so that x2 halves what leaves a leaf group
 peak                      FLOP/s of matrix products in every format
 memory_bandwidth          of the device memory and its caches
 memory                    bytes of the device memory
@@ -49,8 +51,13 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
     ),
     "memory": ({"accelerator": ("memory", "usable_memory")}, {}),
     "launch": ({}, dict.fromkeys((*PRODUCTS, "memory"), ("overhead",))),
+    "oversubscription": ({"fabric": ("leaf_oversubscription",)}, {}),
 }
-COSTS = ("latency", "launch")  # a smaller one is better; of all others a larger one
+COSTS = (
+    "latency",
+    "launch",
+    "oversubscription",
+)  # a smaller one is better; of all others a larger one
 LARGEST = 1e12  # factor; far from where sums of seconds lose digits, or products are infinite
 
 
@@ -67,12 +74,19 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
         if name == "memory":
             cluster.accelerator.required("memory")
         kind = name if name in LINKS else ""
-        if kind and kind not in [link.kind for link in cluster.links]:
-            raise InputError(f"--what-if {kind}: {cluster.name} has no such links")
+        if not has_figure(cluster, name):
+            raise InputError(f"--what-if {name}: {cluster.name} has no such links")
         applies = lambda x, place=cluster, kind=kind: not kind or kind == _link_kind(x, place)
         cluster = _multiplied(cluster, of_cluster, factor, applies)
         profile = _multiplied(profile, of_profile, factor, applies)
     return cluster, profile
+
+
+def has_figure(cluster: Cluster, name: str) -> bool:
+    """True unless a figure is of links or uplinks that the cluster does not state."""
+    if name == "oversubscription":
+        return cluster.fabric is not None and cluster.fabric.leaf_oversubscription is not None
+    return name not in LINKS or name in [link.kind for link in cluster.links]
 
 
 def changed_program(program: Program, changes: Sequence[str]) -> Program:

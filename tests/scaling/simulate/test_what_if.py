@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scaling.meshes import catalog
 from scaling.meshes.cluster import LinkSpec
 from scaling.meshes.errors import InputError
+from scaling.meshes.levels import levels
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import (
     AttentionFit,
@@ -88,6 +89,23 @@ def test_what_does_not_bind_changes_nothing(change, step):
 def test_without_latency_only_the_bytes_are_left():
     small = Collective("g", kind="all-gather", axes=("tensor",), bytes=1.0, asynchronous=False)
     assert seconds(small, "latency x0") < 1e-9 < seconds(small)
+
+
+@pytest.mark.parametrize(("factor", "slower"), [(2, 2.0), (4, 4.0), (0.5, 1.0), (0, 1.0)])
+def test_oversubscription_slows_the_uplinks_of_leaf_switches(factor, slower):
+    """64 nodes are two leaf groups; below their NICs' rate nothing is gained by wider uplinks."""
+    place = catalog.load("dgx-h100", nodes=64)
+    cluster, profile = changed(place, PROFILE, [f"oversubscription x{factor}"])
+    assert profile == PROFILE
+    before, after = ({level.name: level.bandwidth for level in levels(c)} for c in (place, cluster))
+    uplinks = "uplinks of a leaf group"
+    assert before.pop(uplinks) / after.pop(uplinks) == pytest.approx(slower)
+    assert after == before
+
+
+def test_a_cluster_without_uplinks_has_no_oversubscription():
+    with pytest.raises(InputError, match="oversubscription: rtx3090-10 has no such links"):
+        changed(catalog.load("rtx3090-10"), PROFILE, ["oversubscription x2"])
 
 
 def test_latency_changes_on_a_torus_too():
