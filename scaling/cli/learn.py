@@ -4,7 +4,7 @@ import io
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from functools import cache
@@ -15,18 +15,20 @@ from tyro.conf import Positional, UseAppendAction, arg
 import scaling as sc
 from scaling.cli.collective import DEFAULT_SIZE
 from scaling.cli.options import Command, Switch
+from scaling.learn.answered import answered, guess_of, guesses_of
 from scaling.learn.ladder import Ladder
-from scaling.learn.quiz import Quiz, QuizAnswer, compute, find, quizzes
-from scaling.learn.slips import diagnose
+from scaling.learn.quiz import QuizAnswer, compute, find, quizzes
 from scaling.learn.table import LINE, summary, verdict_of
 from scaling.lessons.shelf import lesson, lessons, serve
 from scaling.meshes.errors import InputError
 from scaling.questions.page import show
+from scaling.web.server import serve as serve_pages
 
 LADDER_EXAMPLE = (
     'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'
 )
-What = Literal["list", "lesson", "quiz", "ladder"]
+What = Literal["list", "lesson", "quiz", "ladder", "explorer", "quizzes"]
+PAGES = ("explorer", "quizzes")  # which a server on this machine sends to the browser
 Guesses = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")
 ]
@@ -42,7 +44,7 @@ class LearnCommand(Command):
     what: Annotated[Positional[What], arg(metavar="[WHAT]", help_behavior_hint="")] = "list"
     """list: all lessons and quizzes; lesson: opens one in the browser; quiz: a guess that is wrong
     is told the slip that it betrays; ladder: your guess, a bound, the textbook's rule, the fitted
-    figure, the compiled program, a measurement."""
+    figure, the compiled program, a measurement; explorer, quizzes: pages in the browser."""
     name: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
     """Number of the lesson; the quiz; of a ladder a command line in quotes, such as
     "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
@@ -65,19 +67,20 @@ class LearnCommand(Command):
             return self._lesson()
         if self.what == "ladder":
             return self._ladder()
+        if self.what in PAGES:
+            return serve_pages(f"{self.what}.html")
         if self.all:
             return self._compute_all()
         if self.what == "list" or self.name is None:
             return self._list()
         quiz = find(self.name)
-        guesses = [_number(text) for text in self.guess]
-        if len(guesses) > len(quiz.answers):
-            raise InputError(f"{quiz.id} asks for {len(quiz.answers)} numbers, not {len(guesses)}")
+        guesses = guesses_of(quiz, self.guess)
         if not (self.json or guesses):
             print(quiz.question)
         if not guesses and not self.json and sys.stdin.isatty():
             guesses = [_asked(answer) for answer in quiz.answers]
-        results = _results(quiz, guesses)
+        run = cache(run_command)  # several numbers are of one document
+        results = answered(quiz, [compute(answer, run) for answer in quiz.answers], guesses)
         if self.json:
             print(json.dumps({"name": quiz.id, "question": quiz.question, "answers": results}))
             return 0
@@ -91,7 +94,7 @@ class LearnCommand(Command):
         """Print the ladder of a command line."""
         if not (self.name or "").strip() or len(self.guess) > 1:
             raise InputError(f"write {LADDER_EXAMPLE}, with one --guess at most")
-        guess = _number(self.guess[0]) if self.guess else None
+        guess = guess_of(self.guess[0]) if self.guess else None
         ladder = _ladder_of(self.name or "", guess)
         print(json.dumps(ladder.to_dict()) if self.json else ladder)
         return 0
@@ -187,22 +190,6 @@ def run_command(line: str) -> Mapping[str, Any]:
     return document
 
 
-def _results(quiz: Quiz, guesses: Sequence[float]) -> list[dict[str, Any]]:
-    """Return name, unit, our number, the guide's and commands of each number, and the verdict."""
-    found, run = [], cache(run_command)
-    for i, answer in enumerate(quiz.answers):
-        ours = compute(answer, run)
-        result: dict[str, Any] = {
-            **{"name": answer.name, "unit": answer.unit, "answer": ours, "book": answer.book},
-            **{"commands": [f"scaling {c}" for c in answer.commands], "reason": answer.reason},
-        }
-        if i < len(guesses):
-            verdict = diagnose(guesses[i], ours, answer.tolerance, answer.slips)
-            result |= {"guess": guesses[i], "right": verdict.right, "verdict": str(verdict)}
-        found.append(result)
-    return found
-
-
 def _lines(answer: QuizAnswer, result: Mapping[str, Any]) -> list[str]:
     lines = []
     if "verdict" in result:
@@ -217,18 +204,8 @@ def _asked(answer: QuizAnswer) -> float:
     """Return the reader's guess; what is no number is asked for again."""
     while True:
         try:
-            return _number(input(f"{answer.name} ({answer.unit or 'a ratio'})? "))
+            return guess_of(input(f"{answer.name} ({answer.unit or 'a ratio'})? "))
         except InputError as error:
             print(error)
         except EOFError:
             raise InputError("no guess was given; write --guess X") from None
-
-
-def _number(text: str) -> float:
-    try:
-        value = float(text.replace(",", ""))
-    except ValueError:
-        raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3") from None
-    if not abs(value) < float("inf"):
-        raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3")
-    return value
