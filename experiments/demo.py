@@ -22,7 +22,7 @@ from scaling.api.inputs import load_run
 from scaling.cli.main import main as scaling
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
-from scaling.report.plots import DPI, SIZE, figure_with_axes
+from scaling.report.plots import picture
 from scaling.simulate.resolve import HOST, profile_for, target
 from scaling.train.launch.gpu import avoid_absent_gpus
 from scaling.train.monitor.metrics import read_metrics
@@ -138,17 +138,15 @@ def _plot_loss(records: Sequence[dict[str, Any]], title: str, stem: Path) -> lis
         title: above the picture.
         stem: path without suffix; `.png` and `.svg` are written.
     """
-    figure, axes = figure_with_axes(*SIZE)
     train = [(r["step"], r["loss"]) for r in records if r.get("loss") is not None]
     held_out = [(r["step"], r["held_out_loss"]) for r in records if "held_out_loss" in r]
-    axes.plot(*_points(train), linewidth=1, label="training")
-    axes.plot(*_points(held_out), "o-", label="held out")
-    axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
-    axes.grid(alpha=0.3)
-    axes.legend()
     paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-    for path in paths:
-        figure.savefig(path, dpi=DPI)
+    with picture(*paths) as axes:
+        axes.plot(*_points(train), linewidth=1, label="training")
+        axes.plot(*_points(held_out), "o-", label="held out")
+        axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
+        axes.grid()
+        axes.legend()
     return paths
 
 

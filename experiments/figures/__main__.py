@@ -1,27 +1,31 @@
-"""Writes the pictures of docs/ from the data that the repository holds.
+"""Draws the pictures of README.md and docs/, from predictions and from data that is recorded here.
 
 python -m experiments.figures                    all of them, into docs/images
-python -m experiments.figures rooms              one of them
+python -m experiments.figures meshes rooms       some of them
 """
 
 import argparse
-from collections.abc import Callable
 from pathlib import Path
 
-from experiments.figures import rooms
+from experiments.figures.table import FIGURES
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
-TEXTS: dict[str, Callable[[], str]] = {"rooms": rooms.drawing}  # SVG by the name of its file
 
 
-def main() -> None:
-    """Write the pictures that are named, or all."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *TEXTS], default=[], metavar="NAME")
-    names = parser.parse_args().names or list(TEXTS)
-    for name in names:
-        (IMAGES / f"{name}.svg").write_text(TEXTS[name](), encoding="utf-8")
-        print(f"docs/images/{name}.svg")
+def main(arguments: list[str] | None = None) -> None:
+    """Draw the pictures that are named, or all."""
+    parser = argparse.ArgumentParser(prog="python -m experiments.figures", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(FIGURES))
+    parser.add_argument("--out", type=Path, default=IMAGES, help="folder")
+    given = parser.parse_args(arguments)
+    for name in given.names:
+        if name not in FIGURES:
+            parser.error(f"no picture {name!r}; there are {', '.join(FIGURES)}")
+    given.out.mkdir(parents=True, exist_ok=True)
+    for name in given.names or FIGURES:
+        path = given.out / f"{name}.svg"
+        FIGURES[name](path)
+        print(f"{path}: {path.stat().st_size:,} bytes", flush=True)
 
 
 if __name__ == "__main__":

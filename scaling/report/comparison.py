@@ -8,20 +8,20 @@ The HTML page follows the reader's light or dark theme and needs no more width t
 import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from scaling.compare.compare import Comparison, Pair
 from scaling.meshes.units import format_size, format_time
 from scaling.report.formatting import columns
-from scaling.report.plots import figure_with_axes
+from scaling.report.palette import BLUE, ORANGE
+from scaling.report.plots.style import picture
 
 MOST_LINES = 12  # collectives and kernels that the table shows
 HEAD = ("predicted", "measured", "error")
 Row = tuple[str, ...]
-COLORS = ("#4c72b0", "#dd8452")  # predicted, measured; matplotlib's "deep" pair, safe for most eyes
+COLOURS = (BLUE, ORANGE)  # predicted, measured
 STYLE = f"""
-:root {{ color-scheme: light dark; --predicted: {COLORS[0]}; --measured: {COLORS[1]} }}
-@media (prefers-color-scheme: dark) {{ :root {{ --predicted: #7c9fd8; --measured: #e9a97f }} }}
+:root {{ color-scheme: light dark; --predicted: {COLOURS[0]}; --measured: {COLOURS[1]} }}
+@media (prefers-color-scheme: dark) {{ :root {{ --predicted: #56b4e9; --measured: #f0c060 }} }}
 body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem;
   overflow-wrap: anywhere }}
 h1 {{ font-size: 1.4rem }}
@@ -109,9 +109,7 @@ def _row(name: str, pair: Pair, unit: Callable[[float], str] = format_time) -> R
 
 def write_page(comparison: Comparison, stem: Path) -> Path:
     """Write STEM.html, STEM.svg and STEM.png; returns the page's path."""
-    figure = bars(comparison)
-    figure.savefig(stem.with_suffix(".svg"), metadata={"Date": None})
-    figure.savefig(stem.with_suffix(".png"), dpi=150)
+    draw_bars(comparison, stem.with_suffix(".svg"), stem.with_suffix(".png"))
     page = stem.with_suffix(".html")
     page.write_text(html_of(comparison), encoding="utf-8")
     return page
@@ -156,19 +154,20 @@ def _html_bars(pairs: dict[str, Pair]) -> str:
     return "".join(blocks)
 
 
-def bars(comparison: Comparison) -> Any:
-    """Step time and every term, predicted beside measured: a matplotlib figure."""
+def draw_bars(comparison: Comparison, *paths: Path) -> None:
+    """Draw step time and every term, predicted beside measured."""
     shown = _bars(comparison)
-    figure, axes = figure_with_axes(width=8, height=1 + 0.5 * len(shown))
     places = range(len(shown))
-    for offset, color, name in ((-0.2, COLORS[0], "predicted"), (0.2, COLORS[1], "measured")):
-        values = [1e3 * (getattr(pair, name) or 0.0) for pair in shown.values()]
-        axes.barh([p + offset for p in places], values, 0.38, color=color, label=name)
-    axes.set_yticks(list(places), list(shown))
-    axes.invert_yaxis()
-    axes.set_xlabel("ms per step")
-    axes.legend(frameon=False)
-    return figure
+    with picture(*paths, size=(8, 1 + 0.5 * len(shown))) as axes:
+        for offset, colour, name in zip(
+            (-0.2, 0.2), COLOURS, ("predicted", "measured"), strict=True
+        ):
+            values = [1e3 * (getattr(pair, name) or 0.0) for pair in shown.values()]
+            axes.barh([p + offset for p in places], values, 0.38, color=colour, label=name)
+        axes.set_yticks(list(places), list(shown))
+        axes.invert_yaxis()
+        axes.set_xlabel("ms per step")
+        axes.legend()
 
 
 def _html_table(title: str, rows: Sequence[Row]) -> str:

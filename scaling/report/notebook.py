@@ -6,13 +6,12 @@ from html import escape
 from scaling.meshes.units import format_time
 from scaling.program.ir import Number
 from scaling.report.formatting import format_memory, percent, three_digits
+from scaling.report.palette import COLOURS
 from scaling.report.prediction import TIME_TERMS, verdict
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import Prediction
 
 WIDTH, HEIGHT = 480, 16  # pixels of a bar
-# Okabe and Ito's palette, which colour-blind readers can tell apart.
-COLOURS = ("#0072b2", "#56b4e9", "#d55e00", "#e69f00", "#999999", "#009e73")
 
 
 def html(prediction: Prediction, where: str) -> str:

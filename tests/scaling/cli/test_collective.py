@@ -108,7 +108,7 @@ def test_the_picture_is_written(capsys, tmp_path):
         (("--axis", "data"), "needs --mesh"),
         (("--device-order", "tensor,data"), "orders the axes of a mesh: add --mesh"),
         (("--bytes", ""), "'' is not a size"),
-        (("--plot", "picture.odd"), "cannot write the picture"),
+        (("--plot", "picture.odd"), "end the name with .png"),
     ],
 )
 def test_bad_input_ends_with_2_and_one_message(capsys, words, message):

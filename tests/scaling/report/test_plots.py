@@ -11,7 +11,7 @@ from scaling.report.plots import check_picture, plot_memory
 def test_the_memory_of_a_step_is_drawn(hand_priced, tmp_path):
     plot_memory(hand_priced, 78e9, "hand", tmp_path / "memory.svg")
     assert "<svg" in (tmp_path / "memory.svg").read_text()
-    with pytest.raises(InputError, match="--plot-memory .*memory.xyz: cannot write the picture"):
+    with pytest.raises(InputError, match="--plot-memory .*memory.xyz: end the name with .png"):
         plot_memory(hand_priced, None, "hand", tmp_path / "memory.xyz")
 
 

@@ -1,0 +1,43 @@
+"""The pictures of the docs are those that the program draws."""
+
+import re
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from experiments.figures.__main__ import IMAGES, main
+from experiments.figures.table import COMPILED, FIGURES
+
+CREATOR = re.compile(r"Matplotlib v([\d.]+)")
+PAGES = [Path(__file__).parents[2] / "README.md", *sorted(IMAGES.parent.glob("*.md"))]
+SHOWN = re.compile(r"images/(\w+)\.svg")
+
+
+def test_every_picture_is_there_and_every_page_shows_pictures_that_are():
+    drawn = {path.stem for path in IMAGES.glob("*.svg")}
+    assert drawn == set(FIGURES)
+    for page in PAGES:
+        assert set(SHOWN.findall(page.read_text(encoding="utf-8"))) <= drawn, page.name
+
+
+def test_an_unknown_picture_is_refused(capsys):
+    with pytest.raises(SystemExit):
+        main(["mesh"])
+    assert "no picture 'mesh'; there are" in capsys.readouterr().err
+
+
+marks = lambda name: [pytest.mark.slow, *([pytest.mark.deviceless] * (name in COMPILED))]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks(name)) for name in FIGURES])
+def test_a_picture_is_current(name, tmp_path):
+    """With the version of matplotlib that drew it: another one draws other paths."""
+    kept = (IMAGES / f"{name}.svg").read_text(encoding="utf-8")
+    drawn_by = CREATOR.search(kept)
+    if drawn_by and drawn_by[1] != version("matplotlib"):
+        pytest.skip(f"drawn by matplotlib {drawn_by[1]}")
+    main([name, "--out", str(tmp_path)])
+    assert (tmp_path / f"{name}.svg").read_text(encoding="utf-8") == kept, (
+        f"python -m experiments.figures {name} draws it anew"
+    )
