@@ -1,6 +1,7 @@
 """Training steps across the hosts of testbeds, predicted and measured.
 
     sudo python -m experiments.testbed_steps
+    sudo python -m experiments.testbed_steps --only stage        meshes with this in their name
 
 Calibrates this machine with as many devices as a testbed has (quickly), then trains a small model
 on testbeds of 2 and 4 hosts at three link rates. `scaling train` predicts each step before it runs.
@@ -30,7 +31,11 @@ from scaling.testbed.state import state_folder
 
 HOSTS = (2, 4)
 BANDWIDTHS = ("1Gbit", "500Mbit", "200Mbit")
-MESHES = {2: ("data=2", "fsdp=2"), 4: ("data=4", "fsdp=4", "data=2,tensor=2")}
+MESHES = {
+    2: ("data=2", "fsdp=2"),
+    4: ("data=4", "fsdp=4", "data=2,tensor=2", "stage=4", "stage=2,data=2"),
+}
+MICROBATCHES = 4  # of meshes with stages, one for each of at most four
 STEPS = 14
 WARM_UP = 4  # steps: first use of buffers, threads and connections
 MODEL = {
@@ -85,6 +90,8 @@ def train(hosts: int, bandwidth: str, meshes: Sequence[str]) -> list[Case]:
                 file, out = Path(scratch) / "run.json", Path(scratch) / "out"
                 file.write_text(json.dumps(run), encoding="utf-8")
                 words = [sys.executable, "-m", "scaling", "train", str(file), "--mesh", mesh]
+                if "stage" in mesh:
+                    words += ["--set", f"batch.microbatches={MICROBATCHES}"]
                 if code := run_job(testbed, machine, [*words, "--run-dir", str(out)]):
                     raise SystemExit(code)
                 cases.append(_case(hosts, bandwidth, mesh, out))
@@ -101,8 +108,9 @@ def _case(hosts: int, bandwidth: str, mesh: str, out: Path) -> Case:
     return Case(hosts, bandwidth, mesh, *ranges, predicted["time"], tuple(seconds[WARM_UP:]))
 
 
-def page(cases: Sequence[Case], machine: str, load: str) -> list[str]:
+def page(cases: Sequence[Case], machine: str, load: str, only: str = "") -> list[str]:
     """Lines of the table and its summary."""
+    command = "sudo python -m experiments.testbed_steps" + (f" --only {only}" if only else "")
     head = ["hosts", "link", "mesh", "predicted", "measured", "spread", "error", "inside"]
     rows = [
         [
@@ -120,7 +128,7 @@ def page(cases: Sequence[Case], machine: str, load: str) -> list[str]:
         "# Training steps across the hosts of testbeds, predicted and measured",
         "",
         f"{date.today().isoformat()}, {machine}; {load or 'nothing else ran'}.",
-        "Made by `sudo python -m experiments.testbed_steps`. All hosts share this machine's cores.",
+        f"Made by `{command}`. All hosts share this machine's cores.",
         "",
         "```",
         *columns([head, *rows]),
@@ -136,21 +144,23 @@ def main(arguments: list[str] | None = None) -> None:
     """Calibrate, train everywhere, save, print."""
     parser = argparse.ArgumentParser(prog="python -m experiments.testbed_steps")
     parser.add_argument("--out", type=Path, default=Path("experiments/results"))
+    parser.add_argument("--only", default="", help="meshes with this in their name")
     parser.add_argument("--quick", action="store_true", help="two hosts and one rate only")
     args = parser.parse_args(arguments)
     load, cases = busy(), []
-    for hosts in HOSTS[:1] if args.quick else HOSTS:
+    chosen = {n: [mesh for mesh in MESHES[n] if args.only in mesh] for n in HOSTS}
+    for hosts in HOSTS[:1] if args.quick else [n for n in HOSTS if chosen[n]]:
         words = [sys.executable, "-m", "scaling", "calibrate", "--quick", "--devices", str(hosts)]
         subprocess.run(words, check=True)
         for bandwidth in BANDWIDTHS[:1] if args.quick else BANDWIDTHS:
-            cases += train(hosts, bandwidth, MESHES[hosts])
-    folder = args.out / f"{date.today().isoformat()}-testbed-steps"
+            cases += train(hosts, bandwidth, chosen[hosts])
+    folder = args.out / f"{date.today().isoformat()}-testbed-steps{args.only and '-' + args.only}"
     folder.mkdir(parents=True, exist_ok=True)
     data: dict[str, Any] = {"schema": SCHEMA, "date": date.today().isoformat()}
     data |= {"machine": cpu_model(), "versions": versions(), "commit": git_commit()}
     data |= {"model": MODEL, "batch": BATCH, "cases": [asdict(case) for case in cases]}
     (folder / "results.json").write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-    lines = page(cases, cpu_model(), load)
+    lines = page(cases, cpu_model(), load, args.only)
     (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
     print("\n".join(lines))
 

@@ -19,7 +19,7 @@ from scaling.learn.answered import answered, guess_of, guesses_of
 from scaling.learn.ladder import Ladder
 from scaling.learn.quiz import QuizAnswer, compute, find, quizzes
 from scaling.learn.table import LINE, summary, verdict_of
-from scaling.lessons.shelf import lesson, lessons, serve
+from scaling.lessons.shelf import lab, labs, lesson, lessons, serve
 from scaling.meshes.errors import InputError
 from scaling.questions.page import show
 from scaling.web.server import serve as serve_pages
@@ -27,7 +27,7 @@ from scaling.web.server import serve as serve_pages
 LADDER_EXAMPLE = (
     'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'
 )
-What = Literal["list", "lesson", "quiz", "ladder", "explorer", "quizzes"]
+What = Literal["list", "lesson", "lab", "quiz", "ladder", "explorer", "quizzes"]
 PAGES = ("explorer", "quizzes")  # which a server on this machine sends to the browser
 Guesses = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")
@@ -42,11 +42,11 @@ class LearnCommand(Command):
     """
 
     what: Annotated[Positional[What], arg(metavar="[WHAT]", help_behavior_hint="")] = "list"
-    """list: all lessons and quizzes; lesson: opens one in the browser; quiz: a guess that is wrong
-    is told the slip that it betrays; ladder: your guess, a bound, the textbook's rule, the fitted
-    figure, the compiled program, a measurement; explorer, quizzes: pages in the browser."""
+    """list: all lessons, labs and quizzes; lesson, lab: opens one in the browser; quiz: a wrong
+    guess is told the slip that it betrays; ladder: your guess, a bound, the textbook's rule, the
+    fitted figure, the compiled program, a measurement; explorer, quizzes: pages in the browser."""
     name: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
-    """Number of the lesson; the quiz; of a ladder a command line in quotes, such as
+    """Number of the lesson or lab; the quiz; of a ladder a command line in quotes, such as
     "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
     guess: Guesses = ()
     """A guess for each number that the quiz asks for, in its order; without any you are asked. Of a
@@ -63,7 +63,7 @@ class LearnCommand(Command):
 
     def execute(self) -> int:
         """List, ask, or compute all."""
-        if self.what == "lesson":
+        if self.what in ("lesson", "lab"):
             return self._lesson()
         if self.what == "ladder":
             return self._ladder()
@@ -100,20 +100,26 @@ class LearnCommand(Command):
         return 0
 
     def _lesson(self) -> int:
-        """Serve a lesson to this machine's browser, until Ctrl-C."""
+        """Serve a lesson or a lab to this machine's browser, until Ctrl-C."""
         if self.name is None:
-            raise InputError("write scaling learn lesson 1; scaling learn lists all")
-        return serve(lesson(self.name).file)
+            raise InputError(f"write scaling learn {self.what} 1; scaling learn lists all")
+        return serve((lesson if self.what == "lesson" else lab)(self.name).file)
 
     def _list(self) -> int:
         """Print the lessons and the quizzes."""
         if self.json:
-            titles = [{"number": one.number, "title": one.title} for one in lessons()]
+            shelves = {"lessons": lessons(), "labs": labs()}
+            titles = {
+                name: [{"number": one.number, "title": one.title} for one in shelf]
+                for name, shelf in shelves.items()
+            }
             rows = [{"id": q.id, "section": q.section, "question": q.question} for q in quizzes()]
-            print(json.dumps({"lessons": titles, "quizzes": rows}))
+            print(json.dumps({**titles, "quizzes": rows}))
             return 0
         for one in lessons():
             print(f"lesson {one.number:>2}  {one.title}")
+        for one in labs():
+            print(f"lab {one.number:>2}     {one.title}")
         width = max(len(quiz.id) for quiz in quizzes())
         for quiz in quizzes():
             print(f"quiz {quiz.id.ljust(width)}  {quiz.section}")

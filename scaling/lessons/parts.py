@@ -1,6 +1,6 @@
-"""What every lesson is made of: a heading, a locked guess, the ladder, problems, a takeaway.
+"""What lessons and labs are made of: a heading, a locked guess, the ladder, problems, a takeaway.
 
-A lesson is a marimo notebook. Its cells call these functions with `marimo` as `mo`; numbers in its
+Each is a marimo notebook. Its cells call these functions with `marimo` as `mo`; numbers in its
 text are computed, never typed.
 """
 
@@ -17,13 +17,13 @@ OPENS = "the rest of the lesson opens after your guess"
 
 
 def heading(
-    mo: Any, number: int, title: str, minutes: int, able: str, needs: str, chapter: str
+    mo: Any, number: int | str, title: str, minutes: int, able: str, needs: str, chapter: str
 ) -> Any:
     """Return the top of a lesson: what one can do after it, and what it takes.
 
     Args:
         mo: the module marimo.
-        number, title: of the lesson.
+        number, title: of the lesson; of a lab "Lab 1".
         minutes: that it takes.
         able: what the reader can do afterwards, after "Afterwards you can".
         needs: what it takes to run: "no jax", "jax with 8 fake devices".

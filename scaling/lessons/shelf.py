@@ -1,4 +1,4 @@
-"""The lessons that come with the package, and serving one to this machine's browser."""
+"""Lessons and labs that come with the package, and serving one to this machine's browser."""
 
 import importlib.util
 import re
@@ -11,7 +11,7 @@ from pathlib import Path
 from scaling.meshes.errors import InputError
 
 FOLDER = Path(__file__).parent / "notebooks"
-TITLE = re.compile(r'^app = marimo\.App\(.*app_title="(\d+)\. (.*)"\)$', re.MULTILINE)
+TITLE = re.compile(r'^app = marimo\.App\(.*app_title="(?:Lab )?(\d+)\. (.*)"\)$', re.MULTILINE)
 LOOPBACK = "127.0.0.1"  # nobody but this machine
 
 
@@ -24,11 +24,20 @@ class Lesson:
     file: Path
 
 
-@cache
 def lessons() -> tuple[Lesson, ...]:
     """Return all lessons, in their order."""
+    return _notebooks("lesson")
+
+
+def labs() -> tuple[Lesson, ...]:
+    """Return all labs, in their order."""
+    return _notebooks("lab")
+
+
+@cache
+def _notebooks(kind: str) -> tuple[Lesson, ...]:
     found = []
-    for file in sorted(FOLDER.glob("lesson_*.py")):
+    for file in sorted(FOLDER.glob(f"{kind}_*.py")):
         title = TITLE.search(file.read_text(encoding="utf-8"))
         assert title, f"{file.name} has no title"
         found.append(Lesson(int(title[1]), title[2], file))
@@ -37,9 +46,18 @@ def lessons() -> tuple[Lesson, ...]:
 
 def lesson(number: str) -> Lesson:
     """Return the lesson of a number; InputError names those that there are."""
-    known = {str(one.number): one for one in lessons()}
+    return _numbered("lesson", number)
+
+
+def lab(number: str) -> Lesson:
+    """Return the lab of a number; InputError names those that there are."""
+    return _numbered("lab", number)
+
+
+def _numbered(kind: str, number: str) -> Lesson:
+    known = {str(one.number): one for one in _notebooks(kind)}
     if number.strip() not in known:
-        raise InputError(f"there is no lesson {number!r}; there are {', '.join(known)}")
+        raise InputError(f"there is no {kind} {number!r}; there are {', '.join(known)}")
     return known[number.strip()]
 
 

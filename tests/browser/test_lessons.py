@@ -1,6 +1,6 @@
-"""Lessons in a real browser: guess, slide, solve; on a desktop and on a phone. `make browser`.
+"""Lessons and labs in a real browser, on a desktop and on a phone: guess, slide, solve.
 
-Needs Playwright (extra `browser`) and a Chromium: $CHROMIUM, or one on the PATH.
+Run by `make browser`. Needs Playwright (extra `browser`) and a Chromium: $CHROMIUM, or on the PATH.
 """
 
 import os
@@ -17,7 +17,7 @@ from urllib.request import urlopen
 import pytest
 
 import scaling as sc
-from scaling.lessons.shelf import LOOPBACK, Lesson, lessons
+from scaling.lessons.shelf import LOOPBACK, Lesson, labs, lessons
 
 pytestmark = pytest.mark.browser
 CHROMIUM = (
@@ -76,7 +76,7 @@ def guess(page, number: str) -> None:
     field.press("Enter")
 
 
-@pytest.mark.parametrize("lesson", lessons(), ids=lambda lesson: f"lesson {lesson.number}")
+@pytest.mark.parametrize("lesson", [*lessons(), *labs()], ids=lambda one: one.file.stem)
 def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson, tmp_path):
     screens = Path(os.environ.get(SCREENS, tmp_path))
     with served(lesson) as address:
@@ -90,7 +90,7 @@ def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson, tmp
             assert page.locator("text=Traceback").count() == 0
             wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, f"{wide} pixels wider than a {name}"
-            page.screenshot(path=screens / f"lesson_{lesson.number:02}_{name}.png", full_page=True)
+            page.screenshot(path=screens / f"{lesson.file.stem}_{name}.png", full_page=True)
             page.close()
 
 

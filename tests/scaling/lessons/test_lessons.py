@@ -1,4 +1,4 @@
-"""Every lesson runs from top to bottom; its own tests pass; no number in its text is typed."""
+"""Lessons and labs run from top to bottom; their tests pass; no number in a text is typed."""
 
 import importlib
 import re
@@ -16,6 +16,8 @@ from scaling.train.monitor.metrics import read_metrics
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[learn]'")
 FOLDER = Path(next(iter(scaling.lessons.notebooks.__path__)))
 LESSONS = sorted(path.stem for path in FOLDER.glob("lesson_*.py"))
+LABS = sorted(path.stem for path in FOLDER.glob("lab_*.py"))
+NOTEBOOKS = [*LESSONS, *LABS]
 # A number with a unit that is typed into a text; in an f-string it would stand in braces.
 TYPED = re.compile(
     r"(?<![\w.*{])\d[\d,.]*\s?(?:ms|us|s|GB/s|GiB|GB|MB|TFLOPs?(?:/s)?|tokens|%|times)(?![\w}])"
@@ -34,7 +36,7 @@ def html(outputs: tuple[object, ...]) -> str:
 
 
 def test_there_are_lessons():
-    assert LESSONS
+    assert LESSONS and LABS
 
 
 @pytest.mark.parametrize("name", LESSONS)
@@ -47,7 +49,17 @@ def test_a_lesson_runs_and_has_what_every_lesson_has(name):
     assert "<h1" in shown and "Afterwards you can" in shown
 
 
-@pytest.mark.parametrize("name", LESSONS)
+@pytest.mark.parametrize("name", LABS)
+def test_a_lab_runs_and_has_checked_answers(name):
+    shown = html(ran(name)[0])
+    for part in ("Take away", "Where the model is wrong", "Afterwards you can", "<h1"):
+        assert part in shown, f"{name} has no {part!r}"
+    assert "aria-label" in shown, f"{name} has no picture with a description"
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert source.count("parts.verdict(") >= 2, f"{name} checks fewer than two answers"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_the_tests_in_a_lesson_pass(name):
     """They are cells named test_*, over what the other cells define."""
     module = importlib.import_module(f"scaling.lessons.notebooks.{name}")
@@ -59,7 +71,7 @@ def test_the_tests_in_a_lesson_pass(name):
         cell.run(**wanted)
 
 
-@pytest.mark.parametrize("name", LESSONS)
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_no_number_with_a_unit_is_typed_into_the_text(name):
     """Texts compute what they state; "25 minutes" and names of sizes are no results."""
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
@@ -67,7 +79,7 @@ def test_no_number_with_a_unit_is_typed_into_the_text(name):
     assert not typed, f"{name}: compute {typed}"
 
 
-@pytest.mark.parametrize("name", LESSONS)
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_reader_must_guess_first(name):
     """Cells that show an answer ask `parts.guessed`, which stops without a guess."""
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")

@@ -15,7 +15,12 @@ def test_lessons_are_numbered_in_order():
     assert all(f"lesson_{one.number:02}" == one.file.stem for one in shelf.lessons())
 
 
-def test_a_lesson_is_served_on_loopback_only(monkeypatch):
+def test_labs_are_numbered_in_order():
+    assert [f"lab_{one.number}" for one in shelf.labs()] == [one.file.stem for one in shelf.labs()]
+
+
+@pytest.mark.parametrize("words", [("lesson", "1"), ("lab", "2")])
+def test_one_is_served_on_loopback_only(monkeypatch, words):
     started = []
 
     def run(command, check):
@@ -23,17 +28,23 @@ def test_a_lesson_is_served_on_loopback_only(monkeypatch):
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(shelf.subprocess, "run", run)
-    assert main(["learn", "lesson", "1"]) == 0
+    assert main(["learn", *words]) == 0
     (command,) = started
     assert command[:4] == [sys.executable, "-m", "marimo", "run"]
     assert command[-2:] == ["--host", "127.0.0.1"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"), [(["99"], "there is no lesson"), ([], "learn lesson 1")]
+    ("words", "said"),
+    [
+        (["lesson", "99"], "there is no lesson"),
+        (["lesson"], "learn lesson 1"),
+        (["lab", "x"], "there is no lab 'x'; there are"),
+        (["lab"], "learn lab 1"),
+    ],
 )
-def test_a_lesson_that_there_is_not(capsys, words, said):
-    assert main(["learn", "lesson", *words]) == 2
+def test_one_that_there_is_not(capsys, words, said):
+    assert main(["learn", *words]) == 2
     assert said in capsys.readouterr().err
 
 
@@ -47,3 +58,4 @@ def test_all_are_listed(capsys):
     assert main(["learn"]) == 0
     printed = capsys.readouterr().out
     assert "lesson  1  Where does a matmul" in printed and "quiz gpu-q2.3" in printed
+    assert "Two measurements, two unknowns" in printed
