@@ -30,7 +30,8 @@ from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import parse_toml
-from scaling.questions.formula import evaluate
+from scaling.questions.formula import evaluate, substituted
+from scaling.questions.page import plain
 
 FOLDER = resources.files("scaling.learn") / "quizzes"
 CHAPTERS = (
@@ -103,6 +104,18 @@ def compute(answer: QuizAnswer, run: Run) -> float:
         line, _, path = ask.partition(" :: ")
         values[name] = number(run(line), path)
     return evaluate(answer.formula, values)
+
+
+def formulas(answer: QuizAnswer, run: Run) -> list[str]:
+    """Return the formulas of the textbook that its commands compute, with the numbers put in."""
+    found = []
+    for ask in answer.asks.values():
+        line, _, path = ask.partition(" :: ")
+        part = _reach(run(line), [key for key in path.split("/") if key])
+        if isinstance(part, Mapping) and part.get("formula"):
+            numbers = {symbol: plain(value) for symbol, value in part["inputs"].items()}
+            found.append(f"{part['formula']} = {substituted(part['formula'], numbers)}")
+    return list(dict.fromkeys(found))
 
 
 def number(document: Any, path: str) -> float:

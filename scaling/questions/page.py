@@ -18,7 +18,7 @@ NONE: frozenset[Input] = frozenset()
 FORMATS: Mapping[str, Callable[[Any], str]] = {
     "s": lambda seconds: _time(seconds),
     "bytes": format_size,
-    "FLOPs": lambda n: f"{_plain(n)} FLOPs" if n >= EXPONENT else format_rate(n, "FLOPs"),
+    "FLOPs": lambda n: f"{plain(n)} FLOPs" if n >= EXPONENT else format_rate(n, "FLOPs"),
     **{unit: partial(format_rate, unit=unit.replace("bytes", "B")) for unit in RATES},
 }
 
@@ -49,7 +49,7 @@ def _lines(answer: Answer, indent: str = "", shown: frozenset[Input] = NONE) -> 
     yield f"{indent}{answer.name}: {show(answer.answer, answer.unit)}{_beside(answer)}"
     if answer.formula:
         yield f"{inner}= {answer.formula}"
-        numbers = {i.symbol: _plain(i.value) for i in answer.inputs}
+        numbers = {i.symbol: plain(i.value) for i in answer.inputs}
         yield f"{inner}= {substituted(answer.formula, numbers)}"
     new = [i for i in answer.inputs if i not in shown]
     width = max((len(i.symbol) for i in new), default=0)
@@ -90,7 +90,7 @@ def _beside(answer: Answer) -> str:
     return f" ({word} {show(other, answer.unit)})"
 
 
-def _plain(value: float) -> str:
+def plain(value: float) -> str:
     """Return a number as arithmetic takes it: 989e12, 8, 0.5."""
     if abs(value) < 1e5:
         return f"{value:g}"

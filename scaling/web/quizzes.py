@@ -1,7 +1,7 @@
 """The quizzes as the pages have them: all questions, and what a guess betrays.
 
 Our numbers are computed by the command lines of the quiz. A page without a server has no command
-line: the site brings what they printed when it was made, in `answers.json` (id -> our numbers).
+line: the site brings what they printed when it was made, in `answers.json`.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from textwrap import shorten
 from typing import Any
 
 from scaling.learn.answered import answered, guesses_of
-from scaling.learn.quiz import Quiz, compute, find, quizzes
+from scaling.learn.quiz import Quiz, compute, find, formulas, quizzes
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_json
 from scaling.questions.page import show
@@ -48,25 +48,29 @@ def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:
         raise InputError("guesses is a list of numbers, [1.04]")
     texts = [None if guess is None else shorten(str(guess), LONGEST) for guess in written]
     guesses = guesses_of(quiz, texts)
-    rows = answered(quiz, _numbers(quiz.id), guesses)
-    for row in rows:
+    ours = _ours(quiz.id)
+    rows = answered(quiz, [row["ours"] for row in ours], guesses)
+    for row, own in zip(rows, ours, strict=True):
+        row["formulas"] = own["formulas"]
         row["shown"] = show(row["answer"], row["unit"])
         row["book_shown"] = None if row["book"] is None else show(row["book"], row["unit"])
     return {"id": quiz.id, "numbers": rows, "note": quiz.note}
 
 
 @cache
-def _numbers(id: str) -> list[float]:
-    """Return our numbers of a quiz, in its units."""
+def _ours(id: str) -> list[dict[str, Any]]:
+    """Return what is computed of a quiz: from the site's file, or here."""
     if COMPUTED.is_file():
-        numbers: list[float] = read_json(COMPUTED)[id]
-        return numbers
-    return computed_numbers(find(id))
+        rows: list[dict[str, Any]] = read_json(COMPUTED)[id]
+        return rows
+    return computed(find(id))
 
 
-def computed_numbers(quiz: Quiz) -> list[float]:
-    """Return our numbers of a quiz, by running its command lines."""
+def computed(quiz: Quiz) -> list[dict[str, Any]]:
+    """Return our number (`ours`) and `formulas` of each number of a quiz, by its command lines."""
     from scaling.cli.learn import run_command  # the command line needs more than a browser has
 
     run = cache(run_command)  # several numbers are of one document
-    return [compute(answer, run) for answer in quiz.answers]
+    return [
+        {"ours": compute(answer, run), "formulas": formulas(answer, run)} for answer in quiz.answers
+    ]

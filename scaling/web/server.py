@@ -19,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 
 from scaling.meshes.errors import is_count
 from scaling.web.ask import ask
+from scaling.web.texts import WRITTEN
 
 PAGES = Path(__file__).parent / "pages"
 LOOPBACK = "127.0.0.1"  # nobody but this machine
@@ -97,6 +98,8 @@ class Handler(BaseHTTPRequestHandler):
     def _file(self) -> tuple[str, bytes]:
         """Return type and bytes of the file that is asked for."""
         path = unquote(urlsplit(self.path).path)
+        if path[1:] in WRITTEN:
+            return TYPES[".html"], WRITTEN[path[1:]]().encode()
         file = _files().get("/index.html" if path == "/" else path)
         if file is None:
             raise Refused(HTTPStatus.NOT_FOUND, "no page has this name")

@@ -2,13 +2,16 @@
 
 import http.client
 import json
+import re
 from contextlib import closing
 from threading import Thread
 
 import pytest
 
+from scaling.lessons.shelf import lessons
 from scaling.web import server as web_server
 from scaling.web.server import MOST_BODY, PAGES, PageServer, serve
+from scaling.web.texts import WRITTEN, glossary_page
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +113,22 @@ def test_the_page_is_opened_and_ctrl_c_ends_the_server(monkeypatch, capsys):
     monkeypatch.setattr(web_server.webbrowser, "open", interrupted)
     assert serve("quizzes.html") == 0
     assert opened[0].startswith("http://127.0.0.1:") and opened[0] in capsys.readouterr().out
+
+
+def test_every_link_of_a_page_leads_to_a_page(server):
+    """Documents are linked in a site alone; the explorer is a page of its own."""
+    pages = [*(file.name for file in PAGES.glob("*.html")), *WRITTEN]
+    for name in pages:
+        status, _, body = request(server, "GET", f"/{name}")
+        assert status == 200 and b'data-backend="server"' in body
+        for target in re.findall(r'(?:href|src)="([^"#:]+)"', body.decode()):
+            if target not in ("docs/index.html", "explorer.html"):
+                assert request(server, "GET", f"/{target}")[0] == 200, f"{name}: {target}"
+
+
+def test_the_glossary_and_the_lessons_are_written_from_the_projects_own_text(server):
+    text = request(server, "GET", "/glossary.html")[2].decode()
+    assert "<td>microbatch</td>" in text and ".md" not in text
+    text = request(server, "GET", "/lessons.html")[2].decode()
+    assert all(f"scaling learn lesson {lesson.number}<" in text for lesson in lessons())
+    assert '<a href="docs/reference.html">' in glossary_page(docs=True)

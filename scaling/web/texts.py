@@ -1,0 +1,81 @@
+"""Pages that are written from text of the project: the glossary, and the list of lessons."""
+
+import re
+from collections.abc import Callable, Mapping
+from html import escape
+from pathlib import Path
+
+from scaling.lessons.shelf import Lesson, lessons
+
+HERE = Path(__file__).parent
+# In the wheel beside this file (pyproject.toml), in a checkout among the documents.
+GLOSSARY = (HERE / "glossary.md", HERE.parents[1] / "docs" / "glossary.md")
+NAMES = {"explorer": "Explorer", "lessons": "Lessons", "quizzes": "Quizzes", "glossary": "Glossary"}
+LINK = re.compile(r'<a href="(\w+)\.md">(.*?)</a>')  # from one document to another
+Links = Callable[[Lesson], str]  # what stands beside a lesson, as HTML
+
+
+def glossary_page(docs: bool = False) -> str:
+    """Return the page of the glossary; `docs`: the documents lie below it and are linked."""
+    from markdown_it import MarkdownIt  # comes with rich; a browser has no need of it
+
+    file = next(file for file in GLOSSARY if file.is_file())
+    markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+    text = markdown.render(file.read_text(encoding="utf-8"))
+    text = text.replace("<table>", '<table class="words">')
+    return _page("glossary", LINK.sub(r'<a href="docs/\1.html">\2</a>' if docs else r"\2", text))
+
+
+def lessons_page(links: Links | None = None) -> str:
+    """Return the page of all lessons; `links` says how each is opened, default: by a command."""
+    how = links or (lambda lesson: f"<code>scaling learn lesson {lesson.number}</code>")
+    rows = "\n".join(
+        f"<tr><td>{lesson.number}. {escape(lesson.title)}</td><td>{how(lesson)}</td></tr>"
+        for lesson in lessons()
+    )
+    lead = "Each takes 20 to 40 minutes and begins with a guess; what follows opens after it."
+    text = f'<h1>Lessons</h1><p class="lead">{lead}</p>\n{NOTE if links else ""}'
+    return _page("lessons", f'{text}<table class="words"><tbody>\n{rows}\n</tbody></table>')
+
+
+NOTE = (
+    "<p>A lesson opens in this browser: Python and marimo are loaded once, which takes a minute. "
+    "To read without them, take the page that was run when this site was made. Problems “on the "
+    "trainer” need JAX: install the project, or take the notebook.</p>\n"
+)
+
+
+def _page(name: str, text: str) -> str:
+    """Return a page with the row of links on top."""
+    current = {key: ' aria-current="page"' if key == name else "" for key in NAMES}
+    links = "\n".join(
+        f'  <a href="{key}.html"{current[key]}>{title}</a>' for key, title in NAMES.items()
+    )
+    return f"""<!doctype html>
+<html lang="en" data-backend="server">
+<head>
+  <meta charset="utf-8">
+  <meta name="viewport" content="width=device-width, initial-scale=1">
+  <title>{NAMES[name]} - scaling</title>
+  <link rel="icon" href="icon.svg">
+  <link rel="stylesheet" href="style.css">
+</head>
+<body>
+<a class="skip" href="#main">To the text</a>
+<header><nav class="top" aria-label="Pages">
+  <a href="index.html">scaling</a>
+{links}
+  <a href="docs/index.html" data-only="site">Docs</a>
+</nav></header>
+<main id="main">
+{text}
+</main>
+</body>
+</html>
+"""
+
+
+WRITTEN: Mapping[str, Callable[[], str]] = {  # file of the pages -> what it holds
+    "glossary.html": glossary_page,
+    "lessons.html": lessons_page,
+}
