@@ -45,7 +45,8 @@ ROOMS: dict[str, set[str]] = {
     "questions": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
     "learn": {*DESCRIPTION, *PRICING, "analytic", "questions"},
 }
-ABOVE_ALL = {"__init__", "__main__", "api", "cli", "lessons", "web"}  # entrances, who uses them
+# entrances, who uses them
+ABOVE_ALL = {"__init__", "__main__", "api", "cli", "lessons", "web", "explorer"}
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Rooms that import without JAX, whole; and the modules of other rooms that do.
 JAX_FREE_ROOMS = {
@@ -55,7 +56,7 @@ JAX_FREE_ROOMS = {
 }
 NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {
-    *("scaling", "scaling.api", "scaling.cli", "scaling.web"),
+    *("scaling", "scaling.api", "scaling.cli", "scaling.web", "scaling.explorer"),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
     *("scaling.models.accounting", "scaling.models.lora", "scaling.models.pipeline.schedule"),
     *("scaling.train.program", "scaling.compile.cache"),

@@ -1,9 +1,29 @@
 """The roofline of a chip: FLOP/s over FLOPs per byte, and what runs below it."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
 
-from scaling.drawing.svg import LINE, Axes, dot, line, log_axes, svg, text
+from scaling.drawing.streams import FONT, legend
+from scaling.drawing.svg import HEIGHT, LINE, Axes, dot, line, log_axes, svg, text
 from scaling.report.notebook import COLOURS
+
+AREA = 70.0  # pixels: radius of a point that takes all of the time
+LEAST = 1.6  # pixels: radius from which on a point is seen
+INTENSITIES = (0.01, 1e4)  # FLOPs per byte that are drawn; others lie on the edge
+DECADES = 5  # of FLOP/s below twice the peak
+
+
+@dataclass(frozen=True)
+class Point:
+    """A kernel below the roof."""
+
+    words: str  # what the pointer shows
+    intensity: float  # FLOPs per byte of the device memory
+    rate: float  # FLOP/s
+    share: float  # of all kernels' time
+    kind: str  # decides the colour
 
 
 def roofline(
@@ -30,3 +50,33 @@ def roofline(
             text(x + 9, y + 14, name),
         ]
     return svg(shapes)
+
+
+def roofline_of_kernels(
+    peak: float, bandwidth: float, points: Sequence[Point], colours: Mapping[str, str]
+) -> str:
+    """Return the roofline of a chip with every kernel on it, its area by its share of the time.
+
+    Args:
+        peak, bandwidth: FLOP/s and bytes/s of the chip.
+        points: the kernels; those with the most time are drawn first, below the others.
+        colours: by kind.
+    """
+    low, high = INTENSITIES
+    roof_end = 2 * peak / 1e12
+    axes = Axes(INTENSITIES, (roof_end / 10**DECADES, roof_end))
+    ridge = peak / bandwidth
+    roof = [axes.at(x, min(peak, x * bandwidth) / 1e12) for x in (low, ridge, high)]
+    shapes = log_axes(axes, "FLOPs per byte", "TFLOP/s")
+    for point in sorted(points, key=lambda point: -point.share):
+        x, y = axes.at(point.intensity, point.rate / 1e12)
+        radius = max(LEAST, AREA * math.sqrt(point.share))
+        shapes.append(
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{colours[point.kind]}" '
+            f'fill-opacity="0.6" stroke="{LINE}" stroke-width="0.5">'
+            f"<title>{escape(point.words)}</title></circle>"
+        )
+    shapes.append(line(roof, LINE))
+    used = {kind: c for kind, c in colours.items() if any(p.kind == kind for p in points)}
+    marks, height = legend(used, HEIGHT + 16)
+    return svg([f'<g font-size="{FONT}">', *shapes, *marks, "</g>"], height)

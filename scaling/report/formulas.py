@@ -132,13 +132,16 @@ def _waiting(priced: Priced) -> Iterator[str]:
         f"waiting for communication {format_time(line.exposed_communication)} = union of all "
         f"communication less the {format_time(line.hidden_communication)} beside compute; most for"
     )
-    yield f"  {float(calls):,.0f} x {step.kind}[{axis_name(step)}] {_collective(step, priced)}"
+    formula = collective_formula(step, priced)
+    yield f"  {float(calls):,.0f} x {step.kind}[{axis_name(step)}] {formula}"
     yield from (f"  {text}" for text in link_constants(step, priced))
     yield _guide("torus" if priced.cluster.torus is not None else "communication")
 
 
-def _collective(step: Collective, priced: Priced) -> str:
-    """`347 us = 20 us of latency + 318 us for 112 MiB by ring + 9 us of its knee: NVLink ...`."""
+def collective_formula(step: Collective, priced: Priced) -> str:
+    """Return the time of one call as the sum that it is:
+
+    `347 us = 20 us of latency + 318 us for 112 MiB by ring + 9 us of its knee: NVLink ...`."""
     cost = priced.collectives[step.name]
     time, least = float(cost.time), float(cost.lower_bound)
     latency = knee = 0.0

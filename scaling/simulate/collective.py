@@ -152,7 +152,7 @@ def collective_prices(
         switches = switch_bytes(kind, float(sent), groups, cluster)
         dense = None if part == 1 else sent
         split = algorithm == FASTEST
-        levels = _levels(kind, sent, groups, cluster, cost.algorithm, split)
+        levels = level_times(kind, sent, groups, cluster, cost.algorithm, split)
         prices.append(replace(price, bytes=size, sent=dense, switches=switches, levels=levels))
     return prices
 
@@ -171,15 +171,21 @@ def active_part(active: int, ranks: int, random: bool = False) -> float:
     return 1 - ((ranks - 1) / ranks) ** active if random else min(active / ranks, 1.0)
 
 
-def _levels(
+def level_times(
     kind: CollectiveKind,
-    bytes: int,
+    bytes: float,
     groups: np.ndarray,
     cluster: Cluster,
     algorithm: str,
-    split: bool,
+    split: bool = False,
 ) -> tuple[LevelTime, ...]:
-    """Every level that an algorithm loads; none where a machine was measured instead."""
+    """Every level that an algorithm loads; none where a machine was measured instead.
+
+    Args:
+        kind, bytes, groups, cluster: as of `collective_time`.
+        algorithm: that runs.
+        split: whether a permute's messages go over all shortest ways of a torus.
+    """
     if algorithm not in ALGORITHMS:
         return ()
     placement = place_groups(groups.astype(int), cluster)

@@ -13,10 +13,25 @@ from scaling.meshes.errors import InputError, check_keys, nearest
 from scaling.meshes.reading import parse_json
 from scaling.web.quizzes import all_quizzes, one_quiz
 
+
+def _explorer(given: Mapping[str, Any]) -> Any:
+    from scaling.explorer.answer import answer  # which needs numpy
+
+    return answer(given)
+
+
+def _programs(given: Mapping[str, Any]) -> Any:
+    from scaling.explorer.programs import programs
+
+    return programs(given)
+
+
 # name -> a function of a table of JSON, which returns what JSON holds
 ANSWERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "quizzes": all_quizzes,
     "quiz": one_quiz,
+    "explorer": _explorer,
+    "programs": _programs,
 }
 FORM = '{"what": NAME, "with": {...}}'
 

@@ -1,0 +1,145 @@
+"""What can be chosen: groups of stored programs, and in each families for one slider.
+
+    group    "splits of 64 GPUs"             programs of one comparison (`stored.Stored.group`)
+    family   llama3-8b on dgx-h100           those of it that share all but what the slider changes
+    stop     data=8,fsdp=8                   one program; its label says what the slider changes
+
+Of what differs within a group the mesh moves the slider, else what takes the most values. Programs
+are split by anything else into families, wherever each family keeps two programs or more.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from scaling.meshes import catalog
+from scaling.meshes.errors import check_keys
+from scaling.program.stored import Stored, stored_programs
+from scaling.simulate.what_if import FIGURES, has_figure
+
+FEWEST = 2  # stops of a family that is worth a slider
+PLACE = ("run", "cluster")  # what names a family before its settings
+SHORT = {  # how labels call a setting; others go by the last part of their key
+    "batch.global_batch": "batch",
+    "batch.seq_len": "sequence",
+    "pipeline.virtual_stages": "virtual stages",
+    "sharding.zero_stage": "ZeRO stage",
+    "precision.compute": "products in",
+    "precision.reduce": "sums in",
+    "precision.parameters": "parameters in",
+    "context.method": "context by",
+}
+Traits = Mapping[str, Any]
+
+
+def programs(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the groups, each with its families and their stops, in the order of the index.
+
+    Args:
+        given: nothing; an empty table.
+    """
+    check_keys(given, (), "programs")
+    return [dict(group) for group in _groups()]
+
+
+@cache
+def _groups() -> tuple[Mapping[str, Any], ...]:
+    found: dict[str, list[Stored]] = {}
+    for stored in stored_programs():
+        found.setdefault(stored.group, []).append(stored)
+    return tuple({"group": name, "families": _families(some)} for name, some in found.items())
+
+
+def traits(stored: Stored) -> dict[str, Any]:
+    """Return what tells programs apart: run, cluster, mesh, settings, nodes."""
+    named = {"run": stored.run, "cluster": stored.cluster, "mesh": stored.mesh}
+    return named | dict(stored.set) | {"nodes": stored.nodes}
+
+
+def _families(some: Sequence[Stored]) -> list[dict[str, Any]]:
+    families = _split(list(some), _slider(some))
+    common = _differing([family[0] for family in families])
+    return [_family(family, common) for family in families]
+
+
+def _slider(some: Sequence[Stored]) -> str:
+    """The trait that the slider changes."""
+    differing = _differing(some)
+    counts = {name: len(_values(some, name)) for name in differing}
+    return "mesh" if "mesh" in counts else max(counts, key=lambda n: counts[n], default="mesh")
+
+
+def _split(some: list[Stored], slider: str) -> list[list[Stored]]:
+    """Families of programs: parts with equal values of a trait, each of FEWEST programs or more."""
+    for name in _differing(some):
+        parts: dict[str, list[Stored]] = {}
+        for stored in some:
+            parts.setdefault(_text(traits(stored).get(name)), []).append(stored)
+        if name != slider and all(len(part) >= FEWEST for part in parts.values()):
+            return [family for part in parts.values() for family in _split(part, slider)]
+    return [some]
+
+
+def _family(some: Sequence[Stored], apart: Sequence[str]) -> dict[str, Any]:
+    """One family: its name, and a stop for each program."""
+    first, differing = some[0], _differing(some)
+    named = [n for n in PLACE if n not in differing]
+    place = " on ".join(str(traits(first)[n]) for n in named)
+    rest = [n for n in apart if n not in (*PLACE, *differing)]
+    return {
+        "name": ", ".join([place or "all", *(_label(first, n) for n in rest)]),
+        "stops": [_stop(stored, differing) for stored in some],
+    }
+
+
+def _stop(stored: Stored, differing: Sequence[str]) -> dict[str, Any]:
+    shown = [n for n in differing if n != "mesh" and traits(stored).get(n) is not None]
+    mesh = [stored.mesh] if "mesh" in differing else []
+    label = ", ".join([*mesh, *(_label(stored, n) for n in shown)]) or stored.mesh
+    return {
+        "key": stored.key,
+        "label": label,
+        "run": stored.run,
+        "cluster": stored.cluster,
+        "nodes": stored.nodes,
+        "mesh": stored.mesh,
+        "settings": {_short(n): value for n, value in stored.set.items()},
+        "figures": list(_figures(stored.cluster, stored.nodes)),
+    }
+
+
+@cache
+def _figures(cluster: str, nodes: int) -> tuple[str, ...]:
+    """The figures that a cluster has, of `what_if`."""
+    place = catalog.load(cluster, nodes=nodes)
+    return tuple(name for name in FIGURES if has_figure(place, name))
+
+
+def _label(stored: Stored, name: str) -> str:
+    """`batch 128`, `8 nodes`, `llama3-8b`, `gpipe`."""
+    value = traits(stored).get(name)
+    if name in PLACE:
+        return str(value)
+    if name == "nodes":
+        return f"{value} node{'s' * (value != 1)}"
+    return "" if value is None else f"{_short(name)} {value}"
+
+
+def _short(name: str) -> str:
+    return SHORT.get(name, name.rpartition(".")[2])
+
+
+def _differing(some: Sequence[Stored]) -> list[str]:
+    """Traits that are not the same for all: run and cluster first, nodes last."""
+    names = dict.fromkeys(name for stored in some for name in traits(stored) if name != "nodes")
+    return [name for name in (*names, "nodes") if len(_values(some, name)) > 1]
+
+
+def _values(some: Sequence[Stored], name: str) -> set[str]:
+    return {_text(traits(stored).get(name)) for stored in some}
+
+
+def _text(value: Any) -> str:
+    """The value as a text, for those that cannot be hashed."""
+    return json.dumps(value, sort_keys=True)
