@@ -12,7 +12,7 @@ import gzip
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,11 @@ def wanted() -> Iterator[Wanted]:
     yield from _contexts()
     yield from _remat()
     yield from _large()
+    yield from _machines()
+    yield from _batches()
+    yield from _shards()
+    yield from _models()
+    yield from _formats()
 
 
 def _data_parallel() -> Iterator[Wanted]:
@@ -74,7 +79,7 @@ def _tensor() -> Iterator[Wanted]:
         settings = {**SELECTIVE, "batch.global_batch": 16, "batch.microbatches": 2}
         mesh = f"fsdp={8 // tensor},tensor={tensor}"
         yield Wanted("tensor in a node", "llama3-8b", mesh, set=settings)
-    for mesh in ("fsdp=2,tensor=8", "tensor=16"):
+    for mesh in ("fsdp=8,tensor=2", "fsdp=4,tensor=4", "fsdp=2,tensor=8"):
         settings = {**SELECTIVE, "batch.global_batch": 16, "batch.microbatches": 2}
         yield Wanted("tensor over two nodes", "llama3-8b", mesh, 2, set=settings)
 
@@ -132,6 +137,7 @@ def _remat() -> Iterator[Wanted]:
     for remat in ("none", "selective", "full"):
         settings = {"remat": remat, "batch.global_batch": 8, "batch.microbatches": 1}
         yield Wanted("remat", "llama3-8b", "fsdp=8", set=settings)
+        yield Wanted("remat", "llama3-8b", "fsdp=8", 1, "dgx-h200", settings)
         yield Wanted("remat", "llama3-1b", "fsdp=8", set=settings)
 
 
@@ -147,21 +153,103 @@ def _large() -> Iterator[Wanted]:
     yield Wanted("405B", "llama3-405b", "fsdp=128,tensor=8", 128, set=full)
 
 
+def _machines() -> Iterator[Wanted]:
+    """One step on servers of one generation after the other, and on those without NVLink."""
+    settings = {"remat": "full", "batch.global_batch": 16, "batch.microbatches": 2}
+    for cluster in (
+        *("dgx-a100-40g", "dgx-a100", "dgx-h100", "dgx-h200", "dgx-b200"),
+        *("h100-pcie-8", "l40s-8", "rtx4090-8", "rtx-pro-6000-8"),
+    ):
+        yield Wanted("one node of each generation", "llama3-1b", "fsdp=8", 1, cluster, settings)
+    for mesh in ("data=1", "data=2", "data=4", "data=8", "data=10", "fsdp=2", "fsdp=4", "fsdp=8"):
+        devices = int(mesh.partition("=")[2])
+        own = {"batch.global_batch": 4 * devices, "batch.microbatches": 1}
+        yield Wanted("ten RTX 3090 on PCIe", "gpt-305m", mesh, 1, "rtx3090-10", own)
+    for cluster, nodes in (("dgx-b200", 8), ("gb200-nvl72", 16)):
+        for mesh in ("fsdp=64", "data=8,fsdp=8", "fsdp=16,tensor=4", "fsdp=8,tensor=8"):
+            more = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": 1}
+            yield Wanted("splits of 64 GPUs", "llama3-8b", mesh, nodes, cluster, more)
+
+
+def _batches() -> Iterator[Wanted]:
+    """The batch, in one piece or in microbatches whose gradients are added up."""
+    for batch in (8, 16, 32, 64, 128):
+        settings = {**SELECTIVE, "batch.global_batch": batch, "batch.microbatches": 1}
+        yield Wanted("batch of eight GPUs", "llama3-1b", "fsdp=8", set=settings)
+    for microbatches in (1, 2, 4, 8):
+        settings = {**SELECTIVE, "batch.microbatches": microbatches, "batch.global_batch": 512}
+        yield Wanted("microbatches", "llama3-8b", "data=8,fsdp=8", 8, set=settings)
+
+
+def _shards() -> Iterator[Wanted]:
+    """What is sharded: ZeRO's stages, and where a pipeline of a large model cuts."""
+    for name, batch in (("gpt2-1.5b", 64), ("llama3-8b", 16)):
+        settings = {**SELECTIVE, "batch.global_batch": batch, "batch.microbatches": 2}
+        yield Wanted("stages of ZeRO", name, "data=8", set=settings)
+        for stage in (1, 3):
+            zero = {**settings, "sharding.zero_stage": stage}
+            yield Wanted("stages of ZeRO", name, "fsdp=8", set=zero)
+    for cluster in ("p4d", "p5e"):
+        settings = {"remat": "full", "batch.seq_len": 4096, "batch.global_batch": 128}
+        for mesh in ("fsdp=32", "data=32", "fsdp=16,tensor=2", "stage=2,fsdp=16"):
+            own = {**settings, "batch.microbatches": 4 if "stage" in mesh else 1}
+            yield Wanted("A100 against H200", "qwen3-0.6b", mesh, 4, cluster, own)
+    for stages, fsdp, tensor in ((1, 8, 8), (2, 4, 8), (4, 2, 8), (8, 1, 8), (8, 2, 4)):
+        mesh = f"stage={stages},fsdp={fsdp},tensor={tensor}"
+        settings = {"remat": "full", "batch.global_batch": 64, "batch.microbatches": 16}
+        if stages == 1:
+            settings["batch.microbatches"] = 1
+        yield Wanted("70B in stages", "llama3-70b", mesh, 8, set=settings)
+
+
+def _models() -> Iterator[Wanted]:
+    """Dense models of all sizes on one mesh, and experts of another family."""
+    settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": 1}
+    for name in ("qwen3-0.6b", "qwen3-1.7b", "qwen3-4b", "qwen3-8b", "qwen3-14b", "qwen3-32b"):
+        yield Wanted("models of all sizes", name, "fsdp=64", 8, set=settings)
+    for mesh in ("fsdp=32", "fsdp=16,expert=2", "fsdp=8,expert=4", "fsdp=4,expert=8"):
+        own = {"remat": "full", "batch.global_batch": 64, "batch.microbatches": 1}
+        yield Wanted("many small experts", "qwen3-30b-a3b", mesh, 4, set=own)
+    for mesh in ("fsdp=64", "fsdp=32,expert=2", "fsdp=16,expert=4", "fsdp=8,expert=8"):
+        own = {"remat": "full", "batch.global_batch": 128, "batch.microbatches": 1}
+        yield Wanted("experts", "mixtral-8x7b", mesh, 8, "dgx-h200", own)
+
+
+def _formats() -> Iterator[Wanted]:
+    """Formats of products, optimizers and attention, one change at a time."""
+    settings = {**SELECTIVE, "batch.global_batch": 16, "batch.microbatches": 1}
+    for more in (
+        {},
+        {"precision.compute": "fp32"},
+        {"precision.reduce": "fp32"},
+        {"precision.optimizer_state": "bf16"},
+        {"optimizer": "adafactor"},
+        {"optimizer": "lion"},
+        {"optimizer": "muon"},
+        {"attention": "unfused", "batch.seq_len": 2048},
+        {"attention": "flash", "batch.seq_len": 2048},
+    ):
+        yield Wanted("one change at a time", "llama3-1b", "fsdp=8", set={**settings, **more})
+
+
 def compile_all(folder: Path) -> None:
-    """Compile what is not there; the index is written anew, what nobody wants is removed."""
+    """Compile what is not there; the index is written anew, what nobody wants is removed.
+
+    A program of several comparisons is kept once and named once for each.
+    """
     folder.mkdir(exist_ok=True)
     known = {entry.key: entry for entry in stored_programs()}
-    index: dict[str, Stored] = {}
+    index: dict[tuple[str, str], Stored] = {}
     for want in wanted():
         try:
             entry = _made(want, folder, known)
         except InputError as error:
             print(f"not made: {want}: {error}", file=sys.stderr, flush=True)
             continue
-        index.setdefault(entry.key, entry)
+        known[entry.key] = index[entry.key, want.group] = replace(entry, group=want.group)
         _write_index(folder, [*index.values()])
     for file in folder.glob("*.json.gz"):
-        if file.name.partition(".")[0] not in index:
+        if file.name.partition(".")[0] not in {key for key, _ in index}:
             file.unlink()
 
 

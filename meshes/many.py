@@ -54,7 +54,7 @@ class Meshes:
 
 def side_by_side(meshes: Sequence[MeshShape], counts: Sequence[int]) -> Meshes:
     """Meshes of one device order, each for so many configurations."""
-    table = np.array([[getattr(mesh, axis) for mesh in meshes] for axis in AXES])
+    table = np.array([[getattr(mesh, axis) for mesh in meshes] for axis in AXES], np.int64)
     each = np.repeat(table, counts, axis=1)
     sizes = (row if (row > 1).any() else 1 for row in each)
     return Meshes(**dict(zip(AXES, sizes, strict=True)), device_order=meshes[0].device_order)

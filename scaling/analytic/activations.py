@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, StepSizes, Transfer, per_size
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int, per_size
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
@@ -174,7 +174,7 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     norms = everywhere if step.sequence_parallel else tokens
     latents = (config.mla.q_lora_rank or 0) + config.mla.kv_lora_rank if config.mla else 0
     layer: dict[str, Number] = {}
-    whole = 1 * np.equal(step.shape.tensor, 1)  # where all of them are summed in one call
+    whole = as_int(np.equal(step.shape.tensor, 1))  # where all of them are summed in one call
     sizes = (
         (norms, 2 * norm + written + latents + (heads + sharded) * whole),
         (everywhere, heads * (1 - whole)),

@@ -64,7 +64,9 @@ def _exchanged_rows(step: StepSizes) -> Number:
     if moe.capacity_factor is None and not step.habits.is_ours:
         parts = step.shape.tensor if step.sequence_parallel else 1
         return step.tokens * moe.experts_per_token * moe.skew / parts
-    pairs = np.stack(np.broadcast_arrays(np.atleast_1d(step.tokens).astype(int), step.shape.expert))
+    pairs = np.stack(
+        np.broadcast_arrays(np.atleast_1d(step.tokens).astype(np.int64), step.shape.expert)
+    )
     distinct, number = np.unique(pairs, axis=1, return_inverse=True)
     rows = np.array([float(buffer_rows(moe, *map(int, pair))) for pair in distinct.T])[number]
     return rows if np.ndim(step.tokens) or np.ndim(step.shape.expert) else float(rows[0])

@@ -24,7 +24,7 @@ from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.memory import STATES, hidden_units, trained_elements
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import matmul
-from scaling.analytic.step import FLOAT32, StepSizes, per_size
+from scaling.analytic.step import FLOAT32, StepSizes, as_int, per_size
 from scaling.models.accounting import scores_share
 from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
 from scaling.program.ir import (
@@ -214,7 +214,7 @@ def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
     if "tensor" not in step.cut or not step.habits.is_ours or products < 2:
         return []
     moved = (products + 1) * step.tokens * step.config.d_model * step.itemsize
-    cut, origin = 1 * np.greater(step.shape.tensor, 1), Origin("backward", f"layers/{part}")
+    cut, origin = as_int(np.greater(step.shape.tensor, 1)), Origin("backward", f"layers/{part}")
     return [fusion(step, f"backward {part} sum", origin, moved, cut)]
 
 
@@ -250,7 +250,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
     """
     ahead, back = Origin("forward", "head"), Origin("backward", "head")
     part, chunks = step.shape.stage if step.ticks else 1, step.loss_chunks
-    chunked = 1 * np.greater(chunks, 1)
+    chunked = as_int(np.greater(chunks, 1))
     width, vocab, tokens = float(step.config.d_model), step.head_rows, step.head_tokens / chunks
     stream, logits = stream_bytes(step) / part, tokens * vocab * FLOAT32
     whole, table = tokens * width * step.itemsize, vocab * width * step.itemsize

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, StepSizes, Transfer
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int
 from scaling.analytic.weights import ATTENTION, MLP
 from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float
 
@@ -54,7 +54,7 @@ class Traffic:
         if not found:
             return Sent((), ()), 0
         (transfer,) = found
-        once = replace(transfer, calls=1 * np.greater(transfer.calls, 0))
+        once = replace(transfer, calls=as_int(np.greater(transfer.calls, 0)))
         return Sent(tuple(self._collectives(once, 1)), ()), transfer.calls / runs
 
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:

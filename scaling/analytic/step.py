@@ -102,7 +102,7 @@ class StepSizes:
     def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
         """1 where this is true of the remat policy, else 0."""
         true = [i for i, remat in enumerate(policies(self.run)) if holds(remat)]
-        return sum(1 * np.equal(self.grid.remat, i) for i in true)
+        return sum(as_int(np.equal(self.grid.remat, i)) for i in true)
 
     def keeps(self, *names: str) -> Number:
         """1 where remat, or none of it, keeps all of these tensors (`models.accounting.remat`)."""
@@ -140,7 +140,7 @@ class StepSizes:
     def zero(self, *stages: int) -> Number:
         """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""
         stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
-        return 1 * reduce(np.logical_or, [np.equal(stage, one) for one in stages])
+        return as_int(reduce(np.logical_or, [np.equal(stage, one) for one in stages]))
 
     @property
     def trains_all(self) -> int:
@@ -150,7 +150,7 @@ class StepSizes:
     @property
     def is_sum(self) -> Number:
         """1 where gradients are sums over microbatches or ticks, else 0."""
-        return 1 if "stage" in self.cut else 1 * np.greater(self.microbatches, 1)
+        return 1 if "stage" in self.cut else as_int(np.greater(self.microbatches, 1))
 
     @property
     def gradient_bytes(self) -> Number:
@@ -158,7 +158,7 @@ class StepSizes:
         microbatch."""
         if not self.habits.is_ours:
             return BYTES[self.run.precision.gradients]
-        return np.where(self.is_sum, FLOAT32, self.reduced_bytes)[()]
+        return np.where(self.is_sum, np.int64(FLOAT32), self.reduced_bytes)[()]
 
     @property
     def reduced_bytes(self) -> int:
@@ -239,7 +239,7 @@ class StepSizes:
         """Chunks of a microbatch's loss: the trainer's, of other software one."""
         if not self.habits.is_ours:
             return 1
-        return np.vectorize(loss_chunks, otypes=[int])(self.head_tokens, self.head_rows)[()]
+        return np.vectorize(loss_chunks, otypes=[np.int64])(self.head_tokens, self.head_rows)[()]
 
     @property
     def layer_kinds(self) -> tuple[tuple[bool, int], ...]:
@@ -300,3 +300,12 @@ def per_size(figure: Callable[[int], float], sizes: Size) -> Number:
         return figure(sizes)
     distinct, number = np.unique(sizes, return_inverse=True)
     return np.array([figure(int(size)) for size in distinct], float)[number]
+
+
+def as_int(is_true: Any) -> Number:
+    """1 where true, else 0, of an array or a truth value of numpy's.
+
+    Of 64 bits, which products of bytes need: numpy's own integers have 32 in a browser (Pyodide).
+    """
+    numbers: Number = is_true.astype(np.int64)
+    return numbers

@@ -159,7 +159,8 @@ def choices(run: Run, mesh: MeshShape) -> Choices:
     if run.remat not in REMATS and _refusal(run, mesh, counts[0]):
         every_remat.remove(policies(run).index(run.remat))
     every = np.array(
-        [(n, stage, remat) for n in counts for stage in stages for remat in every_remat]
+        [(n, stage, remat) for n in counts for stage in stages for remat in every_remat],
+        np.int64,
     )
     batch = np.full(len(every), float(run.batch.global_batch))
     grid = Grid(every[:, 0].astype(float), batch, every[:, 1], every[:, 2])

@@ -3,10 +3,11 @@
 import os
 import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
+
+from scaling.program.versions import installed_versions
 
 PACKAGES = ("jax", "jaxlib")
 CPU_INFO = Path("/proc/cpuinfo")  # of Linux
@@ -49,8 +50,8 @@ def cores() -> int:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide how a program runs."""
-    return {name: version(name) for name in PACKAGES}
+    """Versions of the packages that decide how a program runs, of those that are installed."""
+    return installed_versions(PACKAGES)
 
 
 def busy() -> str:

@@ -47,22 +47,56 @@ def test_one_of_each_group_is_priced(entry):
     )
 
 
-def test_it_is_priced_without_jax():
-    entry = ENTRIES[0]
-    code = f"""
-import sys
-for name in ("jax", "jaxlib", "flax", "optax", "tyro", "orbax"):
-    sys.modules[name] = None
-import scaling as sc
-p = sc.predict(**{entry.arguments!r})
-print(p.step_time, p.what_if("nvlink x0.5").step_time >= p.step_time)
+ABSENT = """
+import importlib.metadata as metadata, sys, warnings
+warnings.simplefilter("error")  # such as an overflow of 32-bit integers
+names = "jax", "jaxlib", "flax", "optax", "orbax", "matplotlib", "scipy"
+version = metadata.version
+sys.modules.update(dict.fromkeys(names))
+
+def version_of(name):
+    if name in names:
+        raise metadata.PackageNotFoundError(name)
+    return version(name)
+
+metadata.version = version_of
 """
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
+PRICES = """
+import scaling as sc
+from scaling.program.stored import stored_programs
+for entry in stored_programs()[:{number}]:
+    p = sc.predict(**entry.arguments)
+    print(entry.key, p.step_time, p.memory.peak, p.mfu, p.what_if("network x0.5").step_time)
+"""
+
+
+def prices(python: str, number: int) -> list[list[float]]:
+    """Figures of the first programs, priced by an interpreter that has numpy alone."""
     found = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300
+        [python, "-c", ABSENT + PRICES.format(number=number)],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])},
     )
     assert found.returncode == 0, found.stderr
-    assert found.stdout.split()[1] == "True"
+    return [list(map(float, line.split()[1:])) for line in found.stdout.splitlines()]
+
+
+def test_it_is_priced_without_jax():
+    ((step, _, _, slower),) = prices(sys.executable, 1)
+    assert 0 < step <= slower
+
+
+@pytest.mark.slow
+def test_integers_of_32_bits_do():
+    """As in a browser. $PYTHON32 is a 32-bit Python with numpy, such as Debian's i386."""
+    if "PYTHON32" not in os.environ:
+        pytest.skip("set PYTHON32 to a 32-bit Python with numpy")
+    number = len(ENTRIES)
+    for small, large in zip(
+        prices(os.environ["PYTHON32"], number), prices(sys.executable, number), strict=True
+    ):
+        assert small == pytest.approx(large, rel=1e-12)
 
 
 def test_another_step_is_refused_with_what_is_there():
