@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from scaling.drawing.svg import LINE, svg, text
 from scaling.questions.notation import parse_expression
 from scaling.questions.sharding import coordinates, index
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 ARRAY, SQUARE = 240, 52  # pixels: side of the whole array, side of a device's square
 CELL = (80, 96)  # pixels of a device on the mesh: across, down

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from scaling.drawing.svg import LINE, WIDTH, box, svg, text
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 NAME, ROW, BAR, VALUE = 170, 30, 20, 80  # pixels: names, a row, a bar, the sum behind it
 

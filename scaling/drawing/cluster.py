@@ -16,7 +16,7 @@ from typing import Literal
 
 from scaling.drawing.svg import LINE, WIDTH, box, svg, text
 from scaling.meshes.cluster import Cluster, level_nodes
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 Tier = Literal["node", "leaf", "spine", "core"]  # whose links lead up to it
 LINKS: Mapping[str, Tier] = {  # names of network levels (`meshes.levels`); others: those of NICs
@@ -24,11 +24,13 @@ LINKS: Mapping[str, Tier] = {  # names of network levels (`meshes.levels`); othe
     "uplinks of a spine layer": "core",
 }
 SHOWN = 4  # nodes of a drawing
-PER_ROW = 8  # chips of a node beside one another
-TOP, TIER, SWITCH = 6, 86, 24  # pixels: above all, from one layer of switches to the next, a switch
-FONT, SMALL, NOTE = 14, 11, 17  # pixels: words, numbers of chips, from a line of notes to the next
+IN_A_ROW = 4  # chips of a node that stand in one row; more stand above and below their switch
+TOP, TIER, SWITCH = 6, 92, 28  # pixels: above all, from one layer of switches to the next, a switch
+NAME, BUS, WIRE = 28, 20, 12  # pixels: a node's name, what joins its chips, from there to a chip
+MOST = 36.0  # pixels: the side of a chip, at most
+FONT, SMALL, NOTE = 16, 13, 19  # pixels: words, numbers of chips, from a line of notes to the next
 LIT, DARK = COLOURS[2], "#8888"  # of links that carry something, and of others
-DIGIT = 6.5  # pixels of a digit: a number is written only where it fits
+DIGIT = 7.8  # pixels of a digit: a number is written only where it fits
 INK = {COLOURS[0]: "white"}  # of numbers on chips; else black
 
 
@@ -78,7 +80,7 @@ def cluster_drawing(cluster: Cluster, groups: Mapping[int, int], loads: Sequence
     base = TOP + TIER * len(layers)
     for node, centre in zip(nodes, centres, strict=True):
         shapes += _node(cluster, node, (centre, base, width - 14), groups, "node" in lit)
-    height = base + _node_height(cluster)
+    height = base + _node_height(cluster, width - 14)
     if cluster.nodes > len(nodes):
         rest = f"{len(nodes)} of {cluster.nodes} nodes are drawn"
         shapes.append(text(WIDTH - 10, height + NOTE, rest, "end"))
@@ -137,14 +139,11 @@ def _switches(
         own = [nodes[i] for i in unit]
         left, right = min(own), max(own)
         ends = [x for x in below if left - 1 <= x <= right + 1]
-        middle, half = (left + right) / 2, max((right - left) / 2, 0) + 62
+        middle, half = (left + right) / 2, (right - left) / 2 + 70
         for x in ends:
-            shapes.append(
-                f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top + SWITCH}" y2="{top + TIER}" '
-                f'stroke="{colour}" stroke-width="{thick}"/>'
-            )
+            shapes.append(_wire(x, (top + SWITCH, top + TIER), colour, thick))
         shapes.append(_outline(middle - half, top, 2 * half, SWITCH, layer.name))
-        shapes.append(text(middle, top + SWITCH - 7, layer.name, "middle"))
+        shapes.append(text(middle, top + SWITCH - 9, layer.name, "middle"))
         found.append(middle)
     for number, note in enumerate(notes):
         y = top + SWITCH + NOTE * (number + 1)
@@ -159,26 +158,41 @@ def _node(
     groups: Mapping[int, int],
     lit: bool,
 ) -> list[str]:
-    """A node with its chips and what joins them; `place` is its centre, top and width."""
+    """A node: its chips above and below what joins them; `place` is its centre, top and width."""
     centre, top, width = place
-    left, chips = centre - width / 2, cluster.devices_per_node
-    shapes = [_outline(left, top, width, _node_height(cluster), f"node {node}")]
+    rows, side = _chips(cluster, width)
     switch = "NVSwitch" if cluster.parts.get("nvswitch") else _direct(cluster)
-    shapes.append(text(centre, top + 18, f"node {node}: {switch}", "middle"))
-    side = min((width - 12) / min(chips, PER_ROW), 40.0)
-    colour, thick = (LIT, 3) if lit else (DARK, 1.5)
-    for chip in range(chips):
-        row, column = divmod(chip, PER_ROW)
-        count = min(chips - row * PER_ROW, PER_ROW)
-        x, y = centre + (column - count / 2) * side, top + 44 + row * (side + 6)
-        if not row:
-            middle = x + side / 2
-            shapes.append(
-                f'<line x1="{middle:.1f}" x2="{middle:.1f}" y1="{top + 24}" y2="{y:.1f}" '
-                f'stroke="{colour}" stroke-width="{thick}"/>'
-            )
-        shapes += _chip(node * chips + chip, (x + 1, y, side - 2), groups)
+    shapes = [
+        _outline(centre - width / 2, top, width, _node_height(cluster, width), f"node {node}"),
+        text(centre, top + 19, f"node {node}", "middle"),
+    ]
+    bus = top + NAME + side + WIRE
+    colour, thick = (LIT, 4) if lit else (DARK, 2)
+    for number, row in enumerate(rows):
+        y = top + NAME + number * (side + 2 * WIRE + BUS)
+        wire = (y + side, bus) if number == 0 else (bus + BUS, y)
+        for column, chip in enumerate(row):
+            x = centre + (column - len(row) / 2) * side
+            shapes.append(_wire(x + side / 2, wire, colour, thick))
+            shapes += _chip(node * cluster.devices_per_node + chip, (x + 2, y, side - 4), groups)
+    shapes.append(_outline(centre - width / 2 + 6, bus, width - 12, BUS, switch))
+    shapes.append(_small(centre, bus + BUS - 5, switch))
     return shapes
+
+
+def _chips(cluster: Cluster, width: float) -> tuple[list[range], float]:
+    """Numbers of the chips of a node in one or two rows, and the side of one."""
+    chips = cluster.devices_per_node
+    first = chips if chips <= IN_A_ROW else -(-chips // 2)
+    rows = [range(first), range(first, chips)] if first < chips else [range(first)]
+    return rows, min((width - 12) / first, MOST)
+
+
+def _wire(x: float, ends: tuple[float, float], colour: str, thick: float) -> str:
+    return (
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{ends[0]:.1f}" y2="{ends[1]:.1f}" '
+        f'stroke="{colour}" stroke-width="{thick}"/>'
+    )
 
 
 def _direct(cluster: Cluster) -> str:
@@ -187,9 +201,9 @@ def _direct(cluster: Cluster) -> str:
     return next((name for name in ("xgmi", "nvlink") if name in kinds), "PCIe")
 
 
-def _node_height(cluster: Cluster) -> float:
-    rows = -(-cluster.devices_per_node // PER_ROW)
-    return 50 + rows * 46
+def _node_height(cluster: Cluster, width: float) -> float:
+    rows, side = _chips(cluster, width)
+    return NAME + len(rows) * (side + WIRE) + BUS + 8
 
 
 def _chip(device: int, place: tuple[float, float, float], groups: Mapping[int, int]) -> list[str]:
@@ -200,10 +214,8 @@ def _chip(device: int, place: tuple[float, float, float], groups: Mapping[int, i
     colour = COLOURS[group % len(COLOURS)]
     shapes = [box(x, y, side, side, colour, f"device {device}, in group {group}")]
     if side > DIGIT * len(str(group)):
-        shapes.append(
-            f'<text x="{x + side / 2:.1f}" y="{y + side / 2 + 4:.1f}" text-anchor="middle" '
-            f'font-size="{SMALL}" fill="{INK.get(colour, "black")}">{group}</text>'
-        )
+        ink = INK.get(colour, "black")
+        shapes.append(_small(x + side / 2, y + side / 2 + 4, str(group), ink))
     return shapes
 
 
@@ -211,6 +223,13 @@ def _outline(x: float, y: float, width: float, height: float, words: str) -> str
     return (
         f'<rect x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}" rx="4" '
         f'fill="#8882" stroke="{LINE}" stroke-width="1"><title>{escape(words)}</title></rect>'
+    )
+
+
+def _small(x: float, y: float, words: str, colour: str = LINE) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="middle" font-size="{SMALL}" '
+        f'fill="{colour}">{escape(words)}</text>'
     )
 
 

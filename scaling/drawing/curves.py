@@ -16,7 +16,7 @@ from scaling.drawing.svg import (
     svg,
     text,
 )
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 Points = Sequence[tuple[float, float]]
 SWATCH = 12  # pixels, the side of a colour's square in a legend

@@ -18,7 +18,7 @@ from scaling.drawing.svg import (
     text,
 )
 from scaling.meshes.units import format_rate, format_time
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 TICKS = 4  # of the axis of bytes
 PER_LINE = 4  # names of the legend in a line

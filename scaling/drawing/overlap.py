@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from scaling.drawing.svg import RIGHT, WIDTH, box, svg, text
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 NAME, ROW, BAR = 80, 40, 26  # pixels: names of the rows, a row, a bar
 GATHER, WAIT, MATH = COLOURS[1], COLOURS[3], COLOURS[0]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from scaling.drawing.svg import WIDTH, box, svg, text
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 BAR, GAP, LEGEND = 20, 12, 30  # pixels: a bar's height, between groups, above the first
 NAMES, VALUES = 150, 85  # widths of the columns of names and of values

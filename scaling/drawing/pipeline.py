@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from scaling.drawing.svg import LINE, WIDTH, box, line, svg, text
 from scaling.drawing.timetable import Pass
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 NAME, ROW, BAR, LEGEND = 66, 34, 28, 30  # pixels: names, a row, a box in it, above the first row
 FONT = 14

@@ -2,7 +2,7 @@
 
 from scaling.drawing.frames import Frame
 from scaling.drawing.svg import LINE, svg, text
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 ROW, LEFT, TOP = 42, 90, 45  # pixels: a member's row, left and upper edge of the squares
 WIDE = 42  # pixels of a square

@@ -7,11 +7,11 @@ from html import escape
 
 from scaling.drawing.streams import FONT, legend
 from scaling.drawing.svg import HEIGHT, LINE, Axes, dot, line, log_axes, svg, text
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 AREA = 70.0  # pixels: radius of a point that takes all of the time
 LEAST = 1.6  # pixels: radius from which on a point is seen
-INTENSITIES = (0.01, 1e4)  # FLOPs per byte that are drawn; others lie on the edge
+INTENSITIES = (0.01, 3e4)  # FLOPs per byte that are drawn; others lie on the edge
 DECADES = 5  # of FLOP/s below twice the peak
 
 
@@ -78,5 +78,5 @@ def roofline_of_kernels(
         )
     shapes.append(line(roof, LINE))
     used = {kind: c for kind, c in colours.items() if any(p.kind == kind for p in points)}
-    marks, height = legend(used, HEIGHT + 16)
+    marks, height = legend(used, HEIGHT + 20)
     return svg([f'<g font-size="{FONT}">', *shapes, *marks, "</g>"], height)

@@ -6,16 +6,17 @@ closer look   a box for each operation
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from html import escape
 
 import numpy as np
 
 from scaling.drawing.svg import LINE, RIGHT, WIDTH, box, line, svg, text
 from scaling.meshes.units import format_time
 
-NAME, ROW, BAR, TOP = 112, 44, 34, 6  # pixels: names, a row, what is drawn in it, above the rows
-FONT = 14
-COLUMNS = 254  # of two pixels each: narrower ones are not seen
-SWATCH, ENTRY, LETTER = 13, 24, 7.6  # pixels of a legend: square, line, letter in the mean
+NAME, ROW, BAR, TOP = 100, 48, 40, 6  # pixels: names, a row, what is drawn in it, above the rows
+FONT = 16
+COLUMNS = 260  # of two pixels each: narrower ones are not seen
+SWATCH, ENTRY, LETTER = 14, 25, 9.2  # pixels of a legend: square, line, letter in the mean
 ACROSS = WIDTH - NAME - RIGHT  # pixels of the time
 
 
@@ -89,7 +90,7 @@ def _area(below: np.ndarray, above: np.ndarray, top: float, colour: str, words: 
     upper = [(x, base - BAR * y) for i, y in enumerate(above) for x in (left[i], left[i + 1])]
     lower = [(x, base - BAR * y) for i, y in enumerate(below) for x in (left[i], left[i + 1])]
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in [*upper, *reversed(lower)])
-    return f'<polygon points="{points}" fill="{colour}"><title>{words}</title></polygon>'
+    return f'<polygon points="{points}" fill="{colour}"><title>{escape(words)}</title></polygon>'
 
 
 def _framed(
@@ -106,7 +107,7 @@ def _framed(
         text(WIDTH - RIGHT, base + 18, last, "end"),
     ]
     used = [kind for kind in colours if any(b.kind == kind for bars in rows.values() for b in bars)]
-    marks, height = legend({kind: colours[kind] for kind in used}, base + 42)
+    marks, height = legend({kind: colours[kind] for kind in used}, base + 46)
     return svg([f'<g font-size="{FONT}">', *shapes, *names, *axis, *marks, "</g>"], height)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from scaling.drawing.svg import Axes, dot, line, log_axes, svg, text
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 STEPS = 40  # points of a curve
 SPACE = 1.6  # factor of free space around the measured points

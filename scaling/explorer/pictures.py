@@ -16,7 +16,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.levels import levels
 from scaling.meshes.units import format_rate, format_time
 from scaling.program.ir import Kernel
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 from scaling.report.trace import label
 from scaling.run import Run
 from scaling.simulate.kernels import peak_rate
@@ -33,7 +33,8 @@ TERMS = {  # of the step time, as the legend calls them
     "host": "host",
 }
 PHASES = {"forward": 1, "backward": 0, "remat": 5, "optimizer": 4}  # -> number of the colour
-OTHER, BESIDE, ALONE, COPY = "other compute", "beside compute", "nothing else runs", "copy"
+OTHER, COPY = "other compute", "copy"
+BESIDE, ALONE = "communication beside compute", "communication alone"
 KINDS = {phase: COLOURS[number] for phase, number in PHASES.items()} | {
     OTHER: "#b39ddb",
     BESIDE: COLOURS[3],
@@ -55,7 +56,8 @@ def split_picture(now: Prediction, before: Prediction | None) -> Picture:
         name: {words: float(getattr(p.time, term)) for term, words in TERMS.items()}
         for name, p in steps.items()
     }
-    said = ", ".join(f"{words} {format_time(n)}" for words, n in list(rows.values())[-1].items())
+    last = list(rows.values())[-1]
+    said = ", ".join(f"{words} {format_time(n)}" for words, n in last.items() if n > 0)
     return _picture(
         "split", "Where the time goes", stacked_bars(rows, format_time), f"Of one step: {said}"
     )
@@ -71,7 +73,7 @@ def streams_pictures(priced: Priced, look: float) -> Iterator[Picture]:
     said = f"Streams of one device over {format_time(end)}; communication alone {waits / end:.0%}"
     yield _picture("streams", "What runs when on one device", whole_step(rows, KINDS, end), said)
     begin, until = _window(rows["compute"], look * end)
-    title, said = "A closer look", f"From {format_time(begin)} to {format_time(until)}"
+    title, said = "A closer look", f"{CLOSE} operations; point at one for its name"
     yield _picture("look", title, closer_look(rows, KINDS, begin, until), said)
 
 

@@ -4,7 +4,6 @@ Run by `make browser`. Needs Playwright (extra `browser`) and a Chromium: $CHROM
 """
 
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -20,23 +19,9 @@ import scaling as sc
 from scaling.lessons.shelf import LOOPBACK, Lesson, labs, lessons
 
 pytestmark = pytest.mark.browser
-CHROMIUM = (
-    os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
-)
 DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels
 OPEN_TIME = 60.0  # s until a server answers, or a cell has run
 SCREENS = "SCREENSHOTS"  # environment variable: a folder that screenshots go to
-
-
-@pytest.fixture(scope="module")
-def browser():
-    playwright = pytest.importorskip("playwright.sync_api", reason="pip install '.[browser]'")
-    if CHROMIUM is None:
-        pytest.skip("no Chromium: install Debian's chromium, or set CHROMIUM")
-    with playwright.sync_playwright() as started:
-        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @contextmanager

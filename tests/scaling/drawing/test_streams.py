@@ -56,7 +56,7 @@ def test_the_area_of_a_kernel_is_its_share_of_the_time():
 @pytest.mark.parametrize(
     ("nodes", "shown", "words"),
     [
-        (1, [0], "node 0: NVSwitch"),
+        (1, [0], ">NVSwitch</text>"),
         (8, [0, 1, 2, 3], "leaf switches of 8 nodes"),
         (64, [0, 1, 32, 33], "spine switches"),
         (512, [0, 1, 32, 33], "core switches"),
