@@ -44,10 +44,12 @@ def guess(mo: Any, question: str, unit: str) -> Any:
 def guessed(mo: Any, field: Any) -> float:
     """Return the reader's guess; without one stop the cell and all that follow from it.
 
-    A lesson that runs as a script or a test has no reader: its guess is 1.
+    A lesson that runs as a script or a test has no reader: its guess is 1. Where it is only shown
+    (marimo export), `--guess X` after `--` gives one.
     """
-    if field.value is None and mo.app_meta().mode in (None, "script", "test"):
-        return 1.0
+    shown = mo.cli_args().get("guess")
+    if field.value is None and (shown or mo.app_meta().mode in (None, "script", "test")):
+        return float(shown or 1.0)
     mo.stop(field.value is None)
     return float(field.value)
 

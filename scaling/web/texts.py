@@ -1,11 +1,11 @@
 """Pages that are written from text of the project: the glossary, and the list of lessons."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from scaling.lessons.shelf import Lesson, lessons
+from scaling.lessons.shelf import Lesson, labs, lessons
 
 HERE = Path(__file__).parent
 # In the wheel beside this file (pyproject.toml), in a checkout among the documents.
@@ -27,15 +27,27 @@ def glossary_page(docs: bool = False) -> str:
 
 
 def lessons_page(links: Links | None = None) -> str:
-    """Return the page of all lessons; `links` says how each is opened, default: by a command."""
-    how = links or (lambda lesson: f"<code>scaling learn lesson {lesson.number}</code>")
-    rows = "\n".join(
-        f"<tr><td>{lesson.number}. {escape(lesson.title)}</td><td>{how(lesson)}</td></tr>"
-        for lesson in lessons()
+    """Return the page of lessons and labs; `links` says how each is opened, default: a command."""
+    how = links or (lambda one: f"<code>scaling learn {kind_of(one)} {one.number}</code>")
+    tables = "".join(
+        f"<h2>{name}</h2>\n{_table(found, how)}"
+        for name, found in (("Lessons", lessons()), ("Labs", labs()))
     )
     lead = "Each takes 20 to 40 minutes and begins with a guess; what follows opens after it."
     text = f'<h1>Lessons</h1><p class="lead">{lead}</p>\n{NOTE if links else ""}'
-    return _page("lessons", f'{text}<table class="words"><tbody>\n{rows}\n</tbody></table>')
+    return _page("lessons", text + tables)
+
+
+def kind_of(one: Lesson) -> str:
+    """Return "lesson" or "lab", which begins the name of its file."""
+    return one.file.stem.partition("_")[0]
+
+
+def _table(found: Sequence[Lesson], how: Links) -> str:
+    rows = (
+        f"<tr><td>{one.number}. {escape(one.title)}</td><td>{how(one)}</td></tr>\n" for one in found
+    )
+    return f'<table class="list"><tbody>\n{"".join(rows)}</tbody></table>\n'
 
 
 NOTE = (

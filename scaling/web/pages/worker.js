@@ -2,15 +2,13 @@
 
 import { PYODIDE, WHEEL } from "./pyodide.js";
 
-const WITHOUT_NUMPY = ["quizzes", "quiz", "glossary"]; // what is asked: answered by plain Python
+const WITHOUT_NUMPY = ["quizzes", "quiz"]; // what is asked: answered by plain Python
 const LOADING = "Loading Python, about 10 MB once ...";
-let python = null;
-let numpy = null;
+const loads = {}; // name -> a promise: each is loaded once
 
-// Returns scaling.web.ask.ask.
+// Returns Pyodide with this project in it.
 async function load() {
-  const { loadPyodide } = await import(`${PYODIDE}pyodide.mjs`);
-  const pyodide = await loadPyodide({ indexURL: PYODIDE });
+  const pyodide = await started();
   pyodide.unpackArchive(await (await fetch(WHEEL)).arrayBuffer(), "wheel");
   const answers = new Uint8Array(await (await fetch("answers.json")).arrayBuffer());
   const folder = pyodide.runPython("import scaling.web as web; web.__path__[0]");
@@ -18,16 +16,32 @@ async function load() {
   return pyodide;
 }
 
-async function answer(request) {
-  postMessage({ state: LOADING });
+async function started() {
   try {
-    python ??= load();
-    const pyodide = await python;
-    if (!WITHOUT_NUMPY.includes(JSON.parse(request).what)) await (numpy ??= pyodide.loadPackage("numpy"));
-    return pyodide.pyimport("scaling.web.ask").ask(request);
-  } finally {
-    postMessage({ state: "" });
+    const { loadPyodide } = await import(`${PYODIDE}pyodide.mjs`);
+    return await loadPyodide({ indexURL: PYODIDE });
+  } catch (error) {
+    throw new Error(`Python could not be loaded from ${PYODIDE}: reload when there is a network`, {
+      cause: error,
+    });
   }
+}
+
+// Returns what a function loads; the page says so while it does.
+function loaded(name, start) {
+  if (!(name in loads)) {
+    postMessage({ state: LOADING });
+    loads[name] = start().finally(() => postMessage({ state: "" }));
+  }
+  return loads[name];
+}
+
+async function answer(request) {
+  const pyodide = await loaded("python", load);
+  if (!WITHOUT_NUMPY.includes(JSON.parse(request).what)) {
+    await loaded("numpy", () => pyodide.loadPackage("numpy"));
+  }
+  return pyodide.pyimport("scaling.web.ask").ask(request);
 }
 
 onmessage = async ({ data: { number, request } }) => {

@@ -1,0 +1,1 @@
+"""The static site: `make site` writes it to build/site."""
