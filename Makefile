@@ -4,7 +4,7 @@
 #   PYTHON=/path/to/python3.12           interpreter for .venv
 #   VENV=.venv-3.12                      another environment than .venv
 #   TEST_ARGS="tests/meshes -k parse"    more arguments for pytest
-#   DEMO_ARGS, HOST_CHECK_ARGS, BENCH_ARGS, PARITY_ARGS, GPU_ARGS    likewise for the others
+#   DEMO_ARGS, SITE_ARGS, HOST_CHECK_ARGS, BENCH_ARGS, PARITY_ARGS, GPU_ARGS    likewise for others
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -20,7 +20,7 @@ LONG_TIER := not gpu and not browser
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-all smoke browser docs lint format host-check validate bench parity gpu clean
+.PHONY: help demo test test-newest test-all smoke browser docs site lint format host-check validate bench parity gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -42,11 +42,14 @@ test-all: $(READY_ALL)  ## all tests: full grids, GPU compiles without a GPU, re
 smoke: $(READY_ALL)  ## one program compiled for GPUs that are not here, read and priced
 	$(BIN)/python -m pytest -m deviceless tests/test_deviceless_smoke.py
 
-browser: $(VENV)/.ready-dev,browser  ## every lesson in a headless Chromium, on a desktop and on a phone
+browser: $(VENV)/.ready-dev,browser  ## every lesson and page in a headless Chromium, on a desktop and on a phone
 	$(BIN)/python -m pytest -m browser tests/browser $(BROWSER_ARGS)
 
 docs: $(VENV)/.ready-dev,docs  ## these pages with Sphinx, in build/docs; needs no network to be read
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs
+
+site: docs $(VENV)/.ready-dev,site  ## pages, lessons and documentation as a static site, in build/site; 4 minutes
+	$(BIN)/python -m experiments.site $(SITE_ARGS)
 
 lint: $(READY)  ## format check, lint, types
 	$(BIN)/ruff format --check .

@@ -29,6 +29,10 @@ LADDER_EXAMPLE = (
 )
 What = Literal["list", "lesson", "lab", "quiz", "ladder", "explorer", "quizzes"]
 PAGES = ("explorer", "quizzes")  # which a server on this machine sends to the browser
+HOW_TO_OPEN = (
+    "open one: scaling learn lesson 1, scaling learn quiz gpu-q2.3; all quizzes as a page: "
+    "scaling learn quizzes"
+)
 Guesses = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")
 ]
@@ -123,6 +127,7 @@ class LearnCommand(Command):
         width = max(len(quiz.id) for quiz in quizzes())
         for quiz in quizzes():
             print(f"quiz {quiz.id.ljust(width)}  {quiz.section}")
+        print(HOW_TO_OPEN)
         return 0
 
     def _compute_all(self) -> int:
