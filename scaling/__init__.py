@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from scaling.api.collective import price_collective as price_collective
     from scaling.api.compare import compare as compare
     from scaling.api.count import count as count
+    from scaling.api.curves import scaling_curves as scaling_curves
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.inputs import load_run as load_run
     from scaling.api.kernel import kernel as kernel
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from scaling.api.ladder import step_ladder as step_ladder
     from scaling.api.limits import limits as limits
     from scaling.api.plan import plan as plan
+    from scaling.api.plots import plot_comparisons as plot_comparisons
+    from scaling.api.plots import plot_side_by_side as plot_side_by_side
     from scaling.api.predict import device_mesh as device_mesh
     from scaling.api.predict import predict as predict
     from scaling.api.predict import predict_hlo as predict_hlo
@@ -69,11 +72,14 @@ _MODULES = {  # module that defines each public name
     "load_run": "scaling.api.inputs",
     "device_mesh": "scaling.api.predict",
     "plan": "scaling.api.plan",
+    "plot_comparisons": "scaling.api.plots",
+    "plot_side_by_side": "scaling.api.plots",
     "predict": "scaling.api.predict",
     "predict_hlo": "scaling.api.predict",
     "predict_step": "scaling.api.predict",
     "price_collective": "scaling.api.collective",
     "sample": "scaling.api.trained",
+    "scaling_curves": "scaling.api.curves",
     "serve": "scaling.api.serve",
     "step_ladder": "scaling.api.ladder",
     "train": "scaling.api.train",

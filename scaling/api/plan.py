@@ -47,6 +47,21 @@ class PlanResult(Plans):
         document["losers"] = [vars(loser) for loser in self.losers]
         return document
 
+    def plot(self, path: str | Path) -> None:
+        """Write a picture (PNG, SVG or PDF) of the plans' step times, by term.
+
+        Raises:
+            InputError: nothing fits; another suffix, or a file that cannot be written.
+        """
+        from scaling.api.plots import plot_side_by_side
+
+        if not self.plans:
+            raise InputError(f"plot {path}: there is no plan to draw: {self.error}")
+        first = self.plans[0]
+        title = f"{first.run.name} on {first.cluster.nodes} x {first.cluster.name}: best plans"
+        found = {f"{plan.rank}. {plan.prediction.mesh}": plan.prediction for plan in self.plans}  # type: ignore[attr-defined]
+        plot_side_by_side(found, path, title)  # type: ignore[arg-type]
+
     def __str__(self) -> str:
         from scaling.report.plan import plan_page
 

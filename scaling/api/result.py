@@ -103,17 +103,25 @@ class PredictionResult(Prediction):
         with writing(Path(path)):
             write_trace(trace_events(priced, title=f"predicted: {self.name}"), Path(path))
 
-    def plot_memory(self, path: str | Path) -> None:
-        """Write a picture (PNG or SVG) of a device's memory over the step, by category.
+    def plot(self, kind: str, path: str | Path) -> None:
+        """Write a picture (PNG, SVG or PDF) of the step.
+
+        Args:
+            kind: "time", its terms as a bar; "memory" of a device over the step, by category;
+                "roofline" with every kernel; "timeline" with a row for each pipeline stage;
+                "mesh", the devices coloured by their place along each axis.
+            path: its suffix says the format.
 
         Raises:
-            InputError: the file cannot be written.
+            InputError: an unknown kind or suffix, or a file that cannot be written.
         """
-        from scaling.report.plots import plot_memory
+        from scaling.api.plots import plot_prediction
 
-        priced = price_program(self.pricing, record=True)
-        title = f"{self.name} on {self.mesh} of {self.cluster.name}"
-        plot_memory(priced, self.memory.capacity, title, Path(path))
+        plot_prediction(self, kind, Path(path))
+
+    def plot_memory(self, path: str | Path) -> None:
+        """Write a picture of a device's memory over the step: `plot("memory", path)`."""
+        self.plot("memory", path)
 
     def explain(self) -> str:
         """Return each term's formula with its numbers, the longest operations, what fills the

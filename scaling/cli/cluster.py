@@ -4,6 +4,7 @@ import json
 import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
@@ -48,6 +49,8 @@ class ClusterCommand(Command):
     """The GPUs of that machine, a catalogue name or TOML file."""
     toml: Switch = False
     """Show NAME as a complete cluster file, to start one of your own from."""
+    plot: File = None
+    """Show: write a picture of the chips and the levels of the network (.png or .svg)."""
     json: Switch = False
     """Print one JSON document."""
 
@@ -61,6 +64,8 @@ class ClusterCommand(Command):
         action, target = self.action, self.target
         if self.toml and (action != "show" or self.json):
             raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
+        if self.plot is not None and (action != "show" or self.toml):
+            raise InputError("--plot draws a cluster: write scaling cluster show NAME --plot FILE")
         if self.topology is not None or self.accelerator is not None:
             return self._from_topology()
         if action == "list":
@@ -87,10 +92,20 @@ class ClusterCommand(Command):
         cluster = sc.load_cluster(target, self.nodes, overrides=self.override)
         for warning in catalog.warnings_of(target, cluster):
             print(f"warning: {warning}", file=sys.stderr)
+        if self.plot is not None:
+            self._draw(cluster, self.plot)
         pages = (tree, level_table, switch_table, sources, addresses)
         parts = (page(cluster) for page in pages)
         print(json.dumps(as_json(cluster)) if self.json else "\n\n".join(filter(None, parts)))
         return 0
+
+    def _draw(self, cluster: "sc.Cluster", path: Path) -> None:
+        from scaling.api.output_paths import check_outputs
+        from scaling.report.plots import check_picture, plot_cluster
+
+        check_outputs({"--plot": path})
+        check_picture("--plot", path)
+        plot_cluster(cluster, f"{cluster.name}: {cluster.title}", path)
 
     def _check(self, path: str) -> int:
         if os.path.exists(path) and not path.endswith(".toml"):

@@ -3,14 +3,29 @@
 import json
 import sys
 from dataclasses import dataclass
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from scaling.cli.options import Command, File, KeyValues, Number, Real, Switch, Text
-from scaling.meshes.errors import InputError
+from scaling.cli.options import (
+    Command,
+    File,
+    KeyValues,
+    Number,
+    Pictures,
+    Real,
+    Switch,
+    Text,
+)
+from scaling.meshes.errors import InputError, check_keys
+
+if TYPE_CHECKING:
+    from scaling.meshes.cluster import Cluster
+    from scaling.simulate.collective import CollectivePrice
 
 DEFAULT_SIZE = "1GiB"
+MOST_MEMBERS = 8  # of a ring that is drawn: 14 frames of 64 squares
 
 
 @dataclass(frozen=True)
@@ -47,8 +62,9 @@ class CollectiveCommand(Command):
     ideal: Switch = False
     """No latency, every link at its full bandwidth, the fastest algorithm that they can run: the
     textbook's rule."""
-    plot: File = None
-    """File for bandwidth against size, with the bound drawn in (.svg or .png)."""
+    plot: Pictures = ()
+    """FILE (.svg or .png): bandwidth over size, with the bound and what others measured; ring=FILE:
+    the steps of the collective around a ring."""
     json: Switch = False
     """Print one JSON document (a list for several sizes)."""
     skew: Real = None
@@ -78,6 +94,7 @@ class CollectiveCommand(Command):
             table,
         )
 
+        pictures = self._pictures()
         prices, cluster, warnings = price_sizes(
             *(self.kind, self._sizes(), self.cluster, self.nodes, self.mesh, self.axis),
             *(self.algorithm, self.device_order, self.override, self.calibration, self.ideal),
@@ -90,10 +107,13 @@ class CollectiveCommand(Command):
         for text in warnings:
             print(f"warning: {text}", file=sys.stderr)
         title = heading(prices, cluster, self.dtype)
-        if self.plot is not None:
+        if "bandwidth" in pictures:
             from scaling.report.plots import plot_bandwidth
 
-            plot_bandwidth(prices, title, self.plot)
+            measured = self._measured(prices, cluster)
+            plot_bandwidth(prices, title, pictures["bandwidth"], measured)
+        if "ring" in pictures:
+            self._plot_ring(prices[0].ranks, pictures["ring"])
         if self.json:
             documents = [price.to_dict() for price in prices]
             several = self.sweep is not None or "," in (self.bytes or "")
@@ -102,6 +122,52 @@ class CollectiveCommand(Command):
             more = level_lines(prices[-1]) + switch_lines(prices[-1]) if self.switches else []
             print("\n".join([title, *table(prices), *choice_lines(prices), *more]))
         return 0
+
+    def _pictures(self) -> dict[str, Path]:
+        """Return the pictures to write, by kind."""
+        from scaling.api.output_paths import check_outputs
+        from scaling.api.plots import picture_paths
+
+        if not self.plot:
+            return {}
+        found = picture_paths("--plot", self.plot, ("bandwidth", "ring"), default="bandwidth")
+        check_outputs({f"--plot {kind}": path for kind, path in found.items()})
+        if "ring" in found:
+            from scaling.drawing.frames import KINDS
+
+            check_keys([self.kind], KINDS, "--plot ring", "collective")
+        return found
+
+    def _measured(
+        self, prices: "list[CollectivePrice]", cluster: "Cluster"
+    ) -> dict[str, list[tuple[float, float]]]:
+        """Return who measured this collective over a whole cluster of the catalogue, and points."""
+        from scaling.learn.measured import measured_sweep
+
+        if self.override or self.devices or self.mesh or self.active or self.skew:
+            return {}
+        first, last = prices[0], prices[-1]
+        factor = first.bus_bandwidth * first.time / first.bytes
+        found: dict[str, list[tuple[float, float]]] = {}
+        sweep = measured_sweep(self.kind, cluster.name, first.ranks, cluster.nodes)
+        for size, one in sweep.items():
+            if first.bytes <= size <= last.bytes:
+                points = found.setdefault(f"measured: {one.machine} ({one.date})", [])
+                points.append((size, factor * size / one.seconds))
+        return found
+
+    def _plot_ring(self, members: int, path: Path) -> None:
+        """Draw the steps of the collective around a ring of its members."""
+        from scaling.drawing.frames import frames
+        from scaling.report.plots import plot_ring
+
+        if not 2 <= members <= MOST_MEMBERS:
+            raise InputError(
+                f"--plot ring={path}: a group has {members:,} members, a ring of 2 to "
+                f"{MOST_MEMBERS} is drawn; choose a smaller one by --devices 0,1,2,3"
+            )
+        title = f"{self.kind} around a ring of {members}"
+        plot_ring(frames(self.kind, members), title, path)
 
     def _sizes(self) -> list[int]:
         """Return the sizes in bytes."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import scaling as sc
-from scaling.cli.options import Command, File, OtherPrediction, RunFolder, Switch
+from scaling.cli.options import Command, File, OtherPrediction, RunFolder, RunFolders, Switch
 from scaling.meshes.errors import InputError
 
 
@@ -23,6 +23,10 @@ class CompareCommand(Command):
     """Compare two predictions instead: each a file of scaling predict --json, or a run folder."""
     trace: File = None
     """Write predicted and measured timelines as two processes of one Perfetto file."""
+    plot: File = None
+    """Write a picture of predicted over measured times: step, collectives, kernels (.png, .svg)."""
+    also: RunFolders = ()
+    """More run folders for the picture of --plot."""
     json: Switch = False
     """Print one JSON document."""
 
@@ -30,6 +34,8 @@ class CompareCommand(Command):
         """Print the comparison; write plots, page and trace."""
         from scaling.api.compare import compare_folder, read_run_folder
 
+        if self.also and self.plot is None:
+            raise InputError("--also adds runs to a picture: add --plot FILE")
         if self.other is not None:
             return self._print_difference(self.other)
         self._check_outputs()
@@ -39,6 +45,8 @@ class CompareCommand(Command):
             raise InputError(f"--trace: {lacking}")
         result = compare_folder(self.run_dir, files)
         page = result.write_page()
+        if self.plot is not None:
+            sc.plot_comparisons([result, *map(sc.compare, self.also)], self.plot)
         if self.trace is not None:
             result.trace(self.trace)
             print(f"trace: {self.trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
@@ -55,8 +63,11 @@ class CompareCommand(Command):
 
     def _print_difference(self, other: Path) -> int:
         """Print what changed from one prediction to the other."""
-        if self.trace is not None:
-            raise InputError("--trace is for a finished run: give one run folder, or leave it out")
+        for option, path in {"--trace": self.trace, "--plot": self.plot}.items():
+            if path is not None:
+                raise InputError(
+                    f"{option} is for a finished run: give one run folder, or leave it out"
+                )
         found = sc.compare(self.run_dir, other)
         print(json.dumps(found.to_dict(), allow_nan=False) if self.json else found)
         return 0
@@ -66,8 +77,10 @@ class CompareCommand(Command):
         from scaling.api.compare import PAGE, SUFFIXES
         from scaling.api.output_paths import check_outputs
         from scaling.compare.folder import KEPT
+        from scaling.report.plots import check_picture
 
         page = self.run_dir / PAGE
         inputs = [self.run_dir / name for name in KEPT]
         inputs += [page.with_suffix(suffix) for suffix in SUFFIXES]
-        check_outputs({"--trace": self.trace}, inputs)
+        check_outputs({"--trace": self.trace, "--plot": self.plot}, inputs)
+        check_picture("--plot", self.plot)

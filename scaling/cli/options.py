@@ -18,6 +18,9 @@ Switch = Annotated[bool, arg(help_behavior_hint="")]
 KeyValues = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")
 ]
+Pictures = Annotated[
+    tuple[str, ...], UseAppendAction, arg(metavar="KIND=FILE", help_behavior_hint="(repeatable)")
+]
 Changes = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="'FIGURE xN'", help_behavior_hint="(repeatable)")
 ]
@@ -26,6 +29,9 @@ WeightsChoice = Annotated[
 ]
 RunName = Annotated[Positional[str], arg(metavar="RUN")]
 RunFolder = Annotated[Positional[Path], arg(metavar="RUN_DIR")]
+RunFolders = Annotated[
+    tuple[Path, ...], UseAppendAction, arg(metavar="RUN_DIR", help_behavior_hint="(repeatable)")
+]
 OtherPrediction = Annotated[Positional[Path | None], arg(metavar="[OTHER]", help_behavior_hint="")]
 
 

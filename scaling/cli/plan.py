@@ -32,11 +32,18 @@ class PlanCommand(RunCommand):
     """Tokens of the whole training, such as 15e12: also print its time, device-hours and energy."""
     verify: int = 0
     """Price the best N again from their compiled programs."""
+    plot: File = None
+    """Write a picture of the plans' step times, by term (.png or .svg)."""
     json: Switch = False
     """Print one JSON document."""
 
     def execute(self) -> int:
         """Print the plans; that nothing fits is an answer, not an error."""
+        from scaling.api.output_paths import check_outputs
+        from scaling.report.plots import check_picture
+
+        check_outputs({"--plot": self.plot})
+        check_picture("--plot", self.plot)
         result = sc.plan(
             self.run,
             self.cluster,
@@ -51,5 +58,7 @@ class PlanCommand(RunCommand):
             tokens=self.tokens,
             verify=self.verify,
         )
+        if self.plot is not None:
+            result.plot(self.plot)
         print(json.dumps(result.to_dict(), allow_nan=False) if self.json else result)
         return 0

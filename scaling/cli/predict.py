@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 import scaling as sc
-from scaling.cli.options import Changes, File, KeyValues, Number, RunCommand, Switch, Text
+from scaling.cli.options import Changes, File, KeyValues, Number, Pictures, RunCommand, Switch, Text
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import parse_json, read_text
 
+# Options that --scale, which prices several numbers of nodes, does not take.
+NOT_OF_CURVES = ("nodes", "explain", "what_if", "trace", "plot_memory", "dump_hlo")
 MOST_SECONDS = 60.0  # of one compile; advice costs two more
 
 
@@ -26,6 +28,9 @@ class PredictCommand(RunCommand):
     """Catalogue name or TOML file (default: the run's, else host, this machine)."""
     nodes: Number = None
     """Number of hosts (default: the run's, else 1)."""
+    scale: Text = None
+    """Numbers of nodes, such as 1,2,4,8: the run on each, with its batch as it is (strong scaling)
+    and with one that grows (weak). With --mesh, its data axis grows."""
     override: KeyValues = ()
     """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
     source: Literal["auto", "analytic", "compiled", "stored"] = "auto"
@@ -43,8 +48,12 @@ class PredictCommand(RunCommand):
     free."""
     trace: File = None
     """Write the timeline for Perfetto."""
+    plot: Pictures = ()
+    """Write a picture (.png, .svg): time=FILE, the step's terms; memory=FILE, over the step;
+    roofline=FILE with every kernel; timeline=FILE with a row for each pipeline stage; mesh=FILE,
+    devices coloured by their place along each axis; with --scale: scaling=FILE."""
     plot_memory: File = None
-    """Write a picture of the memory over the step, by owner (.png or .svg)."""
+    """Write a picture of the memory over the step: --plot memory=FILE."""
     dump_hlo: File = None
     """Write the compiled program's text."""
     causal_flops: Switch = False
@@ -60,12 +69,14 @@ class PredictCommand(RunCommand):
         if self.run.endswith(".jsonl"):
             return self._print_lines()
         self._check_outputs()
+        if self.scale is not None:
+            return self._print_curves(self.scale)
         result = self._predict(self.run)
         if self.trace is not None:
             result.trace(self.trace)
             print(f"trace: {self.trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
-        if self.plot_memory is not None:
-            result.plot_memory(self.plot_memory)
+        for kind, path in self._pictures().items():
+            result.plot(kind, path)
         print(json.dumps(result.to_dict(), allow_nan=False) if self.json else result, flush=True)
         if not self.json and result.pricing.compile_seconds < MOST_SECONDS:
             for text in result.advice():
@@ -91,23 +102,55 @@ class PredictCommand(RunCommand):
             dump_hlo=self.dump_hlo,
         )
 
+    def _print_curves(self, nodes: str) -> int:
+        """Print the run on several numbers of nodes, and draw it."""
+        refused = {name: getattr(self, name) for name in NOT_OF_CURVES}
+        if given := [name for name, value in refused.items() if value]:
+            option = f"--{given[0].replace('_', '-')}"
+            raise InputError(f"{option} is for one number of nodes; leave it or --scale out")
+        stated = sc.load_run(self.run).cluster
+        cluster = self.cluster or (stated.name or stated.file if stated else None)
+        if cluster is None:
+            raise InputError("--scale needs --cluster, such as dgx-h100")
+        curves = sc.scaling_curves(
+            *(self.run, cluster, nodes, self.mesh, self.source, self.set),
+            device_order=self.device_order,
+            overrides=self.override,
+            calibration=self.calibration,
+            causal_flops=self.causal_flops,
+        )
+        for path in self._pictures().values():
+            curves.plot(path)
+        print(json.dumps(curves.to_dict(), allow_nan=False) if self.json else curves)
+        return 0
+
     def _check_outputs(self) -> None:
         """Refuse output files that cannot be written, or that are read."""
         from scaling.api.output_paths import check_outputs
         from scaling.recipes import file_of
-        from scaling.report.plots import check_picture
 
         stated = sc.load_run(self.run).cluster
         clusters = [name for name in (self.cluster, stated and stated.file) if name]
         inputs = [Path(name) for name in clusters if name.endswith(".toml")]
         inputs += [path for path in (file_of(self.run), self.calibration) if path is not None]
         check_outputs(self._outputs(), inputs)
+
+    def _pictures(self) -> dict[str, Path]:
+        """Return the pictures to write, by kind."""
+        from scaling.api.plots import KINDS, picture_paths
+        from scaling.report.plots import check_picture
+
+        kinds = KINDS if self.scale is None else ("scaling",)
+        found = picture_paths("--plot", self.plot, kinds)
         check_picture("--plot-memory", self.plot_memory)
+        if self.plot_memory is not None and "memory" in found:
+            raise InputError("--plot memory and --plot-memory name the same picture; give one")
+        return found if self.plot_memory is None else {**found, "memory": self.plot_memory}
 
     def _outputs(self) -> dict[str, Path | None]:
         """Return the files to write, by option."""
-        memory = {"--plot-memory": self.plot_memory}
-        return {"--trace": self.trace, **memory, "--dump-hlo": self.dump_hlo}
+        drawn = {f"--plot {kind}": path for kind, path in self._pictures().items()}
+        return {"--trace": self.trace, **drawn, "--dump-hlo": self.dump_hlo}
 
     def _print_lines(self) -> int:
         """Print one JSON document per line of a file of runs, also for those that fail."""

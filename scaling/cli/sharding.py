@@ -3,8 +3,10 @@
 import json
 from dataclasses import asdict, dataclass
 
-from scaling.cli.options import Number, RunCommand, Switch
+from scaling.cli.options import File, Number, RunCommand, Switch
 from scaling.meshes.errors import InputError
+
+ROW = 8  # devices that are drawn beside one another: as many as most hosts have
 
 
 @dataclass(frozen=True)
@@ -17,6 +19,8 @@ class ShardingCommand(RunCommand):
 
     devices: Number = None
     """Number of devices; must be the mesh's, where one is given (default: 1)."""
+    plot: File = None
+    """Write a picture of the devices, coloured by their place along each axis (.png or .svg)."""
     json: Switch = False
     """Print one JSON document instead of a table."""
 
@@ -33,6 +37,7 @@ class ShardingCommand(RunCommand):
 
         if self.devices is not None and self.devices < 1:
             raise InputError(f"--devices {self.devices} must be a positive whole number")
+        self._check_output()
         run = self.load()
         mesh = resolved_mesh(run, self.devices)
         run, lowered = with_dividing_microbatches(run, mesh)
@@ -63,6 +68,10 @@ class ShardingCommand(RunCommand):
                 held = held_bytes(state.params, execution, run.batch.microbatches)
             all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
             notices = lowered + notes(run, rules) + warnings(all_rows)
+        if self.plot is not None:
+            from scaling.report.plots import plot_mesh
+
+            plot_mesh(mesh.sizes, ROW, f"{run.name} on {mesh}", self.plot)
         if self.json:
             document = {"name": run.name, "mesh": str(mesh), "devices": mesh.devices}
             document |= {"parameters": [asdict(row) for row in all_rows], "optimizer_state": kept}
@@ -77,3 +86,11 @@ class ShardingCommand(RunCommand):
             lines += ["", saved_table(saved, run.remat)]
             print("\n".join([*lines, *(f"warning: {line}" for line in notices)]))
         return 0
+
+    def _check_output(self) -> None:
+        """Refuse a picture that cannot be written, before the work."""
+        from scaling.api.output_paths import check_outputs
+        from scaling.report.plots import check_picture
+
+        check_outputs({"--plot": self.plot})
+        check_picture("--plot", self.plot)

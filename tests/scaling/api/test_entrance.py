@@ -29,7 +29,9 @@ def examples(name):
     return doctest.DocTestRunner().run(test)
 
 
-@pytest.mark.parametrize("name", ["load_run", "load_cluster", "predict_hlo", "price_collective"])
+@pytest.mark.parametrize(
+    "name", ["load_run", "load_cluster", "predict_hlo", "price_collective", "scaling_curves"]
+)
 def test_the_example_of_a_docstring_runs(name):
     failed, tried = examples(name)
     assert (failed, tried > 0) == (0, True)

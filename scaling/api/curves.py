@@ -1,0 +1,137 @@
+"""The same run on more and more nodes: strong scaling, where the batch of a step stays, and weak
+scaling, where it grows with the nodes."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from scaling.api.entrance import entrance
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, RunLike, load_run
+from scaling.api.predict import predict
+from scaling.api.result import PredictionResult
+from scaling.api.settings import Settings
+from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.profile import Profile
+from scaling.run import Run
+
+MOST = 20  # numbers of nodes: two programs each, of seconds to compile
+
+
+@dataclass(frozen=True)
+class ScalingCurves:
+    """Predictions by number of nodes, on as many devices each; prints as a table."""
+
+    strong: tuple[PredictionResult, ...]
+    weak: tuple[PredictionResult, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return {"strong": [prediction, ...], "weak": [...]}."""
+        return {name: [p.to_dict() for p in curve] for name, curve in self._curves().items()}
+
+    def plot(self, path: str | Path) -> None:
+        """Write a picture (PNG, SVG or PDF): tokens/s and efficiency over the devices.
+
+        Raises:
+            InputError: another suffix, or a file that cannot be written.
+        """
+        from scaling.report.plots import plot_scaling
+
+        first, last = self.strong[0], self.strong[-1]
+        title = f"{first.name} on {first.mesh} to {last.mesh} of {first.cluster.name}"
+        plot_scaling(self._curves(), title, Path(path))
+
+    def _curves(self) -> Mapping[str, tuple[PredictionResult, ...]]:
+        return {"strong": self.strong, "weak": self.weak}
+
+    def __str__(self) -> str:
+        from scaling.report.curves import curves_table
+
+        return curves_table(self._curves())
+
+
+@entrance
+def scaling_curves(
+    run: RunLike,
+    cluster: ClusterLike,
+    nodes: str | Iterable[int] = "1,2,4,8",
+    mesh: MeshLike | None = None,
+    source: str = "auto",
+    set: Settings | None = None,
+    *,
+    device_order: str | Iterable[str] | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    causal_flops: bool = False,
+) -> ScalingCurves:
+    """Predict a run on more and more nodes, with its batch as it is and with one that grows.
+
+    >>> import scaling as sc
+    >>> curves = sc.scaling_curves("gpt2-124m", "dgx-h100", (1, 2), source="analytic")
+    >>> [p.devices for p in curves.strong], curves.weak[0].step_time <= curves.weak[1].step_time
+    ([8, 16], True)
+
+    Args:
+        run, source, set, device_order, overrides, calibration, causal_flops: as for `predict`.
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: numbers of hosts in rising order, "1,2,4,8" or a sequence; the batch of the run is
+            that on the first.
+        mesh: on the first number of hosts, whose data axis grows; None: all devices are fsdp.
+
+    Raises:
+        InputError: numbers that do not rise, a mesh or a batch that does not divide.
+    """
+    counts = _counts(nodes)
+    resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
+    resolved = resolved if mesh is not None else replace(resolved, mesh=None)
+    more = {"overrides": overrides, "calibration": calibration, "causal_flops": causal_flops}
+
+    def on(count: int, batch: int) -> PredictionResult:
+        grown = replace(resolved, batch=replace(resolved.batch, global_batch=batch))
+        grown = replace(grown, mesh=_grown(resolved, count, counts[0]))
+        try:
+            return predict(grown, cluster, count, source=source, **more)  # type: ignore[arg-type]
+        except InputError as error:
+            raise InputError(f"on {count} nodes with {batch} sequences: {error}") from None
+
+    batch = resolved.batch.global_batch
+    strong = [on(count, batch) for count in counts]
+    weak = strong[:1] + [on(n, _weak_batch(batch, n, counts[0])) for n in counts[1:]]
+    return ScalingCurves(tuple(strong), tuple(weak))
+
+
+def _counts(nodes: str | Iterable[int]) -> list[int]:
+    """Return the numbers of nodes, two or more in rising order."""
+    parts = nodes.split(",") if isinstance(nodes, str) else list(nodes)
+    said = ",".join(map(str, parts))
+    if not all(str(part).strip().isdecimal() for part in parts):
+        raise InputError(f"--scale {said}: write numbers of nodes, such as 1,2,4,8")
+    counts = [whole_number("--scale", int(part)) for part in parts]
+    if len(counts) < 2 or counts != sorted({*counts}):
+        raise InputError(f"--scale {said}: give two numbers of nodes or more, in rising order")
+    if len(counts) > MOST:
+        raise InputError(f"--scale has {len(counts)} numbers of nodes; at most {MOST}")
+    return counts
+
+
+def _grown(run: Run, count: int, first: int) -> MeshShape | None:
+    """Return the mesh with its data axis as many times as large as there are more nodes."""
+    if run.mesh is None:
+        return None
+    data = run.mesh.data * count
+    if data % first:
+        raise InputError(
+            f"--scale: data={run.mesh.data} on {first} nodes does not grow to {count} nodes; use "
+            f"multiples of {first}"
+        )
+    return replace(run.mesh, data=data // first)
+
+
+def _weak_batch(batch: int, count: int, first: int) -> int:
+    if batch * count % first:
+        raise InputError(
+            f"--scale: a batch of {batch} on {first} nodes does not grow to {count} nodes; set "
+            f"batch.global_batch to a multiple of {first}"
+        )
+    return batch * count // first

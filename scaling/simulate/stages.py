@@ -1,0 +1,132 @@
+"""A recorded timeline stage by stage: the same program, less the work that a stage does not have.
+
+All stages of a compiled pipeline run one program together, tick by tick; a stage without work in a
+tick computes what nobody reads (`scaling.simulate.pipeline_bubble`). Of S stages and M microbatches
+stage s has, with ticks counted from 0 in each loop,
+
+    a pass forward (gpipe, circular)   work in tick t of T if s <= t < s + T - (S - 1)
+    a pass backward                    the same, with ticks counted from the end
+    1f1b: fill (S - 1 ticks)           a forward pass if t >= s
+          steady (M ticks)             a forward pass if t < M - (S - 1 - s), a backward one if
+                                       t >= S - 1 - s
+          drain (S - 1 ticks)          a backward pass if t < S - 1 - s
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain, repeat
+from typing import Literal
+
+from scaling.models.pipeline.schedule import DRAIN, FILL
+from scaling.program.ir import Block, Collective, Loop, bodies, operations
+from scaling.simulate.pipeline_bubble import STAGE
+from scaling.simulate.step import Priced
+from scaling.simulate.timeline import Stream
+
+Ticks = Literal["", "forward", "backward", "fill", "steady", "drain"]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One iteration of a loop over ticks; kind "": outside of all of them."""
+
+    kind: Ticks = ""
+    number: int = 0
+    of: int = 1
+
+    def is_busy(self, stage: int, stages: int, phase: str) -> bool:
+        """True if a stage has work of this phase in the tick."""
+        later = stages - 1 - stage  # stages behind this one
+        backward = phase in ("backward", "remat")
+        t = self.of - 1 - self.number if self.kind == "backward" else self.number
+        if self.kind in ("forward", "backward"):
+            return stage <= t < stage + self.of - (stages - 1)
+        if self.kind == "fill":
+            return t >= stage
+        if self.kind == "drain":
+            return t < later
+        if self.kind == "steady" and phase:
+            return t >= later if backward else t < self.of - later
+        return True
+
+
+@dataclass(frozen=True)
+class Span:
+    """What a stage does on one stream for some time. Seconds from the start of the step."""
+
+    stream: Stream
+    what: str  # phase of a kernel, kind of a collective, or "bubble"; "": not known
+    start: float
+    end: float
+
+
+def stage_count(priced: Priced) -> int:
+    """Stages of the pipeline; 1: there is none."""
+    return int(priced.program.mesh.get(STAGE, 1))
+
+
+def stage_spans(priced: Priced) -> list[list[Span]]:
+    """What each stage does, in order of time; `priced` has its timeline recorded.
+
+    What touches on a stream and is of one kind is one span.
+    """
+    events = priced.timeline.events
+    ticks = _ticks_of(priced.program.schedule)
+    placed = [(event, next(ticks.get(event.operation.name, repeat(Tick())))) for event in events]
+    stages = stage_count(priced)
+    found = []
+    for stage in range(stages):
+        spans: dict[Stream, list[Span]] = {}
+        for event, tick in placed:
+            what: str = event.operation.origin.phase
+            if isinstance(event.operation, Collective):
+                what = event.operation.kind
+            elif event.stream == "compute" and not tick.is_busy(stage, stages, what):
+                what = "bubble"
+            _append(spans.setdefault(event.stream, []), event.stream, what, event.start, event.end)
+        found.append([span for row in spans.values() for span in row])
+    return found
+
+
+def _append(row: list[Span], stream: Stream, what: str, start: float, end: float) -> None:
+    """Add a span to a row, or lengthen the last one."""
+    if end <= start:
+        return
+    if row and row[-1].what == what and row[-1].end >= start:
+        row[-1] = Span(stream, what, row[-1].start, end)
+    else:
+        row.append(Span(stream, what, start, end))
+
+
+def _ticks_of(schedule: Block) -> dict[str, Iterator[Tick]]:
+    """The ticks of an operation's calls, in the order in which they run, by its name."""
+    parts: dict[str, list[Iterator[Tick]]] = {}
+    for name, tick, calls in _calls(schedule, Tick()):
+        parts.setdefault(name, []).append(repeat(tick, calls))
+    return {name: chain(*found, repeat(Tick())) for name, found in parts.items()}
+
+
+def _calls(block: Block, tick: Tick, times: int = 1) -> Iterator[tuple[str, Tick, int]]:
+    """(name, tick, calls in it) of every operation, ticks in order."""
+    for step in block:
+        if not isinstance(step, Loop):
+            yield step.name, tick, times
+            for body in bodies(step):
+                yield from _calls(body, tick, times)
+        elif kind := _kind(step):
+            for number in range(int(step.trips)):
+                yield from _calls(step.body, Tick(kind, number, int(step.trips)))
+        else:
+            yield from _calls(step.body, tick, times * int(step.trips))
+
+
+def _kind(loop: Loop) -> Ticks:
+    """What a loop over ticks runs; "": it is not over ticks."""
+    if not loop.bubble_trips:
+        handed_on = any(isinstance(s, Collective) and s.axes == (STAGE,) for s in loop.body)
+        return "steady" if handed_on else ""
+    if loop.bubble_trips == loop.trips:
+        scopes = (loop.name, loop.origin.layer.split("/")[0])
+        return "drain" if DRAIN in scopes else "fill" if FILL in scopes else ""
+    phases = {step.origin.phase for step, _ in operations(loop.body)}
+    return "backward" if "backward" in phases else "forward"
