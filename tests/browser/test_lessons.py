@@ -46,8 +46,9 @@ def served(lesson: Lesson) -> Iterator[str]:
 
 
 def opened(browser, address: str, size: tuple[int, int]):
-    """The page of a lesson, loaded."""
-    page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+    """The page of a lesson, loaded; a phone is in dark colours."""
+    scheme = "dark" if size == PHONE else "light"
+    page = browser.new_page(viewport={"width": size[0], "height": size[1]}, color_scheme=scheme)
     page.set_default_timeout(1000 * OPEN_TIME)
     page.goto(address)
     page.get_by_text("Afterwards you can").wait_for()
@@ -73,6 +74,7 @@ def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson, tmp
             page.get_by_text("Take away.").wait_for()
             page.locator("figure[role=img] svg").first.wait_for()
             assert page.locator("text=Traceback").count() == 0
+            assert page.locator("body.dark").count() == (name == "phone")
             wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
             assert wide <= 0, f"{wide} pixels wider than a {name}"
             page.screenshot(path=screens / f"{lesson.file.stem}_{name}.png", full_page=True)

@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lab 2: two measurements, two unknowns."""
 
 import marimo

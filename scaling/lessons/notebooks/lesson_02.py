@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lesson 2: reading a sharded array."""
 
 import marimo

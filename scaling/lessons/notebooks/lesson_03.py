@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lesson 3: four collectives and their price."""
 
 import marimo

@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lesson 6: how far does tensor parallelism go?"""
 
 import marimo

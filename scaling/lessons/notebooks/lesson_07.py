@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lesson 7: fsdp and tensor: the best split."""
 
 import marimo

@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lesson 9: how long does a pipeline stand still?"""
 
 import marimo

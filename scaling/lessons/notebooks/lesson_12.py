@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lesson 12: why was my prediction wrong?"""
 
 import marimo
