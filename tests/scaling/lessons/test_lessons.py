@@ -95,11 +95,14 @@ def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
         pass
 
     class Notebook:
-        def __init__(self, mode):
-            self.mode = mode
+        def __init__(self, mode, guess=None):
+            self.mode, self.guess = mode, guess
 
         def app_meta(self):
             return self
+
+        def cli_args(self):
+            return {"guess": self.guess}
 
         def stop(self, condition):
             if condition:
@@ -109,6 +112,7 @@ def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
     for mode in ("run", "edit"):
         with pytest.raises(Stop):
             parts.guessed(Notebook(mode), Field)
+    assert parts.guessed(Notebook("run", "2.5"), Field) == 2.5  # an executed page
     Field.value = 3
     assert parts.guessed(Notebook("run"), Field) == 3.0
 
