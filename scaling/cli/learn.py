@@ -190,15 +190,19 @@ def run_command(line: str) -> Mapping[str, Any]:
     Raises:
         InputError: the command fails, with its message.
     """
+    document: Mapping[str, Any] = json.loads(said_by(f"{line} --json"))
+    return document
+
+
+def said_by(line: str) -> str:
+    """Return what a command line of ours prints; InputError as `run_command`."""
     from scaling.cli.main import parse
 
-    command = parse([*shlex.split(line), "--json"])
-    said = io.StringIO()
+    command, said = parse(shlex.split(line)), io.StringIO()
     with redirect_stdout(said):
         assert command is not None
         command.execute()
-    document: Mapping[str, Any] = json.loads(said.getvalue())
-    return document
+    return said.getvalue()
 
 
 def _lines(answer: QuizAnswer, result: Mapping[str, Any]) -> list[str]:

@@ -62,8 +62,8 @@ def _(mo, parts, two_unknowns):
             ),
             parts.table_view(mo, reported),
             mo.md(
-                "The last columns are computed. Both trainings saw the same samples: rates and "
-                "times were read off the same log, and can be trusted."
+                "The last columns are computed. Both trainings saw the same number of "
+                "samples: rates and times agree, and can be trusted."
             ),
         ]
     )
