@@ -129,6 +129,13 @@ def format_time(time: SupportsFloat) -> str:
     return f"{_three_digits(seconds * 1e6)} us"
 
 
+def format_range(low: SupportsFloat, high: SupportsFloat) -> str:
+    """Seconds as `1.2 s to 1.6 s`; without an upper bound `at least 1.2 s`."""
+    if math.isinf(float(high)):
+        return f"at least {format_time(low)}"
+    return f"{format_time(low)} to {format_time(high)}"
+
+
 def _decimal(value: float) -> str:
     """Three digits and a decimal prefix, a space between them."""
     prefix = next((p for p, f in reversed(DECIMAL.items()) if abs(value) >= 0.9995 * f), "")

@@ -11,6 +11,7 @@ they were priced to. Terms, single kernels and single collectives have no error 
 time, sums of seconds over all kernels and collectives, and bytes do.
 """
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -177,7 +178,7 @@ def compare(
         machine=measured.machine,
         versions=measured.versions,
         step_time=StepPair(Pair(prediction.step_time, step.measured), step.spread, step.steps),
-        step_range=(prediction.step_time_low, prediction.step_time_high),
+        step_range=(prediction.step_time_low, _infinite(prediction.step_time_high)),
         time={t: Pair(prediction.time[t], terms.get(t), not is_host) for t in TERMS},
         sums=_sums(program, pairs, recording) if program and recording else {},
         collectives=_collectives(program, pairs, recording) if program else (),
@@ -187,6 +188,11 @@ def compare(
         grade=prediction.grade,
         warnings=(SHARED_CORES,) if is_host and recording else (),
     )
+
+
+def _infinite(high: float | None) -> float:
+    """The high end of a range; infinite where a file has none."""
+    return math.inf if high is None else high
 
 
 def _sums(program: Program, pairs: Mapping[str, Pair], recording: Recording) -> dict[str, Pair]:

@@ -68,7 +68,7 @@ class PredictedFile:
     name: str
     step_time: float  # s
     step_time_low: float
-    step_time_high: float
+    step_time_high: float | None  # None: a part of the step is not known
     time: Mapping[str, float]  # s, by TERMS
     memory: PredictedMemory
     grade: Grade

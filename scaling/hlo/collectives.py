@@ -12,7 +12,7 @@ An instruction that may communicate but is not understood is an error, never fre
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from scaling.hlo.custom_calls import type_name
@@ -58,7 +58,11 @@ TARGETS = {
 
 
 def communication_of(
-    instruction: Instruction, computation: Computation, module: Module, mesh: Mapping[str, int]
+    instruction: Instruction,
+    computation: Computation,
+    module: Module,
+    mesh: Mapping[str, int],
+    is_local: Callable[[Instruction], bool] = lambda call: False,
 ) -> Collective | None:
     """The collective that `instruction` is or runs, without its buffers; None if it moves nothing.
 
@@ -67,7 +71,8 @@ def communication_of(
     by one (`while`, `conditional`, `call`) are for the caller to walk.
 
     Transfers to and from the host are not counted. Device numbers are row-major coordinates of
-    `mesh`, whose axis sizes are outermost first.
+    `mesh`, whose axis sizes are outermost first. A custom call that `is_local` communicates with
+    nobody, whatever its name.
 
     Raises:
         UnknownHlo: an instruction that may communicate and is not known, groups that do not read,
@@ -79,9 +84,9 @@ def communication_of(
     if opcode.endswith(("-done", "-update")):
         return None
     if opcode in WRAPPERS:
-        return _wrapped(instruction, module, mesh)
+        return _wrapped(instruction, module, mesh, is_local)
     reason = _suspicion(instruction)
-    if reason:
+    if reason and not (instruction.opcode == "custom-call" and is_local(instruction)):
         raise UnknownHlo(f"{instruction.name} {reason}: {instruction.excerpt}")
     return None
 
@@ -152,11 +157,14 @@ def _check_result(instruction: Instruction, sent: list[Array], result: float) ->
 
 
 def _wrapped(
-    instruction: Instruction, module: Module, mesh: Mapping[str, int]
+    instruction: Instruction,
+    module: Module,
+    mesh: Mapping[str, int],
+    is_local: Callable[[Instruction], bool],
 ) -> Collective | None:
     """The one collective inside a fusion or an asynchronous call."""
     names = instruction.called(WRAPPERS[instruction.opcode])
-    found = [inside for name in names for inside in _inside(name, module, mesh)]
+    found = [inside for name in names for inside in _inside(name, module, mesh, is_local)]
     if len(found) > 1:
         raise UnknownHlo(f"{instruction.name} holds several collectives: {instruction.excerpt}")
     if not found:
@@ -164,14 +172,20 @@ def _wrapped(
     return replace(found[0], name=instruction.name, asynchronous=_is_async(instruction))
 
 
-def _inside(name: str, module: Module, mesh: Mapping[str, int]) -> list[Collective]:
+def _inside(
+    name: str,
+    module: Module,
+    mesh: Mapping[str, int],
+    is_local: Callable[[Instruction], bool],
+) -> list[Collective]:
     """The collectives of a computation and of those that it calls."""
     computation = module.computations[name]
     found = []
     for instruction in computation:
-        inner = communication_of(instruction, computation, module, mesh)
+        inner = communication_of(instruction, computation, module, mesh, is_local)
         found += [inner] if inner else []
-        repeated = [c for block in instruction.blocks for c in _inside(block, module, mesh)]
+        blocks = instruction.blocks
+        repeated = [c for b in blocks for c in _inside(b, module, mesh, is_local)]
         if repeated and instruction.opcode != "call":
             raise UnknownHlo(f"{name} communicates in a loop: {instruction.excerpt}")
         found += repeated

@@ -10,10 +10,11 @@ Every line of a computation must be understood, else `UnknownHlo` says which one
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from scaling.hlo.places import frame_places
 from scaling.hlo.shapes import Path, Shape, parse_shape
 from scaling.meshes.errors import InputError
 
@@ -158,6 +159,7 @@ class Module:
     entry: Computation
     # index of an output -> (number, index) of the parameter whose memory it takes over
     aliases: dict[Path, tuple[int, Path]]
+    places: dict[int, str] = field(default_factory=dict)  # stack frame -> path:line
 
 
 def parse_module(text: str) -> Module:
@@ -175,7 +177,8 @@ def parse_module(text: str) -> Module:
     computations, entry = _computations(lines)
     if entry is None:
         raise UnknownHlo(f"module {header[1]} has no ENTRY computation")
-    return Module(header[1], computations, computations[entry], _aliases(header[2]))
+    entered, aliases = computations[entry], _aliases(header[2])
+    return Module(header[1], computations, entered, aliases, frame_places(lines))
 
 
 def parse_instruction(line: str) -> Instruction:

@@ -1,8 +1,9 @@
 """A Program from a compiled module: the schedule as it stands, every operation with its figures.
 
 Nothing is guessed. An unknown instruction that may communicate is an error with its line. Warnings
-name groups of devices that lie along no mesh axes (they keep their device ids), loops of which the
-compiler does not know the number of iterations, and calls of unknown functions.
+name groups of devices that lie along no mesh axes (they keep their device ids). Loops of which the
+compiler does not know the number of iterations count once, calls of unknown functions by their
+bytes, unless the caller says more (`scaling.hlo.given`); such operations have `unknown` set.
 """
 
 from collections.abc import Iterator, Mapping
@@ -14,12 +15,15 @@ from scaling.hlo.attribution import origins
 from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import communication_of
-from scaling.hlo.custom_calls import call_target
+from scaling.hlo.given import Given, KernelWork, Work, kernel_name
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
+from scaling.hlo.places import place_of, short
 from scaling.meshes.errors import InputError
 from scaling.program.ir import (
     Branch,
+    Collective,
+    Kernel,
     Loop,
     Operation,
     Origin,
@@ -39,10 +43,18 @@ class Reading:
     memory: Assignment
     warnings: list[str]
     computations: dict[str, str]  # kernel or collective -> name of its computation
-    unknown: dict[str, str]  # custom calls of which only the bytes are known: target -> first one
+    given: Given
 
 
-def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None = None) -> Program:
+def read_program(
+    text: str,
+    mesh: Mapping[str, int],
+    name: str,
+    peak: int | None = None,
+    *,
+    trips: Mapping[str, float] | None = None,
+    kernels: Mapping[str, KernelWork] | None = None,
+) -> Program:
     """The Program in the text of a compiled, scheduled module.
 
     Args:
@@ -50,27 +62,31 @@ def read_program(text: str, mesh: Mapping[str, int], name: str, peak: int | None
         mesh: axis sizes, outermost first; device numbers count in this order.
         name: of the result.
         peak: bytes on one device at the fullest moment, as the compiler planned them.
+        trips: how often loops run of which the compiler does not know it (`scaling.hlo.given`).
+        kernels: the work of custom calls, or "local" for one that does not communicate.
 
     Raises:
         UnknownHlo: with the line that is not understood, or why the lines contradict each other.
+        InputError: `trips` or `kernels` name what the program does not have, or are no numbers.
     """
+    given = Given(trips or {}, kernels or {})
     try:
-        return _read(parse_module(text), mesh, name, peak)
+        program = _read(parse_module(text), mesh, name, peak, given)
+        given.check_all_used()
+        return program
     except InputError:
         raise
     except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise UnknownHlo(f"its lines contradict each other ({error!r:.{LINE}})") from error
 
 
-def _read(module: Module, mesh: Mapping[str, int], name: str, peak: int | None) -> Program:
-    reading = Reading(module, mesh, origins(module), assign(module), [], {}, {})
+def _read(
+    module: Module, mesh: Mapping[str, int], name: str, peak: int | None, given: Given
+) -> Program:
+    reading = Reading(module, mesh, origins(module), assign(module), [], {}, given)
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(reading.memory.buffers)
-    unknown = (
-        f"%{call} calls {target}, whose work is not known: priced by its bytes only"
-        for target, call in reading.unknown.items()
-    )
-    warnings = tuple(dict.fromkeys([*reading.warnings, *unknown]))
+    warnings = tuple(dict.fromkeys(reading.warnings))
     program = Program(
         name, "compiled", dict(mesh), schedule, buffers, peak, warnings, compiler_versions()
     )
@@ -98,12 +114,12 @@ def _operations(
         yield from _block(blocks[0], reading)
     elif opcode == "while":
         body = tuple(_block(blocks[0], reading))
-        yield Loop(**common, body=body, trips=_trips(instruction, reading))
+        yield _loop(instruction, body, common, reading)
     elif opcode == "conditional":
         yield Branch(**common, branches=tuple(tuple(_block(b, reading)) for b in blocks))
     elif opcode.endswith("-done"):
         yield from _done(instruction, computation, reading, common)
-    elif moved := communication_of(instruction, computation, reading.module, reading.mesh):
+    elif moved := _communication(instruction, computation, reading):
         _check_name(instruction, computation, reading)
         if moved.groups and not moved.axes:
             reading.warnings.append(
@@ -114,10 +130,43 @@ def _operations(
         yield replace(moved, **common, estimate=_estimate(instruction), line=line)
     elif work := work_of(instruction, computation, reading.module):
         _check_name(instruction, computation, reading)
-        for call in unknown_calls(instruction, computation, reading.module):
-            reading.unknown.setdefault(call_target(call), call.name)
+        work = _with_calls(work, instruction, computation, reading)
         asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
         yield replace(work, **common, asynchronous=asynchronous, estimate=estimate)
+
+
+def _communication(
+    instruction: Instruction, computation: Computation, reading: Reading
+) -> Collective | None:
+    is_local = lambda call: reading.given.work_of(call) is not None
+    return communication_of(instruction, computation, reading.module, reading.mesh, is_local)
+
+
+def _with_calls(
+    work: Kernel, instruction: Instruction, computation: Computation, reading: Reading
+) -> Kernel:
+    """The kernel with what the caller says about its custom calls; it names those left unknown."""
+    unknown: dict[str, None] = {}
+    for call in unknown_calls(instruction, computation, reading.module):
+        given = reading.given.work_of(call)
+        if isinstance(given, Work):
+            work = _with_work(work, given)
+        else:
+            unknown[kernel_name(call)] = None
+    return replace(work, unknown=", ".join(unknown))
+
+
+def _with_work(kernel: Kernel, work: Work) -> Kernel:
+    """The kernel with the work of a call; FLOPs without a format are vector arithmetic."""
+    is_product = bool(work.dtype)
+    return replace(
+        kernel,
+        flops=kernel.flops + (work.flops if is_product else 0.0),
+        vector_flops=kernel.vector_flops + (0.0 if is_product else work.flops),
+        transcendentals=kernel.transcendentals + work.transcendentals,
+        bytes=kernel.bytes if work.bytes is None else work.bytes,
+        dtype=work.dtype or kernel.dtype,
+    )
 
 
 def _check_name(instruction: Instruction, computation: Computation, reading: Reading) -> None:
@@ -148,14 +197,16 @@ def _each(groups: Iterator[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(index for group in groups for index in group))
 
 
-def _trips(loop: Instruction, reading: Reading) -> int:
+def _loop(
+    loop: Instruction, body: tuple[Operation, ...], common: dict[str, Any], reading: Reading
+) -> Loop:
+    """The loop; one that nobody knows the trips of counts once and says where it stands."""
     known = loop.backend_config.get("known_trip_count", {}).get("n")
-    if known is None:
-        reading.warnings.append(
-            f"the compiler does not know how often the loop {loop.name} runs; counted once"
-        )
-        return 1
-    return int(known)
+    place = place_of(loop.attribute("metadata") or "", reading.module.places)
+    said = float(known) if known is not None else reading.given.trips_of(loop, place)
+    if said is None:
+        return Loop(**common, body=body, trips=1, unknown=short(place) or loop.name)
+    return Loop(**common, body=body, trips=int(said) if said.is_integer() else said)
 
 
 def _done(
@@ -165,7 +216,7 @@ def _done(
     start = computation.operands(instruction)[0]
     while start.opcode.endswith("-update"):
         start = computation.operands(start)[0]
-    moved = communication_of(start, computation, reading.module, reading.mesh)
+    moved = _communication(start, computation, reading)
     kernel = work_of(start, computation, reading.module) if moved is None else None
     if moved.asynchronous if moved else kernel and start.opcode.endswith("-start"):
         yield Wait(**{**common, "name": start.name})

@@ -105,6 +105,9 @@ class Kernel(Operation):
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: float = 0.0  # s that the host takes to start it
     visible: Number = CAUSAL  # share of an attention's scores that its mask leaves
+    unknown: str = (
+        ""  # what it calls whose time the figures above only bound from below: "my_kernel"
+    )
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,7 @@ class Loop(Operation):
     body: "Block" = ()
     trips: Number = 1
     bubble_trips: Number = 0  # of the trips: those without work, run for the sake of the others
+    unknown: str = ""  # where it stands, "step.py:6", if nobody knows how often it runs
 
 
 @dataclass(frozen=True)

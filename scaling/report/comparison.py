@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from scaling.compare.compare import Comparison, Pair
-from scaling.meshes.units import format_size, format_time
+from scaling.meshes.units import format_range, format_size, format_time
 from scaling.report.formatting import columns
 from scaling.report.palette import BLUE, ORANGE
 from scaling.report.plots.style import picture
@@ -46,14 +46,14 @@ def head_lines(comparison: Comparison) -> list[str]:
     step = comparison.step_time
     spread = "" if step.spread is None else f", spread {step.spread:.1%}"
     count = f"{step.steps} step{'s' * (step.steps != 1)}"
-    low, high = map(format_time, comparison.step_range)
     memory = words(comparison.memory, format_size)
     if comparison.memory.measured is None and comparison.compiled_memory is not None:
         memory += f", {format_size(comparison.compiled_memory)} planned by the compiler"
+    span = format_range(*comparison.step_range)
     return [
         f"{comparison.name} on {comparison.machine}, {comparison.grade} figures",
         comparison.setting,
-        f"step time: {words(step.seconds)}{spread} over {count}; range {low} to {high}",
+        f"step time: {words(step.seconds)}{spread} over {count}; range {span}",
         f"memory of a device: {memory}",
         *(f"note: {text}" for text in comparison.warnings),
     ]

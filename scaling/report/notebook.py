@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from html import escape
 
-from scaling.meshes.units import format_time
+from scaling.meshes.units import format_range, format_time
 from scaling.program.ir import Number
 from scaling.report.formatting import format_memory, percent, three_digits
 from scaling.report.palette import COLOURS
-from scaling.report.prediction import TIME_TERMS, verdict
+from scaling.report.prediction import TIME_TERMS, unknown_lines, verdict
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import Prediction
 
@@ -19,10 +19,11 @@ def html(prediction: Prediction, where: str) -> str:
     memory, step = prediction.memory, prediction.step_time
     terms = [(words, getattr(prediction.time, name)) for name, words in TIME_TERMS.items()]
     parts = [(name.replace("_", " "), getattr(memory, name)) for name in ON_DEVICE]
-    low, high = format_time(prediction.step_time_low), format_time(prediction.step_time_high)
+    span = format_range(prediction.step_time_low, prediction.step_time_high)
     full = max(float(memory.peak), memory.capacity or 0.0)
     rows = [
-        ("step", f"{format_time(step)} ({low} to {high})"),
+        ("step", f"{format_time(step)} ({span})"),
+        *(("unknown", escape(text)) for text in unknown_lines(prediction)),
         ("tokens/s", _optional(prediction.tokens_per_second, three_digits)),
         ("MFU, HFU", f"{_optional(prediction.mfu, percent)}, {_optional(prediction.hfu, percent)}"),
         ("time", _bar(terms, float(step), format_time)),

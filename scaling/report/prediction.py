@@ -4,10 +4,10 @@ llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datas
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
-from scaling.meshes.units import format_size, format_time
+from scaling.meshes.units import format_range, format_size, format_time
 from scaling.report.formatting import columns, format_memory, percent, three_digits
 from scaling.simulate.memory import ON_DEVICE
-from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction
+from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction, UnknownPart
 
 TIME_TERMS = {
     "compute": "compute",
@@ -38,8 +38,8 @@ def page(prediction: Prediction, where: str) -> str:
 
 
 def _headline(prediction: Prediction, where: str) -> str:
-    low, high = format_time(prediction.step_time_low), format_time(prediction.step_time_high)
-    figures = [f"step {format_time(prediction.step_time)} ({low} to {high})"]
+    span = format_range(prediction.step_time_low, prediction.step_time_high)
+    figures = [f"step {format_time(prediction.step_time)} ({span})"]
     if prediction.tokens_per_second is not None:
         figures.append(f"{three_digits(prediction.tokens_per_second)} tokens/s")
     if prediction.mfu is not None:
@@ -49,7 +49,28 @@ def _headline(prediction: Prediction, where: str) -> str:
         figures.append(f"HFU {percent(prediction.hfu)}")
     above = prediction.hfu is not None and (prediction.mfu or 0.0) > prediction.hfu
     lines = [_title(prediction, where), ", ".join(figures), *([ABOVE_HFU] if above else [])]
+    lines += unknown_lines(prediction)
     return "\n".join(lines)
+
+
+def unknown_lines(prediction: Prediction) -> list[str]:
+    """What of the step nobody can price, and what the caller may say about it."""
+    return [_unknown(part) for part in prediction.unknown]
+
+
+def _unknown(part: UnknownPart) -> str:
+    least = format_time(float(part.time))
+    if part.kind == "loop":
+        return (
+            f"counted once: the loop at {part.name}, {least}; nobody knows how often it runs: "
+            f"give trips={{{part.name!r}: ...}}"
+        )
+    calls = f"{part.calls:,.0f} call{'s' * (part.calls != 1)}"
+    first = part.name.split(", ")[0]
+    return (
+        f"not priced: {calls} of {part.name}, at least {least}: "
+        f"give kernels={{{first!r}: Work(flops=..., dtype=...)}}"
+    )
 
 
 def _title(prediction: Prediction, where: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args
 from scaling.program.ir import Collective, Number
 from scaling.program.serialization import plain
 
-Grade = Literal["measured", "calibrated", "extrapolated", "datasheet"]
+Grade = Literal["measured", "calibrated", "extrapolated", "datasheet", "unknown"]
 GRADES: tuple[Grade, ...] = get_args(Grade)  # best first
 
 
@@ -63,6 +63,16 @@ class CollectiveLine:
 
 
 @dataclass(frozen=True)
+class UnknownPart:
+    """All calls of one unknown function, or one loop of unknown length."""
+
+    kind: Literal["kernel", "loop"]
+    name: str  # of the function; of a loop the line of code where it stands
+    calls: Number  # per step; of a loop 1 each time that it begins
+    time: Number  # s per step, at least
+
+
+@dataclass(frozen=True)
 class Prediction:
     """A predicted step: the document that `scaling predict --json` prints."""
 
@@ -71,7 +81,7 @@ class Prediction:
     devices: int
     step_time: Number
     step_time_low: Number
-    step_time_high: Number
+    step_time_high: Number  # infinite where a part of the step is not known
     tokens_per_second: Number | None  # None: a step without a run
     tokens_per_second_per_device: Number | None
     model_flops: Number | None
@@ -85,6 +95,7 @@ class Prediction:
     warnings: tuple[str, ...]
     capacity_source: str = ""  # how `memory.capacity` is made up
     causal_flops: bool = False  # whether model FLOPs leave out masked attention scores
+    unknown: tuple[UnknownPart, ...] = ()  # what bounds the step from below only
 
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from scaling.simulate.prediction import (
 from scaling.simulate.step import Priced, running_collectives, running_kernels
 from scaling.simulate.timeline import Timeline
 from scaling.simulate.uncertainty import grade, step_range
+from scaling.simulate.unknown import unknown_parts
 
 SUMMED = "count", "time", "exposed"  # of lines of identical calls
 ROUNDING = 1e-9  # relative error of float64 sums: shorter times count as 0
@@ -78,6 +79,7 @@ def summarize(
         warnings=(*warnings, *priced.program.warnings, *_warnings(priced, memory, run)),
         capacity_source=capacity.source,
         causal_flops=causal,
+        unknown=unknown_parts(priced),
     )
 
 

@@ -10,7 +10,8 @@ Both bounds run the whole schedule again, so communication that is only just hid
 range. Where whole steps were measured, it is never narrower than their errors. Seconds of the host
 (dispatching the program) have no evidence: they are taken to be as uncertain as the others are on
 average. A collective priced by a line that was measured with another number of devices is
-extrapolated, as a call with more bytes than any measured one is.
+extrapolated, as a call with more bytes than any measured one is. A step with a part that is not
+known has no high end, and is graded "unknown".
 """
 
 from collections.abc import Iterator, Mapping
@@ -25,6 +26,7 @@ from scaling.program.ir import Collective, Kernel, Number, as_float
 from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
 from scaling.simulate.timeline import run_schedule
+from scaling.simulate.unknown import unknown_parts
 
 NOTICED = 0.05  # share of the step from which on a figure counts for the grade
 FEWEST = 3  # measurements below which a line through them says nothing about its error
@@ -55,7 +57,12 @@ class PricedShare:
 
 
 def grade(priced: Priced) -> Grade:
-    """Lowest grade among the figures that price a noticeable part of the step."""
+    """Lowest grade among the figures that price a noticeable part of the step.
+
+    "unknown" if any part of it has no upper bound (`scaling.simulate.unknown`).
+    """
+    if unknown_parts(priced):
+        return "unknown"
     seconds: dict[tuple[Evidence, Grade], Number] = {}
     for share in priced_shares(priced):
         key = share.evidence, share.grade
@@ -66,7 +73,12 @@ def grade(priced: Priced) -> Grade:
 
 
 def step_range(priced: Priced) -> tuple[Number, Number]:
-    """Seconds of the step at the low and at the high end of its range."""
+    """Seconds of the step at the low and at the high end of its range, which may be infinite."""
+    low, high = _known_range(priced)
+    return low, np.inf if unknown_parts(priced) else high
+
+
+def _known_range(priced: Priced) -> tuple[Number, Number]:
     times = {name: cost.time for name, cost in priced.kernels.items()}
     times |= {name: cost.time for name, cost in priced.collectives.items()}
     factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}

@@ -3,6 +3,7 @@
 A hatched bar does not fit in memory; the black line is the prediction's range.
 """
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,7 +36,7 @@ def plot_steps(predictions: Mapping[str, Prediction], title: str, path: Path) ->
         InputError: see `plot_bandwidth`.
     """
     labels, found = list(predictions), list(predictions.values())
-    rows, longest = range(len(found)), max(float(p.step_time_high) for p in found)
+    rows, longest = range(len(found)), max(map(_end, found))
     with picture(path, size=(8, 1.2 + ROW * len(found))) as axes:
         left = [0.0] * len(found)
         for term, (words, colour) in TERMS.items():
@@ -46,13 +47,19 @@ def plot_steps(predictions: Mapping[str, Prediction], title: str, path: Path) ->
                 bar.set_hatch("" if p.memory.fits is not False else "///")
             left = [a + b for a, b in zip(left, widths, strict=True)]
         for row, p in enumerate(found):
-            axes.hlines(row, p.step_time_low, p.step_time_high, color=BLACK, linewidth=1)
-            axes.text(float(p.step_time_high), row, f"  {_note(p)}", va="center", fontsize=SMALL)
+            axes.hlines(row, p.step_time_low, _end(p), color=BLACK, linewidth=1)
+            axes.text(_end(p), row, f"  {_note(p)}", va="center", fontsize=SMALL)
         axes.set_yticks(list(rows), labels)
         axes.invert_yaxis()
         axes.set(xlim=(0, NOTES * longest), xlabel="time of a step, predicted", title=title)
         numbers_as(axes.xaxis, format_time)
         axes.figure.legend(loc="outside lower center", ncols=len(TERMS))
+
+
+def _end(prediction: Prediction) -> float:
+    """The high end of the range; of one without, the step itself."""
+    high = float(prediction.step_time_high)
+    return high if math.isfinite(high) else float(prediction.step_time)
 
 
 def _note(prediction: Prediction) -> str:

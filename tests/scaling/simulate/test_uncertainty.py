@@ -191,7 +191,7 @@ ERRORS = st.none() | st.floats(0, 3)
 @given(ERRORS, ERRORS, ERRORS, st.integers(0, 9))
 def test_what_lies_further_from_the_data_never_has_the_narrower_range(p90, held_out, mean, samples):
     known = Evidence("x", "", "calibrated", samples, None, mean, None, held_out, p90)
-    measured, *further = (half_range(known, name) for name in GRADES if name != "calibrated")
+    measured, *further = (half_range(known, name) for name in GRADES[:-1] if name != "calibrated")
     assert half_range(known, "calibrated") == measured
     assert all(measured <= half and half >= UNMEASURED for half in further)
 

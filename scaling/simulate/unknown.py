@@ -1,0 +1,54 @@
+"""What of a step nobody can price: calls of unknown functions, loops of unknown length.
+
+    kernel   counts by its bytes, and by the FLOPs that its shapes tell: it takes as long at least
+    loop     counts once
+
+Neither has an upper bound, however short it looks: a kernel may loop over what it has read. So one
+of them is enough for the step to have none.
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from scaling.program.ir import Block, Branch, Kernel, Loop, Number, kernels, operations
+from scaling.simulate.prediction import UnknownPart
+from scaling.simulate.step import Priced
+
+
+def unknown_parts(priced: Priced) -> tuple[UnknownPart, ...]:
+    """What is not known of the step, the longest first."""
+    found: dict[tuple[Literal["kernel", "loop"], str], UnknownPart] = {}
+    for part in (*_kernels(priced), *_loops(priced)):
+        before = found.get((part.kind, part.name))
+        calls = part.calls + (before.calls if before else 0)
+        time = part.time + (before.time if before else 0.0)
+        found[part.kind, part.name] = UnknownPart(part.kind, part.name, calls, time)
+    return tuple(sorted(found.values(), key=lambda part: -float(part.time)))
+
+
+def _kernels(priced: Priced) -> Iterator[UnknownPart]:
+    for kernel, calls in kernels(
+        priced.program
+    ):  # those of branches too that seem the shorter ones
+        if kernel.unknown:
+            time = calls * priced.kernels[kernel.name].time
+            yield UnknownPart("kernel", kernel.unknown, calls, time)
+
+
+def _loops(priced: Priced) -> Iterator[UnknownPart]:
+    for loop, calls in _unknown_loops(priced.program.schedule, 1):
+        names = {step.name for step, _ in operations(loop.body) if isinstance(step, Kernel)}
+        time = sum((priced.timeline.by_name.get(name, 0.0) for name in names), 0.0)
+        yield UnknownPart("loop", loop.unknown, calls, time)
+
+
+def _unknown_loops(block: Block, times: Number) -> Iterator[tuple[Loop, Number]]:
+    """Every loop of unknown length, and how often it begins in a step."""
+    for step in block:
+        if isinstance(step, Loop):
+            if step.unknown:
+                yield step, times
+            yield from _unknown_loops(step.body, times * step.trips)
+        elif isinstance(step, Branch):
+            for branch in step.branches:
+                yield from _unknown_loops(branch, times)

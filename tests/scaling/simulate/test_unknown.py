@@ -1,0 +1,62 @@
+"""A step with a part that nobody can price: no upper bound, and it says so first."""
+
+import json
+import math
+
+import pytest
+
+from scaling.meshes import catalog
+from scaling.profiles.io import profile_of
+from scaling.program.ir import Branch, Kernel, Loop, Program
+from scaling.report.prediction import page
+from scaling.simulate.prediction import Prediction, prediction_dict
+from scaling.simulate.step import price
+from scaling.simulate.summary import summarize
+
+KNOWN = Kernel("known", bytes=1e9)
+CALL = Kernel("call", kind="custom", bytes=1e3, unknown="mha_forward")
+
+
+def predicted(*schedule) -> Prediction:
+    cluster = catalog.load("dgx-h100")
+    program = Program("step", "compiled", {"data": 8}, schedule)
+    return summarize(price(program, cluster, profile_of(cluster.accelerator)))
+
+
+def test_a_call_of_an_unknown_function_leaves_the_step_without_an_upper_bound() -> None:
+    found, without = predicted(KNOWN, CALL), predicted(KNOWN)
+    assert (found.grade, without.grade) == ("unknown", "calibrated")
+    assert found.step_time_high == math.inf and math.isfinite(without.step_time_high)
+    assert without.step_time < found.step_time and found.step_time_low < found.step_time
+    document = json.loads(json.dumps(prediction_dict(found), allow_nan=False))
+    assert document["step_time_high"] is None
+    (part,) = document["unknown"]
+    assert part["kind"], part["name"] == ("kernel", "mha_forward")
+    assert part["time"] == pytest.approx(found.step_time - without.step_time)
+
+
+def test_all_unknown_functions_are_named_the_longest_first() -> None:
+    other = Kernel("other", kind="custom", bytes=1e6, unknown="sparse")
+    found = predicted(KNOWN, Loop("loop", body=(CALL,), trips=3), other, CALL)
+    assert [(part.name, part.calls) for part in found.unknown] == [
+        ("mha_forward", 4),
+        ("sparse", 1),
+    ]
+
+
+def test_a_loop_of_unknown_length_names_its_line() -> None:
+    body = (KNOWN, Branch("b", branches=((CALL,), (KNOWN,))))
+    found = predicted(Loop("loop", body=body, unknown="step.py:6"))
+    loop = next(part for part in found.unknown if part.kind == "loop")
+    assert (loop.name, loop.calls, found.grade) == ("step.py:6", 1, "unknown")
+    assert loop.time == pytest.approx(found.step_time)
+    assert [part.name for part in found.unknown] == ["step.py:6", "mha_forward"]
+
+
+def test_the_first_lines_of_the_page_say_what_is_not_known() -> None:
+    lines = page(
+        predicted(KNOWN, Loop("l", body=(CALL,), unknown="step.py:6")), "here"
+    ).splitlines()
+    assert "unknown figures" in lines[0] and "at least" in lines[1]
+    assert any("1 call of mha_forward, at least" in line for line in lines[2:4])
+    assert any("the loop at step.py:6" in line and "trips=" in line for line in lines[2:4])
