@@ -84,7 +84,7 @@ def cluster_drawing(cluster: Cluster, groups: Mapping[int, int], loads: Sequence
     if cluster.nodes > len(nodes):
         rest = f"{len(nodes)} of {cluster.nodes} nodes are drawn"
         shapes.append(text(WIDTH - 10, height + NOTE, rest, "end"))
-    inside = [] if cluster.domain_nodes > 1 and cluster.nodes > 1 else lit.get("node", [])
+    inside = [] if _is_domain(cluster) else lit.get("node", [])
     for note in inside:
         shapes.append(text(10, height + NOTE, note))
         height += NOTE
@@ -107,7 +107,7 @@ def _layers(cluster: Cluster, nodes: Sequence[int]) -> list[Layer]:
     if cluster.nodes == 1:
         return found
     every = range(len(nodes))
-    if cluster.domain_nodes > 1:
+    if _is_domain(cluster):
         found.append(Layer("node", "NVSwitches of the domain", [every]))
         if cluster.nodes <= cluster.domain_nodes:
             return found
@@ -166,6 +166,12 @@ def _node(
         _outline(centre - width / 2, top, width, _node_height(cluster, width), f"node {node}"),
         text(centre, top + 19, f"node {node}", "middle"),
     ]
+    if _is_domain(cluster):  # the switches stand above
+        for chip in rows[0]:
+            x = centre + (chip - len(rows[0]) / 2) * side
+            device = node * cluster.devices_per_node + chip
+            shapes += _chip(device, (x + 2, top + NAME, side - 4), groups)
+        return shapes
     bus = top + NAME + side + WIRE
     colour, thick = (LIT, 4) if lit else (DARK, 2)
     for number, row in enumerate(rows):
@@ -183,7 +189,7 @@ def _node(
 def _chips(cluster: Cluster, width: float) -> tuple[list[range], float]:
     """Numbers of the chips of a node in one or two rows, and the side of one."""
     chips = cluster.devices_per_node
-    first = chips if chips <= IN_A_ROW else -(-chips // 2)
+    first = chips if chips <= IN_A_ROW or _is_domain(cluster) else -(-chips // 2)
     rows = [range(first), range(first, chips)] if first < chips else [range(first)]
     return rows, min((width - 12) / first, MOST)
 
@@ -203,7 +209,12 @@ def _direct(cluster: Cluster) -> str:
 
 def _node_height(cluster: Cluster, width: float) -> float:
     rows, side = _chips(cluster, width)
-    return NAME + len(rows) * (side + WIRE) + BUS + 8
+    return NAME + side + 8 if _is_domain(cluster) else NAME + len(rows) * (side + WIRE) + BUS + 8
+
+
+def _is_domain(cluster: Cluster) -> bool:
+    """True where NVSwitches join the chips of several nodes."""
+    return cluster.domain_nodes > 1 and cluster.nodes > 1
 
 
 def _chip(device: int, place: tuple[float, float, float], groups: Mapping[int, int]) -> list[str]:

@@ -88,7 +88,7 @@ def _family(some: Sequence[Stored], apart: Sequence[str]) -> dict[str, Any]:
     place = " on ".join(str(traits(first)[n]) for n in named)
     rest = [n for n in apart if n not in (*PLACE, *differing)]
     return {
-        "name": ", ".join([place or "all", *(_label(first, n) for n in rest)]),
+        "name": ", ".join(filter(None, [place or "all", *(_label(first, n) for n in rest)])),
         "stops": [_stop(stored, differing) for stored in some],
     }
 
@@ -127,7 +127,7 @@ def _label(stored: Stored, name: str) -> str:
 
 
 def _short(name: str) -> str:
-    return SHORT.get(name, name.rpartition(".")[2])
+    return SHORT.get(name, name.rpartition(".")[2].replace("_", " "))
 
 
 def _differing(some: Sequence[Stored]) -> list[str]:

@@ -20,6 +20,7 @@ DESKTOP, PHONE = (1360, 900), (400, 850)  # pixels
 GROUP = "splits of 64 GPUs"
 FAMILY = next(g for g in programs({}) if g["group"] == GROUP)["families"][0]
 FIRST, SECOND = FAMILY["stops"][:2]
+OTHER = programs({})[0]["families"][0]["stops"][0]
 SCREENS = "SCREENSHOTS"  # environment variable: a folder that screenshots go to
 WAIT = 20_000.0  # ms, that an answer may take
 
@@ -69,7 +70,7 @@ def slide(page, name, key, times=1):
 
 
 def test_sliders_give_the_numbers_of_the_command(browser, pages, capsys):
-    with opened(browser, pages) as page:
+    with opened(browser, pages, f"?program={OTHER['key']}") as page:
         settled(page, lambda: page.select_option("#group", label=GROUP))
         settled(page, lambda: slide(page, "stop", "ArrowRight"))
         assert SECOND["label"] in page.locator("#title").text_content()

@@ -24,6 +24,7 @@ const state = { program: "", factors: {}, collective: "", look: MIDDLE };
 let calibration = null;
 let asked = 0; // number of the latest question: older answers are dropped
 let timer = 0;
+let isSliding = false; // the slider of programs is moved: one entry of the history for all its stops
 
 function made(tag, properties = {}, ...inside) {
   const element = Object.assign(document.createElement(tag), properties);
@@ -44,6 +45,12 @@ function place(key) {
   return null;
 }
 
+// The comparison with the most programs, which the page begins with.
+function largest() {
+  const count = ({ families }) => families.reduce((sum, { stops }) => sum + stops.length, 0);
+  return groups.reduce((most, group) => (count(group) > count(most) ? group : most));
+}
+
 // The address: what is chosen, so that it can be shared and gone back to.
 
 function written() {
@@ -55,7 +62,7 @@ function written() {
 
 function read() {
   const words = new URLSearchParams(location.search);
-  state.program = words.get("program") ?? groups[0].families[0].stops[0].key;
+  state.program = words.get("program") ?? largest().families[0].stops[0].key;
   state.collective = words.get("collective") ?? "";
   state.look = words.has("look") ? Number(words.get("look")) : MIDDLE;
   state.factors = {};
@@ -97,14 +104,14 @@ function tick(stop, isCurrent) {
   return button;
 }
 
-function choose(key) {
+function choose(key, isChoice = true) {
   state.program = key;
   const [g, f, s] = place(key);
   const known = groups[g].families[f].stops[s].figures;
   for (const name of Object.keys(state.factors)) if (!known.includes(name)) delete state.factors[name];
   state.collective = "";
   showControls();
-  changed(true);
+  changed(isChoice);
 }
 
 function makeFigures() {
@@ -147,6 +154,7 @@ function showFigure(name) {
 // Asking.
 
 async function price() {
+  clearTimeout(timer);
   asked += 1;
   const number = asked;
   const { program, factors, collective, look } = state;
@@ -301,8 +309,10 @@ function listen() {
   at("family").addEventListener("change", () => choose(alike(at("group").value, at("family").value)));
   at("stop").addEventListener("input", () => {
     const { stops } = groups[at("group").value].families[at("family").value];
-    choose(stops[at("stop").value].key);
+    choose(stops[at("stop").value].key, !isSliding);
+    isSliding = true;
   });
+  at("stop").addEventListener("change", () => (isSliding = false));
   at("reset").addEventListener("click", () => {
     state.factors = {};
     showControls();
