@@ -104,7 +104,9 @@ def cache(tmp_path_factory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.deviceless
-@pytest.mark.parametrize("page", [p for p in PAGES if p.name != GUIDE], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if p.name != GUIDE], ids=lambda p: p.relative_to(ROOT).as_posix()
+)
 def test_a_page_runs_as_it_stands(page, tmp_path, cache):
     """All mismatches of a page are shown at once."""
     wrong = []

@@ -1,30 +1,27 @@
-"""Predicted over measured times, each with its range, beside the line where both agree."""
+"""Predicted over measured numbers, each with its range, beside the line where both agree."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_time
-from scaling.report.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
-from scaling.report.plots.style import legend_beside, numbers_as, picture
+from scaling.report.palette import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from scaling.report.plots.style import numbers_as, picture
 
 # Of groups in turn, told apart without colour too.
-LOOKS = tuple(
-    (mark, colour)
-    for mark, colours in (
-        ("o", (BLUE, ORANGE, GREEN, PURPLE, BLACK)),
-        ("^", (VERMILION, SKY, BLACK, BLUE, GREEN)),
-        ("s", (PURPLE, BLUE, ORANGE, VERMILION, GREEN)),
-    )
-    for colour in colours
-)
+MARKS = ("o", "^", "s", "D", "v")
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)
+LOOKS = tuple((MARKS[i % len(MARKS)], COLOURS[i % len(COLOURS)]) for i in range(15))
+CROWD = 60  # points of a group from which on they are drawn faintly
 MARGIN = 1.5  # factor beside the outermost points
+NEAR = 1.2  # the dashed lines: 20 % above and below
+WIDE = 300  # largest over least number from which on powers of ten alone are written
 
 
 @dataclass(frozen=True)
 class ScatterPoint:
-    """A time that was measured, s, and its prediction with its range; group: for the legend."""
+    """A number that was measured, and its prediction with its range; group: for the legend."""
 
     group: str
     measured: float
@@ -33,12 +30,20 @@ class ScatterPoint:
     high: float | None = None
 
 
-def plot_scatter(points: Sequence[ScatterPoint], title: str, path: Path) -> None:
-    """Draw predicted over measured times.
+def plot_scatter(
+    points: Sequence[ScatterPoint],
+    title: str,
+    path: Path,
+    words: tuple[str, str] = ("measured", "predicted, with its range"),
+    show: Callable[[float], str] = format_time,
+) -> None:
+    """Draw predicted over measured numbers.
 
     Args:
         points: at least one.
         title, path: see `plot_bandwidth`.
+        words: beside the axes.
+        show: a number of the axes as text; the default is that of seconds.
 
     Raises:
         InputError: there is no point; and see `plot_bandwidth`.
@@ -49,7 +54,11 @@ def plot_scatter(points: Sequence[ScatterPoint], title: str, path: Path) -> None
     least, most = min(ends) / MARGIN, max(ends) * MARGIN
     groups = dict.fromkeys(point.group for point in points)
     with picture(path, size=(7.4, 4.8)) as axes:
-        axes.plot([least, most], [least, most], color=BLACK, lw=1, label="predicted = measured")
+        from matplotlib.ticker import LogLocator
+
+        axes.plot([least, most], [least, most], color=BLACK, lw=1, label="equal")
+        for factor in (NEAR, 1 / NEAR):
+            axes.plot([least, most], [factor * least, factor * most], "--", color=GREY, lw=0.7)
         for number, group in enumerate(groups):
             mark, colour = LOOKS[number % len(LOOKS)]
             own = [point for point in points if point.group == group]
@@ -57,11 +66,12 @@ def plot_scatter(points: Sequence[ScatterPoint], title: str, path: Path) -> None
             axes.vlines([p.measured for p in ranged], [p.low for p in ranged],
                         [p.high for p in ranged], color=BLACK, lw=0.6, alpha=0.4)  # fmt: skip
             axes.plot([p.measured for p in own], [p.predicted for p in own], mark, color=colour,
-                      mec="white", mew=0.4, label=f"{group} ({len(own)})")  # fmt: skip
+                      mec="white", mew=0.4, alpha=0.6 if len(own) > CROWD else 1,
+                      label=f"{group} ({len(own)})")  # fmt: skip
         axes.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most))
-        axes.set(xlabel="measured", ylabel="predicted, with its range", title=title)
-        axes.set_aspect("equal")
+        axes.set(xlabel=words[0], ylabel=words[1], title=title)
         for axis in (axes.xaxis, axes.yaxis):
-            numbers_as(axis, format_time)
+            axis.set_major_locator(LogLocator(subs=(1, 2, 5) if most / least < WIDE else (1,)))
+            numbers_as(axis, show)
         axes.grid()
-        legend_beside(axes)
+        axes.figure.legend(loc="outside right upper")

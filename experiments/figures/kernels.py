@@ -1,0 +1,38 @@
+"""Priced kernels against measured ones: the tables that the profiles were fitted on."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from experiments.figures.against import points
+from experiments.published import fit_grouped, fit_kernels
+from scaling.meshes import catalog
+from scaling.profiles.io import shipped
+from scaling.profiles.profile import matmul_fit
+from scaling.report.plots import plot_scatter
+from scaling.simulate.kernels import kernel_time
+
+WORDS = ("measured", "priced")
+
+
+def products(path: Path) -> None:
+    """All products of XLA's tables, as bursts: they are over before a power limit counts."""
+    found = []
+    for (chip, dtype), shapes in sorted(fit_kernels.tables().items()):
+        fit = matmul_fit(shipped(chip), dtype)
+        if fit.evidence.grade == "calibrated":
+            profile = replace(shipped(chip), matmul=(replace(fit, sustained=1.0),))
+            time = np.asarray(kernel_time(shapes.kernel, catalog.accelerator(chip), profile).time)
+            found += points(f"{chip} {dtype}", zip(shapes.seconds, time, strict=True))
+    plot_scatter(found, "Matrix products, sides of 256 to 4,096", path, WORDS)
+
+
+def grouped(path: Path) -> None:
+    """Products of experts by Triton's kernels, recorded by tokamax."""
+    found = []
+    for chip in fit_grouped.FITTED:
+        of = fit_grouped.records(chip)
+        time = fit_grouped.seconds(of, chip, *fit_grouped.fitted(chip))
+        found += points(chip, zip(of.seconds, time, strict=True))
+    plot_scatter(found, "Grouped products, bf16", path, WORDS)

@@ -1,0 +1,149 @@
+"""Predicted training steps against measured ones, and closed forms against compiled programs."""
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from experiments.figures.against import points
+from experiments.published.fit_software import priced
+from experiments.published.training import FOLDER, measured_runs, part_of
+from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_size
+from scaling.report.palette import BLUE, VERMILION
+from scaling.report.plots import ScatterPoint, picture, plot_scatter
+
+RESULTS = FOLDER.parent / "results"
+VALIDATED = RESULTS / "2026-11-23-validate" / "README.md"
+FRONT_ENDS = RESULTS / "2026-11-23-front-ends" / "front_ends.json"
+TESTBED = RESULTS / "2026-11-23-testbed-steps" / "results.json"
+HOST = RESULTS / "2026-11-22-host-check-3" / "results.json"
+SECONDS = {"s": 1.0, "ms": 1e-3}
+# A line of the table of steps that XLA compiled: run ... measured, compiled step, error, in range
+COMPILED = re.compile(
+    r"^(M\w|T)\S+  .*?  ([\d.]+) (m?s) +([\d.]+) (m?s) +[+-]\d+% +\w+$", re.MULTILINE
+)
+KINDS = {
+    "T": "dense, recipe known",
+    "ML": "dense, recipe not known",
+    **dict.fromkeys(("MB", "MH", "MG", "MC"), "with experts"),
+}
+# A line of the tables by source: source, n, median, mean, bias, worst, in range, refused, naive
+SOURCE = re.compile(
+    r"^(\S.*?) +(\d+) +([\d.]+)% +[\d.]+% +\S+ +\S+ +(\d+)% +\d+ +([\d.]+)%$", re.MULTILINE
+)
+WORDS, FORMS = ("measured", "predicted"), ("compiled program", "closed form")
+RARE = 5  # runs of a source below which it counts with the others of the picture
+
+
+def xla_steps(path: Path) -> None:
+    """Published steps of JAX programs, and what our compiled step of their shape is priced at."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for run, m, of_m, p, of_p in COMPILED.findall(VALIDATED.read_text(encoding="utf-8")):
+        found[KINDS[run]].append((float(m) * SECONDS[of_m], float(p) * SECONDS[of_p]))
+    plot_scatter(_all(found), "Steps that XLA compiled for H100, B200 and GB200", path, WORDS)
+
+
+def sources(path: Path) -> None:
+    """The median error of each source: runs that nothing was fitted on, and a typical MFU's."""
+    text = VALIDATED.read_text(encoding="utf-8")
+    first, second = text.split("## Rows of each source")
+    unfitted = {row[0]: row for row in SOURCE.findall(first)}
+    left_out = {row[0]: row for row in SOURCE.findall(second.split("## Memory")[0])}
+    names = sorted({*unfitted, *left_out}, key=str.lower, reverse=True)
+    with picture(path, size=(7.0, 4.6)) as axes:
+        at = np.arange(len(names))
+        for shift, rows, label, colour in (
+            (0.2, unfitted, "runs that no constant was fitted on", BLUE),
+            (-0.2, left_out, "constants fitted without the source", VERMILION),
+        ):
+            own = [i for i, name in enumerate(names) if name in rows]
+            errors = [float(rows[names[i]][2]) for i in own]
+            axes.barh(at[own] + shift, errors, 0.38, color=colour, label=label)
+            naive = [float(rows[names[i]][4]) for i in own]
+            known = "a typical MFU, same runs" if shift < 0 else None
+            axes.plot(naive, at[own] + shift, "k|", ms=9, label=known)
+        axes.set(xlabel="median error of the step time, %", yticks=at)
+        axes.set_yticklabels(names)
+        axes.grid(axis="x")
+        axes.legend(loc="upper right")
+
+
+def pipelines(path: Path) -> None:
+    """Published steps over stages that no constant was fitted on, in closed form."""
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for row in measured_runs():
+        if row.run["mesh"].get("stage", 1) > 1 and part_of(row) == "left":
+            try:
+                time = float(priced(row).timeline.total)
+            except InputError:
+                continue
+            found[row.source.replace(" performance summary", "")].append((row.step_time, time))
+    few = [name for name, pairs in found.items() if len(pairs) < RARE]
+    for name in few:
+        found["others"] += found.pop(name)
+    plot_scatter(_all(found), "Published steps over pipeline stages, none fitted", path, WORDS)
+
+
+def front_ends(path: Path) -> None:
+    """Step times in closed form against those of the compiled programs."""
+    title = "Step times of the trainer on 8 to 1,024 GPUs"
+    plot_scatter(_front_ends("time"), title, path, FORMS)
+
+
+def memory(path: Path) -> None:
+    """Peak memory in closed form against that of the compiled programs."""
+    title = "Peak memory of the trainer's step"
+    plot_scatter(_front_ends("memory"), title, path, FORMS, format_size)
+
+
+def _front_ends(what: str) -> list[ScatterPoint]:
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for case in json.loads(FRONT_ENDS.read_text(encoding="utf-8"))["cases"]:
+        compiled = case["compiled"][what]
+        size = sum(compiled.values()) if isinstance(compiled, dict) else compiled
+        mesh = case["case"]["mesh"]
+        kind = next(
+            (k for k in ("stage", "expert", "context", "tensor") if k in mesh), "fsdp, data"
+        )
+        found[kind].append((size, size * (1 + case["errors"][what])))
+    return _all({f"over {kind}": pairs for kind, pairs in found.items()})
+
+
+def _all(found: Mapping[str, list[tuple[float, float]]]) -> list[ScatterPoint]:
+    """The points of all kinds, in the order of their names."""
+    return [point for name, pairs in sorted(found.items()) for point in points(name, pairs)]
+
+
+def testbed(path: Path) -> None:
+    """Steps across hosts over links of known rate, with their ranges."""
+    found: dict[int, list[dict[str, Any]]] = defaultdict(list)
+    for case in json.loads(TESTBED.read_text(encoding="utf-8"))["cases"]:
+        found[case["hosts"]].append(case)
+    every = [
+        point
+        for hosts, cases in found.items()
+        for point in points(
+            f"{hosts} hosts",
+            [(median(case["measured"]), case["predicted"]) for case in cases],
+            [(case["low"], case["high"]) for case in cases],
+        )
+    ]
+    plot_scatter(every, "Training steps over links of 0.2 to 1 Gbit/s", path)
+
+
+def host(path: Path) -> None:
+    """Steps on eight fake devices of one machine, and FLOPs over the matmul rate beside."""
+    results = json.loads(HOST.read_text(encoding="utf-8"))["results"]
+    found = {
+        "predicted": [(median(case["measured"]), case["predicted"]) for case in results],
+        "FLOPs over the matmul rate": [
+            (median(case["measured"]), case["naive"]) for case in results
+        ],
+    }
+    plot_scatter(_all(found), "Training steps on eight fake devices of a CPU", path, WORDS)
