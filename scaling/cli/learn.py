@@ -72,7 +72,7 @@ class LearnCommand(Command):
         if self.what == "ladder":
             return self._ladder()
         if self.what in PAGES:
-            return serve_pages(f"{self.what}.html")
+            return self._page()
         if self.all:
             return self._compute_all()
         if self.what == "list" or self.name is None:
@@ -108,6 +108,12 @@ class LearnCommand(Command):
         if self.name is None:
             raise InputError(f"write scaling learn {self.what} 1; scaling learn lists all")
         return serve((lesson if self.what == "lesson" else lab)(self.name).file)
+
+    def _page(self) -> int:
+        """Serve the pages to this machine's browser, until Ctrl-C."""
+        if self.name is not None or self.guess or self.all or self.json:
+            raise InputError(f"write scaling learn {self.what}, and nothing more: it opens a page")
+        return serve_pages(f"{self.what}.html")
 
     def _list(self) -> int:
         """Print the lessons and the quizzes."""

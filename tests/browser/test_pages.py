@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tarfile
+from contextlib import suppress
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,22 +21,14 @@ from experiments.site.pages import build_wheel, write_answers, write_pages
 from scaling.learn.quiz import find
 from scaling.web.server import PAGES, PageServer
 from scaling.web.texts import WRITTEN
-from tests.browser.test_lessons import DESKTOP, OPEN_TIME, PHONE, SCREENS, browser
 
-__all__ = ["browser"]  # a fixture
 pytestmark = pytest.mark.browser
+DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels
+OPEN_TIME = 60.0  # s that a page may take
+SCREENS = "SCREENSHOTS"  # environment variable: a folder that screenshots go to
 QUIZ, RIGHT = "gpu-q2.3", "1.044"  # ms
 PYODIDE = re.search(r'"(https://.*/v([\d.]+)/full/)"', (PAGES / "pyodide.js").read_text())
 ALL = sorted({*(file.name for file in PAGES.glob("*.html")), *WRITTEN})
-
-
-@pytest.fixture(scope="module")
-def address():
-    """Of the server that `scaling learn quizzes` starts."""
-    with PageServer() as server:
-        Thread(target=server.serve_forever, daemon=True).start()
-        yield server.address
-        server.shutdown()
 
 
 @pytest.fixture
@@ -44,7 +37,7 @@ def screens(tmp_path) -> Path:
 
 
 def opened(browser, address, size=DESKTOP, **settings):
-    """A page; an error of a script fails the test when the page is closed."""
+    """A page; `errors` are those of its scripts."""
     context = browser.new_context(viewport={"width": size[0], "height": size[1]}, **settings)
     page = context.new_page()
     page.set_default_timeout(1000 * OPEN_TIME)
@@ -59,30 +52,45 @@ def guess(page, number: str) -> None:
     page.keyboard.press("Enter")
 
 
+def check_accessible(page) -> None:
+    """The rules of axe-core, contrast among them, where the extra `browser` has brought it."""
+    with suppress(ImportError):
+        from axe_playwright_python.sync_playwright import Axe
+
+        found = Axe().run(page)
+        assert found.violations_count == 0, found.generate_report()
+
+
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desktop", "phone"])
 def test_a_page_fits_its_width_and_follows_light_and_dark(
-    browser, address, screens, name, scheme, size
+    browser, pages, screens, name, scheme, size
 ):
-    page = opened(browser, address + name, size, color_scheme=scheme)
+    page = opened(browser, pages + name, size, color_scheme=scheme)
     page.locator("h1").first.wait_for()
     page.wait_for_load_state("networkidle")
     wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
     assert wide <= 0, f"{wide} pixels too wide"
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (int(re.findall(r"\d+", ground)[0]) < 128) == (scheme == "dark")
+    check_accessible(page)
     page.screenshot(path=screens / f"page_{name.split('.')[0]}_{scheme}_{size[0]}.png")
     assert page.errors == []
     page.context.close()
 
 
-def test_a_wrong_guess_is_told_its_slips_and_a_right_one_that_it_is_right(browser, address):
-    page = opened(browser, f"{address}quizzes.html#{QUIZ}")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_a_wrong_guess_is_told_its_slips_and_a_right_one_that_it_is_right(
+    browser, pages, screens, scheme
+):
+    page = opened(browser, f"{pages}quizzes.html#{QUIZ}", color_scheme=scheme)
     guess(page, "2.1")
     page.get_by_text("Off by a factor of 2.01").wait_for()
     assert page.get_by_text("two directions").is_visible()
     assert page.get_by_text("scaling collective all-gather").first.is_visible()
+    check_accessible(page)
+    page.screenshot(path=screens / f"quiz_wrong_{scheme}.png", full_page=True)
     guess(page, RIGHT)
     page.get_by_text("Right (").wait_for()
     assert page.locator(".wrong").count() == 0
@@ -91,8 +99,8 @@ def test_a_wrong_guess_is_told_its_slips_and_a_right_one_that_it_is_right(browse
     assert page.errors == []
 
 
-def test_a_question_has_an_address_and_marks_stay(browser, address):
-    page = opened(browser, f"{address}quizzes.html#{QUIZ}")
+def test_a_question_has_an_address_and_marks_stay(browser, pages):
+    page = opened(browser, f"{pages}quizzes.html#{QUIZ}")
     guess(page, RIGHT)
     page.get_by_text("Right (").wait_for()
     page.get_by_role("button", name="Next").click()
@@ -104,8 +112,8 @@ def test_a_question_has_an_address_and_marks_stay(browser, address):
     )
 
 
-def test_a_quiz_is_answered_with_the_keyboard_alone(browser, address):
-    page = opened(browser, f"{address}quizzes.html#{QUIZ}")
+def test_a_quiz_is_answered_with_the_keyboard_alone(browser, pages):
+    page = opened(browser, f"{pages}quizzes.html#{QUIZ}")
     page.locator("#fields input").first.wait_for()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"

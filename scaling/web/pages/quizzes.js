@@ -78,7 +78,7 @@ function field({ name, unit }) {
 function verdict(row) {
   const said = row.verdict.split("\n")[0];
   const box = made("div", `verdict ${row.right ? "right" : "wrong"}`);
-  box.append(made("h3", "", row.name), made("p", "said", said[0].toUpperCase() + said.slice(1)));
+  box.append(made("h2", "", row.name), made("p", "said", said[0].toUpperCase() + said.slice(1)));
   if (row.slips.length) {
     box.append(made("p", "", "Perhaps"), made("ul", "", ...row.slips.map(slip)));
   }

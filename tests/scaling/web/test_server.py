@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 
+from scaling.cli.main import main
 from scaling.lessons.shelf import lessons
 from scaling.web import server as web_server
 from scaling.web.server import MOST_BODY, PAGES, PageServer, serve
@@ -132,3 +133,15 @@ def test_the_glossary_and_the_lessons_are_written_from_the_projects_own_text(ser
     text = request(server, "GET", "/lessons.html")[2].decode()
     assert all(f"scaling learn lesson {lesson.number}<" in text for lesson in lessons())
     assert '<a href="docs/reference.html">' in glossary_page(docs=True)
+
+
+@pytest.mark.parametrize("words", [["gpu-q2.3"], ["--json"], ["--guess", "1"], ["--all"]])
+def test_a_page_takes_no_options(words, capsys, monkeypatch):
+    monkeypatch.setattr("scaling.cli.learn.serve_pages", lambda page: 1 / 0)
+    assert main(["learn", "quizzes", *words]) == 2
+    assert "scaling learn quizzes, and nothing more" in capsys.readouterr().err
+
+
+def test_the_command_line_opens_a_page(monkeypatch):
+    monkeypatch.setattr("scaling.cli.learn.serve_pages", lambda page: len(page))
+    assert main(["learn", "explorer"]) == len("explorer.html")
