@@ -154,6 +154,11 @@ def runtime(tmp_path_factory) -> Path:
     return folder / "package"
 
 
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The address of the site's pages, without lessons and documents."""
@@ -161,33 +166,37 @@ def site(tmp_path_factory):
     (folder / "wheel").mkdir()
     write_pages(folder, build_wheel(folder / "wheel"))
     write_answers(folder, [find(QUIZ)])
-    handler = partial(SimpleHTTPRequestHandler, directory=str(folder))
-    handler.log_message = lambda *_: None
+    handler = partial(Quiet, directory=str(folder))
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()
 
 
-def visited(browser, site: str, answer):
-    """A page of the site with a quiz; `answer` handles what it asks of other hosts."""
+def visited(browser, address: str, answer):
+    """A page of the site; `answer` handles what it asks of other hosts."""
     context = browser.new_context()
-    context.route(lambda url: not url.startswith(site), answer)
+    context.route(lambda url: not url.startswith(address.rpartition("/")[0]), answer)
     page = context.new_page()
     page.set_default_timeout(1000 * OPEN_TIME)
-    page.goto(f"{site}quizzes.html#{QUIZ}")
+    page.goto(address)
     return page
 
 
-def test_the_site_answers_a_quiz_by_a_python_in_the_browser(browser, site, runtime):
-    asked = []
+def from_npm(runtime: Path, asked: list[str]):
+    """What handles a request: with a file of the runtime, else as if there were no network."""
 
     def answer(route):
         asked.append(route.request.url)
         file = runtime / route.request.url.removeprefix(PYODIDE[1])
         route.fulfill(path=file) if file.is_file() else route.abort()
 
-    page = visited(browser, site, answer)
+    return answer
+
+
+def test_the_site_answers_a_quiz_by_a_python_in_the_browser(browser, site, runtime):
+    asked = []
+    page = visited(browser, f"{site}quizzes.html#{QUIZ}", from_npm(runtime, asked))
     page.get_by_text("Loading Python").wait_for()
     guess(page, "2.1")
     page.get_by_text("Off by a factor of 2.01").wait_for()
@@ -195,12 +204,20 @@ def test_the_site_answers_a_quiz_by_a_python_in_the_browser(browser, site, runti
     page.get_by_text("Loading Python").wait_for(state="hidden")
     assert asked and not [url for url in asked if not url.startswith(PYODIDE[1])]
     page.evaluate(
-        "import('./ask.js').then(m => m.ask('quizes')).catch(e => { window.said = e.message })"
+        "import('./ask.js').then(m => m.ask('quiz', {id: 'x'})).catch(e => { said = e.message })"
     )
-    page.wait_for_function("window.said")
-    assert "did you mean" in page.evaluate("window.said")
+    page.wait_for_function("globalThis.said")
+    assert "no quiz is called" in page.evaluate("globalThis.said")
+
+
+def test_the_site_says_when_numpy_is_missing(browser, site, runtime):
+    """So far the explorer comes with what npm has: it asks the CDN for the numpy of its list."""
+    asked = []
+    page = visited(browser, f"{site}explorer.html", from_npm(runtime, asked))
+    page.get_by_text("numpy could not be loaded from").wait_for()
+    assert re.fullmatch(re.escape(PYODIDE[1]) + r"numpy-[\d.]+-.*wasm32\.whl", asked[-1])
 
 
 def test_a_site_without_a_network_says_what_is_missing(browser, site):
-    page = visited(browser, site, lambda route: route.abort())
+    page = visited(browser, f"{site}quizzes.html#{QUIZ}", lambda route: route.abort())
     page.get_by_text("Python could not be loaded from").wait_for()

@@ -75,6 +75,14 @@ function field({ name, unit }) {
   return made("label", "", `${name} `, made("span", "", `(${unit || "a ratio"})`), input);
 }
 
+// What is said to each number; commands stand below it, or below all where all have the same.
+function verdicts(rows) {
+  const same = rows.every((row) => String(row.commands) === String(rows[0].commands));
+  const boxes = rows.map(verdict);
+  rows.forEach((row, i) => same || boxes[i].append(...row.commands.map(command)));
+  return same ? [...boxes, ...rows[0].commands.map(command)] : boxes;
+}
+
 function verdict(row) {
   const said = row.verdict.split("\n")[0];
   const box = made("div", `verdict ${row.right ? "right" : "wrong"}`);
@@ -86,7 +94,6 @@ function verdict(row) {
   box.append(made("p", "", made("b", "", row.shown), guide));
   if (row.reason) box.append(made("p", "", `They differ: ${row.reason}`));
   for (const formula of row.formulas) box.append(made("p", "", made("code", "", formula)));
-  box.append(...row.commands.map(command));
   return box;
 }
 
@@ -106,7 +113,8 @@ function command(line) {
       button.textContent = "Select it"; // the browser does not let this page copy
     }
   });
-  return made("div", "command", made("code", "", line), button);
+  const words = line.split(" ").flatMap((word) => [made("span", "", word), " "]);
+  return made("div", "command", made("code", "", ...words), button);
 }
 
 async function check(event) {
@@ -119,7 +127,7 @@ async function check(event) {
     const { numbers, note } = await ask("quiz", { id, guesses });
     if (id !== quizzes[current].id) return; // the reader went on
     showProblem("");
-    at("verdicts").replaceChildren(...numbers.map(verdict));
+    at("verdicts").replaceChildren(...verdicts(numbers));
     if (note) at("verdicts").append(made("p", "small", note));
     remember(id, numbers.every((row) => row.right));
     fillChooser();

@@ -21,10 +21,19 @@ async function started() {
     const { loadPyodide } = await import(`${PYODIDE}pyodide.mjs`);
     return await loadPyodide({ indexURL: PYODIDE });
   } catch (error) {
-    throw new Error(`Python could not be loaded from ${PYODIDE}: reload when there is a network`, {
-      cause: error,
-    });
+    console.error(error);
+    throw absent("Python");
   }
+}
+
+// numpy, which Pyodide does without when it cannot be fetched.
+async function numpy(pyodide) {
+  await pyodide.loadPackage("numpy");
+  if (!("numpy" in pyodide.loadedPackages)) throw absent("numpy");
+}
+
+function absent(name) {
+  return new Error(`${name} could not be loaded from ${PYODIDE}: reload when there is a network`);
 }
 
 // Returns what a function loads; the page says so while it does.
@@ -39,9 +48,14 @@ function loaded(name, start) {
 async function answer(request) {
   const pyodide = await loaded("python", load);
   if (!WITHOUT_NUMPY.includes(JSON.parse(request).what)) {
-    await loaded("numpy", () => pyodide.loadPackage("numpy"));
+    await loaded("numpy", () => numpy(pyodide));
   }
   return pyodide.pyimport("scaling.web.ask").ask(request);
+}
+
+// The line of a traceback that names the exception; other messages whole.
+function summary({ message }) {
+  return message.split("\n").findLast((line) => /^[\w.]+(Error|Exception)\b/.test(line)) ?? message;
 }
 
 onmessage = async ({ data: { number, request } }) => {
@@ -49,6 +63,6 @@ onmessage = async ({ data: { number, request } }) => {
     postMessage({ number, answer: await answer(request) });
   } catch (error) {
     console.error(error);
-    postMessage({ number, failure: error.message.trim().split("\n").at(-1) });
+    postMessage({ number, failure: summary(error) });
   }
 };
