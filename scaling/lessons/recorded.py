@@ -1,6 +1,8 @@
 """Training steps across the hosts of a testbed: predicted by term, and measured.
 
-Copied from experiments/results/2026-11-23-testbed-steps by hand; nothing was fitted on them.
+Copied by hand from experiments/results/2026-11-23-testbed-steps and, meshes with stages, from
+2026-11-23-testbed-steps-stage, when other processes used half of the processor. Nothing was fitted
+on them.
 """
 
 import json
@@ -12,7 +14,7 @@ import numpy as np
 
 from scaling.meshes.units import parse_quantity
 
-DATA = resources.files("scaling.lessons") / "data" / "testbed_steps.json"
+DATA = resources.files("scaling.lessons") / "data"
 TERMS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
 
 
@@ -39,11 +41,27 @@ class RecordedStep:
         """Median of the measured steps."""
         return float(np.median(self.measured))
 
+    @property
+    def spread(self) -> float:
+        """Distance of the quartiles over the median."""
+        low, high = np.percentile(self.measured, (25, 75))
+        return float((high - low) / self.median)
+
 
 @cache
 def recorded_steps() -> tuple[RecordedStep, ...]:
-    """Return all recorded steps."""
-    document = json.loads(DATA.read_text(encoding="utf-8"))
+    """Return the recorded steps of meshes without stages."""
+    return _read("testbed_steps.json")
+
+
+@cache
+def recorded_pipelines() -> tuple[RecordedStep, ...]:
+    """Return the recorded steps of meshes with stages, of 4 microbatches each."""
+    return _read("testbed_pipelines.json")
+
+
+def _read(name: str) -> tuple[RecordedStep, ...]:
+    document = json.loads((DATA / name).read_text(encoding="utf-8"))
     return tuple(RecordedStep(**case) for case in document["cases"])
 
 

@@ -1,3 +1,7 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
 """Lab 4: a museum of wrong numbers."""
 
 import marimo

@@ -87,6 +87,11 @@ def test_a_reader_must_guess_first(name):
     assert source.index("parts.guessed(") < source.index("parts.takeaway(")
 
 
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_follows_the_readers_theme(name):
+    assert (FOLDER / f"{name}.py").read_text(encoding="utf-8").startswith("# /// script\n")
+
+
 def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
     class Field:
         value = None
