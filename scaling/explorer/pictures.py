@@ -87,6 +87,7 @@ def stages_picture(run: Run, priced: Priced) -> Iterator[Picture]:
     idle = f"{stages} stages, {microbatches} microbatches, rows {idle_share(passes):.0%} empty"
     title = "Which stage works on which microbatch"
     said = f"{plan.schedule}: {idle}; a backward pass is drawn twice as long as a forward one"
+    said += f". The priced bubble: {format_time(priced.timeline.bubble)}"
     yield _picture("stages", title, pipeline(passes), said)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any
 
-from scaling.meshes.errors import InputError, check_keys, nearest
+from scaling.meshes.errors import InputError, check_keys
 from scaling.profiles.io import profile_from
 from scaling.profiles.profile import Profile
 from scaling.program.stored import Stored, stored_programs
@@ -64,7 +64,11 @@ def _stored(key: Any) -> Stored:
     if not isinstance(key, str):
         raise InputError(f"explorer: program={_shown(key)} must be the key of a stored program")
     if key not in by_key():
-        raise InputError(f"explorer: no program {_shown(key)}; {nearest(key[:40], by_key())}")
+        count = len(by_key())
+        raise InputError(
+            f"explorer: no program {_shown(key)} is among the {count} that come with the package; "
+            "choose one of a comparison"
+        )
     return by_key()[key]
 
 

@@ -20,6 +20,7 @@ DESKTOP, PHONE = (1360, 900), (400, 850)  # pixels
 GROUP = "splits of 64 GPUs"
 FAMILY = next(g for g in programs({}) if g["group"] == GROUP)["families"][0]
 FIRST, SECOND = FAMILY["stops"][:2]
+OTHER_GROUP = programs({})[0]["group"]
 OTHER = programs({})[0]["families"][0]["stops"][0]
 SCREENS = "SCREENSHOTS"  # environment variable: a folder that screenshots go to
 WAIT = 20_000.0  # ms, that an answer may take
@@ -162,6 +163,10 @@ def test_bad_addresses_get_a_message(browser, pages):
         page = browser.new_page()
         page.goto(f"{pages}explorer.html?{query}")
         page.locator("#problem").get_by_text(message).wait_for()
+        page.get_by_role("button", name="Reset all").click()
+        page.select_option("#group", label=OTHER_GROUP)
+        page.locator("#results").wait_for()
+        page.locator("#problem").wait_for(state="hidden")
         page.close()
 
 

@@ -22,7 +22,8 @@ const LARGEST = 900_000; // bytes of a calibration, below what the server takes
 let groups = [];
 const state = { program: "", factors: {}, collective: "", look: MIDDLE };
 let calibration = null;
-let asked = 0; // number of the latest question: older answers are dropped
+let isAsking = false; // Python computes
+let isStale = false; // what it computes has changed meanwhile
 let timer = 0;
 let isSliding = false; // the slider of programs is moved: one entry of the history for all its stops
 
@@ -80,7 +81,10 @@ function changed(isChoice) {
 
 function showControls() {
   const found = place(state.program);
-  if (!found) return;
+  if (!found) {
+    at("group").selectedIndex = -1; // so that every comparison can be chosen
+    return;
+  }
   const [g, f, s] = found;
   const { families } = groups[g];
   const { stops } = families[f];
@@ -117,7 +121,7 @@ function choose(key, isChoice = true) {
 function makeFigures() {
   at("figures").replaceChildren(
     ...Object.entries(NAMES).map(([name, words]) => {
-      const value = made("output", { id: `${name}-value` });
+      const value = made("output", { id: `${name}-value`, ariaLive: "off" });
       const slider = made("input", { id: name, type: "range", min: 0, max: FACTORS.length - 1, step: 1 });
       slider.addEventListener("input", () => move(name, FACTORS[slider.value]));
       slider.addEventListener("change", () => history.replaceState(null, "", written()));
@@ -153,25 +157,30 @@ function showFigure(name) {
 
 // Asking.
 
+// Asks for what is chosen now. While Python computes nothing else is asked: what was chosen meanwhile
+// follows, and the answer before it is not shown.
 async function price() {
   clearTimeout(timer);
-  asked += 1;
-  const number = asked;
-  const { program, factors, collective, look } = state;
-  const question = { program, ...factors, collective, look };
-  if (calibration) question.calibration = calibration;
+  isStale = isAsking;
+  if (isAsking) return;
+  isAsking = true;
   at("results").setAttribute("aria-busy", "true");
   try {
+    const { program, factors, collective, look } = state;
+    const question = { program, ...factors, collective, look };
+    if (calibration) question.calibration = calibration;
     const answer = await ask("explorer", question);
-    if (number !== asked) return;
-    showProblem("");
-    show(answer);
-    history.replaceState(null, "", written());
+    if (!isStale) {
+      showProblem("");
+      show(answer);
+      history.replaceState(null, "", written());
+    }
   } catch (error) {
-    if (number === asked) showProblem(error.message);
-  } finally {
-    if (number === asked) at("results").setAttribute("aria-busy", "false");
+    if (!isStale) showProblem(error.message);
   }
+  isAsking = false;
+  at("results").setAttribute("aria-busy", isStale);
+  if (isStale) price();
 }
 
 // The answer.
