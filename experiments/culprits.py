@@ -19,6 +19,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.lax import with_sharding_constraint as place
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -33,54 +34,54 @@ TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")  # of an
 Specs = Mapping[str, tuple[tuple[int, ...], P, str]]  # argument -> sizes, placement, format
 
 
-def mlp(x, up, down):
+def mlp(x: Array, up: Array, down: Array) -> Array:
     hidden = jax.nn.silu(x @ up)
     return place(hidden @ down, P("data", None, None))
 
 
-def shuffled(x, weights, order):
+def shuffled(x: Array, weights: Array, order: Array) -> Array:
     x = x[order]
     y = x @ weights
     return y.astype(jnp.float32).mean()
 
 
-def not_shuffled(x, weights, order):
+def not_shuffled(x: Array, weights: Array, order: Array) -> Array:
     y = x @ weights
     return y.astype(jnp.float32).mean()
 
 
-def rotary(queries, angles):
+def rotary(queries: Array, angles: Array) -> Array:
     cos, sin = jnp.cos(angles), jnp.sin(angles)
     first, second = jnp.split(queries, 2, axis=-1)
     turned = jnp.concatenate([-second, first], axis=-1)
     return queries * cos + turned * sin
 
 
-def momentum(weights, gradient, velocity):
+def momentum(weights: Array, gradient: Array, velocity: Array) -> tuple[Array, Array]:
     velocity = 0.9 * velocity + gradient
     velocity = place(velocity, P(None, None))
     return place(weights - 0.1 * velocity, P("data", "tensor")), velocity
 
 
-def momentum_in_shards(weights, gradient, velocity):
+def momentum_in_shards(weights: Array, gradient: Array, velocity: Array) -> tuple[Array, Array]:
     velocity = 0.9 * velocity + gradient
     velocity = place(velocity, P("data", "tensor"))
     return place(weights - 0.1 * velocity, P("data", "tensor")), velocity
 
 
-def loss(x, head, targets):
+def loss(x: Array, head: Array, targets: Array) -> Array:
     logits = (x @ head).astype(jnp.float32)
     log_p = jax.nn.log_softmax(logits)
     return -jnp.take_along_axis(log_p, targets[..., None], axis=-1).mean()
 
 
-def normed(x, scale, up):
+def normed(x: Array, scale: Array, up: Array) -> Array:
     y = x.astype(jnp.float32)
     y = y * jax.lax.rsqrt((y * y).mean(-1, keepdims=True))
     return place((y.astype(x.dtype) * scale) @ up, P("data", None, "tensor"))
 
 
-def changes(x):
+def changes(x: Array) -> Array:
     following = jnp.roll(x, -1, axis=1)
     return following - x
 
@@ -236,10 +237,11 @@ def _notation(sizes: tuple[int, ...], spec: P, dtype: str) -> str:
 def main() -> None:
     """Compile all and write them."""
     jax.config.update("jax_platforms", "cpu")  # the devices compiled for are not here
-    found = {"date": date.today().isoformat(), "versions": compiler_versions()}
-    found |= {"cluster": CLUSTER, "mesh": MESH, "cases": [document(step) for step in STEPS]}
-    for case in found["cases"]:
+    cases = [document(step) for step in STEPS]
+    for case in cases:
         print(case["name"], case["line"], case["lines"])
+    found: dict[str, Any] = {"date": date.today().isoformat(), "versions": compiler_versions()}
+    found |= {"cluster": CLUSTER, "mesh": MESH, "cases": cases}
     OUT.write_bytes(gzip.compress(json.dumps(found).encode(), mtime=0))
     print(f"{OUT}: {OUT.stat().st_size:,} bytes")
 
