@@ -1,7 +1,7 @@
 """Docstrings as they are written here, for Sphinx.
 
-An indented block is text to show as it is, and the comments beside the fields of a dataclass are
-their documentation.
+An indented block is text to show as it is. The comments beside the fields of a dataclass are their
+documentation, and the fields stand in place of its signature.
 """
 
 import ast
@@ -18,8 +18,9 @@ Comments = dict[int, tuple[str, bool]]  # by line: the words, and whether nothin
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Register both."""
+    """Register all."""
     app.connect("autodoc-process-docstring", _process, priority=400)  # before napoleon
+    app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -27,6 +28,12 @@ def _process(app: Sphinx, what: str, name: str, found: Any, options: Any, lines:
     lines[:] = _shown(lines)
     if what == "class" and is_dataclass(found):
         lines += ["", "Fields:", "", *_fields(found), ""]
+
+
+def _signature(
+    app: Sphinx, what: str, name: str, found: Any, options: Any, signature: str, returned: str
+) -> tuple[str, str] | None:
+    return ("", "") if what == "class" and is_dataclass(found) else None
 
 
 def _shown(lines: list[str]) -> list[str]:
@@ -51,7 +58,7 @@ def _in_section(lines: list[str]) -> bool:
 
 
 def _fields(found: type) -> list[str]:
-    """A bullet for each field of the class itself: name, type and comment."""
+    """A bullet for each field of the class itself: name, type, default and comment."""
     source = textwrap.dedent(inspect.getsource(found))
     comments = _comments(source)
     (tree,) = ast.parse(source).body
@@ -60,8 +67,11 @@ def _fields(found: type) -> list[str]:
     for node in tree.body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             words = _comment(comments, node)
-            kind = ast.unparse(node.annotation).replace("'", "")
-            lines.append(f"- ``{node.target.id}`` (``{kind}``)" + (f": {words}" if words else ""))
+            kind = ast.unparse(node.annotation)
+            kind = kind if "Literal" in kind else kind.replace("'", "")
+            default = f" = {ast.unparse(node.value)}" if node.value else ""
+            field = f"- ``{node.target.id}: {kind}{default}``"
+            lines.append(f"{field}: {words}" if words else field)
     return lines
 
 

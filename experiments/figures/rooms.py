@@ -15,22 +15,22 @@ TABLE = ROOT / "tests" / "test_arrows.py"
 WIDTH, FLOOR, BOX, HIGH = 860, 74, 104, 32  # pixels: picture, floor to floor, a room's two sides
 TOP = 96  # above the highest floor: the legend, and who uses all rooms
 FREE, NEEDS, INK = "#dbeaf7", "#fbe3c8", "#222222"  # JAX-free, with JAX, lines and text
-USERS = "scaling, api, cli, lessons: use all rooms"
 
 Rooms = Mapping[str, frozenset[str]]
 
 
-def table() -> tuple[Rooms, frozenset[str]]:
-    """The rooms that each room imports, and the rooms that import without JAX."""
+def table() -> tuple[Rooms, frozenset[str], list[str]]:
+    """The rooms that each room imports, those that import without JAX, and who uses all."""
     names: dict[str, Any] = {}
-    wanted = ("DESCRIPTION", "PRICING", "ROOMS", "JAX_FREE_ROOMS")
+    wanted = ("DESCRIPTION", "PRICING", "ROOMS", "JAX_FREE_ROOMS", "ABOVE_ALL")
     for node in ast.parse(TABLE.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if isinstance(target, ast.Name) and target.id in wanted:
                 exec(compile(ast.Module([node], []), TABLE.name, "exec"), names)
     rooms = {name: frozenset(below) - {name} for name, below in names["ROOMS"].items()}
-    return rooms, frozenset(names["JAX_FREE_ROOMS"])
+    users = sorted(name for name in names["ABOVE_ALL"] if not name.startswith("__"))
+    return rooms, frozenset(names["JAX_FREE_ROOMS"]), users
 
 
 def arrows(rooms: Rooms) -> Rooms:
@@ -72,7 +72,7 @@ def draw(path: Path) -> None:
 
 def drawing() -> str:
     """The picture as SVG."""
-    rooms, free = table()
+    rooms, free, users = table()
     rows = floors(rooms)
     height = TOP + FLOOR * len(rows)
     at = {
@@ -85,7 +85,7 @@ def drawing() -> str:
     ]
     boxes = [_box(*at[name], name, FREE if name in free else NEEDS) for name in rooms]
     legend = [
-        _box(WIDTH / 2, 28, USERS, "#eeeeee", 330),
+        _box(WIDTH / 2, 28, f"{', '.join(users)}: use all rooms", "#eeeeee", 400),
         _box(150, 70, "imports without JAX", FREE, 180),
         _box(350, 70, "JAX, at least in part", NEEDS, 180),
     ]
