@@ -27,7 +27,7 @@ SHOWN = 4  # nodes of a drawing
 IN_A_ROW = 4  # chips of a node that stand in one row; more stand above and below their switch
 TOP, TIER, SWITCH = 6, 92, 28  # pixels: above all, from one layer of switches to the next, a switch
 NAME, BUS, WIRE = 28, 20, 12  # pixels: a node's name, what joins its chips, from there to a chip
-MOST = 36.0  # pixels: the side of a chip, at most
+MOST, WIDEST = 44.0, 300.0  # pixels: the side of a chip, and a node, at most
 FONT, SMALL, NOTE = 16, 13, 19  # pixels: words, numbers of chips, from a line of notes to the next
 LIT, DARK = COLOURS[2], "#8888"  # of links that carry something, and of others
 DIGIT = 7.8  # pixels of a digit: a number is written only where it fits
@@ -71,6 +71,7 @@ def cluster_drawing(cluster: Cluster, groups: Mapping[int, int], loads: Sequence
     for load in loads:
         lit.setdefault(tier_of(load), []).append(f"{load.level}: {load.words}")
     width = (WIDTH - 20) / len(nodes)
+    inner = min(width - 14, WIDEST)
     centres = [10 + (i + 0.5) * width for i in range(len(nodes))]
     below, top = centres, TOP + TIER * len(layers)
     shapes: list[str] = []
@@ -79,8 +80,8 @@ def cluster_drawing(cluster: Cluster, groups: Mapping[int, int], loads: Sequence
         below = _switches(shapes, layer, (centres, below), top, lit.get(layer.tier, []))
     base = TOP + TIER * len(layers)
     for node, centre in zip(nodes, centres, strict=True):
-        shapes += _node(cluster, node, (centre, base, width - 14), groups, "node" in lit)
-    height = base + _node_height(cluster, width - 14)
+        shapes += _node(cluster, node, (centre, base, inner), groups, "node" in lit)
+    height = base + _node_height(cluster, inner)
     if cluster.nodes > len(nodes):
         rest = f"{len(nodes)} of {cluster.nodes} nodes are drawn"
         shapes.append(text(WIDTH - 10, height + NOTE, rest, "end"))
@@ -173,14 +174,15 @@ def _node(
             shapes += _chip(device, (x + 2, top + NAME, side - 4), groups)
         return shapes
     bus = top + NAME + side + WIRE
-    colour, thick = (LIT, 4) if lit else (DARK, 2)
     for number, row in enumerate(rows):
         y = top + NAME + number * (side + 2 * WIRE + BUS)
         wire = (y + side, bus) if number == 0 else (bus + BUS, y)
         for column, chip in enumerate(row):
+            device = node * cluster.devices_per_node + chip
             x = centre + (column - len(row) / 2) * side
+            colour, thick = (LIT, 4) if lit and device in groups else (DARK, 2)
             shapes.append(_wire(x + side / 2, wire, colour, thick))
-            shapes += _chip(node * cluster.devices_per_node + chip, (x + 2, y, side - 4), groups)
+            shapes += _chip(device, (x + 2, y, side - 4), groups)
     shapes.append(_outline(centre - width / 2 + 6, bus, width - 12, BUS, switch))
     shapes.append(_small(centre, bus + BUS - 5, switch))
     return shapes

@@ -24,6 +24,7 @@ MEANING = {  # of the bytes of a call, as nccl-tests counts them
     "permute": "what one member sends to the next",
     "broadcast": "what every member has afterwards",
 }
+PAIR = 2  # members of a row of a permute that goes from one device to another
 FEW = 4  # arrays, and origins, that are named
 
 
@@ -92,13 +93,13 @@ def _shown(row: Row, priced: Priced) -> dict[str, Any]:
 def details(row: Row, priced: Priced) -> dict[str, Any]:
     """Return what a page shows of the chosen collective."""
     step = row.first
-    groups = groups_of(row, priced)
+    ranks = groups_of(row, priced).shape[1]
     return {
         "id": step.name,
         "title": f"{step.kind} over {axis_name(step)}, {format_size(float(step.bytes))} a call",
-        "groups": f"{len(groups):,} group{'s' * (len(groups) != 1)} of {groups.shape[1]:,} devices",
+        "groups": members_words(row, priced),
         "bytes": f"{format_size(float(step.bytes))}: {MEANING[step.kind]}",
-        "arrays": array_words(step, groups.shape[1]),
+        "arrays": array_words(step, ranks),
         "formula": collective_formula(step, priced),
         "levels": [_level(level) for level in levels_of(row, priced)],
         "origins": _origins(row, priced),
@@ -108,6 +109,30 @@ def details(row: Row, priced: Priced) -> dict[str, Any]:
 def groups_of(row: Row, priced: Priced) -> np.ndarray:
     """Return the device ids of the chosen call, int [groups, members]."""
     return device_groups(row.first, priced.program.mesh).astype(int)
+
+
+def members_words(row: Row, priced: Priced) -> str:
+    """Return `8 groups of 64 devices`; of a permute between pairs `384 pairs of devices`."""
+    groups = groups_of(row, priced)
+    many = "s" * (len(groups) != 1)
+    if row.first.kind == "permute" and groups.shape[1] == PAIR:
+        return f"{len(groups):,} pair{many} of devices"
+    return f"{len(groups):,} group{many} of {groups.shape[1]:,} devices"
+
+
+def talkers(row: Row, priced: Priced) -> dict[int, int]:
+    """Return a number for each device: equal where devices hear of one another.
+
+    That of its group; the pairs of a permute are joined to the chains that they make.
+    """
+    numbers: dict[int, int] = {}
+    chains: dict[int, list[int]] = {}
+    for number, group in enumerate(groups_of(row, priced).tolist()):
+        met = {numbers[device] for device in group if device in numbers}
+        chains[number] = [*group, *(device for other in met for device in chains.pop(other))]
+        numbers |= dict.fromkeys(chains[number], number)
+    order = {number: i for i, number in enumerate(sorted(chains, key=lambda n: min(chains[n])))}
+    return {device: order[number] for device, number in numbers.items()}
 
 
 def levels_of(row: Row, priced: Priced) -> tuple[LevelTime, ...]:

@@ -11,7 +11,7 @@ from scaling.drawing.pipeline import pipeline
 from scaling.drawing.roofline import Point, roofline_of_kernels
 from scaling.drawing.streams import Bar, closer_look, whole_step
 from scaling.drawing.timetable import idle_share, timetable
-from scaling.explorer.collectives import Row, groups_of, level_words, levels_of
+from scaling.explorer.collectives import Row, level_words, levels_of, members_words, talkers
 from scaling.meshes.errors import InputError
 from scaling.meshes.levels import levels
 from scaling.meshes.units import format_rate, format_time
@@ -130,13 +130,12 @@ def cluster_picture(priced: Priced, row: Row | None) -> Picture:
     loads: list[Load] = []
     said = "Nothing is communicated"
     if row is not None:
-        members = groups_of(row, priced)
-        groups = {int(d): i for i, group in enumerate(members) for d in group}
+        groups = talkers(row, priced)
         loaded = levels_of(row, priced)
         inside = {level.name: level.link != "network" for level in levels(priced.cluster)}
         loads = [Load(v.level, not inside.get(v.level, False), level_words(v)) for v in loaded]
         said = "; ".join(f"{load.level}: {load.words}" for load in loads) or "as measured in a node"
-        said = f"{row.first.kind} among {members.shape[1]} devices. {said}"
+        said = f"{row.first.kind} in {members_words(row, priced)}, those with one number. {said}"
     drawn = cluster_drawing(priced.cluster, groups, loads)
     return _picture("cluster", "Links of the chosen collective", drawn, said)
 

@@ -114,10 +114,21 @@ def test_a_chosen_collective_says_its_bytes_links_and_line_of_the_model():
     assert chosen["id"] == wanted["id"] and wanted["size"] in chosen["bytes"]
     assert wanted["size"] in chosen["arrays"] and "x 2 bytes (bf16)" in chosen["arrays"]
     assert any(level["level"] == "NICs of a node" for level in chosen["levels"])
-    assert "NICs of a node: " in cluster["svg"] and "64 devices" in cluster["words"]
+    assert "NICs of a node: " in cluster["svg"] and "of 64 devices" in cluster["words"]
     file, line = chosen["origins"][0]["line"].split(", line ")
     source = (PACKAGE / file).read_text().splitlines()
     assert source[int(line) - 1].strip() == chosen["origins"][0]["text"]
+
+
+def test_stages_that_hand_on_to_one_another_have_one_number():
+    """A permute has pairs of devices; four stages of two devices are two chains."""
+    stored = next(s for s in stored_programs() if s.mesh == "stage=4,fsdp=2")
+    rows = answer({"program": stored.key})["collectives"]
+    permute = next(row for row in rows if row["name"] == "permute[stage]")
+    found = answer({"program": stored.key, "collective": permute["id"]})
+    assert "pairs of devices" in found["chosen"]["groups"]
+    drawn = found["pictures"][-1]["svg"]
+    assert [drawn.count(f", in group {n}<") for n in range(3)] == [4, 4, 0]
 
 
 def test_an_unknown_collective_leaves_the_longest():
