@@ -7,10 +7,25 @@ and no clock is read, so that the same versions write the same bytes.
 from collections.abc import Callable
 from pathlib import Path
 
-from experiments.figures import collectives, kernels, rooms, steps, steps_against
+from experiments.figures import (
+    collectives,
+    drawings,
+    kernels,
+    published,
+    rooms,
+    steps,
+    steps_against,
+)
 
 FIGURES: dict[str, Callable[[Path], None]] = {
+    "bandwidth": published.bandwidth,
+    "cluster": drawings.cluster,
+    "memory_step": steps.memory,
+    "mesh": drawings.mesh,
     "meshes": steps.meshes,
+    "remat": steps.remat,
+    "ring": drawings.ring,
+    "roofline": steps.roofline,
     "rooms": rooms.draw,
     "products": kernels.products,
     "grouped": kernels.grouped,
@@ -23,5 +38,8 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "memory": steps_against.memory,
     "testbed": steps_against.testbed,
     "host": steps_against.host,
+    "scaling": steps.scaling,
+    "timeline": steps.timeline,
+    "validation": published.validation,
 }
 COMPILED = ("meshes",)  # from compiled programs: these need the extra `deviceless`

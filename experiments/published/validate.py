@@ -2,14 +2,14 @@
 
     python -m experiments.published.validate [--out FOLDER]
 
-Tables: training steps on rows that no constant was fitted on; the same with the constants of
-`software_fits.json` that were fitted without the source that is scored; memory; steps that XLA
-compiled for GPUs; and collectives (`score_systems`). The naive baseline stands beside.
+Tables: training steps on rows that no constant was fitted on, also as a picture; the same with the
+constants of `software_fits.json` that were fitted without the source that is scored; memory; steps
+that XLA compiled for GPUs; and collectives (`score_systems`). The naive baseline stands beside.
 """
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -28,6 +28,7 @@ from experiments.published.score_training import (
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.api.result import with_step_error
 from scaling.report.formatting import columns
+from scaling.report.plots import ScatterPoint, plot_scatter
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.summary import summarize
@@ -48,6 +49,15 @@ def sources_left_out() -> list[Scored]:
     return [scored(row, _predictor(row, constants(row))) for row in sample(measured_runs())]
 
 
+def scatter_points(scores: Iterable[Scored]) -> list[ScatterPoint]:
+    """The priced rows, by source."""
+    return [
+        ScatterPoint(s.row.source, s.row.step_time, s.time, s.low, s.high)
+        for s in scores
+        if s.time is not None
+    ]
+
+
 def _predictor(row: Measured, constants: Any = None) -> Callable[[Run], Prediction]:
     def predict(run: Run) -> Prediction:
         step = priced(row, constants)
@@ -56,9 +66,9 @@ def _predictor(row: Measured, constants: Any = None) -> Callable[[Run], Predicti
     return predict
 
 
-def report() -> Iterator[str]:
-    """All tables as lines."""
-    left, without = held_out(), sources_left_out()
+def report(left: list[Scored]) -> Iterator[str]:
+    """All tables as lines; `left` is of `held_out`."""
+    without = sources_left_out()
     left_cells = (0,)
     yield "## Training steps that no constant was fitted on"
     yield from _block(table(left), left_cells)
@@ -84,16 +94,18 @@ def _block(cells: list[list[str]], left: tuple[int, ...]) -> Iterator[str]:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Print the tables and write them to a README.md."""
+    """Print the tables, write them to a README.md, and draw the first one."""
     parser = argparse.ArgumentParser(prog="python -m experiments.published.validate")
     default = RESULTS / f"{date.today().isoformat()}-validate"
     parser.add_argument("--out", type=Path, default=default, help="folder of the README.md")
     out = parser.parse_args(arguments).out
-    lines = []
-    for line in report():
+    lines, left = [], held_out()
+    for line in report(left):
         print(line, flush=True)
         lines.append(line)
     out.mkdir(parents=True, exist_ok=True)
+    title = "Training steps that nothing was fitted on"
+    plot_scatter(scatter_points(left), title, out / "training.svg")
     head = HEAD.format(date=date.today().isoformat())
     (out / "README.md").write_text("\n".join([head, *lines]), encoding="utf-8")
 
@@ -103,7 +115,7 @@ HEAD = """\
 
 {date}. Made by `make validate`. Errors are predicted / measured - 1; `bias` is their median;
 `naive` is that of model FLOPs over the peak at one typical MFU. The line of medians gives every
-source the same weight.
+source the same weight. `training.svg` shows the rows of the first table.
 """
 
 if __name__ == "__main__":

@@ -23,8 +23,8 @@ def test_every_picture_is_there_and_every_page_shows_pictures_that_are():
 
 def test_an_unknown_picture_is_refused(capsys):
     with pytest.raises(SystemExit):
-        main(["mesh"])
-    assert "no picture 'mesh'; there are" in capsys.readouterr().err
+        main(["mash"])
+    assert "no picture 'mash'; there are" in capsys.readouterr().err
 
 
 marks = lambda name: [pytest.mark.slow, *([pytest.mark.deviceless] * (name in COMPILED))]

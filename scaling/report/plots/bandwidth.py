@@ -9,11 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.units import format_size
-from scaling.report.palette import BLACK, BLUE, GREEN, PURPLE, VERMILION
+from scaling.report.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from scaling.report.plots.style import numbers_as, picture
 
 Points = Mapping[str, Sequence[tuple[float, float]]]  # who measured -> (bytes, bytes/s)
-MARKS = (("o", VERMILION), ("^", GREEN), ("D", PURPLE), ("s", BLACK))  # told apart without colour
+MARKS = (
+    *(("o", VERMILION), ("^", GREEN), ("D", PURPLE), ("s", BLACK)),
+    *(("v", ORANGE), ("P", SKY)),
+)  # told apart without colour
 
 
 def plot_bandwidth(
@@ -45,4 +48,4 @@ def plot_bandwidth(
         numbers_as(axes.xaxis, format_size)
         axes.set_ylim(bottom=0)
         axes.grid()
-        axes.legend(loc="upper left")
+        axes.figure.legend(loc="outside lower center", ncols=2)

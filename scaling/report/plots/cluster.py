@@ -21,7 +21,7 @@ from scaling.meshes.units import format_rate, format_size
 from scaling.report.palette import BLACK, BLUE, GREEN, GREY, ORANGE
 from scaling.report.plots.style import SMALL, picture
 
-MOST_CHIPS = 48  # that are drawn; of one node all
+MOST_CHIPS = 32  # that are drawn; of one node all
 LINKS = {"nvlink": GREEN, "xgmi": GREEN, "ici": GREEN, "pcie": ORANGE, "network": BLUE}
 RISE = 1.0  # height of a layer, in widths of a chip's place
 LABEL = 8.0  # width of the labels, in the same

@@ -83,7 +83,8 @@ def plot_step_roofline(priced: Priced, title: str, path: Path) -> None:
     """Every kernel of a step under the roofs of its chip; the area of a dot is its share of time.
 
     The roof of compute is the peak of the format in which most of the products are. Kernels without
-    arithmetic, copies among them, have no place; those of hardly any time are left out.
+    arithmetic, copies among them, have no place; those of hardly any time are left out. Of an
+    attention the scores count that its mask leaves.
 
     Args:
         priced: a program on a cluster.
@@ -129,7 +130,9 @@ def _dots(priced: Priced) -> list[_Dot]:
     """The kernels that compute, each with all its calls."""
     found: list[_Dot] = []
     for kernel, calls in running_kernels(priced):
-        work, seconds = float(kernel.flops + kernel.vector_flops), priced.kernels[kernel.name].time
+        seen = kernel.visible if kernel.kind == "attention" else 1.0
+        work = float(kernel.flops * seen + kernel.vector_flops)
+        seconds = priced.kernels[kernel.name].time
         if work and kernel.bytes:
             where = work / float(kernel.bytes), work / float(seconds)
             found.append(_Dot(kernel.kind, *where, float(seconds * calls)))

@@ -33,6 +33,8 @@ def plot_scaling(curves: Mapping[str, Sequence[Prediction]], title: str, path: P
     Raises:
         InputError: see `plot_bandwidth`.
     """
+    from matplotlib.ticker import LogLocator
+
     with picture(path, size=(9, 3.8), ncols=2) as (left, right):
         for name, predictions in curves.items():
             mark, colour = LOOKS[name]
@@ -49,6 +51,7 @@ def plot_scaling(curves: Mapping[str, Sequence[Prediction]], title: str, path: P
         left.set(yscale="log", ylabel="tokens/s")
         right.set(ylabel="efficiency (%)")
         right.set_ylim(bottom=0)
+        left.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         numbers_as(left.yaxis, three_digits)
         for axes in (left, right):
             _number_devices(axes, sorted({p.devices for c in curves.values() for p in c}))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 
 from scaling.meshes.errors import InputError
@@ -53,7 +54,7 @@ def plot_scatter(
     ends = [t for p in points for t in (p.measured, p.low or p.predicted, p.high or p.predicted)]
     least, most = min(ends) / MARGIN, max(ends) * MARGIN
     groups = dict.fromkeys(point.group for point in points)
-    with picture(path, size=(7.4, 4.8)) as axes:
+    with picture(path, size=(8.2, 4.8)) as axes:
         from matplotlib.ticker import LogLocator
 
         axes.plot([least, most], [least, most], color=BLACK, lw=1, label="equal")
@@ -63,8 +64,9 @@ def plot_scatter(
             mark, colour = LOOKS[number % len(LOOKS)]
             own = [point for point in points if point.group == group]
             ranged = [p for p in own if p.low is not None and p.high is not None]
-            axes.vlines([p.measured for p in ranged], [p.low for p in ranged],
-                        [p.high for p in ranged], color=BLACK, lw=0.6, alpha=0.4)  # fmt: skip
+            at = [x for p in ranged for x in (p.measured, p.measured, nan)]
+            between = [y for p in ranged for y in (p.low, p.high, nan)]
+            axes.plot(at, between, color=BLACK, lw=0.6, alpha=0.25)
             axes.plot([p.measured for p in own], [p.predicted for p in own], mark, color=colour,
                       mec="white", mew=0.4, alpha=0.6 if len(own) > CROWD else 1,
                       label=f"{group} ({len(own)})")  # fmt: skip

@@ -34,7 +34,7 @@ WORDS = {
 }
 LANES = {"compute": (0.0, 0.5), "communication": (0.54, 0.15), "permute": (0.71, 0.15)}  # top, high
 MOST_STAGES = 32  # rows of more are too thin to be read: the first and last ones are drawn
-PARTS = 1500  # of a row, each drawn as what fills most of it: finer than a pixel on a screen
+PARTS = 1000  # of a row, each drawn as what fills most of it: finer than a pixel on a screen
 ROW = 0.5  # inches of a stage
 
 
@@ -73,9 +73,21 @@ def _draw(axes: Any, row: int, spans: Sequence[Span], end: float) -> set[str]:
     held = set()
     for lane, (top, high) in LANES.items():
         for name, bars in _bars(by_lane.get(lane, []), end, least=0.5 * (lane == "compute")):
-            axes.broken_barh(bars, (row + top, high), **_look(name))
+            axes.add_patch(_boxes(bars, row + top, high, name))
             held.add(name)
     return held
+
+
+def _boxes(bars: Sequence[tuple[float, float]], top: float, high: float, name: str) -> Any:
+    """One shape of all the boxes of a kind in a row: a short text in an SVG."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Shape
+
+    corners = [
+        [(start, top), (start + wide, top), (start + wide, top + high), (start, top + high)]
+        for start, wide in bars
+    ]
+    return PathPatch(Shape.make_compound_path_from_polys(np.array(corners)), **_look(name))
 
 
 def _bars(
