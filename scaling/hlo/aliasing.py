@@ -44,7 +44,16 @@ def may_write_over(instruction: Instruction, computation: Computation, module: M
     if instruction.opcode == "fusion" and "kind=kLoop" in instruction.attributes:
         inner = called(instruction, module)
         return [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
+    if instruction.opcode == "fusion" and "kind=kInput" in instruction.attributes:
+        return _scattered_into(called(instruction, module))
     return []
+
+
+def _scattered_into(inner: Computation) -> list[int]:
+    """Numbers of the parameters of a fusion that its scatters add to."""
+    updates = [update_in_place(leaf, inner) for leaf in results(inner)]
+    found = [u.parameter for u in updates if u and u.instruction.opcode == "scatter"]
+    return [parameter.parameter_number for parameter in found]
 
 
 def holds_operands(instruction: Instruction, computation: Computation) -> bool:

@@ -8,15 +8,14 @@
 Read from the same scheduled module that XLA assigned its buffers for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scaling.hlo.aliasing import source_of
+from scaling.hlo.aliasing import may_write_over, source_of
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
+from scaling.hlo.reuse import END, START, Life, Place, Value, gaps, life_of, placed, schedule_places
 from scaling.hlo.shapes import Array, Path, leaves
 from scaling.program.ir import Buffer, Category
-
-Value = tuple[str, str, Path]  # computation, instruction, index in its shape
 
 
 @dataclass
@@ -127,16 +126,71 @@ class _Names:
         members: dict[Value, list[Value]] = {}
         for value in self.parent:
             members.setdefault(self.find(value), []).append(value)
+        inside = self._inside_results(members, kept)
         result = Assignment()
         for number, (first, values) in enumerate(members.items()):
-            result.buffers.append(self._buffer(first, values, first in kept))
+            result.buffers.append(self._buffer(first, values, first in kept, first in inside))
             result.values |= dict.fromkeys(values, number)
         return result
 
-    def _buffer(self, first: Value, values: list[Value], persistent: bool) -> Buffer:
-        """Constants lie in the executable, not in the planned memory; the category comes later."""
+    def _buffer(
+        self, first: Value, values: list[Value], persistent: bool, is_inside: bool
+    ) -> Buffer:
+        """The buffer of values that share memory; the category comes later.
+
+        Constants lie in the executable, not in the planned memory, and what lies in the memory of a
+        result is counted there.
+        """
         where, name, _ = first
         constant = self.module.computations[where].instructions[name].opcode == "constant"
-        largest = max(self.arrays[value].bytes for value in values)
         category: Category = "pinned_host" if self.arrays[first].is_on_host else "temporary"
-        return Buffer(name, largest if persistent or not constant else 0, category, persistent)
+        is_counted = persistent or not (constant or is_inside)
+        return Buffer(name, self._size(values) if is_counted else 0, category, persistent)
+
+    def _size(self, values: list[Value]) -> int:
+        return max(self.arrays[value].bytes for value in values)
+
+    def _inside_results(self, members: dict[Value, list[Value]], kept: set[Value]) -> set[Value]:
+        """Groups of values that take no memory of their own: they lie in that of results."""
+        entry, places = self.module.entry, schedule_places(self.module)
+        out = {self.find((entry.name, entry.root.name, p)) for p, _ in leaves(entry.root.shape)}
+        lives = {first: self._lives(values, places) for first, values in members.items()}
+        sizes = {first: self._size(values) for first, values in members.items()}
+        begins = {first: min(life.first for life in found) for first, found in lives.items()}
+        results = sorted(out, key=lambda first: (sizes[first], -begins[first]))
+        free = [g for first in results for g in gaps(lives[first], first, sizes[first])]
+        others = [
+            (first, Life(begins[first], max(life.last for life in lives[first])), n)
+            for first, n in sizes.items()
+            if first not in kept and n and not self.arrays[first].is_on_host
+        ]
+        over = self._writes_over(places)
+        return placed(free, others, lambda one, then, at: (one, then) in over.get(at, ()))
+
+    def _lives(self, values: list[Value], places: Mapping[Place, Life]) -> list[Life]:
+        """When each of some values is needed: arguments from the start, results to the end."""
+        found, entry = [], self.module.entry
+        for where, name, path in values:
+            computation = self.module.computations[where]
+            life = life_of(computation, computation.instructions[name], path, places)
+            if computation is entry and computation.instructions[name].opcode == "parameter":
+                life = Life(START, life.last)
+            if computation is entry and name == entry.root.name:
+                life = Life(life.first, END)
+            found.append(life)
+        return found
+
+    def _writes_over(self, places: Mapping[Place, Life]) -> dict[int, set[tuple[Value, Value]]]:
+        """Place of an instruction -> the pairs (old, new) of groups that it may write over."""
+        found: dict[int, set[tuple[Value, Value]]] = {}
+        for where, name in places:
+            computation = self.module.computations[where]
+            instruction = computation.instructions[name]
+            operands = computation.operands(instruction)
+            for number in may_write_over(instruction, computation, self.module):
+                old = self.find((where, operands[number].name, ()))
+                for path, array in leaves(instruction.shape):
+                    if array.bytes == self.arrays[old].bytes:
+                        pair = old, self.find((where, name, path))
+                        found.setdefault(places[where, name].first, set()).add(pair)
+        return found

@@ -34,6 +34,9 @@ from scaling.simulate.uncertainty import grade, step_range
 from scaling.simulate.unknown import unknown_parts
 
 SUMMED = "count", "time", "exposed"  # of lines of identical calls
+# The walk's peak may be this far from the compiler's without a warning: what it is off in the
+# programs of the tests. Below LEAST_MEMORY, bytes, rounding each buffer up to 256 bytes is more.
+MEMORY_ERROR, LEAST_MEMORY = 0.02, 2**20
 ROUNDING = 1e-9  # relative error of float64 sums: shorter times count as 0
 
 
@@ -167,6 +170,7 @@ def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[
     if memory.fits is False:
         need, have = format_size(float(np.max(memory.peak))), format_size(memory.capacity or 0.0)
         yield f"does not fit: {need} needed at the peak, {have} there on one device"
+    yield from _memory_warning(priced)
     if moved := _host_bytes(priced):
         rate = host_bandwidth(priced.cluster)
         words = f"priced at {format_size(rate)}/s, which was not measured" if rate else "not priced"
@@ -174,6 +178,16 @@ def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[
     chip, dtype = priced.cluster.accelerator, run.precision.compute if run else _main_dtype(priced)
     if chip.peaks and dtype not in chip.peaks and _peak(priced, run):
         yield f"{chip.name} has no units for {dtype}: it multiplies in a wider format, at that rate"
+
+
+def _memory_warning(priced: Priced) -> Iterable[str]:
+    """A warning if the compiler planned another peak than the walk over its schedule finds."""
+    planned, found = priced.program.compiler_peak, float(np.max(priced.memory.peak))
+    if planned and abs(found - planned) > max(MEMORY_ERROR * planned, LEAST_MEMORY):
+        yield (
+            f"memory: {format_size(found)} at the peak by a walk over the schedule, "
+            f"{format_size(planned)} as the compiler planned it ({found / planned - 1:+.1%})"
+        )
 
 
 def _host_bytes(priced: Priced) -> float:

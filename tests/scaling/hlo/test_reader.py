@@ -97,7 +97,7 @@ def test_an_asynchronous_pair_is_a_collective_and_a_wait() -> None:
     program = read(f"""{GATHER}
         n = f32[8,4] negate(%x)
         d = f32[16,4] all-gather-done(%s)
-        e = f32[16,4] exponential(%d)""")
+        e = f32[16,4] sort(%d)""")
     start, kernel, wait, last = program.schedule
     assert isinstance(start, Collective) and start.asynchronous
     assert isinstance(wait, Wait) and wait.name == start.name == "s"

@@ -1,0 +1,139 @@
+"""Temporaries that live in the memory of results, which is taken from the start of a program.
+
+    time ->   0 ................ 40 ......... 90
+    result    [free              ][its value ...     a result that is not donated
+    donated   [argument ][free   ][its value ...     its argument is needed no longer
+    temporary       [10 .. 35]                       takes no memory of its own
+
+XLA gives every result memory of its own, the largest first, and then puts into it each temporary,
+the largest first, that fits and whose life lies in a gap; it takes the smallest that will do. The
+others it packs into a heap (openxla/xla, xla/service/buffer_assignment.cc: AssignSingleHloBuffer,
+MaybeAssignBuffer). Lives meet at one instruction only where the one may be written over the other.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.shapes import Path
+
+Place = tuple[str, str]  # computation, instruction
+Value = tuple[str, str, Path]  # and the index in its shape
+START, END = -1, 2**62  # before the first instruction, after the last
+
+
+@dataclass(frozen=True)
+class Life:
+    """From which instruction to which some memory is in use, by their places in the schedule."""
+
+    first: int
+    last: int
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A time in which the memory of a result is free, and what uses it before and after."""
+
+    first: int
+    last: int
+    bytes: int
+    before: Value
+    after: Value
+
+
+def schedule_places(module: Module) -> dict[Place, Life]:
+    """The first and the last time that each instruction stands in the schedule of all that runs.
+
+    A loop stands after its body; a computation that is called twice stands there twice.
+    """
+    found: dict[Place, Life] = {}
+    _number(module.entry, module, 0, found)
+    return found
+
+
+def _number(computation: Computation, module: Module, at: int, found: dict[Place, Life]) -> int:
+    for instruction in computation:
+        for name in instruction.blocks:
+            at = _number(module.computations[name], module, at, found)
+        before = found.get((computation.name, instruction.name))
+        found[computation.name, instruction.name] = Life(before.first if before else at, at)
+        at += 1
+    return at
+
+
+def life_of(
+    computation: Computation,
+    instruction: Instruction,
+    path: tuple[int, ...],
+    places: Mapping[Place, Life],
+) -> Life:
+    """From the instruction that makes a value to the last that takes it."""
+    own = places[computation.name, instruction.name]
+    last = own.last
+    for user in computation.users[instruction.name]:
+        taken = user.attribute("index") if user.opcode == "get-tuple-element" else None
+        if taken is None or path[:1] == (int(taken),):
+            last = max(last, places[computation.name, user.name].last)
+    return Life(own.first, last)
+
+
+def gaps(lives: Iterable[Life], group: Value, size: int) -> list[Gap]:
+    """The times between the lives of the values of one result, and before them."""
+    found, busy = [], START
+    for life in sorted(lives, key=lambda life: life.first):
+        if life.first > busy:
+            found.append(Gap(busy, life.first, size, group, group))
+        busy = max(busy, life.last)
+    return found
+
+
+def placed(
+    free: Sequence[Gap],
+    temporaries: Sequence[tuple[Value, Life, int]],
+    may_follow: Callable[[Value, Value, int], bool],
+) -> set[Value]:
+    """The temporaries (name, life, bytes) that fit into the gaps of results.
+
+    Args:
+        free: smaller results first, of equal ones the last that is made.
+        may_follow: (one, next, place): if the instruction there may write `next` over `one`.
+    """
+    spaces, found = _Spaces(free), set()
+    for name, life, size in sorted(temporaries, key=lambda t: (-t[2], t[1].first)):
+        for number in spaces.around(life, size):
+            gap = spaces.gaps[number]
+            follows = gap.first < life.first or may_follow(gap.before, name, life.first)
+            precedes = life.last < gap.last or may_follow(name, gap.after, life.last)
+            if follows and precedes:
+                spaces.fill(number, name, life)
+                found.add(name)
+                break
+    return found
+
+
+class _Spaces:
+    """The gaps that are left, with their numbers as arrays: there may be thousands."""
+
+    def __init__(self, free: Sequence[Gap]):
+        self.gaps = list(free)
+        self.numbers = np.array([[g.first, g.last, g.bytes] for g in free], dtype=np.int64)
+
+    def around(self, life: Life, size: int) -> list[int]:
+        """The gaps that hold a life and a size."""
+        if not self.gaps:
+            return []
+        first, last, room = self.numbers.T
+        return np.flatnonzero((first <= life.first) & (life.last <= last) & (size <= room)).tolist()
+
+    def fill(self, number: int, name: Value, life: Life) -> None:
+        """Leave of a gap what lies before and after a life."""
+        gap = self.gaps[number]
+        rest = [
+            replace(gap, last=life.first, after=name),
+            replace(gap, first=life.last, before=name),
+        ]
+        self.gaps[number : number + 1] = rest
+        rows = [[g.first, g.last, g.bytes] for g in rest]
+        self.numbers = np.concatenate([self.numbers[:number], rows, self.numbers[number + 1 :]])
