@@ -63,7 +63,8 @@ def price_collective(
         nodes: number of hosts; None: 1.
         mesh: axis sizes on the first devices; None: one group of all devices.
         axis: axes of the mesh that the collective runs over; None: all.
-        algorithm: auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise or pat.
+        algorithm: auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise, pat or
+            one-way-ring.
         device_order: axes of the mesh, outermost first.
         overrides: figures of the cluster by key.
         calibration: a Profile, or a file of `scaling calibrate`.

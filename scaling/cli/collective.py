@@ -50,7 +50,7 @@ class CollectiveCommand(Command):
     device_order: Text = None
     """Axes joined by commas, outermost first."""
     algorithm: Annotated[str, arg(metavar="NAME")] = "auto"
-    """auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise or pat."""
+    """auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise, pat or one-way-ring."""
     dtype: Text = None
     """Format of the numbers; sizes are in bytes, so it only stands in the heading."""
     sweep: Text = None

@@ -9,6 +9,7 @@ bytes out of a unit that holds s of the N members, per byte of the call
   nvls-tree      nvls inside, tree outside    sharp: nvls inside, 1 outside
   pairwise       s (N-s)/N                    every member to every other
   pat            1 - s/N                      hierarchical bytes in log2 steps
+  one-way-ring   (N-1)/2 of an all-to-all     passed on along a ring, in one direction
 
 hops that wait for one another, over levels of U1, U2 .. units (N = U1 U2 ..)
   ring           r (N - N/U1), r (N/U1 - N/(U1 U2)) ..     of all, most stay inside
@@ -17,7 +18,7 @@ hops that wait for one another, over levels of U1, U2 .. units (N = U1 U2 ..)
 """
 
 from scaling.collectives.algorithms.base import CollectiveAlgorithm
-from scaling.collectives.algorithms.rings import Hierarchical, Pairwise, Pat, Ring
+from scaling.collectives.algorithms.rings import Hierarchical, OneWayRing, Pairwise, Pat, Ring
 from scaling.collectives.algorithms.trees import Nvls, NvlsTree, Sharp, Tree
 from scaling.program.ir import CollectiveKind
 
@@ -25,6 +26,7 @@ ALGORITHMS: dict[str, CollectiveAlgorithm] = {
     algorithm.name: algorithm
     for algorithm in (
         *(Ring(), Tree(), Nvls(), NvlsTree(), Sharp(), Hierarchical(), Pairwise(), Pat()),
+        OneWayRing(),
     )
 }
 

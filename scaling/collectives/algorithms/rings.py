@@ -30,6 +30,31 @@ class Ring(CollectiveAlgorithm):
         return rounds(kind) * (ranks - 1)
 
 
+class OneWayRing(CollectiveAlgorithm):
+    """All-to-alls on a ring that sends one way: members between two pass their pieces on.
+
+    Over each link of N go the pieces, V/N each, of N (N-1)/2 pairs: half of an all-gather's bytes.
+    Problem 10 of "How to Scale Your Model", chapter on sharded matrices (jax-ml/scaling-book,
+    sharding.md, 2026-06). No library runs it: on request only.
+    """
+
+    name = "one-way-ring"
+    kinds = ("all-to-all",)
+
+    def bytes_out(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
+        """(N-1)/2 out of each unit; fewer where a group leaves the region, as of a ring."""
+        stays = np.where(at.within < at.ranks, 1 - at.inside / at.within, 1.0)
+        return (at.ranks - 1) / 2 * stays / at.inside
+
+    def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
+        """One round for each distance."""
+        return ranks - 1
+
+    def is_considered(self, units: Sequence[int]) -> bool:
+        """Never: its bytes are those of a picture, not of a library."""
+        return False
+
+
 class Hierarchical(CollectiveAlgorithm):
     """In every level a unit sends only what the other units lack: 1 - s/N.
 
