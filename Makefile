@@ -20,7 +20,7 @@ LONG_TIER := not gpu and not browser
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-all smoke browser docs site lint format host-check validate bench parity gpu clean
+.PHONY: help demo test test-newest test-all smoke browser screenshots docs site lint format host-check validate bench parity gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -44,6 +44,9 @@ smoke: $(READY_ALL)  ## one program compiled for GPUs that are not here, read an
 
 browser: $(VENV)/.ready-dev,browser  ## every lesson and page in a headless Chromium, on a desktop and on a phone
 	$(BIN)/python -m pytest -m browser tests/browser $(BROWSER_ARGS)
+
+screenshots: $(VENV)/.ready-dev,browser  ## pictures of six pages, into docs/images
+	$(BIN)/python -m experiments.screenshots $(SCREENSHOTS_ARGS)
 
 docs: $(VENV)/.ready-dev,docs  ## these pages with Sphinx, in build/docs; needs no network to be read
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/docs

@@ -81,7 +81,7 @@ def checkout(tmp_path) -> Checkout:
 
 def test_make_alone_lists_every_target(checkout):
     listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
-    targets = "help demo test test-newest test-all smoke browser docs site lint format"
+    targets = "help demo test test-newest test-all smoke browser screenshots docs site lint format"
     assert listed == {*targets.split(), "host-check", "validate", "bench", "parity", "gpu", "clean"}
 
 
