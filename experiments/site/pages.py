@@ -13,8 +13,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from experiments.site.notebooks import opens_in_browser
 from scaling.learn.quiz import Quiz
-from scaling.lessons.shelf import FOLDER, Lesson
+from scaling.lessons.shelf import Lesson
 from scaling.web.quizzes import computed
 from scaling.web.server import PAGES
 from scaling.web.texts import glossary_page, kind_of, lessons_page
@@ -54,9 +55,10 @@ def write_answers(out: Path, of: Sequence[Quiz]) -> None:
 
 
 def links(lesson: Lesson) -> str:
-    """Return the three forms of a lesson, as links."""
-    assert lesson.file.parent == FOLDER
-    forms = {".html": "open", "_read.html": "read", ".ipynb": "notebook"}
+    """Return the forms that a lesson has in the site, as links."""
+    forms = {"_read.html": "read", ".ipynb": "notebook"}
+    if opens_in_browser(lesson):
+        forms = {".html": "open"} | forms
     name, label = lesson.file.stem, f"{kind_of(lesson)} {lesson.number}"
     return " ".join(
         f'<a href="lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'

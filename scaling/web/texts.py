@@ -51,9 +51,10 @@ def _table(found: Sequence[Lesson], how: Links) -> str:
 
 
 NOTE = (
-    "<p>A lesson opens in this browser: Python and marimo are loaded once, which takes a minute. "
-    "To read without them, take the page that was run when this site was made. Problems “on the "
-    "trainer” need JAX: install the project, or take the notebook.</p>\n"
+    "<p><b>Open</b> a lesson in this browser: Python and marimo are loaded once, which takes a "
+    "minute. Or <b>read</b> the page of a run, made with this site. Lessons that cannot be opened "
+    "ask the command line, and problems “on the trainer” need JAX: for these install the project, "
+    "where the <b>notebook</b> runs too.</p>\n"
 )
 
 

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from experiments.site.check import broken_links, loads_from_elsewhere
-from experiments.site.notebooks import with_header
+from experiments.site.notebooks import opens_in_browser, with_header
 from experiments.site.pages import ROOT, write_answers, write_pages
 from scaling.learn.quiz import find
 from scaling.lessons.shelf import labs, lessons
@@ -18,6 +19,7 @@ from scaling.lessons.shelf import labs, lessons
 CDN = "https://cdn.jsdelivr.net/pyodide/"  # of Pyodide alone
 # What a browser does not have; the site's Python has to do without it.
 ABSENT = ("jax", "jaxlib", "flax", "matplotlib", "scipy", "tyro", "rich", "marimo", "markdown_it")
+IN_BROWSER = [lesson for lesson in (*lessons(), *labs()) if opens_in_browser(lesson)]
 ASK = """
 import json, sys
 for name in sys.argv[3].split(","):
@@ -72,11 +74,19 @@ def test_links_that_lead_nowhere_and_loads_from_elsewhere_are_found(tmp_path):
     assert found == ["a.html: //cdn/y.css", "a.html: https://cdn/x.js", "x.js: http://other/z"]
 
 
-def test_a_lesson_of_the_site_takes_the_project_from_its_wheel(tmp_path):
-    wheel = tmp_path / "scaling-9-py3-none-any.whl"
-    text = with_header(lessons()[0].file, wheel)
-    assert f'"scaling @ {wheel}"' in text
-    assert text.endswith(lessons()[0].file.read_text())
+@pytest.mark.parametrize(
+    "header", ["", '# /// script\n# [tool.marimo.display]\n# theme = "x"\n# ///\n']
+)
+def test_a_lesson_of_the_site_takes_the_project_from_its_wheel(tmp_path, header):
+    """It has one header (PEP 723), whose keys stay."""
+    wheel, file = tmp_path / "scaling-9-py3-none-any.whl", tmp_path / "lesson.py"
+    file.write_text(f"{header}import marimo\n")
+    lines = with_header(file, wheel).splitlines()
+    assert lines.count("# /// script") == lines.count("# ///") == 1
+    end = lines.index("# ///")
+    found = tomllib.loads("\n".join(line.removeprefix("# ") for line in lines[1:end]))
+    assert found["dependencies"][0] == f"scaling @ {wheel}"
+    assert ("tool" in found) == bool(header) and lines[end + 1 :] == ["import marimo"]
 
 
 def test_quizzes_are_answered_without_numpy(tmp_path):
@@ -87,6 +97,17 @@ def test_quizzes_are_answered_without_numpy(tmp_path):
     assert abs(row["ours"] - quiz.answers[0].expected) < 0.01
     listed = asked(ROOT, "quizzes", absent=(*ABSENT, "numpy"))
     assert quiz.id in [found["id"] for found in listed]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lesson", IN_BROWSER, ids=lambda lesson: lesson.file.stem)
+def test_a_lesson_that_opens_in_a_browser_runs_with_what_is_there(lesson):
+    absent = repr(set(ABSENT) - {"scipy", "marimo", "markdown_it"})  # marimo brings the last
+    code = f"import runpy, sys\nfor name in {absent}: sys.modules[name] = None\n"
+    code += f"sys.path.insert(0, {str(ROOT)!r})\n"
+    code += f"runpy.run_path({str(lesson.file)!r}, run_name='__main__')"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow
@@ -104,10 +125,12 @@ def test_the_whole_site(tmp_path):
     assert not [line for line in loads_from_elsewhere(out) if CDN not in line]
     for lesson in (*lessons(), *labs()):
         name = lesson.file.stem
-        page = (out / "lessons" / f"{name}.html").read_text()
-        assert "scaling @ ../public/wheels/scaling-" in page
+        if opens_in_browser(lesson):
+            page = (out / "lessons" / f"{name}.html").read_text()
+            assert "scaling @ ../public/wheels/scaling-" in page
         assert "Take away" in (out / "lessons" / f"{name}_read.html").read_text()
-        assert json.loads((out / "lessons" / f"{name}.ipynb").read_text())["cells"]
+        first, *others = json.loads((out / "lessons" / f"{name}.ipynb").read_text())["cells"]
+        assert "another project's" in "".join(first["source"]) and others
     (wheel,) = (out / "wheel").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "wheel")
