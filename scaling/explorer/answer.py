@@ -5,6 +5,7 @@
 Every number is that of `scaling predict` with the command that stands beside it.
 """
 
+import math
 import shlex
 from collections.abc import Mapping
 from functools import lru_cache
@@ -21,7 +22,8 @@ from scaling.explorer.pictures import (
     stages_picture,
     streams_pictures,
 )
-from scaling.explorer.request import Asked, by_key, profile_of_text, request_of
+from scaling.explorer.request import CALIBRATION, Asked, by_key, profile_of_text, request_of
+from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_time
 from scaling.report.formatting import format_memory, percent, three_digits
 from scaling.report.prediction import verdict
@@ -43,8 +45,7 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
         InputError: as `request_of`, or a figure that the cluster lacks.
     """
     asked = request_of(given)
-    before = _as_built(asked.stored.key, asked.calibration)
-    now = before.what_if(*asked.changes) if asked.changes else before
+    before, now = _priced(asked)
     priced = price_program(now.pricing, record=True)
     rows = rows_of(priced)
     chosen = chosen_row(rows, asked.collective)
@@ -81,6 +82,24 @@ def command(asked: Asked) -> str:
     if asked.calibration:
         words += ["--calibration", CALIBRATION_FILE]
     return shlex.join(words)
+
+
+def _priced(asked: Asked) -> tuple[PredictionResult, PredictionResult]:
+    """The prediction as built, and with the changes.
+
+    Raises:
+        InputError: figures of a calibration under which no step ends.
+    """
+    try:
+        before = _as_built(asked.stored.key, asked.calibration)
+        now = before.what_if(*asked.changes) if asked.changes else before
+    except ArithmeticError:
+        if not asked.calibration:
+            raise
+    else:
+        if all(math.isfinite(p.step_time_high) for p in (before, now)):
+            return before, now
+    raise InputError(f"{CALIBRATION} has figures that no machine has: no step ends with them")
 
 
 @lru_cache(maxsize=KEPT)

@@ -153,6 +153,16 @@ def test_a_calibration_replaces_the_profile(as_text):
     assert found["command"].endswith("--calibration calibration.json")
 
 
+@pytest.mark.parametrize(("part", "figure"), [("vector", "flops"), ("attention", "executed")])
+def test_a_calibration_under_which_nothing_ends_is_refused(part, figure):
+    document = json.loads(json.dumps(asdict(profile_of(sc.load_cluster("dgx-h100").accelerator))))
+    fits = document[part] if isinstance(document[part], list) else [document[part]]
+    for fit in fits:
+        fit[figure] = 1e-320
+    with pytest.raises(InputError, match="the calibration has figures that no machine has"):
+        answer({"program": KEY, "calibration": document})
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [
