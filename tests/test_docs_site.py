@@ -16,6 +16,7 @@ from experiments.figures import rooms
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(p for p in DOCS.rglob("*") if p.suffix in (".md", ".rst"))
+COSTS = [p for p in PAGES if p.parent.name == "costs" and p.stem != "index"]
 LINK = re.compile(r"\]\(([^()\s]+)\)")
 TOCTREE = re.compile(r"^:::\{toctree\}\n(.*?)^:::$", re.MULTILINE | re.DOTALL)
 LOADED = re.compile(r"""(?:src=|<link[^>]*href=|@import |url\()\s*["']?(?:https?:)?//""")
@@ -48,6 +49,14 @@ def test_every_public_name_is_in_the_reference():
     words = (DOCS / "api.rst").read_text()
     described = re.findall(r"^\.\. auto\w+:: scaling\.(\w+)$", words, re.MULTILINE)
     assert sorted(described) == sorted(scaling.__all__)
+
+
+@pytest.mark.parametrize("page", COSTS, ids=name_of)
+def test_a_cost_model_says_what_is_asked_how_well_it_does_and_where_it_is_wrong(page):
+    text = page.read_text(encoding="utf-8")
+    parts = ("\n## How well it does\n", "\n## Where it is wrong\n", "\nIn the code: ")
+    assert all(part in text for part in parts)
+    assert text.splitlines()[2].endswith("?")
 
 
 def test_links_lead_to_headings_that_are_there():
