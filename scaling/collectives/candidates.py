@@ -178,9 +178,11 @@ def _with_fits(
 ) -> list[Use] | None:
     """The uses with the fits of their links, or None: the profile lacks one.
 
-    What no library runs (`hierarchical`) has the figures of a ring.
+    What no library runs (`hierarchical`, `one-way-ring`) has the figures of a ring, an all-to-all
+    those of sends to each peer.
     """
-    own = name if name in algorithms(profile, kind) else "ring"
+    nearest = "pairwise" if kind == "all-to-all" else "ring"
+    own = name if name in algorithms(profile, kind) else nearest
     found = []
     for use, transport in zip(uses, transports_of(uses), strict=True):
         fit = link_fit(profile, own, kind, use.level.link, transport)

@@ -8,6 +8,7 @@ waits for outside the GPU: data, Python, logging. Two machines give two equation
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -47,6 +48,7 @@ OLD = Machine("A100 40GB", "dgx-a100-40g", 359.184, 39_496.7)
 NEW = Machine("H200", "p5e", 549.465, 25_818.9)
 
 
+@cache
 def predicted(
     cluster: str,
     tokens: int,

@@ -205,13 +205,19 @@ def _(mo, parts):
     trained = parts.problem(
         mo,
         "On the trainer",
-        "sudo scaling testbed up --hosts 2 --bandwidth 500Mbit and a training over both "
-        "(docs/howto.md), then the same with 250Mbit: divide the median step times of "
-        "metrics.jsonl",
+        "the commands below, then the same with 250Mbit and another --run-dir: divide the median "
+        "of `step_time` in the second metrics.jsonl by that in the first",
         "times",
     )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
+    commands = (
+        "sudo scaling testbed up --hosts 2 --bandwidth 500Mbit",
+        "sudo scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2 --steps 20 "
+        "--set model.d_model=512 --set model.d_ff=2048 --run-dir runs/cable",
+        "sudo scaling testbed down",
+    )
+    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, typed])
+    return commands, paper, simulated, trained
 
 
 @app.cell

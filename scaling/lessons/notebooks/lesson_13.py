@@ -178,12 +178,20 @@ def _(mo, parts):
     trained = parts.problem(
         mo,
         "On the trainer",
-        "write the best plan to a file, scaling plan tiny --cluster host "
-        "--json, and train its first run for 20 steps: how many steps does metrics.jsonl have?",
-        "steps",
+        "train the best plan of this machine by the commands below: how many tokens has it seen "
+        "at the end (`tokens_seen` of metrics.jsonl)? Say it before you run it",
+        "tokens",
     )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
+    steps = 20
+    commands = (
+        "scaling plan tiny --cluster host --json > plan.json",
+        "python -c \"import json; plans = json.load(open('plan.json'))['plans']; "
+        "json.dump(plans[0]['run'], open('best.json', 'w'))\"",
+        f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
+    )
+    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, typed])
+    return commands, paper, simulated, steps, trained
 
 
 @app.cell
@@ -229,9 +237,18 @@ def _(mo, parts, sc, simulated):
 
 
 @app.cell
-def _(mo, parts, trained):
-    parts.verdict(mo, trained, 20, "steps", tolerance=0.0, why="One line each.")
-    return
+def _(mo, parts, sc, steps, trained):
+    seen = sc.load_run("tiny").batch.tokens * steps
+    parts.verdict(
+        mo,
+        trained,
+        seen,
+        "tokens",
+        slips=("copies 8",),
+        tolerance=0.0,
+        why="Sequences times tokens times steps: a mesh divides a batch and does not multiply it.",
+    )
+    return (seen,)
 
 
 @app.cell

@@ -30,3 +30,11 @@ def test_nobody_is_given_it_unasked():
         assert sc.price_collective("all-to-all", 2**20, "dgx-h100", ideal=ideal).algorithm != (
             "one-way-ring"
         )
+
+
+def test_its_fitted_time_has_the_figures_of_sends_to_each_peer():
+    times = [
+        sc.price_collective("all-to-all", 2**30, "dgx-h100", algorithm=name).time
+        for name in ("pairwise", "one-way-ring")
+    ]
+    assert 2 < times[1] / times[0] < 5  # of the bytes: (N - 1)/2 over (N - 1)/N, 4

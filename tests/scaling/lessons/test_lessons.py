@@ -1,6 +1,7 @@
 """Lessons and labs run from top to bottom; their tests pass; no number in a text is typed."""
 
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 
 import scaling.lessons.notebooks
 from scaling.lessons import parts
+from scaling.lessons.slow_cable import why_not_here
 from scaling.train.monitor.metrics import read_metrics
 
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[learn]'")
@@ -155,3 +157,40 @@ def test_a_trainers_problem_runs_as_the_lesson_says_and_has_its_answer(number, t
             [line["loss"] for line in read_metrics(tmp_path / place) if "loss" in line][-1]
         )
     assert losses[1] / losses[0] == pytest.approx(1, abs=0.001)
+
+
+def typed_in(folder: Path, commands: tuple[str, ...], **environment: str) -> None:
+    """Run a lesson's commands as a reader types them, in an empty folder."""
+    ours = f"{sys.executable} -m scaling "
+    for command in commands:
+        line = command.removeprefix("sudo ").replace("scaling ", ours)
+        line = line.replace("python -c", f"{sys.executable} -c")
+        done = subprocess.run(
+            line, shell=True, cwd=folder, env=os.environ | environment, timeout=300, text=True,
+            capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+
+
+@pytest.mark.slow
+def test_the_best_plan_is_trained_as_lesson_13_says(tmp_path):
+    definitions = ran("lesson_13")[1]
+    typed_in(tmp_path, definitions["commands"])
+    last = [line for line in read_metrics(tmp_path / "runs" / "best") if "loss" in line][-1]
+    assert last["tokens_seen"] == definitions["seen"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why_not_here()), reason=f"no testbed here: {why_not_here()}")
+def test_a_cable_is_trained_over_as_lesson_12_says(tmp_path):
+    commands = ran("lesson_12")[1]["commands"]
+    try:
+        typed_in(tmp_path, commands, SCALING_CACHE=str(tmp_path / "cache"))
+    finally:
+        subprocess.run(
+            [sys.executable, "-m", "scaling", "testbed", "down"],
+            env=os.environ | {"SCALING_CACHE": str(tmp_path / "cache")},
+            check=False, capture_output=True,
+        )  # fmt: skip
+    steps = [line for line in read_metrics(tmp_path / "runs" / "cable") if "loss" in line]
+    assert len(steps) == 20
