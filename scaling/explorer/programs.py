@@ -104,7 +104,6 @@ def _stop(stored: Stored, differing: Sequence[str]) -> dict[str, Any]:
         "cluster": stored.cluster,
         "nodes": stored.nodes,
         "mesh": stored.mesh,
-        "settings": {_short(n): value for n, value in stored.set.items()},
         "figures": list(_figures(stored.cluster, stored.nodes)),
     }
 
