@@ -154,6 +154,8 @@ class PredictCommand(RunCommand):
 
     def _print_lines(self) -> int:
         """Print one JSON document per line of a file of runs, also for those that fail."""
+        if self.scale is not None:
+            raise InputError(f"--scale is for one run, but {self.run} holds many")
         for option, path in self._outputs().items():
             if path is not None:
                 raise InputError(f"{option} writes one file, but {self.run} holds many runs")

@@ -57,6 +57,7 @@ def test_plan_cluster_and_sharding_draw(capsys, tmp_path):
         (("predict", *STEP, "--scale", "1,2", "--plot", "memory=a.svg"), "scaling"),
         (("predict", *STEP, "--scale", "1,2", "--nodes", "2"), "--nodes is for one number"),
         (("predict", *STEP, "--scale", "2,1"), "in rising order"),
+        (("predict", "runs.jsonl", "--scale", "1,2"), "--scale is for one run"),
         (("predict", "tiny", "--scale", "1,2"), "--scale needs --cluster"),
         (("plan", "tiny", "--cluster", "dgx-h100", "--plot", "a.txt"), "end the name with .png"),
         (("cluster", "list", "--plot", "a.svg"), "write scaling cluster show NAME --plot FILE"),
