@@ -22,8 +22,8 @@ from sphinx.transforms import SphinxTransform
 from sphinx.util.osutil import relative_uri
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXTS = {".py", ".md", ".toml", ".csv", ".sh", ".yaml", ".json"}
-LARGEST = 200_000  # bytes of a text that gets a page, chosen by this project
+TEXTS = {".py", ".md", ".toml", ".sh", ".yaml"}
+LARGEST = 100_000  # bytes of a text that gets a page, chosen by this project
 
 
 class SourceLinks(SphinxTransform):
@@ -105,4 +105,4 @@ def _text(path: Path) -> str:
         lexer = get_lexer_for_filename(path.name)
     except ClassNotFound:
         return f"<pre>{html.escape(text)}</pre>"
-    return highlight(text, lexer, HtmlFormatter(linenos="inline"))
+    return highlight(text, lexer, HtmlFormatter())
