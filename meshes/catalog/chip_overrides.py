@@ -14,7 +14,7 @@ from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import parse_quantity
 
 # Formats in which chips of the catalogue multiply, or others may.
-FORMATS = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "tf32", "fp32", "fp64")
+FORMATS = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "int32", "tf32", "fp32", "fp64")
 RANGE = (1e-9, 1e24)  # of any figure; products and quotients of them stay finite
 PEAKS = {peak_name(dtype): dtype for dtype in FORMATS}
 

@@ -26,6 +26,12 @@ from scaling.program.ir import BACKWARD_PRODUCTS, CAUSAL, FORWARD_PRODUCTS, left
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
 NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
+# Integers of products: those that tensor cores multiply, and those that vector units do.
+INTEGERS = {
+    **dict.fromkeys(("s8", "u8"), "int8"),
+    **dict.fromkeys(("s4", "u4"), "int4"),
+    **dict.fromkeys(("s32", "u32", "s16", "u16", "pred"), "int32"),
+}
 SIDES = ("lhs_batch", "lhs_contracting", "rhs_batch", "rhs_contracting")  # of a dot's dimensions
 # A product may say what it computes in: dot_tf32_tf32_f32 (xla_data.proto, PrecisionConfig).
 ALGORITHM = re.compile(r"(?:ALG_)?DOT_(TF32|BF16|F16|F32|F64)_")
@@ -157,7 +163,8 @@ def _matmul(
     if stated:
         return Product("matmul", flops, type_name(stated[1].lower()), dims)
     may_round = lhs.dtype == "f32" and not exact
-    dtype = "tf32" if nvidia and may_round else type_name(lhs.dtype)
+    named = INTEGERS.get(lhs.dtype) or type_name(lhs.dtype)
+    dtype = "tf32" if nvidia and may_round else named
     return Product("matmul", flops, dtype, dims, may_round=may_round)
 
 

@@ -4,6 +4,7 @@ llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datas
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
+from scaling.meshes.catalog.chip_overrides import PEAKS
 from scaling.meshes.units import format_range, format_size, format_time
 from scaling.report.formatting import columns, format_memory, percent, three_digits
 from scaling.simulate.memory import ON_DEVICE
@@ -65,6 +66,10 @@ def _unknown(part: UnknownPart) -> str:
             f"counted once: the loop at {part.name}, {least}; nobody knows how often it runs: "
             f"give trips={{{part.name!r}: ...}}"
         )
+    if part.kind == "format":
+        key, count = f"peak_{part.name}", f"{part.calls:,.0f} product{'s' * (part.calls != 1)}"
+        advice = f": give overrides={{{key!r}: ...}}" if key in PEAKS else ""
+        return f"not priced: {count} in {part.name}, at least {least}; no rate is known{advice}"
     calls = f"{part.calls:,.0f} call{'s' * (part.calls != 1)}"
     first = part.name.split(", ")[0]
     return (

@@ -11,7 +11,7 @@ only of a matrix product the traffic is in its efficiency, and counts where it a
 Figures may be numpy arrays over configurations; everything broadcasts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
@@ -31,8 +31,10 @@ from scaling.program.ir import CAUSAL, Kernel, Number
 
 BOUNDS = np.array(["compute", "memory", "overhead"])
 # What a chip without units for a format multiplies in: NVIDIA before Ampere has neither TF32 nor
-# bf16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 3), before Ada and Hopper no fp8.
-WIDER = {"tf32": "fp32", "bf16": "fp32", "fp8": "bf16"}
+# bf16 (NVIDIA A100 Tensor Core GPU Architecture, 2020, table 3), before Ada and Hopper no fp8,
+# before Blackwell no fp4, since Hopper no int4.
+WIDER = {"tf32": "fp32", "bf16": "fp32", "fp8": "bf16", "fp4": "fp8", "int4": "int8"}
+ROUNDING = 1e-9  # relative, of the arithmetic in a price
 
 # Kernels of a matrix library: heights of their tiles as parts of the largest, and cores that share
 # the products of one. They describe XLA's measured tables: experiments/published/fit_kernels.py.
@@ -49,6 +51,7 @@ class KernelCost:
     memory: Number
     overhead: Number  # launching, or calling
     evidence: Evidence  # of the figure that most of the time comes from
+    unpriced: str = ""  # format of its products if nobody knows their rate: they take no time
 
     @property
     def bound(self) -> str | np.ndarray:
@@ -97,7 +100,36 @@ def kernel_time(
     )
     _, decides = max(parts, key=lambda part: float(np.max(part[0])))
     scaled = slower * time, slower * compute, slower * memory, slower * fit.overhead
-    return KernelCost(*scaled, decides.evidence)
+    cost = KernelCost(*scaled, decides.evidence)
+    assert is_possible(kernel, cost, accelerator, profile), f"{kernel.name} is priced above a peak"
+    return cost
+
+
+def is_possible(
+    kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile
+) -> bool:
+    """False if a kernel computes or moves more per second than the chip can.
+
+    Of attention the scores that its mask leaves count. A cache is held to its own bandwidth.
+    """
+    seconds = np.asarray(cost.time) * (1 + ROUNDING)
+    moved = memory_time(kernel.bytes, accelerator, replace(profile.memory, efficiency=1.0))
+    rates = profile.vector
+    vector = kernel.vector_flops / rates.flops + kernel.transcendentals / rates.transcendentals
+    if kernel.kind == "copy" and not profile.overlap:
+        moved = 0.0  # which may be from far: it takes longer
+    least = [moved, vector]
+    if np.any(kernel.flops):
+        done = np.minimum(1.0, kernel.visible) if kernel.kind == "attention" else 1.0
+        least.append(done * kernel.flops / _best_rate(kernel, accelerator, profile))
+    return all(bool(np.all(seconds >= part)) for part in least)
+
+
+def _best_rate(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> float:
+    """FLOP/s that no product of the kernel's format exceeds."""
+    attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
+    fit = attention or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
+    return fit.peak or peak_rate(accelerator, kernel.dtype)
 
 
 def memory_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:

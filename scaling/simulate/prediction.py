@@ -64,10 +64,10 @@ class CollectiveLine:
 
 @dataclass(frozen=True)
 class UnknownPart:
-    """All calls of one unknown function, or one loop of unknown length."""
+    """All calls of one unknown function, all products in one format, or one loop."""
 
-    kind: Literal["kernel", "loop"]
-    name: str  # of the function; of a loop the line of code where it stands
+    kind: Literal["kernel", "loop", "format"]
+    name: str  # of the function, of the number format; of a loop the line of code where it stands
     calls: Number  # per step; of a loop 1 each time that it begins
     time: Number  # s per step, at least
 

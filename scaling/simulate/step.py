@@ -14,6 +14,7 @@ import numpy as np
 
 from scaling.collectives.cost import CollectiveCost, collective_time
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import DispatchFit, Profile
@@ -49,14 +50,15 @@ def price(
     Args:
         record: keep every event of the timeline, for a trace.
 
+    Of a compiled program that multiplies in a format of which nobody knows the rate these products
+    are not priced, and their costs say so.
+
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
     profile = profile.of_program(program.is_xla)
-    link = host_bandwidth(cluster)
-    kernel = {
-        k.name: kernel_time(k, cluster.accelerator, profile, link) for k, _ in kernels(program)
-    }
+    strict = program.source != "compiled"
+    kernel = {k.name: _kernel_cost(k, cluster, profile, strict) for k, _ in kernels(program)}
     collective = {
         c.name: _collective_cost(c, device_groups(c, program.mesh), cluster, profile)
         for c, _ in collectives(program)
@@ -66,6 +68,17 @@ def price(
     host = dispatch_time(program, profile.dispatch)
     timeline = run_schedule(program, times, host, record, slowdown=profile.slowdown)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
+
+
+def _kernel_cost(kernel: Kernel, cluster: Cluster, profile: Profile, strict: bool) -> KernelCost:
+    chip, link = cluster.accelerator, host_bandwidth(cluster)
+    try:
+        return kernel_time(kernel, chip, profile, link)
+    except InputError:
+        if strict or not np.any(kernel.flops):
+            raise
+    moved = replace(kernel, flops=0.0, kind="custom")
+    return replace(kernel_time(moved, chip, profile, link), unpriced=kernel.dtype)
 
 
 def _collective_cost(

@@ -1,14 +1,14 @@
-"""What of a step nobody can price: calls of unknown functions, loops of unknown length.
+"""What of a step nobody can price: unknown functions, loops of unknown length, rates not known.
 
     kernel   counts by its bytes, and by the FLOPs that its shapes tell: it takes as long at least
     loop     counts once
+    format   products in it, of which the chip has no rate, take as long as their bytes
 
-Neither has an upper bound, however short it looks: a kernel may loop over what it has read. So one
-of them is enough for the step to have none.
+None of them has an upper bound, however short it looks: a kernel may loop over what it has read. So
+one of them is enough for the step to have none.
 """
 
 from collections.abc import Iterator
-from typing import Literal
 
 from scaling.program.ir import Block, Branch, Kernel, Loop, Number, kernels, operations
 from scaling.simulate.prediction import UnknownPart
@@ -17,7 +17,7 @@ from scaling.simulate.step import Priced
 
 def unknown_parts(priced: Priced) -> tuple[UnknownPart, ...]:
     """What is not known of the step, the longest first."""
-    found: dict[tuple[Literal["kernel", "loop"], str], UnknownPart] = {}
+    found: dict[tuple[str, str], UnknownPart] = {}
     for part in (*_kernels(priced), *_loops(priced)):
         before = found.get((part.kind, part.name))
         calls = part.calls + (before.calls if before else 0)
@@ -27,12 +27,13 @@ def unknown_parts(priced: Priced) -> tuple[UnknownPart, ...]:
 
 
 def _kernels(priced: Priced) -> Iterator[UnknownPart]:
-    for kernel, calls in kernels(
-        priced.program
-    ):  # those of branches too that seem the shorter ones
+    """Unknown kernels, those of branches that seem the shorter ones too."""
+    for kernel, calls in kernels(priced.program):
+        cost = priced.kernels[kernel.name]
         if kernel.unknown:
-            time = calls * priced.kernels[kernel.name].time
-            yield UnknownPart("kernel", kernel.unknown, calls, time)
+            yield UnknownPart("kernel", kernel.unknown, calls, calls * cost.time)
+        elif cost.unpriced:
+            yield UnknownPart("format", cost.unpriced, calls, calls * cost.time)
 
 
 def _loops(priced: Priced) -> Iterator[UnknownPart]:

@@ -107,7 +107,7 @@ def test_a_dot_is_two_flops_per_multiply_add(batch, m, n, k, seed) -> None:
         (", algorithm=dot_bf16_bf16_f32_x3", SINGLE, "bf16", False),
         ("", "f64[64,32]{1,0}", "fp64", False),
         ("", "f8e4m3fn[64,32]{1,0}", "fp8", False),
-        ("", "s8[64,32]{1,0}", "s8", False),
+        ("", "s8[64,32]{1,0}", "int8", False),
     ],
 )
 def test_the_operands_say_the_number_format(rest, shape, dtype, may_round) -> None:

@@ -89,7 +89,17 @@ def random_program(rng, mesh):
             return Kernel(name, origin, kind=kind, vector_flops=moved, bytes=moved)
         dims = (1, m, n, k) if kind == "matmul" else (1, m, n, n, 128)
         flops = 2.0 * m * n * (k if kind == "matmul" else 256 * m)
-        return Kernel(name, origin, kind=kind, flops=flops, bytes=moved, dtype="bf16", dims=dims)
+        dtype = str(rng.choice(["bf16", "int8", "fp64"]))
+        seen = float(rng.uniform(0.05, 1))
+        return Kernel(
+            *(name, origin),
+            kind=kind,
+            flops=flops,
+            bytes=moved,
+            dtype=dtype,
+            dims=dims,
+            visible=seen,
+        )
 
     number = [0]
     return Program("random", "compiled", mesh.sizes, block(2))
@@ -99,7 +109,7 @@ def check(priced: Priced) -> float:
     """Seconds of a step that is physically possible."""
     found, chip = summarize(priced), priced.cluster.accelerator
     step = found.step_time
-    assert math.isfinite(found.step_time_high)
+    assert math.isfinite(found.step_time_high) or found.unknown
     assert found.step_time_low <= step <= found.step_time_high
     parts = [getattr(found.time, term) for term in TERMS]
     assert sum(parts[:-1]) == pytest.approx(step, rel=1e-9)
@@ -116,7 +126,8 @@ def check(priced: Priced) -> float:
         executed = {fit.direction: fit.executed for fit in priced.profile.attention}
         direction = "backward" if op.origin.phase == "backward" else "forward"
         share = executed.get(direction, 1.0) if op.kind == "attention" else 1.0
-        if op.flops:
+        share = min(1.0, op.visible) if op.kind == "attention" else share
+        if op.flops and not cost.unpriced:
             assert cost.time >= share * op.flops / peak_rate(chip, op.dtype) * CLOSE
         if not priced.profile.memory.cache_bandwidth:
             assert cost.time >= op.bytes / chip.required("memory_bandwidth") * CLOSE

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Branch, Kernel, Loop, Program
 from scaling.report.prediction import page
@@ -60,3 +61,30 @@ def test_the_first_lines_of_the_page_say_what_is_not_known() -> None:
     assert "unknown figures" in lines[0] and "at least" in lines[1]
     assert any("1 call of mha_forward, at least" in line for line in lines[2:4])
     assert any("the loop at step.py:6" in line and "trips=" in line for line in lines[2:4])
+
+
+def product(dtype: str) -> Kernel:
+    side = 8192
+    dims = (1, side, side, side)
+    moved = 3.0 * side**2
+    flops = 2.0 * side**3
+    return Kernel("dot", kind="matmul", flops=flops, bytes=moved, dtype=dtype, dims=dims)
+
+
+def test_products_of_integers_and_doubles_have_their_own_rates() -> None:
+    bf16, int8, int32, fp64 = (
+        predicted(product(d)).step_time for d in ("bf16", "int8", "int32", "fp64")
+    )
+    assert 0.4 < int8 / bf16 < 0.7  # twice the rate
+    assert 10 < fp64 / bf16 < 20 and 20 < int32 / bf16 < 40  # 66.9 and 33.5 of 989 TFLOP/s
+
+
+def test_a_product_without_a_rate_does_not_refuse_the_step() -> None:
+    found = predicted(KNOWN, product("s64"))
+    (part,) = found.unknown
+    assert (part.kind, part.name, found.grade) == ("format", "s64", "unknown")
+    assert "1 product in s64" in page(found, "here").splitlines()[2]
+    cluster = catalog.load("dgx-h100")
+    program = Program("step", "analytic", {"data": 8}, (product("s64"),))
+    with pytest.raises(InputError, match="no peak rate for 's64'"):
+        price(program, cluster, profile_of(cluster.accelerator))
