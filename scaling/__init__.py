@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from scaling.api.predict import predict as predict
     from scaling.api.predict import predict_hlo as predict_hlo
     from scaling.api.predict import predict_step as predict_step
+    from scaling.api.puzzle import check_puzzle as check_puzzle
     from scaling.api.serve import serve as serve
     from scaling.api.train import train as train
     from scaling.api.trained import evaluate as evaluate
@@ -61,6 +62,7 @@ _MODULES = {  # module that defines each public name
     "budget": "scaling.api.budget",
     "calibrate": "scaling.api.calibrate",
     "chip": "scaling.api.chip",
+    "check_puzzle": "scaling.api.puzzle",
     "collective_ladder": "scaling.api.ladder",
     "compare": "scaling.api.compare",
     "count": "scaling.api.count",

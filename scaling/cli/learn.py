@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
 import scaling as sc
+from scaling.cli import learn_puzzle
 from scaling.cli.collective import DEFAULT_SIZE
-from scaling.cli.options import Command, Switch
+from scaling.cli.options import Command, File, Switch
 from scaling.learn.answered import answered, guess_of, guesses_of
 from scaling.learn.ladder import Ladder
 from scaling.learn.quiz import QuizAnswer, compute, find, quizzes
@@ -27,7 +29,10 @@ from scaling.web.server import serve as serve_pages
 LADDER_EXAMPLE = (
     'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'
 )
-What = Literal["list", "lesson", "lab", "quiz", "ladder", "explorer", "quizzes"]
+What = Literal[
+    "list", "lesson", "lab", "quiz", "ladder", "explorer", "quizzes", "puzzles", "puzzle", "check"
+]
+PUZZLES = ("puzzles", "puzzle", "check")
 PAGES = ("explorer", "quizzes")  # which a server on this machine sends to the browser
 HOW_TO_OPEN = (
     "open one: scaling learn lesson 1, scaling learn quiz gpu-q2.3; all quizzes as a page: "
@@ -48,15 +53,24 @@ class LearnCommand(Command):
     what: Annotated[Positional[What], arg(metavar="[WHAT]", help_behavior_hint="")] = "list"
     """list: all lessons, labs and quizzes; lesson, lab: opens one in the browser; quiz: a wrong
     guess is told the slip that it betrays; ladder: your guess, a bound, the textbook's rule, the
-    fitted figure, the compiled program, a measurement; explorer, quizzes: pages in the browser."""
+    fitted figure, the compiled program, a measurement; explorer, quizzes: pages in the browser;
+    puzzles: all puzzles; puzzle: the task of one; check: judges an answer by its compiled step."""
     name: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
-    """Number of the lesson or lab; the quiz; of a ladder a command line in quotes, such as
+    """Number of the lesson, lab or puzzle; the quiz; of a ladder a command line in quotes, such as
     "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
+    answer: Annotated[Positional[str | None], arg(metavar="[RUN]", help_behavior_hint="")] = None
+    """Of check: the answer, a run.json."""
     guess: Guesses = ()
     """A guess for each number that the quiz asks for, in its order; without any you are asked. Of a
     ladder in seconds."""
     all: Switch = False
     """Compute every quiz by its commands, beside what the guide prints."""
+    start_: Annotated[Path | None, arg(name="start", metavar="PATH", help_behavior_hint="")] = None
+    """Of puzzle: write the run to begin with to this file, which is not there yet."""
+    source: Literal["auto", "analytic", "compiled", "stored"] = "auto"
+    """Of check: where the step comes from, as for scaling predict."""
+    plot: File = None
+    """Of check: draw the step (.svg)."""
     json: Switch = False
     """Print one JSON document."""
 
@@ -71,6 +85,8 @@ class LearnCommand(Command):
             return self._lesson()
         if self.what == "ladder":
             return self._ladder()
+        if self.what in PUZZLES:
+            return self._puzzle()
         if self.what in PAGES:
             return self._page()
         if self.all:
@@ -93,6 +109,14 @@ class LearnCommand(Command):
         if quiz.note:
             print(f"note: {quiz.note}")
         return 0
+
+    def _puzzle(self) -> int:
+        """List the puzzles, print the task of one, or judge an answer."""
+        if self.what == "puzzles":
+            return learn_puzzle.show_list(self.json)
+        if self.what == "puzzle":
+            return learn_puzzle.show_task(self.name, self.start_, self.json)
+        return learn_puzzle.check(self.name, self.answer, self.source, self.plot, self.json)
 
     def _ladder(self) -> int:
         """Print the ladder of a command line."""

@@ -1,0 +1,112 @@
+"""`scaling learn puzzles | puzzle N | check N RUN`: the list, the task, the judgement."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from scaling.api.output_paths import check_outputs
+from scaling.api.puzzle import PuzzleResult, check_puzzle
+from scaling.learn.puzzle import Puzzle, find, puzzles
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import writing
+from scaling.recipes import file_of
+from scaling.run import run_dict
+
+SVG = "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" '  # a file of its own says what it is
+
+
+def show_list(as_json: bool) -> int:
+    """Print a line for each puzzle."""
+    if as_json:
+        print(json.dumps([_described(puzzle) for puzzle in puzzles()]))
+        return 0
+    for puzzle in puzzles():
+        print(f"puzzle {puzzle.number:>2}  {puzzle.title} (lesson {puzzle.lesson})")
+    print("read one: scaling learn puzzle 1")
+    return 0
+
+
+def show_task(number: str | None, start: Path | None, as_json: bool) -> int:
+    """Print the task of a puzzle; with `start` also write its run.json, over no other file."""
+    puzzle = find(_given(number, "puzzle"))
+    if start is not None:
+        _write_start(puzzle, start)
+    if as_json:
+        print(json.dumps(_described(puzzle)))
+        return 0
+    file = start or "my_run.json"
+    print(f"puzzle {puzzle.number}: {puzzle.title}\n\n{puzzle.story.strip()}\n")
+    print(f"on {puzzle.nodes} node(s) of {Path(puzzle.cluster).stem}, from this run:")
+    print(json.dumps(_without_path(puzzle)))
+    most = "" if puzzle.changes is None else f" (of these {puzzle.changes} at most)"
+    print(f"you may change{most}: {', '.join(puzzle.may)}")
+    print("\n".join(f"goal: {goal}" for goal in puzzle.goals))
+    if start is None:
+        print(f"begin: scaling learn puzzle {puzzle.number} --start {file}")
+    print(f"try:   scaling predict {file} --source analytic")
+    print(f"judge: scaling learn check {puzzle.number} {file}")
+    return 0
+
+
+def check(
+    number: str | None, run: str | None, source: str, plot: Path | None, as_json: bool
+) -> int:
+    """Print the judgement of an answer; with `plot` also draw its step."""
+    example = "write scaling learn check 1 my_run.json"
+    puzzle = find(_given(number, "check"))
+    if run is None:
+        raise InputError(f"{example}: a run.json is missing")
+    if plot is not None:
+        if plot.suffix != ".svg":
+            raise InputError(f"--plot {plot}: the picture is an SVG; name a file that ends in .svg")
+        inputs = [path for path in (file_of(run),) if path is not None]
+        check_outputs({"--plot": plot}, inputs)
+    result = check_puzzle(puzzle.number, run, source)
+    if plot is not None:
+        draw(result, plot)
+    print(json.dumps(result.to_dict(), allow_nan=False) if as_json else result)
+    return 0
+
+
+def draw(result: PuzzleResult, path: Path) -> None:
+    """Write the picture of a step: the rows of its stages, or the streams of one device."""
+    from scaling.explorer.pictures import stages_picture, streams_pictures
+
+    run = result.prediction.pricing.run
+    assert run is not None
+    pictures = [*stages_picture(run, result.priced), *streams_pictures(result.priced, 0.0)]
+    with writing(path):
+        path.write_text(pictures[0]["svg"].replace(*SVG, 1), encoding="utf-8")
+
+
+def _given(number: str | None, what: str) -> str:
+    if number is None:
+        raise InputError(f"write scaling learn {what} 1; scaling learn puzzles lists all")
+    return number
+
+
+def _write_start(puzzle: Puzzle, path: Path) -> None:
+    """Write the run to begin with; InputError where there is a file already."""
+    if os.path.lexists(path):
+        raise InputError(f"--start {path} exists already; choose another file")
+    check_outputs({"--start": path})
+    with writing(path, "choose another --start"), path.open("x", encoding="utf-8") as file:
+        file.write(json.dumps(puzzle.document, indent=1) + "\n")
+
+
+def _without_path(puzzle: Puzzle) -> dict[str, Any]:
+    """The run to begin with, its cluster as the line above names it."""
+    return {key: value for key, value in puzzle.document.items() if key != "cluster"}
+
+
+def _described(puzzle: Puzzle) -> dict[str, Any]:
+    """A puzzle as JSON has it; the best answer is not told."""
+    words = {name: getattr(puzzle, name) for name in ("number", "title", "story", "hint", "lesson")}
+    goals = [
+        {k: v for k, v in vars(goal).items() if v is not None} | {"words": str(goal)}
+        for goal in puzzle.goals
+    ]
+    start = {**_without_path(puzzle), "cluster": puzzle.place}
+    rules = {"may": list(puzzle.may), "changes": puzzle.changes, "goals": goals}
+    return {**words, **rules, "start": start, "resolved": run_dict(puzzle.start)}
