@@ -9,7 +9,7 @@ that a library's scratch memory and arrays on the host do not count.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
 from scaling.hlo.custom_calls import Product, call_target, product_of, type_name, written_by
@@ -17,11 +17,13 @@ from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import Array, arrays
+from scaling.hlo.sorting import CUB, MOST_ARRAYS, radix_bytes, sort_bytes
 from scaling.program.ir import CAUSAL, Kernel, KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
 CALLED = {"call": "to_apply", "async-start": "calls"}  # -> attribute that names what runs
 ALLOCATION = "AllocateBuffer"  # a custom call that writes nothing: stacks in the host's memory
+QUEUE = "operation_queue_id"  # in the configuration of what XLA compiled for a GPU
 INTEGERS = ("s32", "u32", "s64", "u64", "pred")
 Bytes = dict[str, float]  # by element type
 
@@ -49,10 +51,11 @@ def work_of(instruction: Instruction, computation: Computation, module: Module) 
 
 def unknown_calls(
     instruction: Instruction, computation: Computation, module: Module
-) -> Iterator[Instruction]:
+) -> Iterator[tuple[Instruction, Computation]]:
     """The custom calls, among all that an instruction runs, of which only the bytes are known."""
-    if call_target(instruction) and product_of(instruction, computation) is None:
-        yield instruction
+    target = call_target(instruction)
+    if target and not target.startswith(CUB) and product_of(instruction, computation) is None:
+        yield instruction, computation
     attribute = CALLED.get(instruction.opcode, "calls")
     for name in instruction.called(attribute):
         inner = module.computations[name]
@@ -89,19 +92,39 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     products = [p for i in content.parts if (p := product_of(i.instruction, i.computation))]
     vector, transcendental = _vector_work(content, module)
     largest = max(products, key=lambda p: p.flops, default=None)
-    stated = largest.bytes if largest else None
+    stated, again = largest.bytes if largest else None, _sorted(instruction, computation, content)
     return Kernel(
         instruction.name,
         kind=largest.kind if largest else _kind(content, bool(vector or transcendental)),
         flops=sum(p.flops for p in products),
         vector_flops=vector,
         transcendentals=transcendental + sum(p.transcendentals for p in products),
-        bytes=sum(moved.values()) if stated is None else stated,
+        bytes=max(sum(moved.values()), again) if stated is None else stated,
         host_bytes=sum(sum(way.values()) for way in from_host),
         dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
         dims=largest.dims if largest else (),
         visible=largest.visible if largest else CAUSAL,
     )
+
+
+def _sorted(instruction: Instruction, computation: Computation, content: FusionContent) -> float:
+    """Bytes of the sorts of a kernel on a GPU; 0 on a CPU, which sorts outside of fusions."""
+    if call_target(instruction).startswith(CUB):
+        return radix_bytes(arrays(instruction.shape)[:MOST_ARRAYS])
+    if instruction.opcode != "fusion" and QUEUE not in instruction.backend_config:
+        return 0.0
+    sorts = [p for p in content.parts if p.instruction.opcode == "sort"]
+    used = _used(instruction, computation) if sorts else ()
+    return sum((sort_bytes(p.instruction, p.computation, used) for p in sorts), 0.0)
+
+
+def _used(instruction: Instruction, computation: Computation) -> Container[int]:
+    """Numbers of the results that somebody takes."""
+    users = computation.users[instruction.name]
+    taken = [user.attribute("index") for user in users if user.opcode == "get-tuple-element"]
+    if instruction.is_root or len(taken) < len(users):
+        return range(len(arrays(instruction.shape)))
+    return {int(number) for number in taken if number}
 
 
 def _kind(content: FusionContent, computes: bool) -> KernelKind:

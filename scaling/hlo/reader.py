@@ -16,6 +16,7 @@ from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import communication_of
 from scaling.hlo.given import Given, KernelWork, Work, kernel_name
+from scaling.hlo.library_work import library_work
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.hlo.places import place_of, short
@@ -147,11 +148,13 @@ def _with_calls(
 ) -> Kernel:
     """The kernel with what the caller says about its custom calls; it names those left unknown."""
     unknown: dict[str, None] = {}
-    for call in unknown_calls(instruction, computation, reading.module):
-        given = reading.given.work_of(call)
+    for call, where in unknown_calls(instruction, computation, reading.module):
+        given, counted = reading.given.work_of(call), library_work(call, where)
         if isinstance(given, Work):
             work = _with_work(work, given)
-        else:
+        elif counted:
+            work = _with_work(work, counted[0])
+        if not isinstance(given, Work) and not (counted and counted[1]):
             unknown[kernel_name(call)] = None
     return replace(work, unknown=", ".join(unknown))
 

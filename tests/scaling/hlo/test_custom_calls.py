@@ -224,6 +224,18 @@ def test_gradients_of_a_convolution_cost_what_it_costs(direction, shapes, result
     assert found is not None and (found.flops, found.dtype) == (CONVOLVED, "tf32")
 
 
+def test_a_gradient_of_few_weights_splits_its_long_sum() -> None:
+    """A gradient by the weights that XLA writes as a forward convolution, as UNets have it."""
+    images, results = "f32[32,64,64,128]", "f32[32,64,64,256]"
+    rest = ", window={size=64x64}, dim_labels=f01b_i01o->f01b"
+    line = library("__cudnn$convForward", {}, "(f32[128,1,1,256], u8[0]{0})", 2, rest)
+    found = product(line, images, results)
+    assert found is not None and found.flops == 2 * 32 * 64 * 64 * 128 * 256
+    assert found.dims == (64, 128, 256, 2048)
+    whole = product("f32[128,1,1,256] convolution(%0, %1)" + rest, images, results)
+    assert whole is not None and whole.dims == (1, 128, 256, 131072)  # not for NVIDIA's chips
+
+
 def test_zeros_between_the_inputs_are_not_multiplied() -> None:
     """The gradient by the input, as a convolution of the result spread out by the stride."""
     rest = CONVOLUTION.replace("stride=2x2", "lhs_dilate=2x2")

@@ -1,0 +1,112 @@
+"""The work of factorisations and sorts, from their shapes."""
+
+import json
+
+import pytest
+
+from scaling.hlo.reader import read_program
+from scaling.hlo.sorting import TILE, network_passes
+from scaling.program.ir import Kernel
+from tests.scaling.hlo.texts import text
+
+N = 1024
+
+
+def kernel(main: str, **others: str) -> Kernel:
+    found = read_program(text(main, **others), {"data": 1}, "m").schedule[0]
+    assert isinstance(found, Kernel)
+    return found
+
+
+def call(target: str, *shapes: str, config: str = "{}") -> Kernel:
+    parameters = "; ".join(f"p{i} = {shape} parameter({i})" for i, shape in enumerate(shapes))
+    names = ", ".join(f"%p{i}" for i in range(len(shapes)))
+    rest = f'custom_call_target="{target}", backend_config={config}'
+    return kernel(f"{parameters}; r = {shapes[0]} custom-call({names}), {rest}")
+
+
+SQUARE = f"f32[{N},{N}]"
+
+
+@pytest.mark.parametrize(
+    ("target", "shapes", "flops"),
+    [
+        ("cusolver_potrf_ffi", [SQUARE], N**3 / 3),
+        ("cusolver_potrf_ffi", [f"f32[8,{N},{N}]"], 8 * N**3 / 3),
+        ("cusolver_getrf_ffi", [SQUARE], 2 * N**3 / 3),
+        ("cusolver_geqrf_ffi", [f"f32[{4 * N},{N}]"], (8 - 2 / 3) * N**3),
+        ("cusolver_geqrf_ffi", [f"c64[{4 * N},{N}]"], 4 * (8 - 2 / 3) * N**3),
+        ("cusolver_orgqr_ffi", [SQUARE], 4 * N**3 / 3),
+        ("cusolver_syevd_ffi", [SQUARE], 10 * N**3 / 3),
+        ("cusolver_gesvdj_ffi", [f"f32[{N},{2 * N}]"], (8 - 4 / 3) * N**3),
+        ("__cublas$triangularSolve", [SQUARE, f"f32[{N},64]"], N**2 * 64),
+    ],
+)
+def test_factorisations_count_their_flops_and_stay_unknown(target, shapes, flops) -> None:
+    found = call(target, *shapes)
+    assert found.flops == pytest.approx(flops)
+    assert (found.dtype, found.unknown) == ("fp32", target)
+
+
+def test_singular_vectors_cost_more_than_the_values() -> None:
+    vectors = call("cusolver_gesvd_ffi", SQUARE, config="{compute_uv = true, full = true}")
+    values = call("cusolver_gesvd_ffi", SQUARE, config="{compute_uv = false, full = true}")
+    assert vectors.flops == pytest.approx(2 * values.flops)
+
+
+@pytest.mark.parametrize(
+    "target", ["cu_lu_pivots_to_permutation", "__gpu$TopK", "cu_threefry2x32_ffi", "PadToStatic"]
+)
+def test_calls_that_move_what_they_read_are_known(target: str) -> None:
+    assert call(target, "u32[1024]").unknown == ""
+
+
+def test_a_factorisation_of_no_matrix_is_only_a_call() -> None:
+    found = call("cusolver_potrf_ffi", "f32[8]")
+    assert (found.flops, found.unknown) == (0, "cusolver_potrf_ffi")
+
+
+def test_a_network_goes_over_what_is_wider_than_a_tile_again_and_again() -> None:
+    assert [network_passes(n) for n in (1, 2, TILE // 2, TILE)] == [1, 1, 1, 1]
+    # each wider stage has one wide exchange more, and those inside a tile together
+    assert network_passes(2 * TILE) == 3
+    assert network_passes(4 * TILE) == 6
+    assert network_passes(8 * TILE) == 10
+
+
+def sort(arrays: int, length: int, used: int = 0) -> Kernel:
+    """A sort of arrays of `length` floats and of positions, of which one result is used."""
+    shape = f"f32[{length}]"
+    names = ", ".join(f"%p{i}" for i in range(arrays))
+    parameters = "; ".join(f"p{i} = {shape} parameter({i})" for i in range(arrays))
+    result = f"({', '.join([shape] * arrays)}, s32[{length}])"
+    body = f"""{parameters}; i = s32[{length}] iota(), iota_dimension=0
+        s = {result} sort({names}, %i), dimensions={{0}}"""
+    main = f"""{parameters}; f = {result} fusion({names}), kind=kCustom, calls=%body
+        r = {shape} get-tuple-element(%f), index={used}"""
+    return kernel(main, body=body)
+
+
+def test_a_long_sort_is_cubs_and_goes_over_its_keys_four_times() -> None:
+    length = 2**20
+    assert sort(1, length).bytes == (2 * 4 + 1) * 4 * length
+    assert sort(2, length).bytes == (2 * 4 * 2 + 1) * 4 * length
+    assert sort(1, length, used=1).bytes == sort(2, length).bytes  # argsort: positions are values
+    assert sort(3, length).bytes == 2 * network_passes(length) * 4 * 4 * length
+    assert sort(1, 64).bytes == 2 * 2 * 4 * 64  # one pass of a network, over the positions too
+
+
+def test_a_call_of_cubs_sort_is_no_unknown_call() -> None:
+    shapes = "(f32[4096], s32[4096], u8[9000])"
+    main = f"""k = f32[4096] parameter(0); v = s32[4096] parameter(1)
+        r = {shapes} custom-call(%k, %v), custom_call_target="__cub$DeviceRadixSort"
+        e = f32[4096] get-tuple-element(%r), index=0"""
+    found = kernel(main)
+    assert (found.unknown, found.bytes) == ("", (2 * 4 * 2 + 1) * 4 * 4096)
+
+
+def test_a_sort_of_a_cpu_moves_its_arrays_once() -> None:
+    config = json.dumps({"operation_queue_id": "0"})
+    plain = "x = f32[1048576] parameter(0); s = f32[1048576] sort(%x), dimensions={0}"
+    assert kernel(plain).bytes == 2 * 4 * 2**20
+    assert kernel(f"{plain}, backend_config={config}").bytes > 8 * 2**20
