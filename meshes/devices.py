@@ -7,6 +7,7 @@ runs, compiles or is traced on any of them under `with jax.set_mesh(mesh):`.
 
 import importlib.util
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import jax
 import numpy as np
@@ -78,8 +79,6 @@ def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
 
 def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
     """The first `count` GPUs of a cluster that is not here; InputError as of `absent_mesh`."""
-    from jax.experimental import topologies
-
     per_node = min(cluster.devices_per_node, count)
     if count % per_node:
         raise InputError(
@@ -87,17 +86,22 @@ def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
             f"{per_node} devices, or --override gpus_per_node=N with an N that divides {count}"
         )
     try:
-        topology = topologies.get_topology_desc(
-            platform="cuda",
-            target_config=xla_target_text(cluster.accelerator),
-            topology=f"1x{count // per_node}x{per_node}",  # slices x hosts x GPUs
-        )
+        return list(_topology(xla_target_text(cluster.accelerator), count // per_node, per_node))
     except (NotImplementedError, RuntimeError) as error:
         remedy = "needs JAX's CUDA plugin: pip install 'scaling[deviceless]'"
         if importlib.util.find_spec("jax_cuda12_plugin") is not None:
             remedy = "fails after jax has looked for GPUs: set JAX_PLATFORMS=cpu first"
         raise InputError(f"compiling for GPUs that are not here {remedy} ({error})") from None
-    return list(topology.devices)
+
+
+@cache
+def _topology(target: str, hosts: int, per_host: int) -> tuple[jax.Device, ...]:
+    """The devices of a topology; equal ones for equal arguments, as devices of jax are."""
+    from jax.experimental import topologies
+
+    place = f"1x{hosts}x{per_host}"  # slices x hosts x GPUs
+    found = topologies.get_topology_desc(platform="cuda", target_config=target, topology=place)
+    return tuple(found.devices)
 
 
 def abstract_mesh(shape: MeshShape) -> AbstractMesh:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scaling.api.compare import compare as compare
     from scaling.api.count import count as count
     from scaling.api.curves import scaling_curves as scaling_curves
+    from scaling.api.hlo import predict_hlo as predict_hlo
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.inputs import load_run as load_run
     from scaling.api.kernel import kernel as kernel
@@ -33,15 +34,16 @@ if TYPE_CHECKING:
     from scaling.api.plan import plan as plan
     from scaling.api.plots import plot_comparisons as plot_comparisons
     from scaling.api.plots import plot_side_by_side as plot_side_by_side
-    from scaling.api.predict import device_mesh as device_mesh
     from scaling.api.predict import predict as predict
-    from scaling.api.predict import predict_hlo as predict_hlo
-    from scaling.api.predict import predict_step as predict_step
     from scaling.api.puzzle import check_puzzle as check_puzzle
     from scaling.api.serve import serve as serve
+    from scaling.api.step import device_mesh as device_mesh
+    from scaling.api.step import predict_step as predict_step
+    from scaling.api.step import pretend as pretend
     from scaling.api.train import train as train
     from scaling.api.trained import evaluate as evaluate
     from scaling.api.trained import sample as sample
+    from scaling.hlo.given import Work as Work
     from scaling.meshes.cluster import Cluster as Cluster
     from scaling.meshes.errors import InputError as InputError
     from scaling.meshes.shape import MeshShape as MeshShape
@@ -57,6 +59,7 @@ _MODULES = {  # module that defines each public name
     "InputError": "scaling.meshes.errors",
     "MeshShape": "scaling.meshes.shape",
     "Prediction": "scaling.simulate.prediction",
+    "Work": "scaling.hlo.given",
     "Run": "scaling.run",
     "array": "scaling.api.array",
     "budget": "scaling.api.budget",
@@ -72,13 +75,14 @@ _MODULES = {  # module that defines each public name
     "kernel_ladder": "scaling.api.ladder",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
-    "device_mesh": "scaling.api.predict",
+    "device_mesh": "scaling.api.step",
     "plan": "scaling.api.plan",
     "plot_comparisons": "scaling.api.plots",
     "plot_side_by_side": "scaling.api.plots",
     "predict": "scaling.api.predict",
-    "predict_hlo": "scaling.api.predict",
-    "predict_step": "scaling.api.predict",
+    "predict_hlo": "scaling.api.hlo",
+    "predict_step": "scaling.api.step",
+    "pretend": "scaling.api.step",
     "price_collective": "scaling.api.collective",
     "sample": "scaling.api.trained",
     "scaling_curves": "scaling.api.curves",

@@ -247,21 +247,31 @@ def with_steps(run: Run, steps: int | None) -> Run:
 
 
 def _from_function(text: str) -> Run:
+    path, make = user_function(text)
+    run = run_user_code(path, make)
+    if not isinstance(run, Run):
+        raise InputError(f"{text} returned {type(run).__name__}, expected a scaling.run.Run")
+    return run
+
+
+def user_function(text: str) -> tuple[Path, Callable[..., Any]]:
+    """Return the file and the function that `file.py:function` names.
+
+    Raises:
+        InputError: no such file or function, or the file's code fails.
+    """
     file, _, function = text.rpartition(":")
     path = Path(file)
     if not path.is_file():
         raise InputError(f"{text}: there is no file {file}")
     if not function:
         raise InputError(f"{text}: no function is named; write {file}:FUNCTION")
-    module = _run_user_code(path, lambda: _load_module(path))
+    module = run_user_code(path, lambda: _load_module(path))
     make = getattr(module, function, None)
     if not callable(make):
         public = [n for n in vars(module) if callable(getattr(module, n)) and n[0] != "_"]
         raise InputError(f"{file} has no function {function!r}; {nearest(function, public)}")
-    run = _run_user_code(path, make)
-    if not isinstance(run, Run):
-        raise InputError(f"{text} returned {type(run).__name__}, expected a scaling.run.Run")
-    return run
+    return path, make
 
 
 def _load_module(path: Path) -> ModuleType:
@@ -274,7 +284,7 @@ def _load_module(path: Path) -> ModuleType:
     return module
 
 
-def _run_user_code(path: Path, make: Callable[[], Any]) -> Any:
+def run_user_code(path: Path, make: Callable[[], Any]) -> Any:
     """Return what `make` returns; errors of the user's file become one message with its line."""
     try:
         return make()

@@ -40,6 +40,8 @@ class Pricing:
     changes: tuple[str, ...] = ()  # as `what_if` takes them
     causal_flops: bool = False  # count attention's model FLOPs of the unmasked half only
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the profile
+    tokens: float | None = None  # of one step that is not ours
+    model_flops: float | None = None  # of one such step on all devices
     compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
 
     @property
@@ -207,7 +209,8 @@ def priced_result(pricing: Pricing) -> PredictionResult:
     warnings = [*pricing.warnings, *_implausible_changes(pricing)]
     warnings += _changes_without_effect(pricing, priced)
     warnings += map(str, noticeable(_discrepancies(pricing, priced), priced))
-    prediction = summarize(priced, run, pricing.causal_flops, warnings)
+    given = (pricing.tokens, pricing.model_flops)
+    prediction = summarize(priced, run, pricing.causal_flops, warnings, given)
     return PredictionResult(**vars(prediction), pricing=pricing)
 
 

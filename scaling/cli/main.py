@@ -38,6 +38,7 @@ UNREADABLE = re.compile(
 COMMANDS = {  # name -> class in scaling/cli/NAME.py
     "train": "TrainCommand",
     "predict": "PredictCommand",
+    "price": "PriceCommand",
     "plan": "PlanCommand",
     "collective": "CollectiveCommand",
     "compare": "CompareCommand",

@@ -11,16 +11,34 @@ JAX_PLATFORMS=cpu in the environment before jax is imported.
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import jax
 from jax.sharding import Mesh
 
 from scaling.compile import cache
-from scaling.compile.lower import check_order, check_size, compile_text, lower, target_of
+from scaling.compile.lower import (
+    NOTES,
+    CompiledText,
+    Lowered,
+    check_order,
+    check_size,
+    compile_text,
+    lower,
+    planned_peak,
+    target_of,
+)
+from scaling.compile.options import Options
+from scaling.compile.quiet import quiet
+from scaling.compile.stages import mesh_of_compiled
+from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, host_mesh, named_mesh
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.program.ir import Program
 
@@ -35,22 +53,23 @@ def mesh(axes: Mapping[str, int], cluster: Cluster) -> Mesh:
     check_size(count, cluster)
     if cluster.virtual_devices:
         return named_mesh(axes, host_mesh(MeshShape(data=count)).devices.tolist())
-    return named_mesh(axes, absent_devices(count, cluster))
+    with quiet():
+        return named_mesh(axes, absent_devices(count, cluster))
 
 
 def program_and_text(
-    jitted: Any,
+    step: Any,
     arguments: tuple[Any, ...],
     cluster: Cluster | None = None,
     name: str = "step",
     estimates: bool = False,
     mesh: Mesh | None = None,
-    options: Mapping[str, bool | str | int] | None = None,
+    options: Options | None = None,
 ) -> tuple[Program, str]:
     """Compile a jitted function; what one device does in it, and the text of the compiled module.
 
     Args:
-        jitted: `jax.jit(...)`, donations included; the function whose call is one training step.
+        step: `jax.jit(...)`, donations included; the function whose call is one training step.
         arguments: pytrees of jax.ShapeDtypeStruct with NamedShardings over one mesh, of devices
             that are present or not (`mesh` above).
         cluster: for which the mesh was made; None: its devices are present.
@@ -63,13 +82,94 @@ def program_and_text(
             devices are not in ascending order.
         UnknownHlo: the compiled text holds an unknown instruction that may communicate.
     """
-    lowered = lower(jitted, arguments, mesh, options)
-    check_order(lowered.mesh)
+    return program_of(lower(step, arguments, mesh, options), cluster, name, estimates)
+
+
+def staged(
+    step: Any,
+    arguments: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    cluster: Cluster,
+    mesh: Mesh | None = None,
+    options: Options | None = None,
+) -> Lowered | jax.stages.Compiled:
+    """Return any step lowered, or as it is if its caller has compiled it.
+
+    A step without a mesh is one device's, of a cluster that is not here.
+
+    Raises:
+        InputError: see `lower`.
+    """
+    if isinstance(step, jax.stages.Compiled):
+        return step
+    one_device = partial(_one_mesh, cluster)
+    with quiet():
+        return lower(step, arguments, mesh, options, keywords=keywords, one_device=one_device)
+
+
+def _one_mesh(cluster: Cluster) -> Mesh:
+    return mesh({"device": 1}, cluster)
+
+
+def devices_of(step: Lowered | jax.stages.Compiled) -> int:
+    """The number of devices of a step."""
+    return (step.mesh if isinstance(step, Lowered) else mesh_of_compiled(step)).size
+
+
+def program_of(
+    step: Lowered | jax.stages.Compiled,
+    cluster: Cluster | None,
+    name: str = "step",
+    estimates: bool = False,
+    given: Mapping[str, Any] | None = None,
+) -> tuple[Program, str]:
+    """The program of a step, and its text: from the cache, or compiled now.
+
+    `given` are `trips` and `kernels`, as `read_program` takes them. Raises as `program_and_text`.
+    """
+    if isinstance(step, jax.stages.Compiled):
+        return _read_compiled(step, cluster, name, dict(given or {}))
+    check_order(step.mesh)
+    key = cache.key_of(step.key, target_of(step.mesh, cluster), f"{estimates}")
 
     def make() -> tuple[Program, str]:
-        made = compile_text(lowered, estimates)
-        read = read_program(made.text, dict(lowered.mesh.shape), name, made.peak)
-        return replace(read, warnings=(*made.notes, *read.warnings)), made.text
+        made = compile_text(step, estimates)
+        return _read(step, made, name, {}), made.text
 
-    key = cache.key_of(lowered.key, target_of(lowered.mesh, cluster), f"{estimates}")
-    return cache.load_or_make(key, name, make)
+    def make_with_given() -> tuple[Program, str]:
+        found = cache.load_cached(key)
+        made = _as_compiled(*found) if found else compile_text(step, estimates)
+        return _read(step, made, name, given or {}), made.text
+
+    if not given:
+        return cache.load_or_make(key, name, make)
+    with suppress(UnknownHlo):  # kept, so that other values compile nothing
+        cache.load_or_make(key, name, make)
+    return cache.load_or_make(cache.key_of(key, str(given)), name, make_with_given)
+
+
+def _read(step: Lowered, made: CompiledText, name: str, given: Mapping[str, Any]) -> Program:
+    """The program of a compiled text; what the caller says of a kernel goes before its author."""
+    stated = {k: work for k, work in step.kernels.items() if f'name = "{k}"' in made.text}
+    words = {**given, "kernels": stated | dict(given.get("kernels") or {})}
+    program = read_program(made.text, dict(step.mesh.shape), name, made.peak, **words)
+    return replace(program, warnings=(*made.notes, *program.warnings))
+
+
+def _as_compiled(program: Program, text: str) -> CompiledText:
+    """What a program was read from."""
+    notes = tuple(note for note in program.warnings if note in NOTES)
+    return CompiledText(text, program.compiler_peak, notes)
+
+
+def _read_compiled(
+    compiled: jax.stages.Compiled, cluster: Cluster | None, name: str, given: dict[str, Any]
+) -> tuple[Program, str]:
+    """The program of a step that its caller has compiled."""
+    text, over = compiled.as_text(), mesh_of_compiled(compiled)
+    check_order(over)
+    target_of(over, cluster)
+    if text is None:
+        raise InputError("the compiled step has no text: give what jax.jit(...).lower(...) returns")
+    peak = planned_peak(compiled, over)
+    return read_program(text, dict(over.shape), name, peak, **given), text

@@ -10,15 +10,19 @@ there is no device; XLA then takes its default for each matrix product.
 
 import hashlib
 import json
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
 import jax
 from jax.sharding import Mesh
 
+from scaling.compile.jax_internals import is_absent
 from scaling.compile.mlir_locations import names_in
-from scaling.compile.options import Options, compile_with, compiler_options
+from scaling.compile.options import CURES, Options, compile_with, compiler_options
+from scaling.compile.stages import argument_mesh, is_lowered, lower_step
+from scaling.hlo.given import Work
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text
@@ -26,6 +30,7 @@ from scaling.program.versions import compiler_settings, compiler_versions
 
 WITHOUT_DEVICE: Options = {"xla_gpu_autotune_level": 0}
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
+NOTES = (NO_TABLE, *(note for _, note in CURES.values()))
 WITH_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
 
 
@@ -36,6 +41,7 @@ class Lowered:
     lowered: jax.stages.Lowered
     mesh: Mesh
     options: Options
+    kernels: Mapping[str, Work] = field(default_factory=dict)  # as their authors state it
 
     @property
     def key(self) -> str:
@@ -43,7 +49,13 @@ class Lowered:
         first = self.mesh.devices.flat[0]
         target = f"{first.platform} {first.device_kind} {getattr(first, 'compute_capability', '')}"
         names = names_in(self.lowered.as_text(debug_info=True))
-        decides = (target, str(self.mesh), str(compiler_versions()), str(compiler_settings()))
+        decides = (
+            target,
+            str(self.mesh),
+            str(compiler_versions()),
+            str(compiler_settings()),
+            str(dict(self.kernels)),
+        )
         options = json.dumps(dict(self.options), sort_keys=True)
         text = "\n".join([self.lowered.as_text(), *names, *decides, options])
         return hashlib.sha256(text.encode()).hexdigest()
@@ -63,21 +75,26 @@ def lower(
     arguments: tuple[Any, ...],
     mesh: Mesh | None = None,
     options: Options | None = None,
+    *,
+    keywords: Mapping[str, Any] | None = None,
+    one_device: Callable[[], Mesh] | None = None,
 ) -> Lowered:
-    """Lower a jitted function for a mesh; None: that of the arguments' NamedShardings.
+    """Lower a step for a mesh; see `lower_step` in `scaling.compile.stages`.
 
     `options` of XLA are set besides the trainer's, or instead of them.
 
     Raises:
-        InputError: not a jitted function, or no mesh, and no argument with a sharding over one.
+        InputError: not a jitted function, arguments that do not fit it; no mesh, and no
+            `one_device`, which makes that of one device.
     """
-    if not hasattr(jitted, "lower"):
-        raise InputError(f"{jitted!r} is not jitted: give jax.jit(function), donations included")
-    mesh = mesh or mesh_of(arguments)
-    with jax.set_mesh(mesh):
-        lowered = jitted.lower(*arguments)
-    own = {**compiler_options(mesh.devices.flat[0].platform), **(options or {})}
-    return Lowered(lowered, mesh, own if is_present(mesh) else {**own, **WITHOUT_DEVICE})
+    if one_device is None and not is_lowered(jitted) and hasattr(jitted, "lower"):
+        mesh = mesh or mesh_of(arguments)
+    staged = lower_step(jitted, arguments, keywords or {}, mesh, one_device)
+    over = staged.mesh
+    own = {**compiler_options(over.devices.flat[0].platform), **(options or {})}
+    if not is_present(over):
+        own |= WITHOUT_DEVICE
+    return Lowered(staged.lowered, over, own, staged.kernels)
 
 
 def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
@@ -94,7 +111,11 @@ def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
         compiled = compile_with(lowered.lowered, options)
     except RuntimeError as error:
         if estimates and "NOT_FOUND" in str(error):
-            return replace(compile_text(lowered), notes=(NO_TABLE,))
+            return _noted(compile_text(lowered), NO_TABLE)
+        for words, (cure, note) in CURES.items():
+            if words in str(error) and not cure.items() <= options.items():
+                cured = replace(lowered, options={**lowered.options, **cure})
+                return _noted(compile_text(cured, estimates), note)
         if is_present(lowered.mesh):
             raise
         raise InputError(
@@ -107,16 +128,18 @@ def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
     return CompiledText(text, planned_peak(compiled, lowered.mesh))
 
 
+def _noted(made: CompiledText, note: str) -> CompiledText:
+    return replace(made, notes=(note, *made.notes))
+
+
 def mesh_of(arguments: Any) -> Mesh:
     """The mesh that the arguments' shardings are over.
 
     Raises:
         InputError: none of them has one.
     """
-    for leaf in jax.tree.leaves(arguments):
-        mesh = getattr(getattr(leaf, "sharding", None), "mesh", None)
-        if isinstance(mesh, Mesh):
-            return mesh
+    if mesh := argument_mesh(arguments):
+        return mesh
     raise InputError(
         "no argument has a sharding over a mesh: give jax.ShapeDtypeStruct(shape, dtype, sharding="
         "jax.NamedSharding(mesh, spec)) with a mesh from scaling.device_mesh(shape, cluster)"
@@ -141,11 +164,7 @@ def check_order(mesh: Mesh) -> None:
 
 def is_present(mesh: Mesh) -> bool:
     """Return True if the devices of a mesh are on this job's machines, not only described."""
-    device = mesh.devices.flat[0]
-    try:
-        return device in jax.devices(device.platform)
-    except RuntimeError:  # jax runs without this platform
-        return False
+    return not is_absent(mesh.devices.flat[0])
 
 
 def check_size(devices: int, cluster: Cluster) -> None:

@@ -34,6 +34,14 @@ GPU_OPTIONS: Options = {
     "xla_gpu_enable_latency_hiding_scheduler": True,
     **PIPELINED,
 }
+# What cures a failure of XLA, by words of its message. For products of odd sizes its Triton
+# products have no tiles (nnx.MultiHeadAttention of 197 tokens, 12 heads of 64; jaxlib 0.10.2).
+CURES: Mapping[str, tuple[Options, str]] = {
+    "Couldn't find output tile sizes": (
+        {"xla_gpu_enable_triton_gemm": False},
+        "XLA fails with its Triton products (no tile sizes): compiled without them",
+    ),
+}
 UNKNOWN = re.compile(r"No such compile option: '(\w+)'")  # XLA's refusal of a name
 MIN_COMPILE_TIME = 1.0  # s; programs that compile faster are not kept (jax's own default)
 
@@ -56,6 +64,7 @@ def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Co
         return lowered.compile(compiler_options=given)
     except RuntimeError as error:
         unknown, own_fault = UNKNOWN.search(str(error)), "INTERNAL" in str(error)
+        own_fault &= not any(words in str(error) for words in CURES)
         without = {unknown[1]} & {*GPU_OPTIONS} if unknown else {*PIPELINED} if own_fault else set()
         fewer = {name: value for name, value in options.items() if name not in without}
         if len(fewer) == len(options):

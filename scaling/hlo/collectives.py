@@ -203,7 +203,9 @@ def _suspicion(instruction: Instruction) -> str:
         target = (instruction.attribute("custom_call_target") or "").lower()
         for pattern, reason in TARGETS.items():
             if re.search(pattern, target):
-                return f"(custom call {target}) {reason}"
+                name = target.strip('"')
+                local = f"kernels={{{name!r}: 'local'}} (--local {name})"
+                return f"({name}) {reason}; if it talks to no other device, say so: {local}"
     for name in ("replica_groups", "source_target_pairs", "channel_id"):
         if name in instruction.attributes and instruction.attribute(name) is not None:
             return f"({opcode}) has {name}, so it communicates in a way that is not known"

@@ -6,7 +6,7 @@ compiler does not know the number of iterations count once, calls of unknown fun
 bytes, unless the caller says more (`scaling.hlo.given`); such operations have `unknown` set.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,7 +42,7 @@ class Reading:
     mesh: Mapping[str, int]
     origins: Mapping[tuple[str, str], Origin]
     memory: Assignment
-    warnings: list[str]
+    ungrouped: list[Collective]  # of which the groups of devices are those of no axes
     computations: dict[str, str]  # kernel or collective -> name of its computation
     given: Given
 
@@ -87,7 +87,7 @@ def _read(
     reading = Reading(module, mesh, origins(module), assign(module), [], {}, given)
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(reading.memory.buffers)
-    warnings = tuple(dict.fromkeys(reading.warnings))
+    warnings = tuple(_ungrouped(reading.ungrouped, mesh))
     program = Program(
         name, "compiled", dict(mesh), schedule, buffers, peak, warnings, compiler_versions()
     )
@@ -97,6 +97,18 @@ def _read(
         for index in reading.memory.of(module.entry, parameter)
     }
     return with_categories(program, arguments)
+
+
+def _ungrouped(found: Sequence[Collective], mesh: Mapping[str, int]) -> Iterator[str]:
+    """One warning for all collectives whose groups of devices are those of no axes."""
+    found = list({collective.name: collective for collective in found}.values())
+    if found:
+        first = found[0]
+        more = f" and {len(found) - 1} more collectives" if len(found) > 1 else ""
+        yield (
+            f"{first.name} ({first.kind} among devices {list(first.groups[0])[:8]} ...){more}: no "
+            f"group of axes of the mesh {dict(mesh)}; priced by the numbers of the devices"
+        )
 
 
 def _block(computation: Computation, reading: Reading) -> Iterator[Operation]:
@@ -123,10 +135,7 @@ def _operations(
     elif moved := _communication(instruction, computation, reading):
         _check_name(instruction, computation, reading)
         if moved.groups and not moved.axes:
-            reading.warnings.append(
-                f"{moved.name}: {moved.kind} among devices {list(moved.groups[0])[:8]} ..., which "
-                f"are no group of axes of the mesh {dict(reading.mesh)}"
-            )
+            reading.ungrouped.append(moved)
         line = instruction.line.strip()[:LINE]
         yield replace(moved, **common, estimate=_estimate(instruction), line=line)
     elif work := work_of(instruction, computation, reading.module):

@@ -19,7 +19,9 @@ TIME_TERMS = {
 }
 MOST_LINES = 12  # collectives that the table shows
 FULL = "full attention; --causal-flops halves its part"
+ABOVE_GIVEN = "MFU is above HFU: the program has fewer FLOPs of products than the model FLOPs given"
 CAUSAL = "causal attention"
+GIVEN = "of the model FLOPs given"
 ABOVE_HFU = (
     "MFU is above HFU: model FLOPs count every attention score, the program skips masked ones"
 )
@@ -44,12 +46,13 @@ def _headline(prediction: Prediction, where: str) -> str:
     if prediction.tokens_per_second is not None:
         figures.append(f"{three_digits(prediction.tokens_per_second)} tokens/s")
     if prediction.mfu is not None:
-        convention = CAUSAL if prediction.causal_flops else FULL
+        convention = {None: GIVEN, True: CAUSAL, False: FULL}[prediction.causal_flops]
         figures.append(f"MFU {percent(prediction.mfu)} ({convention})")
     if prediction.hfu is not None:
         figures.append(f"HFU {percent(prediction.hfu)}")
     above = prediction.hfu is not None and (prediction.mfu or 0.0) > prediction.hfu
-    lines = [_title(prediction, where), ", ".join(figures), *([ABOVE_HFU] if above else [])]
+    words = ABOVE_GIVEN if prediction.causal_flops is None else ABOVE_HFU
+    lines = [_title(prediction, where), ", ".join(figures), *([words] if above else [])]
     lines += unknown_lines(prediction)
     return "\n".join(lines)
 

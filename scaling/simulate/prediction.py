@@ -94,7 +94,8 @@ class Prediction:
     grade: Grade
     warnings: tuple[str, ...]
     capacity_source: str = ""  # how `memory.capacity` is made up
-    causal_flops: bool = False  # whether model FLOPs leave out masked attention scores
+    causal_flops: bool | None = False  # whether model FLOPs leave out masked attention scores;
+    # None: they were given as a number
     unknown: tuple[UnknownPart, ...] = ()  # what bounds the step from below only
 
 

@@ -41,14 +41,19 @@ ROUNDING = 1e-9  # relative error of float64 sums: shorter times count as 0
 
 
 def summarize(
-    priced: Priced, run: Run | None = None, causal: bool = False, warnings: Iterable[str] = ()
+    priced: Priced,
+    run: Run | None = None,
+    causal: bool = False,
+    warnings: Iterable[str] = (),
+    given: tuple[float | None, float | None] = (None, None),
 ) -> Prediction:
     """Sum up a priced program.
 
     Args:
-        run: the run of this step; None: no tokens, no model FLOPs.
+        run: the run of this step; None: its tokens and model FLOPs are those `given`.
         causal: count attention's model FLOPs of the unmasked half only.
         warnings: further warnings, to come first.
+        given: tokens and model FLOPs of a step without a run; None: not known.
     """
     total = as_float(priced.timeline.total)
     devices = math.prod(priced.program.mesh.values())
@@ -56,10 +61,8 @@ def summarize(
     software = run.software if run else "jax"
     capacity = capacity_of(priced.cluster, priced.program, software)
     lines, memory = collective_lines(priced), _memory(priced, capacity.bytes, software)
-    tokens = _ratio(run.batch.tokens, total) if run else None
-    flops = None
-    if run:
-        flops = _model_flops(run, causal)
+    count, flops = (run.batch.tokens, _model_flops(run, causal)) if run else given
+    tokens = None if count is None else _ratio(count, total)
     peak = _peak(priced, run)
     available = peak * devices * total if peak else 0.0
     return Prediction(
@@ -81,7 +84,7 @@ def summarize(
         grade=grade(priced),
         warnings=(*warnings, *priced.program.warnings, *_warnings(priced, memory, run)),
         capacity_source=capacity.source,
-        causal_flops=causal,
+        causal_flops=causal if run or flops is None else None,
         unknown=unknown_parts(priced),
     )
 

@@ -25,7 +25,7 @@ from scaling.compile.lower import (
     target_of,
 )
 from scaling.compile.options import GPU_OPTIONS
-from scaling.meshes import catalog
+from scaling.meshes import catalog, devices
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_mesh, host_mesh
 from scaling.meshes.errors import InputError
@@ -177,6 +177,7 @@ def test_what_is_missing_to_compile_for_absent_gpus_is_named(
     def missing(*_: object, **__: object) -> None:
         raise error("topology not implemented for cuda")
 
+    devices._topology.cache_clear()
     monkeypatch.setattr(topologies, "get_topology_desc", missing)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: plugin)
     with pytest.raises(InputError, match=words):

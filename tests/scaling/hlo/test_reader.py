@@ -197,7 +197,7 @@ def test_devices_that_are_no_axes_are_kept_and_warned_about() -> None:
     ((found, _),) = collectives(program)
     assert (found.axes, found.groups) == ((), ((0, 3), (1, 2)))
     (warning,) = program.warnings
-    assert "r: all-reduce among devices [0, 3]" in warning and "{'data': 2, 'tensor': 2}" in warning
+    assert "r (all-reduce among devices [0, 3]" in warning and "{'data': 2, 'tensor': 2}" in warning
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,107 @@
+"""The price of a program that was dumped elsewhere: its text is enough, JAX is not needed."""
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
+from scaling.api.predict import read_changes
+from scaling.api.result import PredictionResult, Pricing, priced_result
+from scaling.api.step import check_figures
+from scaling.hlo.dump import Dump, dump_of, read_dump
+from scaling.hlo.given import KernelWork
+from scaling.hlo.parse import UnknownHlo
+from scaling.hlo.reader import read_program
+from scaling.meshes.errors import InputError
+from scaling.profiles.profile import Profile
+
+
+@entrance
+def predict_hlo(
+    text: Path | str,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    *,
+    name: str = "",
+    tokens: float | None = None,
+    model_flops: float | None = None,
+    trips: Mapping[str, float] | None = None,
+    kernels: Mapping[str, KernelWork] | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    what_if: str | Iterable[str] = (),
+) -> PredictionResult:
+    """Predict the program of a scheduled HLO text, such as XLA dumps; needs no JAX.
+
+    >>> import scaling as sc
+    >>> text = '''HloModule step, is_scheduled=true, num_partitions=8
+    ... ENTRY %main (x: f32[1024]) -> f32[1024] {
+    ...   %x = f32[1024]{0} parameter(0)
+    ...   ROOT %double = f32[1024]{0} add(%x, %x)
+    ... }'''
+    >>> sc.predict_hlo(text, cluster="dgx-h100", mesh="data=8").devices
+    8
+
+    Args:
+        text: the text, the path of a file with it (XLA's dump *after_optimizations.txt), or of a
+            folder of dumps, whose largest program is taken for the step. Of the files beside it
+            come the planned memory, and the axes of the mesh.
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: number of hosts; None: as many as the mesh needs.
+        mesh: axes of any names, outermost first: "data=8,model=8" or a mapping; None: those of
+            the files beside it, else one axis `data` over the program's partitions.
+        name: of the prediction; "": the file's name.
+        tokens, model_flops, trips, kernels: as for `predict_step`.
+        overrides, calibration, what_if: as for `predict`.
+
+    Raises:
+        InputError: no such file, a mesh of another size than the program or larger than the
+            cluster, a text that is no compiled module or not the whole of one.
+    """
+    changes = read_changes(what_if)
+    check_figures(tokens, model_flops)
+    dump = _dump(text)
+    axes = _axes(dump, mesh)
+    place = cluster_for(dump.devices, cluster, nodes, overrides)
+    profile, warnings = load_profile(place, calibration)
+    try:
+        program = read_program(
+            dump.text, axes, name or dump.name, dump.peak, trips=trips, kernels=kernels
+        )
+    except UnknownHlo as error:
+        raise InputError(f"{dump.title}: {error}") from None
+    notes = (*dump.notes, *warnings)
+    return priced_result(
+        Pricing(
+            program,
+            place,
+            profile,
+            changes=changes,
+            warnings=notes,
+            tokens=tokens,
+            model_flops=model_flops,
+        )
+    )
+
+
+def _dump(text: Path | str) -> Dump:
+    """The module in a text, a file or a folder."""
+    is_text = isinstance(text, str) and "\n" in text
+    return dump_of(str(text), "hlo") if is_text else read_dump(Path(text))
+
+
+def _axes(dump: Dump, mesh: MeshLike | None) -> dict[str, int]:
+    """The axes of the mesh; InputError where their sizes do not multiply to the devices."""
+    if mesh is None:
+        return dump.axes or {"data": dump.devices}
+    axes = axis_sizes(mesh)
+    if math.prod(axes.values()) != dump.devices:
+        raise InputError(
+            f"{dump.title} is a program of {dump.devices} partitions, the mesh "
+            f"{','.join(f'{a}={n}' for a, n in axes.items())} has {math.prod(axes.values())} "
+            f"devices: use axis sizes that multiply to {dump.devices}"
+        )
+    return axes

@@ -1,0 +1,210 @@
+"""Any jitted step on a cluster that need not exist: `predict_step`, `device_mesh`, `pretend`."""
+
+import math
+from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
+from inspect import signature
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.api.calibrate import load_profile
+from scaling.api.entrance import entrance
+from scaling.api.inputs import (
+    ClusterLike,
+    MeshLike,
+    Overrides,
+    axis_sizes,
+    cluster_for,
+    keep_devices_free,
+    load_cluster,
+)
+from scaling.api.predict import read_changes, write_text
+from scaling.api.result import PredictionResult, Pricing, priced_result
+from scaling.compile.quiet import quiet
+from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.profile import Profile
+
+if TYPE_CHECKING:
+    import jax
+
+    from scaling.hlo.given import KernelWork
+
+
+@entrance
+def predict_step(
+    step: Any,
+    *arguments: Any,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    mesh: "MeshLike | jax.sharding.Mesh | None" = None,
+    name: str = "step",
+    tokens: float | None = None,
+    model_flops: float | None = None,
+    trips: Mapping[str, float] | None = None,
+    kernels: "Mapping[str, KernelWork] | None" = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    what_if: str | Iterable[str] = (),
+    estimates: bool = False,
+    options: Mapping[str, bool | str | int] | None = None,
+    dump_hlo: Path | str | None = None,
+    step_kwargs: Mapping[str, Any] | None = None,
+    **keywords: Any,
+) -> PredictionResult:
+    """Predict one call of any jitted function on a cluster that need not exist.
+
+    >>> import jax, jax.numpy as jnp
+    >>> import scaling as sc
+    >>> from jax.sharding import NamedSharding, PartitionSpec as P
+    >>> mesh = sc.device_mesh("data=4,model=2", cluster="dgx-h100")
+    >>> array = lambda shape, *spec: jax.ShapeDtypeStruct(
+    ...     shape, jnp.bfloat16, sharding=NamedSharding(mesh, P(*spec)))
+    >>> step = jax.jit(lambda x, w: x @ w)
+    >>> p = sc.predict_step(step, array((512, 256), "data", "model"), array((256, 64), "model"),
+    ...     cluster="dgx-h100")
+    >>> [(c.kind, c.axis) for c in p.collectives]
+    [('all-reduce', 'model')]
+
+    Args:
+        step: `jax.jit(...)`, donations included; `jax.pmap`, `nnx.jit`, Equinox's `filter_jit`; or
+            the step lowered or compiled by you (`.lower(...)`, `.compile()`), which keeps whatever
+            was set around its lowering. Its call is one training step.
+        arguments, keywords: of the step, none if it is lowered: pytrees of arrays or of
+            jax.ShapeDtypeStruct, with NamedShardings over a mesh of `device_mesh` or of devices
+            that are present. Without any mesh the step is that of one device.
+        cluster: catalogue name, TOML file or Cluster of the mesh's devices.
+        nodes: number of hosts; None: as many as the mesh needs.
+        mesh: for a step whose arguments carry no mesh, such as one with `in_shardings=P("data")`:
+            a jax mesh, or axes of any names as for `device_mesh`; set while the step is lowered.
+        name: of the prediction.
+        tokens: of one step, for tokens/s.
+        model_flops: of one step on all devices, such as 6 x parameters x tokens, for MFU.
+        trips: how often loops run whose number of iterations is only known as they run, by a
+            name or by their line of code: {"decode.py:40": 512}.
+        kernels: the work of custom kernels, by name: {"my_kernel": sc.Work(flops=1e12,
+            dtype="bf16")}; "local" for one that might communicate and does not.
+        overrides, calibration, what_if, estimates, options, dump_hlo: as for `predict`.
+        step_kwargs: keywords of the step that have a name of the above.
+
+    Raises:
+        InputError: not a jitted function, arguments that do not fit it, a mesh of another cluster.
+    """
+    changes = read_changes(what_if)
+    check_figures(tokens, model_flops)
+    _import_jax()
+    _check_keywords(step, step_kwargs, keywords)
+    words = {**keywords, **(step_kwargs or {})}
+    if isinstance(mesh, MeshShape | str | Mapping):
+        mesh = device_mesh(mesh, cluster, nodes)
+    from scaling.compile.jitted import devices_of, program_of, staged
+
+    chip = load_cluster(cluster, nodes, overrides=overrides)
+    made = staged(step, arguments, words, chip, mesh, options)
+    place = cluster_for(devices_of(made), cluster, nodes, overrides)
+    profile, warnings = load_profile(place, calibration)
+    given = {k: v for k, v in (("trips", trips), ("kernels", kernels)) if v}
+    program, text = program_of(made, place, name, estimates, given)
+    write_text(dump_hlo, text)
+    pricing = Pricing(
+        program,
+        place,
+        profile,
+        changes=changes,
+        warnings=tuple(warnings),
+        tokens=tokens,
+        model_flops=model_flops,
+    )
+    return priced_result(pricing)
+
+
+@entrance
+def device_mesh(
+    mesh: MeshLike, cluster: ClusterLike, nodes: int | None = None
+) -> "jax.sharding.Mesh":
+    """Return a jax mesh over the devices of a cluster that need not exist.
+
+    >>> import scaling as sc
+    >>> dict(sc.device_mesh("data=2,model=8", cluster="dgx-h100", nodes=2).shape)
+    {'data': 2, 'model': 8}
+
+    Args:
+        mesh: axes of any names and their sizes, outermost first.
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: number of hosts; None: as many as the mesh needs.
+
+    Raises:
+        InputError: more devices than the cluster has, or no compiler for its chip.
+    """
+    _import_jax()
+    from scaling.compile import jitted
+
+    axes = axis_sizes(mesh)
+    return jitted.mesh(axes, cluster_for(math.prod(axes.values()), cluster, nodes, None))
+
+
+@entrance
+def pretend(
+    cluster: ClusterLike, nodes: int | None = None, *, overrides: Overrides | None = None
+) -> AbstractContextManager[list[Any]]:
+    """Return a context in which `jax.devices()` are those of a cluster that need not exist.
+
+    A framework's own code then makes its meshes, shapes and shardings for that cluster, unmodified,
+    up to the lowering of its step. Values are computed on this machine's CPU; arrays that are put
+    on absent devices, or made there by a jitted function, are jax.ShapeDtypeStruct.
+
+    >>> import jax
+    >>> import scaling as sc
+    >>> with sc.pretend("dgx-h100", nodes=2) as devices:
+    ...     mesh = jax.make_mesh((2, 8), ("data", "model"))
+    ...     counts = jax.device_count(), jax.process_count(), len(jax.local_devices())
+    >>> counts, mesh.size, len(devices)
+    ((16, 2, 8), 16, 16)
+
+    Args:
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: number of hosts; None: 1, or those of the Cluster.
+        overrides: figures of the cluster, such as {"gpus_per_node": 4}.
+
+    Raises:
+        InputError: no compiler for the cluster's chip.
+    """
+    _import_jax()
+    from scaling.compile.pretend import pretending
+
+    return pretending(load_cluster(cluster, nodes, overrides=overrides))
+
+
+def check_figures(tokens: float | None, model_flops: float | None) -> None:
+    """Raise InputError unless both are None or positive numbers."""
+    for name, value in (("tokens", tokens), ("model_flops", model_flops)):
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"{name}={value!r} must be a positive number, of one whole step")
+
+
+def _import_jax() -> None:
+    """Import jax for the CPU; what its CUDA libraries write on a machine without GPUs is kept."""
+    keep_devices_free()
+    with quiet():
+        import jax  # noqa: F401
+
+
+def _check_keywords(step: Any, step_kwargs: Any, keywords: Mapping[str, Any]) -> None:
+    """Refuse keywords that are neither the step's nor ours."""
+    if step_kwargs is not None and not isinstance(step_kwargs, Mapping):
+        raise InputError(f"step_kwargs={step_kwargs!r} must be a mapping of the step's keywords")
+    for twice in set(step_kwargs or ()) & set(keywords):
+        raise InputError(f"{twice} is given twice: as a keyword and in step_kwargs")
+    try:
+        theirs = signature(step).parameters
+    except (TypeError, ValueError):  # lowered, or hidden by a decorator
+        return
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in theirs.values()):
+        return
+    ours = [p.name for p in signature(predict_step).parameters.values() if p.kind is p.KEYWORD_ONLY]
+    for name in keywords:
+        if name not in theirs:
+            known = [*theirs, *ours]
+            raise InputError(
+                f"neither the step nor predict_step has {name!r}; {nearest(name, known)}"
+            )

@@ -1,0 +1,230 @@
+"""A step of any kind, lowered: jitted, mapped, of Flax or Equinox, or lowered by its caller.
+
+    jax.jit, jax.pmap, nnx.jit     lowered here, on the mesh given, set, or of the arguments
+    eqx.filter_jit                 likewise, arrays apart from all else that its arguments hold
+    Lowered                        as it stands: whatever was set around its lowering is in it
+    Compiled                       its text and its plan
+
+Without any mesh a step is that of one device. Where it is traced here, the estimates of its Pallas
+kernels are kept.
+"""
+
+import contextlib
+import math
+import re
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from scaling.compile.jax_internals import (
+    devices_of,
+    is_absent,
+    tracing_for_absent_devices,
+    without_callbacks,
+)
+from scaling.compile.pallas import estimated_work
+from scaling.hlo.given import Work
+from scaling.meshes.devices import named_mesh
+from scaling.meshes.errors import InputError
+
+# `sdy.mesh @mesh = <["data"=2, "model"=4]>` of a lowered text (Shardy's own notation)
+MESH = re.compile(r"sdy\.mesh @\S+ = <\[([^\]]*)\](?:, device_ids=\[[\d, ]*\])?>")
+AXIS = re.compile(r'"([^"]+)"=(\d+)')
+ARRAYS = jax.Array | jax.ShapeDtypeStruct
+# How jax says that a step names other devices than those of the mesh that is set
+OTHER_DEVICES = ("incompatible devices", "should match the mesh")
+CONTEXTS = contextlib.__file__
+UNNAMED = "devices"  # the axis of a program that names none
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A lowered step, its mesh, and the work of those of its kernels whose author states it."""
+
+    lowered: jax.stages.Lowered
+    mesh: Mesh
+    kernels: Mapping[str, Work] = field(default_factory=dict)
+
+
+def is_lowered(step: Any) -> bool:
+    """Whether a step is lowered, by jax or by one of its relatives."""
+    return hasattr(step, "compile") and hasattr(step, "as_text")
+
+
+def lower_step(
+    step: Any,
+    arguments: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    mesh: Mesh | None,
+    one_device: Callable[[], Mesh] | None,
+) -> Staged:
+    """Return a step lowered.
+
+    Args:
+        step: what `jax.jit` and its relatives return, or a `Lowered`.
+        arguments, keywords: pytrees of arrays, abstract or not; none of a `Lowered`.
+        mesh: to set while it is lowered; None: what the caller has set, else that of the
+            arguments, else of the step's own shardings.
+        one_device: makes the mesh of a step that has none; None: such a step is refused.
+
+    Raises:
+        InputError: not a jitted function, arguments that do not fit, no mesh.
+    """
+    if is_lowered(step):
+        _check_no_arguments(arguments, keywords)
+        lowered = getattr(step, "lowered", step)  # Flax wraps that of jax
+        return Staged(without_callbacks(lowered), mesh or _mesh_of_lowered(lowered))
+    if not hasattr(step, "lower"):
+        raise InputError(f"{step!r} is not jitted: give jax.jit(function), donations included")
+    if type(step).__module__.partition(".")[0] == "equinox":
+        step, arguments = _arrays_apart(step, arguments, keywords)
+        keywords = {}
+    around = mesh or _set_by_caller() or argument_mesh((arguments, keywords))
+    if around is not None or one_device is None:
+        return _lower(step, arguments, keywords, around)
+    return _lower_without_mesh(step, arguments, keywords, one_device())
+
+
+def argument_mesh(arguments: Any) -> Mesh | None:
+    """The mesh that the arguments' shardings are over; None if they have none."""
+    for leaf in jax.tree.leaves(arguments):
+        mesh = getattr(getattr(leaf, "sharding", None), "mesh", None)
+        if isinstance(mesh, Mesh):
+            return mesh
+    return None
+
+
+def mesh_of_compiled(compiled: jax.stages.Compiled) -> Mesh:
+    """The mesh of a compiled step: that of its shardings.
+
+    Raises:
+        InputError: it has none that names a device.
+    """
+    shardings = jax.tree.leaves((compiled.input_shardings, compiled.output_shardings))
+    for sharding in shardings:
+        if isinstance(getattr(sharding, "mesh", None), Mesh):
+            return sharding.mesh
+    for sharding in shardings:
+        devices = sorted(sharding.device_set, key=lambda device: device.id)
+        return named_mesh({UNNAMED: len(devices)}, devices)
+    raise InputError("the compiled step has neither arguments nor results: give a step that has")
+
+
+def _set_by_caller() -> Mesh | None:
+    """The mesh of `jax.set_mesh`; None where none is set."""
+    mesh = jax.sharding.get_mesh()
+    return mesh if isinstance(mesh, Mesh) and not mesh.empty else None
+
+
+def _mesh_of_lowered(lowered: jax.stages.Lowered) -> Mesh:
+    """The mesh of the lowered text over the step's devices; one axis where it has none."""
+    devices = devices_of(lowered)
+    for found in MESH.finditer(lowered.as_text()):
+        sizes = {axis: int(size) for axis, size in AXIS.findall(found[1])}
+        if sizes and math.prod(sizes.values()) == len(devices):
+            return named_mesh(sizes, devices)
+    return named_mesh({UNNAMED: len(devices)}, devices)
+
+
+def _lower(step: Any, arguments: Any, keywords: Any, mesh: Mesh | None) -> Staged:
+    """Lower a step while `mesh` is set; what fails is said in one line.
+
+    Arrays that lie on this machine, which jax may refuse beside absent devices, go by their shapes.
+    """
+    try:
+        return _lower_as_given(step, arguments, keywords, mesh)
+    except Exception as error:
+        given = (arguments, keywords)
+        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(given)):
+            with suppress(Exception):
+                shapes, named = jax.tree.map(_shape, given)
+                return _lower_as_given(step, shapes, named, mesh)
+        raise InputError(_what_failed(step, error)) from error
+
+
+def _lower_as_given(step: Any, arguments: Any, keywords: Any, mesh: Mesh | None) -> Staged:
+    traced: Any = None
+    with tracing_for_absent_devices(), jax.set_mesh(mesh) if mesh else nullcontext():
+        if hasattr(step, "trace"):
+            traced = step.trace(*arguments, **keywords)
+        lowered = traced.lower() if traced else step.lower(*arguments, **keywords)
+    lowered = without_callbacks(getattr(lowered, "lowered", lowered))
+    stated = estimated_work(traced.jaxpr) if hasattr(traced, "jaxpr") else {}
+    return Staged(lowered, mesh or _mesh_of_lowered(lowered), stated)
+
+
+def _shape(value: Any) -> Any:
+    """An array by its shape, whatever device holds it; anything else as it is."""
+    if not isinstance(value, jax.Array):
+        return value
+    return jax.ShapeDtypeStruct(value.shape, value.dtype, weak_type=value.weak_type)
+
+
+def _lower_without_mesh(step: Any, arguments: Any, keywords: Any, one: Mesh) -> Staged:
+    """Lower for one device, or for those that the step itself names: not all do both."""
+    try:
+        return _lower(step, arguments, keywords, one)
+    except InputError as error:
+        try:
+            staged = _lower(step, arguments, keywords, None)
+        except InputError as second:
+            names_devices = any(words in str(error) for words in OTHER_DEVICES)
+            raise (second if names_devices else error) from None
+        if not is_absent(staged.mesh.devices.flat[0]):
+            raise
+        return staged
+
+
+def _what_failed(step: Any, error: Exception) -> str:
+    """One line: the error, and the innermost line of the caller's own code."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    first = lines[0] if lines else type(error).__name__
+    ours = (str(Path(__file__).parent), str(Path(jax.__file__).parent), "/site-packages/", CONTEXTS)
+    frames = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in frames if not any(part in f.filename for part in ours)]
+    last = f" ({theirs[-1].filename}:{theirs[-1].lineno})" if theirs else ""
+    advice = ""
+    if "mesh" in first and ("PartitionSpec" in first or "not found" in first):
+        advice = '; say on which mesh it runs: mesh="data=8"'
+    elif getattr(step.lower, "__module__", "").endswith("pmap"):
+        advice = "; jax.pmap takes the cluster's devices inside `with sc.pretend(cluster, nodes):`"
+    return f"the step cannot be lowered: {type(error).__name__}: {first}{last}{advice}"
+
+
+def _check_no_arguments(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    if arguments or keywords:
+        raise InputError("a step that is lowered has its arguments already: give it alone")
+
+
+def _arrays_apart(
+    step: Any, arguments: tuple[Any, ...], keywords: Mapping[str, Any]
+) -> tuple[Any, tuple[Any, ...]]:
+    """(jitted step, its arguments) of Equinox's `filter_jit`, which takes leaves of any kind.
+
+    Equinox itself holds abstract arrays for constants. Donation as it was asked for there: of the
+    first argument, of the others.
+    """
+    leaves, tree = jax.tree.flatten((arguments, dict(keywords)))
+    first = len(jax.tree.leaves(arguments[:1]))
+    arrays = [i for i, leaf in enumerate(leaves) if isinstance(leaf, ARRAYS)]
+    groups = [i for i in arrays if i < first], [i for i in arrays if i >= first]
+
+    def function(*given: list[Any]) -> list[Any]:
+        own = list(leaves)
+        for group, values in zip(groups, given, strict=True):
+            for i, value in zip(group, values, strict=True):
+                own[i] = value
+        positional, named = jax.tree.unflatten(tree, own)
+        results = jax.tree.leaves(step.__wrapped__(*positional, **named))
+        return [leaf for leaf in results if isinstance(leaf, jax.Array)]
+
+    wished = ("donate_first", "donate_rest")
+    donated = tuple(i for i, name in enumerate(wished) if getattr(step, name, False))
+    jitted = jax.jit(function, donate_argnums=donated)
+    return jitted, tuple([leaves[i] for i in group] for group in groups)

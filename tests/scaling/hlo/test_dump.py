@@ -1,0 +1,79 @@
+"""A dump of XLA: the program, and what the files beside it tell."""
+
+import pytest
+
+from scaling.hlo.dump import COMPILED, Dump, dump_of, read_dump
+from scaling.meshes.errors import InputError
+
+HEAD = "HloModule jit_step, is_scheduled=true, num_partitions=8"
+BODY = "ENTRY %main (x: f32[4]) -> f32[4] {\n  ROOT %x = f32[4]{0} parameter(0)\n}\n"
+TEXT = f"{HEAD}\n\n{BODY}"
+MESHES = 'frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["data"=4, "model"=2]>}}'
+NAME = "module_0007.jit_step"
+PROGRAM = f"{NAME}.sm_9.0a_gpu_{COMPILED}"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """What jaxlib 0.10.2 writes for one step, in short."""
+    (tmp_path / PROGRAM).write_text(TEXT)
+    report = f"{PROGRAM[:-4]}-memory-usage-report.txt"
+    (tmp_path / report).write_text(
+        "Memory Space: default (color=0)\nTotal bytes: 184352 (180KiB)\n"
+    )
+    before = f"HloModule jit_step, num_partitions=8, {MESHES}\n\n{BODY}"
+    (tmp_path / f"{NAME}.before_optimizations.txt").write_text(before)
+    return tmp_path
+
+
+def test_the_files_beside_a_program_tell_its_memory_and_its_mesh(folder):
+    found = read_dump(folder / PROGRAM)
+    assert found == Dump(TEXT, PROGRAM[:-4], 8, {"data": 4, "model": 2}, 184352)
+    assert found.name == NAME
+
+
+def test_a_program_alone_has_neither(tmp_path):
+    (tmp_path / "step.txt").write_text(TEXT)
+    assert read_dump(tmp_path / "step.txt") == Dump(TEXT, "step", 8)
+    assert dump_of(TEXT, "hlo").name == "hlo"
+
+
+def test_a_mesh_of_another_size_is_not_that_of_the_program(folder):
+    (folder / PROGRAM).write_text(TEXT.replace("=8", "=4"))
+    assert read_dump(folder / PROGRAM).axes is None
+
+
+def test_of_a_folder_the_largest_program_is_the_step(folder):
+    assert read_dump(folder).notes == ()
+    for i in range(5):
+        (folder / f"module_000{i}.jit_add.cpu_{COMPILED}").write_text(HEAD + "\n" + BODY[: -1 - i])
+    found = read_dump(folder)
+    assert found.name == NAME
+    (note,) = found.notes
+    assert note.startswith(f"{PROGRAM} (") and "largest of 6 modules" in note
+    assert "module_0000.jit_add.cpu_after_optimizations.txt" in note and "and 2 more" in note
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "it is empty"),
+        ("hello\n", r"does not begin with HloModule \('hello"),
+        ("HloModule x, num_partitions=8\n", "not scheduled, .* before or in the middle of XLA's"),
+        ("#loc1 = loc(x)\nmodule @jit_f {\n func.func public @main", "StableHLO, .* lowered only"),
+        (TEXT + TEXT, "holds 2 modules"),
+        (TEXT[:-4], r"cut off: its last line is 'ROOT %x = f32\[4\]\{0\} parameter\(0'"),
+        (TEXT.replace("=8", "=" + "9" * 40), "number of devices of 40 digits"),
+    ],
+)
+def test_what_is_no_compiled_module_is_named(text, message):
+    with pytest.raises(InputError, match=message):
+        dump_of(text, "hlo")
+
+
+def test_the_right_file_beside_a_wrong_one_is_named(folder, tmp_path):
+    with pytest.raises(InputError, match=f"it is beside it: {PROGRAM}$"):
+        read_dump(folder / f"{NAME}.before_optimizations.txt")
+    (folder / PROGRAM).unlink()
+    with pytest.raises(InputError, match="has no .*, only before_opt.*--xla_dump_to=DIR"):
+        read_dump(folder)
