@@ -2,7 +2,8 @@
 
     a buffer lives   from the first operation that writes it to the last one that touches it
     persistent ones  all the time: parameters, optimiser state, results
-    inside a loop    everything alive around the loop, plus what one iteration needs
+    inside a loop    everything alive around the loop, plus what one iteration needs; what it
+                     carries and makes anew needs no memory from the last use until it is made
     over another     a dying buffer gives its place to one of its size that is written over it
                      (over configurations: of its size in all of them)
 
@@ -20,6 +21,7 @@ from scaling.program.ir import (
     Block,
     Buffer,
     Category,
+    Loop,
     Number,
     Program,
     as_float,
@@ -89,6 +91,7 @@ class _Walk:
         self.alive: set[int] = set()
         self.there: set[int] = set()  # alive at the peak
         self.during: dict[str, tuple[Number, ...]] = {}
+        self.persistent = {i for i, buffer in enumerate(buffers) if buffer.persistent}
 
     def allocate(self, index: int) -> None:
         self.alive.add(index)
@@ -119,11 +122,22 @@ class _Walk:
             self.most = where(fuller, total, self.most)
         self.host_peak = where(host > self.host_peak, host, self.host_peak)
 
-    def block(self, block: Block, around: frozenset[int]) -> None:
-        """Walk operations while the buffers of `around` stay alive."""
-        last = last_uses(block)
+    def block(
+        self, block: Block, around: frozenset[int], carried: frozenset[int] = frozenset()
+    ) -> None:
+        """Walk operations while the buffers of `around` stay alive.
+
+        Those `carried` from turn to turn of a loop have gaps: from the last use of what the turn
+        before made to where this one makes it anew.
+        """
+        last, gaps = last_uses(block), gaps_in(block, carried)
+        begins, ends = _grouped(gaps, 0), _grouped(gaps, 1)
         alive: set[int] = set()
+        for index in begins.get(-1, ()):
+            self.free(index)
         for position, step in enumerate(block):
+            for index in ends.get(position, ()):
+                self.allocate(index)
             born = [i for i in dict.fromkeys(step.writes) if i not in around and i not in alive]
             for index in born:
                 dying = [old for old in step.over if old in alive and last.get(old) == position]
@@ -133,11 +147,39 @@ class _Walk:
                 self.allocate(index)
                 alive.add(index)
             self.look(step.name)
+            through = frozenset(step.writes if isinstance(step, Loop) else ()) - self.persistent
             for inner in bodies(step):
-                self.block(inner, around | alive)
+                self.block(inner, around | alive, through & (around | alive))
+            for index in begins.get(position, ()):
+                self.free(index)
             for index in [i for i in alive if last.get(i, position) <= position]:
                 alive.remove(index)
                 self.free(index)
+
+
+def _grouped(gaps: Mapping[int, tuple[int, int]], end: int) -> dict[int, list[int]]:
+    """Position -> the buffers whose gap begins (0) or ends (1) there."""
+    found: dict[int, list[int]] = {}
+    for index, gap in gaps.items():
+        found.setdefault(gap[end], []).append(index)
+    return found
+
+
+def gaps_in(block: Block, carried: frozenset[int]) -> dict[int, tuple[int, int]]:
+    """Carried buffer -> position of its last use (-1: none) and of the operation that refills it.
+
+    None where it is updated in place, or filled by the operation that uses it last.
+    """
+    used: dict[int, int] = dict.fromkeys(carried, -1)
+    found: dict[int, tuple[int, int]] = {}
+    for position, step in enumerate(block):
+        for index in carried.intersection((*step.reads, *step.writes)) - found.keys():
+            if index in step.writes and index not in step.reads:
+                found[index] = used[index], position
+            elif index in step.writes:
+                carried = carried - {index}
+            used[index] = position
+    return {i: (before, made) for i, (before, made) in found.items() if made - before > 1}
 
 
 def last_uses(block: Block) -> dict[int, int]:

@@ -52,6 +52,24 @@ def test_a_dying_buffer_gives_its_place_to_one_of_its_size() -> None:
     assert peak(sized(5, 5, 5), make, twice, Kernel("z", reads=(1, 2))) == 10  # and only once
 
 
+def test_what_a_loop_carries_needs_no_memory_until_it_is_made_anew() -> None:
+    """The carried 0 is used by a and made by c: b, which needs 1 and 2, runs without it."""
+    a = Kernel("a", reads=(0,), writes=(1,))
+    b = Kernel("b", reads=(1,), writes=(2,))
+    c = Kernel("c", reads=(2,), writes=(0,))
+    start, end = Kernel("s", writes=(0,)), Kernel("e", reads=(0,))
+    loop = lambda *body: Loop("l", reads=(0,), writes=(0,), body=body, trips=3)
+    assert peak(sized(10, 5, 7), start, loop(a, b, c), end) == 17
+    beside = Kernel("b", reads=(0, 1), writes=(2,))  # 0 is in use until c
+    assert peak(sized(10, 5, 7), start, loop(a, beside, c), end) == 22
+    in_place = Kernel("c", reads=(0, 2), writes=(0,))
+    assert peak(sized(10, 5, 7), start, loop(a, b, in_place), end) == 22
+    kept = [Buffer("b0", 10, "temporary", persistent=True), *sized(5, 7)]
+    assert peak(kept, start, loop(a, b, c), end) == 22  # a result has memory of its own
+    unused = Kernel("a", writes=(1,))
+    assert peak(sized(10, 5, 7), start, loop(unused, b, c), end) == 17
+
+
 def test_memory_over_time_follows_the_iterations_of_a_loop() -> None:
     buffers = [Buffer("w", 100, "parameters", True), Buffer("x", 7, "activations")]
     body = (Kernel("a", writes=(1,)), Kernel("b", reads=(1,)), Kernel("c", reads=(0,)))
