@@ -41,11 +41,10 @@ def may_write_over(instruction: Instruction, computation: Computation, module: M
         return whole[:1]
     if instruction.opcode in ELEMENTWISE or instruction.opcode == "copy":
         return [i for i in whole if size(operands[i].shape) == size(instruction.shape)]
-    if instruction.opcode == "fusion" and "kind=kLoop" in instruction.attributes:
+    if instruction.opcode == "fusion":
         inner = called(instruction, module)
-        return [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
-    if instruction.opcode == "fusion" and "kind=kInput" in instruction.attributes:
-        return _scattered_into(called(instruction, module))
+        shared = [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
+        return shared or _scattered_into(inner)
     return []
 
 
@@ -109,17 +108,24 @@ def _updated(instruction: Instruction, path: Path, module: Module) -> Source | N
 
 
 def _is_elementwise(inner: Computation, parameter: Instruction) -> bool:
-    """Return True if one result of its size needs each element, for the same element."""
-    todo, seen, last = [parameter], {parameter.name}, []
+    """Return True if results of its size need each element, for the same element.
+
+    The first reduction of a fusion is done before any result is written, so it may take what it
+    likes (openxla/xla, xla/service/gpu/alias_info.cc: FusionCanShareBufferHint).
+    """
+    made = [leaf.name for leaf in results(inner)]
+    reduction = next((r.name for r in results(inner) if r.opcode == "reduce"), "")
+    todo, seen = [parameter], {parameter.name}
     while todo:
-        made = todo.pop()
-        every = inner.users[made.name]
-        users = [user for user in every if not (user.is_root and user.opcode == "tuple")]
-        if made.is_root or len(users) < len(every):
-            last.append(made)
-        if any(user.opcode not in ELEMENTWISE for user in users):
+        users = inner.users[todo.pop().name]
+        users = tuple(user for user in users if not (user.is_root and user.opcode == "tuple"))
+        if any(user.opcode not in ELEMENTWISE and user.name != reduction for user in users):
             return False
-        todo += [user for user in users if user.name not in seen]
+        todo += [user for user in users if user.name not in seen and user.name != reduction]
         seen |= {user.name for user in users}
-    sizes = [[(a.elements, a.bytes) for a in arrays(i.shape)] for i in (parameter, *last)]
-    return len(last) == 1 and sizes[0] == sizes[1]
+    whole = _size_of(parameter)
+    return any(name in seen and _size_of(inner.instructions[name]) == whole for name in made)
+
+
+def _size_of(instruction: Instruction) -> list[tuple[int, int]]:
+    return [(array.elements, array.bytes) for array in arrays(instruction.shape)]

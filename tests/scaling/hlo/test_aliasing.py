@@ -169,11 +169,25 @@ def test_a_fusion_writes_over_what_it_reads_element_by_element(
     body: str, numbers: list[int]
 ) -> None:
     assert over(LOOP, f"{PARAMETERS} {body}") == numbers
-    assert over(LOOP.replace("kLoop", "kInput"), f"{PARAMETERS} {body}") == []
+    assert over(LOOP.replace("kLoop", "kInput"), f"{PARAMETERS} {body}") == numbers
 
 
-def test_what_several_results_need_is_not_written_over() -> None:
+def test_what_several_results_need_is_written_over_if_all_are_element_by_element() -> None:
     shared = "a = f32[8,4] negate(%p); b = f32[8,4] add(%p, %q)"
     line = "f = (f32[8,4], f32[8,4]) fusion(%x, %y), kind=kLoop, calls=%body"
     both = "t = (f32[8,4], f32[8,4]) tuple(%a, %b)"
-    assert over(line, f"{PARAMETERS} {shared}; {both}") == [1]
+    assert over(line, f"{PARAMETERS} {shared}; {both}") == [0, 1]
+    assert over(line, f"{PARAMETERS} {shared.replace('negate', 'reverse')}; {both}") == [1]
+
+
+def test_a_reduction_takes_what_it_likes_before_anything_is_written() -> None:
+    """The first one of a fusion: the emitter of reductions does that before its other results."""
+    body = f"""{PARAMETERS} z = f32[] constant(0); n = f32[8,4] add(%p, %q)
+        r = f32[8] reduce(%n, %z), dimensions={{1}}, to_apply=%sum"""
+    line = "f = (f32[8], f32[8,4]) fusion(%x, %y), kind=kInput, calls=%body"
+    assert over(line, f"{body}; t = (f32[8], f32[8,4]) tuple(%r, %n)") == [0, 1]
+    second = f"{body}; s = f32[8] reduce(%q, %z), dimensions={{1}}, to_apply=%sum"
+    line = line.replace("(f32[8], ", "(f32[8], f32[8], ")
+    assert over(line, f"{second}; t = (f32[8], f32[8], f32[8,4]) tuple(%r, %s, %n)") == [0]
+    only = body.replace("add(%p, %q)", "add(%p, %p)")
+    assert over("f = f32[8] fusion(%x, %y), kind=kInput, calls=%body", only) == []

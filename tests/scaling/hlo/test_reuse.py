@@ -79,4 +79,6 @@ def test_a_fusion_that_scatters_adds_in_place() -> None:
         s = f32[64] fusion(%z, %i, %u), kind={0}, calls=%body
         r = f32[2] slice(%s)"""
     in_place = peak(main.format("kInput"), body=scatter, sum=ADD)
-    assert peak(main.format("kCustom"), body=scatter, sum=ADD) == in_place + 1
+    assert peak(main.format("kLoop"), body=scatter, sum=ADD) == in_place
+    anew = scatter.replace("scatter(%t", "scatter(%c").replace("r =", "c = f32[64] copy(%t); r =")
+    assert peak(main.format("kInput"), body=anew, sum=ADD) == in_place + 1
