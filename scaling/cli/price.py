@@ -10,7 +10,17 @@ from typing import Annotated, Any
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import Changes, Command, File, KeyValues, Number, Real, Switch, Text
+from scaling.cli.options import (
+    Changes,
+    Command,
+    File,
+    KeyValues,
+    Number,
+    Pictures,
+    Real,
+    Switch,
+    Text,
+)
 from scaling.meshes.errors import InputError
 
 Script = Annotated[Positional[str], arg(metavar="[FILE.py:make]", help_behavior_hint="")]
@@ -52,8 +62,9 @@ class PriceCommand(Command):
     """Multiply a figure, such as "network x2"; as for scaling predict."""
     trace: File = None
     """Write the timeline for Perfetto."""
-    plot_memory: File = None
-    """Write a picture of the memory over the step, by owner (.png or .svg)."""
+    plot: Pictures = ()
+    """Write a picture (.png, .svg): time=FILE, memory=FILE, roofline=FILE, timeline=FILE or
+    mesh=FILE; as for scaling predict."""
     dump_hlo: File = None
     """Write the compiled program's text."""
     explain: Switch = False
@@ -76,8 +87,8 @@ class PriceCommand(Command):
         if self.trace is not None:
             result.trace(self.trace)
             print(f"trace: {self.trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
-        if self.plot_memory is not None:
-            result.plot_memory(self.plot_memory)
+        for kind, path in self._pictures().items():
+            result.plot(kind, path)
         print(json.dumps(result.to_dict(), allow_nan=False) if self.json else result, flush=True)
         if self.explain:
             print(f"\n{result.explain()}", file=sys.stderr if self.json else sys.stdout)
@@ -86,7 +97,6 @@ class PriceCommand(Command):
     def _check(self) -> None:
         """Refuse what contradicts itself, before anything is compiled."""
         from scaling.api.output_paths import check_outputs
-        from scaling.report.plots import check_picture
 
         if bool(self.step) == bool(self.hlo):
             what = "both a script and --hlo" if self.step else "neither a script nor --hlo"
@@ -97,11 +107,16 @@ class PriceCommand(Command):
             raise InputError("--dump-hlo writes what is compiled here; --hlo has a dump already")
         if self.step and ".py:" not in self.step:
             raise InputError(f"{self.step}: write FILE.py:FUNCTION, such as step.py:make")
-        outputs = {"--trace": self.trace, "--plot-memory": self.plot_memory}
+        outputs = {f"--plot {kind}": path for kind, path in self._pictures().items()}
         inputs = [path for path in (self.hlo, self.calibration) if path is not None]
         inputs += [Path(self.step.rpartition(":")[0])] if self.step else []
-        check_outputs({**outputs, "--dump-hlo": self.dump_hlo}, inputs)
-        check_picture("--plot-memory", self.plot_memory)
+        check_outputs({**outputs, "--trace": self.trace, "--dump-hlo": self.dump_hlo}, inputs)
+
+    def _pictures(self) -> dict[str, Path]:
+        """Return the pictures to write, by kind."""
+        from scaling.api.plots import KINDS, picture_paths
+
+        return picture_paths("--plot", self.plot, KINDS)
 
     def _options(self) -> dict[str, Any]:
         """What both ways take."""

@@ -18,6 +18,8 @@ import jax
 from jax._src import config, core, mesh, pjit, xla_bridge
 from jax._src.interpreters import mlir
 
+# Where jax keeps the mesh that is set: in `config` of jax 0.10, in `mesh` of 0.12
+SET: Any = mesh if hasattr(mesh, "abstract_mesh_context_manager") else config
 MOVES = ("reshard", "sharding_constraint")  # operations that give an array another sharding
 
 
@@ -107,14 +109,14 @@ def _on_cpu(function: Callable[..., Any], values: Any, named: Any) -> Any:
     """What a function returns where no mesh is set: it runs on this machine, call by call."""
     if getattr(function, "__name__", "") in MOVES:
         return values[0]
-    abstract = config.abstract_mesh_context_manager.swap_local(mesh.empty_abstract_mesh)
-    concrete = config.device_context.swap_local(mesh.empty_concrete_mesh)
+    abstract = SET.abstract_mesh_context_manager.swap_local(mesh.empty_abstract_mesh)
+    concrete = SET.device_context.swap_local(mesh.empty_concrete_mesh)
     try:
         with jax.ensure_compile_time_eval():
             return function(*values, **named)
     finally:
-        config.abstract_mesh_context_manager.set_local(abstract)
-        config.device_context.set_local(concrete)
+        SET.abstract_mesh_context_manager.set_local(abstract)
+        SET.device_context.set_local(concrete)
 
 
 def _is_for_absent(mesh: Any) -> bool:

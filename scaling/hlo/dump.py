@@ -17,12 +17,13 @@ from scaling.meshes.reading import read_text
 
 COMPILED, LOWERED = "after_optimizations.txt", "before_optimizations.txt"
 REPORT = "-memory-usage-report.txt"
-TOTAL = re.compile(r"^Total bytes: (\d{1,18})\b", re.MULTILINE)
+TOTAL = re.compile(r"^Total bytes(?: used)?: (\d{1,18})\b", re.MULTILINE)  # used: jax 0.5
 PREFIX = re.compile(r"^(module_\d+\..*?)\.(?:sm_[\w.]+?_|gfx\w+_)?(?:gpu|cpu|tpu)_after_opt")
-# `#sdy.mesh<["data"=4, "model"=2]>` (Shardy's notation), devices in the order of their ids
-MESH = re.compile(r"#sdy\.mesh<\[([^\]]*)\]>")
-AXIS = re.compile(r'"([^"]+)"=(\d{1,9})\b')
-HEADER = 1_000_000  # characters of a first line that are read: it has all shapes of the arguments
+# `#sdy.mesh<["data"=4, "model"=2]>` (Shardy's notation, in the first line), and of jax 0.12
+# `sharding={mesh['data'=4,'model'=2], ...` of arguments; devices in the order of their ids
+MESH = re.compile(r"#sdy\.mesh<\[([^\]]*)\]>|\bsharding=\{mesh\[([^\]]*)\],")
+AXIS = re.compile(r"""["']([^"']+)["']=(\d{1,9})\b""")
+HEADER = 4_000_000  # characters that are read: shapes of all arguments, and the arguments
 SHOWN = 3  # other programs of a folder that are named
 HOW = "XLA_FLAGS='--xla_dump_to=DIR --xla_dump_hlo_as_text' writes it when a step is compiled"
 
@@ -145,10 +146,10 @@ def _axes(path: Path) -> dict[str, int] | None:
         return None
     try:
         with path.with_name(f"{prefix[1]}.{LOWERED}").open(encoding="utf-8") as file:
-            found = MESH.findall(file.readline(HEADER))
+            found = MESH.findall(file.read(HEADER))
     except (OSError, ValueError):
         return None
-    meshes = {tuple(AXIS.findall(mesh)) for mesh in found}
+    meshes = {tuple(AXIS.findall("".join(mesh))) for mesh in found}
     return {axis: int(size) for axis, size in meshes.pop()} if len(meshes) == 1 else None
 
 

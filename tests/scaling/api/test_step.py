@@ -132,6 +132,8 @@ def test_a_kernel_of_mosaic_is_priced_when_it_is_said_to_be_local():
         return pl.pallas_call(kernel, out_shape=jax.ShapeDtypeStruct((128, 128), x.dtype))(x)
 
     x = jax.ShapeDtypeStruct((128, 128), jnp.float32)
+    if jax.__version_info__ >= (0, 11):
+        pytest.skip("this jax lowers it to another target")
     with pytest.raises(sc.InputError, match=r"kernels=\{'mosaic_gpu\w*': 'local'\}"):
         sc.predict_step(jax.jit(doubled), x, cluster=H100)
     p = sc.predict_step(jax.jit(doubled), x, cluster=H100, kernels={"mosaic_gpu": "local"})

@@ -65,6 +65,7 @@ def on_host(tmp_path):
 
 def test_a_dump_is_priced_with_the_axes_that_are_named(capsys, dump, tmp_path):
     options = ("--cluster", "dgx-h100", "--mesh", "data=2,model=4", "--trace", tmp_path / "t.json")
+    options += ("--plot", f"time={tmp_path / 't.svg'}")
     code, out, err = run(capsys, "price", "--hlo", dump, *options, "--json")
     document = json.loads(out)
     assert (code, document["name"], document["mesh"]) == (
@@ -73,7 +74,7 @@ def test_a_dump_is_priced_with_the_axes_that_are_named(capsys, dump, tmp_path):
         "data=2,model=4",
     )
     assert [line["axis"] for line in document["collectives"]] == ["model"]
-    assert "perfetto" in err and (tmp_path / "t.json").exists()
+    assert "perfetto" in err and all((tmp_path / name).exists() for name in ("t.json", "t.svg"))
 
 
 def test_tokens_and_model_flops_give_rates(capsys, dump):
@@ -141,6 +142,7 @@ def test_what_contradicts_itself_is_refused(capsys, options, message):
         (("--tokens", "-1"), "tokens=-1.0 must be a positive number"),
         (("--nodes", "2", "--override", "gpus_per_node=2"), "use --nodes 4"),
         (("--verbos",), "--verbose"),
+        (("--plot", "tim=x.svg"), "'time'"),
     ],
 )
 def test_options_that_a_program_has_not_are_refused(capsys, dump, options, message):
