@@ -7,7 +7,8 @@ devices are jax.ShapeDtypeStruct.
 
     asked                                                      answered
     devices, device_count, process_count, ...                  for the cluster
-    make_mesh, pmap, create_device_mesh ... without devices=   over the cluster's devices
+    make_mesh, create_device_mesh ... without devices=         over the cluster's devices
+    pmap                                                       for all processes, from one's part
     slice_index of a device, for create_hybrid_device_mesh     its NVLink domain, as on GPUs
     device_put, make_array_from_callback, ..., to them         the shape, with its sharding
 
@@ -27,6 +28,7 @@ from jax.dtypes import canonicalize_dtype
 from jax.experimental import mesh_utils
 
 from scaling.compile.jax_internals import is_absent, tracing_for_absent_devices
+from scaling.compile.mapped import mapping
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, host_mesh
@@ -60,6 +62,8 @@ def pretending(cluster: Cluster) -> Iterator[list[jax.Device]]:
             made = getattr(place, name)
             made = _over(_one_slice(made) if name == "make_mesh" else made, devices)
             stack.enter_context(patch.object(place, name, made))
+        local = sum(device.process_index == HERE for device in devices)
+        stack.enter_context(patch.object(jax, "pmap", mapping(jax.pmap, local, len(devices))))
         for name, shape_of in _PUTTERS.items():
             put = _abstract(getattr(jax, name), shape_of)
             stack.enter_context(patch.object(jax, name, put))

@@ -28,6 +28,7 @@ from scaling.compile.jax_internals import (
     tracing_for_absent_devices,
     without_callbacks,
 )
+from scaling.compile.mapped import is_mapped
 from scaling.compile.pallas import estimated_work
 from scaling.hlo.given import Work
 from scaling.meshes.devices import named_mesh
@@ -85,7 +86,8 @@ def lower_step(
     if type(step).__module__.partition(".")[0] == "equinox":
         step, arguments = _arrays_apart(step, arguments, keywords)
         keywords = {}
-    around = mesh or _set_by_caller() or argument_mesh((arguments, keywords))
+    own = is_mapped(step)  # its devices are its own, whatever mesh is around
+    around = mesh or (None if own else _set_by_caller() or argument_mesh((arguments, keywords)))
     if around is not None or one_device is None:
         return _lower(step, arguments, keywords, around)
     return _lower_without_mesh(step, arguments, keywords, one_device())
@@ -192,7 +194,7 @@ def _what_failed(step: Any, error: Exception) -> str:
     advice = ""
     if "mesh" in first and ("PartitionSpec" in first or "not found" in first):
         advice = '; say on which mesh it runs: mesh="data=8"'
-    elif getattr(step.lower, "__module__", "").endswith("pmap"):
+    elif is_mapped(step):
         advice = "; jax.pmap takes the cluster's devices inside `with sc.pretend(cluster, nodes):`"
     return f"the step cannot be lowered: {type(error).__name__}: {first}{last}{advice}"
 

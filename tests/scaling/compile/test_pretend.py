@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from flax import jax_utils
 from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -12,6 +13,7 @@ import scaling as sc
 from scaling.compile import pretend as pretending
 from scaling.compile.jax_internals import is_absent, tracing_for_absent_devices
 from scaling.compile.jitted import mesh as mesh_over
+from scaling.compile.mapped import Mapped
 from scaling.meshes import catalog
 
 H100 = catalog.load("dgx-h100", nodes=2)
@@ -97,6 +99,33 @@ def test_a_mapped_step_and_one_with_shardings_of_its_own_are_priced(devices):
     mesh, shape = Mesh(np.array(devices), ("data",)), jax.ShapeDtypeStruct(x.shape, x.dtype)
     lowered = jax.jit(jnp.sum, in_shardings=NamedSharding(mesh, P("data"))).lower(shape)
     assert sc.predict_step(lowered, cluster="dgx-h100").mesh == "data=16"
+
+
+@deviceless
+def test_a_flax_example_with_pmap_is_the_step_of_all_hosts(devices):
+    """Its state is replicated, and its batch is cut, over the devices of one host."""
+    state = jax_utils.replicate({"w": jnp.ones((64, 8)), "step": jnp.zeros(())})
+    batch = jnp.ones((256, 64)).reshape(jax.local_device_count(), -1, 64)
+
+    def train_step(state, x):
+        gradient = jax.grad(lambda w: jnp.square(x @ w).mean())(state["w"])
+        gradient = jax.lax.pmean(gradient, "batch")
+        return {"w": state["w"] - 0.1 * gradient, "step": state["step"] + 1}
+
+    step = jax.pmap(train_step, axis_name="batch", donate_argnums=0)
+    p = sc.predict_step(step, state, batch, cluster="dgx-h100", nodes=2)
+    assert (p.mesh, p.devices) == ("batch=16", 16)
+    (sums,) = p.collectives
+    assert (sums.axis, sums.bytes) == ("batch", 4 * 64 * 8)
+
+
+def test_arguments_of_one_process_become_those_of_all():
+    mapped = Mapped(
+        jax.pmap(jnp.add, in_axes=(0, None), devices=jax.devices()[:8]), 4, 8, (0, None)
+    )
+    made = mapped.lower(np.ones((4, 3)), 2.0)
+    assert [aval.shape for aval in jax.tree.leaves(made.in_avals)] == [(8, 3), ()]
+    assert mapped(np.ones((8, 3)), 2.0).shape == (8, 3)
 
 
 def at_once(x: jax.Array) -> jax.Array:
