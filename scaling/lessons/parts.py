@@ -9,6 +9,7 @@ from html import escape
 from typing import Any
 
 from scaling.learn.ladder import Ladder, step
+from scaling.learn.puzzle import puzzles
 from scaling.learn.slips import diagnose
 from scaling.questions.answer import Answer, Value
 from scaling.questions.page import GUIDE, page, show
@@ -82,9 +83,14 @@ def table_view(mo: Any, rows: Sequence[Mapping[str, Value]]) -> Any:
     return mo.md(_table([name.partition(" (")[0] for name in units], cells))
 
 
-def takeaway(mo: Any, text: str) -> Any:
-    """Return the box with what to remember."""
-    return mo.callout(mo.md(f"**Take away.** {text}"), kind="success")
+def takeaway(mo: Any, text: str, lesson: int | None = None) -> Any:
+    """Return the box with what to remember, and the puzzles of a lesson's number."""
+    lines = [f"**Take away.** {text}"]
+    for puzzle in puzzles():
+        if puzzle.lesson == lesson:
+            command = f"scaling learn puzzle {puzzle.number}"
+            lines.append(f"A puzzle, judged by the compiler: *{puzzle.title}* (`{command}`).")
+    return mo.callout(mo.md("\n\n".join(lines)), kind="success")
 
 
 def where_wrong(mo: Any, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:

@@ -280,6 +280,7 @@ def _(field, mo, parts):
         "Weights travel for free while each device has more tokens than its peak over its link's "
         "bandwidth, C / W, whatever the model's width. More devices with the same batch have fewer "
         "tokens each: that is where data parallelism and fsdp end.",
+        lesson=5,
     )
     return
 

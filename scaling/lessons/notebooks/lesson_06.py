@@ -256,6 +256,7 @@ def _(field, mo, parts):
         "Tensor parallelism sends activations. Their bytes stay as the axis grows, the products "
         "shrink, and the two meet at Y = F W / C, whatever the batch. Wide models and fast links "
         "allow more chips, faster chips fewer. Keep the axis in the node.",
+        lesson=6,
     )
     return
 

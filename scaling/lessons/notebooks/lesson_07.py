@@ -163,6 +163,7 @@ def _(field, mo, parts):
         "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
         "inside a node. With tokens enough per device, plain fsdp is fastest, and everything else "
         "is a way to live with fewer.",
+        lesson=7,
     )
     return
 

@@ -142,6 +142,7 @@ def _(field, mo, parts):
         "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "
         "experts that stay where they are. Then tokens travel, k copies of each, twice a layer and "
         "each way; inside a node that is cheap, across nodes each expert must be wide enough.",
+        lesson=8,
     )
     return
 

@@ -253,6 +253,7 @@ def _(field, mo, parts):
         "A stage is idle for (P - 1) / (V M + P - 1) of the step, in any order of the passes. More "
         "microbatches, or more parts of a stage, make that small. The order decides how much is "
         "kept in memory meanwhile.",
+        lesson=9,
     )
     return
 

@@ -160,6 +160,7 @@ def _(field, mo, parts):
         "Ring attention sends keys and values once round, in the shadow of scores that grow with "
         "the chunk: a few thousand tokens per device hide it inside a node. Cut the sequence "
         "when one no longer fits, or when there are more devices than sequences.",
+        lesson=10,
     )
     return
 

@@ -167,6 +167,7 @@ def _(field, mo, parts):
         "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
         "activations grow with the tokens of a device and are all that remat saves. It pays with "
         "up to a third of the forward and backward FLOPs.",
+        lesson=11,
     )
     return
 

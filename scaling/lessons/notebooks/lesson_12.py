@@ -182,6 +182,7 @@ def _(field, mo, parts):
         "Change one figure of the machine and measure again: what moves in proportion is the term "
         "that the figure binds. `scaling compare` does the same inside one run, term by term, "
         "with a profile of it.",
+        lesson=12,
     )
     return
 

@@ -155,6 +155,7 @@ def _(field, mo, parts):
         "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
         "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
         "loses, compile the few that are left, and only then start.",
+        lesson=13,
     )
     return
 
