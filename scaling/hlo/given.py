@@ -17,11 +17,13 @@ from typing import Any, Literal
 
 from scaling.hlo.custom_calls import call_target
 from scaling.hlo.parse import Instruction
-from scaling.meshes.errors import InputError
+from scaling.meshes.catalog.chip_overrides import FORMATS
+from scaling.meshes.errors import InputError, check_keys
 
 KERNEL_NAME = re.compile(r'\bname = "([^"]*)"')  # in the configuration of a Triton kernel
 TRITON = "__gpu$xla.gpu.triton"
-LARGEST = 1e30  # FLOPs, bytes or trips: sums of such numbers are finite
+LARGEST = 1e30  # FLOPs or bytes: sums of such numbers are finite
+MOST_TRIPS = 2.0**53  # up to which a float counts exactly
 LOCAL = "local"
 SHOWN = 5  # names in a message
 
@@ -47,6 +49,8 @@ class Work:
                 _check_number(value, f"Work({name}=...)")
         if not isinstance(self.dtype, str):
             raise InputError(f"Work(dtype={self.dtype!r}): write a number format, such as 'bf16'")
+        if self.dtype:
+            check_keys([self.dtype], FORMATS, "Work(dtype=...)", "number format")
 
 
 KernelWork = Work | Literal["local"]
@@ -64,8 +68,10 @@ class Given:
 
     def __post_init__(self) -> None:
         for name, trips in self.trips.items():
-            _check_number(trips, f"trips: {name!r}")
+            _check_name(name, "trips")
+            _check_number(trips, f"trips: {name!r}", MOST_TRIPS)
         for name, work in self.kernels.items():
+            _check_name(name, "kernels")
             if not isinstance(work, Work) and work != LOCAL:
                 raise InputError(
                     f"kernels: {name!r} is given {work!r}; write Work(flops=..., dtype='bf16') "
@@ -120,7 +126,12 @@ def _ends(place: str, key: str) -> bool:
     return place == key or place.endswith(f"/{key}")
 
 
-def _check_number(value: Any, where: str) -> None:
+def _check_name(name: Any, argument: str) -> None:
+    if not isinstance(name, str) or not name:
+        raise InputError(f"{argument}: {name!r} is no name; write the one that the page shows")
+
+
+def _check_number(value: Any, where: str, largest: float = LARGEST) -> None:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 <= value <= LARGEST:  # nor NaN
-        raise InputError(f"{where} is {value!r}; write a number from 0 to {LARGEST:g}")
+    if not is_number or not 0 <= value <= largest:  # nor NaN
+        raise InputError(f"{where} is {value!r}; write a number from 0 to {largest:g}")

@@ -109,7 +109,11 @@ def test_a_kernel_that_may_communicate_is_refused_unless_the_caller_knows_better
         {"trips": {"l": -1}},
         {"trips": {"l": float("nan")}},
         {"trips": {"l": "many"}},
-        {"trips": {"l": 1e31}},
+        {"trips": {"l": 1e17}},
+        {"trips": {"": 2}},
+        {"trips": {6: 2}},
+        {"kernels": {"": "local"}},
+        {"kernels": {6: "local"}},
         {"trips": {"l": True}},
         {"kernels": {"f": 3.0}},
         {"kernels": {"f": "remote"}},
@@ -121,7 +125,9 @@ def test_what_is_no_number_and_no_work_is_refused(given: dict) -> None:
         read_program(text(CALL.format("f")), MESH, "m", **given)
 
 
-@pytest.mark.parametrize("wrong", [{"flops": -1}, {"bytes": float("inf")}, {"dtype": 8}])
+@pytest.mark.parametrize(
+    "wrong", [{"flops": -1}, {"bytes": float("inf")}, {"dtype": 8}, {"dtype": "bf17"}]
+)
 def test_work_is_made_of_numbers(wrong: dict) -> None:
     with pytest.raises(InputError, match="Work"):
         Work(**wrong)
