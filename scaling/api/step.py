@@ -21,14 +21,13 @@ from scaling.api.inputs import (
 from scaling.api.predict import read_changes, write_text
 from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.compile.quiet import quiet
+from scaling.hlo.given import KernelWork
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 
 if TYPE_CHECKING:
     import jax
-
-    from scaling.hlo.given import KernelWork
 
 
 @entrance
@@ -42,7 +41,7 @@ def predict_step(
     tokens: float | None = None,
     model_flops: float | None = None,
     trips: Mapping[str, float] | None = None,
-    kernels: "Mapping[str, KernelWork] | None" = None,
+    kernels: Mapping[str, KernelWork] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     what_if: str | Iterable[str] = (),
@@ -97,6 +96,8 @@ def predict_step(
     words = {**keywords, **(step_kwargs or {})}
     if isinstance(mesh, MeshShape | str | Mapping):
         mesh = device_mesh(mesh, cluster, nodes)
+    elif mesh is not None and not hasattr(mesh, "devices"):
+        raise InputError(f"mesh={mesh!r} must be a jax mesh or axes such as 'data=8'")
     from scaling.compile.jitted import devices_of, program_of, staged
 
     chip = load_cluster(cluster, nodes, overrides=overrides)

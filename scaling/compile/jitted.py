@@ -33,7 +33,7 @@ from scaling.compile.lower import (
 )
 from scaling.compile.options import Options
 from scaling.compile.quiet import quiet
-from scaling.compile.stages import mesh_of_compiled
+from scaling.compile.stages import check_no_arguments, mesh_of_compiled
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes.cluster import Cluster
@@ -101,6 +101,7 @@ def staged(
         InputError: see `lower`.
     """
     if isinstance(step, jax.stages.Compiled):
+        check_no_arguments(arguments, keywords)
         return step
     one_device = partial(_one_mesh, cluster)
     with quiet():

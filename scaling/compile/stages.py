@@ -78,11 +78,14 @@ def lower_step(
         InputError: not a jitted function, arguments that do not fit, no mesh.
     """
     if is_lowered(step):
-        _check_no_arguments(arguments, keywords)
+        check_no_arguments(arguments, keywords)
         lowered = getattr(step, "lowered", step)  # Flax wraps that of jax
         return Staged(without_callbacks(lowered), mesh or _mesh_of_lowered(lowered))
+    if isinstance(step, str | Path):
+        raise InputError("the step is a text: sc.predict_hlo prices dumps and texts of HLO")
     if not hasattr(step, "lower"):
-        raise InputError(f"{step!r} is not jitted: give jax.jit(function), donations included")
+        words = repr(step).partition("\n")[0][:80]
+        raise InputError(f"{words} is not jitted: give jax.jit(function), donations included")
     if type(step).__module__.partition(".")[0] == "equinox":
         step, arguments = _arrays_apart(step, arguments, keywords)
         keywords = {}
@@ -199,7 +202,8 @@ def _what_failed(step: Any, error: Exception) -> str:
     return f"the step cannot be lowered: {type(error).__name__}: {first}{last}{advice}"
 
 
-def _check_no_arguments(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+def check_no_arguments(arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:
+    """Raise InputError if a step that is lowered or compiled is given arguments."""
     if arguments or keywords:
         raise InputError("a step that is lowered has its arguments already: give it alone")
 

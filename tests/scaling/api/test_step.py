@@ -76,6 +76,8 @@ def test_with_tokens_and_model_flops_a_step_has_its_rate_and_its_mfu(mesh):
         ({"step_kwargs": {"y": 1}, "y": 1}, "y is given twice"),
         ({"trips": {"while": 3}}, "the program has no loop 'while'"),
         ({"kernels": {"mine": "global"}}, "kernels: 'mine' is given 'global'"),
+        ({"kernels": ["mine"]}, r"kernels=\['mine'\] must be a mapping or None"),
+        ({"mesh": 8}, "mesh=8 must be a jax mesh or axes such as 'data=8'"),
         ({"cluster": "dgx-a100"}, "the step is for cpu, dgx-a100 has NVIDIA A100"),
     ],
 )
@@ -83,6 +85,16 @@ def test_what_cannot_be_meant_is_said_before_it_is_priced(mesh, options, message
     step = jax.jit(lambda x, y=1: x)
     with pytest.raises(sc.InputError, match=message):
         sc.predict_step(step, on(mesh), **{**ON_HOST, **options})
+
+
+def test_what_is_no_step_is_named(mesh):
+    compiled = jax.jit(jnp.sum).lower(on(mesh)).compile()
+    with pytest.raises(sc.InputError, match="has its arguments already: give it alone"):
+        sc.predict_step(compiled, on(mesh), **ON_HOST)
+    with pytest.raises(sc.InputError, match="sc.predict_hlo prices dumps and texts"):
+        sc.predict_step("HloModule step", **ON_HOST)
+    with pytest.raises(sc.InputError, match=r"^\{ lambda .* is not jitted: give jax.jit"):
+        sc.predict_step(jax.make_jaxpr(jnp.sin)(1.0), **ON_HOST)
 
 
 def test_modules_of_the_user_may_have_the_names_of_our_folders(monkeypatch):
