@@ -46,7 +46,7 @@ def predict_hlo(
     8
 
     Args:
-        text: the text, the path of a file with it (XLA's dump *after_optimizations.txt), or of a
+        text: the text, the path of a file with it (XLA's dump `after_optimizations.txt`), or of a
             folder of dumps, whose largest program is taken for the step. Of the files beside it
             come the planned memory, and the axes of the mesh.
         cluster: catalogue name, TOML file or Cluster.
