@@ -20,7 +20,7 @@ LONG_TIER := not gpu and not browser
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-all smoke browser screenshots docs site lint format host-check validate bench parity gpu clean
+.PHONY: help demo test test-newest test-all smoke browser screenshots docs site lint format host-check validate bench parity foreign gpu clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -74,6 +74,9 @@ bench: $(READY)  ## time this project's own speed promises
 
 parity: .venv-parity/.ready  ## logits against Hugging Face's; brings torch, 6 GB, in an environment of its own
 	JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=8 .venv-parity/bin/python -m experiments.parity $(PARITY_ARGS)
+
+foreign: $(READY_ALL)  ## programs of others priced and held against counts by hand, 5 minutes
+	$(BIN)/python -m experiments.foreign $(FOREIGN_ARGS)
 
 gpu:  ## throughput, MFU and memory on the GPUs here; installs nothing
 	@sh tools/gpu.sh $(GPU_ARGS)

@@ -21,8 +21,13 @@ def estimated_work(traced: Any) -> dict[str, Work]:
     for call in _calls(traced):
         estimate = call.params.get("cost_estimate")
         if estimate is not None:
-            works.setdefault(str(call.params.get("name")), set()).add(_work(call, estimate))
+            works.setdefault(_name(call), set()).add(_work(call, estimate))
     return {name: found.pop() for name, found in works.items() if len(found) == 1}
+
+
+def _name(call: JaxprEqn) -> str:
+    """The name of a kernel in the compiled program: `pallas_call(name=...)`, else its function's."""
+    return str(call.params.get("name") or call.params["jaxpr"].debug_info.func_name)
 
 
 def _work(call: JaxprEqn, estimate: Any) -> Work:

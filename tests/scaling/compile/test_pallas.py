@@ -10,7 +10,7 @@ from scaling.hlo.given import Work
 X = jax.ShapeDtypeStruct((64, 64), jnp.bfloat16)
 
 
-def multiplied(x: jax.Array, flops: int | None = 1000, name: str = "mine") -> jax.Array:
+def multiplied(x: jax.Array, flops: int | None = 1000, name: str | None = "mine") -> jax.Array:
     def kernel(a, b, out):
         out[...] = (a[...] @ b[...]).astype(out.dtype)
 
@@ -26,6 +26,10 @@ def works(function):
 def test_the_work_is_the_estimate_in_the_format_of_its_products():
     expected = Work(flops=1000.0, bytes=64.0, dtype="bf16", transcendentals=5.0)
     assert works(multiplied) == {"mine": expected}
+
+
+def test_a_call_without_a_name_has_that_of_its_function():
+    assert set(works(lambda x: multiplied(x, name=None))) == {"kernel"}
 
 
 def test_kernels_inside_loops_and_gradients_are_found():
