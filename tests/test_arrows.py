@@ -204,7 +204,8 @@ def test_only_devices_makes_jax_meshes():
     makers = {"Mesh", "AbstractMesh", "make_mesh", "create_device_mesh"}
     makers |= {"create_hybrid_device_mesh"}
     users = {name_of(path) for path in sources(*OURS) if calls(path) & makers}
-    assert users == {"scaling.meshes.devices"}
+    theirs = "experiments.foreign.programs."  # code as others write it
+    assert {name for name in users if not name.startswith(theirs)} == {"scaling.meshes.devices"}
 
 
 # Raises when one of our modules, at any depth below the entry point, imports a package that the

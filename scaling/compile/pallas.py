@@ -26,7 +26,7 @@ def estimated_work(traced: Any) -> dict[str, Work]:
 
 
 def _name(call: JaxprEqn) -> str:
-    """The name of a kernel in the compiled program: `pallas_call(name=...)`, else its function's."""
+    """The name of a kernel in the compiled program: the one given, else its function's."""
     return str(call.params.get("name") or call.params["jaxpr"].debug_info.func_name)
 
 
