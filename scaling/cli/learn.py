@@ -16,6 +16,7 @@ from tyro.conf import Positional, UseAppendAction, arg
 import scaling as sc
 from scaling.cli import learn_puzzle
 from scaling.cli.collective import DEFAULT_SIZE
+from scaling.cli.learn_words import PAGES, check_words
 from scaling.cli.options import Command, File, Switch
 from scaling.learn.answered import answered, guess_of, guesses_of
 from scaling.learn.ladder import Ladder
@@ -33,10 +34,10 @@ What = Literal[
     "list", "lesson", "lab", "quiz", "ladder", "explorer", "quizzes", "puzzles", "puzzle", "check"
 ]
 PUZZLES = ("puzzles", "puzzle", "check")
-PAGES = ("explorer", "quizzes")  # which a server on this machine sends to the browser
 HOW_TO_OPEN = (
-    "open one: scaling learn lesson 1, scaling learn quiz gpu-q2.3; all quizzes as a page: "
-    "scaling learn quizzes"
+    "open one: scaling learn lesson 1, scaling learn lab 1, scaling learn quiz gpu-q2.3\n"
+    "pages in the browser: scaling learn explorer, scaling learn quizzes; "
+    "twelve puzzles: scaling learn puzzles"
 )
 Guesses = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")
@@ -81,6 +82,7 @@ class LearnCommand(Command):
 
     def execute(self) -> int:
         """List, ask, or compute all."""
+        check_words(self)
         if self.what in ("lesson", "lab"):
             return self._lesson()
         if self.what == "ladder":
@@ -135,8 +137,6 @@ class LearnCommand(Command):
 
     def _page(self) -> int:
         """Serve the pages to this machine's browser, until Ctrl-C."""
-        if self.name is not None or self.guess or self.all or self.json:
-            raise InputError(f"write scaling learn {self.what}, and nothing more: it opens a page")
         return serve_pages(f"{self.what}.html")
 
     def _list(self) -> int:

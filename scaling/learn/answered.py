@@ -41,7 +41,9 @@ def guesses_of(quiz: Quiz, written: Sequence[str | None]) -> list[float | None]:
         InputError: one is no number, or there are more than the quiz asks for.
     """
     if len(written) > len(quiz.answers):
-        raise InputError(f"{quiz.id} asks for {len(quiz.answers)} numbers, not {len(written)}")
+        count = len(quiz.answers)
+        numbers = "number" if count == 1 else "numbers"
+        raise InputError(f"{quiz.id} asks for {count} {numbers}, not {len(written)}")
     return [None if text is None else guess_of(text) for text in written]
 
 

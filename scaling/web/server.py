@@ -6,11 +6,12 @@ this address, is refused: the host must be ours, and so must the page that posts
 """
 
 import json
+import signal
 import sys
 import traceback
 import webbrowser
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -25,6 +26,7 @@ PAGES = Path(__file__).parent / "pages"
 LOOPBACK = "127.0.0.1"  # nobody but this machine
 MOST_BODY = 1_000_000  # bytes of a question; a calibration file has some ten thousand
 PATIENCE = 30.0  # s that a connection may be silent
+WAITING = 128  # connections before they are taken; of more than Python's 5 some were reset
 TYPES = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -97,7 +99,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def _file(self) -> tuple[str, bytes]:
         """Return type and bytes of the file that is asked for."""
-        path = unquote(urlsplit(self.path).path)
+        try:
+            path = unquote(urlsplit(self.path).path)
+        except ValueError:  # such as http://[/
+            raise Refused(HTTPStatus.BAD_REQUEST, "this is no address") from None
         if path[1:] in WRITTEN:
             return TYPES[".html"], WRITTEN[path[1:]]().encode()
         file = _files().get("/index.html" if path == "/" else path)
@@ -125,6 +130,7 @@ class PageServer(ThreadingHTTPServer):
     """A server on the loopback address; `port` 0 takes one that is free."""
 
     daemon_threads = True
+    request_queue_size = WAITING
 
     def __init__(self, port: int = 0) -> None:
         super().__init__((LOOPBACK, port), Handler)
@@ -142,12 +148,24 @@ def serve(page: str) -> int:
     """Serve the pages, open one in the browser, and go on until Ctrl-C; returns 0."""
     with PageServer() as server:
         Thread(target=server.serve_forever, daemon=True).start()
-        print(f"{server.address}{page} (Ctrl-C ends)", flush=True)
-        with suppress(KeyboardInterrupt):
+        with suppress(KeyboardInterrupt), _ctrl_c_raises():
+            print(f"{server.address}{page} (Ctrl-C ends)", flush=True)
             webbrowser.open(server.address + page)
             Event().wait()
         server.shutdown()
     return 0
+
+
+@contextmanager
+def _ctrl_c_raises() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt: to end a server is no failure of its command."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.SIG_IGN:  # as in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _files() -> dict[str, Path]:

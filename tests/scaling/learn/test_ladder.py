@@ -81,7 +81,7 @@ def test_the_command_prints_the_same(capsys):
         (["ladder", "predict tiny --cluster p5 --device-order data"], "takes no --device-order"),
         (["ladder", "collective all-gather --cluster dgx-h100", "--guess", "x"], "no number"),
         (["quiz", "gpu-q9"], "no quiz is called"),
-        (["quiz", "gpu-q2.3", "--guess", "1", "--guess", "2"], "asks for 1 numbers"),
+        (["quiz", "gpu-q2.3", "--guess", "1", "--guess", "2"], "asks for 1 number,"),
         (["quiz", "gpu-q2.3", "--guess", "inf"], "no number"),
     ],
 )

@@ -2,7 +2,11 @@
 
 import http.client
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 from contextlib import closing
 from threading import Thread
 
@@ -114,6 +118,22 @@ def test_the_page_is_opened_and_ctrl_c_ends_the_server(monkeypatch, capsys):
     monkeypatch.setattr(web_server.webbrowser, "open", interrupted)
     assert serve("quizzes.html") == 0
     assert opened[0].startswith("http://127.0.0.1:") and opened[0] in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_the_command_with_exit_code_0():
+    environment = os.environ | {"BROWSER": "true"}
+    command = [sys.executable, "-m", "scaling", "learn", "quizzes"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    # Tests may themselves run where Ctrl-C is ignored.
+    pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        assert "Ctrl-C ends" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(), process.stderr.read()) == (0, "")
+
+
+def test_what_is_no_address_is_no_fault_of_ours(server):
+    assert request(server, "GET", "http://[/")[0] == 400
 
 
 def test_every_link_of_a_page_leads_to_a_page(server):
