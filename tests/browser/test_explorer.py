@@ -128,6 +128,10 @@ def test_a_calibration_is_taken_and_a_wrong_one_is_refused(browser, pages, tmp_p
         assert own == expected.step_time
         page.set_input_files("#calibration", bad)
         page.locator("#problem").get_by_text("the calibration: missing").wait_for()
+        empty = tmp_path / "empty.json"
+        empty.touch()
+        page.set_input_files("#calibration", empty)
+        page.locator("#problem").get_by_text("the calibration is not JSON").wait_for()
         page.get_by_role("button", name="Without it").click()
         page.locator("#problem").wait_for(state="hidden")
 
@@ -158,7 +162,8 @@ def test_bad_addresses_get_a_message(browser, pages):
     for query, message in (
         ("program=none", "no program 'none'"),
         (f"program={FIRST['key']}&network=0", "network=0 must be a factor"),
-        (f"program={FIRST['key']}&network=fast", "network=None must be a factor"),
+        (f"program={FIRST['key']}&network=fast", "network='fast' must be a factor"),
+        (f"program={FIRST['key']}&network=", "network='' must be a factor"),
     ):
         page = browser.new_page()
         page.goto(f"{pages}explorer.html?{query}")

@@ -65,9 +65,15 @@ function read() {
   const words = new URLSearchParams(location.search);
   state.program = words.get("program") ?? largest().families[0].stops[0].key;
   state.collective = words.get("collective") ?? "";
-  state.look = words.has("look") ? Number(words.get("look")) : MIDDLE;
+  state.look = words.has("look") ? number(words.get("look")) : MIDDLE;
   state.factors = {};
-  for (const name of Object.keys(NAMES)) if (words.has(name)) state.factors[name] = Number(words.get(name));
+  for (const name of Object.keys(NAMES)) if (words.has(name)) state.factors[name] = number(words.get(name));
+}
+
+// The number that a text of the address writes; the text itself where it is none, for Python to refuse.
+function number(text) {
+  const found = text.trim() === "" ? NaN : Number(text);
+  return Number.isFinite(found) ? found : text;
 }
 
 // A new entry of the browser's history for a choice; none for each movement of a slider.
@@ -168,7 +174,7 @@ async function price() {
   try {
     const { program, factors, collective, look } = state;
     const question = { program, ...factors, collective, look };
-    if (calibration) question.calibration = calibration;
+    if (calibration !== null) question.calibration = calibration;
     const answer = await ask("explorer", question);
     if (!isStale) {
       showProblem("");
@@ -307,7 +313,7 @@ async function take(file) {
 
 function setCalibration(text, name) {
   calibration = text;
-  at("calibrated").hidden = !text;
+  at("calibrated").hidden = text === null;
   at("calibrated-name").textContent = name;
   changed(false);
 }

@@ -140,7 +140,7 @@ async function check(event) {
 
 // The address holds the question: quizzes.html#gpu-q2.3
 function showAddressed() {
-  const found = quizzes.findIndex((quiz) => `#${quiz.id}` === decodeURIComponent(location.hash));
+  const found = quizzes.findIndex((quiz) => `#${quiz.id}` === location.hash);
   show(Math.max(found, 0));
 }
 
