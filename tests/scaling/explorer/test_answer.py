@@ -56,8 +56,9 @@ def check(key, given):
     json.dumps(found, allow_nan=False)
 
 
-@pytest.mark.parametrize("group", FIRST)
-def test_the_first_program_of_each_group_has_the_numbers_of_the_prediction(group):
+@pytest.mark.parametrize("group", list(FIRST)[::3])
+def test_the_first_program_of_a_group_has_the_numbers_of_the_prediction(group):
+    """Of every third group; the long tier has all programs."""
     check(FIRST[group], {"peak": 0.5})
 
 
