@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from importlib import resources
+from importlib.metadata import version
 from types import ModuleType
 from typing import Any
 
@@ -72,6 +73,7 @@ def priced(name: str) -> Priced:
     seconds = time.perf_counter() - begun
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
     note = getattr(module, "NOTE", "")
+    figures["packages"] = _packages(needs(name))
     return Priced(name, title, glue(module), seconds, held, error, note=note, **figures)
 
 
@@ -93,6 +95,11 @@ def _figures(p: PredictionResult, work: Work) -> Iterator[tuple[str, Any]]:
         "compiler_peak": p.pricing.program.compiler_peak,
         "warnings": p.warnings,
     }.items()
+
+
+def _packages(package: str) -> str:
+    """Return a package and jax with their versions; "" for our own environment."""
+    return ", ".join(f"{p} {version(p)}" for p in (package, "jax")) if package else ""
 
 
 def _products(kernel: Kernel) -> Number:

@@ -41,6 +41,7 @@ class Priced:
     peak: float = 0.0
     compiler_peak: float | None = None
     warnings: tuple[str, ...] = ()
+    packages: str = ""  # of an environment of its own, with their versions
     note: str = ""  # why a figure is far from the count
 
     @property

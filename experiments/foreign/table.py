@@ -84,7 +84,8 @@ def page(rows: Sequence[Priced], commit: str, versions: Mapping[str, str]) -> st
 
 def _remarks(row: Priced) -> str:
     """What is refused, open or far from the count, and why."""
-    said = [f" Refused: {row.error}."] * bool(row.error)
+    said = [f" With {row.packages}."] * bool(row.packages)
+    said += [f" Refused: {row.error}."] * bool(row.error)
     said += [f" Not known: {', '.join(row.unknown)}."] * bool(row.unknown)
     said += [f" Warned: {warning}." for warning in row.warnings]
     said += [f" Note: {row.note}."] * bool(row.note)

@@ -4,6 +4,7 @@ import inspect
 import json
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -103,3 +104,9 @@ def test_a_program_is_priced_with_the_products_counted_by_hand(name: str) -> Non
     assert not row.error
     assert row.flops_ratio == pytest.approx(1, abs=0.1)
     assert row.peak_ratio == pytest.approx(1, abs=0.02)
+
+
+def test_stored_results_have_half_of_the_glue_within_five_lines() -> None:
+    folder = sorted((Path(one.__file__).parents[1] / "results").glob("*-foreign"))[-1]
+    rows = json.loads((folder / "foreign.json").read_text())["programs"]
+    assert median(row["glue"] for row in rows if not row["error"]) <= 5
