@@ -18,7 +18,7 @@ def tiled_product(x, w, out):
     row, column = pl.program_id(0) * TILE, pl.program_id(1) * TILE
 
     def add(i, total):
-        return total + pl.dot(
+        return total + plgpu.dot(
             x[pl.ds(row, TILE), pl.ds(i * INNER, INNER)],
             w[pl.ds(i * INNER, INNER), pl.ds(column, TILE)],
         )
