@@ -1,5 +1,6 @@
 """Pictures of predictions and runs, by kind."""
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -128,8 +129,10 @@ def _points(comparison: "ComparisonResult", several: bool) -> Iterator[ScatterPo
     """The step with its range, and each collective and kernel that can be compared."""
     name, step = comparison.folder.name, comparison.step_time.seconds
     group = lambda what: f"{name}: {what}" if several else what
+    low, high = comparison.step_range
     if step.predicted and step.measured:
-        yield ScatterPoint(group("step"), step.measured, step.predicted, *comparison.step_range)
+        end = high if math.isfinite(high) else None  # a part of the step is not known
+        yield ScatterPoint(group("step"), step.measured, step.predicted, low, end)
     kernels = () if comparison.shares_cores else comparison.kernels
     for what, pairs in (("collectives", comparison.collectives), ("kernels", kernels)):
         for pair in pairs:

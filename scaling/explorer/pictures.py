@@ -34,12 +34,13 @@ TERMS = {  # of the step time, as the legend calls them
 }
 PHASES = {"forward": 1, "backward": 0, "remat": 5, "optimizer": 4}  # -> number of the colour
 OTHER, COPY = "other compute", "copy"
+LILAC = "#b39ddb"  # of both; ours, beside the six colours of the palette
 BESIDE, ALONE = "communication beside compute", "communication alone"
 KINDS = {phase: COLOURS[number] for phase, number in PHASES.items()} | {
-    OTHER: "#b39ddb",
+    OTHER: LILAC,
     BESIDE: COLOURS[3],
     ALONE: COLOURS[2],
-    COPY: "#b39ddb",
+    COPY: LILAC,
 }
 STREAMS = {"communication": "collectives", "permute": "permutes", "copy": "copies"}
 KERNELS = {"matmul": 0, "grouped": 5, "attention": 3, "fusion": 1, "copy": 4, "custom": 2}
@@ -210,7 +211,8 @@ def _fullest(times: np.ndarray, sizes: np.ndarray, end: float) -> tuple[np.ndarr
 def _points(priced: Priced, kernels: Sequence[Kernel], total: float) -> Iterator[Point]:
     for kernel in kernels:
         cost, time = priced.kernels[kernel.name], float(priced.timeline.by_name[kernel.name])
-        flops = float(kernel.flops or kernel.vector_flops + kernel.transcendentals)
+        seen = kernel.visible if kernel.kind == "attention" else 1.0  # of the scores
+        flops = float(kernel.flops * seen or kernel.vector_flops + kernel.transcendentals)
         if flops and kernel.bytes and cost.time:
             rate = flops / float(cost.time)
             where = " ".join(filter(None, (kernel.origin.phase, kernel.origin.layer)))

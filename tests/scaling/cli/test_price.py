@@ -89,7 +89,7 @@ def test_a_script_says_what_its_step_is_called_with(capsys, script, on_host):
     code, out, _ = run(capsys, "price", f"{script}:make", *on_host, "--mesh", "rows=8", "--json")
     document = json.loads(out)
     assert (code, document["name"], document["mesh"]) == (0, "step", "rows=8")
-    assert document["collectives"] != [] or document["hfu"]
+    assert [line["axis"] for line in document["collectives"]] == ["rows"]
 
 
 def test_a_script_may_lower_its_step_on_the_devices_that_jax_has(capsys, script, on_host):

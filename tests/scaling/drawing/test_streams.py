@@ -8,8 +8,10 @@ from scaling.api.result import price_program
 from scaling.drawing.cluster import Load, cluster_drawing, shown_nodes, tier_of
 from scaling.drawing.roofline import Point, roofline_of_kernels
 from scaling.drawing.streams import Bar, closer_look, column_shares, legend, whole_step
-from scaling.explorer.pictures import ALONE, BESIDE, _fullest, _rows
+from scaling.explorer.pictures import ALONE, BESIDE, _fullest, _points, _rows
 from scaling.program.stored import stored_programs
+from scaling.simulate.kernels import peak_rate
+from scaling.simulate.step import running_kernels
 
 
 def test_columns_hold_the_time_of_all_bars():
@@ -27,6 +29,17 @@ def test_communication_that_is_alone_is_what_the_step_waits_for():
     assert seconds(BESIDE) == pytest.approx(line.hidden_communication)
     compute = sum(bar.end - bar.start for bar in rows["compute"])
     assert compute == pytest.approx(line.compute + line.optimizer)
+
+
+def test_no_kernel_stands_above_the_roof():
+    """Of an attention the scores count that its mask leaves."""
+    stored = next(s for s in stored_programs() if s.mesh == "data=8,fsdp=8")
+    priced = price_program(sc.predict(**stored.arguments).pricing)
+    kernels = [kernel for kernel, _ in running_kernels(priced)]
+    peak = peak_rate(priced.cluster.accelerator, "bf16")
+    points = list(_points(priced, kernels, 1.0))
+    assert {"attention", "matmul"} <= {point.kind for point in points}
+    assert max(point.rate for point in points) <= peak
 
 
 def test_a_long_step_is_drawn_as_small_as_a_short_one():

@@ -15,7 +15,7 @@ from scaling.lessons import parts
 from scaling.lessons.slow_cable import why_not_here
 from scaling.train.monitor.metrics import read_metrics
 
-pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[learn]'")
+pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[lessons]'")
 FOLDER = Path(next(iter(scaling.lessons.notebooks.__path__)))
 LESSONS = sorted(path.stem for path in FOLDER.glob("lesson_*.py"))
 LABS = sorted(path.stem for path in FOLDER.glob("lab_*.py"))

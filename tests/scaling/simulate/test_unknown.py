@@ -32,7 +32,7 @@ def test_a_call_of_an_unknown_function_leaves_the_step_without_an_upper_bound() 
     document = json.loads(json.dumps(prediction_dict(found), allow_nan=False))
     assert document["step_time_high"] is None
     (part,) = document["unknown"]
-    assert part["kind"], part["name"] == ("kernel", "mha_forward")
+    assert (part["kind"], part["name"]) == ("kernel", "mha_forward")
     assert part["time"] == pytest.approx(found.step_time - without.step_time)
 
 

@@ -137,13 +137,13 @@ def test_what_is_no_address_is_no_fault_of_ours(server):
 
 
 def test_every_link_of_a_page_leads_to_a_page(server):
-    """Documents are linked in a site alone; the explorer is a page of its own."""
+    """Documents are linked in a site alone."""
     pages = [*(file.name for file in PAGES.glob("*.html")), *WRITTEN]
     for name in pages:
         status, _, body = request(server, "GET", f"/{name}")
         assert status == 200 and b'data-backend="server"' in body
         for target in re.findall(r'(?:href|src)="([^"#:]+)"', body.decode()):
-            if target not in ("docs/index.html", "explorer.html"):
+            if target != "docs/index.html":
                 assert request(server, "GET", f"/{target}")[0] == 200, f"{name}: {target}"
 
 
