@@ -4,7 +4,8 @@
 #   PYTHON=/path/to/python3.12           interpreter for .venv
 #   VENV=.venv-3.12                      another environment than .venv
 #   TEST_ARGS="tests/meshes -k parse"    more arguments for pytest
-#   DEMO_ARGS, SITE_ARGS, HOST_CHECK_ARGS, BENCH_ARGS, PARITY_ARGS, GPU_ARGS    likewise for others
+#   DEMO_ARGS, BROWSER_ARGS, SCREENSHOTS_ARGS, SITE_ARGS, HOST_CHECK_ARGS, VALIDATE_ARGS, BENCH_ARGS,
+#   PARITY_ARGS, FOREIGN_ARGS, GPU_ARGS  likewise for the others
 
 VENV := .venv
 BIN := $(VENV)/bin

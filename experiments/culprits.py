@@ -2,8 +2,8 @@
 
     python -m experiments.culprits            writes scaling/lessons/data/culprits.json.gz
 
-Half of them have a line that makes XLA move more than the mathematics needs; the others only look
-like it. All are compiled for 8 H100 that need not be here, over data=4,tensor=2.
+Some have a line that makes XLA move more than the mathematics needs; the others only look like it.
+All are compiled for 8 H100 that need not be here, over data=4,tensor=2.
 """
 
 import gzip

@@ -11,16 +11,8 @@ LOADS = {
     **{"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src"},
     **{"audio": "src", "embed": "src", "object": "data", "link": "href"},
 }
-NO_LOAD = {
-    "canonical",
-    "search",
-    "next",
-    "prev",
-    "index",
-    "author",
-    "license",
-    "help",
-}  # rel of link
+# rel of a link that loads nothing
+NO_LOAD = {"canonical", "search", "next", "prev", "index", "author", "license", "help"}
 OWN_SCRIPT = re.compile(r"https?://[^\s\"'`]+")
 
 

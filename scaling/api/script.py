@@ -36,7 +36,7 @@ class Step(NamedTuple):
 
 @contextmanager
 def script_step(text: str, mesh: Any) -> Iterator[Step]:
-    """Yields the step that `file.py:function` makes; its folder is on the path meanwhile.
+    """Yield the step that `file.py:function` makes; its folder is on the path meanwhile.
 
     Args:
         text: the file and its function, of a mesh or of nothing.

@@ -100,8 +100,8 @@ def predict_step(
         raise InputError(f"mesh={mesh!r} must be a jax mesh or axes such as 'data=8'")
     from scaling.compile.jitted import devices_of, program_of, staged
 
-    chip = load_cluster(cluster, nodes, overrides=overrides)
-    made = staged(step, arguments, words, chip, mesh, options)
+    stated = load_cluster(cluster, nodes, overrides=overrides)
+    made = staged(step, arguments, words, stated, mesh, options)
     place = cluster_for(devices_of(made), cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration)
     given = {k: v for k, v in (("trips", trips), ("kernels", kernels)) if v}

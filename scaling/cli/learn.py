@@ -37,7 +37,7 @@ PUZZLES = ("puzzles", "puzzle", "check")
 HOW_TO_OPEN = (
     "open one: scaling learn lesson 1, scaling learn lab 1, scaling learn quiz gpu-q2.3\n"
     "pages in the browser: scaling learn explorer, scaling learn quizzes; "
-    "twelve puzzles: scaling learn puzzles"
+    "puzzles: scaling learn puzzles"
 )
 Guesses = Annotated[
     tuple[str, ...], UseAppendAction, arg(metavar="X", help_behavior_hint="(repeatable)")

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 
 from scaling.drawing.svg import LINE, WIDTH, dot, line, svg, text
-from scaling.report.notebook import COLOURS
+from scaling.report.palette import COLOURS
 
 NAME, ROW, EDGE = 250, 22, 30  # pixels: names, a row, what is left free at the right
 TICKS = (1 / 8, 1 / 4, 1 / 2, 1, 2, 4, 8, 16)

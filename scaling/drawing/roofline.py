@@ -9,7 +9,7 @@ from scaling.drawing.streams import FONT, legend
 from scaling.drawing.svg import HEIGHT, LINE, Axes, dot, line, log_axes, svg, text
 from scaling.report.palette import COLOURS
 
-AREA = 70.0  # pixels: radius of a point that takes all of the time
+LARGEST = 70.0  # pixels: radius of a point that takes all of the time
 LEAST = 1.6  # pixels: radius from which on a point is seen
 INTENSITIES = (0.01, 3e4)  # FLOPs per byte that are drawn; others lie on the edge
 DECADES = 5  # of FLOP/s below twice the peak
@@ -70,7 +70,7 @@ def roofline_of_kernels(
     shapes = log_axes(axes, "FLOPs per byte", "TFLOP/s")
     for point in sorted(points, key=lambda point: -point.share):
         x, y = axes.at(point.intensity, point.rate / 1e12)
-        radius = max(LEAST, AREA * math.sqrt(point.share))
+        radius = max(LEAST, LARGEST * math.sqrt(point.share))
         shapes.append(
             f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}" fill="{colours[point.kind]}" '
             f'fill-opacity="0.6" stroke="{LINE}" stroke-width="0.5">'

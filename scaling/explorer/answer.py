@@ -24,7 +24,7 @@ from scaling.explorer.pictures import (
 )
 from scaling.explorer.request import CALIBRATION, Asked, by_key, profile_of_text, request_of
 from scaling.meshes.errors import InputError
-from scaling.meshes.units import format_time
+from scaling.meshes.units import format_range, format_time
 from scaling.report.formatting import format_memory, percent, three_digits
 from scaling.report.prediction import verdict
 
@@ -97,7 +97,8 @@ def _priced(asked: Asked) -> tuple[PredictionResult, PredictionResult]:
         if not asked.calibration:
             raise
     else:
-        if all(math.isfinite(p.step_time_high) for p in (before, now)):
+        known = all(math.isfinite(p.step_time_high) for p in (before, now))
+        if known or not asked.calibration:
             return before, now
     raise InputError(f"{CALIBRATION} has figures that no machine has: no step ends with them")
 
@@ -120,7 +121,7 @@ def _step(now: PredictionResult, before: PredictionResult | None) -> dict[str, A
     shown = {
         "seconds": seconds,
         "text": format_time(seconds),
-        "range": f"{format_time(now.step_time_low)} to {format_time(now.step_time_high)}",
+        "range": format_range(now.step_time_low, now.step_time_high),
         "grade": now.grade,
         "change": "",
     }

@@ -15,13 +15,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from scaling.hlo.custom_calls import call_target
+from scaling.hlo.custom_calls import TRITON, call_target
 from scaling.hlo.parse import Instruction
 from scaling.meshes.catalog.chip_overrides import FORMATS
 from scaling.meshes.errors import InputError, check_keys
 
 KERNEL_NAME = re.compile(r'\bname = "([^"]*)"')  # in the configuration of a Triton kernel
-TRITON = "__gpu$xla.gpu.triton"
 LARGEST = 1e30  # FLOPs or bytes: sums of such numbers are finite
 MOST_TRIPS = 2.0**53  # up to which a float counts exactly
 LOCAL = "local"

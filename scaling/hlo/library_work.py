@@ -1,4 +1,4 @@
-"""The work of library calls whose shapes tell it: factorisations, solvers, transforms, sorts.
+"""The work of library calls whose shapes tell it: factorisations, solvers, random numbers.
 
     potrf n^3/3   getrf m n^2 - n^3/3   geqrf, orgqr 2 m n^2 - 2 n^3/3   triangular solve n^2 k
     syevd  4 n^3/3 to a tridiagonal form, 2 n^3 to bring the vectors back
@@ -47,13 +47,12 @@ def library_work(call: Instruction, computation: Computation) -> tuple[Work, boo
     if flops is None or not operands or len(operands[0].dims) < 2:
         return None
     matrix, second = operands[0], operands[min(1, len(operands) - 1)]
-    complex_factor = (
-        4.0 if matrix.dtype.startswith("c") else 1.0
-    )  # of a multiplication and addition
+    # Four real multiplications and additions for a complex one
+    factor = 4.0 if matrix.dtype.startswith("c") else 1.0
     batch = math.prod(matrix.dims[:-2])
     if "compute_uv = true" in (call.attribute("backend_config") or "") and "gesvd" in target:
         flops = _singular_vectors
-    total = complex_factor * batch * flops(matrix, second)
+    total = factor * batch * flops(matrix, second)
     return Work(flops=total, dtype=type_name(matrix.dtype)), False
 
 

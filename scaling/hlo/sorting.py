@@ -16,9 +16,8 @@ from collections.abc import Container, Sequence
 from scaling.hlo.parse import Computation, Instruction
 from scaling.hlo.shapes import Array, arrays
 
-TILE = (
-    4096  # elements: 1,024 threads, the most of a block, with four each; a smaller one: more passes
-)
+# Elements: 1,024 threads, the most of a block, with four each; a smaller one: more passes.
+TILE = 4096
 MOST_ARRAYS = 2  # keys and values, of CUB's sort
 DIGIT = 1  # bytes of a key that a pass of CUB's sort looks at
 CUB = "__cub$DeviceRadixSort"  # how the targets of XLA's calls of it begin

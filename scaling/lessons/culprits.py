@@ -117,7 +117,7 @@ class Audited:
         return self.discrepancy is not None and self.discrepancy.kind == PRODUCTS
 
     def table(self) -> list[Row]:
-        """Return bytes expected and found by axes and kind, and FLOPs, of calls of 64 KiB on."""
+        """Return bytes needed and found by axes and kind, of calls of 64 KiB on."""
         found: dict[tuple[str, str], float] = defaultdict(float)
         for call, calls in self._large():
             found["+".join(call.axes), call.kind] += float(np.max(call.bytes * calls))

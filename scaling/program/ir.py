@@ -105,9 +105,7 @@ class Kernel(Operation):
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: float = 0.0  # s that the host takes to start it
     visible: Number = CAUSAL  # share of an attention's scores that its mask leaves
-    unknown: str = (
-        ""  # what it calls whose time the figures above only bound from below: "my_kernel"
-    )
+    unknown: str = ""  # "my_kernel": a call whose time the figures above only bound from below
 
 
 @dataclass(frozen=True)

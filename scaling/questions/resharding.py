@@ -40,9 +40,6 @@ class Step:
         return f"{name}_{axes}({format_array(self.before)}) -> {format_array(self.after)}"
 
 
-Places = list[list[str]]  # axes of each dimension, outermost first
-
-
 def steps(
     source: ArraySpec, target: ArraySpec, setting: Setting, together: bool = True
 ) -> tuple[Step, ...]:

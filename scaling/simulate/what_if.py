@@ -53,11 +53,8 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
     "launch": ({}, dict.fromkeys((*PRODUCTS, "memory"), ("overhead",))),
     "oversubscription": ({"fabric": ("leaf_oversubscription",)}, {}),
 }
-COSTS = (
-    "latency",
-    "launch",
-    "oversubscription",
-)  # a smaller one is better; of all others a larger one
+# A smaller one is better; of all others a larger one.
+COSTS = ("latency", "launch", "oversubscription")
 LARGEST = 1e12  # factor; far from where sums of seconds lose digits, or products are infinite
 
 

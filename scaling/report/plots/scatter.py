@@ -13,7 +13,9 @@ from scaling.report.plots.style import numbers_as, picture
 # Of groups in turn, told apart without colour too.
 MARKS = ("o", "^", "s", "D", "v")
 COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)
-LOOKS = tuple((MARKS[i % len(MARKS)], COLOURS[i % len(COLOURS)]) for i in range(15))
+LOOKS = tuple(
+    (MARKS[i % len(MARKS)], COLOURS[i % len(COLOURS)]) for i in range(len(MARKS) * len(COLOURS))
+)
 CROWD = 60  # points of a group from which on they are drawn faintly
 MARGIN = 1.5  # factor beside the outermost points
 NEAR = 1.2  # the dashed lines: 20 % above and below
