@@ -122,10 +122,11 @@ def test_the_page_is_opened_and_ctrl_c_ends_the_server(monkeypatch, capsys):
 
 def test_ctrl_c_ends_the_command_with_exit_code_0():
     environment = os.environ | {"BROWSER": "true"}
-    command = [sys.executable, "-m", "scaling", "learn", "quizzes"]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     # Tests may themselves run where Ctrl-C is ignored.
-    pipes["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from scaling.cli.main import command; sys.exit(command())"
+    command = [sys.executable, "-c", code, "learn", "quizzes"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
         assert "Ctrl-C ends" in process.stdout.readline()
         process.send_signal(signal.SIGINT)
