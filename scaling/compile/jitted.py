@@ -9,11 +9,11 @@ Needs no GPU. For NVIDIA clusters it needs JAX's CUDA plugin (the extra `devicel
 JAX_PLATFORMS=cpu in the environment before jax is imported.
 """
 
+import functools
 import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import jax
@@ -103,7 +103,7 @@ def staged(
     if isinstance(step, jax.stages.Compiled):
         check_no_arguments(arguments, keywords)
         return step
-    one_device = partial(_one_mesh, cluster)
+    one_device = functools.partial(_one_mesh, cluster)
     with quiet():
         return lower(step, arguments, mesh, options, keywords=keywords, one_device=one_device)
 
@@ -133,13 +133,15 @@ def program_of(
     check_order(step.mesh)
     key = cache.key_of(step.key, target_of(step.mesh, cluster), f"{estimates}")
 
+    compiled = functools.cache(lambda: compile_text(step, estimates))
+
     def make() -> tuple[Program, str]:
-        made = compile_text(step, estimates)
+        made = compiled()
         return _read(step, made, name, {}), made.text
 
     def make_with_given() -> tuple[Program, str]:
         found = cache.load_cached(key)
-        made = _as_compiled(*found) if found else compile_text(step, estimates)
+        made = _as_compiled(*found) if found else compiled()
         return _read(step, made, name, given or {}), made.text
 
     if not given:

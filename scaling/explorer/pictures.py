@@ -20,7 +20,7 @@ from scaling.report.palette import COLOURS
 from scaling.report.trace import label
 from scaling.run import Run
 from scaling.simulate.kernels import peak_rate
-from scaling.simulate.memory import ON_DEVICE, memory_over_time
+from scaling.simulate.memory import ON_DEVICE, fullest_moments, memory_over_time
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced, running_kernels
 from scaling.simulate.timeline import Event
@@ -99,7 +99,9 @@ def memory_picture(priced: Priced, now: Prediction) -> Iterator[Picture]:
         return
     end = float(now.step_time)
     names = [name.replace("_", " ") for name in ON_DEVICE]
-    drawn = memory_curve(*_fullest(times, sizes, end), names, end, now.memory.capacity)
+    if len(times) > MOMENTS:
+        times, sizes = fullest_moments(times, sizes, end, MOMENTS)
+    drawn = memory_curve(times, sizes, names, end, now.memory.capacity)
     peak = format_rate(now.memory.peak, "B")
     yield _picture("memory", "Memory of one device", drawn, f"It peaks at {peak}")
 
@@ -195,17 +197,6 @@ def _window(bars: Sequence[Bar], moment: float) -> tuple[float, float]:
     first = max(0, min(middle - CLOSE // 2, len(bars) - CLOSE))
     some = bars[first : first + CLOSE]
     return some[0].start, some[-1].end
-
-
-def _fullest(times: np.ndarray, sizes: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """Of each of MOMENTS parts of the step the fullest moment, so that no peak is lost."""
-    if len(times) <= MOMENTS:
-        return times, sizes
-    part = np.minimum((times / end * MOMENTS).astype(int), MOMENTS - 1)
-    order = np.lexsort((-sizes.sum(axis=1), part))
-    _, first = np.unique(part[order], return_index=True)
-    kept = order[first]
-    return part[kept] * end / MOMENTS, sizes[kept]
 
 
 def _points(priced: Priced, kernels: Sequence[Kernel], total: float) -> Iterator[Point]:

@@ -7,7 +7,7 @@ import numpy as np
 from scaling.meshes.units import format_time
 from scaling.report.palette import BLACK, COLOURS
 from scaling.report.plots.style import legend_beside, numbers_as, picture
-from scaling.simulate.memory import ON_DEVICE, memory_over_time
+from scaling.simulate.memory import ON_DEVICE, fullest_moments, memory_over_time
 from scaling.simulate.step import Priced
 
 PARTS = 500  # of the step: finer than a pixel on a screen
@@ -28,7 +28,8 @@ def plot_memory(
         InputError: see `plot_bandwidth`.
     """
     end = float(priced.timeline.total)
-    times, sizes = _coarser(*memory_over_time(priced.memory, priced.timeline.events), end)
+    changes = memory_over_time(priced.memory, priced.timeline.events)
+    times, sizes = fullest_moments(*changes, end, PARTS)
     ends = [*times.tolist(), end]
     stacks = np.vstack([sizes, sizes[-1:]]).T / 1e9
     names = [name.replace("_", " ") for name in ON_DEVICE]
@@ -40,11 +41,3 @@ def plot_memory(
         axes.set_xlim(0, ends[-1])
         numbers_as(axes.xaxis, format_time)
         legend_beside(axes)
-
-
-def _coarser(times: np.ndarray, sizes: np.ndarray, end: float) -> tuple[np.ndarray, np.ndarray]:
-    """The changes of memory, of each of PARTS equal parts of the step the fullest moment only."""
-    part = np.minimum(times / end * PARTS, PARTS - 1).astype(int)
-    order = np.lexsort((-sizes.sum(axis=1), part))  # the fullest of a part first
-    _, first = np.unique(part[order], return_index=True)
-    return part[order][first] * end / PARTS, sizes[order][first]

@@ -11,10 +11,11 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from scaling.compile import jitted
-from scaling.compile.lower import lower
+from scaling.compile.lower import CompiledText, lower
 from scaling.compile.stages import lower_step, mesh_of_compiled
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from tests.scaling.hlo.texts import text
 
 HOST = catalog.load("host")
 ROWS, WIDTH = 16, 8
@@ -162,3 +163,15 @@ def test_loops_told_apart_compile_nothing_anew(tmp_path, monkeypatch, one):
     monkeypatch.setattr(jitted, "compile_text", lambda *_: pytest.fail("compiled again"))
     (loop,) = [s for s in flops(given={"trips": {"while": 7}})[0].schedule if hasattr(s, "trips")]
     assert loop.trips == 7
+
+
+def test_what_only_the_caller_can_read_is_compiled_once(tmp_path, monkeypatch, one):
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path))
+    call = 'x = f32[8] parameter(0); r = f32[8] custom-call(%x), custom_call_target="mosaic_gpu"'
+    compiled = []
+    make = lambda *_: compiled.append(CompiledText(text(call), None)) or compiled[-1]
+    monkeypatch.setattr(jitted, "compile_text", make)
+    step = lower(jax.jit(total), (X,), one)
+    program, _ = jitted.program_of(step, HOST, given={"kernels": {"mosaic_gpu": "local"}})
+    assert [kernel.unknown for kernel in program.schedule] == ["mosaic_gpu"]
+    assert len(compiled) == 1

@@ -8,9 +8,10 @@ from scaling.api.result import price_program
 from scaling.drawing.cluster import Load, cluster_drawing, shown_nodes, tier_of
 from scaling.drawing.roofline import Point, roofline_of_kernels
 from scaling.drawing.streams import Bar, closer_look, column_shares, legend, whole_step
-from scaling.explorer.pictures import ALONE, BESIDE, _fullest, _points, _rows
+from scaling.explorer.pictures import ALONE, BESIDE, _points, _rows
 from scaling.program.stored import stored_programs
 from scaling.simulate.kernels import peak_rate
+from scaling.simulate.memory import fullest_moments
 from scaling.simulate.step import running_kernels
 
 
@@ -51,7 +52,7 @@ def test_a_long_step_is_drawn_as_small_as_a_short_one():
 
 def test_the_fullest_moments_are_kept():
     times, sizes = np.linspace(0, 1, 5001)[:-1], np.arange(5000.0)[:, None] % 777
-    kept, fullest = _fullest(times, sizes, 1.0)
+    kept, fullest = fullest_moments(times, sizes, 1.0, 280)
     assert len(kept) == 280 and fullest.max() == sizes.max() and (np.diff(kept) > 0).all()
 
 
