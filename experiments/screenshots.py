@@ -18,7 +18,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -88,13 +87,13 @@ def served_pages() -> Iterator[str]:
 
 
 @contextmanager
-def served_lesson(number: str) -> Iterator[str]:
-    """The address of a lesson's server, which ends with the block."""
+def served_lesson(file: Path) -> Iterator[str]:
+    """The address of the server of a lesson's notebook, which ends with the block."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port = probe.getsockname()[1]
     where = ["--host", LOOPBACK, "--port", str(port), "--headless", "--no-token"]
-    command = [sys.executable, "-m", "marimo", "run", str(lesson(number).file), *where]
+    command = [sys.executable, "-m", "marimo", "run", str(file), *where]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     address, end = f"http://{LOOPBACK}:{port}", time.monotonic() + OPEN_TIME
     try:
@@ -111,8 +110,8 @@ def served_lesson(number: str) -> Iterator[str]:
 def take(browser: Any, name: str, path: Path) -> None:
     """Open a page and write its picture."""
     show = PAGES.get(name, notebook)
-    served = served_pages if name in PAGES else partial(served_lesson, name.split("_")[1])
-    with served() as address:
+    is_page = name in PAGES
+    with served_pages() if is_page else served_lesson(lesson(name.split("_")[1]).file) as address:
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
         page.set_default_timeout(1000 * OPEN_TIME)
         show(page, address)

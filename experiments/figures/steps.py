@@ -42,7 +42,7 @@ def roofline(path: Path) -> None:
 
 
 def memory(path: Path) -> None:
-    """What a device holds in the course of the same step."""
+    """Memory of one device over the same step."""
     _one_node("selective").plot("memory", path)
 
 

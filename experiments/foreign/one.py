@@ -78,7 +78,7 @@ def priced(name: str) -> Priced:
 
 
 def _figures(p: PredictionResult, work: Work) -> Iterator[tuple[str, Any]]:
-    """What is kept of a prediction."""
+    """Return the figures of a prediction that the table keeps."""
     high = float(p.step_time_high)
     kernels = running_kernels(price_program(p.pricing))
     yield from {

@@ -61,7 +61,7 @@ class Priced:
 
     @property
     def is_absent(self) -> bool:
-        """Whether the environment of the program is not there."""
+        """True if the environment that the program needs is not installed."""
         return self.error.startswith(ABSENT)
 
     @property

@@ -4,45 +4,18 @@ Run by `make browser`. Needs Playwright (extra `browser`) and a Chromium: $CHROM
 """
 
 import os
-import socket
-import subprocess
-import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 
 import scaling as sc
-from scaling.lessons.shelf import LOOPBACK, Lesson, labs, lessons
+from experiments.screenshots import served_lesson
+from scaling.lessons.shelf import labs, lessons
 
 pytestmark = pytest.mark.browser
 DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels
 OPEN_TIME = 60.0  # s until a server answers, or a cell has run
 SCREENS = "SCREENSHOTS"  # environment variable: a folder that screenshots go to
-
-
-@contextmanager
-def served(lesson: Lesson) -> Iterator[str]:
-    """The address of a lesson's server, which ends with the block."""
-    with socket.socket() as probe:
-        probe.bind((LOOPBACK, 0))
-        port = probe.getsockname()[1]
-    where = ["--host", LOOPBACK, "--port", str(port), "--headless", "--no-token"]
-    command = [sys.executable, "-m", "marimo", "run", str(lesson.file), *where]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    address, end = f"http://{LOOPBACK}:{port}", time.monotonic() + OPEN_TIME
-    try:
-        while time.monotonic() < end:
-            with suppress(OSError), urlopen(address, timeout=1):
-                break
-            time.sleep(0.2)
-        yield address
-    finally:
-        server.terminate()
-        server.wait()
 
 
 def opened(browser, address: str, size: tuple[int, int]):
@@ -65,7 +38,7 @@ def guess(page, number: str) -> None:
 @pytest.mark.parametrize("lesson", [*lessons(), *labs()], ids=lambda one: one.file.stem)
 def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson, tmp_path):
     screens = Path(os.environ.get(SCREENS, tmp_path))
-    with served(lesson) as address:
+    with served_lesson(lesson.file) as address:
         for name, size in (("desktop", DESKTOP), ("phone", PHONE)):
             page = opened(browser, address, size)
             page.wait_for_timeout(1000)
@@ -83,7 +56,7 @@ def test_a_guess_opens_a_lesson_on_a_desktop_and_on_a_phone(browser, lesson, tmp
 
 def test_the_page_has_the_number_of_the_command_line(browser):
     """Lesson 1 on an H200, then on an A100: its critical batch is that of `scaling kernel`."""
-    with served(lessons()[0]) as address:
+    with served_lesson(lessons()[0].file) as address:
         page = opened(browser, address, DESKTOP)
         guess(page, "100")
         for label, chip in (("H200", "h200-sxm"), ("A100", "a100-sxm-80g")):
@@ -93,7 +66,7 @@ def test_the_page_has_the_number_of_the_command_line(browser):
 
 
 def test_a_wrong_answer_is_told_its_slip_and_a_right_one_that_it_is_right(browser):
-    with served(lessons()[0]) as address:
+    with served_lesson(lessons()[0].file) as address:
         page = opened(browser, address, DESKTOP)
         paper = page.locator("input[inputmode], input[type=number]").nth(1)
         right = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")
