@@ -16,6 +16,7 @@ from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
+from scaling.program.ir import placed_on
 
 
 @entrance
@@ -48,7 +49,7 @@ def predict_hlo(
     Args:
         text: the text, the path of a file with it (XLA's dump `after_optimizations.txt`), or of a
             folder of dumps, whose largest program is taken for the step. Of the files beside it
-            come the planned memory, and the axes of the mesh.
+            come the planned memory, the axes of the mesh, and the order of its devices.
         cluster: catalogue name, TOML file or Cluster.
         nodes: number of hosts; None: as many as the mesh needs.
         mesh: axes of any names, outermost first: "data=8,model=8" or a mapping; None: those of
@@ -76,7 +77,7 @@ def predict_hlo(
     notes = (*dump.notes, *warnings)
     return priced_result(
         Pricing(
-            program,
+            placed_on(program, dump.order),
             place,
             profile,
             changes=changes,

@@ -62,8 +62,9 @@ def plot_prediction(result: "PredictionResult", kind: str, path: Path) -> None:
     if kind == "time":
         return plot_steps({result.mesh: result}, title, path)
     if kind == "mesh":
-        sizes = dict(result.pricing.program.mesh)
-        return plot_mesh(sizes, result.cluster.devices_per_node, title, path)
+        program = result.pricing.program
+        per_node = result.cluster.devices_per_node
+        return plot_mesh(dict(program.mesh), per_node, title, path, program.device_ids)
     priced = price_program(result.pricing, record=kind != "roofline")
     if kind == "roofline":
         return plot_step_roofline(priced, title, path)

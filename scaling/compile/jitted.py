@@ -24,9 +24,9 @@ from scaling.compile.lower import (
     NOTES,
     CompiledText,
     Lowered,
-    check_order,
     check_size,
     compile_text,
+    device_numbers,
     lower,
     planned_peak,
     target_of,
@@ -40,7 +40,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, host_mesh, named_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.program.ir import Program
+from scaling.program.ir import Program, placed_on
 
 
 def mesh(axes: Mapping[str, int], cluster: Cluster) -> Mesh:
@@ -78,8 +78,7 @@ def program_and_text(
         options: of XLA, by name: besides the trainer's, or instead of them.
 
     Raises:
-        InputError: not a jitted function, no mesh, one that is not of this cluster, or whose
-            devices are not in ascending order.
+        InputError: not a jitted function, no mesh, or one that is not of this cluster.
         UnknownHlo: the compiled text holds an unknown instruction that may communicate.
     """
     return program_of(lower(step, arguments, mesh, options), cluster, name, estimates)
@@ -113,8 +112,9 @@ def _one_mesh(cluster: Cluster) -> Mesh:
 
 
 def devices_of(step: Lowered | jax.stages.Compiled) -> int:
-    """The number of devices of a step."""
-    return (step.mesh if isinstance(step, Lowered) else mesh_of_compiled(step)).size
+    """The number of devices of the smallest cluster that holds a step's mesh."""
+    mesh = step.mesh if isinstance(step, Lowered) else mesh_of_compiled(step)
+    return 1 + max(device_numbers(mesh))
 
 
 def program_of(
@@ -130,7 +130,6 @@ def program_of(
     """
     if isinstance(step, jax.stages.Compiled):
         return _read_compiled(step, cluster, name, dict(given or {}))
-    check_order(step.mesh)
     key = cache.key_of(step.key, target_of(step.mesh, cluster), f"{estimates}")
 
     compiled = functools.cache(lambda: compile_text(step, estimates))
@@ -156,7 +155,8 @@ def _read(step: Lowered, made: CompiledText, name: str, given: Mapping[str, Any]
     stated = {k: work for k, work in step.kernels.items() if f'name = "{k}"' in made.text}
     words = {**given, "kernels": stated | dict(given.get("kernels") or {})}
     program = read_program(made.text, dict(step.mesh.shape), name, made.peak, **words)
-    return replace(program, warnings=(*made.notes, *program.warnings))
+    placed = placed_on(program, device_numbers(step.mesh))
+    return replace(placed, warnings=(*made.notes, *program.warnings))
 
 
 def _as_compiled(program: Program, text: str) -> CompiledText:
@@ -170,9 +170,9 @@ def _read_compiled(
 ) -> tuple[Program, str]:
     """The program of a step that its caller has compiled."""
     text, over = compiled.as_text(), mesh_of_compiled(compiled)
-    check_order(over)
     target_of(over, cluster)
     if text is None:
         raise InputError("the compiled step has no text: give what jax.jit(...).lower(...) returns")
     peak = planned_peak(compiled, over)
-    return read_program(text, dict(over.shape), name, peak, **given), text
+    program = read_program(text, dict(over.shape), name, peak, **given)
+    return placed_on(program, device_numbers(over)), text

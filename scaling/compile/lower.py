@@ -12,7 +12,6 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import Any
 
 import jax
@@ -52,6 +51,7 @@ class Lowered:
         decides = (
             target,
             str(self.mesh),
+            str(device_numbers(self.mesh)),
             str(compiler_versions()),
             str(compiler_settings()),
             str(dict(self.kernels)),
@@ -146,20 +146,17 @@ def mesh_of(arguments: Any) -> Mesh:
     )
 
 
-def check_order(mesh: Mesh) -> None:
-    """Raise InputError unless the devices of a mesh stand in the order of their ids.
+def device_numbers(mesh: Mesh) -> tuple[int, ...]:
+    """The numbers that the devices of a mesh, in its order, have in the cluster.
 
-    The position in the mesh is taken for the position in the cluster, which decides the nodes.
+    Devices that are present count among those of the mesh, in the order of their ids, which may
+    have gaps.
     """
     ids = [device.id for device in mesh.devices.flat]
-    for before, after in pairwise(ids):
-        if after <= before:
-            sizes = ", ".join(f"{axis}={size}" for axis, size in mesh.shape.items())
-            raise InputError(
-                f"the mesh ({sizes}) has device {after} after device {before}, and only meshes "
-                "whose devices ascend can be priced: order the axes instead of the devices (the "
-                "last axis has neighbours in a node), as in scaling.device_mesh(axes, cluster)"
-            )
+    if not is_present(mesh):
+        return tuple(ids)
+    number = {identity: i for i, identity in enumerate(sorted(ids))}
+    return tuple(number[identity] for identity in ids)
 
 
 def is_present(mesh: Mesh) -> bool:
@@ -193,7 +190,7 @@ def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
             f"the step is for {device.device_kind}, {cluster.name} has {kind}: make its mesh with "
             "scaling.device_mesh(axes, cluster)"
         )
-    check_size(mesh.size, cluster)
+    check_size(1 + max(device_numbers(mesh)), cluster)
     return "" if present else xla_target_text(cluster.accelerator)
 
 

@@ -80,7 +80,7 @@ def lower_step(
     if is_lowered(step):
         check_no_arguments(arguments, keywords)
         lowered = getattr(step, "lowered", step)  # Flax wraps that of jax
-        return Staged(without_callbacks(lowered), mesh or _mesh_of_lowered(lowered))
+        return Staged(without_callbacks(lowered), _mesh_over(lowered, mesh))
     if isinstance(step, str | Path):
         raise InputError("the step is a text: sc.predict_hlo prices dumps and texts of HLO")
     if not hasattr(step, "lower"):
@@ -127,6 +127,13 @@ def _set_by_caller() -> Mesh | None:
     return mesh if isinstance(mesh, Mesh) and not mesh.empty else None
 
 
+def _mesh_over(lowered: jax.stages.Lowered, mesh: Mesh | None) -> Mesh:
+    """The mesh that is set, if the step was lowered for its devices in its order."""
+    if mesh is not None and list(mesh.devices.flat) == devices_of(lowered):
+        return mesh
+    return _mesh_of_lowered(lowered)
+
+
 def _mesh_of_lowered(lowered: jax.stages.Lowered) -> Mesh:
     """The mesh of the lowered text over the step's devices; one axis where it has none."""
     devices = devices_of(lowered)
@@ -161,7 +168,7 @@ def _lower_as_given(step: Any, arguments: Any, keywords: Any, mesh: Mesh | None)
         lowered = traced.lower() if traced else step.lower(*arguments, **keywords)
     lowered = without_callbacks(getattr(lowered, "lowered", lowered))
     stated = estimated_work(traced.jaxpr) if hasattr(traced, "jaxpr") else {}
-    return Staged(lowered, mesh or _mesh_of_lowered(lowered), stated)
+    return Staged(lowered, _mesh_over(lowered, mesh), stated)
 
 
 def _shape(value: Any) -> Any:

@@ -3,6 +3,7 @@
     module_0042.jit_step.before_optimizations.txt                           names the mesh's axes
     module_0042.jit_step.sm_9.0a_gpu_after_optimizations.txt                the program
     module_0042.jit_step.sm_9.0a_gpu_after_optimizations-memory-usage-report.txt   planned memory
+    module_0042.jit_step.config.pbtxt                                       device of each partition
 
 A folder has them for every module that was compiled; the largest program is taken for the step.
 """
@@ -16,6 +17,11 @@ from scaling.meshes.errors import InputError, is_count
 from scaling.meshes.reading import read_text
 
 COMPILED, LOWERED = "after_optimizations.txt", "before_optimizations.txt"
+CONFIG = "config.pbtxt"
+# `computation_devices { replica_device_ids: 8 }`, once per partition (xla_data.proto and
+# hlo_module_config.proto, DeviceAssignmentProto)
+PARTITION = re.compile(r"computation_devices \{([^}]*)\}")
+DEVICE = re.compile(r"\breplica_device_ids: (\d{1,9})\b")
 REPORT = "-memory-usage-report.txt"
 TOTAL = re.compile(r"^Total bytes(?: used)?: (\d{1,18})\b", re.MULTILINE)  # used: jax 0.5
 PREFIX = re.compile(r"^(module_\d+\..*?)\.(?:sm_[\w.]+?_|gfx\w+_)?(?:gpu|cpu|tpu)_after_opt")
@@ -38,6 +44,7 @@ class Dump:
     axes: dict[str, int] | None = None  # of the mesh, outermost first; None: not known
     peak: int | None = None  # bytes on one device, as planned
     notes: tuple[str, ...] = ()
+    order: tuple[int, ...] = ()  # number of the device of each partition; (): 0, 1, ...
 
     @property
     def name(self) -> str:
@@ -72,7 +79,7 @@ def read_dump(path: Path) -> Dump:
         raise InputError(f"{error}{_beside(path)}") from None
     axes = _axes(path)
     known = axes if axes and math.prod(axes.values()) == devices else None
-    return Dump(text, title, devices, known, _peak(path), notes)
+    return Dump(text, title, devices, known, _peak(path), notes, _order(path, devices))
 
 
 def partitions(text: str, title: str) -> int:
@@ -151,6 +158,25 @@ def _axes(path: Path) -> dict[str, int] | None:
         return None
     meshes = {tuple(AXIS.findall("".join(mesh))) for mesh in found}
     return {axis: int(size) for axis, size in meshes.pop()} if len(meshes) == 1 else None
+
+
+def _order(path: Path, devices: int) -> tuple[int, ...]:
+    """The device of each partition, by its rank; () where no file beside the program says it.
+
+    With several replicas, device numbers count partitions first, as in groups of global ids.
+    """
+    prefix = PREFIX.match(path.name)
+    if prefix is None:
+        return ()
+    try:
+        found = PARTITION.findall(read_text(path.with_name(f"{prefix[1]}.{CONFIG}")))
+    except InputError:
+        return ()
+    replicas = [[int(number) for number in DEVICE.findall(each)] for each in found]
+    ids = [number for row in zip(*replicas, strict=False) for number in row]
+    rank = {number: i for i, number in enumerate(sorted(set(ids)))}
+    order = tuple(rank[number] for number in ids)
+    return order if len(rank) == len(ids) == devices else ()
 
 
 def _peak(path: Path) -> int | None:

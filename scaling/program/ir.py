@@ -12,8 +12,8 @@ numbers, or numpy arrays with one leading axis over configurations; everything t
 broadcasts.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -117,7 +117,7 @@ class Collective(Operation):
     bytes: Number = 0.0  # nccl-tests size of one call: the full buffer, the unsharded total, ...
     dtype: str = ""
     asynchronous: bool = True
-    groups: tuple[tuple[int, ...], ...] = ()  # device ids, where the axes do not say who talks:
+    groups: tuple[tuple[int, ...], ...] = ()  # partitions, where the axes do not say who talks:
     # groups that are those of no axes, and the (source, target) pairs of a permute that is no ring
     estimate: Number | None = None  # s, by the compiler's own cost model
     issue: float = 0.0  # s that the host takes to start it
@@ -156,7 +156,7 @@ class Program:
 
     name: str
     source: Literal["compiled", "analytic"]
-    mesh: Mapping[str, Any]  # axis sizes, outermost first; device numbers count in this order
+    mesh: Mapping[str, Any]  # axis sizes, outermost first; partitions count in this order
     # (int, or int arrays over configurations of several meshes)
     schedule: Block
     buffers: tuple[Buffer, ...] = ()
@@ -164,6 +164,13 @@ class Program:
     warnings: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     is_xla: bool = True  # compiled by XLA, or the closed form of such a program
+    device_ids: tuple[int, ...] = ()  # of partition 0, 1, ...; (): partition i is device i
+
+
+def placed_on(program: Program, ids: Sequence[int]) -> Program:
+    """The program with partition i on device ids[i]."""
+    ascending = tuple(ids) == tuple(range(len(ids)))
+    return replace(program, device_ids=() if ascending else tuple(ids))
 
 
 def as_float(number: Number) -> Number:

@@ -42,6 +42,7 @@ def program_dict(program: Program) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **{name: plain(getattr(program, name)) for name in SIMPLE},
+        **({"device_ids": plain(program.device_ids)} if program.device_ids else {}),
         "buffers": [plain((b.name, b.bytes, b.category, b.persistent)) for b in program.buffers],
         "schedule": _written(program.schedule),
     }
@@ -59,7 +60,7 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             f"{where} is no program of this version (format {found!r}, not {FORMAT}); make it again"
         )
     try:
-        check_keys(data, ("format", *SIMPLE, "buffers", "schedule"), "its document")
+        check_keys(data, ("format", *SIMPLE, "device_ids", "buffers", "schedule"), "its document")
         return Program(
             data["name"],
             data["source"],
@@ -70,11 +71,20 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             tuple(data["warnings"]),
             dict(data["versions"]),
             data.get("is_xla", True),
+            _device_ids(data),
         )
     except InputError as error:
         raise InputError(f"{where}: {error}; make it again") from None
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(f"{where} is not a program: {error!r}; make it again") from None
+
+
+def _device_ids(data: Mapping[str, Any]) -> tuple[int, ...]:
+    ids = convert(tuple[int, ...], data.get("device_ids", []), "device_ids")
+    count = math.prod(data["mesh"].values())
+    if ids and not (len(ids) == len(set(ids)) == count and min(ids) >= 0):
+        raise InputError(f"device_ids must be {count} different devices, one of each partition")
+    return ids
 
 
 def save_program(program: Program, path: Path) -> None:

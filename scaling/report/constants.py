@@ -25,7 +25,7 @@ from scaling.simulate.step import Priced, device_groups
 
 def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
     """Two lines for each level of links that the collective loads, or for its measured line."""
-    cost, groups = priced.collectives[step.name], device_groups(step, priced.program.mesh)
+    cost, groups = priced.collectives[step.name], device_groups(step, priced.program)
     chosen = [c for c in cost.candidates if c.algorithm == cost.algorithm]
     if chosen:
         placement = place_groups(groups, priced.cluster)

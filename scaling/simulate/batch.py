@@ -138,8 +138,8 @@ def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, N
     meshes, number = _distinct(program.mesh)
     for (kind, axes, stated), found in alike.items():
         sizes, parts = (_rows([getattr(c, n) for c in found.values()]) for n in ("bytes", "part"))
-        if stated:
-            groups = device_groups(next(iter(found.values())), program.mesh)
+        if stated or program.device_ids:
+            groups = device_groups(next(iter(found.values())), program)
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
             yield from _named(found, cost.time * parts)
             continue

@@ -60,7 +60,7 @@ def price(
     strict = program.source != "compiled"
     kernel = {k.name: _kernel_cost(k, cluster, profile, strict) for k, _ in kernels(program)}
     collective = {
-        c.name: _collective_cost(c, device_groups(c, program.mesh), cluster, profile)
+        c.name: _collective_cost(c, device_groups(c, program), cluster, profile)
         for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
@@ -127,11 +127,13 @@ def running_collectives(priced: Priced) -> list[tuple[Collective, Number]]:
     return [(step, calls) for step, calls in found if step.axes or step.groups]
 
 
-def device_groups(collective: Collective, mesh: Mapping[str, int]) -> np.ndarray:
+def device_groups(collective: Collective, program: Program) -> np.ndarray:
     """Device ids [groups, members]: along the axes, or those that the program names."""
     if collective.groups:
-        return np.array(collective.groups)
-    return groups_along(mesh, collective.axes)
+        groups = np.array(collective.groups)
+    else:
+        groups = groups_along(program.mesh, collective.axes)
+    return np.array(program.device_ids)[groups] if program.device_ids else groups
 
 
 def dispatch_time(program: Program, fit: DispatchFit | None) -> Number:

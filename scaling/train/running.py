@@ -10,7 +10,7 @@ import os
 import jax
 from jax.sharding import Mesh
 
-from scaling.compile.lower import check_order, planned_peak
+from scaling.compile.lower import device_numbers, planned_peak
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes import catalog
@@ -19,7 +19,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.link_figures import LINK_RATE
 from scaling.parallelism.pipeline import pipeline_schedule
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Program
+from scaling.program.ir import Program, placed_on
 from scaling.run import Run
 from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.resolve import HOST, profile_for, stated_cluster, target
@@ -36,8 +36,7 @@ def predict_compiled(
         profile: efficiencies; None: those calibrated or shipped.
 
     Raises:
-        InputError: the machine has no calibration, its GPU is not in the catalogue, or the devices
-            of the mesh are not in ascending order.
+        InputError: the machine has no calibration, or its GPU is not in the catalogue.
         UnknownHlo: the program holds something that is not understood.
     """
     cluster, warnings = cluster_of(mesh, run)
@@ -65,14 +64,13 @@ def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
     """The Program of a compiled step.
 
     Raises:
-        InputError: the devices of the mesh are not in ascending order.
         UnknownHlo: it holds something that is not understood.
     """
-    check_order(mesh)
     text = step.as_text()
     if text is None:
         raise UnknownHlo("the compiler gives no text of the program")
-    return read_program(text, dict(mesh.shape), name, planned_peak(step, mesh))
+    program = read_program(text, dict(mesh.shape), name, planned_peak(step, mesh))
+    return placed_on(program, device_numbers(mesh))
 
 
 def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:

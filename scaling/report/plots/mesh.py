@@ -6,7 +6,7 @@ group, which communicates along the axis: that of device 0.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +24,23 @@ GAP = 0.9  # inches around a panel
 DARK = BLUE  # the colour on which numbers are white
 
 
-def plot_mesh(mesh: Mapping[str, int], per_node: int, title: str, path: Path) -> None:
+def plot_mesh(
+    mesh: Mapping[str, int], per_node: int, title: str, path: Path, ids: Sequence[int] = ()
+) -> None:
     """Draw the devices of a mesh once for each of its axes, coloured by their place along it.
 
     Args:
         mesh: axis -> size, outermost first.
         per_node: devices of a node, a row.
         title, path: see `plot_bandwidth`.
+        ids: of the devices, in the order of the mesh; (): 0, 1, ...
 
     Raises:
         InputError: see `plot_bandwidth`.
     """
     axes_drawn = [axis for axis, size in mesh.items() if size > 1] or list(mesh)[:1]
-    count = math.prod(mesh.values())
+    places = np.array(ids or range(math.prod(mesh.values())))
+    count = int(places.max()) + 1
     width = min(per_node, count)
     shown = min(count, max(MOST // width, 1) * width)
     columns = min(ACROSS, len(axes_drawn))
@@ -47,7 +51,7 @@ def plot_mesh(mesh: Mapping[str, int], per_node: int, title: str, path: Path) ->
         for panel_axes in grid.ravel():
             panel_axes.set_axis_off()
         for panel_axes, axis in zip(grid.ravel(), axes_drawn, strict=False):
-            _draw(panel_axes, groups_along(mesh, (axis,)), width, shown)
+            _draw(panel_axes, places[groups_along(mesh, (axis,))], width, shown)
             panel_axes.set_title(f"{axis}={mesh[axis]}", fontsize=9)
         note = "" if shown == count else f", the first {shown} of {count:,} devices"
         grid[0, 0].figure.suptitle(title + note, fontsize=10)

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import jax
@@ -11,7 +12,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from scaling.compile import jitted as compiled
-from scaling.compile.lower import check_order
+from scaling.compile.lower import device_numbers
 from scaling.meshes import catalog
 from scaling.meshes.devices import named_mesh
 from scaling.meshes.errors import InputError
@@ -125,20 +126,20 @@ def test_a_program_is_compiled_once_and_found_under_any_name(program: Program, m
     assert text.startswith("HloModule")
 
 
-def test_a_mesh_of_devices_in_another_order_is_refused() -> None:
-    """Its first axis would be priced as if it crossed what the second one crosses."""
+def test_partitions_lie_on_the_devices_of_the_mesh_in_its_order() -> None:
     devices = compiled.mesh(AXES, HOST).devices
     turned = named_mesh(AXES, devices.reshape(2, 4).T.ravel().tolist())
-    said = r"mesh \(rows=4, model=2\) has device 1 after device 4.*order the axes instead"
-    with pytest.raises(InputError, match=said):
-        compiled.program_and_text(jax.jit(step), arguments(turned), HOST)
-    with pytest.raises(InputError, match="device 1 after device 4"):
-        program_of(jax.jit(lambda x: x).lower(1.0).compile(), turned, "step")
+    found, _ = compiled.program_and_text(jax.jit(step), arguments(turned), HOST)
+    assert found.device_ids == (0, 4, 1, 5, 2, 6, 3, 7)
+    plain, _ = compiled.program_and_text(jax.jit(step), arguments(named_mesh(AXES, devices)), HOST)
+    assert plain == replace(found, device_ids=())
+    empty = jax.jit(lambda x: x).lower(1.0).compile()
+    assert program_of(empty, turned, "step").device_ids == found.device_ids
 
 
-def test_some_of_the_devices_in_their_order_are_fine() -> None:
+def test_some_of_the_devices_that_are_present_count_from_the_first() -> None:
     devices = compiled.mesh(AXES, HOST).devices.ravel().tolist()
-    check_order(named_mesh({"rows": 4}, devices[1::2]))
+    assert device_numbers(named_mesh({"rows": 4}, devices[1::2])) == (0, 1, 2, 3)
 
 
 def test_a_mesh_of_another_machine_is_refused() -> None:

@@ -15,6 +15,7 @@ from scaling.compile.jax_internals import is_absent, tracing_for_absent_devices
 from scaling.compile.jitted import mesh as mesh_over
 from scaling.compile.mapped import Mapped
 from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
 
 H100 = catalog.load("dgx-h100", nodes=2)
 deviceless = pytest.mark.deviceless
@@ -148,6 +149,32 @@ def test_values_that_a_trace_computes_at_once_come_from_this_machine(kind):
         assert jnp.ones(3).tolist() == [1, 1, 1]  # outside of a trace too
         assert float(jax.random.uniform(jax.random.key(1))) < 1
     assert sc.predict_step(jax.jit(at_once), x, cluster="dgx-h100").devices == 8
+
+
+@deviceless
+def test_devices_in_any_order_are_priced_by_the_nodes_they_lie_on(devices):
+    """Eight GPUs of a node along `model`: as the last axis, or as the first of turned devices."""
+    grid, hybrid = np.array(devices).reshape(2, 8), mesh_utils.create_hybrid_device_mesh
+    meshes = {
+        "straight": Mesh(grid, ("data", "model")),
+        "turned": Mesh(grid.T, ("model", "data")),
+        "hybrid": Mesh(hybrid((8, 1), (1, 2)), ("model", "data")),
+        "across": Mesh(hybrid((1, 8), (2, 1)).T.reshape(2, 8), ("data", "model")),
+        "a part": Mesh(grid.ravel()[4:12].reshape(2, 4), ("data", "model")),
+    }
+    found = {}
+    for name, mesh in meshes.items():
+        x, w = (
+            jax.ShapeDtypeStruct((4096, 4096), jnp.bfloat16, sharding=NamedSharding(mesh, spec))
+            for spec in (P("data", "model"), P("model"))
+        )
+        lowered = jax.jit(lambda x, w: x @ w).lower(x, w)
+        found[name] = sc.predict_step(lowered, cluster="dgx-h100")
+    levels = {name: [c.level for c in p.collectives] for name, p in found.items()}
+    assert levels == dict.fromkeys(levels, ["node"]) | {"across": ["leaf"]}
+    assert found["straight"].step_time == found["turned"].step_time == found["hybrid"].step_time
+    with pytest.raises(InputError, match="the mesh has 12 devices, dgx-h100 .* has 8"):
+        sc.predict_step(lowered, cluster="dgx-h100", nodes=1)
 
 
 @deviceless

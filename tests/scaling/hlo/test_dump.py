@@ -16,6 +16,7 @@ TEXT = f"{HEAD}\n\n{BODY}"
 MESHES = 'frontend_attributes={xla.sdy.meshes={mesh = #sdy.mesh<["data"=4, "model"=2]>}}'
 AXES = {"data": 4, "model": 2}
 NAME = "module_0007.jit_step"
+TURNED = (0, 4, 1, 5, 2, 6, 3, 7)
 PROGRAM = f"{NAME}.sm_9.0a_gpu_{COMPILED}"
 
 
@@ -36,6 +37,25 @@ def test_the_files_beside_a_program_tell_its_memory_and_its_mesh(folder):
     found = read_dump(folder / PROGRAM)
     assert found == Dump(TEXT, PROGRAM[:-4], 8, AXES, 184352)
     assert found.name == NAME
+
+
+def test_the_configuration_beside_a_program_tells_which_device_is_which_partition(folder):
+    """As jaxlib 0.10.2 writes it for Mesh(devices.reshape(2, 4).T, ...), in short."""
+    told = (
+        "static_device_assignment {\n  replica_count: 1\n  computation_count: 8\n"
+        + "".join(f"  computation_devices {{\n    replica_device_ids: {i}\n  }}\n" for i in TURNED)
+        + "}\nuse_shardy_partitioner: true\n"
+    )
+    config = folder / f"{NAME}.config.pbtxt"
+    config.write_text(told)
+    assert read_dump(folder / PROGRAM).order == TURNED
+    config.write_text(told.replace("ids: 7", "ids: 131072"))  # ids of another process may be far
+    assert read_dump(folder / PROGRAM).order == TURNED
+    config.write_text(told.replace("ids: 7", "ids: 6"))
+    assert read_dump(folder / PROGRAM).order == ()
+    rows = "".join(f"replica_device_ids: {i}\n" for i in TURNED)  # of a mapped function
+    config.write_text(f"computation_devices {{\n{rows}}}\n")
+    assert read_dump(folder / PROGRAM).order == TURNED
 
 
 def test_a_program_alone_has_neither(tmp_path):

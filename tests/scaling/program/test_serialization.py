@@ -21,6 +21,7 @@ from scaling.program.ir import (
     Origin,
     Program,
     Wait,
+    placed_on,
 )
 from scaling.program.serialization import (
     FORMAT,
@@ -83,6 +84,7 @@ PROGRAMS = st.builds(
     warnings=st.lists(NAMES, max_size=2).map(tuple),
     versions=st.dictionaries(NAMES, NAMES, max_size=2),
 )
+TURNED = (0, 4, 1, 5, 2, 6, 3, 7)
 SOME = Program(
     "p",
     "compiled",
@@ -111,6 +113,13 @@ def test_what_is_written_is_what_is_read(program: Program) -> None:
 def test_a_file_keeps_a_program(tmp_path: Path) -> None:
     save_program(SOME, tmp_path / "program.json")
     assert load_program(tmp_path / "program.json") == SOME
+    assert through_json(placed_on(SOME, TURNED)).device_ids == TURNED
+
+
+@pytest.mark.parametrize("ids", [[0, 1], [0, 1, 2, 3, 4, 5, 6, 6], [-1, *range(7)], ["0"], 8])
+def test_devices_that_are_not_those_of_the_partitions_are_refused(ids: object) -> None:
+    with pytest.raises(InputError, match="device_ids"):
+        read_program_dict({**program_dict(SOME), "device_ids": ids})
 
 
 def test_only_what_differs_from_the_default_is_written() -> None:

@@ -8,7 +8,15 @@ import pytest
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal, profile_of
-from scaling.program.ir import Branch, Collective, Kernel, Loop, Program
+from scaling.program.ir import (
+    COLLECTIVE_KINDS,
+    Branch,
+    Collective,
+    Kernel,
+    Loop,
+    Program,
+    placed_on,
+)
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import (
     device_groups,
@@ -66,11 +74,35 @@ def test_what_runs_is_listed_once_with_all_its_calls():
 
 def test_groups_are_those_of_the_axes_or_those_that_are_named():
     along = Collective("a", axes=("tensor",))
-    assert device_groups(along, MESH).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    program = Program("p", "compiled", MESH, ())
+    assert device_groups(along, program).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     both = Collective("a", axes=("fsdp", "tensor"))
-    assert device_groups(both, MESH).tolist() == [list(range(8))]
+    assert device_groups(both, program).tolist() == [list(range(8))]
     named = Collective("a", groups=((0, 3), (1, 2)))
-    assert device_groups(named, MESH).tolist() == [[0, 3], [1, 2]]
+    assert device_groups(named, program).tolist() == [[0, 3], [1, 2]]
+
+
+def test_groups_are_those_of_the_devices_that_partitions_lie_on():
+    turned = placed_on(Program("p", "compiled", MESH, ()), (0, 4, 1, 5, 2, 6, 3, 7))
+    along = Collective("a", axes=("tensor",))
+    assert device_groups(along, turned).tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    named = Collective("a", groups=((0, 3), (1, 2)))
+    assert device_groups(named, turned).tolist() == [[0, 5], [4, 1]]
+    assert placed_on(turned, range(8)).device_ids == ()
+
+
+@pytest.mark.parametrize("kind", COLLECTIVE_KINDS)
+def test_turned_devices_cost_what_swapped_axes_cost(kind):
+    """`wide` crosses the nodes, whether the order of the devices says so or that of the axes."""
+    cluster = catalog.load("dgx-h100", nodes=4)
+    straight, turned = {"wide": 4, "near": 8}, {"near": 8, "wide": 4}
+    ids = np.arange(32).reshape(4, 8).T.ravel().tolist()
+    for axis in straight:
+        called = (Collective("c", kind=kind, axes=(axis,), bytes=2**26, asynchronous=False),)
+        plain = Program("p", "compiled", straight, called)
+        other = placed_on(Program("p", "compiled", turned, called), ids)
+        costs = [price(p, cluster, PROFILE).collectives["c"].time for p in (plain, other)]
+        assert costs[0] == costs[1]
 
 
 def test_a_collective_among_unnamed_groups_is_priced_by_its_devices():
