@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.random_access import RandomAccess, random_access, replaces
 from scaling.hlo.shapes import arrays
 
 UPDATING = ("dynamic-update-slice", "scatter")
@@ -49,6 +50,7 @@ class FusionContent:
     parts: list[Part]
     read: list[float]
     written: list[float]
+    rows: RandomAccess  # what gathers and scatters take beyond these shares
 
 
 def results(body: Computation) -> list[Instruction]:
@@ -79,7 +81,8 @@ def single_content(
     count = len(instruction.operands)
     read = [_share(instruction, i, computation, module, in_place=True) for i in range(count)]
     written = [_new(instruction, computation)] * len(arrays(instruction.shape))
-    return FusionContent([Part(instruction, computation, 1.0)], read, written)
+    rows = random_access(instruction, computation, module, 1.0, is_fused=False)
+    return FusionContent([Part(instruction, computation, 1.0)], read, written, rows)
 
 
 def fusion_content(body: Computation, module: Module) -> FusionContent:
@@ -93,7 +96,8 @@ def fusion_content(body: Computation, module: Module) -> FusionContent:
     for leaf in results(body):
         update = in_place.get(leaf.name)
         written += [_new(update, body) if update else 1.0] * len(arrays(leaf.shape))
-    return FusionContent(parts, read, written)
+    rows = (random_access(i, body, module, needed[i.name], is_fused=True) for i in body)
+    return FusionContent(parts, read, written, sum(rows, RandomAccess()))
 
 
 def _needed(body: Computation, module: Module, in_place: set[str]) -> dict[str, float]:
@@ -133,7 +137,9 @@ def _share(
     if instruction.opcode in UPDATING and operand < _updated(instruction):
         new = _new(instruction, computation)
         if instruction.opcode == "scatter":
-            return new if in_place else 1.0  # what is added to is read
+            if not in_place:
+                return 1.0
+            return 0.0 if replaces(instruction, module) else new  # what is added to is read
         return 0.0 if in_place else 1.0 - new
     if instruction.opcode == "fusion":
         return fusion_content(called(instruction, module), module).read[operand]

@@ -67,9 +67,10 @@ def _total(computation: Computation, module: Module) -> Kernel | None:
     found = [work for i in computation if (work := work_of(i, computation, module))]
     if not found:
         return None
-    added = ("flops", "vector_flops", "transcendentals", "bytes", "host_bytes")
+    added = ("flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "again", "clashes")
     largest = max(found, key=lambda work: (work.flops, work.bytes))
-    return replace(largest, **{name: sum(getattr(work, name) for work in found) for name in added})
+    sums = {name: sum(getattr(work, name) for work in found) for name in added}
+    return replace(largest, **sums, spread=max(work.spread for work in found))
 
 
 def _without_start(instruction: Instruction) -> Instruction:
@@ -104,6 +105,9 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
         dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
         dims=largest.dims if largest else (),
         visible=largest.visible if largest else CAUSAL,
+        again=content.rows.again,
+        spread=content.rows.spread,
+        clashes=content.rows.clashes,
     )
 
 

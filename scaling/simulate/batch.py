@@ -36,7 +36,10 @@ from scaling.simulate.step import device_groups, dispatch_time, shares_that_run
 from scaling.simulate.timeline import Timeline, run_schedule
 
 # Figures of a kernel.
-FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
+FIGURES = (
+    *("flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"),
+    *("again", "spread"),
+)
 Span = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
 # first; no two neighbours are alike
 

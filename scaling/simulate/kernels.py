@@ -77,9 +77,9 @@ def kernel_time(
     matrix, fit = _matrix(kernel, accelerator, profile)
     matrix = matrix / kernel.share
     vector = _vector(kernel, profile)
-    slower = 1.0
+    slower, moved = 1.0, moved_bytes(kernel, accelerator, profile)
     if profile.overlap:
-        memory = memory_time(kernel.bytes, accelerator, profile.memory)
+        memory = memory_time(moved, accelerator, profile.memory)
         if host is not None and np.any(kernel.host_bytes):
             memory = np.maximum(memory, kernel.host_bytes / host)
         compute = np.maximum(matrix, vector)
@@ -87,7 +87,7 @@ def kernel_time(
     else:
         copies = kernel.kind == "copy"  # what is copied and no more comes from far, or goes there
         moving = _far_time if copies else memory_time
-        memory = moving(kernel.bytes, accelerator, profile.memory)
+        memory = moving(moved, accelerator, profile.memory)
         compute = matrix + vector
         time = np.maximum(matrix, memory) + vector + fit.overhead
         if profile.step:  # among other kernels, which use the same cache
@@ -130,6 +130,20 @@ def _best_rate(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> fl
     attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
     fit = attention or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
     return fit.peak or peak_rate(accelerator, kernel.dtype)
+
+
+def moved_bytes(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> Number:
+    """Bytes of memory that a call moves, rows that are not found in the cache again.
+
+    Indices are taken to be spread evenly: of the arrays that they point into, the cache holds its
+    own size. Where that is not known, all of it is found there.
+    """
+    if not np.any(kernel.again):
+        return kernel.bytes
+    cache = accelerator.l2_cache or profile.memory.cache or np.inf
+    return kernel.bytes + kernel.again * (
+        1 - np.minimum(1.0, cache / np.maximum(kernel.spread, 1.0))
+    )
 
 
 def memory_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number:

@@ -7,22 +7,26 @@ A figure with evidence (measurements with an error, or a datasheet) prices each 
     low      step time if each operation takes 1 / (1 + h) of its time
 
 Both bounds run the whole schedule again, so communication that is only just hidden widens the
-range. Where whole steps were measured, it is never narrower than their errors. Seconds of the host
-(dispatching the program) have no evidence: they are taken to be as uncertain as the others are on
-average. A collective priced by a line that was measured with another number of devices is
-extrapolated, as a call with more bytes than any measured one is. A step with a part that is not
-known has no high end, and is graded "unknown".
+range. Rows that a gather or scatter reaches by indices are all in the cache at the low end; at the
+high end none is, and all updates go to one row. Where whole steps were measured, it is never
+narrower than their errors. Seconds of the host (dispatching the program) have no evidence: they are
+taken to be as uncertain as the others are on average. A collective priced by a line that was
+measured with another number of devices is extrapolated, as a call with more bytes than any measured
+one is. A step with a part that is not known has no high end, and is graded "unknown".
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
-from scaling.profiles.profile import Evidence, StepFit
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.host_link import host_bandwidth
+from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.profiles.samples import Samples
-from scaling.program.ir import Collective, Kernel, Number, as_float
+from scaling.program.ir import Collective, Kernel, Number, as_float, kernels
+from scaling.simulate.kernels import kernel_time
 from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
 from scaling.simulate.timeline import run_schedule
@@ -86,13 +90,40 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
     total, step = run(times).total, priced.timeline.total
     if not np.all(total):
         return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
-    shorter = {name: time / factors.get(name, 1.0) for name, time in times.items()}
-    longer = {name: time * factors.get(name, 1.0) for name, time in times.items()}
+    rows = _row_ranges(priced)
+    least, most = (times | {name: ends[i] for name, ends in rows.items()} for i in (0, 1))
+    shorter = {name: time / factors.get(name, 1.0) for name, time in least.items()}
+    longer = {name: time * factors.get(name, 1.0) for name, time in most.items()}
     low, high = (run(bound).total / total for bound in (shorter, longer))
     if priced.profile.step is not None:
-        least, most = _of_whole_steps(priced.profile.step)
-        low, high = np.minimum(low, least), np.maximum(high, most)
+        lowest, highest = _of_whole_steps(priced.profile.step)
+        low, high = np.minimum(low, lowest), np.maximum(high, highest)
     return as_float(step * low), as_float(step * high)
+
+
+def _row_ranges(priced: Priced) -> dict[str, tuple[Number, Number]]:
+    """Seconds of kernels with rows that indices name: at best and at worst."""
+    chip, profile, host = priced.cluster.accelerator, priced.profile, host_bandwidth(priced.cluster)
+    return {
+        kernel.name: row_range(kernel, chip, profile, host)
+        for kernel, _ in kernels(priced.program)
+        if np.any(kernel.again) or np.any(kernel.clashes)
+        if not priced.kernels[kernel.name].unpriced
+    }
+
+
+def row_range(
+    kernel: Kernel, accelerator: Accelerator, profile: Profile, host: float | None = None
+) -> tuple[Number, Number]:
+    """Seconds of a call whose indices find every row in the cache, and of one that finds none.
+
+    In the second all updates go to one row besides, and wait for one another.
+    """
+    none = replace(kernel, again=0.0, clashes=0.0)
+    all_again = replace(none, bytes=kernel.bytes + kernel.again)
+    low, high = (kernel_time(k, accelerator, profile, host).time for k in (none, all_again))
+    clock = accelerator.clock
+    return low, np.maximum(high, kernel.clashes / clock) if clock else high
 
 
 def _of_whole_steps(fit: StepFit) -> tuple[float, float]:

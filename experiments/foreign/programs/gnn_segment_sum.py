@@ -27,7 +27,7 @@ def gradients(weights, *graph):
 
 
 WORK = Work((3 * LAYERS - 1) * 2 * NODES * D**2, (2 * LAYERS - 1) * 2 * EDGES * D * 4, "tf32")
-NOTE = "XLA fuses lookup and sum; the price reads each array once, not a row for every edge"
+NOTE = "XLA fuses lookup and sum; of the rows taken again the price finds 50 of 134 MB in the cache"
 
 
 def price() -> sc.Prediction:

@@ -1,0 +1,156 @@
+"""Rows that a gather reads, and a scatter adds to, at places that only the run tells.
+
+    result = gather(table, indices)             table   [ 0 | 1 | 2 | 3 | 4 | 5 ]
+                                                rows      2   0   2   2           four accesses
+
+The table's rows are counted once, as long as the accesses last (`scaling.hlo.fusions`): that much
+moves however the indices lie. What moves more is kept apart, because the indices decide it:
+
+    again    rows that are taken several times, and the rest of the sectors that short rows lie in:
+             nothing if all of it is found in a cache, all if nothing is
+    spread   the bytes of the table, for a cache holds its own size of it
+    clashes  updates that wait for one another if all of them add to one row
+
+GPUs of NVIDIA move sectors of 32 bytes between memory and L2 cache (NVIDIA CUPTI documentation,
+CUpti_ActivityGlobalAccess3: "32 bytes transactions"). Rows may straddle two sectors: not counted.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from scaling.hlo.elementwise import ARITHMETIC, TRANSCENDENTAL
+from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.shapes import BITS, Array, arrays
+
+SECTOR = 32  # bytes
+# Clocks from one update of an address to the next. An addition is made by the L2 cache, one per
+# clock (NVIDIA, Kepler GK110 whitepaper, 2012, "Atomic Operations"). Another function is a loop of
+# compare and swap, each a trip to memory (CUDA C Programming Guide 8: 400 to 800 clocks).
+ADDING, SWAPPING = 1.0, 800.0
+SAME_PLACES = ARITHMETIC | TRANSCENDENTAL | {"bitcast", "copy", "reshape", "transpose"}
+SET = "set"
+
+
+@dataclass(frozen=True)
+class RandomAccess:
+    """What a kernel moves beyond touching each place once; see the top of this file."""
+
+    again: float = 0.0
+    spread: float = 0.0
+    clashes: float = 0.0  # clocks
+
+    def __add__(self, other: "RandomAccess") -> "RandomAccess":
+        spread = max(self.spread, other.spread)
+        return RandomAccess(self.again + other.again, spread, self.clashes + other.clashes)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a table that a gather or scatter reaches."""
+
+    accesses: float  # number of rows
+    elements: int  # of one row
+    run: int  # of them, those that lie beside each other
+    is_sorted: bool  # equal rows follow each other
+
+    def beyond(self, stored: Array) -> RandomAccess:
+        """Bytes of all accesses, by whole sectors, beyond each row once; `stored`: in memory.
+
+        Equal rows that follow each other are found in the cache.
+        """
+        width = BITS[stored.dtype] / 8
+        once = min(float(stored.bytes), self.accesses * self.elements * width)
+        runs = self.accesses * self.elements / self.run
+        accessed = runs * SECTOR * math.ceil(self.run * width / SECTOR)
+        again = (min(accessed, stored.bytes) if self.is_sorted else accessed) - once
+        return RandomAccess(again, stored.bytes) if again > 0 else RandomAccess()
+
+
+def random_access(
+    instruction: Instruction, body: Computation, module: Module, share: float, is_fused: bool
+) -> RandomAccess:
+    """The random access of an instruction, of whose result this share is needed.
+
+    It stands in the body of a fusion, or is a kernel of its own.
+    """
+    found: list[RandomAccess] = []
+    if instruction.opcode == "gather":
+        rows = _gathered(instruction, body, share)
+        found = [rows.beyond(array) for array in _sources(instruction, body, is_fused)]
+    elif instruction.opcode == "scatter":
+        rows, function = _scattered(instruction, body), _function(instruction, module)
+        ways = 1 if function == SET else 2  # written, and read before
+        found = ways * [rows.beyond(array) for array in arrays(instruction.shape)]
+        found.append(RandomAccess(clashes=_clashes(instruction, rows, function)))
+    return sum(found, RandomAccess())
+
+
+def replaces(scatter: Instruction, module: Module) -> bool:
+    """Return True if a scatter replaces what was there, and so does not read it."""
+    return _function(scatter, module) == SET
+
+
+def _clashes(scatter: Instruction, rows: Rows, function: str) -> float:
+    if function == SET or scatter.attribute("unique_indices") == "true":
+        return 0.0
+    return rows.accesses * (ADDING if function == "add" else SWAPPING)
+
+
+def _function(scatter: Instruction, module: Module) -> str:
+    """The operation that a scatter joins old and new by, or SET: `to_apply` returns the new."""
+    (name,) = scatter.called("to_apply")
+    function = module.computations[name]
+    root = function.root
+    if root.opcode != "parameter":
+        return root.opcode
+    return SET if 2 * root.parameter_number >= len(function.parameters) else root.opcode
+
+
+def _gathered(gather: Instruction, body: Computation, share: float) -> Rows:
+    table, made = arrays(body.operands(gather)[0].shape)[0], arrays(gather.shape)[0]
+    return _rows(gather, table, _numbers(gather, "slice_sizes"), made.elements * share)
+
+
+def _scattered(scatter: Instruction, body: Computation) -> Rows:
+    """The rows of each of the arrays that a scatter updates."""
+    operands = body.operands(scatter)
+    table, update = arrays(operands[0].shape)[0], arrays(operands[-1].shape)[0]
+    single = {*_numbers(scatter, "inserted_window_dims"), *_numbers(scatter, "input_batching_dims")}
+    sizes = iter([update.dims[dim] for dim in _numbers(scatter, "update_window_dims")])
+    window = tuple(1 if d in single else next(sizes, 1) for d in range(len(table.dims)))
+    return _rows(scatter, table, window, update.elements)
+
+
+def _rows(instruction: Instruction, table: Array, window: tuple[int, ...], moved: float) -> Rows:
+    """As many rows of this window as have `moved` elements."""
+    elements, run = max(1, math.prod(window)), 1
+    for dim in table.layout or reversed(range(len(window))):  # from the fastest
+        run *= max(1, window[dim])
+        if window[dim] < table.dims[dim]:
+            break
+    is_sorted = instruction.attribute("indices_are_sorted") == "true"
+    return Rows(moved / elements, elements, run, is_sorted)
+
+
+def _sources(gather: Instruction, body: Computation, is_fused: bool) -> Iterator[Array]:
+    """The arrays in the device's memory that rows come from.
+
+    A fusion may compute the rows, element by element, from those of its parameters.
+    """
+    first = body.operands(gather)[0]
+    todo, seen = [first], {first.name}
+    while todo:
+        found = todo.pop()
+        if found.opcode == "parameter" or not is_fused:
+            yield from (array for array in arrays(found.shape) if not array.is_on_host)
+        elif found.opcode in SAME_PLACES:
+            count = arrays(found.shape)[0].elements
+            same = [o for o in body.operands(found) if arrays(o.shape)[0].elements == count]
+            todo += [operand for operand in same if operand.name not in seen]
+            seen |= {operand.name for operand in same}
+
+
+def _numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
+    return tuple(int(n) for n in re.findall(r"\d+", instruction.attribute(name) or ""))
