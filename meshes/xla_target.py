@@ -32,10 +32,12 @@ CHIP_FIELDS = {
     "registers_per_core_limit": "registers_per_core",
 }
 FIRST_CAPABILITY = 7.0  # oldest that the CUDA plugin of jax compiles for
-VERSIONS = (  # of cuDNN and the CUDA runtime that the program meets
-    "dnn_version_info { major: 9 minor: 8 patch: 0 }",
-    "runtime_version { major: 12 minor: 9 patch: 0 }",
-)
+RUNTIME = "runtime_version { major: 12 minor: 9 patch: 0 }"  # of CUDA, that the program meets
+# Of cuDNN. Blackwell's are that of XLA's own spec of a GB300: with an older one products of blocks
+# with scales are expanded into products of float32 or bf16, which no such machine runs.
+CUDNN = "dnn_version_info { major: 9 minor: 8 patch: 0 }"
+CUDNN_OF_BLACKWELL = "dnn_version_info { major: 9 minor: 15 patch: 0 }"
+BLACKWELL = 10.0  # its first compute capability
 
 
 def xla_target_text(accelerator: Accelerator) -> str:
@@ -63,7 +65,8 @@ def xla_target_text(accelerator: Accelerator) -> str:
             f"  cuda_compute_capability {{ major: {major} minor: {minor} }}",
             "}",
             'platform_name: "CUDA"',
-            *VERSIONS,
+            CUDNN_OF_BLACKWELL if capability >= BLACKWELL else CUDNN,
+            RUNTIME,
             f'device_description_str: "{accelerator.title}"',
             "",
         ]

@@ -2,6 +2,7 @@
 
     dot, __cublas$gemm, __cublas$lt$matmul, __onednn$matmul     2 batch m n k
     convolution, __cudnn$conv...     2 (batch x positions) features (inputs x window)
+    scaled-dot, __cudnn$blockScaledDot    2 batch m n k, of [batch, m, k] and [batch, n, k]
     __cudnn$fmha...                  forward 2 products, backward 5, of 2 B N S T H each
     __gpu$xla.gpu.triton             what its metadata says, for kernels of Pallas-Triton whose
                                      metadata is that of `scaling.models.moe.triton_products`
@@ -43,6 +44,10 @@ CONVOLUTIONS = (
 )
 ATTENTION = "__cudnn$fmha"  # how those of attention begin
 ONEDNN = "__onednn$matmul"
+# Products of blocks with a scale each, as they are asked for and as cuDNN is called (openxla/xla,
+# xla/backends/gpu/transforms/block_scaling_rewriter.h).
+BLOCK_SCALED = ("__op$block_scaled_dot", "__cudnn$blockScaledDot")
+DOTS = ("dot", "scaled-dot")
 TRITON = "__gpu$xla.gpu.triton"
 METADATA = re.compile(r'serialized_metadata = "((?:[^"\\]|\\.)*)"')  # in MLIR's notation
 ESCAPED = re.compile(r"\\([0-9A-F]{2})")
@@ -75,12 +80,14 @@ def product_of(instruction: Instruction, computation: Computation) -> Product | 
     if target == TRITON:
         return _grouped(instruction)
     is_attention = target.startswith(ATTENTION)
-    is_known = is_attention or target in (*CUBLAS, *CONVOLUTIONS, ONEDNN)
-    if instruction.opcode not in ("dot", "convolution") and not is_known:
+    is_known = is_attention or target in (*CUBLAS, *CONVOLUTIONS, *BLOCK_SCALED, ONEDNN)
+    if instruction.opcode not in (*DOTS, "convolution") and not is_known:
         return None
     operands = [arrays(operand.shape)[0] for operand in computation.operands(instruction)]
-    if instruction.opcode == "dot":
+    if instruction.opcode in DOTS:
         return _dot(instruction, operands)
+    if target in BLOCK_SCALED:
+        return _block_scaled(*operands[:2])
     if target in CUBLAS:
         return _cublas(instruction, operands)
     if is_attention:
@@ -131,6 +138,11 @@ def _cublas(instruction: Instruction, operands: list[Array]) -> Product:
     exact = "HIGHEST" in precision.get("operand_precision", ())
     dims, algorithm = _dot_dims(operands, *sides), precision.get("algorithm", "")
     return _matmul(operands[0], dims, exact, algorithm, nvidia=True)
+
+
+def _block_scaled(lhs: Array, rhs: Array) -> Product:
+    *batch, m, k = (1, *lhs.dims)
+    return _matmul(lhs, (math.prod(batch), m, rhs.dims[-2], k), exact=True, algorithm="")
 
 
 def _onednn(instruction: Instruction, operands: list[Array]) -> Product:

@@ -1,14 +1,28 @@
 """The work of library calls whose shapes tell it: factorisations, solvers, random numbers.
 
     potrf n^3/3   getrf m n^2 - n^3/3   geqrf, orgqr 2 m n^2 - 2 n^3/3   triangular solve n^2 k
-    syevd  4 n^3/3 to a tridiagonal form, 2 n^3 to bring the vectors back
-    gesvd  4 m n^2 - 4 n^3/3 to a bidiagonal form, as QR again and 4 n^3/3 for both kinds of vectors
+    syevd    4 n^3/3 to a tridiagonal form, 2 n^3 to bring its vectors back; divide and conquer
+             takes up to 4 n^3/3 between them, less where it deflates: none is counted
+    gesvd    QR iteration with both kinds of vectors: the less of 14 m n^2 + 8 n^3 and, after a
+             QR, 6 m n^2 + 20 n^3, 22 n^3 of a square; values 4 m n^2 - 4 n^3/3, 2 m n^2 + 2 n^3
+    gesvdj   Jacobi, one sweep: n^2/2 pairs of columns, each with an inner product (2 m) and a
+    syevj    rotation (6 m), and as much again (6 n) for vectors; 3 n^3, and 3 n^3, of a symmetric
+    gesvdp   polar: one step by Cholesky 4 m n^2 + n^3/3, U^T A 2 m n^2, its syevd; U 2 m n^2
 
-m is the longer side. These are the FLOPs of LAPACK's working note 41 (Blackford and Dongarra,
-Installation Guide for LAPACK, 1999, appendix C; Golub and Van Loan, Matrix Computations, chapters
-5 and 8, count alike); what is iterated, and what Jacobi's method does more, is left out. How fast a
-library does them was measured by nobody here: much of it waits for memory or for the step before.
-So they bound the time from below. Calls that only move what they read are known.
+m is the longer side. Which of them runs stands in the target and its configuration; jax takes
+gesvdj up to 1024 x 1024 and gesvd beyond (jax/_src/lax/linalg.py), and syevj up to 32 in the
+target named syevd (jaxlib/gpu/solver_kernels_ffi.cc). cuSOLVER's documentation names the methods.
+
+Sources: LAPACK's working note 41 (Blackford and Dongarra, Installation Guide for LAPACK, 1999,
+appendix C); Golub and Van Loan, Matrix Computations, 5.4.5 and 8.6.3 for gesvd and chapter 8 for
+Jacobi, whose number of sweeps grows like log n and is not known before; Demmel, Applied Numerical
+Linear Algebra, 5.3.3 for divide and conquer; Nakatsukasa and Higham, SIAM J. Sci. Comput. 35, 2013,
+for the polar steps. QR iteration counts two steps for a singular value, as is usual. The 9 n^3 of
+Golub and Van Loan for eigenvectors are of QR iteration (syev), which jax does not call.
+
+All bound the time from below: half of a reduction to tridiagonal or bidiagonal form are products
+with vectors, which wait for memory, and how fast a library does the rest was measured by nobody
+here. So such a call has no upper end. Calls that only move what they read are known.
 """
 
 import math
@@ -33,6 +47,10 @@ THREEFRY = "cu_threefry2x32"
 # and 5 injections of the key, makes two numbers (Salmon and others, Parallel Random Numbers, 2011).
 THREEFRY_FLOPS = (20 * 5 + 5 * 3) / 2
 
+ALGORITHM = re.compile(r"\balgorithm = (\d+)")  # of a syevd of jax
+DEFAULT, JACOBI = 0, 2  # its values
+SMALL = 32  # sides up to which the default is Jacobi
+
 
 def library_work(call: Instruction, computation: Computation) -> tuple[Work, bool] | None:
     """The work of a custom call, and whether that is all that decides its time; None: not known."""
@@ -42,18 +60,32 @@ def library_work(call: Instruction, computation: Computation) -> tuple[Work, boo
     if target.startswith(THREEFRY):
         made = sum(array.elements for array in arrays(call.shape))
         return Work(flops=THREEFRY_FLOPS * made), True
-    flops = next((count for name, count in SOLVERS.items() if re.search(name, target)), None)
     operands = [arrays(operand.shape)[0] for operand in computation.operands(call)]
-    if flops is None or not operands or len(operands[0].dims) < 2:
+    if not operands or len(operands[0].dims) < 2:
         return None
     matrix, second = operands[0], operands[min(1, len(operands) - 1)]
+    flops = _method(target, call.attribute("backend_config") or "", matrix)
+    if flops is None:
+        return None
     # Four real multiplications and additions for a complex one
     factor = 4.0 if matrix.dtype.startswith("c") else 1.0
     batch = math.prod(matrix.dims[:-2])
-    if "compute_uv = true" in (call.attribute("backend_config") or "") and "gesvd" in target:
-        flops = _singular_vectors
     total = factor * batch * flops(matrix, second)
     return Work(flops=total, dtype=type_name(matrix.dtype)), False
+
+
+def _method(target: str, config: str, matrix: Array) -> Flops | None:
+    """The count of a solver, by its target and configuration."""
+    found = next((count for name, count in SOLVERS.items() if re.search(name, target)), None)
+    if found is _eigenvectors:
+        stated = ALGORITHM.search(config)
+        algorithm = int(stated[1]) if stated else DEFAULT
+        small = algorithm == DEFAULT and matrix.dims[-1] <= SMALL
+        return _jacobi_eigenvectors if algorithm == JACOBI or small else found
+    if found not in VECTORS or "compute_uv = true" not in config:
+        return found
+    is_full = "full_matrices = true" in config and found is _values
+    return _all_vectors if is_full else VECTORS[found]
 
 
 def _sides(matrix: Array) -> tuple[float, float]:
@@ -89,14 +121,45 @@ def _tridiagonal(matrix: Array, _: Array) -> float:
     return 4 * _sides(matrix)[1] ** 3 / 3
 
 
-def _singular_values(matrix: Array, _: Array) -> float:
+def _jacobi_eigenvectors(matrix: Array, _: Array) -> float:
+    return 6 * _sides(matrix)[1] ** 3
+
+
+def _values(matrix: Array, _: Array) -> float:
     m, n = _sides(matrix)
-    return 4 * m * n**2 - 4 * n**3 / 3
+    return min(4 * m * n**2 - 4 * n**3 / 3, 2 * m * n**2 + 2 * n**3)
 
 
-def _singular_vectors(matrix: Array, right: Array) -> float:
-    values, n = _singular_values(matrix, right), _sides(matrix)[1]
-    return values + _qr(matrix, right) + 4 * n**3 / 3
+def _vectors(matrix: Array, _: Array) -> float:
+    m, n = _sides(matrix)
+    return min(14 * m * n**2 + 8 * n**3, 6 * m * n**2 + 20 * n**3)
+
+
+def _all_vectors(matrix: Array, _: Array) -> float:
+    """With all m columns of U."""
+    m, n = _sides(matrix)
+    return min(4 * m**2 * n + 8 * m * n**2 + 9 * n**3, 4 * m**2 * n + 22 * n**3)
+
+
+def _jacobi_values(matrix: Array, _: Array) -> float:
+    m, n = _sides(matrix)
+    return n**2 / 2 * 8 * m
+
+
+def _jacobi_vectors(matrix: Array, right: Array) -> float:
+    n = _sides(matrix)[1]
+    return _jacobi_values(matrix, right) + n**2 / 2 * 6 * n
+
+
+def _polar_values(matrix: Array, right: Array) -> float:
+    m, n = _sides(matrix)
+    step = 4 * m * n**2 + n**3 / 3
+    return step + 2 * m * n**2 + _eigenvectors(matrix, right)
+
+
+def _polar_vectors(matrix: Array, right: Array) -> float:
+    m, n = _sides(matrix)
+    return _polar_values(matrix, right) + 2 * m * n**2
 
 
 SOLVERS: dict[str, Flops] = {
@@ -106,5 +169,8 @@ SOLVERS: dict[str, Flops] = {
     r"triangularSolve|trsm": _solve,
     r"syevd|heevd|syev": _eigenvectors,
     r"sytrd|hetrd": _tridiagonal,
-    r"gesvd|gesdd": _singular_values,
+    r"gesvdj": _jacobi_values,
+    r"gesvdp": _polar_values,
+    r"gesvd|gesdd": _values,
 }
+VECTORS = {_values: _vectors, _jacobi_values: _jacobi_vectors, _polar_values: _polar_vectors}

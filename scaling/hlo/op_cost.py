@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
-from scaling.hlo.custom_calls import Product, call_target, product_of, type_name, written_by
+from scaling.hlo.custom_calls import DOTS, Product, call_target, product_of, type_name, written_by
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction, Module
@@ -140,7 +140,7 @@ def _kind(content: FusionContent, computes: bool) -> KernelKind:
 def _vector_work(content: FusionContent, module: Module) -> tuple[float, float]:
     vector = transcendental = 0.0
     for part in content.parts:
-        is_product = part.instruction.opcode in ("dot", "convolution", "custom-call")
+        is_product = part.instruction.opcode in (*DOTS, "convolution", "custom-call")
         if not is_product and not _is_address(part.instruction):
             flops, transcendentals = vector_work(part.instruction, part.computation, module)
             vector += part.share * flops

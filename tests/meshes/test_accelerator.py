@@ -163,3 +163,25 @@ def test_rates_of_narrower_numbers_are_multiples(name):
     for wide, narrow in (("tf32", "bf16"), ("bf16", "fp8")):
         if {wide, narrow} <= set(chip.peaks):
             assert chip.peak(narrow) == pytest.approx(2 * chip.peak(wide), rel=0.025)
+
+
+# Tera-operations/s in int8 and TFLOP/s in fp64, typed in from the sheets that the files name
+INTEGER_AND_DOUBLE = {
+    "gb300": (165, 1.39),
+    "rtx-pro-6000": (1000, 1.87),
+    "t4": (130, 0.254),
+    "rtx2080ti": (215.2, 0.42),
+}
+
+
+@pytest.mark.parametrize("name", INTEGER_AND_DOUBLE)
+def test_rates_of_int8_and_fp64_are_those_of_the_sheets(name):
+    peaks = catalog.accelerator(name).peaks
+    int8, fp64 = INTEGER_AND_DOUBLE[name]
+    assert (peaks["int8"], peaks["fp64"]) == pytest.approx((int8 * 1e12, fp64 * 1e12))
+
+
+def test_every_chip_of_nvidia_has_rates_of_int8_int32_and_fp64():
+    chips = [c for c in map(catalog.accelerator, CHIPS) if c.vendor == "NVIDIA"]
+    lacking = {(c.name, f) for c in chips for f in ("int8", "int32", "fp64") if f not in c.peaks}
+    assert lacking == {("p100-sxm", "int8"), ("p100-sxm", "int32")}  # no such instructions

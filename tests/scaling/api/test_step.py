@@ -195,3 +195,21 @@ def test_products_that_xla_cannot_tile_are_compiled_in_another_way():
     step = jax.jit(lambda state, x: (nnx.merge(graph, state)(x) ** 2).sum())
     p = sc.predict_step(step, state, jax.ShapeDtypeStruct((8, 197, 768), jnp.float32), cluster=H100)
     assert p.step_time > 0
+
+
+@deviceless
+@pytest.mark.parametrize(
+    ("values", "scales", "block", "peak"),
+    [
+        (jnp.float8_e4m3fn, jnp.float8_e8m0fnu, 32, "fp8"),  # MXFP8
+        (jnp.float4_e2m1fn, jnp.float8_e4m3fn, 16, "fp4"),  # NVFP4
+    ],
+)
+def test_blocks_with_scales_are_multiplied_at_the_peak_of_blackwell(values, scales, block, peak):
+    side = 4096
+    array = lambda dtype, columns: jax.ShapeDtypeStruct((1, side, columns), dtype)
+    operands = *[array(values, side)] * 2, *[array(scales, side // block)] * 2
+    step = jax.jit(lambda *xs: jax.nn.scaled_matmul(*xs, preferred_element_type=jnp.bfloat16))
+    p = sc.predict_step(step, *operands, cluster="dgx-b200")
+    least = 2 * side**3 / p.cluster.accelerator.peak(peak)
+    assert not p.unknown and least < p.step_time < 4 * least

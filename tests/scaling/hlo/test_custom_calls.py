@@ -140,6 +140,23 @@ def test_cublas_says_its_dimensions_in_the_configuration(target, shape, precisio
     assert found == Product("matmul", 2.0 * 4 * 128 * 96 * 64, dtype, (4, 128, 96, 64), 0.0, ANY)
 
 
+BLOCKS = ", ".join(f"{s}_batch_dims={{0}}, {s}_contracting_dims={{2}}" for s in ("lhs", "rhs"))
+
+
+@pytest.mark.parametrize(("xla", "dtype"), [("f8e4m3fn", "fp8"), ("f4e2m1fn", "fp4")])
+@pytest.mark.parametrize("batch", [(), (3,)])
+def test_products_of_blocks_with_scales_are_those_of_their_operands(xla, dtype, batch) -> None:
+    shape = lambda *dims: f"[{','.join(map(str, (*batch, *dims)))}]"
+    shapes = f"{xla}{shape(256, 512)}", f"{xla}{shape(128, 512)}", *["f8e8m0fnu[9]"] * 2
+    result = f"(bf16{shape(256, 128)}, u8[0]{{0}})"
+    found = product(library("__cudnn$blockScaledDot", {}, result, 4), *shapes)
+    expected = (math.prod(batch), 256, 128, 512)
+    assert found == Product("matmul", 2 * math.prod(expected), dtype, expected)
+    if batch:
+        line = f"bf16{shape(256, 128)} scaled-dot(%0, %1, %2, %3), {BLOCKS}"
+        assert product(line, *shapes) == found
+
+
 def test_onednn_multiplies_transposed_or_not() -> None:
     line = library("__onednn$matmul", {}, "f32[3,128,96]{2,1,0}", 2)
     for lhs in ("f32[3,128,64]{2,1,0}", "f32[3,64,128]{2,1,0}"):

@@ -38,7 +38,10 @@ SQUARE = f"f32[{N},{N}]"
         ("cusolver_geqrf_ffi", [f"c64[{4 * N},{N}]"], 4 * (8 - 2 / 3) * N**3),
         ("cusolver_orgqr_ffi", [SQUARE], 4 * N**3 / 3),
         ("cusolver_syevd_ffi", [SQUARE], 10 * N**3 / 3),
-        ("cusolver_gesvdj_ffi", [f"f32[{N},{2 * N}]"], (8 - 4 / 3) * N**3),
+        ("cusolver_gesvd_ffi", [SQUARE], 8 / 3 * N**3),
+        ("cusolver_gesvd_ffi", [f"f32[{N},{4 * N}]"], (8 + 2) * N**3),
+        ("cusolver_gesvdj_ffi", [f"f32[{N},{2 * N}]"], 8 * N**3),
+        ("cusolver_gesvdp_ffi", [SQUARE], (4 + 1 / 3 + 2 + 10 / 3) * N**3),
         ("__cublas$triangularSolve", [SQUARE, f"f32[{N},64]"], N**2 * 64),
     ],
 )
@@ -48,10 +51,32 @@ def test_factorisations_count_their_flops_and_stay_unknown(target, shapes, flops
     assert (found.dtype, found.unknown) == ("fp32", target)
 
 
-def test_singular_vectors_cost_more_than_the_values() -> None:
-    vectors = call("cusolver_gesvd_ffi", SQUARE, config="{compute_uv = true, full = true}")
-    values = call("cusolver_gesvd_ffi", SQUARE, config="{compute_uv = false, full = true}")
-    assert vectors.flops == pytest.approx(2 * values.flops)
+@pytest.mark.parametrize(
+    ("target", "shape", "full", "cubes"),
+    [
+        # Golub and Van Loan, 5.4.5 and 8.6.3: 14 m n^2 + 8 n^3; 6 m n^2 + 20 n^3; both vectors
+        ("cusolver_gesvd_ffi", SQUARE, "false", 22),
+        ("cusolver_gesvd_ffi", f"f32[{4 * N},{N}]", "false", 44),
+        ("cusolver_gesvd_ffi", SQUARE, "true", 21),
+        ("cusolver_gesvd_ffi", f"f32[{4 * N},{N}]", "true", 64 + 22),
+        ("cusolver_gesvdj_ffi", SQUARE, "false", 7),
+        ("cusolver_gesvdp_ffi", SQUARE, "false", 4 + 1 / 3 + 2 + 10 / 3 + 2),
+    ],
+)
+def test_singular_vectors_are_counted_by_the_method(target, shape, full, cubes) -> None:
+    config = f"{{compute_uv = true, full_matrices = {full}}}"
+    found = call(target, shape, config=config)
+    assert found.flops == pytest.approx(cubes * N**3)
+    assert found.unknown == target
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "n", "cubes"), [(0, 32, 6), (0, 33, 10 / 3), (1, 16, 10 / 3), (2, N, 6)]
+)
+def test_eigenvectors_are_counted_by_the_method(algorithm: int, n: int, cubes: float) -> None:
+    config = f"{{algorithm = {algorithm} : ui8, lower = true}}"
+    found = call("cusolver_syevd_ffi", f"f32[{n},{n}]", config=config)
+    assert found.flops == pytest.approx(cubes * n**3)
 
 
 @pytest.mark.parametrize(
