@@ -125,6 +125,8 @@ def test_wheel_holds_one_package_and_the_whole_catalogue(wheel):
     expected = {f"scaling/{path.relative_to(ROOT)}" for path in catalog}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
+        script = archive.getinfo("scaling/compile/no_assembler/bin/ptxas")
+    assert script.external_attr >> 16 & 0o111, "XLA runs it"
     assert expected and expected <= names
     tops = {name.split("/")[0] for name in names}
     assert tops == {"scaling", f"scaling-{PROJECT['version']}.dist-info"}

@@ -18,7 +18,7 @@ make_environment() {
 }
 
 make_environment levanter --pre levanter haliax equinox gitpython 'jax[cuda12-local]==0.10.2' \
-    jax-cuda12-plugin==0.10.2 'flax<0.12.10' nvidia-cudnn-cu12
+    jax-cuda12-plugin==0.10.2 'flax<0.12.10' nvidia-cuda-nvcc-cu12 nvidia-cudnn-cu12
 
 "$python" -m venv "$folder/maxtext"
 "$folder/maxtext/bin/pip" install --quiet --no-deps maxtext
@@ -30,4 +30,5 @@ for line in requires("maxtext"):
     if "cuda12" in where and not name.startswith("transformer-engine"):
         print(name)
 PYTHON
-"$folder/maxtext/bin/pip" install --quiet -r "$folder/maxtext/requirements.txt" -e .
+"$folder/maxtext/bin/pip" install --quiet -r "$folder/maxtext/requirements.txt" \
+    nvidia-cuda-nvcc-cu12 -e .

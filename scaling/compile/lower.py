@@ -2,10 +2,11 @@
 
     mesh = absent_mesh(shape, cluster)                     absent GPUs
     lowered = jitted.lower(*abstract arguments on mesh)    a second
-    compiled = lowered.compile(options of the trainer)     seconds; no GPU, no CUDA toolkit
+    compiled = lowered.compile(options of the trainer)     seconds; no GPU
 
 The compiler options are the trainer's. Autotuning, which times kernels on the device, is off where
-there is no device; XLA then takes its default for each matrix product.
+there is no device; XLA then takes its default for each matrix product. There kernels' machine code
+is left out too (`kernels.py`).
 """
 
 import hashlib
@@ -18,6 +19,7 @@ import jax
 from jax.sharding import Mesh
 
 from scaling.compile.jax_internals import is_absent
+from scaling.compile.kernels import compile_without_kernels
 from scaling.compile.mlir_locations import names_in
 from scaling.compile.options import CURES, Options, compile_with, compiler_options
 from scaling.compile.stages import argument_mesh, is_lowered, lower_step
@@ -107,8 +109,9 @@ def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
         InputError: XLA cannot compile it for devices that are not here.
     """
     options: dict[str, Any] = {**lowered.options, **(WITH_ESTIMATES if estimates else {})}
+    compile_step = compile_with if is_present(lowered.mesh) else compile_without_kernels
     try:
-        compiled = compile_with(lowered.lowered, options)
+        compiled = compile_step(lowered.lowered, options)
     except RuntimeError as error:
         if estimates and "NOT_FOUND" in str(error):
             return _noted(compile_text(lowered), NO_TABLE)

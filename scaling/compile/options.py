@@ -34,6 +34,10 @@ GPU_OPTIONS: Options = {
     "xla_gpu_enable_latency_hiding_scheduler": True,
     **PIPELINED,
 }
+# For compiles of which nothing will run: LLVM optimises no kernel. The schedule is the same.
+QUICK: Options = {"xla_backend_optimization_level": 0}
+# What a compiler needs from a CUDA toolkit, by words of XLA's messages where it is missing
+TOOLKIT_MISSING = ("libdevice not found", "No PTX compilation provider")
 # What cures a failure of XLA, by words of its message. For products of odd sizes its Triton
 # products have no tiles (nnx.MultiHeadAttention of 197 tokens, 12 heads of 64; jaxlib 0.10.2).
 CURES: Mapping[str, tuple[Options, str]] = {
@@ -52,7 +56,7 @@ def compiler_options(platform: str) -> dict[str, bool | str | int]:
 
 
 def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
-    """Compile with these options, less those of `GPU_OPTIONS` that this jax does not know.
+    """Compile with these options, less those of ours that this jax does not know.
 
     Where XLA fails by a fault of its own, without the pipelined ones, with a warning.
 
@@ -64,8 +68,9 @@ def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Co
         return lowered.compile(compiler_options=given)
     except RuntimeError as error:
         unknown, own_fault = UNKNOWN.search(str(error)), "INTERNAL" in str(error)
-        own_fault &= not any(words in str(error) for words in CURES)
-        without = {unknown[1]} & {*GPU_OPTIONS} if unknown else {*PIPELINED} if own_fault else set()
+        own_fault &= not any(words in str(error) for words in (*CURES, *TOOLKIT_MISSING))
+        ours = {*GPU_OPTIONS, *QUICK}
+        without = {unknown[1]} & ours if unknown else {*PIPELINED} if own_fault else set()
         fewer = {name: value for name, value in options.items() if name not in without}
         if len(fewer) == len(options):
             raise
