@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any, overload
 
 from scaling.api.entrance import entrance
+from scaling.api.profile import ProfileComparison
 from scaling.api.result import PredictionResult
-from scaling.compare.compare import Comparison, compare_run
+from scaling.compare.compare import compare_run
 from scaling.compare.difference import Difference, difference, prediction_document
 from scaling.compare.folder import RunFolder, read_folder
 from scaling.compile.quiet import quiet
@@ -17,8 +18,8 @@ PAGE, SUFFIXES = "comparison", (".html", ".svg", ".png")  # written beside the r
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ComparisonResult(Comparison):
-    """A comparison that prints as the table of `scaling compare`."""
+class ComparisonResult(ProfileComparison):
+    """A comparison of a run's folder; prints as the table of `scaling compare`."""
 
     folder: Path
 
@@ -30,23 +31,6 @@ class ComparisonResult(Comparison):
             return write_page(self, self.folder / PAGE)
         except OSError as error:
             raise InputError(f"cannot write to {self.folder}: {error.strerror}") from None
-
-    def trace(self, path: str | Path) -> None:
-        """Write the predicted and the measured timeline as two processes of one Perfetto file."""
-        from scaling.report.trace import measured_events, trace_events, write_trace
-
-        if self.priced is None:
-            raise InputError(f"--trace: {self.folder} has no program; train the run again")
-        measured = measured_events(self.events, self.priced.program, process=2)
-        try:
-            write_trace(trace_events(self.priced) + measured, Path(path))
-        except OSError as error:
-            raise InputError(f"cannot write {path}: {error.strerror}") from None
-
-    def __str__(self) -> str:
-        from scaling.report.comparison import table
-
-        return table(self)
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)

@@ -9,7 +9,7 @@ with its timeline recorded (`trace`).
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.analytic.program import closed_form
 from scaling.analytic.software import habits_of
@@ -27,6 +27,9 @@ from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
 from scaling.simulate.what_if import changed, changed_program, check_changes
+
+if TYPE_CHECKING:
+    from scaling.api.profile import ProfileComparison
 
 
 @dataclass(frozen=True)
@@ -92,6 +95,21 @@ class PredictionResult(Prediction):
                 changes=self.pricing.changes + as_texts(changes, "--what-if", "network x2"),
             ),
         )
+
+    def compare(self, profile: str | Path, steps: int | None = None) -> "ProfileComparison":
+        """Hold the prediction beside a profile that jax.profiler recorded of the real run.
+
+        Args:
+            profile: a folder that `jax.profiler.trace` wrote, or a file in it: HOST.xplane.pb, or
+                a trace in JSON (.json, .json.gz).
+            steps: that were recorded; None: counted by the instructions that run in each step.
+
+        Raises:
+            InputError: no such profile, one of another program or machine, or of fewer steps.
+        """
+        from scaling.api.profile import compared, recorded_profile
+
+        return compared(self, recorded_profile(profile, self.cluster.name, steps), steps)
 
     def trace(self, path: str | Path) -> None:
         """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format).

@@ -5,7 +5,7 @@ import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
@@ -22,6 +22,9 @@ from scaling.cli.options import (
     Text,
 )
 from scaling.meshes.errors import InputError
+
+if TYPE_CHECKING:
+    from scaling.compare.recorded import RecordedEvent
 
 Script = Annotated[Positional[str], arg(metavar="[FILE.py:make]", help_behavior_hint="")]
 
@@ -60,8 +63,13 @@ class PriceCommand(Command):
     """NAME=FLOPS of a custom kernel that talks to no other device; NAME alone: by its bytes."""
     what_if: Changes = ()
     """Multiply a figure, such as "network x2"; as for scaling predict."""
+    compare: File = None
+    """Hold the price beside a profile of the real run: a folder that jax.profiler.trace wrote, or
+    its HOST.xplane.pb or trace in JSON."""
+    steps: Number = None
+    """Steps in that profile (default: counted by what runs in each)."""
     trace: File = None
-    """Write the timeline for Perfetto."""
+    """Write the timeline for Perfetto; with --compare the measured one beside it."""
     plot: Pictures = ()
     """Write a picture (.png, .svg): time=FILE, memory=FILE, roofline=FILE, timeline=FILE or
     mesh=FILE; as for scaling predict."""
@@ -82,14 +90,22 @@ class PriceCommand(Command):
 
     def execute(self) -> int:
         """Price it and print the page."""
+        from scaling.api.profile import compared
+
         self._check()
+        recorded = self._recorded()
         result = self._from_dump() if self.hlo else self._from_script()
+        beside = compared(result, recorded, self.steps) if recorded else None
         if self.trace is not None:
-            result.trace(self.trace)
+            (beside or result).trace(self.trace)
             print(f"trace: {self.trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
         for kind, path in self._pictures().items():
             result.plot(kind, path)
-        print(json.dumps(result.to_dict(), allow_nan=False) if self.json else result, flush=True)
+        if self.json:
+            more = {"compare": beside.to_dict()} if beside else {}
+            print(json.dumps(result.to_dict() | more, allow_nan=False), flush=True)
+        else:
+            print(f"{result}\n\n{beside}" if beside else result, flush=True)
         if self.explain:
             print(f"\n{result.explain()}", file=sys.stderr if self.json else sys.stdout)
         return 0
@@ -103,14 +119,25 @@ class PriceCommand(Command):
             raise InputError(f"{what}: give FILE.py:make, or --hlo with XLA's dump")
         if self.cluster is None:
             raise InputError("for which cluster? add --cluster, such as --cluster dgx-h100")
+        if self.steps is not None and self.compare is None:
+            raise InputError("--steps is of a profile: add --compare PROFILE")
         if self.hlo and self.dump_hlo:
             raise InputError("--dump-hlo writes what is compiled here; --hlo has a dump already")
         if self.step and ".py:" not in self.step:
             raise InputError(f"{self.step}: write FILE.py:FUNCTION, such as step.py:make")
         outputs = {f"--plot {kind}": path for kind, path in self._pictures().items()}
-        inputs = [path for path in (self.hlo, self.calibration) if path is not None]
+        inputs = [p for p in (self.hlo, self.calibration, self.compare) if p is not None]
         inputs += [Path(self.step.rpartition(":")[0])] if self.step else []
         check_outputs({**outputs, "--trace": self.trace, "--dump-hlo": self.dump_hlo}, inputs)
+
+    def _recorded(self) -> "list[RecordedEvent]":
+        """The events of the profile, before anything is compiled; none without --compare."""
+        from scaling.api.profile import recorded_profile
+
+        if self.compare is None:
+            return []
+        assert self.cluster is not None  # checked above
+        return recorded_profile(self.compare, self.cluster, self.steps)
 
     def _pictures(self) -> dict[str, Path]:
         """Return the pictures to write, by kind."""

@@ -7,7 +7,8 @@
         tf_XLAEigen/...            a line per thread: operations, with device_ordinal and run_id too
 
 On the CPU an operation is recorded twice: where it started, and as `end: NAME` where it was over,
-perhaps on another thread (a collective, a loop). The stats `_p` and `_c` join the two.
+perhaps on another thread (a collective, a loop). The stats `_p` and `_c` join the two. Kernels of a
+GPU without hlo_op ran inside of a command buffer (a CUDA graph), or are of no program.
 """
 
 from collections.abc import Iterator
@@ -15,13 +16,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from scaling.compare.chrome_trace import JSON, device_records, read_trace
+from scaling.compare.classes import library_class
 from scaling.meshes.errors import InputError
 
-NANOSECOND = 1e-9
+NANOSECOND, MICROSECOND = 1e-9, 1e-6
 HOST_PLANE, GPU_PLANE = "/host:CPU", "/device:GPU:"
 STREAM = "Stream"  # how the lines of a GPU plane that are streams begin
 ENDED = "end: "  # prefix of the second record
 NESTING = "::"  # between the names of nested annotations in hlo_op; the innermost is last
+COPIES = ("Memcpy", "Memset", "Copy")  # how what a GPU does besides kernels is called
+BUFFER = "command_buffer"  # how the name of one begins
+XPLANE = ".xplane.pb"
 RECORD = "record one with `scaling train ... --record-profile 10:12`"
 
 
@@ -31,11 +37,12 @@ class RecordedEvent:
 
     device: int
     stream: str  # of the GPU, or thread of the CPU
-    name: str  # of the HLO instruction
+    name: str  # of the HLO instruction; "": not recorded
     module: str  # of the HLO module: jit_step
     start: float
     duration: float  # on the CPU with all waiting, for other devices and for a free core
     run: int | None = None  # which execution of the module; None: not recorded (GPUs)
+    kernel: str = ""  # what ran on the GPU
 
     @property
     def end(self) -> float:
@@ -43,38 +50,53 @@ class RecordedEvent:
         return self.start + self.duration
 
 
-def recorded_events(folder: Path) -> list[RecordedEvent]:
-    """Everything of compiled programs in the newest recording below `folder`, by start.
+def recorded_events(place: Path, record: str = RECORD) -> list[RecordedEvent]:
+    """Everything of compiled programs in a file or in the newest recording of a folder, by start.
 
     The devices of several processes are counted on, in the order of their files' names; the clocks
     of two processes are not the same.
 
+    Args:
+        place: HOST.xplane.pb, a trace in JSON, or a folder above them.
+        record: how to record one, for messages.
+
     Raises:
-        InputError: no recording, an unreadable one, or one without a single instruction.
+        InputError: no recording, an unreadable one, or one without a single kernel or instruction.
     """
     events: list[RecordedEvent] = []
-    for file in profile_files(folder):
+    for file in profile_files(place, record):
         before = 1 + max((event.device for event in events), default=-1)
-        events += [replace(e, device=e.device + before) for e in events_of(_read(file))]
-    if not events:
+        events += [replace(e, device=e.device + before) for e in _file_events(file)]
+    if not any(event.name or is_of_program(event) for event in events):
         raise InputError(
-            f"the profile in {folder} holds no instruction of a compiled program on a GPU or a CPU "
-            f"device: {RECORD}, of steps that the run still takes"
+            f"the profile in {place} holds no instruction of a compiled program on a GPU or a CPU "
+            f"device: {record}, of steps that the run still takes"
         )
     return sorted(events, key=lambda event: event.start)
 
 
-def profile_files(folder: Path) -> list[Path]:
-    """The files of the newest recording below `folder`, one per process.
+def profile_files(place: Path, record: str = RECORD) -> list[Path]:
+    """The files of the newest recording below a folder, one per process; a file itself.
 
     Raises:
-        InputError: there is none.
+        InputError: there is none, or a file of another kind.
     """
-    files = list(folder.glob("**/*.xplane.pb"))
-    if not files:
-        raise InputError(f"no profile in {folder}: {RECORD}")
-    newest = max(files, key=lambda file: (file.stat().st_mtime, str(file)))
-    return sorted(newest.parent.glob("*.xplane.pb"))
+    if place.is_file():
+        if not place.name.endswith((XPLANE, *JSON)):
+            kinds = f"HOST{XPLANE}, or its trace in JSON ({', '.join(JSON)})"
+            raise InputError(f"{place} is no profile that jax.profiler writes: give {kinds}")
+        return [place]
+    for suffix in (XPLANE, ".trace.json.gz", "perfetto_trace.json.gz"):
+        if files := list(place.glob(f"**/*{suffix}")):
+            newest = max(files, key=lambda file: (file.stat().st_mtime, str(file)))
+            return sorted(newest.parent.glob(f"*{suffix}"))
+    absent = "" if place.exists() else ", which does not exist"
+    raise InputError(f"no profile in {place}{absent}: {record}")
+
+
+def _file_events(file: Path) -> list[RecordedEvent]:
+    """The events of one process."""
+    return events_of(_read(file)) if file.name.endswith(XPLANE) else _trace_events(file)
 
 
 def events_of(profile: Any) -> list[RecordedEvent]:
@@ -89,13 +111,20 @@ def events_of(profile: Any) -> list[RecordedEvent]:
 
 
 def _gpu_events(plane: Any) -> Iterator[RecordedEvent]:
-    device = int(plane.name.removeprefix(GPU_PLANE).split()[0])
+    device = _number_of(plane.name)
     for line in plane.lines:
         if line.name.startswith(STREAM):
             for event in line.events:
                 stats = dict(event.stats)
-                if "hlo_op" in stats:
-                    yield _event(event, stats, device, line.name, event.duration_ns)
+                if "hlo_op" in stats or not event.name.startswith(COPIES):
+                    found = _event(event, stats, device, line.name, event.duration_ns)
+                    yield replace(found, kernel=event.name)
+
+
+def _number_of(plane: str) -> int:
+    """3 of `/device:GPU:3` and of `/device:GPU:3 (details)`."""
+    digits = plane.removeprefix(GPU_PLANE).split()[:1]
+    return int(digits[0]) if digits and digits[0].isdecimal() else 0
 
 
 def _cpu_events(plane: Any) -> Iterator[RecordedEvent]:
@@ -120,12 +149,45 @@ def _event(
     return RecordedEvent(
         device=device,
         stream=stream,
-        name=str(stats["hlo_op"]).split(NESTING)[-1],
+        name=_innermost(stats),
         module=str(stats.get("hlo_module", "")),
         start=event.start_ns * NANOSECOND,
         duration=max(nanoseconds, 0.0) * NANOSECOND,
         run=stats.get("run_id"),
     )
+
+
+def _trace_events(file: Path) -> list[RecordedEvent]:
+    """The events of a trace in JSON: of GPUs only."""
+    records = list(device_records(read_trace(file), file))
+    found = [
+        RecordedEvent(
+            device=_number_of(process),
+            stream=thread,
+            name=_innermost(event["args"]),
+            module=str(event["args"].get("hlo_module", "")),
+            start=event["ts"] * MICROSECOND,
+            duration=max(event["dur"], 0.0) * MICROSECOND,
+            kernel=event["name"],
+        )
+        for process, thread, event in records
+        if process.startswith(GPU_PLANE) and thread.startswith(STREAM)
+        if "hlo_op" in event["args"] or not event["name"].startswith(COPIES)
+    ]
+    if not found and any("device_ordinal" in r.event["args"] for r in records):
+        raise InputError(f"{file} is of CPU devices: give the {XPLANE} beside it, which says more")
+    return found
+
+
+def _innermost(stats: dict[str, Any]) -> str:
+    """The instruction; "" of none, and of a command buffer, which is many."""
+    name = str(stats.get("hlo_op", "")).split(NESTING)[-1]
+    return "" if name.startswith(BUFFER) else name
+
+
+def is_of_program(event: RecordedEvent) -> bool:
+    """True for a kernel of a library or of XLA's that may be of a command buffer."""
+    return bool(library_class(event.kernel)) or "fusion" in event.kernel
 
 
 def _read(file: Path) -> Any:

@@ -13,7 +13,8 @@ branches and calls are recorded around what they run and are left out.
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -37,12 +38,33 @@ class Measured:
 
 
 @dataclass(frozen=True)
+class Match:
+    """How far the names of a recording are those of a program."""
+
+    module: str  # that was recorded
+    share: float  # of its recorded device time, in instructions of the program
+    by_name: bool  # False: so little that classes are compared, and no single instructions
+    recorded_only: Mapping[str, float]  # s per step, the longest first
+    without: float  # s per step of kernels that are of no instruction, and left out
+    between: float  # s per step that a device waits before the program's first instruction
+    counted: int | None  # steps, by the instructions that run in each
+    predicted_only: Mapping[str, float] = field(default_factory=dict)  # s per step, likewise
+
+    def to_dict(self) -> dict[str, Any]:
+        """The match as JSON has it."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
 class Recording:
     """Figures of one step in a recorded profile, the mean over devices and steps."""
 
-    instructions: Mapping[str, Measured]
+    instructions: Mapping[str, Measured]  # of the program
     terms: Mapping[str, float]  # seconds, as in TERMS
     devices: int = 1  # that were recorded
+    steps: int = 1  # likewise
+    others: Mapping[str, float] = field(default_factory=dict)  # class -> seconds of the rest
+    match: Match | None = None  # where there may be a rest
 
 
 def read_recording(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
@@ -51,16 +73,31 @@ def read_recording(events: Sequence[RecordedEvent], program: Program, count: int
     Raises:
         InputError: it is a recording of another program, or of fewer steps.
     """
-    known = {
-        s.name: s for s, _ in operations(program.schedule) if isinstance(s, Kernel | Collective)
-    }
-    events = complete_steps(events_of_program(events, known), count)
-    kernels = {name: step for name, step in known.items() if isinstance(step, Kernel)}
+    events = complete_steps(events_of_program(events, known_operations(program)), count)
+    terms, devices = mean_terms(events, program, count)
+    return Recording(per_step(events, count), terms, devices, count)
+
+
+def known_operations(program: Program) -> dict[str, Kernel | Collective]:
+    """The kernels and collectives of a program by name."""
+    found = (step for step, _ in operations(program.schedule))
+    return {step.name: step for step in found if isinstance(step, Kernel | Collective)}
+
+
+def mean_terms(
+    events: Sequence[RecordedEvent], program: Program, count: int, other: Collection[str] = ()
+) -> tuple[dict[str, float], int]:
+    """Seconds of each term in one of `count` complete steps, and the number of devices.
+
+    `other`: names of kernels that are not of the program.
+    """
+    kernels = {n: k for n, k in known_operations(program).items() if isinstance(k, Kernel)}
     updating = {name for name, step in kernels.items() if step.origin.phase == "optimizer"}
     bubble = {n: float(share) for n, share in bubble_shares(program).items() if n in kernels}
-    each = [device_terms(e, kernels, updating, bubble) for e in _by_device(events).values()]
-    terms = {term: sum(device[term] for device in each) / len(each) / count for term in TERMS}
-    return Recording(per_step(events, count), terms, len(each))
+    computing = kernels.keys() | set(other)
+    each = [device_terms(e, computing, updating, bubble) for e in by_device(events).values()]
+    total = {term: sum(device[term] for device in each) for term in TERMS}
+    return {term: seconds / len(each) / count for term, seconds in total.items()}, len(each)
 
 
 def device_terms(
@@ -126,7 +163,7 @@ def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[Recorded
         InputError: fewer steps were recorded.
     """
     kept: list[RecordedEvent] = []
-    for device_events in _by_device(events).values():
+    for device_events in by_device(events).values():
         if device_events[0].run is None:
             kept += _after_the_first_end(device_events, steps)
         else:
@@ -154,7 +191,8 @@ def union(events: Sequence[RecordedEvent]) -> float:
     return float(spans[0, 1] - spans[0, 0] + rest)
 
 
-def _by_device(events: Iterable[RecordedEvent]) -> dict[int, list[RecordedEvent]]:
+def by_device(events: Iterable[RecordedEvent]) -> dict[int, list[RecordedEvent]]:
+    """The events of each device, by start."""
     devices: dict[int, list[RecordedEvent]] = defaultdict(list)
     for event in sorted(events, key=lambda e: e.start):
         devices[event.device].append(event)

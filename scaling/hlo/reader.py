@@ -89,7 +89,15 @@ def _read(
     buffers = tuple(reading.memory.buffers)
     warnings = tuple(_ungrouped(reading.ungrouped, mesh))
     program = Program(
-        name, "compiled", dict(mesh), schedule, buffers, peak, warnings, compiler_versions()
+        name,
+        "compiled",
+        dict(mesh),
+        schedule,
+        buffers,
+        peak,
+        warnings,
+        compiler_versions(),
+        module=module.name,
     )
     arguments = {
         index: parameter.op_name

@@ -9,13 +9,16 @@ import html
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from scaling.compare.compare import Comparison, Pair
+from scaling.compare.compare import Comparison
+from scaling.compare.pairs import CollectivePair, Pair
 from scaling.meshes.units import format_range, format_size, format_time
 from scaling.report.formatting import columns
 from scaling.report.palette import BLUE, ORANGE
 from scaling.report.plots.style import picture
 
 MOST_LINES = 12  # collectives and kernels that the table shows
+NOTHING = 1e-9  # of the largest figure of a table: what rounding leaves
+SMALL = 0.01  # of the step: what matches nothing is shown from here on
 HEAD = ("predicted", "measured", "error")
 Row = tuple[str, ...]
 COLOURS = (BLUE, ORANGE)  # predicted, measured
@@ -55,6 +58,7 @@ def head_lines(comparison: Comparison) -> list[str]:
         comparison.setting,
         f"step time: {words(step.seconds)}{spread} over {count}; range {span}",
         f"memory of a device: {memory}",
+        *([comparison.explanation] if comparison.explanation else []),
         *(f"note: {text}" for text in comparison.warnings),
     ]
 
@@ -68,8 +72,9 @@ def sections(comparison: Comparison) -> dict[str, list[Row]]:
     found = {
         "time": [_row(*item) for item in _nonzero(comparison.time).items()],
         "seconds over all devices": [_row(*item) for item in _nonzero(comparison.sums).items()],
+        "seconds by class": [_row(*item) for item in _nonzero(comparison.classes).items()],
         "collectives": [
-            _row(f"{c.kind}[{c.axis}] {format_size(c.bytes)}", c.seconds)
+            _row(f"{c.kind}[{c.axis}] {format_size(c.bytes)}{_instructions(c)}", c.seconds)
             for c in comparison.collectives[:MOST_LINES]
         ],
         "bytes of collectives": [
@@ -80,8 +85,35 @@ def sections(comparison: Comparison) -> dict[str, list[Row]]:
         "kernels that differ most": [
             _row(f"{k.name} {k.origin}".strip(), k.seconds) for k in kernels[:MOST_LINES]
         ],
+        **_alone(comparison),
     }
     return {title: rows for title, rows in found.items() if rows}
+
+
+def _instructions(collective: CollectivePair) -> str:
+    """The first instruction and the number of others, in brackets."""
+    first, *others = collective.instructions or [""]
+    more = f" and {len(others)} more" if others else ""
+    return f" ({first}{more})" if first else ""
+
+
+def _alone(comparison: Comparison) -> dict[str, list[Row]]:
+    """What only the profile or only the program has; nothing where names mean little."""
+    match, step = comparison.match, comparison.step_time.seconds
+    if match is None or not match.by_name:
+        return {}
+    recorded = {n: Pair(None, s) for n, s in match.recorded_only.items()}
+    predicted = {n: Pair(s, None) for n, s in match.predicted_only.items()}
+    least = SMALL * min(step.predicted or 0.0, step.measured or 0.0)
+    rows = lambda pairs: [
+        _row(name, pair)
+        for name, pair in list(pairs.items())[:MOST_LINES]
+        if max(pair.predicted or 0.0, pair.measured or 0.0) >= least
+    ]
+    return {
+        "recorded, not in the program": rows(recorded),
+        "in the program, not recorded": rows(predicted),
+    }
 
 
 def words(pair: Pair, unit: Callable[[float], str] = format_time) -> str:
@@ -94,8 +126,10 @@ def words(pair: Pair, unit: Callable[[float], str] = format_time) -> str:
 
 
 def _nonzero(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
-    """The pairs that are more than zero on either side, by name in words."""
-    return {n.replace("_", " "): p for n, p in pairs.items() if p.predicted or p.measured}
+    """The pairs that are more than nothing on either side, by name in words."""
+    sizes = {name: max(p.predicted or 0.0, p.measured or 0.0) for name, p in pairs.items()}
+    least = NOTHING * max(sizes.values(), default=0.0)
+    return {name.replace("_", " "): pairs[name] for name, size in sizes.items() if size > least}
 
 
 def _section(title: str, rows: list[Row]) -> str:

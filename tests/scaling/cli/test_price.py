@@ -2,13 +2,17 @@
 
 import json
 
+import jax
+import jax.numpy as jnp
 import pytest
 
+from scaling import predict_hlo
 from scaling.meshes import catalog
 from scaling.profiles.io import write_profile
 from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import COLLECTIVE_KINDS
 from tests.scaling.cli.running import check_refused, run
+from tests.scaling.compare.gpu_traces import write_run
 from tests.scaling.host_profile import HERE, host_profile
 
 HLO = """HloModule jit_step, is_scheduled=true, num_partitions=8
@@ -112,6 +116,72 @@ def test_a_script_may_lower_its_step_on_the_devices_that_jax_has(capsys, script,
 def test_a_function_that_makes_no_step_is_refused(capsys, script, on_host, function, message):
     options = (*on_host, "--mesh", "rows=8")
     check_refused(run(capsys, "price", f"{script}:{function}", *options), message)
+
+
+@pytest.fixture
+def profile(dump, tmp_path):
+    """A profile of three steps of the dump's program, as if it ran as predicted."""
+    return write_run(tmp_path / "host.trace.json.gz", predict_hlo(dump, "dgx-h100"), steps=3)
+
+
+def test_a_price_stands_beside_a_profile_of_the_run(capsys, dump, profile, tmp_path):
+    options = ("--hlo", dump, "--cluster", "dgx-h100", "--compare", profile)
+    code, out, _ = run(capsys, "price", *options, "--trace", tmp_path / "t.json")
+    assert code == 0 and "error +0.0% over 3 steps" in out
+    assert "seconds by class" in out and "all-to-all" in out.partition("seconds by class")[2]
+    trace = json.loads((tmp_path / "t.json").read_text())
+    assert {event["pid"] for event in trace["traceEvents"]} == {1, 2}
+    code, out, _ = run(capsys, "price", *options, "--json")
+    document = json.loads(out)["compare"]
+    assert (code, document["match"]["share"], document["match"]["module"]) == (0, 1.0, "jit_step")
+    assert document["classes"]["all-to-all"]["error"] == pytest.approx(0, abs=1e-6)
+    assert list(document["collectives"][0]["instructions"]) == ["gathered"]
+
+
+def test_a_step_of_a_script_stands_beside_its_run_on_this_machine(
+    capsys, script, on_host, tmp_path
+):
+    """Recorded here, by its own jit on real (CPU) devices; the other way round is refused."""
+    mesh = jax.make_mesh((8,), ("rows",), axis_types=(jax.sharding.AxisType.Auto,))
+    sharding = jax.NamedSharding(mesh, jax.P("rows"))
+
+    def apply(x, n):
+        return n * x @ x
+
+    step = jax.jit(apply)
+    x = jax.device_put(jnp.ones((64, 64)), sharding)
+    jax.block_until_ready(step(x, n=2.0))
+    with jax.profiler.trace(str(tmp_path / "profile")):
+        for _ in range(3):
+            jax.block_until_ready(step(x, n=2.0))
+    options = (f"{script}:make", *on_host, "--mesh", "rows=8", "--compare", tmp_path / "profile")
+    code, out, _ = run(capsys, "price", *options, "--json")
+    document = json.loads(out)["compare"]
+    assert (code, document["step_time"]["steps"], document["match"]["share"]) == (0, 3, 1.0)
+    assert document["machine"] == "8 x CPU device, recorded"
+    assert [c["axis"] for c in document["collectives"]] == ["rows"]
+    assert document["time"]["compute"]["measured"] > 0
+    options = ("nowhere.py:make", "--cluster", "dgx-h100", "--compare", tmp_path / "profile")
+    check_refused(run(capsys, "price", *options), "the profile is of CPU devices")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--compare", "nowhere"), "no profile in nowhere, which does not exist: record some"),
+        (("--compare", "{dump}"), "is no profile that jax.profiler writes: give HOST.xplane.pb"),
+        (("--compare", "{profile}", "--steps", "0"), "steps=0 must be a whole number from 1"),
+        (("--compare", "{profile}", "--steps", "7"), "holds 3 steps of the program, not 7"),
+        (("--steps", "3"), "--steps is of a profile: add --compare PROFILE"),
+        (("--compare", "{profile}", "--cluster", "host"), "the profile is of GPUs"),
+        (("--compare", "{profile}", "--trace", "{profile}"), "--trace"),
+    ],
+)
+def test_a_profile_that_does_not_fit_is_refused(capsys, dump, profile, options, message):
+    """Before the dump is read, where that can be."""
+    options = [text.format(dump=dump, profile=profile) for text in options]
+    cluster = () if "--cluster" in options else ("--cluster", "dgx-h100")
+    check_refused(run(capsys, "price", "--hlo", dump, *cluster, *options), message)
 
 
 @pytest.mark.parametrize(

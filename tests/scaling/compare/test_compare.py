@@ -93,7 +93,7 @@ def test_the_document_has_the_keys_of_the_contract(prediction, hand_priced):
     assert set(document["time"]) == set(TERMS)
     pair = {"predicted", "measured", "error"}
     assert all(set(term) == pair for term in document["time"].values())
-    keys = {"kind", "axis", "bytes", "step_bytes"} | pair
+    keys = {"kind", "axis", "bytes", "step_bytes", "instructions"} | pair
     assert all(set(c) == keys for c in document["collectives"])
     assert pair <= set(document["memory"])
     assert json.loads(json.dumps(document, allow_nan=False)) == document

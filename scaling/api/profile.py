@@ -1,0 +1,69 @@
+"""A prediction beside a profile that jax.profiler recorded of the real run."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaling.compare.beside_profile import check_machine, compare_recording
+from scaling.compare.compare import Comparison
+from scaling.compare.recorded import RecordedEvent, recorded_events
+from scaling.compile.quiet import quiet
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import writing
+
+if TYPE_CHECKING:
+    from scaling.api.result import PredictionResult
+
+RECORD = "record some steps of the run with jax.profiler.trace(FOLDER)"
+MOST_STEPS = 10**6  # chosen by this project: a profiler keeps fewer kernels than that
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class ProfileComparison(Comparison):
+    """A prediction beside a profile; prints as the table of `scaling price --compare`."""
+
+    def trace(self, path: str | Path) -> None:
+        """Write the predicted and the measured timeline as two processes of one Perfetto file."""
+        from scaling.report.trace import measured_events, trace_events, write_trace
+
+        if self.priced is None:
+            raise InputError(f"--trace: {self.name} has no program; train the run again")
+        measured = measured_events(self.events, self.priced.program, process=2)
+        with writing(Path(path)):
+            write_trace(trace_events(self.priced) + measured, Path(path))
+
+    def __str__(self) -> str:
+        from scaling.report.comparison import table
+
+        return table(self)
+
+
+def recorded_profile(profile: str | Path, cluster: str, steps: int | None) -> list[RecordedEvent]:
+    """The events of a profile, checked as far as that goes before anything is compiled.
+
+    Args:
+        profile: HOST.xplane.pb, a trace in JSON, or a folder above them.
+        cluster: the name of the one that is priced.
+        steps: that were recorded; None: not known.
+
+    Raises:
+        InputError: no profile, none of that kind of device, or a number of steps that is none.
+    """
+    is_count = isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps <= MOST_STEPS
+    if steps is not None and not is_count:
+        raise InputError(f"steps={steps!r} must be a whole number from 1 to {MOST_STEPS:,}")
+    with quiet():  # jax reads it
+        events = recorded_events(Path(profile), RECORD)
+    check_machine(events, cluster)
+    return events
+
+
+def compared(
+    result: "PredictionResult", events: Sequence[RecordedEvent], steps: int | None
+) -> ProfileComparison:
+    """The prediction beside events that are read already."""
+    from scaling.api.result import price_program
+
+    priced = price_program(result.pricing, record=True)
+    return ProfileComparison(**vars(compare_recording(result, priced, events, steps)))

@@ -1,0 +1,138 @@
+"""The prediction of any program beside a recorded profile of its run.
+
+The measured step is the time from the first recorded event to the last, over the number of steps:
+gaps between steps are in it, as time that the device waits for its host. A collective's time is
+that of its kernels, the waiting for slower devices included.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from scaling.compare.compare import SHARED_CORES, Comparison
+from scaling.compare.explained import SUMMED
+from scaling.compare.join import joined
+from scaling.compare.matching import longest, match_recording
+from scaling.compare.pairs import Pair, StepPair
+from scaling.compare.recorded import RecordedEvent
+from scaling.compare.steps import Match, Recording
+from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_time
+from scaling.simulate.prediction import TERMS, Prediction
+from scaling.simulate.resolve import HOST
+from scaling.simulate.step import Priced
+
+WORTH_SAYING = 0.02  # of the step: what does not match below this is not mentioned
+
+
+def compare_recording(
+    prediction: Prediction, priced: Priced, events: Sequence[RecordedEvent], steps: int | None
+) -> Comparison:
+    """Join a prediction with a recorded profile of the same program, perhaps compiled otherwise.
+
+    Args:
+        priced: what was predicted, with every event.
+        steps: that were recorded; None: counted.
+
+    Raises:
+        InputError: a recording of another program or machine, or of fewer steps.
+    """
+    program, cluster = priced.program, priced.cluster
+    check_machine(events, cluster.name)
+    recording = match_recording(events, program, steps)
+    assert recording.match is not None
+    seconds = {name: float(time) for name, time in priced.timeline.by_name.items()}
+    absent = {n: s for n, s in seconds.items() if n not in recording.instructions and s > 0}
+    match = replace(recording.match, predicted_only=longest(absent))
+    step = Pair(float(prediction.step_time), sum(recording.terms[term] for term in SUMMED))
+    axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
+    is_host = cluster.name == HOST
+    return Comparison(
+        name=prediction.name,
+        setting=f"mesh {axes} of {cluster.name}",
+        machine=f"{recording.devices} x {'CPU device' if is_host else 'GPU'}, recorded",
+        versions={},
+        step_time=StepPair(step, None, recording.steps),
+        step_range=(float(prediction.step_time_low), float(prediction.step_time_high)),
+        memory=Pair(float(prediction.memory.peak), None),
+        compiled_memory=program.compiler_peak,
+        grade=prediction.grade,
+        warnings=(SHARED_CORES,) * is_host
+        + _doubts(match, step, recording, prediction)
+        + _miscounted(steps, match.counted),
+        match=match,
+        priced=priced,
+        events=tuple(events),
+        **joined(
+            {term: float(getattr(prediction.time, term)) for term in TERMS},
+            program,
+            seconds,
+            recording,
+            not is_host,
+        ),
+    )
+
+
+def check_machine(events: Sequence[RecordedEvent], cluster: str) -> None:
+    """Raise InputError if CPU devices were recorded and GPUs are priced, or the other way round."""
+    on_cpu = any(event.run is not None for event in events)
+    if on_cpu and cluster != HOST:
+        raise InputError(
+            f"the profile is of CPU devices, the price of {cluster}: record the run on its GPUs, "
+            f"or price it with --cluster {HOST}"
+        )
+    if not on_cpu and cluster == HOST:
+        raise InputError(f"the profile is of GPUs, the price of this machine's CPU ({HOST})")
+
+
+def _doubts(
+    match: Match, step: Pair, recording: Recording, prediction: Prediction
+) -> tuple[str, ...]:
+    """What of the profile and of the program does not match."""
+    said = []
+    share, least = f"{match.share:.0%}", WORTH_SAYING * (step.measured or 0.0)
+    module = match.module or "the profile"
+    if not match.by_name:
+        said.append(
+            f"only {share} of the device time of {module} is in instructions of this program, so "
+            "it was compiled otherwise (flags, version of jax, autotuning): classes are compared, "
+            "and no single kernels and collectives; a dump of the run itself would match"
+        )
+    elif match.share < 1 - WORTH_SAYING:
+        said.append(
+            f"{share} of the device time of {module} is in instructions of this program; the rest "
+            f"is in the classes that its names tell{_names(match.recorded_only)}"
+        )
+    absent = sum(match.predicted_only.values())
+    if match.by_name and absent > WORTH_SAYING * (step.predicted or 0.0):
+        said.append(
+            f"instructions predicted to take {format_time(absent)} were not recorded"
+            f"{_names(match.predicted_only)}"
+        )
+    if match.between > least:
+        said.append(
+            f"between two steps a device waits {format_time(match.between)} for its host (data, "
+            "logging, results that are waited for), which is in the measured step"
+        )
+    if match.without > least:
+        said.append(
+            f"kernels of no instruction take {format_time(match.without)} a step, and are left out"
+        )
+    if recording.devices > prediction.devices:
+        said.append(
+            f"{recording.devices} devices were recorded, the program is of {prediction.devices}: "
+            "is it of another mesh?"
+        )
+    return tuple(said)
+
+
+def _miscounted(said: int | None, counted: int | None) -> tuple[str, ...]:
+    """A note, where the number of steps that was said is not what the instructions tell."""
+    if said is None or counted in (None, said):
+        return ()
+    return (f"the instructions that run in each step tell of {counted} steps, not of {said}",)
+
+
+def _names(seconds: Mapping[str, float]) -> str:
+    """The three longest."""
+    names = list(seconds)[:3]
+    return f": {', '.join(names)}" + (" ..." if len(seconds) > len(names) else "")

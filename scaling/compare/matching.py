@@ -1,0 +1,252 @@
+"""A recording of any program, joined with a prediction of it as far as their names agree.
+
+    hlo_op of an event = name of an instruction      as compiled with the same versions and flags
+    kernel of an event = that name, . as _           inside of a command buffer (a CUDA graph)
+    class by the names of either                     the rest
+
+A program that was compiled without a GPU may be fused otherwise than the one that ran. Where less
+than half of the device time is spent in instructions that both have, equal names mean little:
+classes are compared then, and no single instructions.
+"""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scaling.compare.classes import FUSION, class_by_name, class_of, library_class
+from scaling.compare.recorded import RecordedEvent, is_of_program
+from scaling.compare.steps import (
+    CONTAINER,
+    MATCHED,
+    Match,
+    Recording,
+    by_device,
+    complete_steps,
+    known_operations,
+    mean_terms,
+    per_step,
+)
+from scaling.meshes.errors import InputError
+from scaling.program.ir import COLLECTIVE_KINDS, Program, operations
+
+COMMON = 0.1  # of the instructions: so many tell the number of steps, fewer lack a lost event
+SUFFIX = re.compile(r"\.kd$")  # of kernels on AMD's GPUs
+LIBRARY = "kernel "  # how we name a library's kernel that is of no instruction
+LONGEST = 60  # characters of a kernel's name that are kept; those of templates have hundreds
+SHOWN = 3  # modules that a message names
+PLAIN = (  # openxla/xprof issue 3070
+    "; kernels in command buffers do not say their module: run once with "
+    "XLA_FLAGS=--xla_gpu_enable_command_buffer="
+)
+
+
+@dataclass(frozen=True)
+class Found:
+    """The events of one module, and how its names agree with those of a program."""
+
+    module: str
+    events: Sequence[RecordedEvent]
+    share: float  # of their time, in instructions of the program
+    without: float  # seconds of kernels of no instruction
+
+    @property
+    def by_name(self) -> bool:
+        """True if equal names are of equal instructions."""
+        return self.share >= MATCHED
+
+
+def match_recording(
+    events: Sequence[RecordedEvent], program: Program, steps: int | None = None
+) -> Recording:
+    """Figures of one step in a recording of a program that may have been compiled otherwise.
+
+    Args:
+        steps: that were recorded; None: counted by the instructions that run in each step.
+
+    Raises:
+        InputError: a recording of another program, of fewer steps, or of nobody knows how many.
+    """
+    found, calls = _module_of(events, program), _calls(program)
+    single = _single_kernels(program, calls)
+    counted = count_steps(found.events, single)
+    if steps is None and found.by_name and found.events[0].run is None:
+        kept, count = whole_steps(found.events, single)
+    elif count := steps or counted or 0:
+        kept = complete_steps(found.events, count)
+    else:
+        raise InputError("nothing in the profile tells how many steps it holds: say it, --steps N")
+    measured, classes = per_step(kept, count), _classes(kept, found, program)
+    mine = {n: m for n, m in measured.items() if found.by_name and n in calls}
+    rest = {n: m.seconds for n, m in measured.items() if n not in mine}
+    others: dict[str, float] = defaultdict(float)
+    for name, seconds in rest.items():
+        others[classes[name]] += seconds
+    computing = {name for name, kind in classes.items() if kind not in COLLECTIVE_KINDS}
+    terms, devices = mean_terms(kept, program, count, computing)
+    first = next((name for name in calls if name in mine), "")
+    match = Match(
+        module=found.module,
+        share=found.share,
+        by_name=found.by_name,
+        counted=counted,
+        recorded_only=longest(rest),
+        without=found.without / count / devices,
+        between=sum(_waits_before(first, e) for e in by_device(kept).values()) / count / devices,
+    )
+    return Recording(mine, terms, devices, count, dict(others), match)
+
+
+def _calls(program: Program) -> dict[str, float]:
+    """Calls in a step of each kernel and collective, in the order of the schedule."""
+    known = known_operations(program)
+    return {step.name: float(n) for step, n in operations(program.schedule) if step.name in known}
+
+
+def _classes(events: Sequence[RecordedEvent], found: Found, program: Program) -> dict[str, str]:
+    """The class of each recorded instruction."""
+    known = known_operations(program) if found.by_name else {}
+    kernels = {event.name: event.kernel for event in events}
+    return {
+        name: class_of(known[name]) if name in known else class_by_name(name, kernel)
+        for name, kernel in kernels.items()
+    }
+
+
+def _waits_before(name: str, events: Sequence[RecordedEvent]) -> float:
+    """Seconds in which a device did nothing right before the instruction of that name."""
+    total, busy = 0.0, events[0].start
+    for event in events:
+        total += max(event.start - busy, 0.0) if event.name == name else 0.0
+        busy = max(busy, event.end)
+    return total
+
+
+def count_steps(events: Sequence[RecordedEvent], calls: Mapping[str, float]) -> int | None:
+    """The number of complete steps: of numbered executions (CPU), else by what runs in each.
+
+    Of an instruction that runs c times in a step, `calls`, each device has c x steps events, a few
+    more where the recording began or ended within a step, a few less where the profiler lost some.
+    None where no instruction tells.
+    """
+    if events[0].run is not None:
+        sizes = [Counter(e.run for e in own) for own in by_device(events).values()]
+        return min(sum(n == max(runs.values()) for n in runs.values()) for runs in sizes)
+    seen = Counter((event.device, event.name) for event in events if event.name in calls)
+    counts = Counter(round(n / calls[name]) for (_, name), n in seen.items())
+    least = COMMON * sum(counts.values())
+    common = [n for n, times in counts.items() if n and times >= least]
+    return min(common, default=None)
+
+
+def whole_steps(
+    events: Sequence[RecordedEvent], calls: Mapping[str, float]
+) -> tuple[list[RecordedEvent], int]:
+    """Events of complete steps on GPUs, and the number of steps.
+
+    All events where each instruction ran as often as in whole steps. Where the recording began or
+    ended within a step, or lost events: those from the first to the last start of an instruction
+    that runs once in a step. A period from there is a step of another phase.
+
+    Args:
+        calls: in a step, of instructions that are one kernel each, in the order of the schedule.
+    """
+    own = by_device(events)
+    seen = {device: Counter(e.name for e in own[device]) for device in own}
+    once = [name for name, n in calls.items() if n == 1] or list(calls)
+    marks = {device: max(once, key=lambda name: seen[device][name]) for device in own}
+    found = {d: [e.start for e in own[d] if e.name == marks[d]] for d in own}
+    count = min(map(len, found.values()))
+    if count < 2 or all(_are_whole(seen[device], calls, count) for device in own):
+        return list(events), max(count, 1)
+    begin = {d: starts[-count] for d, starts in found.items()}
+    kept = [e for d in own for e in own[d] if begin[d] <= e.start < found[d][-1]]
+    return kept, count - 1
+
+
+def _are_whole(seen: Mapping[str, int], calls: Mapping[str, float], count: int) -> bool:
+    """True if each instruction ran as often as in `count` steps; some are several kernels."""
+    exactly = all(n == count * calls[name] for name, n in seen.items() if name in calls)
+    return exactly and not any(n % count for n in seen.values())
+
+
+def _single_kernels(program: Program, calls: Mapping[str, float]) -> dict[str, float]:
+    """Calls in a step of the instructions that are one GPU kernel each; of all if none is."""
+    known = known_operations(program)
+    single = {n: c for n, c in calls.items() if class_of(known[n]) in (FUSION, *COLLECTIVE_KINDS)}
+    return single or dict(calls)
+
+
+def _module_of(events: Sequence[RecordedEvent], program: Program) -> Found:
+    """The module of the program's name, else the one that spends most time in its instructions.
+
+    Kernels that say no module are of the same one, where their names tell that they are of any.
+
+    Raises:
+        InputError: none of that name, and less than half of the time of any is in instructions of
+            the program.
+    """
+    known = known_operations(program)
+    kernels = {re.sub(r"\W", "_", name): name for name in known}
+    modules: dict[str, list[RecordedEvent]] = defaultdict(list)
+    for event in events:
+        if not CONTAINER.match(event.name):
+            modules[event.module].append(_named(event, kernels))
+    stray = modules.pop("", [])
+    adopted = [event for event in stray if event.name]
+    whole = {name: [*own, *adopted] for name, own in modules.items()} or {"": adopted}
+    shares = {name: _share(own, known) for name, own in whole.items()}
+    matched = lambda name: shares[name] * _sum(modules.get(name, adopted))
+    best = program.module if program.module in modules else max(whole, key=matched)
+    if shares[best] < MATCHED and (best != program.module or not best):
+        raise InputError(_another_program(whole, shares, program))
+    mine = sorted(whole[best], key=lambda event: event.start)
+    return Found(best, mine, shares[best], _sum(e for e in stray if not e.name))
+
+
+def _named(event: RecordedEvent, kernels: Mapping[str, str]) -> RecordedEvent:
+    """The event with the instruction that its kernel is named after, or the kernel, if it had none.
+
+    `kernels`: instructions by the names of their kernels.
+    """
+    kernel = re.split(r"[(<]", SUFFIX.sub("", event.kernel).removeprefix("void "))[0][:LONGEST]
+    if event.name:
+        return event
+    if name := kernels.get(re.sub(r"\W", "_", kernel)):
+        return replace(event, name=name)
+    if library_class(event.kernel):
+        return replace(event, name=f"{LIBRARY}{kernel}")
+    return replace(event, name=kernel) if event.module or is_of_program(event) else event
+
+
+def _share(events: Sequence[RecordedEvent], known: Collection[str]) -> float:
+    """The share of the time in instructions of the program; of those that name any."""
+    named = [event for event in events if not event.name.startswith(LIBRARY)]
+    return _sum(event for event in named if event.name in known) / (_sum(named) or 1.0)
+
+
+def _another_program(
+    modules: Mapping[str, Sequence[RecordedEvent]], shares: Mapping[str, float], program: Program
+) -> str:
+    """What is recorded instead of the program, the longest first."""
+    longest = sorted(modules, key=lambda name: -_sum(modules[name]))
+    said = ", ".join(
+        f"{name or 'kernels of no module'} ({shares[name]:.0%} of its time in instructions of the "
+        "program)"
+        for name in longest[:SHOWN]
+    )
+    more = f" and {len(longest) - SHOWN} more modules" if len(longest) > SHOWN else ""
+    wanted = program.module or program.name
+    return (
+        f"the profile is of another program: it has {said}{more}, not {wanted}; record the step "
+        f"that is priced, and compile both with one version of jax{'' if any(longest) else PLAIN}"
+    )
+
+
+def longest(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by name, the longest first."""
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
+
+
+def _sum(events: Iterable[RecordedEvent]) -> float:
+    return sum(event.duration for event in events)

@@ -1,0 +1,136 @@
+"""A prediction beside a profile: what the run did otherwise is found, and nothing else.
+
+No profile of a real GPU is kept here: these are made from the predicted timeline, changed at known
+places, so they prove the join and not the prices. One is recorded on this machine's CPU.
+"""
+
+from pathlib import Path
+
+import pytest
+from pytest import approx
+
+import scaling as sc
+from scaling.compare.explained import SUMMED
+from tests.scaling.compare.gpu_traces import write_run
+
+DUMP = Path(__file__).parents[1] / "hlo" / "dumps" / "jax-0.12.0"
+GEMM, SLICE = "gemm_fusion_dot.7", "wrapped_slice"  # instructions of the dump
+MODEL, DATA = "all-reduce.8", "all-reduce.9"  # its collectives
+
+
+@pytest.fixture(scope="module")
+def predicted():
+    return sc.predict_hlo(DUMP, "dgx-h100")
+
+
+@pytest.fixture
+def beside(predicted, tmp_path):
+    """Makes the comparison with a run that differs from the prediction as said."""
+
+    def make(steps=None, **run):
+        return predicted.compare(
+            write_run(tmp_path / "host.trace.json.gz", predicted, **run), steps
+        )
+
+    return make
+
+
+def test_a_run_as_predicted_has_no_error(beside, predicted):
+    found = beside()
+    assert (found.step_time.steps, found.machine) == (4, "2 x GPU, recorded")
+    assert found.step_time.seconds.error == approx(0, abs=1e-6)
+    assert {name: pair.error for name, pair in found.classes.items()} == {
+        name: approx(0, abs=1e-6) for name in ("matmul", "fusion", "all-reduce")
+    }
+    assert all(c.seconds.error == approx(0, abs=1e-6) for c in found.collectives)
+    assert [c.axis for c in found.collectives] == ["data", "model"]
+    assert sum(found.time[term].measured for term in SUMMED) == approx(float(predicted.step_time))
+    assert (found.match.share, found.match.recorded_only, found.warnings) == (1.0, {}, ())
+    assert found.explanation == ""
+
+
+def test_a_class_that_takes_twice_as_long_is_the_one_with_an_error(beside):
+    found = beside(times={"matmul": 2.0})
+    assert found.classes["matmul"].error == approx(-0.5)
+    assert found.classes["fusion"].error == approx(0, abs=1e-6)
+    assert {k.name for k in found.kernels[:5]} == {f"gemm_fusion_dot.{n}" for n in range(7, 12)}
+
+
+def test_a_collective_that_takes_three_times_as_long_is_the_one_with_an_error(beside):
+    found = beside(times={DATA: 3.0})
+    errors = {c.axis: c.seconds.error for c in found.collectives}
+    assert errors == {"data": approx(-2 / 3), "model": approx(0, abs=1e-6)}
+    assert found.collectives[0].instructions[DATA].error == approx(-2 / 3)
+    assert found.classes["matmul"].error == approx(0, abs=1e-6)
+
+
+def test_what_was_not_recorded_and_what_is_not_in_the_program_is_named(beside):
+    found = beside(missing=(GEMM,), renamed={SLICE: "loop_slice_fusion.99"})
+    assert set(found.match.predicted_only) == {GEMM, SLICE}
+    assert list(found.match.recorded_only) == ["loop_slice_fusion.99"]
+    assert found.classes["fusion"].error == approx(0, abs=1e-6)  # by its name
+    assert any("were not recorded: " + GEMM in text for text in found.warnings)
+    assert "in the program, not recorded" in str(found)
+
+
+def test_a_program_that_was_compiled_otherwise_is_compared_by_class(beside, predicted):
+    names = [s.name for s in predicted.pricing.program.schedule]
+    renamed = {n: f"{n.split('.')[0]}.{n.split('.')[-1]}77" for n in names if n != SLICE}
+    found = beside(renamed=renamed, times={"matmul": 2.0})
+    assert not found.match.by_name and 0 < found.match.share < 0.1
+    assert found.classes["matmul"].error == approx(-0.5)
+    assert found.classes["all-reduce"].error == approx(0, abs=1e-6)
+    assert found.kernels == () and {c.seconds.measured for c in found.collectives} == {None}
+    assert "classes are compared, and no single kernels" in found.warnings[0]
+
+
+def test_kernels_of_command_buffers_are_joined_by_their_own_names(beside):
+    found = beside(graphs=True, times={GEMM: 2.0})
+    assert found.match.share == 1.0
+    assert found.kernels[0].name == GEMM and found.kernels[0].seconds.error == approx(-0.5)
+
+
+def test_steps_are_whole_wherever_the_recording_began_and_ended(beside, predicted):
+    for cut in ({"before": 0.3}, {"after": 0.4}, {"before": 0.7, "after": 0.6}):
+        found = beside(**cut)
+        assert found.step_time.steps in (4, 5)
+        assert found.classes["matmul"].error == approx(0, abs=0.05), cut
+        assert found.step_time.seconds.error == approx(0, abs=0.05), cut
+
+
+def test_the_number_of_steps_may_be_said(beside):
+    found = beside(steps=2)
+    assert found.step_time.steps == 2
+    assert "tell of 4 steps, not of 2" in found.warnings[0]
+    with pytest.raises(sc.InputError, match="holds 4 steps of the program, not 9"):
+        beside(steps=9)
+    for wrong in (0, -1, 1.5, True, 10**9):
+        with pytest.raises(sc.InputError, match="must be a whole number"):
+            beside(steps=wrong)
+
+
+def test_time_between_steps_is_told_apart(beside):
+    found = beside(gap=2e-3)
+    assert found.match.between == approx(1.5e-3, rel=1e-3)  # three gaps over four steps
+    assert found.time["host"].measured == approx(1.5e-3, rel=1e-3)
+    assert "host" in found.explanation and "between two steps" in found.warnings[0]
+
+
+def test_another_program_is_refused_by_its_modules(beside, predicted):
+    names = {s.name: f"other.{n}" for n, s in enumerate(predicted.pricing.program.schedule)}
+    with pytest.raises(sc.InputError, match=r"has jit_eval \(0% of its time .*\), not jit_step"):
+        beside(module="jit_eval", renamed=names)
+    assert beside(module="jit_train").match.share == 1.0  # the same step by another name
+
+
+def test_a_profile_of_a_cpu_is_not_that_of_gpus(predicted, tmp_path):
+    import jax
+    import jax.numpy as jnp
+
+    with jax.profiler.trace(str(tmp_path)):
+        jax.block_until_ready(jax.jit(lambda x: x @ x)(jnp.ones((64, 64))))
+    with pytest.raises(sc.InputError, match="is of CPU devices, the price of dgx-h100"):
+        predicted.compare(tmp_path)
+    (trace,) = tmp_path.glob("**/*.trace.json.gz")
+    with pytest.raises(sc.InputError, match=r"is of CPU devices: give the \.xplane\.pb"):
+        predicted.compare(trace)
