@@ -1,28 +1,61 @@
 #!/bin/sh
 # Environments of the programs that need packages of their own, beside this project's:
 #
-#   sh experiments/foreign/environments.sh [FOLDER]       .venv-foreign/levanter and .../maxtext, 5 GB
+#   sh experiments/foreign/environments.sh [FOLDER] [NAME ...]     .venv-foreign, all three
 #
-# PYTHON is 3.12 or newer, which both ask for. Levanter's Haliax runs on jax 0.10, not on 0.12. MaxText
-# runs without Transformer Engine, whose package is built against a CUDA toolkit.
+# levanter  Levanter and Equinox. Its Haliax runs on jax 0.10, not on 0.12.
+# maxtext   MaxText, without Transformer Engine, whose package is built against a CUDA toolkit.
+# gemma     DeepMind's gemma, and with it on the path three repositories that are no packages.
+#
+# PYTHON is 3.12, which MaxText and Levanter ask for. Where uv is installed it takes the place of pip.
+# Needs git, and 9 GB of disk. Versions are those of 23 November 2026.
 set -e
 folder=${1:-.venv-foreign}
+[ $# -eq 0 ] || shift
 python=${PYTHON:-python3.12}
+packages="$folder/packages" # sources, in folders of their own
+compiler='jax-cuda12-plugin jax-cuda12-pjrt nvidia-cudnn-cu12' # what the extra deviceless brings
 
 make_environment() {
-    name=$1
-    shift
-    "$python" -m venv "$folder/$name"
-    "$folder/$name/bin/pip" install --quiet "$@"
-    "$folder/$name/bin/pip" install --quiet -e .
+    if command -v uv >/dev/null; then
+        uv venv --quiet --clear --python "$python" "$folder/$1"
+    else
+        "$python" -m venv --clear "$folder/$1"
+    fi
 }
 
-make_environment levanter --pre levanter haliax equinox gitpython 'jax[cuda12-local]==0.10.2' \
-    jax-cuda12-plugin==0.10.2 'flax<0.12.10' nvidia-cuda-nvcc-cu12 nvidia-cudnn-cu12
+install() { # NAME PACKAGE ...
+    environment=$folder/$1
+    shift
+    if command -v uv >/dev/null; then
+        uv pip install --quiet --python "$environment/bin/python" "$@"
+    else
+        "$environment/bin/pip" install --quiet "$@"
+    fi
+}
 
-"$python" -m venv "$folder/maxtext"
-"$folder/maxtext/bin/pip" install --quiet --no-deps maxtext
-"$folder/maxtext/bin/python" - <<'PYTHON' >"$folder/maxtext/requirements.txt"
+clone() { # NAME OWNER/REPOSITORY COMMIT FOLDER [PATH]: a folder; it or PATH goes on NAME's path
+    where=$packages/${2#*/}
+    rm -rf "$where"
+    git init --quiet "$where"
+    git -C "$where" remote add origin "https://github.com/$2"
+    git -C "$where" fetch --quiet --depth 1 --filter=blob:none origin "$3"
+    git -C "$where" sparse-checkout set "$4"
+    git -C "$where" checkout --quiet FETCH_HEAD
+    site=$("$folder/$1/bin/python" -c 'import site; print(site.getsitepackages()[0])')
+    (cd "$where/${5:-$4}" && pwd) >"$site/${2#*/}.pth"
+}
+
+levanter() {
+    make_environment levanter
+    install levanter levanter==1.2.dev1644 haliax==1.4.dev453 equinox gitpython \
+        jax==0.10.2 'flax<0.12.10' $compiler -e .
+}
+
+maxtext() {
+    make_environment maxtext
+    install maxtext --no-deps maxtext==0.2.5
+    "$folder/maxtext/bin/python" - >"$folder/maxtext/requirements.txt" <<'PYTHON'
 from importlib.metadata import requires
 
 for line in requires("maxtext"):
@@ -30,5 +63,15 @@ for line in requires("maxtext"):
     if "cuda12" in where and not name.startswith("transformer-engine"):
         print(name)
 PYTHON
-"$folder/maxtext/bin/pip" install --quiet -r "$folder/maxtext/requirements.txt" \
-    nvidia-cuda-nvcc-cu12 -e .
+    install maxtext -r "$folder/maxtext/requirements.txt" -e .
+}
+
+gemma() {
+    make_environment gemma
+    install gemma gemma==4.0.1 $compiler -e .
+    clone gemma jax-ml/jax-llm-examples 8b4b24602e0652100e9835ec6d91fed58bbea472 llama3
+    clone gemma jax-ml/bonsai 36284254cf738d99c1c5d1e3a292d27656a0a365 bonsai .
+    clone gemma google/flax 18f8f311c275d57f46d95e41b15aa97b454754c0 examples/imagenet
+}
+
+for name in ${*:-levanter maxtext gemma}; do "$name"; done
