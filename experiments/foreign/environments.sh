@@ -1,20 +1,21 @@
 #!/bin/sh
 # Environments of the programs that need packages of their own, beside this project's:
 #
-#   sh experiments/foreign/environments.sh [FOLDER] [NAME ...]     .venv-foreign, all three
+#   sh experiments/foreign/environments.sh [FOLDER] [NAME ...]     .venv-foreign, all
 #
-# levanter  Levanter and Equinox. Its Haliax runs on jax 0.10, not on 0.12.
+# levanter  Levanter and Equinox, on jax 0.10: its Haliax does not run on 0.12 (jax.core.is_constant_dim
+#           is gone), and compiling without GPUs begins with 0.10.
 # maxtext   MaxText, without Transformer Engine, whose package is built against a CUDA toolkit.
 # gemma     DeepMind's gemma, and with it on the path three repositories that are no packages.
 #
 # PYTHON is 3.12, which MaxText and Levanter ask for. Where uv is installed it takes the place of pip.
-# Needs git, and 9 GB of disk. Versions are those of 23 November 2026.
+# Needs git, and 11 GB of disk. Versions are those of 23 November 2026.
 set -e
 folder=${1:-.venv-foreign}
 [ $# -eq 0 ] || shift
 python=${PYTHON:-python3.12}
 packages="$folder/packages" # sources, in folders of their own
-compiler='jax-cuda12-plugin jax-cuda12-pjrt nvidia-cudnn-cu12' # what the extra deviceless brings
+ours='-e .[deviceless]'
 
 make_environment() {
     if command -v uv >/dev/null; then
@@ -49,7 +50,7 @@ clone() { # NAME OWNER/REPOSITORY COMMIT FOLDER [PATH]: a folder; it or PATH goe
 levanter() {
     make_environment levanter
     install levanter levanter==1.2.dev1644 haliax==1.4.dev453 equinox gitpython \
-        jax==0.10.2 'flax<0.12.10' $compiler -e .
+        jax==0.10.2 'flax<0.12.10' $ours
 }
 
 maxtext() {
@@ -63,12 +64,12 @@ for line in requires("maxtext"):
     if "cuda12" in where and not name.startswith("transformer-engine"):
         print(name)
 PYTHON
-    install maxtext -r "$folder/maxtext/requirements.txt" -e .
+    install maxtext -r "$folder/maxtext/requirements.txt" $ours
 }
 
 gemma() {
     make_environment gemma
-    install gemma gemma==4.0.1 $compiler -e .
+    install gemma gemma==4.0.1 $ours
     clone gemma jax-ml/jax-llm-examples 8b4b24602e0652100e9835ec6d91fed58bbea472 llama3
     clone gemma jax-ml/bonsai 36284254cf738d99c1c5d1e3a292d27656a0a365 bonsai .
     clone gemma google/flax 18f8f311c275d57f46d95e41b15aa97b454754c0 examples/imagenet

@@ -73,7 +73,7 @@ def priced(name: str) -> Priced:
     seconds = time.perf_counter() - begun
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # KiB on Linux
     note = getattr(module, "NOTE", "")
-    figures["packages"] = _packages(needs(name))
+    figures["packages"] = _packages(needs(name), getattr(module, "SOURCE", ""))
     return Priced(name, title, glue(module), seconds, held, error, note=note, **figures)
 
 
@@ -97,9 +97,11 @@ def _figures(p: PredictionResult, work: Work) -> Iterator[tuple[str, Any]]:
     }.items()
 
 
-def _packages(package: str) -> str:
-    """Return a package and jax with their versions; "" for our own environment."""
-    return ", ".join(f"{p} {version(p)}" for p in (package, "jax")) if package else ""
+def _packages(package: str, source: str) -> str:
+    """Return a package, or a repository at a commit, and jax; "" for our own environment."""
+    if not package:
+        return ""
+    return f"{source or f'{package} {version(package)}'}, jax {version('jax')}"
 
 
 def _products(kernel: Kernel) -> Number:

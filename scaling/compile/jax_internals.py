@@ -48,8 +48,9 @@ def tracing_for_absent_devices() -> Iterator[None]:
     """While it is on, values that are computed at once come from the CPU, and callbacks lower.
 
     Such values are those inside `jax.ensure_compile_time_eval`, and `jnp.ones` while a mesh of
-    absent devices is set. A call of a jitted function whose results lie on absent devices returns
-    their shapes and shardings, as `jax.eval_shape` does.
+    absent devices is set. A call of a jitted function that takes shapes, or lays arrays on absent
+    devices by `out_shardings` or a constraint, returns shapes with the shardings that it states,
+    as `jax.eval_shape` does.
     """
     execute, backend = pjit._run_python_pjit, mlir.ModuleContext.get_backend
 
@@ -57,7 +58,7 @@ def tracing_for_absent_devices() -> Iterator[None]:
         given = (parameters, flat, function, values, named)
         if not _is_computed_at_once(flat):
             return execute(*given)
-        made = _abstract_results(parameters)
+        made = _abstract_results(parameters, flat)
         if made is None and _is_for_absent(parameters.params["ctx_mesh"]):
             made = _on_cpu(function, values, named)
         if made is None:
@@ -89,20 +90,36 @@ def _is_computed_at_once(values: Sequence[Any]) -> bool:
     return config.eager_constant_folding.value and not traced  # by `ensure_compile_time_eval`
 
 
-def _abstract_results(parameters: Any) -> Sequence[jax.ShapeDtypeStruct] | None:
-    """Shapes and shardings of results that lie on absent devices; None if none does."""
-    shardings = parameters.params["out_shardings"]
-    if not any(_is_for_absent(getattr(sharding, "mesh", None)) for sharding in shardings):
+def _abstract_results(
+    parameters: Any, values: Sequence[Any]
+) -> Sequence[jax.ShapeDtypeStruct] | None:
+    """Shapes and stated shardings of a call's results; None if nothing lies on absent devices."""
+    jaxpr = parameters.params["jaxpr"].jaxpr
+    stated = [
+        sharding if isinstance(sharding, jax.sharding.Sharding) else None
+        for sharding in parameters.params["out_shardings"]
+    ]
+    constraints = dict(_constraints(jaxpr))
+    if not (
+        any(isinstance(value, jax.ShapeDtypeStruct) for value in values)
+        or any(_is_for_absent(getattr(s, "mesh", None)) for s in (*stated, *constraints.values()))
+    ):
         return None
-    arrays = parameters.params["jaxpr"].out_avals
     return [
         jax.ShapeDtypeStruct(
-            array.shape,
-            array.dtype,
-            sharding=sharding if isinstance(sharding, jax.sharding.Sharding) else None,
+            made.aval.shape, made.aval.dtype, sharding=sharding or constraints.get(id(made))
         )
-        for array, sharding in zip(arrays, shardings, strict=True)
+        for made, sharding in zip(jaxpr.outvars, stated, strict=True)
     ]
+
+
+def _constraints(jaxpr: Any) -> Iterator[tuple[int, jax.sharding.Sharding]]:
+    """Which array has which sharding by a constraint, in a function and those that it calls."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "sharding_constraint":
+            yield id(equation.outvars[0]), equation.params["sharding"]
+    for inner in core.subjaxprs(jaxpr):
+        yield from _constraints(inner)
 
 
 def _on_cpu(function: Callable[..., Any], values: Any, named: Any) -> Any:

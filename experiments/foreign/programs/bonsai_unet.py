@@ -1,7 +1,7 @@
 """Bonsai's UNet in Flax NNX, a training step on 16 images of 256 x 256 in float32, Adam.
 
-FLOPs of a convolution: 2 x taps x c_in x c_out x pixels of its result. Widths 64 to 1024 at 256^2 to
-16^2 pixels, two 3 x 3 a level, down and up (Ronneberger et al., arXiv 1505.04597, figure 1), a
+FLOPs of a convolution: 2 x taps x c_in x c_out x pixels of its result. Widths 64 to 1024 at 256^2
+to 16^2 pixels, two 3 x 3 a level, down and up (Ronneberger et al., arXiv 1505.04597, figure 1), a
 2 x 2 transposed convolution of stride 2 (one tap for each pixel) before each level up, a 1 x 1 at
 the end; three times, less the gradient of the images. Counted before pricing.
 """
@@ -16,6 +16,7 @@ import scaling as sc
 from experiments.foreign.work import Work
 
 NEEDS = "gemma"
+SOURCE = "jax-ml/bonsai at 3628425"
 IMAGES, SIZE, CHANNELS = 16, 256, 3
 WIDTHS = (64, 128, 256, 512, 1024)
 

@@ -13,6 +13,7 @@ import scaling as sc
 from experiments.foreign.work import Work
 
 NEEDS = "gemma"
+SOURCE = "jax-ml/bonsai at 3628425"
 IMAGES, LAYERS, D, T = 128, 12, 768, 197
 IMAGE = LAYERS * (24 * T * D**2 + 4 * T**2 * D) + 2 * 196 * 768 * D + 2 * 1000 * D
 WORK = Work(IMAGES * IMAGE, dtype="tf32")

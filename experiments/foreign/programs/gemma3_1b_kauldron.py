@@ -6,9 +6,9 @@ and values, F = 6912; the head 2 V D, V = 262,144; times three, as nothing is co
 attention is einsums over all T x T scores, those outside the windows too. Counted before pricing.
 """
 
+import jax
 import jax.numpy as jnp
 import optax
-from enp import ArraySpec
 from gemma import gm
 from kauldron import kd
 
@@ -38,10 +38,16 @@ def trainer():
 
 
 def price() -> sc.Prediction:
-    array = lambda *shape: ArraySpec(shape, jnp.int32)
-    batch = {"input": array(BATCH, T), "target": array(BATCH, T, 1), "loss_mask": array(BATCH, T, 1)}
+    array = lambda *shape: jax.ShapeDtypeStruct(shape, jnp.int32)
+    batch = {
+        "input": array(BATCH, T),
+        "target": array(BATCH, T, 1),
+        "loss_mask": array(BATCH, T, 1),
+    }
+    laid = kd.sharding.with_sharding_constraint
     with sc.pretend("dgx-h100"):
         train = trainer()
-        state = train.init_state(element_spec=batch)
+        state = jax.eval_shape(lambda: train.init_state(element_spec=batch))
+        state, batch = laid(state, train.sharding.state), laid(batch, train.sharding.batch)
         lowered = train.trainstep.step.lower(train.trainstep, state, batch)
     return sc.predict_step(lowered, cluster="dgx-h100")

@@ -20,7 +20,7 @@ import scaling as sc
 from experiments.foreign.work import Work
 
 NEEDS = "levanter"
-# This release hands means a mask of floats, which jax 0.10 refuses, on GPUs that are here too.
+# The newest Levanter hands means a mask of floats, which jax 0.9 and later refuse on any device.
 reductions.check_where = lambda _, mask: None if mask is None else mask.astype(bool)
 L, D, HEADS, T, V, BATCH, GPUS = 48, 1600, 25, 1024, 50_304, 512, 64
 LAYERS = L * (24 * D**2 + 4 * T * D)

@@ -12,6 +12,7 @@ from experiments.foreign.programs._llama3 import GPUS, WEIGHTS, D, L, V, llama, 
 from experiments.foreign.work import Work
 
 NEEDS = "gemma"
+SOURCE = "jax-ml/jax-llm-examples at 8b4b246"
 T, BATCH = 2048, 4
 WORK = Work(BATCH * T * (2 * WEIGHTS + 4 * L * T * D + 2 * V * D) / GPUS)
 

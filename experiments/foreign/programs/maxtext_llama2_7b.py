@@ -21,7 +21,7 @@ FLAGS = (
     "compile_topology=a3", "compile_topology_num_slices=8", "dcn_data_parallelism=8",
     "ici_fsdp_parallelism=8", f"per_device_batch_size={BATCH}", f"max_target_length={T}",
     "remat_policy=full", "dataset_type=synthetic", "enable_checkpointing=false",
-    "base_output_directory=/tmp/maxtext", "skip_jax_distributed_system=true",
+    "skip_jax_distributed_system=true",
 )  # fmt: skip
 LAYERS = L * (2 * (4 * D**2 + 3 * D * F) + 4 * T * D / 2)
 TOKENS = BATCH * T
