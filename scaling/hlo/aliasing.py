@@ -3,15 +3,16 @@
     bitcast, tuple, get-tuple-element     name a part of what is there
     x-start                               (operands, results, ...): the operands are passed on
     x-done                                the results of the start
-    dynamic-update-slice                  writes into its operand, alone or as the root of a fusion
-    elementwise operations                may write over an operand that nobody needs any more
+    dynamic-update-slice, scatter         write into their operand, alone or as the root of a fusion
+    all-reduce-start                      writes into its operands
+    elementwise operations, sort          may write over an operand that nobody needs any more
 
 These are the rules of XLA's buffer assignment (openxla/xla, xla/hlo/analysis/
 hlo_dataflow_analysis.cc and alias_info.cc, xla/service/gpu/alias_info.cc).
 """
 
 from scaling.hlo.elementwise import ARITHMETIC, TRANSCENDENTAL
-from scaling.hlo.fusions import called, results, update_in_place
+from scaling.hlo.fusions import UPDATING, called, results, update_in_place
 from scaling.hlo.parse import Computation, Instruction, Module, read_aliases
 from scaling.hlo.shapes import Array, Path, arrays, size
 
@@ -19,8 +20,6 @@ Source = tuple[int, Path]  # number of an operand, index in its shape
 
 PASSED_ON = ("bitcast", "optimization-barrier", "opt-barrier", "add-dependency", "while")
 ELEMENTWISE = ARITHMETIC | TRANSCENDENTAL | {"bitcast"}
-SUMS = ("all-reduce", "all-reduce-start")  # each result may take the place of its operand
-ACCUMULATING = ("scatter", "select-and-scatter")  # over the first operand
 STATED = "output_to_operand_aliasing"  # of custom calls and fusions
 
 
@@ -32,27 +31,37 @@ def source_of(
 
 
 def may_write_over(instruction: Instruction, computation: Computation, module: Module) -> list[int]:
-    """Numbers of the operands of whose memory the results may take the place."""
+    """Numbers of the operands of whose memory the results may take the place; never of a copy's."""
     operands = computation.operands(instruction)
     whole = [i for i, operand in enumerate(operands) if isinstance(operand.shape, Array)]
-    if instruction.opcode in SUMS:
+    if instruction.opcode == "sort":
         return whole
-    if instruction.opcode in ACCUMULATING:
-        return whole[:1]
-    if instruction.opcode in ELEMENTWISE or instruction.opcode == "copy":
+    if instruction.opcode in ELEMENTWISE:
         return [i for i in whole if size(operands[i].shape) == size(instruction.shape)]
     if instruction.opcode == "fusion":
         inner = called(instruction, module)
-        shared = [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
-        return shared or _scattered_into(inner)
+        if inner.root.opcode == "sort":
+            return [i for i in whole if inner.parameters[i] in inner.operands(inner.root)]
+        return [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
     return []
 
 
-def _scattered_into(inner: Computation) -> list[int]:
-    """Numbers of the parameters of a fusion that its scatters add to."""
-    updates = [update_in_place(leaf, inner) for leaf in results(inner)]
-    found = [u.parameter for u in updates if u and u.instruction.opcode == "scatter"]
-    return [parameter.parameter_number for parameter in found]
+def replaced(instruction: Instruction, computation: Computation, module: Module) -> list[int]:
+    """Numbers of the operands whose place in the heap the results may take.
+
+    Only of what the operand itself makes: not of what it takes out of a tuple or waits for
+    (openxla/xla, xla/service/heap_simulator/heap_simulator.cc: RunComputation).
+    """
+    operands = computation.operands(instruction)
+    found = may_write_over(instruction, computation, module)
+    return [i for i in found if _makes(operands[i], computation)]
+
+
+def _makes(operand: Instruction, computation: Computation) -> bool:
+    """Return True if the result of an instruction is made by it, not named or passed on."""
+    if operand.opcode in ("parameter", "call"):
+        return False
+    return _passed_on(operand, (), computation) is None
 
 
 def holds_operands(instruction: Instruction, computation: Computation) -> bool:
@@ -82,6 +91,9 @@ def _passed_on(instruction: Instruction, path: Path, computation: Computation) -
         return 0, (1, *path) if holds_operands(start, computation) else path
     if opcode.endswith("-start") and path[:1] == (0,) and holds_operands(instruction, computation):
         return (path[1], path[2:]) if len(path) > 1 else (0, ())
+    if opcode == "all-reduce-start":  # in place
+        result = path[1:] if holds_operands(instruction, computation) else path
+        return result[0] if result else 0, ()
     return None
 
 
@@ -93,18 +105,17 @@ def _start(done: Instruction, computation: Computation) -> Instruction:
 
 def _updated(instruction: Instruction, path: Path, module: Module) -> Source | None:
     """The operand that is updated in place."""
-    if instruction.opcode == "dynamic-update-slice":
-        return 0, ()
+    if instruction.opcode in UPDATING:
+        return path[0] if path else 0, ()
     if stated := instruction.attribute(STATED):
         return read_aliases(stated).get(path)
     if instruction.opcode != "fusion":
         return None
     inner = called(instruction, module)
     made = results(inner)[path[0]] if inner.root.opcode == "tuple" else inner.root
-    update = update_in_place(made, inner)
-    if update is None or update.instruction.opcode != "dynamic-update-slice":
-        return None
-    return update.parameter.parameter_number, ()
+    number = path[0] if path and made is inner.root else 0  # of a scatter into several arrays
+    update = update_in_place(made, inner, number)
+    return (update.parameter.parameter_number, ()) if update else None
 
 
 def _is_elementwise(inner: Computation, parameter: Instruction) -> bool:

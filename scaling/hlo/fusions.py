@@ -58,12 +58,15 @@ def results(body: Computation) -> list[Instruction]:
     return body.operands(body.root) if body.root.opcode == "tuple" else [body.root]
 
 
-def update_in_place(result: Instruction, body: Computation) -> Update | None:
-    """The update that makes one of the `results` of a fusion; None: all of it is made anew."""
+def update_in_place(result: Instruction, body: Computation, number: int = 0) -> Update | None:
+    """The update that makes one of the `results` of a fusion; None: all of it is made anew.
+
+    `number`: of the array that is asked for, where a scatter updates several.
+    """
     update = _behind(result, body)
     if update.opcode not in UPDATING:
         return None
-    target = _behind(body.operands(update)[0], body)
+    target = _behind(body.operands(update)[number], body)
     return Update(update, target) if target.opcode == "parameter" else None
 
 

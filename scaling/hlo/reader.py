@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling.hlo.aliasing import may_write_over
+from scaling.hlo.aliasing import replaced
 from scaling.hlo.attribution import origins
 from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
@@ -203,7 +203,7 @@ def _common(instruction: Instruction, computation: Computation, reading: Reading
     """Name, origin and buffers of an operation."""
     memory = reading.memory
     operands = computation.operands(instruction)
-    over = may_write_over(instruction, computation, reading.module)
+    over = replaced(instruction, computation, reading.module)
     return {
         "name": instruction.name,
         "origin": reading.origins.get((computation.name, instruction.name), Origin()),

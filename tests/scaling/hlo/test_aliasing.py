@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.hlo.aliasing import may_write_over, source_of
+from scaling.hlo.aliasing import may_write_over, replaced, source_of
 from tests.scaling.hlo.texts import module
 
 GIVEN = """x = f32[8,4] parameter(0); y = f32[8,4] parameter(1)
@@ -51,8 +51,6 @@ def test_what_is_computed_has_memory_of_its_own(opcode: str) -> None:
     [
         ("(f32[8,4], f32[16,4]) all-gather-start(%x)", (1,), {(0,): (0, ())}, (1,)),
         ("((f32[8,4]), f32[4,4]) reduce-scatter-start(%x)", (1,), {(0, 0): (0, ())}, (1,)),
-        ("f32[8,4] all-reduce-start(%x)", (), {}, ()),
-        ("((f32[8,4]), f32[8,4]) all-reduce-start(%x)", (1,), {(0, 0): (0, ())}, (1,)),
         ("(f32[8,4], f32[8,4], u32[]) copy-start(%x)", (0,), {(1,): (0, ())}, (0,)),
         ("((f32[8,4]), f32[4,8], s32[]) async-start(%x)", (1,), {(0, 0): (0, ())}, (1,)),
     ],
@@ -67,9 +65,18 @@ def test_a_start_has_its_results_and_passes_on_its_operands(
     assert sources(lines, ()) == [(0, done)]
 
 
-def test_several_reduced_together_each_have_a_result() -> None:
+@pytest.mark.parametrize(
+    "shape, path", [("f32[8,4]", ()), ("((f32[8,4]), f32[8,4])", (1,))], ids=["0.10", "0.12"]
+)
+def test_a_sum_over_devices_is_made_in_place(shape: str, path: tuple) -> None:
+    start = f"s = {shape} all-reduce-start(%x)"
+    assert sources(start, path) == [(0, ())]
+    assert sources(f"{start}; d = f32[8,4] all-reduce-done(%s)", ()) == [(0, path)]
+
+
+def test_of_several_operands_each_has_a_result() -> None:
     start = "s = (f32[8,4], f32[8,4]) all-reduce-start(%x, %y)"
-    assert sources(start, (0,), (1,)) == [None, None]
+    assert sources(start, (0,), (1,)) == [(0, ()), (1, ())]
     lines = f"{start}; d = (f32[8,4], f32[8,4]) all-reduce-done(%s)"
     assert sources(lines, (0,), (1,)) == [(0, (0,)), (0, (1,))]
     gather = "s = ((f32[8,4], f32[8,4]), (f32[16,4], f32[16,4])) all-gather-start(%x, %y)"
@@ -87,6 +94,12 @@ def test_an_update_between_start_and_done_passes_all_on() -> None:
 
 def test_a_slice_is_written_into_its_operand() -> None:
     assert sources("r = f32[8,4] dynamic-update-slice(%x, %part, %i, %i)", ()) == [(0, ())]
+
+
+def test_a_scatter_adds_to_its_operands_in_place() -> None:
+    assert sources("r = f32[8,4] scatter(%x, %i, %part)", ()) == [(0, ())]
+    two = "r = (f32[8,4], f32[8,4]) scatter(%x, %y, %i, %part, %part)"
+    assert sources(two, (0,), (1,)) == [(0, ()), (1, ())]
 
 
 UPDATE = """q = f32[1,4] parameter(0); p = f32[8,4] parameter(1); k = s32[] parameter(2)
@@ -108,6 +121,13 @@ TWO = "f = (f32[8,4], f32[8,4]) fusion(%part, %x, %i), kind=kLoop, calls=%body"
 )
 def test_a_fusion_that_ends_in_an_update_writes_into_its_parameter(body, found) -> None:
     assert sources(ONE, (), body=body) == [found]
+
+
+def test_a_fusion_scatters_into_several_parameters() -> None:
+    body = """p = f32[8,4] parameter(0); q = f32[8,4] parameter(1); k = s32[] parameter(2)
+        r = (f32[8,4], f32[8,4]) scatter(%q, %p, %k, %p, %p)"""
+    line = "f = (f32[8,4], f32[8,4]) fusion(%x, %y, %i), kind=kInput, calls=%body"
+    assert sources(line, (0,), (1,), body=body) == [(1, ()), (0, ())]
 
 
 def test_of_several_results_each_has_its_own_rule() -> None:
@@ -133,14 +153,13 @@ def test_a_stated_alias_is_believed(opcode: str) -> None:
     "line, numbers",
     [
         ("f32[8,4] add(%x, %y)", [0, 1]),
-        ("f32[8,4] copy(%x)", [0]),
+        ("f32[8,4] copy(%x)", []),
         ("pred[8,4] compare(%x, %y)", []),
         ("f32[8,4] select(%i, %x, %y)", [1, 2]),
         ("f32[4,8] transpose(%x)", []),
         ("f32[8,4] dot(%x, %y)", []),
-        ("f32[8,4] all-reduce(%x)", [0]),
-        ("(f32[8,4], f32[1,4]) all-reduce-start(%x, %part)", [0, 1]),
-        ("f32[8,4] scatter(%x, %i, %part)", [0]),
+        ("f32[8,4] sort(%x)", [0]),
+        ("(f32[8,4], f32[8,4]) sort(%x, %y)", [0, 1]),
         ("f32[16,4] all-gather(%x)", []),
     ],
 )
@@ -178,6 +197,29 @@ def test_what_several_results_need_is_written_over_if_all_are_element_by_element
     both = "t = (f32[8,4], f32[8,4]) tuple(%a, %b)"
     assert over(line, f"{PARAMETERS} {shared}; {both}") == [0, 1]
     assert over(line, f"{PARAMETERS} {shared.replace('negate', 'reverse')}; {both}") == [1]
+
+
+def test_a_fusion_sorts_in_place() -> None:
+    line = "f = (f32[8,4], s32[8,4]) fusion(%x, %y), kind=kCustom, calls=%body"
+    body = f"{PARAMETERS} n = s32[8,4] iota(); r = (f32[8,4], s32[8,4]) sort(%q, %n)"
+    assert over(line, body) == [1]
+
+
+@pytest.mark.parametrize(
+    "line, numbers",
+    [
+        ("m = f32[8,4] negate(%x); r = f32[8,4] add(%m, %y)", [0]),  # y: an argument of a loop
+        ("m = f32[8,4] negate(%x); b = f32[8,4] bitcast(%m); r = f32[8,4] negate(%b)", []),
+        (
+            """t = (f32[8,4]) dot(%x); e = f32[8,4] get-tuple-element(%t), index=0
+            r = f32[8,4] abs(%e)""",
+            [],
+        ),
+    ],
+)
+def test_in_the_heap_only_what_the_operand_itself_makes_is_replaced(line, numbers) -> None:
+    found = module(f"{GIVEN} {line}")
+    assert replaced(found.entry.root, found.entry, found) == numbers
 
 
 def test_a_reduction_takes_what_it_likes_before_anything_is_written() -> None:
