@@ -6,12 +6,11 @@ that of its kernels, the waiting for slower devices included.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from scaling.compare.compare import SHARED_CORES, Comparison
 from scaling.compare.explained import SUMMED
 from scaling.compare.join import joined
-from scaling.compare.matching import longest, match_recording
+from scaling.compare.matching import match_recording
 from scaling.compare.pairs import Pair, StepPair
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.steps import Match, Recording
@@ -39,13 +38,17 @@ def compare_recording(
     program, cluster = priced.program, priced.cluster
     check_machine(events, cluster.name)
     recording = match_recording(events, program, steps)
-    assert recording.match is not None
-    seconds = {name: float(time) for name, time in priced.timeline.by_name.items()}
-    absent = {n: s for n, s in seconds.items() if n not in recording.instructions and s > 0}
-    match = replace(recording.match, predicted_only=longest(absent))
-    step = Pair(float(prediction.step_time), sum(recording.terms[term] for term in SUMMED))
-    axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
     is_host = cluster.name == HOST
+    parts = joined(
+        {term: float(getattr(prediction.time, term)) for term in TERMS},
+        program,
+        {name: float(time) for name, time in priced.timeline.by_name.items()},
+        recording,
+        not is_host,
+    )
+    step = Pair(float(prediction.step_time), sum(recording.terms[term] for term in SUMMED))
+    doubts = _doubts(parts["match"], step, recording, prediction)
+    axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
     return Comparison(
         name=prediction.name,
         setting=f"mesh {axes} of {cluster.name}",
@@ -56,19 +59,10 @@ def compare_recording(
         memory=Pair(float(prediction.memory.peak), None),
         compiled_memory=program.compiler_peak,
         grade=prediction.grade,
-        warnings=(SHARED_CORES,) * is_host
-        + _doubts(match, step, recording, prediction)
-        + _miscounted(steps, match.counted),
-        match=match,
+        warnings=(SHARED_CORES,) * is_host + doubts + _miscounted(steps, recording),
         priced=priced,
         events=tuple(events),
-        **joined(
-            {term: float(getattr(prediction.time, term)) for term in TERMS},
-            program,
-            seconds,
-            recording,
-            not is_host,
-        ),
+        **parts,
     )
 
 
@@ -125,8 +119,9 @@ def _doubts(
     return tuple(said)
 
 
-def _miscounted(said: int | None, counted: int | None) -> tuple[str, ...]:
+def _miscounted(said: int | None, recording: Recording) -> tuple[str, ...]:
     """A note, where the number of steps that was said is not what the instructions tell."""
+    counted = recording.match.counted if recording.match else None
     if said is None or counted in (None, said):
         return ()
     return (f"the instructions that run in each step tell of {counted} steps, not of {said}",)

@@ -12,6 +12,7 @@ and hipBLASLt (Cijk), cuDNN, MIOpen, Transformer Engine.
 """
 
 import re
+from functools import cache
 
 from scaling.program.ir import COLLECTIVE_KINDS, Collective, Kernel, Operation
 
@@ -63,6 +64,7 @@ def class_by_name(instruction: str, kernel: str = "") -> str:
     return library_class(kernel) or CUSTOM
 
 
+@cache
 def library_class(kernel: str) -> str:
     """The class of a library's kernel; "" for one of no known library."""
     return next((found for pattern, found in KERNELS if pattern.search(kernel)), "")

@@ -19,9 +19,10 @@ from typing import Any
 from scaling.compare.explained import explanation
 from scaling.compare.folder import MeasuredFile, PredictedFile, RunFolder, priced_again
 from scaling.compare.join import joined
+from scaling.compare.matching import match_recording
 from scaling.compare.pairs import CollectivePair, KernelPair, Pair, StepPair
 from scaling.compare.recorded import RecordedEvent, recorded_events
-from scaling.compare.steps import Match, Recording, read_recording
+from scaling.compare.steps import Match, Recording
 from scaling.program.ir import Program
 from scaling.simulate.resolve import HOST
 from scaling.simulate.step import Priced
@@ -64,7 +65,7 @@ class Comparison:
     @property
     def explanation(self) -> str:
         """Which terms make up the difference; "" where they were not measured."""
-        return explanation(self.step_time.seconds, self.time, self.classes, self.collectives)
+        return explanation(self.time, self.classes, self.collectives)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `scaling compare --json` prints."""
@@ -101,7 +102,7 @@ def compare_run(files: RunFolder) -> Comparison:
     if files.recording is not None and files.measured.recorded_steps is not None:
         first, last = files.measured.recorded_steps
         events = recorded_events(files.recording)
-        recording = read_recording(events, program, last - first + 1)
+        recording = match_recording(events, program, last - first + 1)
     seconds = {name: float(time) for name, time in priced.timeline.by_name.items()}
     found = compare(files.prediction, files.measured, program, seconds, recording)
     return replace(found, priced=priced, events=tuple(events))

@@ -18,17 +18,16 @@ NAMED = 0.1  # share of the step's difference from which on a term is named
 
 
 def explanation(
-    step: Pair,
     time: Mapping[str, Pair],
     classes: Mapping[str, Pair],
     collectives: Sequence[CollectivePair],
 ) -> str:
     """The sentence; "" where the steps agree, or terms are not measured or not comparable."""
     longer = {term: more for term, pair in time.items() if (more := longer_by(pair)) is not None}
-    difference = longer_by(step)
-    if difference is None or any(term not in longer for term in SUMMED):
+    if any(term not in longer for term in SUMMED):
         return ""
-    if abs(difference) <= SAME * (step.measured or 0.0):
+    difference = sum(longer[term] for term in SUMMED)
+    if abs(difference) <= SAME * sum(time[term].measured or 0.0 for term in SUMMED):
         return ""
     shares = {term: more / difference for term, more in longer.items()}
     named = sorted((t for t in SUMMED if shares[t] >= NAMED), key=lambda term: -shares[term])

@@ -6,7 +6,7 @@ from typing import Any
 
 from scaling.compare.classes import CLASSES, class_of
 from scaling.compare.pairs import CollectivePair, KernelPair, Pair
-from scaling.compare.steps import Recording
+from scaling.compare.steps import Recording, longest
 from scaling.program.ir import (
     COLLECTIVE_KINDS,
     Collective,
@@ -25,7 +25,7 @@ def joined(
     recording: Recording | None,
     comparable: bool,
 ) -> dict[str, Any]:
-    """Terms, sums, classes, collectives and kernels of a `Comparison`, by the names of its fields.
+    """The fields of a `Comparison` that a recording tells: terms, sums, classes, collectives, ...
 
     Args:
         time: predicted seconds, by TERMS.
@@ -43,6 +43,9 @@ def joined(
     parts["classes"] = _classes(program, pairs, recording) if program and recording else {}
     parts["collectives"] = _collectives(program, pairs, recording) if program else ()
     parts["kernels"] = _kernels(program, pairs, recording) if program and recording else ()
+    absent = {name: s for name, s in seconds.items() if name not in seen and s > 0}
+    match = recording.match if recording else None
+    parts["match"] = replace(match, predicted_only=longest(absent)) if match else None
     return parts
 
 

@@ -1,6 +1,7 @@
 """A recording of any program, joined with a prediction of it as far as their names agree.
 
-    hlo_op of an event = name of an instruction      as compiled with the same versions and flags
+    hlo_op of an event = name of an instruction      as compiled with the same versions and flags,
+                         or of the one inside of it  of an asynchronous one: reduce-scatter.4.1
     kernel of an event = that name, . as _           inside of a command buffer (a CUDA graph)
     class by the names of either                     the rest
 
@@ -13,6 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 from scaling.compare.classes import FUSION, class_by_name, class_of, library_class
 from scaling.compare.recorded import RecordedEvent, is_of_program
@@ -24,6 +26,7 @@ from scaling.compare.steps import (
     by_device,
     complete_steps,
     known_operations,
+    longest,
     mean_terms,
     per_step,
 )
@@ -187,11 +190,12 @@ def _module_of(events: Sequence[RecordedEvent], program: Program) -> Found:
             the program.
     """
     known = known_operations(program)
-    kernels = {re.sub(r"\W", "_", name): name for name in known}
+    names = {step.inside: name for name, step in known.items() if step.inside}
+    names |= {re.sub(r"\W", "_", name): name for name in known} | {name: name for name in known}
     modules: dict[str, list[RecordedEvent]] = defaultdict(list)
     for event in events:
         if not CONTAINER.match(event.name):
-            modules[event.module].append(_named(event, kernels))
+            modules[event.module].append(_named(event, names))
     stray = modules.pop("", [])
     adopted = [event for event in stray if event.name]
     whole = {name: [*own, *adopted] for name, own in modules.items()} or {"": adopted}
@@ -204,19 +208,24 @@ def _module_of(events: Sequence[RecordedEvent], program: Program) -> Found:
     return Found(best, mine, shares[best], _sum(e for e in stray if not e.name))
 
 
-def _named(event: RecordedEvent, kernels: Mapping[str, str]) -> RecordedEvent:
-    """The event with the instruction that its kernel is named after, or the kernel, if it had none.
+def _named(event: RecordedEvent, names: Mapping[str, str]) -> RecordedEvent:
+    """The event with the instruction that it is of; with its kernel's name, if it tells of none.
 
-    `kernels`: instructions by the names of their kernels.
+    `names`: instructions by all their names, that of their kernel among them.
     """
-    kernel = re.split(r"[(<]", SUFFIX.sub("", event.kernel).removeprefix("void "))[0][:LONGEST]
     if event.name:
-        return event
-    if name := kernels.get(re.sub(r"\W", "_", kernel)):
-        return replace(event, name=name)
-    if library_class(event.kernel):
-        return replace(event, name=f"{LIBRARY}{kernel}")
-    return replace(event, name=kernel) if event.module or is_of_program(event) else event
+        name = names.get(event.name, event.name)
+    elif not (name := names.get(re.sub(r"\W", "_", _plain(event.kernel)), "")):
+        is_library = bool(library_class(event.kernel))
+        known = is_library or event.module or is_of_program(event)
+        name = f"{LIBRARY * is_library}{_plain(event.kernel)}" if known else ""
+    return event if name == event.name else replace(event, name=name)
+
+
+@cache
+def _plain(kernel: str) -> str:
+    """The name of a kernel without what templates and arguments add to it."""
+    return re.split(r"[(<]", SUFFIX.sub("", kernel).removeprefix("void "))[0][:LONGEST]
 
 
 def _share(events: Sequence[RecordedEvent], known: Collection[str]) -> float:
@@ -241,11 +250,6 @@ def _another_program(
         f"the profile is of another program: it has {said}{more}, not {wanted}; record the step "
         f"that is priced, and compile both with one version of jax{'' if any(longest) else PLAIN}"
     )
-
-
-def longest(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Seconds by name, the longest first."""
-    return dict(sorted(seconds.items(), key=lambda item: -item[1]))
 
 
 def _sum(events: Iterable[RecordedEvent]) -> float:

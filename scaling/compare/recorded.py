@@ -11,6 +11,7 @@ perhaps on another thread (a collective, a loop). The stats `_p` and `_c` join t
 GPU without hlo_op ran inside of a command buffer (a CUDA graph), or are of no program.
 """
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,10 +29,11 @@ NESTING = "::"  # between the names of nested annotations in hlo_op; the innermo
 COPIES = ("Memcpy", "Memset", "Copy")  # how what a GPU does besides kernels is called
 BUFFER = "command_buffer"  # how the name of one begins
 XPLANE = ".xplane.pb"
+MOST_EVENTS = 1_000_000  # chosen by this project: half a minute's reading, 1 GB of memory
 RECORD = "record one with `scaling train ... --record-profile 10:12`"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class RecordedEvent:
     """One execution of one instruction on one device; seconds since the recording began."""
 
@@ -66,7 +68,10 @@ def recorded_events(place: Path, record: str = RECORD) -> list[RecordedEvent]:
     events: list[RecordedEvent] = []
     for file in profile_files(place, record):
         before = 1 + max((event.device for event in events), default=-1)
-        events += [replace(e, device=e.device + before) for e in _file_events(file)]
+        found = _file_events(file)
+        events += [replace(e, device=e.device + before) for e in found] if before else found
+        if len(events) > MOST_EVENTS:
+            raise InputError(_too_many(place))
     if not any(event.name or is_of_program(event) for event in events):
         raise InputError(
             f"the profile in {place} holds no instruction of a compiled program on a GPU or a CPU "
@@ -100,14 +105,28 @@ def _file_events(file: Path) -> list[RecordedEvent]:
 
 
 def events_of(profile: Any) -> list[RecordedEvent]:
-    """The events of one process, from its `jax.profiler.ProfileData`."""
-    events: list[RecordedEvent] = []
-    for plane in profile.planes:
-        if plane.name.startswith(GPU_PLANE):
-            events += _gpu_events(plane)
-        elif plane.name == HOST_PLANE:
-            events += _cpu_events(plane)
-    return events
+    """The events of one process, from its `jax.profiler.ProfileData`: of GPUs, else of CPUs.
+
+    Raises:
+        InputError: more than MOST_EVENTS.
+    """
+    planes = list(profile.planes)
+    each = itertools.chain.from_iterable
+    on_gpus = each(_gpu_events(plane) for plane in planes if plane.name.startswith(GPU_PLANE))
+    on_cpus = each(_cpu_events(plane) for plane in planes if plane.name == HOST_PLANE)
+    for events in (on_gpus, on_cpus):
+        if found := list(itertools.islice(events, MOST_EVENTS + 1)):
+            break
+    if len(found) > MOST_EVENTS:
+        raise InputError(_too_many("this process"))
+    return found
+
+
+def _too_many(where: object) -> str:
+    return (
+        f"{where} recorded more than {MOST_EVENTS:,} kernels: record fewer steps, or give the file "
+        "of one host"
+    )
 
 
 def _gpu_events(plane: Any) -> Iterator[RecordedEvent]:
@@ -115,10 +134,9 @@ def _gpu_events(plane: Any) -> Iterator[RecordedEvent]:
     for line in plane.lines:
         if line.name.startswith(STREAM):
             for event in line.events:
-                stats = dict(event.stats)
-                if "hlo_op" in stats or not event.name.startswith(COPIES):
-                    found = _event(event, stats, device, line.name, event.duration_ns)
-                    yield replace(found, kernel=event.name)
+                stats, kernel = dict(event.stats), event.name
+                if "hlo_op" in stats or not kernel.startswith(COPIES):
+                    yield _event(event, stats, device, line.name, event.duration_ns, kernel)
 
 
 def _number_of(plane: str) -> int:
@@ -144,7 +162,12 @@ def _cpu_events(plane: Any) -> Iterator[RecordedEvent]:
 
 
 def _event(
-    event: Any, stats: dict[str, Any], device: int, stream: str, nanoseconds: float
+    event: Any,
+    stats: dict[str, Any],
+    device: int,
+    stream: str,
+    nanoseconds: float,
+    kernel: str = "",
 ) -> RecordedEvent:
     return RecordedEvent(
         device=device,
@@ -154,6 +177,7 @@ def _event(
         start=event.start_ns * NANOSECOND,
         duration=max(nanoseconds, 0.0) * NANOSECOND,
         run=stats.get("run_id"),
+        kernel=kernel,
     )
 
 

@@ -11,7 +11,7 @@ branches and calls are recorded around what they run and are left out.
 """
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -67,17 +67,6 @@ class Recording:
     match: Match | None = None  # where there may be a rest
 
 
-def read_recording(events: Sequence[RecordedEvent], program: Program, count: int) -> Recording:
-    """Figures of one step in a recording of `count` steps of a program.
-
-    Raises:
-        InputError: it is a recording of another program, or of fewer steps.
-    """
-    events = complete_steps(events_of_program(events, known_operations(program)), count)
-    terms, devices = mean_terms(events, program, count)
-    return Recording(per_step(events, count), terms, devices, count)
-
-
 def known_operations(program: Program) -> dict[str, Kernel | Collective]:
     """The kernels and collectives of a program by name."""
     found = (step for step, _ in operations(program.schedule))
@@ -129,27 +118,6 @@ def device_terms(
         "host": max(e.end for e in events) - events[0].start - busy,
         "hidden_communication": communication - (busy - computing),
     }
-
-
-def events_of_program(
-    events: Iterable[RecordedEvent], names: Collection[str]
-) -> list[RecordedEvent]:
-    """The events of the instructions `names` in the module that spent most time on them.
-
-    Raises:
-        InputError: more than half of that module's recorded device time is of other instructions.
-    """
-    known = frozenset(names)
-    leaves = [event for event in events if not CONTAINER.match(event.name)]
-    by_module: dict[str, list[RecordedEvent]] = defaultdict(list)
-    for event in leaves:
-        by_module[event.module].append(event)
-    matching = lambda module: [e for e in by_module[module] if e.name in known]
-    best = max(by_module, key=lambda module: _sum(matching(module)), default="")
-    found, total = matching(best), _sum(by_module[best])
-    if _sum(found) < MATCHED * total or not found:
-        raise InputError(_another_program(best, found, by_module[best], len(known)))
-    return found
 
 
 def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[RecordedEvent]:
@@ -221,20 +189,6 @@ def _check_enough(found: int, steps: int) -> None:
         raise InputError(f"the profile holds {found} steps of the program, not {steps}")
 
 
-def _sum(events: Iterable[RecordedEvent]) -> float:
-    return sum(event.duration for event in events)
-
-
-def _another_program(
-    module: str, found: list[RecordedEvent], recorded: list[RecordedEvent], known: int
-) -> str:
-    others = Counter(e.name for e in recorded)
-    for event in found:
-        others.pop(event.name, None)
-    share = _sum(found) / (_sum(recorded) or 1.0)
-    examples = ", ".join(name for name, _ in others.most_common(3))
-    return (
-        f"the profile is of another program: of the device time of {module or 'no module'}, "
-        f"{share:.0%} is spent in the {known} instructions of this one (others: {examples}). Was "
-        "the run recorded with another mesh, batch, model or version of jax?"
-    )
+def longest(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by name, the longest first."""
+    return dict(sorted(seconds.items(), key=lambda item: -item[1]))

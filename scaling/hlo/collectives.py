@@ -169,7 +169,9 @@ def _wrapped(
         raise UnknownHlo(f"{instruction.name} holds several collectives: {instruction.excerpt}")
     if not found:
         return None
-    return replace(found[0], name=instruction.name, asynchronous=_is_async(instruction))
+    inner = found[0].inside or found[0].name
+    is_async = _is_async(instruction)
+    return replace(found[0], name=instruction.name, asynchronous=is_async, inside=inner)
 
 
 def _inside(

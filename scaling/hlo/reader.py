@@ -149,8 +149,9 @@ def _operations(
     elif work := work_of(instruction, computation, reading.module):
         _check_name(instruction, computation, reading)
         work = _with_calls(work, instruction, computation, reading)
+        inside = work.name if work.name != instruction.name else ""
         asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
-        yield replace(work, **common, asynchronous=asynchronous, estimate=estimate)
+        yield replace(work, **common, asynchronous=asynchronous, estimate=estimate, inside=inside)
 
 
 def _communication(

@@ -74,6 +74,7 @@ class Operation:
     """Name, origin and buffers (indices) of an operation: a kernel, a collective, a wait, a loop.
 
     A buffer that is written may take the place of one in `over`, if nobody reads that one later.
+    Profiles name what runs `inside` of an asynchronous instruction, where it has a name of its own.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Operation:
     reads: tuple[int, ...] = ()
     writes: tuple[int, ...] = ()
     over: tuple[int, ...] = ()
+    inside: str = field(default="", kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ STEPS: Mapping[str, type[Operation]] = {
     kind.__name__.lower(): kind for kind in (Kernel, Collective, Wait, Loop, Branch)
 }
 SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions", "is_xla")
-TEXTS = ("name", "kind", "dtype", "line", "unknown")  # fields of steps
+TEXTS = ("name", "kind", "dtype", "line", "unknown", "inside")  # fields of steps
 NAMES = {kind: name for name, kind in STEPS.items()}
 
 

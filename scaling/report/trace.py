@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from scaling.compare.recorded import RecordedEvent
+from scaling.compare.steps import CONTAINER, known_operations
 from scaling.meshes.units import format_size
 from scaling.profiles.profile import Evidence
-from scaling.program.ir import Collective, Kernel, Operation, Program, operations
+from scaling.program.ir import Collective, Kernel, Operation, Program
 from scaling.program.serialization import plain
 from scaling.simulate.memory import ON_DEVICE, memory_over_time
 from scaling.simulate.prediction import axis_name
@@ -54,18 +55,19 @@ def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> 
 def measured_events(
     recorded: Iterable[RecordedEvent], program: Program, process: int = 2, title: str = "measured"
 ) -> list[Record]:
-    """Recorded events of the program's first device, as another process of a trace."""
-    named = {
-        s.name: s for s, _ in operations(program.schedule) if isinstance(s, Kernel | Collective)
-    }
-    found = [event for event in recorded if event.name in named]
-    first = min((event.device for event in found), default=0)
-    found = [event for event in found if event.device == first]
+    """Recorded events of the program's first device, as another process of a trace.
+
+    What ran beside them in the same module, and is not in the program, has its own name.
+    """
+    named, recorded = known_operations(program), list(recorded)
+    modules = {event.module for event in recorded if event.name in named}
+    of_module = [e for e in recorded if e.module in modules and not CONTAINER.match(e.name)]
+    first = min((event.device for event in of_module), default=0)
+    found = [event for event in of_module if event.device == first]
     begin = min((event.start for event in found), default=0.0)
     streams = {name: n for n, name in enumerate(dict.fromkeys(e.stream for e in found), 1)}
-    source = {"source": "recorded by jax.profiler"}
     return _heads(process, title, streams) + [
-        _record(named[event.name], process, {"instruction": event.name, **source})
+        _measured(event, named, process)
         | {
             "tid": streams[event.stream],
             "ts": (event.start - begin) * MICROSECONDS,
@@ -73,6 +75,15 @@ def measured_events(
         }
         for event in found
     ]
+
+
+def _measured(event: RecordedEvent, named: Mapping[str, Operation], process: int) -> Record:
+    """A recorded event without its times."""
+    arguments = {"instruction": event.name, "source": "recorded by jax.profiler"}
+    if event.name in named:
+        return _record(named[event.name], process, arguments)
+    name = event.name or event.kernel
+    return {"ph": "X", "name": name, "cat": "other", "pid": process, "args": arguments}
 
 
 def write_trace(events: Iterable[Record], path: Path) -> None:

@@ -103,6 +103,18 @@ def test_kernels_of_no_module_are_adopted_where_their_names_tell(hand_priced, on
     assert found.match.share == 1.0  # of the time that is of instructions
 
 
+def test_an_asynchronous_instruction_is_also_known_by_what_is_inside(hand_step, one):
+    """XLA names a profile's collectives so, but for all-gathers and all-reduces."""
+    (loop, *rest) = hand_step.schedule
+    gather, *others = loop.body
+    wrapped = replace(loop, body=(replace(gather, inside="all-gather.7.1"), *others))
+    program = replace(hand_step, schedule=(wrapped, *rest))
+    events = [replace(e, name={"gather.1": "all-gather.7.1"}.get(e.name, e.name)) for e in one]
+    found = match_recording(events, program)
+    assert found.instructions["gather.1"].calls == 3
+    assert found.match.share == 1.0
+
+
 def test_kernels_that_say_neither_module_nor_instruction_tell_how_to_record(hand_priced, one):
     stray = replace(one[0], name="", module="", kernel="sm90_xmma_gemm_bf16")
     with pytest.raises(InputError, match="xla_gpu_enable_command_buffer="):

@@ -8,6 +8,7 @@ import pytest
 from jax.profiler import ProfileData
 from jax.sharding import PartitionSpec as P
 
+from scaling.compare import recorded as recorded_profile
 from scaling.compare.recorded import events_of, profile_files, recorded_events
 from scaling.hlo.parse import parse_module
 from scaling.meshes.errors import InputError
@@ -75,6 +76,33 @@ def test_an_operation_of_the_cpu_is_over_at_its_end_record_on_whatever_thread():
     (event,) = read(plane_text("/host:CPU", {"one": start, "other": end}))
     assert (event.device, event.run, event.stream) == (3, -7, "one")
     assert event.duration == pytest.approx(800e-9)
+
+
+def test_a_recording_too_large_to_be_read_is_refused(monkeypatch):
+    monkeypatch.setattr(recorded_profile, "MOST_EVENTS", 3)
+    kernels = [("k", n, 1, op("dot.3")) for n in range(4)]
+    with pytest.raises(InputError, match="more than 3 kernels: record fewer steps"):
+        read(plane_text("/device:GPU:0", {"Stream #1": kernels}))
+
+
+def test_kernels_without_an_instruction_keep_their_own_name():
+    """Of a command buffer (a CUDA graph), or of no program; copies are neither."""
+    found = read(
+        plane_text(
+            "/device:GPU:0",
+            {
+                "Stream #1": [
+                    ("loop_add_fusion_1", 0, 1, op("command_buffer.2")),
+                    ("ncclDevKernel", 1, 1, {}),
+                    ("MemcpyD2D", 2, 1, {}),
+                ]
+            },
+        )
+    )
+    assert [(e.name, e.kernel, e.module) for e in found] == [
+        ("", "loop_add_fusion_1", "jit_step"),
+        ("", "ncclDevKernel", ""),
+    ]
 
 
 def write(folder, time, host, planes, modified):

@@ -205,6 +205,7 @@ def test_one_operation_around_a_collective_is_that_collective(line, is_async):
     found = only(f"x = {line}", inside=CALLED)
     assert (found.kind, found.axes, found.bytes) == ("all-reduce", ("tensor",), 64)
     assert found.asynchronous is is_async
+    assert (found.name, found.inside) == ("x", "r")
     assert not communications(f"x = {line}", inside=NONE)
     with pytest.raises(UnknownHlo, match="several"):
         communications(f"x = {line}", inside=TWO)

@@ -67,14 +67,15 @@ def test_measured_events_are_those_of_the_first_device_from_zero(hand_step):
         recorded("gather.1", 10.2, stream="Stream #2"),
         recorded("dot.1", 9.0, device=1),
         recorded("while.1", 10.0),
-        recorded("somebody_elses", 8.0),
+        recorded("unknown.3", 10.7),
+        replace(recorded("somebody_elses", 8.0), module="jit_other"),
     ]
     events = measured_events(found, hand_step)
     names = [event["name"] for event in shown(events)]
-    assert names == ["matmul layers/mlp dot.1", "all-gather[fsdp] layers/mlp 64 MiB"]
-    assert [event["ts"] for event in shown(events)] == [0.0, pytest.approx(0.2e6)]
-    assert [event["dur"] for event in shown(events)] == [0.5e6, 0.5e6]
-    assert [event["tid"] for event in shown(events)] == [1, 2]
+    assert names == ["matmul layers/mlp dot.1", "all-gather[fsdp] layers/mlp 64 MiB", "unknown.3"]
+    assert [event["ts"] for event in shown(events)] == pytest.approx([0.0, 0.2e6, 0.7e6])
+    assert [event["dur"] for event in shown(events)] == [0.5e6, 0.5e6, 0.5e6]
+    assert [event["tid"] for event in shown(events)] == [1, 2, 1]
     assert {event["pid"] for event in events} == {2}
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.compare.matching import match_recording
 from scaling.compare.recorded import RecordedEvent
-from scaling.compare.steps import read_recording
 from scaling.meshes import catalog
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.profiles.io import ideal
@@ -125,7 +125,7 @@ def test_a_recording_is_parted_by_the_same_share():
         events += [("hop", 3.0 * tick, 1.0), ("dot", 3.0 * tick + 1, 2.0)]
     events.append(("head", 33.0, 5.0))
     recorded = [RecordedEvent(0, "1", name, "jit_step", at, took, 1) for name, at, took in events]
-    terms = read_recording(recorded, marked, 1).terms
+    terms = match_recording(recorded, marked, 1).terms
     assert terms["bubble"] == pytest.approx(11 * 2.0 * 3 / 11)
     assert terms["compute"] == pytest.approx(11 * 2.0 * 8 / 11 + 5.0)
     assert terms["exposed_communication"] == pytest.approx(11.0)
