@@ -15,6 +15,7 @@ from experiments.figures import (
     rooms,
     steps,
     steps_against,
+    xla_estimates,
 )
 
 FIGURES: dict[str, Callable[[Path], None]] = {
@@ -41,5 +42,6 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "scaling": steps.scaling,
     "timeline": steps.timeline,
     "validation": published.validation,
+    "xla_estimates": xla_estimates.draw,
 }
 COMPILED = ("meshes",)  # from compiled programs: these need the extra `deviceless`
