@@ -98,6 +98,27 @@ def _times(value: float, hand: float | None) -> str:
     return f"{found:.3g}" if found >= 0 else "none"
 
 
+def markdown(rows: Sequence[Row]) -> str:
+    """The table of docs/xla_estimates.md: FLOPs and bytes over the count by hand, and seconds."""
+    head = [
+        "| | FLOPs, XLA | ours | bytes, XLA | ours | seconds, least | XLA | ours |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    return "\n".join([*head, *map(_markdown_line, rows)])
+
+
+def _markdown_line(row: Row) -> str:
+    cells = (
+        f"`{row.name}`: {row.shows}",
+        *(_times(row.xla_flops, row.flops), _times(row.our_flops, row.flops)),
+        *(_times(row.xla_bytes, row.bytes), _times(row.our_bytes, row.bytes)),
+        format_time(row.least_seconds) if row.least_seconds else "",
+        format_time(row.xla_seconds),
+        format_time(row.our_seconds) + (" or more" if row.our_high is None else ""),
+    )
+    return f"| {' | '.join(cells)} |"
+
+
 def page(rows: Sequence[Row], commit: str, versions: Mapping[str, str]) -> str:
     """README.md of the results."""
     packages = ", ".join(f"{name} {found}" for name, found in versions.items())
