@@ -88,8 +88,9 @@ def _doubts(
     if not match.by_name:
         said.append(
             f"only {share} of the device time of {module} is in instructions of this program, so "
-            "it was compiled otherwise (flags, version of jax, autotuning): classes are compared, "
-            "and no single kernels and collectives; a dump of the run itself would match"
+            "it is another one of that name, or was compiled otherwise (flags, version of jax, "
+            "autotuning): classes are compared, and no single kernels and collectives (a dump of "
+            f"the run itself would match); {recording.steps} steps are what names that recur tell"
         )
     elif match.share < 1 - WORTH_SAYING:
         said.append(

@@ -32,6 +32,7 @@ INSTRUCTIONS = (
     (re.compile(r"gemm|triton_gemm|cublas|dot[._]|dot$|.*matmul"), "matmul"),
     (re.compile(r".*fusion|wrapped_|copy|slice|transpose|dynamic-update"), FUSION),
 )
+GENERATED = re.compile(r"(?:\w*fusion\w*|wrapped_\w+)(?:\.kd)?")  # XLA's kernels; on AMD's GPUs .kd
 # What the name of a library's kernel contains. NCCL's SendRecv is a permute or an all-to-all.
 KERNELS = (
     (re.compile(r"nccl.*all_?to_?all", re.IGNORECASE), "all-to-all"),
@@ -66,5 +67,12 @@ def class_by_name(instruction: str, kernel: str = "") -> str:
 
 @cache
 def library_class(kernel: str) -> str:
-    """The class of a library's kernel; "" for one of no known library."""
+    """The class of a library's kernel; "" for XLA's own, and for one of no known library."""
+    if is_of_xla(kernel):
+        return ""
     return next((found for pattern, found in KERNELS if pattern.search(kernel)), "")
+
+
+def is_of_xla(kernel: str) -> bool:
+    """True for a kernel that XLA generates, named after its fusion."""
+    return bool(GENERATED.fullmatch(kernel))

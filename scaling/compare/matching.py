@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
-from scaling.compare.classes import FUSION, class_by_name, class_of, library_class
-from scaling.compare.recorded import RecordedEvent, is_of_program
+from scaling.compare.classes import FUSION, class_by_name, class_of, is_of_xla, library_class
+from scaling.compare.recorded import RecordedEvent
 from scaling.compare.steps import (
     CONTAINER,
     MATCHED,
@@ -68,17 +68,17 @@ def match_recording(
         steps: that were recorded; None: counted by the instructions that run in each step.
 
     Raises:
-        InputError: a recording of another program, of fewer steps, or of nobody knows how many.
+        InputError: a recording of another program, or of fewer steps.
     """
     found, calls = _module_of(events, program), _calls(program)
     single = _single_kernels(program, calls)
-    counted = count_steps(found.events, single)
+    alike = dict.fromkeys((event.name for event in found.events), 1.0)  # most recur once a step
+    counted = count_steps(found.events, single) or count_steps(found.events, alike)
     if steps is None and found.by_name and found.events[0].run is None:
         kept, count = whole_steps(found.events, single)
-    elif count := steps or counted or 0:
-        kept = complete_steps(found.events, count)
     else:
-        raise InputError("nothing in the profile tells how many steps it holds: say it, --steps N")
+        count = steps or counted or 1
+        kept = complete_steps(found.events, count)
     measured, classes = per_step(kept, count), _classes(kept, found, program)
     mine = {n: m for n, m in measured.items() if found.by_name and n in calls}
     rest = {n: m.seconds for n, m in measured.items() if n not in mine}
@@ -111,7 +111,9 @@ def _classes(events: Sequence[RecordedEvent], found: Found, program: Program) ->
     known = known_operations(program) if found.by_name else {}
     kernels = {event.name: event.kernel for event in events}
     return {
-        name: class_of(known[name]) if name in known else class_by_name(name, kernel)
+        name: class_of(known[name])
+        if name in known
+        else class_by_name(name.removeprefix(LIBRARY), kernel)
         for name, kernel in kernels.items()
     }
 
@@ -217,7 +219,7 @@ def _named(event: RecordedEvent, names: Mapping[str, str]) -> RecordedEvent:
         name = names.get(event.name, event.name)
     elif not (name := names.get(re.sub(r"\W", "_", _plain(event.kernel)), "")):
         is_library = bool(library_class(event.kernel))
-        known = is_library or event.module or is_of_program(event)
+        known = is_library or event.module or is_of_xla(event.kernel)
         name = f"{LIBRARY * is_library}{_plain(event.kernel)}" if known else ""
     return event if name == event.name else replace(event, name=name)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.compare.chrome_trace import JSON, device_records, read_trace
-from scaling.compare.classes import library_class
+from scaling.compare.classes import is_of_xla, library_class
 from scaling.meshes.errors import InputError
 
 NANOSECOND, MICROSECOND = 1e-9, 1e-6
@@ -72,7 +72,7 @@ def recorded_events(place: Path, record: str = RECORD) -> list[RecordedEvent]:
         events += [replace(e, device=e.device + before) for e in found] if before else found
         if len(events) > MOST_EVENTS:
             raise InputError(_too_many(place))
-    if not any(event.name or is_of_program(event) for event in events):
+    if not any(e.name or is_of_xla(e.kernel) or library_class(e.kernel) for e in events):
         raise InputError(
             f"the profile in {place} holds no instruction of a compiled program on a GPU or a CPU "
             f"device: {record}, of steps that the run still takes"
@@ -86,17 +86,26 @@ def profile_files(place: Path, record: str = RECORD) -> list[Path]:
     Raises:
         InputError: there is none, or a file of another kind.
     """
-    if place.is_file():
-        if not place.name.endswith((XPLANE, *JSON)):
-            kinds = f"HOST{XPLANE}, or its trace in JSON ({', '.join(JSON)})"
-            raise InputError(f"{place} is no profile that jax.profiler writes: give {kinds}")
-        return [place]
+    try:
+        found = [place] if place.is_file() else _in_folder(place)
+    except OSError as error:
+        raise InputError(f"cannot read {place}: {error.strerror}") from None
+    if not found:
+        absent = "" if place.exists() else ", which does not exist"
+        raise InputError(f"no profile in {place}{absent}: {record}")
+    if not found[0].name.endswith((XPLANE, *JSON)):
+        kinds = f"HOST{XPLANE}, or its trace in JSON ({', '.join(JSON)})"
+        raise InputError(f"{place} is no profile that jax.profiler writes: give {kinds}")
+    return found
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    """The files of the newest recording below a folder; xplane rather than JSON."""
     for suffix in (XPLANE, ".trace.json.gz", "perfetto_trace.json.gz"):
-        if files := list(place.glob(f"**/*{suffix}")):
+        if files := list(folder.glob(f"**/*{suffix}")):
             newest = max(files, key=lambda file: (file.stat().st_mtime, str(file)))
             return sorted(newest.parent.glob(f"*{suffix}"))
-    absent = "" if place.exists() else ", which does not exist"
-    raise InputError(f"no profile in {place}{absent}: {record}")
+    return []
 
 
 def _file_events(file: Path) -> list[RecordedEvent]:
@@ -207,11 +216,6 @@ def _innermost(stats: dict[str, Any]) -> str:
     """The instruction; "" of none, and of a command buffer, which is many."""
     name = str(stats.get("hlo_op", "")).split(NESTING)[-1]
     return "" if name.startswith(BUFFER) else name
-
-
-def is_of_program(event: RecordedEvent) -> bool:
-    """True for a kernel of a library or of XLA's that may be of a command buffer."""
-    return bool(library_class(event.kernel)) or "fusion" in event.kernel
 
 
 def _read(file: Path) -> Any:

@@ -84,6 +84,15 @@ def test_a_program_that_was_compiled_otherwise_is_compared_by_class(beside, pred
     assert "classes are compared, and no single kernels" in found.warnings[0]
 
 
+def test_command_buffers_of_a_program_compiled_otherwise_have_classes(beside, predicted):
+    names = [s.name for s in predicted.pricing.program.schedule]
+    renamed = {n: f"{n.split('.')[0]}.9{n.split('.')[-1]}" for n in names}
+    found = beside(renamed=renamed, graphs=True)
+    assert (found.match.by_name, found.step_time.steps) == (False, 4)
+    errors = {name: pair.error for name, pair in found.classes.items()}
+    assert errors == {name: approx(0, abs=1e-6) for name in ("matmul", "fusion", "all-reduce")}
+
+
 def test_kernels_of_command_buffers_are_joined_by_their_own_names(beside):
     found = beside(graphs=True, times={GEMM: 2.0})
     assert found.match.share == 1.0

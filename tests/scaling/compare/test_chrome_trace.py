@@ -92,8 +92,12 @@ def test_files_that_are_damaged_are_refused(tmp_path):
         whole.write_bytes(content)
         with pytest.raises(InputError, match=message):
             read_trace(whole)
-    with pytest.raises(InputError, match="no profile in .*nowhere, which does not exist"):
-        recorded_events(tmp_path / "nowhere")
+    for name, message in (
+        ("nowhere", "no profile in .*nowhere, which does not exist"),
+        ("a" * 300, "cannot read .*: File name too long"),
+    ):
+        with pytest.raises(InputError, match=message):
+            recorded_events(tmp_path / name)
 
 
 def test_what_unpacks_to_gigabytes_is_not_unpacked(tmp_path, monkeypatch):

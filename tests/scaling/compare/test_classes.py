@@ -50,6 +50,7 @@ def test_an_instruction_is_of_the_class_that_xla_names_it_after(name, expected):
         ("sm80_xmma_wgrad_implicit_gemm_indexed_tf32", "convolution"),
         ("Im3d2Col", "convolution"),
         ("loop_add_fusion_3", ""),
+        ("gemm_fusion_dot_4", ""),  # XLA's own
     ],
 )
 def test_a_librarys_kernel_is_of_the_class_that_it_is_named_after(kernel, expected):
