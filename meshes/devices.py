@@ -21,6 +21,9 @@ from scaling.meshes.xla_target import xla_target_text
 
 # Fake ones. Each has threads: 4,096 take 10 s and more than 16 GB of address space (jax 0.10.2).
 MOST_HOST_DEVICES = 1024
+# Absent ones: as many take 7 s and 1 GB (65,536 of H100: 3.2 s, 0.4 GB; jax 0.10.2, two cores)
+MOST_ABSENT_DEVICES = 131_072
+NO_MESH = Mesh(np.empty((), dtype=object), ())  # what jax takes for none
 
 
 def present_mesh(shape: MeshShape, devices: Sequence[jax.Device] | None = None) -> Mesh:
@@ -79,6 +82,11 @@ def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
 
 def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
     """The first `count` GPUs of a cluster that is not here; InputError as of `absent_mesh`."""
+    if count > MOST_ABSENT_DEVICES:
+        raise InputError(
+            f"{count:,} devices are more than the {MOST_ABSENT_DEVICES:,} that a step can be "
+            "compiled for without them: use fewer nodes"
+        )
     per_node = min(cluster.devices_per_node, count)
     if count % per_node:
         raise InputError(

@@ -292,10 +292,12 @@ def run_user_code(path: Path, make: Callable[[], Any]) -> Any:
         raise
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+        own = path.absolute()
+        lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == own]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         where = f"{path}, line {line}" if line else str(path)
-        raise InputError(f"{where}: {type(error).__name__}: {error}") from error
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"{where}: {type(error).__name__}: {first}") from error
 
 
 SPECIAL = {"tiny": tiny, "tiny-moe": tiny_moe, "demo": demo}

@@ -152,7 +152,8 @@ def pretend(
 
     A framework's own code then makes its meshes, shapes and shardings for that cluster, unmodified,
     up to the lowering of its step. Values are computed on this machine's CPU; arrays that are put
-    on absent devices, or made there by a jitted function, are jax.ShapeDtypeStruct.
+    on absent devices, or made there by a jitted function, are jax.ShapeDtypeStruct, which here does
+    what arrays do, except for having values.
 
     >>> import jax
     >>> import scaling as sc
@@ -168,7 +169,7 @@ def pretend(
         overrides: figures of the cluster, such as {"gpus_per_node": 4}.
 
     Raises:
-        InputError: no compiler for the cluster's chip.
+        InputError: no compiler for the cluster's chip; another thread is inside of one.
     """
     _import_jax()
     from scaling.compile.pretend import pretending

@@ -28,15 +28,16 @@ def compile_without_kernels(lowered: jax.stages.Lowered, options: Options) -> ja
         RuntimeError: XLA fails, also with the toolkit of this machine.
     """
     try:
-        return compile_with(lowered, {**QUICK, **_toolkit(), **options})
+        return compile_with(lowered, {**without_kernels(), **options})
     except RuntimeError as error:
         if not any(tool in str(error) for tool in TOOLS):
             raise
     return compile_with(lowered, options)
 
 
-def _toolkit() -> Options:
-    """Return the option that names the script; none where the user names a toolkit."""
+def without_kernels() -> Options:
+    """Return the options of such a compile; the script is not among them where the user names a
+    toolkit."""
     named = TOOLKIT in os.environ.get("XLA_FLAGS", "")
     can_run = os.access(NO_ASSEMBLER / "bin" / "ptxas", os.X_OK)
-    return {TOOLKIT: str(NO_ASSEMBLER)} if can_run and not named else {}
+    return {**QUICK, **({TOOLKIT: str(NO_ASSEMBLER)} if can_run and not named else {})}

@@ -21,7 +21,7 @@ from jax.sharding import Mesh
 from scaling.compile.jax_internals import is_absent
 from scaling.compile.kernels import compile_without_kernels
 from scaling.compile.mlir_locations import names_in
-from scaling.compile.options import CURES, Options, compile_with, compiler_options
+from scaling.compile.options import CURES, WITHOUT_DEVICE, Options, compile_with, compiler_options
 from scaling.compile.stages import argument_mesh, is_lowered, lower_step
 from scaling.hlo.given import Work
 from scaling.meshes.cluster import Cluster
@@ -29,7 +29,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text
 from scaling.program.versions import compiler_settings, compiler_versions
 
-WITHOUT_DEVICE: Options = {"xla_gpu_autotune_level": 0}
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
 NOTES = (NO_TABLE, *(note for _, note in CURES.values()))
 WITH_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}

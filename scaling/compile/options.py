@@ -34,6 +34,7 @@ GPU_OPTIONS: Options = {
     "xla_gpu_enable_latency_hiding_scheduler": True,
     **PIPELINED,
 }
+WITHOUT_DEVICE: Options = {"xla_gpu_autotune_level": 0}  # kernels cannot be timed
 # For compiles of which nothing will run: LLVM optimises no kernel. The schedule is the same.
 QUICK: Options = {"xla_backend_optimization_level": 0}
 # What a compiler needs from a CUDA toolkit, by words of XLA's messages where it is missing

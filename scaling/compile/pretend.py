@@ -7,10 +7,12 @@ devices are jax.ShapeDtypeStruct.
 
     asked                                                      answered
     devices, device_count, process_count, ...                  for the cluster
+    get_backend of jax.extend.backend, memory_stats()          the absent client, empty devices
     make_mesh, create_device_mesh ... without devices=         over the cluster's devices
     pmap                                                       for all processes, from one's part
     slice_index of a device, for create_hybrid_device_mesh     its NVLink domain, as on GPUs
     device_put, make_array_from_callback, ..., to them         the shape, with its sharding
+    multihost_utils, jax.distributed                           as if every process said the same
 
 Names of a module that were imported from jax one by one before keep their meaning.
 """
@@ -20,22 +22,28 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial, wraps
 from inspect import signature
+from threading import RLock
 from typing import Any
 from unittest.mock import patch
 
 import jax
-from jax.dtypes import canonicalize_dtype
-from jax.experimental import mesh_utils
+from jax.experimental import mesh_utils, multihost_utils
+from jax.extend import backend
 
-from scaling.compile.jax_internals import is_absent, tracing_for_absent_devices
+from scaling.compile.absent_arrays import answering_as_arrays
+from scaling.compile.jax_internals import coordinated, is_absent, tracing_for_absent_devices
+from scaling.compile.job import Coordinator, answers
 from scaling.compile.mapped import mapping
+from scaling.compile.putting import putting_shapes
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, host_mesh
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 
 GPUS = ("gpu", "cuda")  # names of the platform, for which absent devices answer
 HERE = 0  # index of the process that asks
+ONE_THREAD = RLock()  # what jax answers is one for all threads; a thread may pretend within
 MANY_SLICES = (
     "on this cluster jax.make_mesh refuses a mesh of several NVLink domains (jax 0.10 and later): "
     "use jax.experimental.mesh_utils.create_hybrid_device_mesh there"
@@ -55,7 +63,17 @@ def pretending(cluster: Cluster) -> Iterator[list[jax.Device]]:
     with quiet():
         devices = absent_devices(cluster.devices, cluster)
     with ExitStack() as stack:
+        if not ONE_THREAD.acquire(blocking=False):
+            raise InputError(
+                "another thread is inside sc.pretend, which changes jax for all threads: leave it "
+                "there first, or start the threads inside of it"
+            )
+        stack.callback(ONE_THREAD.release)
         stack.enter_context(tracing_for_absent_devices())
+        stack.enter_context(answering_as_arrays())
+        stack.enter_context(_job(1 + max(device.process_index for device in devices)))
+        client = _for_gpus(backend.get_backend, lambda *_: devices[0].client)
+        stack.enter_context(patch.object(backend, "get_backend", client))
         for name, answer in _answers(devices).items():
             stack.enter_context(patch.object(jax, name, _for_gpus(getattr(jax, name), answer)))
         for place, name in _MAKERS:
@@ -64,14 +82,34 @@ def pretending(cluster: Cluster) -> Iterator[list[jax.Device]]:
             stack.enter_context(patch.object(place, name, made))
         local = sum(device.process_index == HERE for device in devices)
         stack.enter_context(patch.object(jax, "pmap", mapping(jax.pmap, local, len(devices))))
-        for name, shape_of in _PUTTERS.items():
-            put = _abstract(getattr(jax, name), shape_of)
-            stack.enter_context(patch.object(jax, name, put))
-        start = patch.object(jax.distributed, "initialize", lambda *args, **options: None)
-        stack.enter_context(start)
-        slices = property(partial(_slice_of, domain=cluster.domain_nodes))
-        stack.enter_context(patch.object(type(devices[0]), "slice_index", slices, create=True))
+        stack.enter_context(putting_shapes())
+        for name, answer in _of_devices(cluster).items():
+            stack.enter_context(patch.object(type(devices[0]), name, answer, create=True))
         yield devices
+
+
+@contextmanager
+def _job(processes: int) -> Iterator[None]:
+    """While it is on, this is the first of so many processes."""
+    with ExitStack() as stack:
+        stack.enter_context(coordinated(Coordinator(), processes))
+        for name in ("initialize", "shutdown"):
+            nothing = patch.object(jax.distributed, name, lambda *_, **__: None)
+            stack.enter_context(nothing)
+        for name, answer in answers(processes).items():
+            stack.enter_context(patch.object(multihost_utils, name, answer))
+        yield
+
+
+def _of_devices(cluster: Cluster) -> dict[str, Any]:
+    """Name of an attribute of absent devices -> its answer, as of a GPU where nothing is stored."""
+    chip = cluster.accelerator
+    sizes = {"bytes_in_use": 0, "peak_bytes_in_use": 0, "bytes_limit": int(chip.memory or 0)}
+    return {
+        "slice_index": property(partial(_slice_of, domain=cluster.domain_nodes)),
+        "compute_capability": property(lambda self: f"{chip.compute_capability}"),
+        "memory_stats": lambda self: dict(sizes),
+    }
 
 
 def _slice_of(device: jax.Device, domain: int) -> int:
@@ -140,61 +178,9 @@ def _one_slice(make: Callable[..., Any]) -> Callable[..., Any]:
     return made
 
 
-def _abstract(put: Callable[..., Any], shape_of: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that puts values on devices: on absent ones it returns their shapes."""
-
-    @wraps(put)
-    def placed(*given: Any, **options: Any) -> Any:
-        values, where = shape_of(*given, **options)
-        if not any(map(_is_over_absent, jax.tree.leaves(where, is_leaf=_is_place))):
-            return put(*given, **options)
-        places = where if not _is_place(where) else jax.tree.map(lambda _: where, values)
-        return jax.tree.map(_shape, values, places)
-
-    return placed
-
-
-def _is_place(where: Any) -> bool:
-    return isinstance(where, jax.sharding.Sharding | jax.Device)
-
-
-def _is_over_absent(where: Any) -> bool:
-    devices = [where] if isinstance(where, jax.Device) else getattr(where, "device_set", ())
-    return any(map(is_absent, devices))
-
-
-def _shape(value: Any, where: Any) -> jax.ShapeDtypeStruct:
-    """The shape of a value; on one device that is not in a mesh, without a sharding."""
-    sharding = where if isinstance(where, jax.sharding.Sharding) else None
-    if not isinstance(value, jax.ShapeDtypeStruct):
-        value = jax.eval_shape(lambda: jax.numpy.asarray(value))
-    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
-
-
-def _of_callback(shape: Any, sharding: Any, data: Any, dtype: Any = None, **_: Any) -> Any:
-    """The array of `make_array_from_callback`, whose type the callback's first part tells."""
-    if dtype is None:
-        index = next(iter(sharding.devices_indices_map(tuple(shape)).values()))
-        dtype = jax.numpy.asarray(data(index)).dtype
-    return jax.ShapeDtypeStruct(tuple(shape), dtype), sharding
-
-
-def _of_process(sharding: Any, data: Any, global_shape: Any = None) -> Any:
-    """The array of `make_array_from_process_local_data`."""
-    if global_shape is None:  # every process has an equal part of the first dim
-        processes = len({device.process_index for device in sharding.device_set})
-        global_shape = (data.shape[0] * processes, *data.shape[1:])
-    return jax.ShapeDtypeStruct(tuple(global_shape), canonicalize_dtype(data.dtype)), sharding
-
-
 _MAKERS = (
     (jax, "make_mesh"),
     (jax, "pmap"),
     (mesh_utils, "create_device_mesh"),
     (mesh_utils, "create_hybrid_device_mesh"),
 )
-_PUTTERS: dict[str, Callable[..., Any]] = {
-    "device_put": lambda x, device=None, **_: (x, device),
-    "make_array_from_callback": _of_callback,
-    "make_array_from_process_local_data": _of_process,
-}

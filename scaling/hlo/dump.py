@@ -106,6 +106,8 @@ def partitions(text: str, title: str) -> int:
     counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", first)
     if not all(map(is_count, counts)):
         raise InputError(f"{title} names a number of devices of {max(map(len, counts)):,} digits")
+    if "0" in counts:
+        raise InputError(f"{title} is a program of no devices: its first line says {counts[0]}")
     return math.prod(map(int, counts))
 
 

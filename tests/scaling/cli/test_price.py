@@ -118,6 +118,12 @@ def test_a_function_that_makes_no_step_is_refused(capsys, script, on_host, funct
     check_refused(run(capsys, "price", f"{script}:{function}", *options), message)
 
 
+def test_a_script_of_the_folder_one_is_in_has_its_lines_too(capsys, script, on_host, monkeypatch):
+    monkeypatch.chdir(script.parent)
+    refused = run(capsys, "price", f"{script.name}:fails", *on_host, "--mesh", "rows=8")
+    check_refused(refused, f"{script.name}, line 20: KeyError: 'columns'")
+
+
 @pytest.fixture
 def profile(dump, tmp_path):
     """A profile of three steps of the dump's program, as if it ran as predicted."""

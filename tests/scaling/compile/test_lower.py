@@ -17,17 +17,16 @@ from scaling.compile import lower as lowering
 from scaling.compile.lower import (
     NO_TABLE,
     WITH_ESTIMATES,
-    WITHOUT_DEVICE,
     compile_text,
     is_present,
     lower,
     mesh_of,
     target_of,
 )
-from scaling.compile.options import GPU_OPTIONS
+from scaling.compile.options import GPU_OPTIONS, WITHOUT_DEVICE
 from scaling.meshes import catalog, devices
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.devices import absent_mesh, host_mesh
+from scaling.meshes.devices import absent_devices, absent_mesh, host_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 
@@ -208,6 +207,11 @@ def test_a_chip_that_cannot_be_compiled_for_is_named() -> None:
     old = replace(H100, accelerator=replace(H100.accelerator, compute_capability=6.0))
     with pytest.raises(InputError, match="h100-sxm cannot be compiled for without the device"):
         absent_mesh(MeshShape(fsdp=8), old)
+
+
+def test_more_devices_than_can_be_described_are_refused_before_they_are_made() -> None:
+    with pytest.raises(InputError, match="131,080 devices are more than .* fewer nodes"):
+        absent_devices(131_080, H100)
 
 
 # For GPUs that are not here

@@ -90,6 +90,7 @@ def test_of_a_folder_the_largest_program_is_the_step(folder):
         (TEXT + TEXT, "holds 2 modules"),
         (TEXT[:-4], r"cut off: its last line is 'ROOT %x = f32\[4\]\{0\} parameter\(0'"),
         (TEXT.replace("=8", "=" + "9" * 40), "number of devices of 40 digits"),
+        (TEXT.replace("=8", "=0"), "a program of no devices"),
     ],
 )
 def test_what_is_no_compiled_module_is_named(text, message):

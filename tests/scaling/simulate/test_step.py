@@ -7,6 +7,7 @@ import pytest
 
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import (
     COLLECTIVE_KINDS,
@@ -70,6 +71,16 @@ def test_what_runs_is_listed_once_with_all_its_calls():
     }  # fmt: skip
     assert running_kernels(found) == [(big, 5)]
     assert running_collectives(found) == [(sent, 3)]
+
+
+def test_a_product_whose_rate_nobody_knows_refuses_no_program():
+    known = Kernel("known", kind="matmul", flops=1e9, bytes=1e6, dtype="bf16", dims=(1, 64, 64, 64))
+    odd = replace(known, name="odd", dtype="fp6")
+    priced = price(Program("p", "compiled", MESH, (known, odd)), H100, PROFILE)
+    assert (priced.kernels["odd"].unpriced, priced.kernels["known"].unpriced) == ("fp6", "")
+    assert priced.timeline.total >= priced.kernels["known"].time > 0
+    with pytest.raises(InputError, match="'fp6'"):
+        price(Program("p", "analytic", MESH, (known, odd)), H100, PROFILE)
 
 
 def test_groups_are_those_of_the_axes_or_those_that_are_named():
