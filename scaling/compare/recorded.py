@@ -43,7 +43,7 @@ class RecordedEvent:
     module: str  # of the HLO module: jit_step
     start: float
     duration: float  # on the CPU with all waiting, for other devices and for a free core
-    run: int | None = None  # which execution of the module; None: not recorded (GPUs)
+    run: int | None = None  # which execution of the module on a CPU; None on GPUs
     kernel: str = ""  # what ran on the GPU
 
     @property
@@ -167,7 +167,8 @@ def _cpu_events(plane: Any) -> Iterator[RecordedEvent]:
     for event, stats, thread in started:
         end = ended.get(stats.get("_p", 0), event.start_ns + event.duration_ns)
         device = int(stats["device_ordinal"])
-        yield _event(event, stats, device, thread, end - event.start_ns)
+        found = _event(event, stats, device, thread, end - event.start_ns)
+        yield replace(found, run=stats.get("run_id", 0))
 
 
 def _event(
@@ -185,7 +186,6 @@ def _event(
         module=str(stats.get("hlo_module", "")),
         start=event.start_ns * NANOSECOND,
         duration=max(nanoseconds, 0.0) * NANOSECOND,
-        run=stats.get("run_id"),
         kernel=kernel,
     )
 

@@ -10,6 +10,8 @@ from typing import Any
 
 from scaling.api.result import price_program
 from scaling.compare.classes import class_of
+from scaling.compare.steps import known_operations
+from scaling.simulate.timeline import Timeline, run_schedule
 
 STREAMS = {"compute": 13, "communication": 14}
 MICROSECONDS = 1e6
@@ -31,15 +33,25 @@ class Recorded:
     after: float = 0.0  # and after the last
 
 
+def timeline_of_run(result: Any, run: Recorded) -> Timeline:
+    """The timeline with other times of some operations: what waits for them is late, too."""
+    priced = price_program(result.pricing)
+    costs = {**priced.kernels, **priced.collectives}
+    classes = {n: class_of(step) for n, step in known_operations(priced.program).items()}
+    factor = lambda name: run.times.get(name, run.times.get(classes[name], 1.0))
+    times = {name: cost.time * factor(name) for name, cost in costs.items()}
+    return run_schedule(priced.program, times, record=True, slowdown=priced.profile.slowdown)
+
+
 def events_of_run(result: Any, run: Recorded) -> list[dict[str, Any]]:
     """The events of the format, of all devices."""
-    priced = price_program(result.pricing, record=True)
+    timeline = timeline_of_run(result, run)
     found: list[dict[str, Any]] = []
     for device in range(run.devices):
         found += _heads(device + 1)
         for n in range(-1, run.steps + 1):
-            start = n * (float(result.step_time) + run.gap)
-            kept = [e for e in priced.timeline.events if e.operation.name not in run.missing]
+            start = n * (float(timeline.total) + run.gap)
+            kept = [e for e in timeline.events if e.operation.name not in run.missing]
             lowest = len(kept) - round(run.before * len(kept)) if n < 0 else 0
             highest = round(run.after * len(kept)) if n == run.steps else len(kept)
             found += [_record(e, device + 1, start, run) for e in kept[lowest:highest]]
@@ -67,14 +79,13 @@ def _heads(process: int) -> list[dict[str, Any]]:
 
 def _record(event: Any, process: int, start: float, run: Recorded) -> dict[str, Any]:
     step = event.operation
-    factor = run.times.get(step.name, run.times.get(class_of(step), 1.0))
     name = run.renamed.get(step.name, step.name)
     of_graph = run.graphs and event.stream == "compute"
     names = {"hlo_op": "command_buffer" if of_graph else name, "hlo_module": run.module}
     return {
         **{"ph": "X", "pid": process, "tid": STREAMS[event.stream]},
         "ts": (start + event.start) * MICROSECONDS,
-        "dur": (event.end - event.start) * factor * MICROSECONDS,
+        "dur": (event.end - event.start) * MICROSECONDS,
         "name": re.sub(r"\W", "_", name),
         "args": names,
     }

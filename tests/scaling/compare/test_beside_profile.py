@@ -62,6 +62,10 @@ def test_a_collective_that_takes_three_times_as_long_is_the_one_with_an_error(be
     assert errors == {"data": approx(-2 / 3), "model": approx(0, abs=1e-6)}
     assert found.collectives[0].instructions[DATA].error == approx(-2 / 3)
     assert found.classes["matmul"].error == approx(0, abs=1e-6)
+    longer = found.step_time.seconds.measured - found.step_time.seconds.predicted
+    assert longer == approx(2 * found.collectives[0].seconds.predicted)  # all of it is exposed
+    text = found.explanation
+    assert "predicted: exposed communication" in text and "most by all-reduce[data] 32 KiB" in text
 
 
 def test_what_was_not_recorded_and_what_is_not_in_the_program_is_named(beside):

@@ -54,7 +54,8 @@ def op(name, **more):
 
 
 def test_kernels_of_a_gpu_carry_device_stream_and_instruction():
-    kernels = [("gemm_kernel", 1000, 500, op("dot.3")), ("nccl", 1200, 700, op("all-reduce.1"))]
+    dot = op("dot.3", run_id=7)
+    kernels = [("gemm_kernel", 1000, 500, dot), ("nccl", 1200, 700, op("all-reduce.1"))]
     first, second = read(plane_text("/device:GPU:2", {"Stream #14(Compute)": kernels}))
     assert (first.device, first.stream, first.module) == (2, "Stream #14(Compute)", "jit_step")
     assert (first.name, second.name) == ("dot.3", "all-reduce.1")
