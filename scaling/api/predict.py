@@ -18,7 +18,6 @@ from scaling.api.inputs import (
 from scaling.api.result import (
     PredictionResult,
     Pricing,
-    closed_form,
     priced_result,
     with_step_error,
 )
@@ -102,6 +101,8 @@ def predict(
         raise InputError(f"--dump-hlo: {what} has no HLO; use --source compiled")
     start = time.monotonic()
     if source == "analytic":
+        from scaling.analytic.program import closed_form
+
         program = closed_form(place.run, place.mesh, place.cluster)
     elif source == "stored":
         from scaling.train.program import stored_program_of_run

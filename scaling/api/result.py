@@ -11,11 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.analytic.program import closed_form
 from scaling.analytic.software import habits_of
 from scaling.api.settings import as_texts
-from scaling.compare.audit import audit, noticeable
-from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.reading import writing
@@ -28,6 +25,8 @@ from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
 from scaling.simulate.what_if import changed, changed_program, check_changes
 
+if TYPE_CHECKING:
+    from scaling.compare.discrepancy import Discrepancy
 if TYPE_CHECKING:
     from scaling.api.profile import ProfileComparison
 
@@ -176,6 +175,8 @@ class PredictionResult(Prediction):
 
     def _closed(self, run: Run) -> Prediction | None:
         """Return the same by a closed form."""
+        from scaling.analytic.program import closed_form
+
         if run.mesh is None:
             return None
         program = closed_form(run, run.mesh, self.cluster)
@@ -226,20 +227,32 @@ def priced_result(pricing: Pricing) -> PredictionResult:
     run = pricing.run
     warnings = [*pricing.warnings, *_implausible_changes(pricing)]
     warnings += _changes_without_effect(pricing, priced)
-    warnings += map(str, noticeable(_discrepancies(pricing, priced), priced))
+    warnings += _noticeable(pricing, priced)
     given = (pricing.tokens, pricing.model_flops)
     prediction = summarize(priced, run, pricing.causal_flops, warnings, given)
     return PredictionResult(**vars(prediction), pricing=pricing)
 
 
-def _discrepancies(pricing: Pricing, priced: Priced) -> list[Discrepancy]:
+def _discrepancies(pricing: Pricing, priced: Priced) -> "list[Discrepancy]":
     """Return what the program does otherwise than the analytic count expects."""
     run = pricing.run
     if run is None or run.mesh is None or pricing.program.source == "analytic":
         return []
     if not run.train.trains_all:  # the table is that of a step that trains all parameters
         return []
+    from scaling.compare.audit import audit
+
     return audit(priced, run, run.mesh)
+
+
+def _noticeable(pricing: Pricing, priced: Priced) -> list[str]:
+    """Return those that take time enough to be a warning."""
+    found = _discrepancies(pricing, priced)
+    if not found:
+        return []
+    from scaling.compare.audit import noticeable
+
+    return [str(discrepancy) for discrepancy in noticeable(found, priced)]
 
 
 def _implausible_changes(pricing: Pricing) -> Iterator[str]:

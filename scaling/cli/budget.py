@@ -6,7 +6,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 import scaling as sc
-from scaling.cli.options import KeyValues, Number, QuestionCommand, Real, Text
+from scaling.cli.options import KeyValues, Number, QuestionCommand, Real, Text, TextOrNone
 from scaling.cli.serve import OptionalModel
 from scaling.questions.answer import Answer
 
@@ -42,7 +42,7 @@ class BudgetCommand(QuestionCommand):
     """Tokens of a step: 4M, 4Mi or 4e6 (default: the recipe's)."""
     bytes_per_parameter: float = 10.0
     """Weights with their optimizer: 10 has bf16 weights and fp32 moments, 16 mixed precision."""
-    compute: Annotated[str | None, arg(metavar="FORMAT", help_behavior_hint="")] = None
+    compute: Annotated[TextOrNone, arg(metavar="FORMAT", help_behavior_hint="")] = None
     """Format of the products, one that the chip multiplies (default: bf16, or its first)."""
     price: Real = None
     """Dollars for an hour of a device (default: of the dated table, where it has the chip)."""

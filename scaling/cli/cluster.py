@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import Command, File, KeyValues, Switch, Text
+from scaling.cli.options import Command, File, KeyValues, Switch, Text, TextOrNone
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
@@ -37,7 +37,7 @@ class ClusterCommand(Command):
 
     action: Annotated[Positional[Literal["list", "show", "check"]], arg(metavar="ACTION")]
     """list, show NAME, or check FILE.toml."""
-    target: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
+    target: Annotated[Positional[TextOrNone], arg(metavar="[NAME]", help_behavior_hint="")] = None
     """Catalogue name or TOML file."""
     nodes: Annotated[int, arg(metavar="N")] = 1
     """Number of hosts to show."""

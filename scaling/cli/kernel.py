@@ -6,7 +6,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, QuestionCommand, Switch, Text
+from scaling.cli.options import File, KeyValues, QuestionCommand, Switch, Text, TextOrNone
 from scaling.questions.answer import Answer
 
 
@@ -41,7 +41,7 @@ class KernelCommand(QuestionCommand):
     """Attention: the backward pass."""
     devices: Annotated[int, arg(metavar="N")] = 1
     """Chips that the work is divided over, evenly and without communication."""
-    from_: Annotated[str | None, arg(name="from", metavar="TEXT", help_behavior_hint="")] = None
+    from_: Annotated[TextOrNone, arg(name="from", metavar="TEXT", help_behavior_hint="")] = None
     """Weights come over a link: host, or its rate, such as 16GB/s."""
     cluster: Text = None
     """Catalogue name or TOML file, where chips have several links to a host."""

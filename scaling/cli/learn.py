@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from contextlib import redirect_stdout
 from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
@@ -17,7 +16,7 @@ import scaling as sc
 from scaling.cli import learn_puzzle
 from scaling.cli.collective import DEFAULT_SIZE
 from scaling.cli.learn_words import PAGES, check_words
-from scaling.cli.options import Command, File, Switch
+from scaling.cli.options import Command, File, PathOrNone, Switch, TextOrNone
 from scaling.learn.answered import answered, guess_of, guesses_of
 from scaling.learn.ladder import Ladder
 from scaling.learn.quiz import QuizAnswer, compute, find, quizzes
@@ -56,17 +55,17 @@ class LearnCommand(Command):
     guess is told the slip that it betrays; ladder: your guess, a bound, the textbook's rule, the
     fitted figure, the compiled program, a measurement; explorer, quizzes: pages in the browser;
     puzzles: all puzzles; puzzle: the task of one; check: judges an answer by its compiled step."""
-    name: Annotated[Positional[str | None], arg(metavar="[NAME]", help_behavior_hint="")] = None
+    name: Annotated[Positional[TextOrNone], arg(metavar="[NAME]", help_behavior_hint="")] = None
     """Number of the lesson, lab or puzzle; the quiz; of a ladder a command line in quotes, such as
     "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
-    answer: Annotated[Positional[str | None], arg(metavar="[RUN]", help_behavior_hint="")] = None
+    answer: Annotated[Positional[TextOrNone], arg(metavar="[RUN]", help_behavior_hint="")] = None
     """Of check: the answer, a run.json."""
     guess: Guesses = ()
     """A guess for each number that the quiz asks for, in its order; without any you are asked. Of a
     ladder in seconds."""
     all: Switch = False
     """Compute every quiz by its commands, beside what the guide prints."""
-    start_: Annotated[Path | None, arg(name="start", metavar="PATH", help_behavior_hint="")] = None
+    start_: Annotated[PathOrNone, arg(name="start", metavar="PATH", help_behavior_hint="")] = None
     """Of puzzle: write the run to begin with to this file, which is not there yet."""
     source: Literal["auto", "analytic", "compiled", "stored"] = "auto"
     """Of check: where the step comes from, as for scaling predict."""

@@ -3,36 +3,46 @@
 import json as json_text
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Protocol, cast
 
 from tyro.conf import Positional, UseAppendAction, arg
 
 import scaling as sc
 from scaling.questions.answer import Answer, textbook
 
-Text = Annotated[str | None, arg(metavar="TEXT", help_behavior_hint="")]
-Number = Annotated[int | None, arg(metavar="N", help_behavior_hint="")]
-Real = Annotated[float | None, arg(metavar="X", help_behavior_hint="")]
-File = Annotated[Path | None, arg(metavar="PATH", help_behavior_hint="")]
+# Written so that tyro can check a default by itself. For `X | None` and `tuple[str, ...]` it takes
+# typeguard, whose imports (asyncio, ssl) take as long as NumPy's.
+TextOrNone = Optional[str]  # noqa: UP045
+PathOrNone = Optional[Path]  # noqa: UP045
+if TYPE_CHECKING:
+    Texts = tuple[str, ...]
+else:
+    Texts = tuple
+
+Text = Annotated[TextOrNone, arg(metavar="TEXT", help_behavior_hint="")]
+Number = Annotated[Optional[int], arg(metavar="N", help_behavior_hint="")]  # noqa: UP045
+Real = Annotated[Optional[float], arg(metavar="X", help_behavior_hint="")]  # noqa: UP045
+File = Annotated[PathOrNone, arg(metavar="PATH", help_behavior_hint="")]
 Switch = Annotated[bool, arg(help_behavior_hint="")]
 KeyValues = Annotated[
-    tuple[str, ...], UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")
+    Texts, UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")
 ]
 Pictures = Annotated[
-    tuple[str, ...], UseAppendAction, arg(metavar="KIND=FILE", help_behavior_hint="(repeatable)")
+    Texts, UseAppendAction, arg(metavar="KIND=FILE", help_behavior_hint="(repeatable)")
 ]
 Changes = Annotated[
-    tuple[str, ...], UseAppendAction, arg(metavar="'FIGURE xN'", help_behavior_hint="(repeatable)")
+    Texts, UseAppendAction, arg(metavar="'FIGURE xN'", help_behavior_hint="(repeatable)")
 ]
 WeightsChoice = Annotated[
-    Literal["last", "ema"] | None, arg(metavar="last|ema", help_behavior_hint="")
+    Optional[Literal["last", "ema"]],  # noqa: UP045
+    arg(metavar="last|ema", help_behavior_hint=""),
 ]
 RunName = Annotated[Positional[str], arg(metavar="RUN")]
 RunFolder = Annotated[Positional[Path], arg(metavar="RUN_DIR")]
 RunFolders = Annotated[
     tuple[Path, ...], UseAppendAction, arg(metavar="RUN_DIR", help_behavior_hint="(repeatable)")
 ]
-OtherPrediction = Annotated[Positional[Path | None], arg(metavar="[OTHER]", help_behavior_hint="")]
+OtherPrediction = Annotated[Positional[PathOrNone], arg(metavar="[OTHER]", help_behavior_hint="")]
 
 
 class Command(Protocol):

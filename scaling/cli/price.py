@@ -90,12 +90,10 @@ class PriceCommand(Command):
 
     def execute(self) -> int:
         """Price it and print the page."""
-        from scaling.api.profile import compared
-
         self._check()
         recorded = self._recorded()
         result = self._from_dump() if self.hlo else self._from_script()
-        beside = compared(result, recorded, self.steps) if recorded else None
+        beside = self._beside(result, recorded) if recorded else None
         if self.trace is not None:
             (beside or result).trace(self.trace)
             print(f"trace: {self.trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
@@ -132,15 +130,23 @@ class PriceCommand(Command):
 
     def _recorded(self) -> "list[RecordedEvent]":
         """The events of the profile, before anything is compiled; none without --compare."""
-        from scaling.api.profile import recorded_profile
-
         if self.compare is None:
             return []
+        from scaling.api.profile import recorded_profile
+
         assert self.cluster is not None  # checked above
         return recorded_profile(self.compare, self.cluster, self.steps)
 
+    def _beside(self, result: Any, recorded: "list[RecordedEvent]") -> Any:
+        """The prediction beside the profile."""
+        from scaling.api.profile import compared
+
+        return compared(result, recorded, self.steps)
+
     def _pictures(self) -> dict[str, Path]:
         """Return the pictures to write, by kind."""
+        if not self.plot:
+            return {}
         from scaling.api.plots import KINDS, picture_paths
 
         return picture_paths("--plot", self.plot, KINDS)

@@ -7,11 +7,11 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, Number, QuestionCommand, Real, Text
+from scaling.cli.options import File, KeyValues, Number, QuestionCommand, Real, Text, TextOrNone
 from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer
 
-OptionalModel = Annotated[Positional[str | None], arg(metavar="[MODEL]", help_behavior_hint="")]
+OptionalModel = Annotated[Positional[TextOrNone], arg(metavar="[MODEL]", help_behavior_hint="")]
 Format = Annotated[str, arg(metavar="FORMAT")]
 
 
@@ -44,7 +44,7 @@ class ServeCommand(QuestionCommand):
     """Format of the weights in memory: bf16, fp8, int8, fp4, int4, fp32."""
     kv: Format = "bf16"
     """Format of the KV cache, likewise."""
-    compute: Annotated[str | None, arg(metavar="FORMAT", help_behavior_hint="")] = None
+    compute: Annotated[TextOrNone, arg(metavar="FORMAT", help_behavior_hint="")] = None
     """Format of the products, one that the chip multiplies (default: bf16, or its first)."""
     mfu: Real = None
     """Share of the peak that prefill reaches, such as 0.4 (default: as its kernels are priced)."""

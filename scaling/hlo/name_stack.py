@@ -37,6 +37,7 @@ NO_SCOPE = re.compile(
 )
 TRANSFORM = re.compile(r"(jvp|transpose|vmap)\((.*)\)")  # around the scope that follows
 TRACED = re.compile(r"(jit|pjit|pmap)\(")  # how a name stack begins; an argument's name does not
+BRACKET = re.compile(r"[(\[{)\]}]")
 SEVERAL = re.compile(r"(?:(.*?)/)?\((.*:.*)\)")  # `prefix/(a:b)`: XLA merged a and b
 
 PHASES: tuple[Phase, ...] = ("", "forward", "remat", "backward", "optimizer")  # as results flow
@@ -130,6 +131,8 @@ def _deepest(layers: Mapping[str, float]) -> str:
 
 def _split(text: str, separator: str) -> list[str]:
     """`text` cut at the separators that stand outside of brackets."""
+    if separator not in text or not BRACKET.search(text):
+        return text.split(separator)
     depth, cuts = 0, [-1]
     for at, mark in enumerate(text):
         depth += (mark in "([{") - (mark in ")]}")

@@ -253,11 +253,14 @@ def _path(text: str) -> Path:
 
 def _parts(text: str) -> Iterator[str]:
     """The parts of a text between commas outside brackets and strings."""
-    start = 0
-    while start < len(text):
-        part = _value(text, start)
-        yield part
-        start += len(part) + 1
+    start = depth = 0
+    for token in TOKEN.finditer(text):
+        if token[0] == "," and depth == 0:
+            yield text[start : token.start()]
+            start = token.end()
+        depth += (token[0] in OPENING) - (token[0] in CLOSING)
+    if start < len(text):
+        yield text[start:]
 
 
 def _value(text: str, start: int) -> str:

@@ -58,27 +58,30 @@ def price(
     """
     profile = profile.of_program(program.is_xla)
     strict = program.source != "compiled"
-    kernel = {k.name: _kernel_cost(k, cluster, profile, strict) for k, _ in kernels(program)}
+    host = host_bandwidth(cluster)
+    kernel = {k.name: _kernel_cost(k, cluster, profile, host, strict) for k, _ in kernels(program)}
     collective = {
         c.name: _collective_cost(c, device_groups(c, program), cluster, profile)
         for c, _ in collectives(program)
     }
     times = {name: cost.time for name, cost in (kernel | collective).items()}
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
-    host = dispatch_time(program, profile.dispatch)
-    timeline = run_schedule(program, times, host, record, slowdown=profile.slowdown)
+    dispatch = dispatch_time(program, profile.dispatch)
+    timeline = run_schedule(program, times, dispatch, record, slowdown=profile.slowdown)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 
-def _kernel_cost(kernel: Kernel, cluster: Cluster, profile: Profile, strict: bool) -> KernelCost:
-    chip, link = cluster.accelerator, host_bandwidth(cluster)
+def _kernel_cost(
+    kernel: Kernel, cluster: Cluster, profile: Profile, host: float | None, strict: bool
+) -> KernelCost:
+    chip = cluster.accelerator
     try:
-        return kernel_time(kernel, chip, profile, link)
+        return kernel_time(kernel, chip, profile, host)
     except InputError:
         if strict or not np.any(kernel.flops):
             raise
     moved = replace(kernel, flops=0.0, kind="custom")
-    return replace(kernel_time(moved, chip, profile, link), unpriced=kernel.dtype)
+    return replace(kernel_time(moved, chip, profile, host), unpriced=kernel.dtype)
 
 
 def _collective_cost(

@@ -1,6 +1,8 @@
 """`scaling price`: a step of a script, or a program that XLA dumped."""
 
 import json
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -223,3 +225,15 @@ def test_what_contradicts_itself_is_refused(capsys, options, message):
 )
 def test_options_that_a_program_has_not_are_refused(capsys, dump, options, message):
     check_refused(run(capsys, "price", "--hlo", dump, "--cluster", "dgx-h100", *options), message)
+
+
+def test_a_dump_is_priced_without_jax_and_without_what_other_commands_import(dump):
+    code = (
+        "import sys; from scaling.cli.main import main\n"
+        f"code = main(['price', '--hlo', {str(dump)!r}, '--cluster', 'dgx-h100'])\n"
+        "late = {'jax', 'scipy', 'matplotlib', 'typeguard', 'asyncio', 'numpy.ma'}\n"
+        "late |= {'scaling.compare', 'scaling.analytic.program', 'scaling.report.plots'}\n"
+        "sys.exit(code or ' '.join(late & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
