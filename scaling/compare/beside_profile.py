@@ -89,13 +89,18 @@ def _doubts(
         said.append(
             f"only {share} of the device time of {module} is in instructions of this program, so "
             "it is another one of that name, or was compiled otherwise (flags, version of jax, "
-            "autotuning): classes are compared, and no single kernels and collectives (a dump of "
-            f"the run itself would match); {recording.steps} steps are what names that recur tell"
+            "autotuning): classes are compared, and no single kernels (a dump of the run itself "
+            f"would match); {recording.steps} steps are what names that recur tell"
         )
     elif match.share < 1 - WORTH_SAYING:
         said.append(
             f"{share} of the device time of {module} is in instructions of this program; the rest "
             f"is in the classes that its names tell{_names(match.recorded_only)}"
+        )
+    if match.by_order:
+        said.append(
+            f"{len(match.by_order)} collectives are joined by kind and order, for their names "
+            "differ"
         )
     absent = sum(match.predicted_only.values())
     if match.by_name and absent > WORTH_SAYING * (step.predicted or 0.0):

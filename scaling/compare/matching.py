@@ -3,6 +3,7 @@
     hlo_op of an event = name of an instruction      as compiled with the same versions and flags,
                          or of the one inside of it  of an asynchronous one: reduce-scatter.4.1
     kernel of an event = that name, . as _           inside of a command buffer (a CUDA graph)
+    kind and order of a collective                   where both have as many of the kind left
     class by the names of either                     the rest
 
 A program that was compiled without a GPU may be fused otherwise than the one that ran. Where less
@@ -10,13 +11,15 @@ than half of the device time is spent in instructions that both have, equal name
 classes are compared then, and no single instructions.
 """
 
+import math
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
 from scaling.compare.classes import FUSION, class_by_name, class_of, is_of_xla, library_class
+from scaling.compare.executions import complete_steps, count_steps, whole_steps
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.steps import (
     CONTAINER,
@@ -24,16 +27,14 @@ from scaling.compare.steps import (
     Match,
     Recording,
     by_device,
-    complete_steps,
     known_operations,
     longest,
     mean_terms,
     per_step,
 )
 from scaling.meshes.errors import InputError
-from scaling.program.ir import COLLECTIVE_KINDS, Program, operations
+from scaling.program.ir import COLLECTIVE_KINDS, Program, collectives, operations
 
-COMMON = 0.1  # of the instructions: so many tell the number of steps, fewer lack a lost event
 SUFFIX = re.compile(r"\.kd$")  # of kernels on AMD's GPUs
 LIBRARY = "kernel "  # how we name a library's kernel that is of no instruction
 LONGEST = 60  # characters of a kernel's name that are kept; those of templates have hundreds
@@ -79,8 +80,11 @@ def match_recording(
     else:
         count = steps or counted or 1
         kept = complete_steps(found.events, count)
+    ordered = _in_order(kept, found, program, count)
+    kept = [replace(e, name=ordered[e.name]) if e.name in ordered else e for e in kept]
     measured, classes = per_step(kept, count), _classes(kept, found, program)
-    mine = {n: m for n, m in measured.items() if found.by_name and n in calls}
+    trusted = calls.keys() if found.by_name else set(ordered.values())
+    mine = {n: m for n, m in measured.items() if n in trusted}
     rest = {n: m.seconds for n, m in measured.items() if n not in mine}
     others: dict[str, float] = defaultdict(float)
     for name, seconds in rest.items():
@@ -92,6 +96,7 @@ def match_recording(
         module=found.module,
         share=found.share,
         by_name=found.by_name,
+        by_order=ordered,
         counted=counted,
         recorded_only=longest(rest),
         without=found.without / count / devices,
@@ -104,6 +109,34 @@ def _calls(program: Program) -> dict[str, float]:
     """Calls in a step of each kernel and collective, in the order of the schedule."""
     known = known_operations(program)
     return {step.name: float(n) for step, n in operations(program.schedule) if step.name in known}
+
+
+def _in_order(
+    events: Sequence[RecordedEvent], found: Found, program: Program, steps: int
+) -> dict[str, str]:
+    """Recorded collectives, and those of the program that they are: the n-th left of each kind.
+
+    Only where both sides have as many of the kind, each run as often in a step.
+    """
+    known, measured = known_operations(program) if found.by_name else {}, per_step(events, steps)
+    first = next((name for name in known if name in measured), "")  # where a step begins
+    start = min((event.start for event in events if event.name == first), default=-math.inf)
+    unknown: dict[str, list[str]] = defaultdict(list)
+    for event in events:
+        kind = "" if event.name in known else class_by_name(event.name, event.kernel)
+        if kind in COLLECTIVE_KINDS and event.start >= start and event.name not in unknown[kind]:
+            unknown[kind].append(event.name)
+    absent: dict[str, list[str]] = defaultdict(list)
+    for step, _ in collectives(program):
+        if (step.axes or step.groups) and not (step.name in known and step.name in measured):
+            absent[step.kind].append(step.name)
+    pairs: dict[str, str] = {}
+    calls = _calls(program)
+    for kind, names in absent.items():
+        runs = [round(measured[name].calls) for name in unknown[kind]]
+        if runs == [round(calls[name]) for name in names]:
+            pairs |= dict(zip(unknown[kind], names, strict=True))
+    return pairs
 
 
 def _classes(events: Sequence[RecordedEvent], found: Found, program: Program) -> dict[str, str]:
@@ -125,54 +158,6 @@ def _waits_before(name: str, events: Sequence[RecordedEvent]) -> float:
         total += max(event.start - busy, 0.0) if event.name == name else 0.0
         busy = max(busy, event.end)
     return total
-
-
-def count_steps(events: Sequence[RecordedEvent], calls: Mapping[str, float]) -> int | None:
-    """The number of complete steps: of numbered executions (CPU), else by what runs in each.
-
-    Of an instruction that runs c times in a step, `calls`, each device has c x steps events, a few
-    more where the recording began or ended within a step, a few less where the profiler lost some.
-    None where no instruction tells.
-    """
-    if events[0].run is not None:
-        sizes = [Counter(e.run for e in own) for own in by_device(events).values()]
-        return min(sum(n == max(runs.values()) for n in runs.values()) for runs in sizes)
-    seen = Counter((event.device, event.name) for event in events if event.name in calls)
-    counts = Counter(round(n / calls[name]) for (_, name), n in seen.items())
-    least = COMMON * sum(counts.values())
-    common = [n for n, times in counts.items() if n and times >= least]
-    return min(common, default=None)
-
-
-def whole_steps(
-    events: Sequence[RecordedEvent], calls: Mapping[str, float]
-) -> tuple[list[RecordedEvent], int]:
-    """Events of complete steps on GPUs, and the number of steps.
-
-    All events where each instruction ran as often as in whole steps. Where the recording began or
-    ended within a step, or lost events: those from the first to the last start of an instruction
-    that runs once in a step. A period from there is a step of another phase.
-
-    Args:
-        calls: in a step, of instructions that are one kernel each, in the order of the schedule.
-    """
-    own = by_device(events)
-    seen = {device: Counter(e.name for e in own[device]) for device in own}
-    once = [name for name, n in calls.items() if n == 1] or list(calls)
-    marks = {device: max(once, key=lambda name: seen[device][name]) for device in own}
-    found = {d: [e.start for e in own[d] if e.name == marks[d]] for d in own}
-    count = min(map(len, found.values()))
-    if count < 2 or all(_are_whole(seen[device], calls, count) for device in own):
-        return list(events), max(count, 1)
-    begin = {d: starts[-count] for d, starts in found.items()}
-    kept = [e for d in own for e in own[d] if begin[d] <= e.start < found[d][-1]]
-    return kept, count - 1
-
-
-def _are_whole(seen: Mapping[str, int], calls: Mapping[str, float], count: int) -> bool:
-    """True if each instruction ran as often as in `count` steps; some are several kernels."""
-    exactly = all(n == count * calls[name] for name, n in seen.items() if name in calls)
-    return exactly and not any(n % count for n in seen.values())
 
 
 def _single_kernels(program: Program, calls: Mapping[str, float]) -> dict[str, float]:

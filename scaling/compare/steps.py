@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 
 from scaling.compare.recorded import RecordedEvent
-from scaling.meshes.errors import InputError
 from scaling.program.ir import Collective, Kernel, Program, operations
 from scaling.simulate.pipeline_bubble import bubble_shares
 from scaling.simulate.prediction import TERMS
@@ -44,6 +43,7 @@ class Match:
     module: str  # that was recorded
     share: float  # of its recorded device time, in instructions of the program
     by_name: bool  # False: so little that classes are compared, and no single instructions
+    by_order: Mapping[str, str]  # collectives joined by kind and order: recorded -> the program's
     recorded_only: Mapping[str, float]  # s per step, the longest first
     without: float  # s per step of kernels that are of no instruction, and left out
     between: float  # s per step that a device waits before the program's first instruction
@@ -120,25 +120,6 @@ def device_terms(
     }
 
 
-def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[RecordedEvent]:
-    """The last `steps` executions of a program; what was recorded of one before is left out.
-
-    A recording begins while the step before may still run. Where executions are numbered (CPU) the
-    last ones are kept; elsewhere (GPU) the end of that earlier step is found by its last
-    instruction, which is seen once too often.
-
-    Raises:
-        InputError: fewer steps were recorded.
-    """
-    kept: list[RecordedEvent] = []
-    for device_events in by_device(events).values():
-        if device_events[0].run is None:
-            kept += _after_the_first_end(device_events, steps)
-        else:
-            kept += _last_runs(device_events, steps)
-    return kept
-
-
 def per_step(events: Sequence[RecordedEvent], steps: int) -> dict[str, Measured]:
     """Instruction name -> calls and seconds in one step, of events of `steps` complete steps."""
     durations: dict[str, list[float]] = defaultdict(list)
@@ -165,28 +146,6 @@ def by_device(events: Iterable[RecordedEvent]) -> dict[int, list[RecordedEvent]]
     for event in sorted(events, key=lambda e: e.start):
         devices[event.device].append(event)
     return dict(sorted(devices.items()))
-
-
-def _last_runs(events: list[RecordedEvent], steps: int) -> list[RecordedEvent]:
-    runs = list(dict.fromkeys(event.run for event in events))
-    _check_enough(len(runs), steps)
-    wanted = frozenset(runs[-steps:])
-    return [event for event in events if event.run in wanted]
-
-
-def _after_the_first_end(events: list[RecordedEvent], steps: int) -> list[RecordedEvent]:
-    last = max(events, key=lambda e: e.end).name
-    ends = [event.end for event in events if event.name == last]
-    _check_enough(len(ends), steps)
-    if len(ends) % steps == 0:
-        return events
-    surplus = len(ends) // (steps + 1)  # its kernels in one step
-    return [event for event in events if event.start >= ends[surplus - 1]]
-
-
-def _check_enough(found: int, steps: int) -> None:
-    if found < steps:
-        raise InputError(f"the profile holds {found} steps of the program, not {steps}")
 
 
 def longest(seconds: Mapping[str, float]) -> dict[str, float]:

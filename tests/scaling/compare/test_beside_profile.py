@@ -84,8 +84,24 @@ def test_a_program_that_was_compiled_otherwise_is_compared_by_class(beside, pred
     assert not found.match.by_name and 0 < found.match.share < 0.1
     assert found.classes["matmul"].error == approx(-0.5)
     assert found.classes["all-reduce"].error == approx(0, abs=1e-6)
-    assert found.kernels == () and {c.seconds.measured for c in found.collectives} == {None}
+    assert found.kernels == ()
+    assert {c.axis: c.seconds.error for c in found.collectives} == {
+        axis: approx(0, abs=1e-6) for axis in ("data", "model")
+    }
     assert "classes are compared, and no single kernels" in found.warnings[0]
+    assert "2 collectives are joined by kind and order" in found.warnings[1]
+
+
+def test_a_run_of_another_version_of_jax_is_joined_as_far_as_it_goes(predicted, tmp_path):
+    """jax 0.10 starts its all-reduces, 0.12 runs them at once: names and some fusions differ."""
+    run = sc.predict_hlo(DUMP.parent / "jax-0.10.2", "dgx-h100")
+    path = write_run(tmp_path / "a.trace.json.gz", run, times={"all-reduce-start.1": 2.0})
+    found = predicted.compare(path)
+    assert found.match.by_name and 0.5 < found.match.share < 1
+    assert found.match.by_order == {"all-reduce-start": MODEL, "all-reduce-start.1": DATA}
+    errors = {c.axis: c.seconds.error for c in found.collectives}
+    assert errors == {"model": approx(0, abs=1e-6), "data": approx(-0.5)}
+    assert found.classes["fusion"].error == approx(0, abs=1e-6)
 
 
 def test_command_buffers_of_a_program_compiled_otherwise_have_classes(beside, predicted):

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from pytest import approx
 
-from scaling.compare.matching import count_steps, match_recording
+from scaling.compare.executions import count_steps
+from scaling.compare.matching import match_recording
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes.errors import InputError
 
@@ -101,6 +102,22 @@ def test_kernels_of_no_module_are_adopted_where_their_names_tell(hand_priced, on
     assert found.others == {"matmul": approx(1e-4)}
     assert found.match.without == approx(1e-4)
     assert found.match.share == 1.0  # of the time that is of instructions
+
+
+@pytest.mark.parametrize("before", [0, 4, 9])
+def test_collectives_of_other_names_are_joined_by_kind_and_order(hand_step, one, length, before):
+    """Wherever the recording began; not where the program has more of the kind."""
+    gathers = {"gather.1": "all-gather-start.8", "sum.1": "psum.3"}
+    events = [
+        replace(e, name=gathers.get(e.name, e.name)) for e in steps_of(one, length, before, before)
+    ]
+    found = match_recording(events, hand_step)
+    assert found.match.by_order == {"all-gather-start.8": "gather.1", "psum.3": "sum.1"}
+    assert found.instructions["gather.1"].calls == 3 and found.others == {}
+    more = replace(
+        hand_step, schedule=(*hand_step.schedule, replace(hand_step.schedule[1], name="s"))
+    )
+    assert match_recording(events, more).match.by_order == {"all-gather-start.8": "gather.1"}
 
 
 def test_an_asynchronous_instruction_is_also_known_by_what_is_inside(hand_step, one):

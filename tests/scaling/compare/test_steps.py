@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pytest import approx
 
+from scaling.compare.executions import complete_steps
 from scaling.compare.matching import match_recording
 from scaling.compare.recorded import RecordedEvent
 from scaling.compare.steps import (
     CONTAINER,
-    complete_steps,
     per_step,
     union,
 )
