@@ -7,9 +7,10 @@
 #           is gone), and compiling without GPUs begins with 0.10.
 # maxtext   MaxText, without Transformer Engine, whose package is built against a CUDA toolkit.
 # gemma     DeepMind's gemma, and with it on the path three repositories that are no packages.
+# others    numpyro, diffrax, distrax, brax, and the last transformers that have Flax, on jax 0.10.
 #
 # PYTHON is 3.12, which MaxText and Levanter ask for. Where uv is installed it takes the place of pip.
-# Needs git, and 11 GB of disk. Versions are those of 23 November 2026.
+# Needs git, and 14 GB of disk. Versions are those of 23 November 2026.
 set -e
 folder=${1:-.venv-foreign}
 [ $# -eq 0 ] || shift
@@ -75,4 +76,10 @@ gemma() {
     clone gemma google/flax 18f8f311c275d57f46d95e41b15aa97b454754c0 examples/imagenet
 }
 
-for name in ${*:-levanter maxtext gemma}; do "$name"; done
+others() {
+    make_environment others
+    install others numpyro==0.22.0 diffrax==0.7.2 distrax==0.1.9 dm-haiku==0.0.17 brax==0.14.2 \
+        transformers==4.57.6 jax==0.10.2 'flax<0.12.10' $ours
+}
+
+for name in ${*:-levanter maxtext gemma others}; do "$name"; done
