@@ -21,6 +21,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from experiments.foreign import before
 from experiments.foreign.one import MARK, names, needs
 from experiments.foreign.result import ABSENT, Priced
 from experiments.foreign.table import page, table
@@ -74,7 +75,9 @@ def write(rows: Iterable[Priced], folder: Path) -> None:
     programs = [{**asdict(row), "judgement": row.judgement} for row in ordered]
     document = {"commit": commit, "versions": versions, "programs": programs}
     file.write_text(json.dumps(document, indent=1) + "\n")
-    (folder / "README.md").write_text(page(ordered, commit, versions))
+    file = folder / "before.json"
+    earlier = before.part(json.loads(file.read_text()), ordered) if file.exists() else ""
+    (folder / "README.md").write_text(page(ordered, commit, versions, earlier))
 
 
 def main(arguments: Iterable[str] | None = None) -> None:

@@ -1,7 +1,7 @@
 """The table of the collection, and its page."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from experiments.foreign.result import FLOPS_GOAL, MEMORY_GOAL, Priced
@@ -20,6 +20,7 @@ HEADS = [
     "memory",
     "judged",
 ]
+BLIND = "blind_"  # programs whose work was committed before their first price
 WORDS = """\
 glue: lines of the file's `price`, what a user adds to the program. seconds: from the call to the
 price, compilation included, on a busy machine of two cores. FLOPs: products of the compiled program
@@ -37,20 +38,20 @@ def _line(row: Priced) -> list[str]:
     start = [row.name, str(row.devices or ""), str(row.glue), f"{row.seconds:.1f}"]
     if row.error:
         return [*start, "", "", "", "", "", row.judgement]
-    ratios = [_ratio(row.flops_ratio), _ratio(row.times_least, 1)]
-    memory = [format_size(row.peak), _ratio(row.peak_ratio)]
+    ratios = [ratio(row.flops_ratio), ratio(row.times_least, 1)]
+    memory = [format_size(row.peak), ratio(row.peak_ratio)]
     return [*start, format_time(row.time), *ratios, *memory, row.judgement]
 
 
-def _ratio(value: float | None, digits: int = 3) -> str:
+def ratio(value: float | None, digits: int = 3) -> str:
+    """A ratio as the table shows it; "" where there is none."""
     return "" if value is None else f"{value:.{digits}f}"
 
 
 def summary(rows: Sequence[Priced]) -> str:
     """Counts and medians, in sentences."""
     made = [row for row in rows if not row.error]
-    counts = Counter(row.judgement for row in rows)
-    judged = ", ".join(f"{n} {word}" for word, n in counts.most_common())
+    judged = counted(row.judgement for row in rows)
     flops = [r.flops_ratio for r in made if r.flops_ratio]
     peaks = [r.peak_ratio for r in made if r.peak_ratio]
     lines = [f"{len(rows)} programs, {len(made)} with a price: {judged}."]
@@ -60,25 +61,40 @@ def summary(rows: Sequence[Priced]) -> str:
             f"Glue: median {median(glue):g} lines, most {max(glue)}. "
             f"Seconds: median {median(seconds):.1f}, most {max(seconds):.1f}; "
             f"memory of the process at most {format_size(max(r.memory for r in made))}.",
-            f"FLOPs: {_within(flops, FLOPS_GOAL)} of the count by hand. "
-            f"Peak memory: {_within(peaks, MEMORY_GOAL)} of the compiler's.",
+            f"FLOPs: {within(flops, FLOPS_GOAL)} of the count by hand. "
+            f"Peak memory: {within(peaks, MEMORY_GOAL)} of the compiler's.",
         ]
     return "\n".join(lines)
 
 
-def _within(ratios: Sequence[float], goal: float) -> str:
+def within(ratios: Sequence[float], goal: float) -> str:
+    """How many ratios lie within a goal of 1."""
     near = sum(abs(ratio - 1) <= goal for ratio in ratios)
     return f"{near} of {len(ratios)} within {goal:.0%}"
 
 
-def page(rows: Sequence[Priced], commit: str, versions: Mapping[str, str]) -> str:
-    """README.md of the results."""
+def counted(judgements: Iterable[str]) -> str:
+    """How many programs are judged by which word, the most frequent first."""
+    return ", ".join(f"{n} {word}" for word, n in Counter(judgements).most_common())
+
+
+def page(
+    rows: Sequence[Priced],
+    commit: str,
+    versions: Mapping[str, str],
+    earlier: str = "",
+) -> str:
+    """README.md of the results; `earlier` is its part on an earlier commit."""
+    blind = [row for row in rows if row.name.startswith(BLIND)]
+    chosen = (
+        f"Counted, and committed, before their first price: {summary(blind)}\n\n" if blind else ""
+    )
     packages = ", ".join(f"{name} {found}" for name, found in versions.items())
     titles = "\n".join(f"- `{row.name}`: {row.title}.{_remarks(row)}" for row in rows)
     return (
         f"# Programs of others, priced\n\nCommit {commit}, {packages}. Made by "
         f"`python -m experiments.foreign --out experiments/results`.\n\n{summary(rows)}\n\n"
-        f"{WORDS}\n\n```\n{table(rows)}\n```\n\n## The programs\n\n{titles}\n"
+        f"{chosen}{WORDS}\n\n```\n{table(rows)}\n```\n\n{earlier}## The programs\n\n{titles}\n"
     )
 
 

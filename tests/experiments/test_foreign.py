@@ -9,7 +9,7 @@ from statistics import median
 import pytest
 
 from experiments.foreign import __main__ as command
-from experiments.foreign import one
+from experiments.foreign import before, one
 from experiments.foreign.result import Priced
 from experiments.foreign.table import page, summary
 from experiments.foreign.work import Work
@@ -86,6 +86,22 @@ def test_the_summary_counts_and_has_no_figures_without_a_price() -> None:
     assert "1 of 1 within 10% of the count by hand" in summary([FINE])
     assert summary([replace(FINE, error="x")]) == "1 programs, 0 with a price: 1 refused."
     assert "`a`: A." in page([FINE], "abc", {"jax": "1"})
+
+
+def test_the_page_has_an_earlier_commit_beside_what_is_now(tmp_path: Path) -> None:
+    refused = {"name": "a", "judgement": "refused", "glue": 9, "peak_ratio": None}
+    document = {"commit": "abc", "what": "How.", "programs": [refused, refused | {"name": "gone"}]}
+    (tmp_path / "before.json").write_text(json.dumps(document))
+    command.write([FINE], tmp_path)
+    text = (tmp_path / "README.md").read_text()
+    assert "Before: 1 refused; glue 9 lines in the median, 9 at most" in text
+    assert "Now: 1 plausible; glue 2 lines" in text and "1 of 1 within 2%" in text
+    assert before.part(document, []) == ""
+
+
+def test_blind_programs_are_summed_up_alone() -> None:
+    text = page([FINE, replace(FINE, name="blind_b")], "abc", {"jax": "1"})
+    assert "before their first price: 1 programs, 1 with a price" in text
 
 
 def test_an_unknown_program_is_named_with_the_nearest(capsys: pytest.CaptureFixture) -> None:

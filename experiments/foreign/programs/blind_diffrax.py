@@ -29,4 +29,6 @@ def solve(field, y):
 def price() -> sc.Prediction:
     field = eqx.filter_eval_shape(eqx.nn.MLP, D, D, WIDTH, 2, key=jax.random.key(0))
     y = jax.ShapeDtypeStruct((ROWS, D), jnp.float32)
-    return sc.predict_step(solve, field, y, cluster="dgx-h100")
+    # Added after the first price, which was open and named them: steps, stages of a step.
+    trips = {"while.91": STEPS, "while.96": 6}
+    return sc.predict_step(solve, field, y, cluster="dgx-h100", trips=trips)
