@@ -1,6 +1,7 @@
-"""The collection with an earlier commit beside what it is now: `before.json` of the results.
+"""The collection with an earlier commit beside what it is now.
 
-    {"commit", "what": how it was made, "programs": [{name, judgement, glue, peak_ratio, said}]}
+`before.json` of the results has "what", how it was made, and "programs": name, judgement, glue,
+peak_ratio and what was said.
 """
 
 from collections.abc import Mapping, Sequence
