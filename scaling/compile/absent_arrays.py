@@ -2,7 +2,7 @@
 
 a.astype(t), a + b, a[i], a.T, ...     the shape and sharding of the result; jax compiles it
 a.addressable_shards, a.nbytes         those of the process that asks
-float(a), np.asarray(a), a.item()      refused: there are no values
+float(a), np.asarray(a), a.item()      refused: there are no values, but of a Count
 """
 
 from collections.abc import Callable, Iterator
@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from functools import wraps
 from operator import attrgetter
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any
 from unittest.mock import patch
 
 import jax
@@ -32,13 +32,23 @@ VALUES = ("__bool__", "__float__", "__int__", "__array__", "item", "tolist")
 HERE = 0  # index of the process that asks
 
 
+class Count(Shape):
+    """A whole number on absent devices whose value is known, as of the step that a state is at."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, shape: Shape, value: Any) -> None:
+        super().__init__(shape.shape, shape.dtype, sharding=shape.sharding)
+        self.value = np.asarray(value, shape.dtype)
+
+
 @contextmanager
 def answering_as_arrays() -> Iterator[None]:
     """While it is on, jax.ShapeDtypeStruct has the methods of an array."""
     answers: dict[str, Any] = {f"__{name}__": _method(f"__{name}__") for name in OPERATORS}
     answers |= {name: _method(name) for name in METHODS}
     answers |= {name: property(_traced(attrgetter(name))) for name in ("T", "real", "imag")}
-    answers |= dict.fromkeys(VALUES, _refuse)
+    answers |= {name: _value(name) for name in VALUES}
     answers |= {
         "nbytes": property(lambda self: self.size * self.dtype.itemsize),
         "addressable_shards": property(_shards),
@@ -95,11 +105,18 @@ def _traced(function: Callable[..., Any]) -> Callable[..., Any]:
     return called
 
 
-def _refuse(self: Shape, *_: Any, **__: Any) -> NoReturn:
-    raise InputError(
-        f"an array of shape {self.shape} lies on GPUs that are not here, so it has no values: "
-        "inside sc.pretend lower the step (.lower(...)) before its results are read"
-    )
+def _value(name: str) -> Callable[..., Any]:
+    """A method of arrays that reads values."""
+
+    def read(self: Shape, *given: Any, **named: Any) -> Any:
+        if isinstance(self, Count):
+            return getattr(self.value, name)(*given, **named)
+        raise InputError(
+            f"an array of shape {self.shape} lies on GPUs that are not here, so it has no values: "
+            "inside sc.pretend lower the step (.lower(...)) before its results are read"
+        )
+
+    return read
 
 
 def _is_replicated(self: Shape) -> bool:

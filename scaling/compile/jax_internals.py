@@ -21,20 +21,25 @@ from typing import Any
 from unittest.mock import patch
 
 import jax
+import numpy as np
 from jax._src import config, distributed, mesh, pjit, xla_bridge
 from jax._src.interpreters import mlir, pxla
 
+from scaling.compile.absent import (
+    is_absent,
+    is_for_absent,
+    is_over_absent,
+    known_shardings,
+    lands_absent,
+    stays_here,
+)
+from scaling.compile.absent_arrays import Count
 from scaling.compile.kernels import without_kernels
-from scaling.compile.mesh_types import constraints_of, without_mesh_types
+from scaling.compile.mesh_types import small_result, without_mesh_types
 from scaling.compile.options import WITHOUT_DEVICE
 
 # Where jax keeps the mesh that is set: in `config` of jax 0.10, in `mesh` of 0.12
 SET: Any = mesh if hasattr(mesh, "abstract_mesh_context_manager") else config
-
-
-def is_absent(device: Any) -> bool:
-    """Whether a device is only described, so that it compiles and does not run."""
-    return "CompileOnly" in type(device.client).__name__
 
 
 def devices_of(lowered: jax.stages.Lowered) -> list[jax.Device]:
@@ -87,18 +92,18 @@ def _calling(execute: Callable[..., Any]) -> Callable[..., Any]:
     """Executed here, by shapes if the results are known to lie elsewhere, or only compiled."""
 
     def call(*values: Any, **parameters: Any) -> Any:
-        if _stays_here(parameters, values):
+        if stays_here(parameters, values):
             with _without_mesh(), jax.ensure_compile_time_eval():
                 return without_mesh_types(parameters["jaxpr"])(*values), None, None, []
-        if not _lands_absent(parameters, values):
+        if not lands_absent(parameters, values):
             return execute(*values, **parameters)
-        shardings = _known_shardings(parameters, values)
+        shardings = known_shardings(parameters, values)
         if shardings is None or all(
             isinstance(sharding, jax.sharding.Sharding) for sharding in shardings
         ):
             arrays = parameters["jaxpr"].out_avals
             made = list(map(_shape, arrays, shardings or [None] * len(arrays)))
-            return made, None, None, []
+            return _with_counts(made, parameters["jaxpr"], values), None, None, []
         asked = dict(parameters.pop("compiler_options_kvs"))
         run = lambda options: execute(
             *values, **parameters, compiler_options_kvs=tuple({**options, **asked}.items())
@@ -109,6 +114,24 @@ def _calling(execute: Callable[..., Any]) -> Callable[..., Any]:
             return run(WITHOUT_DEVICE)
 
     return call
+
+
+def _with_counts(
+    made: list[jax.ShapeDtypeStruct], jaxpr: Any, values: Sequence[Any]
+) -> list[jax.ShapeDtypeStruct]:
+    """The shapes with the values of whole numbers, such as the step of a new state."""
+    if any(isinstance(value, jax.ShapeDtypeStruct) for value in values):
+        return made
+    for i, shape in enumerate(made):
+        function = small_result(jaxpr, i) if _is_count(shape) else None
+        if function is not None:
+            with _without_mesh(), jax.ensure_compile_time_eval():
+                made[i] = Count(shape, function(*values)[0])
+    return made
+
+
+def _is_count(array: Any) -> bool:
+    return array.shape == () and bool(jax.dtypes.issubdtype(array.dtype, np.integer))
 
 
 def _executing(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -155,7 +178,7 @@ def _constraining(constrain: Callable[..., Any]) -> Callable[..., Any]:
     def constraining(array: Any, *, sharding: Any, **options: Any) -> Any:
         over = jax.sharding.get_mesh()
         is_of_set = isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh)
-        if is_of_set and _is_for_absent(over):
+        if is_of_set and is_for_absent(over):
             sharding = jax.sharding.NamedSharding(over, sharding.spec)
         if is_over_absent(sharding):
             return _shape(array, sharding)
@@ -174,52 +197,6 @@ def _asking_backend(ask: Callable[..., Any]) -> Callable[..., Any]:
     return backend_or_cpu
 
 
-def _stays_here(parameters: Any, values: Sequence[Any]) -> bool:
-    """Whether a mesh of absent devices is only set around a call that needs none of them."""
-    return _is_for_absent(parameters["ctx_mesh"]) and not _lands_absent(parameters, values)
-
-
-def _lands_absent(parameters: Any, values: Sequence[Any]) -> bool:
-    """Whether a call has arguments on absent devices, or results by what is written down."""
-    if any(isinstance(value, jax.ShapeDtypeStruct) for value in values):
-        return True
-    held = (getattr(value, "sharding", None) for value in values)
-    stated = (*parameters["in_shardings"], *parameters["out_shardings"], *held)
-    if any(map(is_over_absent, stated)):
-        return True
-    typed = (getattr(array, "sharding", None) for array in parameters["jaxpr"].out_avals)
-    is_cut = any(any(getattr(sharding, "spec", ())) for sharding in typed)
-    return _is_for_absent(parameters["ctx_mesh"]) and is_cut
-
-
-def _known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
-    """Of each result the sharding that is stated, or that its type has; else something else.
-
-    None: nothing lies on absent devices, so that no result has one.
-    """
-    held = [getattr(value, "sharding", None) for value in values]
-    stated = (*parameters["in_shardings"], *parameters["out_shardings"], *held)
-    if not any(map(is_over_absent, stated)) and not _is_for_absent(parameters["ctx_mesh"]):
-        return None
-    held = [getattr(sharding, "mesh", None) for sharding in held]
-    over = next(filter(_is_for_absent, (parameters["ctx_mesh"], *held)), None)
-
-    constraints = dict(constraints_of(parameters["jaxpr"].jaxpr))
-
-    def known(stated: Any, made: Any) -> Any:
-        typed: Any = getattr(made.aval, "sharding", None)
-        if over is None or isinstance(stated, jax.sharding.Sharding):
-            return stated
-        if is_over_absent(constraints.get(made)):
-            return constraints[made]
-        is_typed = typed is not None and typed.mesh == over.abstract_mesh
-        if is_typed and over.abstract_mesh.are_all_axes_explicit:
-            return jax.sharding.NamedSharding(over, typed.spec)
-        return None
-
-    return list(map(known, parameters["out_shardings"], parameters["jaxpr"].jaxpr.outvars))
-
-
 @contextmanager
 def _without_mesh() -> Iterator[None]:
     abstract = SET.abstract_mesh_context_manager.swap_local(mesh.empty_abstract_mesh)
@@ -235,18 +212,3 @@ def _shape(array: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     """The shape of an array; on one device that is not in a mesh, without a sharding."""
     alone = isinstance(sharding, jax.sharding.SingleDeviceSharding)
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=None if alone else sharding)
-
-
-def is_over_absent(sharding: Any) -> bool:
-    """Whether a sharding, or what stands for none, is one over absent devices."""
-    over = getattr(sharding, "mesh", None)
-    if over is not None or not isinstance(sharding, jax.sharding.Sharding):
-        return _is_for_absent(over)
-    return any(map(is_absent, sharding.device_set))
-
-
-def _is_for_absent(mesh: Any) -> bool:
-    """Whether a mesh is one of absent devices."""
-    return (
-        isinstance(mesh, jax.sharding.Mesh) and not mesh.empty and is_absent(mesh.devices.flat[0])
-    )

@@ -18,7 +18,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scaling.compile.jax_internals import is_absent
+from scaling.compile.absent import is_absent
 from scaling.compile.kernels import compile_without_kernels
 from scaling.compile.mlir_locations import names_in
 from scaling.compile.options import CURES, WITHOUT_DEVICE, Options, compile_with, compiler_options

@@ -15,12 +15,29 @@ from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 from scaling.meshes.devices import NO_MESH
 
 MOVES = ("reshard", "sharding_constraint")  # operations that give an array another sharding
+SMALL = 2**16  # elements of an array that costs nothing on this machine
 
 
 @lru_cache(maxsize=1024)  # as many traced functions as jax itself keeps of a primitive
 def without_mesh_types(jaxpr: Any) -> Callable[..., list[Any]]:
     """A jitted function of the values of a closed jaxpr; call it where no mesh is set."""
     return jax.jit(partial(_evaluate, jaxpr))
+
+
+def small_result(closed: Any, index: int) -> Callable[..., list[Any]] | None:
+    """A function of one result of a closed jaxpr; None if it needs arrays that are not small."""
+    jaxpr, kept = closed.jaxpr, []
+    result = jaxpr.outvars[index]
+    needed = set() if isinstance(result, Literal) else {result}
+    for equation in reversed(jaxpr.eqns):
+        if needed.isdisjoint(equation.outvars):
+            continue
+        if any(getattr(made.aval, "size", 0) > SMALL for made in equation.outvars):
+            return None
+        needed |= {given for given in equation.invars if not isinstance(given, Literal)}
+        kept.append(equation)
+    part = jaxpr.replace(eqns=kept[::-1], outvars=[result])
+    return partial(_evaluate, closed.replace(jaxpr=part))
 
 
 def constraints_of(jaxpr: Any) -> Iterator[tuple[Any, Any]]:

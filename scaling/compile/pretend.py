@@ -30,8 +30,9 @@ import jax
 from jax.experimental import mesh_utils, multihost_utils
 from jax.extend import backend
 
+from scaling.compile.absent import is_absent
 from scaling.compile.absent_arrays import answering_as_arrays
-from scaling.compile.jax_internals import coordinated, is_absent, tracing_for_absent_devices
+from scaling.compile.jax_internals import coordinated, tracing_for_absent_devices
 from scaling.compile.job import Coordinator, answers
 from scaling.compile.mapped import mapping
 from scaling.compile.putting import putting_shapes

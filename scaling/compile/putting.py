@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
-from scaling.compile.jax_internals import is_absent
+from scaling.compile.absent import is_absent
 
 
 @contextmanager

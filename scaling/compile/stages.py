@@ -22,12 +22,8 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scaling.compile.jax_internals import (
-    devices_of,
-    is_absent,
-    tracing_for_absent_devices,
-    without_callbacks,
-)
+from scaling.compile.absent import is_absent
+from scaling.compile.jax_internals import devices_of, tracing_for_absent_devices, without_callbacks
 from scaling.compile.mapped import is_mapped
 from scaling.compile.pallas import estimated_work
 from scaling.hlo.given import Work

@@ -11,7 +11,8 @@ from jax.sharding import PartitionSpec as P
 
 import scaling as sc
 from scaling.compile import pretend as pretending
-from scaling.compile.jax_internals import is_absent, tracing_for_absent_devices
+from scaling.compile.absent import is_absent
+from scaling.compile.jax_internals import tracing_for_absent_devices
 from scaling.compile.jitted import mesh as mesh_over
 from scaling.compile.mapped import Mapped
 from scaling.meshes import catalog

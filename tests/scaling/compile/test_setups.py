@@ -23,7 +23,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scaling as sc
-from scaling.compile.jax_internals import is_absent
+from scaling.compile.absent import is_absent
 from scaling.meshes.errors import InputError
 
 pytestmark = [
@@ -117,6 +117,16 @@ def test_a_model_made_by_nnx_jit_with_shardings(mesh):
     everywhere = NamedSharding(mesh, P())
     make = nnx.jit(lambda: nnx.Linear(WIDTH, WIDTH, rngs=nnx.Rngs(0)), out_shardings=everywhere)
     assert make().kernel[...].sharding == everywhere
+
+
+def test_the_step_of_a_new_state_is_read_as_maxtext_does(mesh):
+    make = lambda key: {"step": jnp.int32(3), "w": jax.random.normal(key, (WIDTH, WIDTH))}
+    state = jax.jit(make, out_shardings=NamedSharding(mesh, P()))(jax.random.key(0))
+    assert int(state["step"]) == state["step"].item() == 3
+    assert state["step"] == jax.ShapeDtypeStruct((), jnp.int32, sharding=NamedSharding(mesh, P()))
+    assert jax.jit(lambda state: state["w"] * state["step"]).lower(state)
+    with pytest.raises(InputError, match="has no values"):
+        float(state["w"][0, 0])
 
 
 def test_a_training_loop_is_called_as_nanodo_does(mesh):

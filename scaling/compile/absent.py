@@ -1,0 +1,78 @@
+"""What lies on absent devices: devices that are only described, and what is sharded over them.
+
+A call of a jitted function, by its parameters as jax has them, is either executed on this machine,
+or its results are shapes with shardings that are stated, typed or left to the compiler.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+
+from scaling.compile.mesh_types import constraints_of
+
+
+def is_absent(device: Any) -> bool:
+    """Whether a device is only described, so that it compiles and does not run."""
+    return "CompileOnly" in type(device.client).__name__
+
+
+def is_over_absent(sharding: Any) -> bool:
+    """Whether a sharding, or what stands for none, is one over absent devices."""
+    over = getattr(sharding, "mesh", None)
+    if over is not None or not isinstance(sharding, jax.sharding.Sharding):
+        return is_for_absent(over)
+    return any(map(is_absent, sharding.device_set))
+
+
+def is_for_absent(mesh: Any) -> bool:
+    """Whether a mesh is one of absent devices."""
+    return (
+        isinstance(mesh, jax.sharding.Mesh) and not mesh.empty and is_absent(mesh.devices.flat[0])
+    )
+
+
+def stays_here(parameters: Any, values: Sequence[Any]) -> bool:
+    """Whether a mesh of absent devices is only set around a call that needs none of them."""
+    return is_for_absent(parameters["ctx_mesh"]) and not lands_absent(parameters, values)
+
+
+def lands_absent(parameters: Any, values: Sequence[Any]) -> bool:
+    """Whether a call has arguments on absent devices, or results by what is written down."""
+    if any(isinstance(value, jax.ShapeDtypeStruct) for value in values):
+        return True
+    held = (getattr(value, "sharding", None) for value in values)
+    stated = (*parameters["in_shardings"], *parameters["out_shardings"], *held)
+    if any(map(is_over_absent, stated)):
+        return True
+    typed = (getattr(array, "sharding", None) for array in parameters["jaxpr"].out_avals)
+    is_cut = any(any(getattr(sharding, "spec", ())) for sharding in typed)
+    return is_for_absent(parameters["ctx_mesh"]) and is_cut
+
+
+def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
+    """Of each result the sharding that is stated, or that its type has; else something else.
+
+    None: nothing lies on absent devices, so that no result has one.
+    """
+    held = [getattr(value, "sharding", None) for value in values]
+    stated = (*parameters["in_shardings"], *parameters["out_shardings"], *held)
+    if not any(map(is_over_absent, stated)) and not is_for_absent(parameters["ctx_mesh"]):
+        return None
+    held = [getattr(sharding, "mesh", None) for sharding in held]
+    over = next(filter(is_for_absent, (parameters["ctx_mesh"], *held)), None)
+
+    constraints = dict(constraints_of(parameters["jaxpr"].jaxpr))
+
+    def known(stated: Any, made: Any) -> Any:
+        typed: Any = getattr(made.aval, "sharding", None)
+        if over is None or isinstance(stated, jax.sharding.Sharding):
+            return stated
+        if is_over_absent(constraints.get(made)):
+            return constraints[made]
+        is_typed = typed is not None and typed.mesh == over.abstract_mesh
+        if is_typed and over.abstract_mesh.are_all_axes_explicit:
+            return jax.sharding.NamedSharding(over, typed.spec)
+        return None
+
+    return list(map(known, parameters["out_shardings"], parameters["jaxpr"].jaxpr.outvars))
