@@ -30,38 +30,32 @@ def source_of(
     return _passed_on(instruction, path, computation) or _updated(instruction, path, module)
 
 
-def may_write_over(instruction: Instruction, computation: Computation, module: Module) -> list[int]:
-    """Numbers of the operands of whose memory the results may take the place; never of a copy's."""
+def may_write_over(
+    instruction: Instruction, computation: Computation, module: Module
+) -> list[tuple[int, Path]]:
+    """The operands, by number, whose memory a result, by path, may take; none of a copy."""
     operands = computation.operands(instruction)
     whole = [i for i, operand in enumerate(operands) if isinstance(operand.shape, Array)]
     if instruction.opcode == "sort":
-        return whole
+        return [(i, (i,) if len(operands) > 1 else ()) for i in whole]
     if instruction.opcode in ELEMENTWISE:
-        return [i for i in whole if size(operands[i].shape) == size(instruction.shape)]
-    if instruction.opcode == "fusion":
-        inner = called(instruction, module)
-        if inner.root.opcode == "sort":
-            return [i for i in whole if inner.parameters[i] in inner.operands(inner.root)]
-        return [i for i in whole if _is_elementwise(inner, inner.parameters[i])]
-    return []
+        return [(i, ()) for i in whole if size(operands[i].shape) == size(instruction.shape)]
+    if instruction.opcode != "fusion":
+        return []
+    inner = called(instruction, module)
+    if inner.root.opcode == "sort":
+        keys = [operand.name for operand in inner.operands(inner.root)]
+        named = [(i, inner.parameters[i].name) for i in whole]
+        return [(i, (keys.index(n),) if len(keys) > 1 else ()) for i, n in named if n in keys]
+    pairs = [(i, k) for i in whole for k in _elementwise(inner, inner.parameters[i])]
+    return [(i, (k,) if inner.root.opcode == "tuple" else ()) for i, k in pairs]
 
 
-def replaced(instruction: Instruction, computation: Computation, module: Module) -> list[int]:
-    """Numbers of the operands whose place in the heap the results may take.
-
-    Only of what the operand itself makes: not of what it takes out of a tuple or waits for
-    (openxla/xla, xla/service/heap_simulator/heap_simulator.cc: RunComputation).
-    """
-    operands = computation.operands(instruction)
-    found = may_write_over(instruction, computation, module)
-    return [i for i in found if _makes(operands[i], computation)]
-
-
-def _makes(operand: Instruction, computation: Computation) -> bool:
-    """Return True if the result of an instruction is made by it, not named or passed on."""
-    if operand.opcode in ("parameter", "call"):
+def makes(instruction: Instruction, path: Path, computation: Computation) -> bool:
+    """Return True if the value at `path` of a result is made there, not named or passed on."""
+    if instruction.opcode in ("parameter", "call"):
         return False
-    return _passed_on(operand, (), computation) is None
+    return _passed_on(instruction, path, computation) is None
 
 
 def holds_operands(instruction: Instruction, computation: Computation) -> bool:
@@ -118,8 +112,8 @@ def _updated(instruction: Instruction, path: Path, module: Module) -> Source | N
     return (update.parameter.parameter_number, ()) if update else None
 
 
-def _is_elementwise(inner: Computation, parameter: Instruction) -> bool:
-    """Return True if results of its size need each element, for the same element.
+def _elementwise(inner: Computation, parameter: Instruction) -> list[int]:
+    """Numbers of the results of its size that need each element for the same one; [] if others do.
 
     The first reduction of a fusion is done before any result is written, so it may take what it
     likes (openxla/xla, xla/service/gpu/alias_info.cc: FusionCanShareBufferHint).
@@ -131,11 +125,12 @@ def _is_elementwise(inner: Computation, parameter: Instruction) -> bool:
         users = inner.users[todo.pop().name]
         users = tuple(user for user in users if not (user.is_root and user.opcode == "tuple"))
         if any(user.opcode not in ELEMENTWISE and user.name != reduction for user in users):
-            return False
+            return []
         todo += [user for user in users if user.name not in seen and user.name != reduction]
         seen |= {user.name for user in users}
     whole = _size_of(parameter)
-    return any(name in seen and _size_of(inner.instructions[name]) == whole for name in made)
+    alike = (name in seen and _size_of(inner.instructions[name]) == whole for name in made)
+    return [number for number, is_alike in enumerate(alike) if is_alike]
 
 
 def _size_of(instruction: Instruction) -> list[tuple[int, int]]:

@@ -11,11 +11,12 @@ Read from the same scheduled module that XLA assigned its buffers for.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scaling.hlo.aliasing import may_write_over, source_of
+from scaling.hlo.aliasing import makes, may_write_over, source_of
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
+from scaling.hlo.post_order import post_order
 from scaling.hlo.reuse import END, START, Life, Place, Value, gaps, life_of, placed, schedule_places
 from scaling.hlo.shapes import Array, Path, leaves
-from scaling.program.ir import Buffer, Category
+from scaling.program.ir import CONSTANTS, Buffer, Category
 
 
 @dataclass
@@ -24,12 +25,29 @@ class Assignment:
 
     buffers: list[Buffer] = field(default_factory=list)
     values: dict[Value, int] = field(default_factory=dict)
+    single: set[int] = field(default_factory=set)  # buffers in which one value is ever made
 
     def of(self, computation: Computation, instruction: Instruction) -> tuple[int, ...]:
         """Buffers of all arrays of a result, without repeats."""
         paths = (path for path, _ in leaves(instruction.shape))
         found = (self.values[computation.name, instruction.name, path] for path in paths)
         return tuple(dict.fromkeys(found))
+
+    def replaced(
+        self, computation: Computation, instruction: Instruction, module: Module
+    ) -> tuple[int, ...]:
+        """Buffers in the heap whose place a result may take when nobody needs them any more.
+
+        One value was made in each, by the operand itself, and one will be made in that of the
+        result (openxla/xla, xla/service/heap_simulator/heap_simulator.cc: RunComputation).
+        """
+        if not self.single.intersection(self.of(computation, instruction)):
+            return ()
+        operands = computation.operands(instruction)
+        found = may_write_over(instruction, computation, module)
+        made = [operands[i] for i, _ in found if makes(operands[i], (), computation)]
+        buffers = (self.values[computation.name, operand.name, ()] for operand in made)
+        return tuple(dict.fromkeys(n for n in buffers if n in self.single))
 
 
 def assign(module: Module) -> Assignment:
@@ -50,6 +68,8 @@ class _Names:
         self.module = module
         self.parent: dict[Value, Value] = {}
         self.arrays: dict[Value, Array] = {}
+        self.origin: dict[Value, Value] = {}  # a name of a value -> the first one of it
+        self.last_names: dict[Value, Value] = {}  # the first name of a value -> its last one
 
     def find(self, value: Value) -> Value:
         root = value
@@ -79,6 +99,9 @@ class _Names:
                     raise UnknownHlo(f"what it passes on: {instruction.excerpt}")
                 if source is not None:
                     self.join(source, value)
+                is_name = source is not None and not makes(instruction, path, computation)
+                self.origin[value] = self.origin[source] if source and is_name else value
+                self.last_names[self.origin[value]] = value
             self._enter(computation, instruction)
 
     def _source(
@@ -131,21 +154,37 @@ class _Names:
         for number, (first, values) in enumerate(members.items()):
             result.buffers.append(self._buffer(first, values, first in kept, first in inside))
             result.values |= dict.fromkeys(values, number)
+            if sum(map(self._is_made, values)) == 1:
+                result.single.add(number)
+        constants = sum(
+            self._size(values)
+            for first, values in members.items()
+            if first not in kept and self._is_constant(first)
+        )
+        if constants:
+            result.buffers.append(Buffer(CONSTANTS, constants, "temporary", True))
         return result
+
+    def _is_constant(self, value: Value) -> bool:
+        where, name, _ = value
+        return self.module.computations[where].instructions[name].opcode == "constant"
+
+    def _is_made(self, value: Value) -> bool:
+        where, name, path = value
+        computation = self.module.computations[where]
+        return makes(computation.instructions[name], path, computation)
 
     def _buffer(
         self, first: Value, values: list[Value], persistent: bool, is_inside: bool
     ) -> Buffer:
         """The buffer of values that share memory; the category comes later.
 
-        Constants lie in the executable, not in the planned memory, and what lies in the memory of a
-        result is counted there.
+        What lies in the memory of a result is counted there; constants are one buffer, which is on
+        the device all the time.
         """
-        where, name, _ = first
-        constant = self.module.computations[where].instructions[name].opcode == "constant"
         category: Category = "pinned_host" if self.arrays[first].is_on_host else "temporary"
-        is_counted = persistent or not (constant or is_inside)
-        return Buffer(name, self._size(values) if is_counted else 0, category, persistent)
+        is_counted = persistent or not (is_inside or self._is_constant(first))
+        return Buffer(first[1], self._size(values) if is_counted else 0, category, persistent)
 
     def _size(self, values: list[Value]) -> int:
         return max(self.arrays[value].bytes for value in values)
@@ -157,12 +196,17 @@ class _Names:
         lives = {first: self._lives(values, places) for first, values in members.items()}
         sizes = {first: self._size(values) for first, values in members.items()}
         begins = {first: min(life.first for life in found) for first, found in lives.items()}
-        results = sorted(out, key=lambda first: (sizes[first], -begins[first]))
+        order = post_order(self.module)
+        turns = {first: min(order[v[:2]] for v in values) for first, values in members.items()}
+        results = sorted(out, key=lambda first: (sizes[first], -turns[first]))
         free = [g for first in results for g in gaps(lives[first], first, sizes[first])]
         others = [
             (first, Life(begins[first], max(life.last for life in lives[first])), n)
-            for first, n in sizes.items()
-            if first not in kept and n and not self.arrays[first].is_on_host
+            for first, n in sorted(sizes.items(), key=lambda each: (-each[1], turns[each[0]]))
+            if first not in kept
+            and n
+            and not self._is_constant(first)
+            and not self.arrays[first].is_on_host
         ]
         over = self._writes_over(places)
         return placed(free, others, lambda one, then, at: (one, then) in over.get(at, ()))
@@ -181,16 +225,19 @@ class _Names:
         return found
 
     def _writes_over(self, places: Mapping[Place, Life]) -> dict[int, set[tuple[Value, Value]]]:
-        """Place of an instruction -> the pairs (old, new) of groups that it may write over."""
+        """Place of an instruction -> the pairs (old, new) of groups that it may write over.
+
+        It must take the old value by the last of its names (xla/hlo/utils/hlo_live_range.cc:
+        GetLastPosition).
+        """
         found: dict[int, set[tuple[Value, Value]]] = {}
+        last = set(self.last_names.values())
         for where, name in places:
             computation = self.module.computations[where]
             instruction = computation.instructions[name]
-            operands = computation.operands(instruction)
-            for number in may_write_over(instruction, computation, self.module):
-                old = self.find((where, operands[number].name, ()))
-                for path, array in leaves(instruction.shape):
-                    if array.bytes == self.arrays[old].bytes:
-                        pair = old, self.find((where, name, path))
-                        found.setdefault(places[where, name].first, set()).add(pair)
+            for number, path in may_write_over(instruction, computation, self.module):
+                old, new = (where, instruction.operands[number], ()), (where, name, path)
+                if old in last and self.arrays[old].bytes == self.arrays[new].bytes:
+                    pair = self.find(old), self.find(new)
+                    found.setdefault(places[where, name].first, set()).add(pair)
         return found

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling.hlo.aliasing import replaced
 from scaling.hlo.attribution import origins
 from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
@@ -204,13 +203,12 @@ def _common(instruction: Instruction, computation: Computation, reading: Reading
     """Name, origin and buffers of an operation."""
     memory = reading.memory
     operands = computation.operands(instruction)
-    over = replaced(instruction, computation, reading.module)
     return {
         "name": instruction.name,
         "origin": reading.origins.get((computation.name, instruction.name), Origin()),
         "reads": _each(memory.of(computation, operand) for operand in operands),
         "writes": memory.of(computation, instruction),
-        "over": _each(memory.of(computation, operands[i]) for i in over),
+        "over": memory.replaced(computation, instruction, reading.module),
     }
 
 

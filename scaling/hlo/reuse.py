@@ -6,9 +6,10 @@
     temporary       [10 .. 35]                       takes no memory of its own
 
 XLA gives every result memory of its own, the largest first, and then puts into it each temporary,
-the largest first, that fits and whose life lies in a gap; it takes the smallest that will do. The
-others it packs into a heap (openxla/xla, xla/service/buffer_assignment.cc: AssignSingleHloBuffer,
-MaybeAssignBuffer). Lives meet at one instruction only where the one may be written over the other.
+the largest first, that fits and whose life lies in a gap; it takes the smallest that will do. Among
+equal ones `scaling.hlo.post_order` decides. The others it packs into a heap (openxla/xla, xla/
+service/buffer_assignment.cc: AssignSingleHloBuffer, MaybeAssignBuffer). Lives meet at one
+instruction only where the one may be written over the other.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -97,11 +98,12 @@ def placed(
     """The temporaries (name, life, bytes) that fit into the gaps of results.
 
     Args:
-        free: smaller results first, of equal ones the last that is made.
+        free: smaller results first, of equal ones the last in post-order.
+        temporaries: larger ones first, of equal ones the first in post-order.
         may_follow: (one, next, place): if the instruction there may write `next` over `one`.
     """
     spaces, found = _Spaces(free), set()
-    for name, life, size in sorted(temporaries, key=lambda t: (-t[2], t[1].first)):
+    for name, life, size in temporaries:
         for number in spaces.around(life, size):
             gap = spaces.gaps[number]
             follows = gap.first < life.first or may_follow(gap.before, name, life.first)

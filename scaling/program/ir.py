@@ -48,6 +48,9 @@ def left_by_mask(keys: int, window: int | None = None) -> float:
     return seen * (1 - CAUSAL * seen)
 
 
+CONSTANTS = "constants"  # the name of the buffer that holds a program's constants
+
+
 @dataclass(frozen=True)
 class Buffer:
     """Memory that operations read and write."""
@@ -55,7 +58,7 @@ class Buffer:
     name: str
     bytes: Number
     category: Category
-    persistent: bool = False  # holds an argument or a result: allocated all the time
+    persistent: bool = False  # holds an argument, a result or constants: allocated all the time
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,16 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import DispatchFit, Profile
-from scaling.program.ir import Collective, Kernel, Number, Program, collectives, kernels, operations
+from scaling.program.ir import (
+    CONSTANTS,
+    Collective,
+    Kernel,
+    Number,
+    Program,
+    collectives,
+    kernels,
+    operations,
+)
 from scaling.simulate.kernels import KernelCost, kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
 from scaling.simulate.timeline import Timeline, run_schedule
@@ -151,7 +160,7 @@ def dispatch_time(program: Program, fit: DispatchFit | None) -> Number:
 
 def buffers_of(program: Program) -> int:
     """Arguments and results of one device."""
-    return sum(buffer.persistent for buffer in program.buffers)
+    return sum(buffer.persistent and buffer.name != CONSTANTS for buffer in program.buffers)
 
 
 def temporaries(program: Program) -> Number:

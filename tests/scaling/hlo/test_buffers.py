@@ -86,14 +86,50 @@ def test_a_single_result_may_take_the_place_of_a_donated_argument() -> None:
     assert buffer_of(found, "n") == buffer_of(found, "x")
 
 
-def test_only_arguments_and_results_last() -> None:
+def test_only_arguments_constants_and_results_last() -> None:
     main = f"""{X} y = f32[8] negate(%x); c = f32[4] constant({{1, 2, 3, 4}})
         h = f32[16]{{0:S(5)}} copy(%y); z = f32[8] reverse(%y)"""
     by_name = {buffer.name: buffer for buffer in assign(module(main)).buffers}
-    assert {name for name, b in by_name.items() if b.persistent} == {"x", "z"}
-    assert {name for name, b in by_name.items() if not b.bytes} == {"c"}
+    assert {name for name, b in by_name.items() if b.persistent} == {"x", "constants", "z"}
+    assert (by_name["c"].bytes, by_name["constants"].bytes) == (0, 16)
     assert {name for name, b in by_name.items() if b.category == "pinned_host"} == {"h"}
     assert (by_name["y"].bytes, by_name["h"].bytes) == (32, 64)
+
+
+MADE = f"{X} m = f32[8] negate(%x);"
+
+
+@pytest.mark.parametrize(
+    "main, names",
+    [
+        (f"{MADE} n = f32[8] sine(%m); r = f32[8] reverse(%n)", ["m"]),
+        (f"{MADE} b = f32[8] bitcast(%m); n = f32[8] sine(%b); r = f32[8] reverse(%n)", []),
+        (f"{MADE} n = f32[8] copy(%m); r = f32[8] reverse(%n)", []),
+        (f"{X} n = f32[8] sine(%x); r = f32[8] reverse(%n)", []),
+        (
+            f"""{X} t = (f32[8]) custom-call(%x); e = f32[8] get-tuple-element(%t), index=0
+            n = f32[8] sine(%e); r = f32[8] reverse(%n)""",
+            [],
+        ),
+        (
+            f"""{MADE} n = f32[8] sine(%m); i = s32[] constant(0); u = f32[1] slice(%x)
+            w = f32[8] dynamic-update-slice(%n, %u, %i); r = f32[8] reverse(%w)""",
+            [],
+        ),
+        (
+            f"""{MADE} i = s32[] constant(0); u = f32[1] slice(%x)
+            w = f32[8] dynamic-update-slice(%m, %u, %i); n = f32[8] sine(%w)
+            r = f32[8] reverse(%n)""",
+            [],
+        ),
+    ],
+    ids=["made", "renamed", "copy", "argument", "of a tuple", "updated later", "was updated"],
+)
+def test_in_the_heap_a_result_replaces_the_only_value_of_a_buffer(main, names) -> None:
+    made = module(main)
+    found = assign(made)
+    replaced = found.replaced(made.entry, made.entry.instructions["n"], made)
+    assert [found.buffers[index].name for index in replaced] == names
 
 
 def test_the_buffers_of_a_result_come_once_each() -> None:

@@ -1,8 +1,10 @@
 """Temporaries in the memory of results: never two at once in one place, and those of XLA."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.hlo.post_order import post_order
 from scaling.hlo.reader import read_program
 from scaling.hlo.reuse import END, START, Gap, Life, gaps, placed, schedule_places
 from scaling.simulate.memory import memory_use
@@ -35,6 +37,7 @@ def test_what_is_placed_fits_and_never_overlaps(results: list, others: list) -> 
         for gap in gaps([Life(life.first, END)], value(100 + n), size)
     ]
     named = [(value(n), life, size) for n, (life, size) in enumerate(others)]
+    named.sort(key=lambda each: -each[2])
     found = placed(free, named, lambda one, then, at: False)
     lives = {name: (life, size) for name, life, size in named if name in found}
     for moment in range(21):  # at each, those alive match results whose value is not made yet
@@ -85,3 +88,32 @@ def test_a_fusion_that_scatters_adds_in_place() -> None:
     assert peak(main.format("kLoop"), body=scatter, sum=ADD) == in_place
     anew = scatter.replace("scatter(%t", "scatter(%c").replace("r =", "c = f32[64] copy(%t); r =")
     assert peak(main.format("kInput"), body=anew, sum=ADD) == in_place + 1
+
+
+def test_what_has_another_name_by_then_is_not_written_over_in_a_result() -> None:
+    """a, by the name b or as it is, dies where n is made, and both would fit into r."""
+    main = "a = f32[64] reverse(%x); {0} n = f32[64] sine(%a); r = f32[64] reverse(%n)"
+    assert peak(main.format("")) == 3
+    named = "b = f32[32,2] bitcast(%a); c = f32[2] slice(%b);"
+    assert peak(main.format(named)) == pytest.approx(3, abs=0.1)
+
+
+def test_equal_temporaries_are_placed_operands_first_whatever_the_schedule() -> None:
+    """b is made before c, but r takes c first."""
+    main = "b = f32[64] reverse(%x); c = f32[64] reverse(%x); r = f32[64] dot(%c, %b)"
+    order = post_order(module(f"{X} {main}"))
+    assert [name for _, name in order] == ["x", "c", "b", "r"]
+
+
+def test_a_computation_stands_before_what_it_runs_and_the_last_call_first() -> None:
+    main = f"{X} a = f32[64] call(%x), to_apply=%f; r = f32[64] call(%a), to_apply=%g"
+    one = "p = f32[64] parameter(0); n = f32[64] negate(%p)"
+    order = post_order(module(main, f=one, g=one))
+    assert [place for place in order if place[0] != "main"] == [
+        ("g", "p"), ("g", "n"), ("f", "p"), ("f", "n"),
+    ]  # fmt: skip
+
+
+def test_what_must_run_before_is_before() -> None:
+    main = f"{X} a = f32[2] slice(%x); r = f32[64] negate(%x), control-predecessors={{%a}}"
+    assert [name for _, name in post_order(module(main))] == ["x", "a", "r"]
