@@ -26,9 +26,8 @@ from scaling.simulate.summary import summarize
 from scaling.simulate.what_if import changed, changed_program, check_changes
 
 if TYPE_CHECKING:
-    from scaling.compare.discrepancy import Discrepancy
-if TYPE_CHECKING:
     from scaling.api.profile import ProfileComparison
+    from scaling.compare.discrepancy import Discrepancy
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,14 @@ KERNELS = (
     (re.compile(r"nccl.*all_?reduce", re.IGNORECASE), "all-reduce"),
     (re.compile(r"nccl.*send_?recv", re.IGNORECASE), "permute"),
     (re.compile(r"nccl.*broadcast", re.IGNORECASE), "broadcast"),
-    (re.compile(r"fmha|sdpa|flash_(?:fwd|bwd|attn)|fused_attn", re.IGNORECASE), "attention"),
-    (re.compile(r"convol|[fdw]grad|im(?:\d+d)?2col", re.IGNORECASE), CONVOLUTION),
+    (
+        re.compile(r"fmha|sdpa|flash_(?:fwd|bwd|[fb]prop|attn)|fused_attn", re.IGNORECASE),
+        "attention",
+    ),
+    (
+        re.compile(r"convol|fprop|[dw]grad|winograd|igemm|im(?:\d+d)?2col", re.IGNORECASE),
+        CONVOLUTION,
+    ),
     (re.compile(r"nvjet|gemm|gemv|cutlass|splitk|Cijk_", re.IGNORECASE), "matmul"),
 )
 

@@ -40,16 +40,18 @@ def whole_steps(
 
     All events where each instruction ran as often as in whole steps. Where the recording began or
     ended within a step, or lost events: those from the first to the last start of an instruction
-    that runs once in a step. A period from there is a step of another phase.
+    that runs once in a step, or to every c-th of one that runs c times where none runs once. A
+    period from there is a step of another phase.
 
     Args:
         calls: in a step, of instructions that are one kernel each, in the order of the schedule.
     """
     own = by_device(events)
     seen = {device: Counter(e.name for e in own[device]) for device in own}
-    once = [name for name, n in calls.items() if n == 1] or list(calls)
-    marks = {device: max(once, key=lambda name: seen[device][name]) for device in own}
-    found = {d: [e.start for e in own[d] if e.name == marks[d]] for d in own}
+    each = 1 if 1 in calls.values() else max(1, round(min(calls.values())))
+    rarest = [name for name, n in calls.items() if n == each] or list(calls)
+    marks = {device: max(rarest, key=lambda name: seen[device][name]) for device in own}
+    found = {d: [e.start for e in own[d] if e.name == marks[d]][::each] for d in own}
     count = min(map(len, found.values()))
     if count < 2 or all(_are_whole(seen[device], calls, count) for device in own):
         return list(events), max(count, 1)

@@ -39,7 +39,7 @@ SUFFIX = re.compile(r"\.kd$")  # of kernels on AMD's GPUs
 LIBRARY = "kernel "  # how we name a library's kernel that is of no instruction
 LONGEST = 60  # characters of a kernel's name that are kept; those of templates have hundreds
 SHOWN = 3  # modules that a message names
-PLAIN = (  # openxla/xprof issue 3070
+UNNAMED = (  # openxla/xprof issue 3070
     "; kernels in command buffers do not say their module: run once with "
     "XLA_FLAGS=--xla_gpu_enable_command_buffer="
 )
@@ -72,8 +72,9 @@ def match_recording(
         InputError: a recording of another program, or of fewer steps.
     """
     found, calls = _module_of(events, program), _calls(program)
-    single = _single_kernels(program, calls)
-    alike = dict.fromkeys((event.name for event in found.events), 1.0)  # most recur once a step
+    recorded = {event.name for event in found.events}
+    single = _single_kernels(program, {n: c for n, c in calls.items() if n in recorded})
+    alike = dict.fromkeys(recorded, 1.0)  # most recur once a step
     counted = count_steps(found.events, single) or count_steps(found.events, alike)
     if steps is None and found.by_name and found.events[0].run is None:
         kept, count = whole_steps(found.events, single)
@@ -225,17 +226,17 @@ def _another_program(
     modules: Mapping[str, Sequence[RecordedEvent]], shares: Mapping[str, float], program: Program
 ) -> str:
     """What is recorded instead of the program, the longest first."""
-    longest = sorted(modules, key=lambda name: -_sum(modules[name]))
+    by_time = sorted(modules, key=lambda name: -_sum(modules[name]))
     said = ", ".join(
         f"{name or 'kernels of no module'} ({shares[name]:.0%} of its time in instructions of the "
         "program)"
-        for name in longest[:SHOWN]
+        for name in by_time[:SHOWN]
     )
-    more = f" and {len(longest) - SHOWN} more modules" if len(longest) > SHOWN else ""
+    more = f" and {len(modules) - SHOWN} more modules" if len(modules) > SHOWN else ""
     wanted = program.module or program.name
     return (
         f"the profile is of another program: it has {said}{more}, not {wanted}; record the step "
-        f"that is priced, and compile both with one version of jax{'' if any(longest) else PLAIN}"
+        f"that is priced, and compile both with one version of jax{'' if any(modules) else UNNAMED}"
     )
 
 

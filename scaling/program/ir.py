@@ -174,7 +174,7 @@ class Program:
     versions: Mapping[str, str] = field(default_factory=dict)
     is_xla: bool = True  # compiled by XLA, or the closed form of such a program
     device_ids: tuple[int, ...] = ()  # of partition 0, 1, ...; (): partition i is device i
-    module: str = field(default="", compare=False)  # name of the HLO module; no file keeps it
+    module: str = field(default="", compare=False)  # name of the HLO module
 
 
 def placed_on(program: Program, ids: Sequence[int]) -> Program:

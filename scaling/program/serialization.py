@@ -1,6 +1,6 @@
 """A Program as JSON: every field that differs from its default, arrays as lists.
 
-{"format": 2, "name": ..., "mesh": {"fsdp": 8}, "buffers": [["fusion.3", 4096, "temporary"], ...],
+{"format": 3, "name": ..., "mesh": {"fsdp": 8}, "buffers": [["fusion.3", 4096, "temporary"], ...],
  "schedule": [{"step": "kernel", "name": "dot.1", "flops": 2e9}, {"step": "loop", "body": [...]}]}
 """
 
@@ -33,6 +33,7 @@ STEPS: Mapping[str, type[Operation]] = {
     kind.__name__.lower(): kind for kind in (Kernel, Collective, Wait, Loop, Branch)
 }
 SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions", "is_xla")
+OPTIONAL = ("device_ids", "module")  # written unless empty
 TEXTS = ("name", "kind", "dtype", "line", "unknown", "inside")  # fields of steps
 NAMES = {kind: name for name, kind in STEPS.items()}
 
@@ -42,7 +43,7 @@ def program_dict(program: Program) -> dict[str, Any]:
     return {
         "format": FORMAT,
         **{name: plain(getattr(program, name)) for name in SIMPLE},
-        **({"device_ids": plain(program.device_ids)} if program.device_ids else {}),
+        **{name: plain(value) for name in OPTIONAL if (value := getattr(program, name))},
         "buffers": [plain((b.name, b.bytes, b.category, b.persistent)) for b in program.buffers],
         "schedule": _written(program.schedule),
     }
@@ -60,7 +61,7 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             f"{where} is no program of this version (format {found!r}, not {FORMAT}); make it again"
         )
     try:
-        check_keys(data, ("format", *SIMPLE, "device_ids", "buffers", "schedule"), "its document")
+        check_keys(data, ("format", *SIMPLE, *OPTIONAL, "buffers", "schedule"), "its document")
         return Program(
             data["name"],
             data["source"],
@@ -72,6 +73,7 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             dict(data["versions"]),
             data.get("is_xla", True),
             _device_ids(data),
+            convert(str, data.get("module", ""), "module"),
         )
     except InputError as error:
         raise InputError(f"{where}: {error}; make it again") from None

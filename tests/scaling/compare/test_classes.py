@@ -48,6 +48,9 @@ def test_an_instruction_is_of_the_class_that_xla_names_it_after(name, expected):
         ("cudnn_generated_fort_native_sdpa_sm90_flash_fprop_wgmma_f16_knob", "attention"),
         ("void cudnn::fusion::compute_flash_fwd_kernel", "attention"),
         ("sm80_xmma_wgrad_implicit_gemm_indexed_tf32", "convolution"),
+        ("sm90_xmma_fprop_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc_nhwc", "convolution"),
+        ("maxwell_scudnn_winograd_128x128_ldg1_ldg4_tile148n_nt", "convolution"),
+        ("igemm_fwd_gtcx3_nhwc_bf16_bx0_ex1_bt256x256x32", "convolution"),
         ("Im3d2Col", "convolution"),
         ("loop_add_fusion_3", ""),
         ("gemm_fusion_dot_4", ""),  # XLA's own

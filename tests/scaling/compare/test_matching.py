@@ -57,6 +57,16 @@ def test_a_complete_recording_is_used_whole(hand_priced, one, length):
     assert match_recording(one, hand_priced.program).steps == 1
 
 
+@pytest.mark.parametrize("before", range(9))
+def test_steps_are_counted_where_only_a_loop_was_recorded(hand_priced, one, length, before):
+    """Its instructions run three times in a step."""
+    looped = [e for e in one if e.name not in ("sum.1", "adam.1")]
+    events = steps_of(looped, length, before, before)
+    found = match_recording(events, hand_priced.program)
+    assert found.instructions["dot.1"].calls == 3
+    assert 0 <= len(events) / len(looped) - found.steps < 2
+
+
 def test_a_lost_event_costs_a_step_and_no_figure(hand_priced, one, length):
     """As AMD's profiler loses some: the others are still those of whole steps."""
     events = [e for d in range(8) for e in shifted(steps_of(one, length), 0.0, device=d)]

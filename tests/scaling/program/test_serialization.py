@@ -1,6 +1,7 @@
 """Programs as JSON: what is saved is what is read, and what is no program is said to be none."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -114,6 +115,7 @@ def test_a_file_keeps_a_program(tmp_path: Path) -> None:
     save_program(SOME, tmp_path / "program.json")
     assert load_program(tmp_path / "program.json") == SOME
     assert through_json(placed_on(SOME, TURNED)).device_ids == TURNED
+    assert through_json(replace(SOME, module="jit_step")).module == "jit_step"
 
 
 @pytest.mark.parametrize("ids", [[0, 1], [0, 1, 2, 3, 4, 5, 6, 6], [-1, *range(7)], ["0"], 8])
