@@ -23,9 +23,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")  # before jax is imported: no GPU 
 import numpy as np
 
 from experiments.foreign.result import Priced
-from experiments.foreign.work import Work
+from experiments.foreign.work import Work, product_flops
 from scaling.api.result import PredictionResult, price_program
-from scaling.program.ir import Kernel, Number
 from scaling.simulate.step import running_kernels
 
 PROGRAMS = "experiments.foreign.programs"
@@ -88,7 +87,7 @@ def _figures(p: PredictionResult, work: Work) -> Iterator[tuple[str, Any]]:
         "high": high if np.isfinite(high) else None,
         "grade": p.grade,
         "unknown": tuple(f"{part.kind} {part.name}" for part in p.unknown),
-        "flops": float(sum(_products(kernel) * calls for kernel, calls in kernels)),
+        "flops": float(sum(product_flops(kernel) * calls for kernel, calls in kernels)),
         "flops_by_hand": work.flops,
         "least_time": work.least_time(p.cluster.accelerator),
         "peak": float(p.memory.peak),
@@ -102,11 +101,6 @@ def _packages(package: str, source: str) -> str:
     if not package:
         return ""
     return f"{source or f'{package} {version(package)}'}, jax {version('jax')}"
-
-
-def _products(kernel: Kernel) -> Number:
-    """FLOPs of a kernel's products; of an attention those that its mask leaves."""
-    return kernel.flops * (kernel.visible if kernel.kind == "attention" else 1.0)
 
 
 if __name__ == "__main__":

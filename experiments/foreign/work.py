@@ -6,6 +6,7 @@ time >= max(FLOPs / peak rate of the chip, bytes / bandwidth of its memory)
 from dataclasses import dataclass
 
 from scaling.meshes.accelerator import Accelerator
+from scaling.program.ir import Kernel, Number
 
 
 @dataclass(frozen=True)
@@ -20,3 +21,8 @@ class Work:
         """Return the seconds that a chip takes at its peaks; 0 where nothing was counted."""
         products = self.flops / chip.peak(self.dtype) if self.flops else 0.0
         return max(products, self.bytes / chip.required("memory_bandwidth"))
+
+
+def product_flops(kernel: Kernel) -> Number:
+    """FLOPs of a kernel's products; of an attention those that its mask leaves."""
+    return kernel.flops * (kernel.visible if kernel.kind == "attention" else 1.0)

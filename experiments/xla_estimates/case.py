@@ -6,6 +6,7 @@ from typing import Any
 
 import jax
 
+from experiments.foreign.work import Work
 from scaling.meshes.accelerator import Accelerator
 
 
@@ -20,8 +21,8 @@ class Count:
 
     def least_time(self, chip: Accelerator) -> float:
         """Return the seconds that a chip takes at its peaks; 0 where nothing was counted."""
-        products = self.flops / chip.peak(self.dtype) if self.flops and self.dtype else 0.0
-        return max(products, (self.bytes or 0.0) / chip.required("memory_bandwidth"))
+        products = self.flops if self.flops and self.dtype else 0.0
+        return Work(products, self.bytes or 0.0, self.dtype).least_time(chip)
 
 
 @dataclass(frozen=True)

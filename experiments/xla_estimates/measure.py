@@ -6,12 +6,13 @@ import jax
 from jax._src.lib import xla_client
 
 import scaling as sc
+from experiments.foreign.work import product_flops
 from experiments.xla_estimates.case import Case, Row
 from experiments.xla_estimates.programs import CLUSTER
 from scaling.api.result import PredictionResult, price_program
 from scaling.compile.lower import WITH_ESTIMATES, WITHOUT_DEVICE
 from scaling.compile.options import compiler_options
-from scaling.program.ir import Collective, Kernel, Number, operations
+from scaling.program.ir import Collective, Kernel, operations
 from scaling.simulate.kernels import moved_bytes
 from scaling.simulate.step import running_kernels
 
@@ -87,11 +88,7 @@ def _work(p: PredictionResult) -> tuple[float, float]:
     priced = price_program(p.pricing)
     flops = vector = moved = 0.0
     for kernel, calls in running_kernels(priced):
-        flops += float(_products(kernel) * calls)
+        flops += float(product_flops(kernel) * calls)
         vector += float(kernel.vector_flops * calls)
         moved += float(moved_bytes(kernel, p.cluster.accelerator, priced.profile) * calls)
     return flops or vector, moved
-
-
-def _products(kernel: Kernel) -> Number:
-    return kernel.flops * (kernel.visible if kernel.kind == "attention" else 1.0)

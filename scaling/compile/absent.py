@@ -41,11 +41,9 @@ def lands_absent(parameters: Any, values: Sequence[Any]) -> bool:
     """Whether a call has arguments on absent devices, or results by what is written down."""
     if any(isinstance(value, jax.ShapeDtypeStruct) for value in values):
         return True
-    held = (getattr(value, "sharding", None) for value in values)
-    stated = (*parameters["in_shardings"], *parameters["out_shardings"], *held)
-    if any(map(is_over_absent, stated)):
+    if any(map(is_over_absent, _stated(parameters, values))):
         return True
-    typed = (getattr(array, "sharding", None) for array in parameters["jaxpr"].out_avals)
+    typed = map(_sharding, parameters["jaxpr"].out_avals)
     is_cut = any(any(getattr(sharding, "spec", ())) for sharding in typed)
     return is_for_absent(parameters["ctx_mesh"]) and is_cut
 
@@ -55,17 +53,15 @@ def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
 
     None: nothing lies on absent devices, so that no result has one.
     """
-    held = [getattr(value, "sharding", None) for value in values]
-    stated = (*parameters["in_shardings"], *parameters["out_shardings"], *held)
-    if not any(map(is_over_absent, stated)) and not is_for_absent(parameters["ctx_mesh"]):
+    is_stated = any(map(is_over_absent, _stated(parameters, values)))
+    if not is_stated and not is_for_absent(parameters["ctx_mesh"]):
         return None
-    held = [getattr(sharding, "mesh", None) for sharding in held]
+    held = (getattr(_sharding(value), "mesh", None) for value in values)
     over = next(filter(is_for_absent, (parameters["ctx_mesh"], *held)), None)
-
     constraints = dict(constraints_of(parameters["jaxpr"].jaxpr))
 
     def known(stated: Any, made: Any) -> Any:
-        typed: Any = getattr(made.aval, "sharding", None)
+        typed = _sharding(made.aval)
         if over is None or isinstance(stated, jax.sharding.Sharding):
             return stated
         if is_over_absent(constraints.get(made)):
@@ -76,3 +72,12 @@ def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
         return None
 
     return list(map(known, parameters["out_shardings"], parameters["jaxpr"].jaxpr.outvars))
+
+
+def _stated(parameters: Any, values: Sequence[Any]) -> list[Any]:
+    """The shardings, or what stands for none, of arguments and results, and of these values."""
+    return [*parameters["in_shardings"], *parameters["out_shardings"], *map(_sharding, values)]
+
+
+def _sharding(array: Any) -> Any:
+    return getattr(array, "sharding", None)

@@ -31,7 +31,7 @@ from jax.experimental import mesh_utils, multihost_utils
 from jax.extend import backend
 
 from scaling.compile.absent import is_absent
-from scaling.compile.absent_arrays import answering_as_arrays
+from scaling.compile.absent_arrays import HERE, answering_as_arrays
 from scaling.compile.jax_internals import coordinated, tracing_for_absent_devices
 from scaling.compile.job import Coordinator, answers
 from scaling.compile.mapped import mapping
@@ -43,7 +43,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 
 GPUS = ("gpu", "cuda")  # names of the platform, for which absent devices answer
-HERE = 0  # index of the process that asks
 ONE_THREAD = RLock()  # what jax answers is one for all threads; a thread may pretend within
 MANY_SLICES = (
     "on this cluster jax.make_mesh refuses a mesh of several NVLink domains (jax 0.10 and later): "

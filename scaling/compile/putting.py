@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
-from scaling.compile.absent import is_absent
+from scaling.compile.absent import is_absent, is_over_absent
 
 
 @contextmanager
@@ -48,8 +48,7 @@ def _is_place(where: Any) -> bool:
 
 
 def _is_over_absent(where: Any) -> bool:
-    devices = [where] if isinstance(where, jax.Device) else getattr(where, "device_set", ())
-    return any(map(is_absent, devices))
+    return is_absent(where) if isinstance(where, jax.Device) else is_over_absent(where)
 
 
 def _shape(value: Any, where: Any) -> jax.ShapeDtypeStruct:
