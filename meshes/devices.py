@@ -8,6 +8,7 @@ runs, compiles or is traced on any of them under `with jax.set_mesh(mesh):`.
 import importlib.util
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import metadata
 
 import jax
 import numpy as np
@@ -23,6 +24,7 @@ from scaling.meshes.xla_target import xla_target_text
 MOST_HOST_DEVICES = 1024
 # Absent ones: as many take 7 s and 1 GB (65,536 of H100: 3.2 s, 0.4 GB; jax 0.10.2, two cores)
 MOST_ABSENT_DEVICES = 131_072
+PLUGIN = "jax-cuda12-plugin"
 NO_MESH = Mesh(np.empty((), dtype=object), ())  # what jax takes for none
 
 
@@ -107,9 +109,23 @@ def _topology(target: str, hosts: int, per_host: int) -> tuple[jax.Device, ...]:
     """The devices of a topology; equal ones for equal arguments, as devices of jax are."""
     from jax.experimental import topologies
 
+    _check_plugin()
     place = f"1x{hosts}x{per_host}"  # slices x hosts x GPUs
     found = topologies.get_topology_desc(platform="cuda", target_config=target, topology=place)
     return tuple(found.devices)
+
+
+def _check_plugin() -> None:
+    """Raise InputError if the CUDA plugin is of another version than jax: it compiles otherwise."""
+    try:
+        plugin = metadata.version(PLUGIN)
+    except metadata.PackageNotFoundError:
+        return  # the compiler's own error says so
+    if plugin.split(".")[:2] != jax.__version__.split(".")[:2]:
+        raise InputError(
+            f"{PLUGIN} {plugin} is not for jax {jax.__version__}: "
+            f"pip install {PLUGIN}=={jax.__version__} jax-cuda12-pjrt=={jax.__version__}"
+        )
 
 
 def abstract_mesh(shape: MeshShape) -> AbstractMesh:

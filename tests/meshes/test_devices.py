@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
-from scaling.meshes import catalog
+from scaling.meshes import catalog, devices
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import (
     absent_mesh,
@@ -106,3 +106,11 @@ def test_absent_gpus_make_a_mesh_that_compiles(text: str, h100: Cluster) -> None
 def test_absent_hosts_must_be_full(h100: Cluster) -> None:
     with pytest.raises(InputError, match="does not fill hosts of 8 GPUs; use a multiple of 8 "):
         absent_mesh(MeshShape(data=12), h100)
+
+
+def test_a_plugin_of_another_version_than_jax_is_refused(h100: Cluster, monkeypatch) -> None:
+    monkeypatch.setattr(devices.metadata, "version", lambda package: "0.4.30")
+    with pytest.raises(
+        InputError, match=f"jax-cuda12-plugin 0.4.30 is not for jax {jax.__version__}"
+    ):
+        devices._topology.__wrapped__("", 1, 8)

