@@ -107,9 +107,10 @@ def match_recording(
 
 
 def _calls(program: Program) -> dict[str, float]:
-    """Calls in a step of each kernel and collective, in the order of the schedule."""
+    """Calls in a step of each kernel and collective that runs, in the order of the schedule."""
     known = known_operations(program)
-    return {step.name: float(n) for step, n in operations(program.schedule) if step.name in known}
+    each = ((step.name, float(n)) for step, n in operations(program.schedule))
+    return {name: n for name, n in each if name in known and n}
 
 
 def _in_order(
@@ -128,11 +129,12 @@ def _in_order(
         if kind in COLLECTIVE_KINDS and event.start >= start and event.name not in unknown[kind]:
             unknown[kind].append(event.name)
     absent: dict[str, list[str]] = defaultdict(list)
+    calls = _calls(program)
     for step, _ in collectives(program):
-        if (step.axes or step.groups) and not (step.name in known and step.name in measured):
+        is_joined = step.name in known and step.name in measured
+        if (step.axes or step.groups) and step.name in calls and not is_joined:
             absent[step.kind].append(step.name)
     pairs: dict[str, str] = {}
-    calls = _calls(program)
     for kind, names in absent.items():
         runs = [round(measured[name].calls) for name in unknown[kind]]
         if runs == [round(calls[name]) for name in names]:

@@ -67,6 +67,14 @@ def test_steps_are_counted_where_only_a_loop_was_recorded(hand_priced, one, leng
     assert 0 <= len(events) / len(looped) - found.steps < 2
 
 
+def test_what_never_runs_counts_no_steps(hand_step, one, length):
+    """A loop that the caller says to run not once."""
+    (loop, *rest) = hand_step.schedule
+    program = replace(hand_step, schedule=(replace(loop, trips=0), *rest))
+    found = match_recording(steps_of(one, length), program)
+    assert found.steps == STEPS and "dot.1" in found.match.recorded_only
+
+
 def test_a_lost_event_costs_a_step_and_no_figure(hand_priced, one, length):
     """As AMD's profiler loses some: the others are still those of whole steps."""
     events = [e for d in range(8) for e in shifted(steps_of(one, length), 0.0, device=d)]
