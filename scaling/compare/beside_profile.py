@@ -21,6 +21,7 @@ from scaling.simulate.resolve import HOST
 from scaling.simulate.step import Priced
 
 WORTH_SAYING = 0.02  # of the step: what does not match below this is not mentioned
+UNEQUAL = 0.1  # of the step, by this project: devices that wait for each other differ by less
 
 
 def compare_recording(
@@ -47,7 +48,8 @@ def compare_recording(
         not is_host,
     )
     step = Pair(float(prediction.step_time), sum(recording.terms[term] for term in SUMMED))
-    doubts = _doubts(parts["match"], step, recording, prediction)
+    doubts = _other_module(parts["match"], program.module)
+    doubts += _doubts(parts["match"], step, recording, prediction)
     axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
     return Comparison(
         name=prediction.name,
@@ -117,12 +119,27 @@ def _doubts(
         said.append(
             f"kernels of no instruction take {format_time(match.without)} a step, and are left out"
         )
+    if match.slowest_device - match.fastest_device > UNEQUAL * (step.measured or 0.0):
+        said.append(
+            f"a step takes {format_time(match.fastest_device)} to "
+            f"{format_time(match.slowest_device)} on the {recording.devices} devices that were "
+            "recorded, and what is measured is their mean"
+        )
     if recording.devices > prediction.devices:
         said.append(
             f"{recording.devices} devices were recorded, the program is of {prediction.devices}: "
             "is it of another mesh?"
         )
     return tuple(said)
+
+
+def _other_module(match: Match, module: str) -> tuple[str, ...]:
+    """A note, where the recorded module is not called as the one of the program is."""
+    if not match.by_name or not match.module or not module or match.module == module:
+        return ()
+    return (
+        f"{match.module} was recorded and {module} is priced, whose instructions are called alike",
+    )
 
 
 def _miscounted(said: int | None, recording: Recording) -> tuple[str, ...]:

@@ -12,7 +12,6 @@ operations cannot be told from it: their records are not joined to those of the 
 
 import gzip
 import json
-import math
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,8 @@ from typing import Any, NamedTuple
 from scaling.meshes.errors import InputError
 
 JSON = (".json", ".json.gz")
+GZIP = b"\x1f\x8b"  # how a compressed file begins (RFC 1952)
+LATEST = 2**63 / 1e3  # us: the profiler counts nanoseconds in 64 bits
 MOST = 2**27  # bytes unpacked, chosen by this project: its events take some 1 GB of memory
 Event = dict[str, Any]
 
@@ -40,12 +41,13 @@ def read_trace(path: Path) -> list[Event]:
         InputError: it cannot be read, is cut off, too large, or no trace.
     """
     try:
-        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
-            data = file.read(MOST + 1)
+        with path.open("rb") as file:  # browsers unpack a .gz that they load, and keep its name
+            is_packed = file.peek(len(GZIP)).startswith(GZIP)
+            data = (gzip.GzipFile(fileobj=file) if is_packed else file).read(MOST + 1)
     except EOFError:
         raise InputError(f"{path} is cut off: its compressed data ends too early") from None
     except (gzip.BadGzipFile, zlib.error) as error:
-        raise InputError(f"{path} is no gzip file, or damaged: {error}") from None
+        raise InputError(f"{path} is damaged: {error}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     if len(data) > MOST:
@@ -73,12 +75,12 @@ def device_records(events: list[Event], path: Path) -> Iterator[DeviceRecord]:
             if event.get("ph") == "X":
                 times = float(event["ts"]), float(event.get("dur", 0.0))
                 args = dict(event.get("args") or {})
-                if not all(map(math.isfinite, times)):
-                    raise ValueError("a time that is not finite")
+                if not all(abs(time) <= LATEST for time in times):  # NaN is not, either
+                    raise ValueError("a time that is not finite, or beyond 2^63 ns")
                 thread = threads.get((event["pid"], event.get("tid")), "")
                 known = {"name": str(event.get("name", "")), "ts": times[0], "dur": times[1]}
                 yield DeviceRecord(processes.get(event["pid"], ""), thread, known | {"args": args})
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"{path} is no trace: an event in it has {error!r}") from None
 
 

@@ -77,6 +77,8 @@ def recorded_events(place: Path, record: str = RECORD) -> list[RecordedEvent]:
             f"the profile in {place} holds no instruction of a compiled program on a GPU or a CPU "
             f"device: {record}, of steps that the run still takes"
         )
+    if not any(event.duration for event in events):
+        raise InputError(f"no event of {place} lasts any time: {record}")
     return sorted(events, key=lambda event: event.start)
 
 

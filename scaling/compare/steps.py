@@ -48,6 +48,8 @@ class Match:
     without: float  # s per step of kernels that are of no instruction, and left out
     between: float  # s per step that a device waits before the program's first instruction
     counted: int | None  # steps, by the instructions that run in each
+    fastest_device: float  # s per step of the device that takes least
+    slowest_device: float  # and of the one that takes most
     predicted_only: Mapping[str, float] = field(default_factory=dict)  # s per step, likewise
 
     def to_dict(self) -> dict[str, Any]:

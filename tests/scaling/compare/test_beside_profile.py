@@ -4,6 +4,8 @@ No profile of a real GPU is kept here: these are made from the predicted timelin
 places, so they prove the join and not the prices. One is recorded on this machine's CPU.
 """
 
+import gzip
+import json
 from pathlib import Path
 
 import pytest
@@ -163,3 +165,24 @@ def test_a_profile_of_a_cpu_is_not_that_of_gpus(predicted, tmp_path):
     (trace,) = tmp_path.glob("**/*.trace.json.gz")
     with pytest.raises(sc.InputError, match=r"is of CPU devices: give the \.xplane\.pb"):
         predicted.compare(trace)
+
+
+def test_a_module_of_another_name_with_the_same_instructions_is_named(beside):
+    (note,) = beside(module="jit_other").warnings
+    assert note.startswith("jit_other was recorded and jit_step is priced")
+
+
+def test_devices_that_take_unequal_times_are_named(predicted, beside, tmp_path):
+    assert beside().warnings == ()
+    path = tmp_path / "host.trace.json.gz"
+    document = json.loads(gzip.decompress(path.read_bytes()))
+    for event in document["traceEvents"]:
+        if event.get("ph") == "X" and event["pid"] == 2:
+            event |= {"ts": 3 * event["ts"], "dur": 3 * event["dur"]}
+    path.write_bytes(gzip.compress(json.dumps(document).encode()))
+    found = predicted.compare(path)
+    step = float(predicted.step_time)
+    assert found.match.fastest_device == approx(step)
+    assert found.match.slowest_device == approx(3 * step)
+    assert found.step_time.seconds.measured == approx(2 * step)
+    assert any("and what is measured is their mean" in text for text in found.warnings)

@@ -71,6 +71,8 @@ def test_a_folder_with_traces_only_is_read(tmp_path):
         ("a.json", '[{"ph": "X", "pid": 1, "ts": "x"}]', "an event in it has ValueError"),
         ("a.json", '[{"ph": "X", "pid": [], "ts": 1}]', "an event in it has TypeError"),
         ("a.json", '[{"ph": "X", "pid": 1, "ts": NaN}]', "not finite"),
+        ("a.json", '[{"ph": "X", "pid": 1, "ts": 1e300}]', "not finite, or beyond"),
+        ("a.json", '[{"ph": "X", "pid": 1, "ts": 1' + "0" * 400 + "}]", "has OverflowError"),
         ("a.json", '[{"ph": "M", "pid": 1, "name": "process_name"}]', "an event in it has"),
         ("a.json", "[]", "holds no instruction of a compiled program"),
         ("a.txt", "hello", "is no profile that jax.profiler writes"),
@@ -86,7 +88,7 @@ def test_files_that_are_damaged_are_refused(tmp_path):
     data = whole.read_bytes()
     for content, message in (
         (data[:-20], "is cut off: its compressed data ends too early"),
-        (b"hello", "is no gzip file, or damaged"),
+        (b"hello", "is not JSON, or cut off"),
         (data[:20] + b"xx" + data[22:], "damaged|not JSON"),
     ):
         whole.write_bytes(content)
@@ -98,6 +100,19 @@ def test_files_that_are_damaged_are_refused(tmp_path):
     ):
         with pytest.raises(InputError, match=message):
             recorded_events(tmp_path / name)
+
+
+def test_a_file_is_unpacked_by_its_content_and_not_by_its_name(tmp_path):
+    packed = write(tmp_path / "a.json.gz", KERNEL).rename(tmp_path / "b.json")
+    plain = write(tmp_path / "a.json", KERNEL).rename(tmp_path / "b.json.gz")
+    assert recorded_events(packed) == recorded_events(plain) != []
+
+
+def test_events_that_all_last_no_time_are_refused(tmp_path):
+    nothing = {key: value for key, value in KERNEL.items() if key != "dur"}
+    for name, event in (("a.json", nothing), ("b.json", KERNEL | {"dur": -1.0})):
+        with pytest.raises(InputError, match=f"{name} lasts any time"):
+            recorded_events(write(tmp_path / name, event))
 
 
 def test_what_unpacks_to_gigabytes_is_not_unpacked(tmp_path, monkeypatch):
