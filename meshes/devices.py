@@ -142,5 +142,11 @@ def named_mesh(
     return Mesh(grid, tuple(sizes), axis_types=(kind,) * len(sizes))
 
 
+def over_devices(mesh: AbstractMesh, devices: Sequence[jax.Device]) -> Mesh:
+    """A mesh over devices with the axes of an abstract one, and their types."""
+    grid = np.array(devices, dtype=object).reshape(mesh.axis_sizes)
+    return Mesh(grid, mesh.axis_names, axis_types=mesh.axis_types)
+
+
 def _mesh(shape: MeshShape, devices: Sequence[jax.Device]) -> Mesh:
     return named_mesh(shape.sizes, devices, AxisType.Explicit)

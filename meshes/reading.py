@@ -96,7 +96,7 @@ def without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def read_text(path: Path) -> str:
     """The text of a file; InputError if it is missing, not text, or longer than MOST_TEXT."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:  # some editors begin with a mark of the order
             text = file.read(MOST_TEXT + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None

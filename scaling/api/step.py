@@ -21,7 +21,7 @@ from scaling.api.inputs import (
 from scaling.api.predict import read_changes, write_text
 from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.compile.quiet import quiet
-from scaling.hlo.given import KernelWork
+from scaling.hlo.given import LARGEST, KernelWork
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
@@ -75,7 +75,8 @@ def predict_step(
         cluster: catalogue name, TOML file or Cluster of the mesh's devices.
         nodes: number of hosts; None: as many as the mesh needs.
         mesh: for a step whose arguments carry no mesh, such as one with `in_shardings=P("data")`:
-            a jax mesh, or axes of any names as for `device_mesh`; set while the step is lowered.
+            a jax mesh, an abstract one too, or axes of any names as for `device_mesh`; set while
+            the step is lowered.
         name: of the prediction.
         tokens: of one step, for tokens/s.
         model_flops: of one step on all devices, such as 6 x parameters x tokens, for MFU.
@@ -96,8 +97,8 @@ def predict_step(
     words = {**keywords, **(step_kwargs or {})}
     if isinstance(mesh, MeshShape | str | Mapping):
         mesh = device_mesh(mesh, cluster, nodes)
-    elif mesh is not None and not hasattr(mesh, "devices"):
-        raise InputError(f"mesh={mesh!r} must be a jax mesh or axes such as 'data=8'")
+    elif mesh is not None:
+        mesh = _over_devices(mesh, cluster, nodes)
     from scaling.compile.jitted import devices_of, program_of, staged
 
     stated = load_cluster(cluster, nodes, overrides=overrides)
@@ -180,8 +181,29 @@ def pretend(
 def check_figures(tokens: float | None, model_flops: float | None) -> None:
     """Raise InputError unless both are None or positive numbers."""
     for name, value in (("tokens", tokens), ("model_flops", model_flops)):
-        if value is not None and not 0 < value < math.inf:
-            raise InputError(f"{name}={value!r} must be a positive number, of one whole step")
+        if value is not None and not 0 < value <= LARGEST:
+            raise InputError(
+                f"{name}={value!r} must be a positive number up to {LARGEST:g}, of one whole step"
+            )
+
+
+def _over_devices(mesh: Any, cluster: ClusterLike, nodes: int | None) -> "jax.sharding.Mesh | None":
+    """A jax mesh, that of the cluster's devices for an abstract one; None for an empty one.
+
+    Raises:
+        InputError: no mesh.
+    """
+    import jax
+
+    from scaling.meshes.devices import over_devices
+
+    if not isinstance(mesh, jax.sharding.Mesh | jax.sharding.AbstractMesh):
+        raise InputError(f"mesh={mesh!r} must be a jax mesh or axes such as 'data=8'")
+    if mesh.empty:
+        return None
+    if isinstance(mesh, jax.sharding.Mesh):
+        return mesh
+    return over_devices(mesh, device_mesh(dict(mesh.shape), cluster, nodes).devices.tolist())
 
 
 def _import_jax() -> None:

@@ -93,6 +93,8 @@ def match_recording(
     computing = {name for name, kind in classes.items() if kind not in COLLECTIVE_KINDS}
     terms, devices = mean_terms(kept, program, count, computing)
     first = next((name for name in calls if name in mine), "")
+    each = by_device(kept).values()
+    spans = [(max(e.end for e in own) - own[0].start) / count for own in each]
     match = Match(
         module=found.module,
         share=found.share,
@@ -100,18 +102,12 @@ def match_recording(
         by_order=ordered,
         counted=counted,
         recorded_only=longest(rest),
-        **_extremes(kept, count),
+        fastest_device=min(spans),
+        slowest_device=max(spans),
         without=found.without / count / devices,
         between=sum(_waits_before(first, e) for e in by_device(kept).values()) / count / devices,
     )
     return Recording(mine, terms, devices, count, dict(others), match)
-
-
-def _extremes(events: Sequence[RecordedEvent], steps: int) -> dict[str, float]:
-    """Seconds of a step on the device that takes least, and on the one that takes most."""
-    each = by_device(events).values()
-    spans = [(max(e.end for e in own) - own[0].start) / steps for own in each]
-    return {"fastest_device": min(spans), "slowest_device": max(spans)}
 
 
 def _calls(program: Program) -> dict[str, float]:

@@ -11,6 +11,8 @@ is left out too (`kernels.py`).
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -21,7 +23,14 @@ from jax.sharding import Mesh
 from scaling.compile.absent import is_absent
 from scaling.compile.kernels import compile_without_kernels
 from scaling.compile.mlir_locations import names_in
-from scaling.compile.options import CURES, WITHOUT_DEVICE, Options, compile_with, compiler_options
+from scaling.compile.options import (
+    CURES,
+    WITHOUT_DEVICE,
+    Options,
+    check_options,
+    compile_with,
+    compiler_options,
+)
 from scaling.compile.stages import argument_mesh, is_lowered, lower_step
 from scaling.hlo.given import Work
 from scaling.meshes.cluster import Cluster
@@ -31,6 +40,9 @@ from scaling.program.versions import compiler_settings, compiler_versions
 
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
 NOTES = (NO_TABLE, *(note for _, note in CURES.values()))
+INVALID = "INVALID_ARGUMENT"  # XLA's word where the program or an option is at fault
+INSTALL = "if a library is missing: pip install 'scaling[deviceless]'"
+PLAIN = re.compile(r"[ !#-\[\]-~]+")  # printable ASCII without quotes and backslashes
 WITH_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
 
 
@@ -90,6 +102,7 @@ def lower(
     """
     if one_device is None and not is_lowered(jitted) and hasattr(jitted, "lower"):
         mesh = mesh or mesh_of(arguments)
+    check_options(options or {})
     staged = lower_step(jitted, arguments, keywords or {}, mesh, one_device)
     over = staged.mesh
     own = {**compiler_options(over.devices.flat[0].platform), **(options or {})}
@@ -120,10 +133,10 @@ def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:
                 return _noted(compile_text(cured, estimates), note)
         if is_present(lowered.mesh):
             raise
+        hint = "" if INVALID in str(error) else f"; {INSTALL}"
         raise InputError(
             f"XLA cannot compile this for {lowered.mesh.devices.flat[0].device_kind} where there "
-            f"is none ({str(error).splitlines()[0]}); if a library is missing: "
-            "pip install 'scaling[deviceless]'"
+            f"is none ({str(error).splitlines()[0]}){hint}"
         ) from None
     text = compiled.as_text()
     assert text is not None  # of a program just compiled
@@ -179,8 +192,9 @@ def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
     """The compiler's description of the chip; "" where the compiler asks the chip itself.
 
     Raises:
-        InputError: the mesh is not of this cluster.
+        InputError: the mesh is not of this cluster, or none that XLA takes.
     """
+    _check_mesh(mesh)
     present, device = is_present(mesh), mesh.devices.flat[0]
     if cluster is None:
         if not present:
@@ -194,6 +208,23 @@ def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
         )
     check_size(1 + max(device_numbers(mesh)), cluster)
     return "" if present else xla_target_text(cluster.accelerator)
+
+
+def _check_mesh(mesh: Mesh) -> None:
+    """Raise InputError for devices of several kinds, one that is there twice, and bad names.
+
+    XLA ends the process at a name that Shardy would escape (jaxlib 0.10.2), and jax takes "" for no
+    axis.
+    """
+    kinds = sorted({device.device_kind for device in mesh.devices.flat})
+    if len(kinds) > 1:
+        raise InputError(f"the mesh has devices of several kinds: {', '.join(kinds)}")
+    if len(set(mesh.devices.flat)) < mesh.size:
+        twice = Counter(device.id for device in mesh.devices.flat).most_common(1)[0]
+        raise InputError(f"device {twice[0]} stands {twice[1]} times in the mesh")
+    for name in map(str, mesh.axis_names):
+        if not PLAIN.fullmatch(name):
+            raise InputError(f"mesh axis {name!r}: XLA needs names of ASCII letters and signs")
 
 
 def planned_peak(compiled: jax.stages.Compiled, mesh: Mesh) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 
+from scaling.meshes.errors import InputError
 from scaling.meshes.reading import cache_path
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
@@ -54,6 +55,16 @@ MIN_COMPILE_TIME = 1.0  # s; programs that compile faster are not kept (jax's ow
 def compiler_options(platform: str) -> dict[str, bool | str | int]:
     """Options for `compile_with` on "gpu"/"cuda", "cpu" or "tpu"."""
     return dict(GPU_OPTIONS) if platform in ("gpu", "cuda") else {}
+
+
+def check_options(options: Mapping[Any, Any]) -> None:
+    """Raise InputError unless each option has a name and a value that XLA's flags can have."""
+    for name, value in options.items():
+        if not isinstance(name, str) or not isinstance(value, bool | str | int | float):
+            raise InputError(
+                f"options: {name!r} is {value!r}; write flags of XLA by name, such as "
+                "{'xla_gpu_enable_triton_gemm': False}"
+            )
 
 
 def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:

@@ -118,8 +118,15 @@ def mesh_of_compiled(compiled: jax.stages.Compiled) -> Mesh:
 
 
 def _set_by_caller() -> Mesh | None:
-    """The mesh of `jax.set_mesh`; None where none is set."""
-    mesh = jax.sharding.get_mesh()
+    """The mesh of `jax.set_mesh`; None where none is set.
+
+    Raises:
+        InputError: the caller itself is being traced.
+    """
+    try:
+        mesh = jax.sharding.get_mesh()
+    except ValueError:
+        raise InputError("call this outside of functions that jax traces (jit, grad)") from None
     return mesh if isinstance(mesh, Mesh) and not mesh.empty else None
 
 

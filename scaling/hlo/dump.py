@@ -101,6 +101,8 @@ def partitions(text: str, title: str) -> int:
     if modules > 1:
         raise InputError(f"{title} holds {modules} modules: give the one of the step, in a file")
     last = text.rstrip().rpartition("\n")[2]
+    if last.startswith("}") and not re.search(r"^ENTRY ", text, re.MULTILINE):
+        raise InputError(f"{title} is cut off: the computation that begins with ENTRY is missing")
     if "\n" in start and not last.startswith("}"):
         raise InputError(f"{title} is cut off: its last line is {last.strip()[:80]!r}, not '}}'")
     counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", first)
@@ -129,6 +131,8 @@ def _largest(folder: Path) -> tuple[Path, tuple[str, ...]]:
         raise InputError(f"cannot read {folder}: {error.strerror}") from None
     if not sizes:
         has = f", only {', '.join(stages[:SHOWN])}" if stages else ""
+        if below := next(folder.glob(f"*/*{COMPILED}"), None):
+            raise InputError(f"{folder} has no *{COMPILED}, {below.parent} has: give that folder")
         raise InputError(f"{folder} has no *{COMPILED}{has}: {HOW}")
     step, *others = sorted(sizes, key=lambda path: (-sizes[path], path.name))
     if not others:

@@ -11,8 +11,10 @@ keys name one loop or call, an exact name goes before a part of it, then the lon
 """
 
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any, Literal
 
 from scaling.hlo.custom_calls import TRITON, call_target
@@ -46,6 +48,7 @@ class Work:
             value = getattr(self, name)
             if value is not None:
                 _check_number(value, f"Work({name}=...)")
+                object.__setattr__(self, name, float(value))
         if not isinstance(self.dtype, str):
             raise InputError(f"Work(dtype={self.dtype!r}): write a number format, such as 'bf16'")
         if self.dtype:
@@ -131,6 +134,6 @@ def _check_name(name: Any, argument: str) -> None:
 
 
 def _check_number(value: Any, where: str, largest: float = LARGEST) -> None:
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # NumPy's are Real, too
     if not is_number or not 0 <= value <= largest:  # nor NaN
-        raise InputError(f"{where} is {value!r}; write a number from 0 to {largest:g}")
+        raise InputError(f"{where} is {reprlib.repr(value)}; write a number from 0 to {largest:g}")

@@ -8,6 +8,7 @@ None of them has an upper bound, however short it looks: a kernel may loop over 
 one of them is enough for the step to have none.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator
 
 from scaling.program.ir import Block, Branch, Kernel, Loop, Number, kernels, operations
@@ -37,10 +38,16 @@ def _kernels(priced: Priced) -> Iterator[UnknownPart]:
 
 
 def _loops(priced: Priced) -> Iterator[UnknownPart]:
-    for loop, calls in _unknown_loops(priced.program.schedule, 1):
-        names = {step.name for step, _ in operations(loop.body) if isinstance(step, Kernel)}
+    """Loops by where they stand; those of one place may be inside of each other."""
+    calls: dict[str, Number] = defaultdict(float)
+    kernels_in: dict[str, set[str]] = defaultdict(set)
+    for loop, times in _unknown_loops(priced.program.schedule, 1):
+        calls[loop.unknown] += times
+        inside = (step for step, _ in operations(loop.body) if isinstance(step, Kernel))
+        kernels_in[loop.unknown] |= {kernel.name for kernel in inside}
+    for place, names in kernels_in.items():
         time = sum((priced.timeline.by_name.get(name, 0.0) for name in names), 0.0)
-        yield UnknownPart("loop", loop.unknown, calls, time)
+        yield UnknownPart("loop", place, calls[place], time)
 
 
 def _unknown_loops(block: Block, times: Number) -> Iterator[tuple[Loop, Number]]:

@@ -71,6 +71,9 @@ def test_with_tokens_and_model_flops_a_step_has_its_rate_and_its_mfu(mesh):
     [
         ({"node": 2}, "neither the step nor predict_step has 'node'; did you mean 'nodes'"),
         ({"tokens": 0}, "tokens=0 must be a positive number"),
+        ({"tokens": 10**400}, "must be a positive number up to 1e[+]30"),
+        ({"options": {3: 1}}, "options: 3 is 1; write flags of XLA by name"),
+        ({"options": {"xla_flag": None}}, "options: 'xla_flag' is None; write flags"),
         ({"model_flops": math.nan}, "model_flops=nan must be a positive number"),
         ({"step_kwargs": [1]}, r"step_kwargs=\[1\] must be a mapping"),
         ({"step_kwargs": {"y": 1}, "y": 1}, "y is given twice"),
@@ -95,6 +98,35 @@ def test_what_is_no_step_is_named(mesh):
         sc.predict_step("HloModule step", **ON_HOST)
     with pytest.raises(sc.InputError, match=r"^\{ lambda .* is not jitted: give jax.jit"):
         sc.predict_step(jax.make_jaxpr(jnp.sin)(1.0), **ON_HOST)
+
+
+def test_a_mesh_may_be_abstract_or_empty(mesh):
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
+    step = jax.jit(product, in_shardings=(P("rows", "model"), P("model")), out_shardings=P("rows"))
+    p = sc.predict_step(step, x, x, mesh=mesh.abstract_mesh, **ON_HOST)
+    assert p == sc.predict_step(step, x, x, mesh=mesh, **ON_HOST)
+    assert p.mesh == "rows=4,model=2"
+    given = on(mesh, "rows")
+    for empty in (jax.sharding.get_mesh(), jax.sharding.get_abstract_mesh()):
+        assert sc.predict_step(jax.jit(jnp.sum), given, mesh=empty, **ON_HOST).devices == 8
+
+
+@pytest.mark.parametrize("name", ["", "données", 'a"b', "a\\b"])
+def test_names_of_axes_at_which_xla_would_end_the_process_are_refused(mesh, name):
+    named = jax.sharding.Mesh(mesh.devices.flatten(), (name,))
+    with pytest.raises(sc.InputError, match="mesh axis .*: XLA needs names of ASCII letters"):
+        sc.predict_step(jax.jit(jnp.sum), on(named), **ON_HOST)
+
+
+def test_a_mesh_has_each_device_once(mesh):
+    twice = jax.sharding.Mesh(mesh.devices.flatten()[[0, 1, 1, 2]], ("rows",))
+    with pytest.raises(sc.InputError, match="device 1 stands 2 times in the mesh"):
+        sc.predict_step(jax.jit(jnp.sum), on(twice), **ON_HOST)
+
+
+def test_a_step_cannot_be_priced_while_jax_traces_the_caller():
+    with pytest.raises(sc.InputError, match="outside of functions that jax traces"):
+        jax.jit(lambda x: sc.predict_step(jax.jit(jnp.sum), X, cluster=H100))(1.0)
 
 
 def test_modules_of_the_user_may_have_the_names_of_our_folders(monkeypatch):
@@ -215,3 +247,10 @@ def test_blocks_with_scales_are_multiplied_at_the_peak_of_blackwell(values, scal
         peak = "bf16"
     least = 2 * side**3 / p.cluster.accelerator.peak(peak)
     assert not p.unknown and least < p.step_time < 4 * least
+
+
+@deviceless
+def test_a_mesh_has_devices_of_one_kind():
+    devices = [*sc.device_mesh("data=4", H100).devices, *sc.device_mesh("data=4", "host").devices]
+    with pytest.raises(sc.InputError, match="devices of several kinds: NVIDIA H100 .*, cpu"):
+        sc.predict_step(jax.jit(jnp.sum), on(jax.sharding.Mesh(devices, ("data",))), cluster=H100)

@@ -64,6 +64,11 @@ def test_a_program_alone_has_neither(tmp_path):
     assert dump_of(TEXT, "hlo").name == "hlo"
 
 
+def test_a_text_may_begin_with_a_mark_of_its_byte_order_and_end_its_lines_as_windows_does(tmp_path):
+    (tmp_path / "step.txt").write_bytes(TEXT.replace("\n", "\r\n").encode("utf-8-sig"))
+    assert read_dump(tmp_path / "step.txt").text == TEXT
+
+
 def test_a_mesh_of_another_size_is_not_that_of_the_program(folder):
     (folder / PROGRAM).write_text(TEXT.replace("=8", "=4"))
     assert read_dump(folder / PROGRAM).axes is None
@@ -89,6 +94,7 @@ def test_of_a_folder_the_largest_program_is_the_step(folder):
         ("#loc1 = loc(x)\nmodule @jit_f {\n func.func public @main", "StableHLO, .* lowered only"),
         (TEXT + TEXT, "holds 2 modules"),
         (TEXT[:-4], r"cut off: its last line is 'ROOT %x = f32\[4\]\{0\} parameter\(0'"),
+        (TEXT.replace("ENTRY ", ""), "cut off: the computation that begins with ENTRY is missing"),
         (TEXT.replace("=8", "=" + "9" * 40), "number of devices of 40 digits"),
         (TEXT.replace("=8", "=0"), "a program of no devices"),
     ],
@@ -101,8 +107,12 @@ def test_what_is_no_compiled_module_is_named(text, message):
 def test_the_right_file_beside_a_wrong_one_is_named(folder, tmp_path):
     with pytest.raises(InputError, match=f"it is beside it: {PROGRAM}$"):
         read_dump(folder / f"{NAME}.before_optimizations.txt")
-    (folder / PROGRAM).unlink()
+    (folder / PROGRAM).rename(folder / "host_0")
     with pytest.raises(InputError, match="has no .*, only before_opt.*--xla_dump_to=DIR"):
+        read_dump(folder)
+    (folder / "below").mkdir()
+    (folder / "host_0").rename(folder / "below" / PROGRAM)
+    with pytest.raises(InputError, match=f"has no .*, {folder / 'below'} has: give that folder"):
         read_dump(folder)
 
 

@@ -1,5 +1,6 @@
 """What the caller says about loops and kernels, and where an instruction stands in the code."""
 
+import numpy as np
 import pytest
 
 from scaling.hlo.given import Work
@@ -131,6 +132,12 @@ def test_what_is_no_number_and_no_work_is_refused(given: dict) -> None:
 def test_work_is_made_of_numbers(wrong: dict) -> None:
     with pytest.raises(InputError, match="Work"):
         Work(**wrong)
+
+
+def test_numbers_of_numpy_are_numbers() -> None:
+    work = Work(flops=np.prod([2, 3, 4]), bytes=np.float32(8))
+    assert work == Work(flops=24.0, bytes=8.0)
+    assert all(type(value) is float for value in (work.flops, work.bytes))
 
 
 def test_a_text_without_tables_has_no_places() -> None:

@@ -54,6 +54,13 @@ def test_a_loop_of_unknown_length_names_its_line() -> None:
     assert [part.name for part in found.unknown] == ["step.py:6", "mha_forward"]
 
 
+def test_loops_of_one_line_inside_of_each_other_count_what_they_run_once() -> None:
+    inner = Loop("inner", body=(KNOWN,), unknown="gamma.py:3")
+    found = predicted(Loop("outer", body=(inner, CALL), unknown="gamma.py:3"))
+    (loop,) = [part for part in found.unknown if part.kind == "loop"]
+    assert (loop.calls, loop.time) == (2, pytest.approx(found.step_time))
+
+
 def test_the_first_lines_of_the_page_say_what_is_not_known() -> None:
     lines = page(
         predicted(KNOWN, Loop("l", body=(CALL,), unknown="step.py:6")), "here"
