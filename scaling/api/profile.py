@@ -28,7 +28,7 @@ class ProfileComparison(Comparison):
         from scaling.report.trace import measured_events, trace_events, write_trace
 
         if self.priced is None:
-            raise InputError(f"--trace: {self.name} has no program; train the run again")
+            raise InputError(f"{self.name} has no program for a trace: train the run again")
         measured = measured_events(self.events, self.priced.program, process=2)
         with writing(Path(path)):
             write_trace(trace_events(self.priced) + measured, Path(path))
@@ -37,6 +37,8 @@ class ProfileComparison(Comparison):
         from scaling.report.comparison import table
 
         return table(self)
+
+    __repr__ = __str__  # in a notebook
 
 
 def recorded_profile(profile: str | Path, cluster: str, steps: int | None) -> list[RecordedEvent]:

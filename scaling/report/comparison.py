@@ -19,6 +19,7 @@ from scaling.report.plots.style import picture
 MOST_LINES = 12  # collectives and kernels that the table shows
 NOTHING = 1e-9  # of the largest figure of a table: what rounding leaves
 SMALL = 0.01  # of the step: what matches nothing is shown from here on
+ROUNDED = 3  # decimals of an error that are shown: 5.8 %
 HEAD = ("predicted", "measured", "error")
 Row = tuple[str, ...]
 COLOURS = (BLUE, ORANGE)  # predicted, measured
@@ -83,7 +84,9 @@ def sections(comparison: Comparison) -> dict[str, list[Row]]:
             if c.step_bytes.measured is not None
         ],
         "kernels that differ most": [
-            _row(f"{k.name} {k.origin}".strip(), k.seconds) for k in kernels[:MOST_LINES]
+            _row(f"{k.name} {k.origin}".strip(), k.seconds)
+            for k in kernels[:MOST_LINES]
+            if k.seconds.error is None or round(k.seconds.error, ROUNDED)
         ],
         **_alone(comparison),
     }
@@ -122,7 +125,7 @@ def words(pair: Pair, unit: Callable[[float], str] = format_time) -> str:
         f"{unit(value)} {name}" if value is not None else f"not {name}"
         for name, value in (("predicted", pair.predicted), ("measured", pair.measured))
     ]
-    return ", ".join(shown + ([f"error {pair.error:+.1%}"] if pair.error is not None else []))
+    return ", ".join(shown + ([f"error {_error(pair)}"] if pair.error is not None else []))
 
 
 def _nonzero(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
@@ -138,7 +141,12 @@ def _section(title: str, rows: list[Row]) -> str:
 
 def _row(name: str, pair: Pair, unit: Callable[[float], str] = format_time) -> Row:
     shown = ["-" if value is None else unit(value) for value in (pair.predicted, pair.measured)]
-    return (name, *shown, "-" if pair.error is None else f"{pair.error:+.1%}")
+    return (name, *shown, _error(pair))
+
+
+def _error(pair: Pair) -> str:
+    """`-5.8%`; `+0.0%` for whatever rounds to nothing."""
+    return "-" if pair.error is None else f"{round(pair.error, ROUNDED) + 0.0:+.1%}"
 
 
 def write_page(comparison: Comparison, stem: Path) -> Path:
