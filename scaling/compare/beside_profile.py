@@ -5,7 +5,8 @@ gaps between steps are in it, as time that the device waits for its host. A coll
 that of its kernels, the waiting for slower devices included.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from scaling.compare.compare import SHARED_CORES, Comparison
 from scaling.compare.explained import SUMMED
@@ -48,8 +49,8 @@ def compare_recording(
         not is_host,
     )
     step = Pair(float(prediction.step_time), sum(recording.terms[term] for term in SUMMED))
-    doubts = _other_module(parts["match"], program.module)
-    doubts += _doubts(parts["match"], step, recording, prediction)
+    matched = replace(recording, match=parts["match"])
+    doubts = tuple(_doubts(matched, step, prediction, program.module, steps))
     axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
     return Comparison(
         name=prediction.name,
@@ -61,7 +62,7 @@ def compare_recording(
         memory=Pair(float(prediction.memory.peak), None),
         compiled_memory=program.compiler_peak,
         grade=prediction.grade,
-        warnings=(SHARED_CORES,) * is_host + doubts + _miscounted(steps, recording),
+        warnings=(SHARED_CORES,) * is_host + doubts,
         priced=priced,
         events=tuple(events),
         **parts,
@@ -81,73 +82,79 @@ def check_machine(events: Sequence[RecordedEvent], cluster: str) -> None:
 
 
 def _doubts(
-    match: Match, step: Pair, recording: Recording, prediction: Prediction
-) -> tuple[str, ...]:
-    """What of the profile and of the program does not match."""
-    said = []
-    share, least = f"{match.share:.0%}", WORTH_SAYING * (step.measured or 0.0)
-    module = match.module or "the profile"
+    recording: Recording, step: Pair, prediction: Prediction, module: str, said: int | None
+) -> Iterator[str]:
+    """What of the profile and of the program does not match.
+
+    Args:
+        step: its seconds.
+        module: of the program; "": not known.
+        said: steps, by the caller.
+    """
+    assert recording.match is not None  # of a profile of any program
+    match = recording.match
+    if match.by_name and match.module and module not in ("", match.module):
+        yield (
+            f"{match.module} was recorded and {module} is priced, whose instructions are called "
+            "alike"
+        )
+    yield from _of_names(match, step)
+    yield from _of_times(match, step)
+    if recording.devices > prediction.devices:
+        yield (
+            f"{recording.devices} devices were recorded, the program is of {prediction.devices}: "
+            "is it of another mesh?"
+        )
+    if said is not None and match.counted not in (None, said):
+        yield f"the instructions that run in each step tell of {match.counted} steps, not of {said}"
+
+
+def _of_names(match: Match, step: Pair) -> Iterator[str]:
+    """What has no instruction of the same name on the other side."""
+    share, module = f"{match.share:.0%}", match.module or "the profile"
     if not match.by_name:
-        said.append(
+        yield (
             f"only {share} of the device time of {module} is in instructions of this program, so "
             "it is another one of that name, or was compiled otherwise (flags, version of jax, "
-            "autotuning): classes are compared, and no single kernels (a dump of the run itself "
-            f"would match); {recording.steps} steps are what names that recur tell"
+            "autotuning): classes are compared, and no single kernels, and names that recur tell "
+            "the steps (a dump of the run itself would match)"
         )
     elif match.share < 1 - WORTH_SAYING:
-        said.append(
+        yield (
             f"{share} of the device time of {module} is in instructions of this program; the rest "
             f"is in the classes that its names tell{_names(match.recorded_only)}"
         )
     if match.by_order:
-        said.append(
+        yield (
             f"{len(match.by_order)} collectives are joined by kind and order, for their names "
             "differ"
         )
     absent = sum(match.predicted_only.values())
     if match.by_name and absent > WORTH_SAYING * (step.predicted or 0.0):
-        said.append(
+        yield (
             f"instructions predicted to take {format_time(absent)} were not recorded"
             f"{_names(match.predicted_only)}"
         )
-    if match.between > least:
-        said.append(
+
+
+def _of_times(match: Match, step: Pair) -> Iterator[str]:
+    """Seconds of a step that no instruction has, and devices that differ."""
+    measured = step.measured or 0.0
+    if match.between > WORTH_SAYING * measured:
+        yield (
             f"between two steps a device waits {format_time(match.between)} for its host (data, "
             "logging, results that are waited for), which is in the measured step"
         )
-    if match.without > least:
-        said.append(
+    if match.without > WORTH_SAYING * measured:
+        yield (
             f"kernels of no instruction take {format_time(match.without)} a step, and are left out"
         )
-    if match.slowest_device - match.fastest_device > UNEQUAL * (step.measured or 0.0):
-        said.append(
-            f"a step takes {format_time(match.fastest_device)} to "
-            f"{format_time(match.slowest_device)} on the {recording.devices} devices that were "
-            "recorded, and what is measured is their mean"
+    fastest, slowest = match.fastest_device, match.slowest_device
+    if slowest - fastest > UNEQUAL * measured:
+        yield (
+            f"a step takes {format_time(fastest)} to {format_time(slowest)} on the devices that "
+            "were recorded, and what is measured is their mean"
         )
-    if recording.devices > prediction.devices:
-        said.append(
-            f"{recording.devices} devices were recorded, the program is of {prediction.devices}: "
-            "is it of another mesh?"
-        )
-    return tuple(said)
-
-
-def _other_module(match: Match, module: str) -> tuple[str, ...]:
-    """A note, where the recorded module is not called as the one of the program is."""
-    if not match.by_name or not match.module or not module or match.module == module:
-        return ()
-    return (
-        f"{match.module} was recorded and {module} is priced, whose instructions are called alike",
-    )
-
-
-def _miscounted(said: int | None, recording: Recording) -> tuple[str, ...]:
-    """A note, where the number of steps that was said is not what the instructions tell."""
-    counted = recording.match.counted if recording.match else None
-    if said is None or counted in (None, said):
-        return ()
-    return (f"the instructions that run in each step tell of {counted} steps, not of {said}",)
 
 
 def _names(seconds: Mapping[str, float]) -> str:

@@ -31,6 +31,7 @@ from scaling.compare.steps import (
     longest,
     mean_terms,
     per_step,
+    waits_before,
 )
 from scaling.meshes.errors import InputError
 from scaling.program.ir import COLLECTIVE_KINDS, Program, collectives, operations
@@ -72,15 +73,7 @@ def match_recording(
         InputError: a recording of another program, or of fewer steps.
     """
     found, calls = _module_of(events, program), _calls(program)
-    recorded = {event.name for event in found.events}
-    single = _single_kernels(program, {n: c for n, c in calls.items() if n in recorded})
-    alike = dict.fromkeys(recorded, 1.0)  # most recur once a step
-    counted = count_steps(found.events, single) or count_steps(found.events, alike)
-    if steps is None and found.by_name and found.events[0].run is None:
-        kept, count = whole_steps(found.events, single)
-    else:
-        count = steps or counted or 1
-        kept = complete_steps(found.events, count)
+    kept, count, counted = _whole_steps(found, program, calls, steps)
     ordered = _in_order(kept, found, program, count)
     kept = [replace(e, name=ordered[e.name]) if e.name in ordered else e for e in kept]
     measured, classes = per_step(kept, count), _classes(kept, found, program)
@@ -95,6 +88,7 @@ def match_recording(
     first = next((name for name in calls if name in mine), "")
     each = by_device(kept).values()
     spans = [(max(e.end for e in own) - own[0].start) / count for own in each]
+    between = sum(waits_before(first, own) for own in each) / count / devices
     match = Match(
         module=found.module,
         share=found.share,
@@ -105,9 +99,23 @@ def match_recording(
         fastest_device=min(spans),
         slowest_device=max(spans),
         without=found.without / count / devices,
-        between=sum(_waits_before(first, e) for e in by_device(kept).values()) / count / devices,
+        between=between,
     )
     return Recording(mine, terms, devices, count, dict(others), match)
+
+
+def _whole_steps(
+    found: Found, program: Program, calls: Mapping[str, float], steps: int | None
+) -> tuple[list[RecordedEvent], int, int | None]:
+    """Events of whole steps, their number, and the number that the instructions tell."""
+    recorded = {event.name for event in found.events}
+    single = _single_kernels(program, {n: c for n, c in calls.items() if n in recorded})
+    alike = dict.fromkeys(recorded, 1.0)  # most recur once a step
+    counted = count_steps(found.events, single) or count_steps(found.events, alike)
+    if steps is None and found.by_name and found.events[0].run is None:
+        return *whole_steps(found.events, single), counted
+    count = steps or counted or 1
+    return complete_steps(found.events, count), count, counted
 
 
 def _calls(program: Program) -> dict[str, float]:
@@ -156,15 +164,6 @@ def _classes(events: Sequence[RecordedEvent], found: Found, program: Program) ->
         else class_by_name(name.removeprefix(LIBRARY), kernel)
         for name, kernel in kernels.items()
     }
-
-
-def _waits_before(name: str, events: Sequence[RecordedEvent]) -> float:
-    """Seconds in which a device did nothing right before the instruction of that name."""
-    total, busy = 0.0, events[0].start
-    for event in events:
-        total += max(event.start - busy, 0.0) if event.name == name else 0.0
-        busy = max(busy, event.end)
-    return total
 
 
 def _single_kernels(program: Program, calls: Mapping[str, float]) -> dict[str, float]:

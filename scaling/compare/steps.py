@@ -142,6 +142,15 @@ def union(events: Sequence[RecordedEvent]) -> float:
     return float(spans[0, 1] - spans[0, 0] + rest)
 
 
+def waits_before(name: str, events: Sequence[RecordedEvent]) -> float:
+    """Seconds in which a device did nothing right before the instruction of that name."""
+    total, busy = 0.0, events[0].start
+    for event in events:
+        total += max(event.start - busy, 0.0) if event.name == name else 0.0
+        busy = max(busy, event.end)
+    return total
+
+
 def by_device(events: Iterable[RecordedEvent]) -> dict[int, list[RecordedEvent]]:
     """The events of each device, by start."""
     devices: dict[int, list[RecordedEvent]] = defaultdict(list)
