@@ -108,9 +108,9 @@ def partitions(text: str, title: str) -> int:
     counts = re.findall(r"\b(?:num_partitions|replica_count)=(\d+)", first)
     if not all(map(is_count, counts)):
         raise InputError(f"{title} names a number of devices of {max(map(len, counts)):,} digits")
-    if "0" in counts:
-        raise InputError(f"{title} is a program of no devices: its first line says {counts[0]}")
-    return math.prod(map(int, counts))
+    if not (devices := math.prod(map(int, counts))):
+        raise InputError(f"{title} is a program of no devices: its first line says 0")
+    return devices
 
 
 def _what(start: str) -> str:
