@@ -26,7 +26,11 @@ def test_a_cache_holds_its_size_of_the_rows() -> None:
 
 
 def test_where_no_cache_is_known_all_rows_are_found_in_it() -> None:
-    assert moved_bytes(ROWS, replace(H100, l2_cache=None), ideal()) == 2e9
+    """The chip's is not known; a calibration may have found one."""
+    chip, profile = replace(H100, l2_cache=None), ideal()
+    assert moved_bytes(ROWS, chip, profile) == 2e9
+    found = replace(profile, memory=replace(profile.memory, cache=CACHE))
+    assert moved_bytes(ROWS, chip, found) == 2e9 + 6e9 / 2
 
 
 @given(st.floats(0, 1e12), st.floats(0, 1e12), st.floats(0, 1e12), st.floats(0, 1e9))
