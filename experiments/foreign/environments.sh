@@ -9,7 +9,7 @@
 # gemma     DeepMind's gemma, and with it on the path three repositories that are no packages.
 # others    numpyro, diffrax, distrax, brax, and the last transformers that have Flax, on jax 0.10.
 #
-# PYTHON is 3.12, which MaxText and Levanter ask for. Where uv is installed it takes the place of pip.
+# PYTHON is 3.12 or newer, as MaxText and Levanter ask. Where uv is installed it takes the place of pip.
 # Needs git, and 14 GB of disk. Versions are those of 23 November 2026.
 set -e
 folder=${1:-.venv-foreign}
