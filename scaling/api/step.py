@@ -173,9 +173,9 @@ def pretend(
         InputError: no compiler for the cluster's chip; another thread is inside of one.
     """
     _import_jax()
-    from scaling.compile.pretend import pretending
+    from scaling.compile.pretend import Pretending
 
-    return pretending(load_cluster(cluster, nodes, overrides=overrides))
+    return Pretending(load_cluster(cluster, nodes, overrides=overrides))
 
 
 def check_figures(tokens: float | None, model_flops: float | None) -> None:

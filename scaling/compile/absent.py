@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import Literal
 
 from scaling.compile.mesh_types import constraints_of
 
@@ -64,7 +65,7 @@ def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
         typed = _sharding(made.aval)
         if over is None or isinstance(stated, jax.sharding.Sharding):
             return stated
-        if is_over_absent(constraints.get(made)):
+        if not isinstance(made, Literal) and is_over_absent(constraints.get(made)):
             return constraints[made]
         is_typed = typed is not None and typed.mesh == over.abstract_mesh
         if is_typed and over.abstract_mesh.are_all_axes_explicit:

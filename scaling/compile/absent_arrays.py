@@ -1,6 +1,7 @@
 """Arrays on absent devices: jax.ShapeDtypeStruct, which here does what set-up code asks of arrays.
 
 a.astype(t), a + b, a[i], a.T, ...     the shape and sharding of the result; jax compiles it
+a.at[i].set(b)                         likewise
 a.addressable_shards, a.nbytes         those of the process that asks
 float(a), np.asarray(a), a.item()      refused: there are no values, but of a Count
 """
@@ -24,8 +25,13 @@ ARRAYS = jax.Array | Shape | np.ndarray
 BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 OPERATORS = (*BINARY, *(f"r{name}" for name in BINARY), "neg", "getitem", "lt", "le", "gt", "ge")
 METHODS = ("astype", "reshape", "ravel", "squeeze", "transpose", "sum", "mean", "max", "min", "dot")
-FUNCTIONS = (  # that refuse whatever is no array
-    *((jnp, name) for name in ("stack", "concatenate")),
+OF_ARRAYS = (  # functions of jax.numpy that refuse whatever is no array (jax 0.10.2)
+    *("stack", "concatenate", "vstack", "hstack", "split", "array_split", "tile", "repeat", "pad"),
+    *("reshape", "transpose", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "roll", "flip"),
+    *("where", "einsum", "tensordot", "var", "std", "argmax", "diag", "astype", "copy"),
+)
+FUNCTIONS = (
+    *((jnp, name) for name in OF_ARRAYS),
     *((jax.random, name) for name in ("split", "fold_in", "key_data")),
 )
 VALUES = ("__bool__", "__float__", "__int__", "__array__", "item", "tolist")
@@ -42,6 +48,20 @@ class Count(Shape):
         self.value = np.asarray(value, shape.dtype)
 
 
+class _Changing:
+    """What `a.at` is: `a.at[i].set(b)` and its relatives give the shape of `a`, changed."""
+
+    def __init__(self, array: Shape, index: Any = ()) -> None:
+        self.array, self.index = array, index
+
+    def __getitem__(self, index: Any) -> "_Changing":
+        return _Changing(self.array, index)
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        change = lambda own, *given, **named: getattr(own.at[self.index], name)(*given, **named)
+        return lambda *given, **named: _traced(change)(self.array, *given, **named)
+
+
 @contextmanager
 def answering_as_arrays() -> Iterator[None]:
     """While it is on, jax.ShapeDtypeStruct has the methods of an array."""
@@ -56,6 +76,9 @@ def answering_as_arrays() -> Iterator[None]:
         "is_fully_addressable": property(lambda self: self.sharding is None),
         "addressable_data": lambda self, index: _shards(self)[index].data,
         "block_until_ready": lambda self: self,
+        "at": property(_Changing),
+        "devices": lambda self: set(self.sharding.device_set) if self.sharding else set(),
+        "__format__": _format,
         "__iter__": lambda self: iter([self[0]] * len(self) if len(self) else []),
         "__array_priority__": 100,  # so that arrays of numpy leave operators to it, as to jax's
     }
@@ -117,6 +140,11 @@ def _value(name: str) -> Callable[..., Any]:
         )
 
     return read
+
+
+def _format(self: Shape, form: str) -> str:
+    """The text of an f-string: that of a shape, where no number is asked for."""
+    return _value("__format__")(self, form) if form else str(self)
 
 
 def _is_replicated(self: Shape) -> bool:

@@ -42,6 +42,9 @@ class Coordinator:
     def wait_at_barrier(self, *_: Any, **__: Any) -> None:
         """Every process is here."""
 
+    def shutdown(self) -> None:
+        """Where a program ends inside of sc.pretend, as notebooks do."""
+
     def get_live_nodes(self, processes: Any) -> dict[int, int]:
         """All of them, none of which was started again."""
         return dict.fromkeys(processes, 0)

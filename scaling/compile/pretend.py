@@ -19,7 +19,7 @@ Names of a module that were imported from jax one by one before keep their meani
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
 from functools import partial, wraps
 from inspect import signature
 from threading import RLock
@@ -48,6 +48,23 @@ MANY_SLICES = (
     "on this cluster jax.make_mesh refuses a mesh of several NVLink domains (jax 0.10 and later): "
     "use jax.experimental.mesh_utils.create_hybrid_device_mesh there"
 )
+
+
+class Pretending(AbstractContextManager[list[jax.Device]], ContextDecorator):
+    """`pretending`, as often as it is entered: a cell of a notebook runs again."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.entered: list[AbstractContextManager[list[jax.Device]]] = []
+
+    def __enter__(self) -> list[jax.Device]:
+        context = pretending(self.cluster)
+        devices = context.__enter__()
+        self.entered.append(context)
+        return devices
+
+    def __exit__(self, *error: Any) -> bool | None:
+        return self.entered.pop().__exit__(*error)
 
 
 @contextmanager

@@ -234,6 +234,31 @@ def test_pretending_nests_and_ends_where_it_is_left(devices):
     assert devices[0].memory_stats()["bytes_in_use"] == 0
 
 
+def test_one_context_may_be_entered_again(devices):
+    inner = sc.pretend("dgx-h100")
+    for _ in range(2):
+        with inner, inner:
+            assert jax.device_count() == 8
+        assert jax.device_count() == len(devices)
+
+
+def test_a_jitted_function_with_constants_among_its_results_may_be_called(mesh):
+    w = jax.device_put(np.ones((ROWS, WIDTH)), NamedSharding(mesh, P("data", "model")))
+    state = jax.jit(optax.adam(1e-3).init)(w)
+    assert state[0].count.shape == () and state[0].mu.shape == w.shape
+
+
+def test_arrays_change_by_index_name_their_devices_and_have_no_text_of_a_value(mesh, devices):
+    x = jax.device_put(np.zeros((ROWS, WIDTH)), NamedSharding(mesh, P("data")))
+    assert (x.at[0].set(1.0).shape, x.at[:, 1].add(x[:, 0]).dtype) == (x.shape, x.dtype)
+    assert jnp.where(x > 0, x, 0).shape == jnp.tile(x[0], (ROWS, 1)).shape == x.shape
+    assert jnp.einsum("ij,kj->ik", x, x).shape == (ROWS, ROWS)
+    assert x.devices() == set(devices)
+    assert f"{x}" == str(x)
+    with pytest.raises(InputError, match="so it has no values"):
+        f"{x.mean():.3f}"
+
+
 def test_another_thread_sees_the_cluster_and_may_not_change_it():
     said = []
 
