@@ -38,7 +38,7 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     names = [str(v) for v in valid]
     by_lower = {valid_name.lower(): valid_name for valid_name in names}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=CLOSE)
-    known = f"known: {', '.join(names)}"
+    known = f"known: {', '.join(names) or 'none'}"
     if not close:
         return known
     return f"did you mean {by_lower[close[0]]!r}?" + (f" ({known})" if len(names) <= FEW else "")

@@ -290,7 +290,7 @@ def run_user_code(path: Path, make: Callable[[], Any]) -> Any:
         return make()
     except InputError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # of a script that runs as it is imported
         frames = traceback.extract_tb(error.__traceback__)
         own = path.absolute()
         lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == own]

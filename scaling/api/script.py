@@ -29,9 +29,12 @@ class Step(NamedTuple):
     keywords: Mapping[str, Any] = {}
 
     @property
-    def is_lowered(self) -> bool:
-        """Whether it has been lowered, on whatever mesh."""
-        return not hasattr(self.step, "lower")
+    def is_on_a_mesh(self) -> bool:
+        """Whether it has been lowered, or its arguments say on which mesh it is to be."""
+        from scaling.compile.stages import argument_mesh
+
+        given = self.arguments, self.keywords
+        return not hasattr(self.step, "lower") or argument_mesh(given) is not None
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import json
 import math
 import sys
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -178,8 +179,10 @@ class PriceCommand(Command):
         options = {**self._options(), "overrides": None}
         name = Path(self.step.rpartition(":")[0]).stem
         mesh_of_all = lambda: sc.device_mesh(mesh, place)
-        with sc.pretend(place), script_step(self.step, mesh_of_all) as made:
-            over = self.mesh if self.mesh and not made.is_lowered else None
+        # What the script prints is no part of our page, nor of its JSON.
+        printed = redirect_stdout(sys.stderr)
+        with sc.pretend(place), printed, script_step(self.step, mesh_of_all) as made:
+            over = self.mesh if self.mesh and not made.is_on_a_mesh else None
             return sc.predict_step(
                 made.step,
                 *made.arguments,

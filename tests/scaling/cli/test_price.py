@@ -45,6 +45,13 @@ def keywords(): return jax.jit(apply), (), 3
 def arguments(): return jax.jit(apply), 3
 def fails(mesh): return mesh.shape["columns"]
 def two(mesh, name): pass
+def ends(mesh): raise SystemExit(3)
+def talks(mesh): print("parameters: 7B"); return make(mesh)
+
+def own():
+    mesh = jax.make_mesh((8,), ("own",), axis_types=(jax.sharding.AxisType.Explicit,))
+    x = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=NamedSharding(mesh, P("own")))
+    return jax.jit(lambda x: 2 * x), (x,)
 """
 
 
@@ -98,6 +105,18 @@ def test_a_script_says_what_its_step_is_called_with(capsys, script, on_host):
     assert [line["axis"] for line in document["collectives"]] == ["rows"]
 
 
+def test_what_a_script_prints_is_not_in_the_document(capsys, script, on_host):
+    options = (*on_host, "--mesh", "rows=8", "--json")
+    code, out, err = run(capsys, "price", f"{script}:talks", *options)
+    assert (code, json.loads(out)["mesh"]) == (0, "rows=8") and err == "parameters: 7B\n"
+
+
+def test_a_mesh_that_the_script_makes_goes_before_the_one_of_the_command(capsys, script, on_host):
+    options = (*on_host, "--mesh", "rows=8", "--json")
+    code, out, _ = run(capsys, "price", f"{script}:own", *options)
+    assert (code, json.loads(out)["mesh"]) == (0, "own=8")
+
+
 def test_a_script_may_lower_its_step_on_the_devices_that_jax_has(capsys, script, on_host):
     code, out, _ = run(capsys, "price", f"{script}:make_lowered", *on_host, "--json")
     assert (code, json.loads(out)["devices"]) == (0, catalog.load("host").devices)
@@ -112,6 +131,7 @@ def test_a_script_may_lower_its_step_on_the_devices_that_jax_has(capsys, script,
         ("arguments", "write the arguments as a tuple: (step, (x,))"),
         ("fails", "line 20: KeyError: 'columns'"),
         ("two", "two(mesh, name) must take a mesh, or nothing"),
+        ("ends", "line 22: SystemExit: 3"),
         ("mke", "has no function 'mke'; did you mean 'make'"),
     ],
 )
