@@ -13,7 +13,6 @@ from scaling.api.result import PredictionResult, price_program
 from scaling.compile.lower import WITH_ESTIMATES, WITHOUT_DEVICE
 from scaling.compile.options import compiler_options
 from scaling.program.ir import Collective, Kernel, operations
-from scaling.simulate.kernels import moved_bytes
 from scaling.simulate.step import running_kernels
 
 
@@ -90,5 +89,5 @@ def _work(p: PredictionResult) -> tuple[float, float]:
     for kernel, calls in running_kernels(priced):
         flops += float(product_flops(kernel) * calls)
         vector += float(kernel.vector_flops * calls)
-        moved += float(moved_bytes(kernel, p.cluster.accelerator, priced.profile) * calls)
+        moved += float(priced.kernels[kernel.name].moved * calls)
     return flops or vector, moved

@@ -204,7 +204,7 @@ def _points(priced: Priced, kernels: Sequence[Kernel], total: float) -> Iterator
         cost, time = priced.kernels[kernel.name], float(priced.timeline.by_name[kernel.name])
         seen = kernel.visible if kernel.kind == "attention" else 1.0  # of the scores
         flops = float(kernel.flops * seen or kernel.vector_flops + kernel.transcendentals)
-        if flops and kernel.bytes and cost.time:
+        if flops and cost.moved and cost.time:
             rate = flops / float(cost.time)
             where = " ".join(filter(None, (kernel.origin.phase, kernel.origin.layer)))
             words = (
@@ -212,4 +212,4 @@ def _points(priced: Priced, kernels: Sequence[Kernel], total: float) -> Iterator
                 f"{format_rate(rate, 'FLOP/s')}, {time / total:.1%} of the time, "
                 f"bound by {cost.bound}"
             )
-            yield Point(words, flops / float(kernel.bytes), rate, time / total, kernel.kind)
+            yield Point(words, flops / float(cost.moved), rate, time / total, kernel.kind)

@@ -17,7 +17,7 @@ from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.program.ir import Collective, Kernel, Number
 from scaling.report.constants import link_constants
 from scaling.report.formatting import format_memory, percent
-from scaling.simulate.kernels import WIDER, moved_bytes
+from scaling.simulate.kernels import WIDER
 from scaling.simulate.prediction import Prediction, axis_name
 from scaling.simulate.step import (
     Priced,
@@ -85,8 +85,8 @@ def _roofline(kernel: Kernel, priced: Priced) -> str:
     if np.any(cost.compute):
         parts.append(f"{_amount(kernel)} / {_rate(kernel, cost.compute)}")
     if np.any(cost.memory):
-        moved = moved_bytes(kernel, priced.cluster.accelerator, priced.profile)
-        parts.append(f"{format_memory(moved)} / {format_rate(float(moved / cost.memory))}")
+        rate = format_rate(float(cost.moved / cost.memory))
+        parts.append(f"{format_memory(cost.moved)} / {rate}")
     both = ", ".join(parts)
     work = f"max({both})" if priced.profile.overlap or len(parts) < 2 else f"{both}, overlapping"
     return f"{format_time(cost.time)} = {work} + {format_time(cost.overhead)}"
@@ -109,7 +109,7 @@ def _rates(kernel: Kernel, priced: Priced) -> Iterator[str]:
         whole = f"{format_rate(peak, 'FLOP/s')}, the peak of {dtype}"
         yield f"{_rate(kernel, cost.compute)}: {share} of {whole}{_source(chip, peak_name(dtype))}"
     if np.any(cost.memory) and chip.memory_bandwidth:
-        rate = float(moved_bytes(kernel, chip, priced.profile) / cost.memory)
+        rate = float(cost.moved / cost.memory)
         whole = f"{format_rate(chip.memory_bandwidth)} of the memory"
         share = percent(rate / chip.memory_bandwidth)
         yield f"{format_rate(rate)}: {share} of {whole}{_source(chip, 'memory_bandwidth')}"

@@ -1,6 +1,7 @@
 """The timeline of many configurations at once: operations that are priced alike, in one call.
 
-The same seconds as `scaling.simulate.step.price`, without what explains them: kernels of one kind
+For programs of the closed form, which take no rows by index, on devices in the order of the mesh:
+the same seconds as `scaling.simulate.step.price`, without what explains them. Kernels of one kind
 and format are rows of one array, and so are collectives over the same axes. Groups of devices that
 lie alike are priced once, whatever the mesh that they belong to:
 
@@ -36,10 +37,7 @@ from scaling.simulate.step import device_groups, dispatch_time, shares_that_run
 from scaling.simulate.timeline import Timeline, run_schedule
 
 # Figures of a kernel.
-FIGURES = (
-    *("flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"),
-    *("again", "spread"),
-)
+FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
 Span = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
 # first; no two neighbours are alike
 
@@ -141,7 +139,7 @@ def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, N
     meshes, number = _distinct(program.mesh)
     for (kind, axes, stated), found in alike.items():
         sizes, parts = (_rows([getattr(c, n) for c in found.values()]) for n in ("bytes", "part"))
-        if stated or program.device_ids:
+        if stated:
             groups = device_groups(next(iter(found.values())), program)
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
             yield from _named(found, cost.time * parts)

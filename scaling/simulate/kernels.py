@@ -51,6 +51,7 @@ class KernelCost:
     memory: Number
     overhead: Number  # launching, or calling
     evidence: Evidence  # of the figure that most of the time comes from
+    moved: Number  # bytes of memory, with the rows that are not found in the cache again
     unpriced: str = ""  # format of its products if nobody knows their rate: they take no time
 
     @property
@@ -100,7 +101,7 @@ def kernel_time(
     )
     _, decides = max(parts, key=lambda part: float(np.max(part[0])))
     scaled = slower * time, slower * compute, slower * memory, slower * fit.overhead
-    cost = KernelCost(*scaled, decides.evidence)
+    cost = KernelCost(*scaled, decides.evidence, moved)
     assert is_possible(kernel, cost, accelerator, profile), f"{kernel.name} is priced above a peak"
     return cost
 
@@ -113,7 +114,7 @@ def is_possible(
     Of attention the scores that its mask leaves count. A cache is held to its own bandwidth.
     """
     seconds = np.asarray(cost.time) * (1 + ROUNDING)
-    moved = memory_time(kernel.bytes, accelerator, replace(profile.memory, efficiency=1.0))
+    moved = memory_time(cost.moved, accelerator, replace(profile.memory, efficiency=1.0))
     rates = profile.vector
     vector = kernel.vector_flops / rates.flops + kernel.transcendentals / rates.transcendentals
     if kernel.kind == "copy" and not profile.overlap:

@@ -132,9 +132,9 @@ def _dots(priced: Priced) -> list[_Dot]:
     for kernel, calls in running_kernels(priced):
         seen = kernel.visible if kernel.kind == "attention" else 1.0
         work = float(kernel.flops * seen + kernel.vector_flops)
-        seconds = priced.kernels[kernel.name].time
-        if work and kernel.bytes:
-            where = work / float(kernel.bytes), work / float(seconds)
-            found.append(_Dot(kernel.kind, *where, float(seconds * calls)))
+        cost = priced.kernels[kernel.name]
+        if work and cost.moved:
+            where = work / float(cost.moved), work / float(cost.time)
+            found.append(_Dot(kernel.kind, *where, float(cost.time * calls)))
     least = LEAST_SHARE * sum(dot.seconds for dot in found)
     return [dot for dot in found if dot.seconds >= least]

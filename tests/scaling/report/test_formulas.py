@@ -54,6 +54,17 @@ def test_every_term_names_its_section_of_the_guide(lines):
     assert len([line for line in lines if BOOK in line]) == len(terms) == 5
 
 
+def test_rows_that_are_taken_again_are_among_the_bytes():
+    """Half of them, of a table twice as large as the cache."""
+    h100 = catalog.load("dgx-h100")
+    table = 2 * h100.accelerator.required("l2_cache")
+    rows = Kernel("rows", bytes=2e9, again=6e9, spread=table, vector_flops=1.0)
+    priced = price(Program("p", "compiled", {"d": 8}, (rows,)), h100, profile_of(h100.accelerator))
+    assert priced.kernels["rows"].moved == 5e9
+    found = formulas(priced, summarize(priced)).split("\n")
+    assert ", 5 GB / " in line_of(found, "1 x fusion rows")
+
+
 def test_a_collective_and_the_bubble_are_explained():
     hop = Collective("hop", kind="permute", axes=("stage",), bytes=2**20, asynchronous=False)
     ticks = Loop("ticks", body=(hop, Kernel("k", bytes=1e9)), trips=11)
