@@ -58,6 +58,13 @@ def makes(instruction: Instruction, path: Path, computation: Computation) -> boo
     return _passed_on(instruction, path, computation) is None
 
 
+def is_operand(instruction: Instruction, path: Path, computation: Computation) -> bool:
+    """Return True if an asynchronous start has an operand at `path`, which it leaves as it is."""
+    opcode = instruction.opcode
+    may_hold = opcode.endswith("-start") and opcode != "all-reduce-start"
+    return may_hold and _passed_on(instruction, path, computation) is not None
+
+
 def holds_operands(instruction: Instruction, computation: Computation) -> bool:
     """Return True if the shape of an asynchronous start begins with its operands.
 

@@ -11,7 +11,7 @@ Read from the same scheduled module that XLA assigned its buffers for.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from scaling.hlo.aliasing import makes, may_write_over, source_of
+from scaling.hlo.aliasing import is_operand, makes, may_write_over, source_of
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
 from scaling.hlo.post_order import post_order
 from scaling.hlo.reuse import END, START, Life, Place, Value, gaps, life_of, placed, schedule_places
@@ -31,6 +31,13 @@ class Assignment:
         """Buffers of all arrays of a result, without repeats."""
         paths = (path for path, _ in leaves(instruction.shape))
         found = (self.values[computation.name, instruction.name, path] for path in paths)
+        return tuple(dict.fromkeys(found))
+
+    def written(self, computation: Computation, instruction: Instruction) -> tuple[int, ...]:
+        """Likewise, without the operands that an asynchronous start has in its result."""
+        paths = (path for path, _ in leaves(instruction.shape))
+        own = (path for path in paths if not is_operand(instruction, path, computation))
+        found = (self.values[computation.name, instruction.name, path] for path in own)
         return tuple(dict.fromkeys(found))
 
     def replaced(

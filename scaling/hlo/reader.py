@@ -207,7 +207,7 @@ def _common(instruction: Instruction, computation: Computation, reading: Reading
         "name": instruction.name,
         "origin": reading.origins.get((computation.name, instruction.name), Origin()),
         "reads": _each(memory.of(computation, operand) for operand in operands),
-        "writes": memory.of(computation, instruction),
+        "writes": memory.written(computation, instruction),
         "over": memory.replaced(computation, instruction, reading.module),
     }
 

@@ -137,6 +137,26 @@ def test_the_buffers_of_a_result_come_once_each() -> None:
     assert assign(made).of(made.entry, made.entry.root) == (0,)
 
 
+GATHER = "channel_id=1, replica_groups={{0,1}}, dimensions={0}"
+REDUCE = "channel_id=1, replica_groups={{0,1}}, to_apply=%add"
+
+
+@pytest.mark.parametrize(
+    "start, written",
+    [
+        (f"(f32[8], f32[16]) all-gather-start(%x), {GATHER}", [64]),
+        ("(f32[8], f32[8], u32[]) copy-start(%x)", [32, 4]),
+        (f"f32[8] all-reduce-start(%x), {REDUCE}", [32]),
+    ],
+    ids=["all-gather", "copy", "in place"],
+)
+def test_an_asynchronous_start_does_not_write_the_operands_in_its_result(start, written) -> None:
+    made = module(f"{X} s = {start}")
+    found = assign(made)
+    indices = found.written(made.entry, made.entry.root)
+    assert [found.buffers[index].bytes for index in indices] == written
+
+
 @pytest.mark.parametrize(
     "main, said",
     [

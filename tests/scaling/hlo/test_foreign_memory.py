@@ -47,6 +47,20 @@ def layers(ws, x):
     )
 
 
+def ring(x, w):
+    """Each of eight devices adds what it makes of the rows that its neighbour made."""
+
+    def turn(_, rows):
+        sent = jax.lax.ppermute(rows, "data", [(i, (i + 1) % 8) for i in range(8)])
+        return jax.nn.softmax(sent @ w) @ w.T
+
+    def local(x, w):
+        return jax.lax.fori_loop(0, 8, turn, x)[:1]
+
+    rows = PartitionSpec("data")
+    return jax.shard_map(local, in_specs=(rows, PartitionSpec()), out_specs=rows)(x, w)
+
+
 STATE = [((8192, 4096), F32, "data")] * 4
 CASES = {
     "products": (product, [((65536, 4096), BF16, "data"), ((4096, 4096), BF16)], ()),
@@ -65,6 +79,11 @@ CASES = {
     ),
     "adam, donated": (adam, STATE, (0, 2, 3)),
     "adam, not donated": (adam, STATE, ()),
+    "rows that are sent around": (
+        ring,
+        [((131072, 1024), BF16, "data"), ((1024, 2048), BF16)],
+        (),
+    ),
     "scanned layers": (layers, [((12, 2048, 2048), BF16), ((16384, 2048), BF16, "data")], ()),
 }
 

@@ -191,6 +191,23 @@ def test_names_phases_and_layers_come_along() -> None:
     assert kernel.origin == Origin("backward", "mlp")
 
 
+def test_what_a_loop_carries_needs_no_memory_once_it_is_sent() -> None:
+    """320 floats are made from what came in; what was sent is needed no longer."""
+    body = """p = (f32[8,4]) parameter(0); v = f32[8,4] get-tuple-element(%p), index=0
+        s = (f32[8,4], f32[8,4]) collective-permute-start(%v), source_target_pairs={{0,1},{1,0}}
+        d = f32[8,4] collective-permute-done(%s)
+        b = f32[80,4] concatenate(%d, %d, %d, %d, %d, %d, %d, %d, %d, %d), dimensions={0}
+        w = f32[8,4] slice(%b), slice={[0:8], [0:4]}; t = (f32[8,4]) tuple(%w)"""
+    main = """n = f32[8,4] negate(%x); t0 = (f32[8,4]) tuple(%n)
+        l = (f32[8,4]) while(%t0), condition=%condition, body=%body
+        e = f32[8,4] get-tuple-element(%l), index=0; r = f32[1,1] slice(%e)"""
+    condition = "c = (f32[8,4]) parameter(0); go = pred[] constant(true)"
+    program = read(main, body=body, condition=condition)
+    arguments, came_in, made, result = 4 * 32, 4 * 32, 4 * 320, 4
+    constant = 1
+    assert memory_use(program).peak == arguments + came_in + made + result + constant
+
+
 def test_devices_that_are_no_axes_are_kept_and_warned_about() -> None:
     groups = "replica_groups={{0,3},{1,2}}, use_global_device_ids=true, channel_id=1"
     program = read(f"r = f32[8,4] all-reduce(%x), {groups}, to_apply=%sum", sum=ADD)
