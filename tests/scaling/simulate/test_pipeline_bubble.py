@@ -9,11 +9,12 @@ from hypothesis import strategies as st
 from scaling.compare.matching import match_recording
 from scaling.compare.recorded import RecordedEvent
 from scaling.meshes import catalog
-from scaling.models.pipeline.schedule import PipelineSchedule
+from scaling.models.pipeline.schedule import FILL, PipelineSchedule
 from scaling.profiles.io import ideal
-from scaling.program.ir import Collective, Kernel, Loop, Operation, Program
+from scaling.program.ir import Buffer, Collective, Kernel, Loop, Operation, Origin, Program
 from scaling.program.serialization import program_dict, read_program_dict
 from scaling.simulate.bottleneck import time_shares
+from scaling.simulate.memory import memory_use
 from scaling.simulate.pipeline_bubble import bubble_shares, mark_bubbles
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
@@ -82,6 +83,19 @@ def test_the_bubble_is_the_closed_forms_share_of_the_ticks(stages, microbatches,
     line = run_schedule(marked, {"dot": seconds, "hop": 0.0, "head": 0.0})
     share = (stages - 1) / (microbatches + stages - 1)
     assert line.bubble == pytest.approx(share * line.total)
+
+
+def test_a_mark_leaves_buffers_where_they_were():
+    """What a kernel of the filling ticks makes is kept until it is read."""
+    fill = Origin("forward", f"{FILL}/layer")
+    make, use = Kernel("make", fill, writes=(0,)), Kernel("use", writes=(1,))
+    over = Kernel("over", fill, reads=(1,), writes=(2,), over=(1,))
+    end = Kernel("end", reads=(0, 2))
+    buffers = (Buffer("kept", 5, "temporary"), *(Buffer("b", 3, "temporary"),) * 2)
+    plain = replace(program(make, use, over, end), buffers=buffers)
+    marked = mark_bubbles(plain, SCHEDULE)
+    assert [type(step) for step in marked.schedule] == [Loop, Kernel, Loop, Kernel]
+    assert memory_use(marked).peak == memory_use(plain).peak == 5 + 3
 
 
 def test_the_mark_is_kept_in_a_file():
