@@ -57,7 +57,7 @@ def whole_steps(
         return list(events), max(count, 1)
     begin = {d: starts[-count] for d, starts in found.items()}
     kept = [e for d in own for e in own[d] if begin[d] <= e.start < found[d][-1]]
-    return kept, count - 1
+    return (kept, count - 1) if kept else (list(events), 1)  # as where one is recorded twice
 
 
 def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[RecordedEvent]:

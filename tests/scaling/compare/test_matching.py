@@ -67,6 +67,12 @@ def test_steps_are_counted_where_only_a_loop_was_recorded(hand_priced, one, leng
     assert 0 <= len(events) / len(looped) - found.steps < 2
 
 
+def test_an_event_that_stands_there_twice_is_no_step(hand_priced, one):
+    twice = [event for event in one if event.name == "sum.1"]
+    found = match_recording([*one, *twice], hand_priced.program)
+    assert found.steps == 1 and found.instructions["sum.1"].calls == 2
+
+
 def test_what_never_runs_counts_no_steps(hand_step, one, length):
     """A loop that the caller says to run not once."""
     (loop, *rest) = hand_step.schedule
