@@ -5,6 +5,7 @@ or its results are shapes with shardings that are stated, typed or left to the c
 """
 
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import jax
@@ -44,9 +45,10 @@ def lands_absent(parameters: Any, values: Sequence[Any]) -> bool:
         return True
     if any(map(is_over_absent, _stated(parameters, values))):
         return True
+    if not is_for_absent(parameters["ctx_mesh"]):
+        return any(is_over_absent(given) for _, given in constraints_of(parameters["jaxpr"].jaxpr))
     typed = map(_sharding, parameters["jaxpr"].out_avals)
-    is_cut = any(any(getattr(sharding, "spec", ())) for sharding in typed)
-    return is_for_absent(parameters["ctx_mesh"]) and is_cut
+    return any(any(getattr(sharding, "spec", ())) for sharding in typed)
 
 
 def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
@@ -54,12 +56,13 @@ def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
 
     None: nothing lies on absent devices, so that no result has one.
     """
-    is_stated = any(map(is_over_absent, _stated(parameters, values)))
-    if not is_stated and not is_for_absent(parameters["ctx_mesh"]):
-        return None
-    held = (getattr(_sharding(value), "mesh", None) for value in values)
-    over = next(filter(is_for_absent, (parameters["ctx_mesh"], *held)), None)
     constraints = dict(constraints_of(parameters["jaxpr"].jaxpr))
+    written = [*_stated(parameters, values), *constraints.values()]
+    if not any(map(is_over_absent, written)) and not is_for_absent(parameters["ctx_mesh"]):
+        return None
+    named = map(_sharding, values), constraints.values()
+    held = (getattr(sharding, "mesh", None) for sharding in chain(*named))
+    over = next(filter(is_for_absent, (parameters["ctx_mesh"], *held)), None)
 
     def known(stated: Any, made: Any) -> Any:
         typed = _sharding(made.aval)

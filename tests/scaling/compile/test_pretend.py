@@ -96,6 +96,29 @@ def test_arrays_on_them_are_shapes_with_shardings(devices):
 
 
 @deviceless
+def test_results_that_are_all_constrained_are_not_compiled(devices, caplog):
+    """As a state that a function makes and lays out at its end; compiled, it could take minutes."""
+    rows = NamedSharding(Mesh(np.array(devices), ("data",)), P("data"))
+    wanted = jax.ShapeDtypeStruct((16, 8), jnp.float32, sharding=rows)
+    lay = lambda x: jax.lax.with_sharding_constraint(x, rows)
+
+    def laid_out(key):
+        return lay(jax.random.normal(key, (16, 8)))
+
+    def left_open(key):
+        x = lay(jax.random.normal(key, (16, 8)))
+        return x, x.sum(), 2.0  # of the last two only the compiler knows the sharding
+
+    with jax.log_compiles():
+        assert jax.jit(laid_out)(jax.random.key(0)) == wanted
+        made, total, two = jax.jit(left_open)(jax.random.key(0))
+    assert (made, total.shape, two.shape) == (wanted, (), ())
+    compiled = [line for line in caplog.messages if "XLA compilation" in line]
+    assert not any("laid_out" in line for line in compiled)
+    assert any("left_open" in line for line in compiled)
+
+
+@deviceless
 def test_a_mapped_step_and_one_with_shardings_of_its_own_are_priced(devices):
     step = jax.pmap(lambda x: jax.lax.pmean(x, "i"), axis_name="i")
     x = jnp.ones((jax.device_count(), 128))
