@@ -62,7 +62,7 @@ def read(row: Mapping[str, Any]) -> Priced:
     return Priced(**{name: value for name, value in values.items() if name in known})
 
 
-def write(rows: Iterable[Priced], folder: Path) -> None:
+def write(rows: Iterable[Priced], folder: Path, commit: str) -> None:
     """Write `foreign.json` and the page; rows of an earlier run of the same folder stay."""
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "foreign.json"
@@ -71,7 +71,7 @@ def write(rows: Iterable[Priced], folder: Path) -> None:
         kept = {row["name"]: read(row) for row in json.loads(file.read_text())["programs"]}
     kept |= {row.name: row for row in rows}
     ordered = [kept[name] for name in sorted(kept)]
-    commit, versions = git_commit() or "not known", compiler_versions()
+    versions = compiler_versions()
     programs = [{**asdict(row), "judgement": row.judgement} for row in ordered]
     document = {"commit": commit, "versions": versions, "programs": programs}
     file.write_text(json.dumps(document, indent=1) + "\n")
@@ -94,12 +94,12 @@ def main(arguments: Iterable[str] | None = None) -> None:
         check_keys(args.names, names(), "experiments.foreign", "program")
     except InputError as error:
         parser.error(str(error))
-    rows = []
+    rows, commit = [], git_commit() or "not known"
     for name in args.names or names():
         rows.append(run(name, args.environments))
         print(table(rows[-1:]).splitlines()[-1], flush=True)
         if args.out:
-            write(rows, args.out / f"{date.today().isoformat()}-foreign")
+            write(rows, args.out / f"{date.today().isoformat()}-foreign", commit)
     print(f"\n{table(rows)}")
 
 

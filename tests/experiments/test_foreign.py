@@ -73,9 +73,9 @@ def test_a_program_without_its_environment_is_not_run(tmp_path: Path) -> None:
 
 
 def test_results_are_read_back_and_stay_beside_new_ones(tmp_path: Path) -> None:
-    command.write([FINE], tmp_path)
+    command.write([FINE], tmp_path, "a commit")
     other = replace(FINE, name="b", error="ValueError: no", glue=9)
-    command.write([other], tmp_path)
+    command.write([other], tmp_path, "a commit")
     stored = json.loads((tmp_path / "foreign.json").read_text())["programs"]
     assert [command.read(row) for row in stored] == [FINE, other]
     text = (tmp_path / "README.md").read_text()
@@ -92,7 +92,7 @@ def test_the_page_has_an_earlier_commit_beside_what_is_now(tmp_path: Path) -> No
     refused = {"name": "a", "judgement": "refused", "glue": 9, "peak_ratio": None}
     document = {"commit": "abc", "what": "How.", "programs": [refused, refused | {"name": "gone"}]}
     (tmp_path / "before.json").write_text(json.dumps(document))
-    command.write([FINE], tmp_path)
+    command.write([FINE], tmp_path, "a commit")
     text = (tmp_path / "README.md").read_text()
     assert "Before: 1 refused; glue 9 lines in the median, 9 at most" in text
     assert "Now: 1 plausible; glue 2 lines" in text and "1 of 1 within 2%" in text
