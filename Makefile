@@ -78,7 +78,7 @@ bench: $(READY)  ## time this project's own speed promises
 parity: .venv-parity/.ready  ## logits against Hugging Face's; brings torch, 6 GB, in an environment of its own
 	JAX_PLATFORMS=cpu JAX_NUM_CPU_DEVICES=8 .venv-parity/bin/python -m experiments.parity $(PARITY_ARGS)
 
-foreign: $(READY_ALL)  ## programs of others priced and held against counts by hand, up to 20 minutes
+foreign: $(READY_ALL)  ## programs of others priced and held against counts by hand, 6 minutes
 	$(BIN)/python -m experiments.foreign $(FOREIGN_ARGS)
 
 gpu:  ## throughput, MFU and memory on the GPUs here; installs nothing

@@ -23,7 +23,7 @@ HEADS = [
 BLIND = "blind_"  # programs whose work was committed before their first price
 WORDS = """\
 glue: lines of the file's `price`, what a user adds to the program. seconds: from the call to the
-price, compilation included, on a busy machine of two cores. FLOPs: products of the compiled program
+price, compilation included, on two cores. FLOPs: products of the compiled program
 over those counted by hand in the file. x least: the price over the time at the chip's peaks of what
 was counted by hand, FLOPs or bytes. memory: our peak over the compiler's. judged: by
 `experiments/foreign/result.py`; nothing was run on a GPU."""
