@@ -12,7 +12,7 @@ from scaling.meshes.accelerator import Accelerator
 
 @dataclass(frozen=True)
 class Count:
-    """What one device must do in one call, counted by hand; None: nothing to compare."""
+    """The work of one device in one call, counted by hand; None: nothing to compare."""
 
     flops: float | None = None  # of products alone where a program has some, else of all arithmetic
     bytes: float | None = None  # of device memory: every kernel's operands and results

@@ -61,7 +61,7 @@ def measured(case: Case) -> Row:
 
 
 def _analysis(module: Any) -> dict[str, float]:
-    """What `cost_analysis` of a GPU that is here returns for this module.
+    """The figures that `cost_analysis` would return for this module on a GPU that is here.
 
     Without the GPU jax has no answer. With it, it runs the same HloCostAnalysis over the compiled
     module (openxla/xla, StreamExecutorExecutable::GetCostAnalysis); only the size of pointers comes

@@ -179,7 +179,7 @@ class PriceCommand(Command):
         options = {**self._options(), "overrides": None}
         name = Path(self.step.rpartition(":")[0]).stem
         mesh_of_all = lambda: sc.device_mesh(mesh, place)
-        # What the script prints is no part of our page, nor of its JSON.
+        # The script prints to stderr: stdout holds our page or its JSON only.
         printed = redirect_stdout(sys.stderr)
         with sc.pretend(place), printed, script_step(self.step, mesh_of_all) as made:
             over = self.mesh if self.mesh and not made.is_on_a_mesh else None

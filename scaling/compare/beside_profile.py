@@ -84,7 +84,7 @@ def check_machine(events: Sequence[RecordedEvent], cluster: str) -> None:
 def _doubts(
     recording: Recording, step: Pair, prediction: Prediction, module: str, said: int | None
 ) -> Iterator[str]:
-    """What of the profile and of the program does not match.
+    """Notes on what differs between the profile and the program.
 
     Args:
         step: its seconds.
