@@ -21,6 +21,7 @@ from scaling.meshes.levels import levels
 from scaling.meshes.placement import groups_on
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
+from scaling.parallelism.rules import is_sequence_parallel
 from scaling.profiles.profile import Profile
 from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input, Value, by_formula
@@ -219,18 +220,22 @@ def bubbles(s: Setting) -> Answer:
 def hop(s: Setting, mesh: MeshShape, rows: float) -> Answer:
     """Return the seconds in which the activations of a microbatch reach the next stage.
 
+    Sequence-parallel, each device of a tensor group sends its own tokens.
+
     Args:
-        rows: tokens of a microbatch on one device.
+        rows: tokens of a microbatch that the devices of one tensor group share.
     """
     groups = groups_on(mesh, ["stage"], s.cluster)
     links = wire("permute", groups, s.cluster)
-    size = s.mlp.bytes * rows * s.mlp.width
+    shards = mesh.tensor if is_sequence_parallel(s.run, mesh) else 1
+    size = s.mlp.bytes * rows / shards * s.mlp.width
     fitted = float(collective_time("permute", size, groups, s.cluster, s.profile).time)
     given = (
         Input("b", s.mlp.bytes, "bytes", "of a number"),
-        Input("B", rows, "tokens", "of a microbatch on one device"),
+        Input("B", rows, "tokens", "of a microbatch in one tensor group"),
+        Input("Y", shards, "devices", "of a tensor group, each with its own tokens"),
         Input("D", s.mlp.width, "", "width of the model"),
         *links.symbols,
     )
-    formula = f"b * B * D{links.over}"
+    formula = f"b * B / Y * D{links.over}"
     return by_formula("hop to the next stage", "s", formula, given, fitted, binds=links.binds)

@@ -285,3 +285,28 @@ def test_places_of_a_cluster_are_whole_groups_of_all_its_devices():
 def test_bad_input_says_how_to_write_it(arguments, options, message):
     with pytest.raises(InputError, match=message):
         sc.limits(*arguments, **options)
+
+
+@pytest.mark.parametrize("tensor", (1, 4, 8))
+@pytest.mark.parametrize("sequence_parallel", (True, False))
+def test_a_hop_between_stages_sends_and_takes_what_predict_prices(tensor, sequence_parallel):
+    where = {
+        "cluster": "dgx-h100",
+        "nodes": 16,
+        "mesh": f"stage=16,tensor={tensor},data={8 // tensor}",
+        "set": {
+            "batch.microbatches": 32,
+            "sharding.sequence_parallel": sequence_parallel and tensor > 1,
+        },
+    }
+    hop = sc.limits("llama3-70b", **where)["hop to the next stage"]
+    priced = sc.predict("llama3-70b", source="analytic", **where)
+    (permute,) = [row for row in priced.collectives if row.kind == "permute"]
+    given = {each.symbol: each.value for each in hop.inputs}
+    assert given["b"] * given["B"] / given["Y"] * given["D"] == permute.bytes
+    alone = sc.price_collective("permute", permute.bytes, axis="stage", **_place(where)).time
+    assert hop.fitted == pytest.approx(alone, rel=1e-9)
+
+
+def _place(where):
+    return {name: where[name] for name in ("cluster", "nodes", "mesh")}
