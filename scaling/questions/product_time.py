@@ -64,7 +64,7 @@ def product_answer(
         notes.append(f"without -> C[..] the result is {format_array(product.result, setting.mesh)}")
     if len(priced) > MOST_SHOWN:
         notes.append(f"{MOST_SHOWN} of {len(priced)} strategies are listed")
-    whole = _flops("FLOPs of all devices", product, (), setting)
+    whole = _flops_of_all(product, best.way, setting)
     shown = replace(
         best.flops,
         name=f"FLOPs of a device in {text}",
@@ -119,20 +119,33 @@ def _priced(
     place: Place | None,
     ask: Callable[[Step], Answer],
 ) -> Priced:
-    flops = _flops("FLOPs of a device", product, way.splitting, setting)
+    flops = _flops_of_one(product, way, setting)
     unit, name = ("s", "communication") if place else ("bytes", "bytes into a device")
     comms = total(name, unit, [ask(step) for step in (*way.before, *way.behind)])
     math = flops if place is None else _math_time(way, product, setting, place, flops)
     return Priced(way, flops, math, comms)
 
 
-def _flops(name: str, product: Product, axes: tuple[str, ...], setting: Setting) -> Answer:
-    """2 x every size that is looped over, shared by the devices along some axes."""
-    sizes = tuple(Input(n, setting.size(n), "", "size") for n in product.looped if not n.isdigit())
-    ways = tuple(Input(axis, setting.mesh[axis], "devices", "along it") for axis in axes)
+def _flops_of_one(product: Product, way: Strategy, setting: Setting) -> Answer:
+    """2 x every size that is looped over, shared by the devices along the axes that split it."""
+    sizes = _sizes(product, setting)
+    ways = (Input(axis, setting.mesh[axis], "devices", "along it") for axis in way.splitting)
     formula = " * ".join(("2", *product.looped))
-    formula += f" / {product_text(axes)}" if axes else ""
-    return by_formula(name, "FLOPs", formula, (*sizes, *ways))
+    formula += f" / {product_text(way.splitting)}" if way.splitting else ""
+    return by_formula("FLOPs of a device", "FLOPs", formula, (*sizes, *ways))
+
+
+def _flops_of_all(product: Product, way: Strategy, setting: Setting) -> Answer:
+    """The FLOPs of the product, once by each device along the axes that do not split it."""
+    alike = [a for a, size in setting.mesh.items() if size > 1 and a not in way.splitting]
+    copies = (Input(a, setting.mesh[a], "devices", "along it, which does not split the product") for a in alike)
+    formula = " * ".join(("2", *product.looped, *alike))
+    given = (*_sizes(product, setting), *copies)
+    return by_formula("FLOPs of all devices", "FLOPs", formula, given)
+
+
+def _sizes(product: Product, setting: Setting) -> tuple[Input, ...]:
+    return tuple(Input(n, setting.size(n), "", "size") for n in product.looped if not n.isdigit())
 
 
 def _math_time(

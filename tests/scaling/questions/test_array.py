@@ -1,5 +1,7 @@
 """`scaling array`: the guide's answers, and the engine's beside its rules."""
 
+import math
+
 import pytest
 
 import scaling as sc
@@ -101,6 +103,27 @@ def test_without_a_mesh_there_is_one_device():
     assert float(sc.array("fp32[3,5]", tile="2,2")["growth by tiles"]) == pytest.approx(1.6)
     product = check(sc.array("A[I,J] @ B[J,K]", shape="I=64,J=8,K=7", cluster="dgx-h100"))
     assert float(product["FLOPs of all devices"]) == 2 * 64 * 8 * 7
+
+
+@pytest.mark.parametrize("mesh", ["X=4,Y=8,Z=4", "X=2,Y=1,Z=8", "X=1,Y=4", "X=8,Y=2,W=2,Z=2"])
+@pytest.mark.parametrize("where", [None, "dgx-h100"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "A[B_X,D_Y] @ W[D_Y,F] -> C[B_X,F]",
+        "A[B,D] @ W[D,F] -> C[B,F]",
+        "A[B_X,D] @ W[D,F_Y] -> C[B_X,F_Y]",
+        "A[B,D_XY] @ W[D_XY,F]",
+        "A[B_X,D] @ W[D_X,F_Y] -> C[B_X,F]",
+    ],
+)
+def test_flops_of_all_devices_are_those_of_each(text, where, mesh):
+    """Devices along an axis that does not split the product repeat it."""
+    asked = sc.array(text, mesh, "B=8192,D=4096,F=2048", where)
+    answer = check(asked)
+    of_one = answer if where is None else answer["FLOPs of a device"]
+    devices = math.prod(int(part.split("=")[1]) for part in mesh.split(","))
+    assert float(answer["FLOPs of all devices"]) == devices * float(of_one)
 
 
 def test_copies_of_an_array():
