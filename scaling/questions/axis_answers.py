@@ -70,7 +70,8 @@ def tokens_over(
 
 def brief(answer: Answer) -> Answer:
     """Return the answer as one line: its formula is a note, its parts are left out."""
-    notes = (answer.formula,) if answer.formula else ()
+    whose = "textbook = " * (answer.answer != answer.ideal)
+    notes = (whose + answer.formula,) if answer.formula else ()
     return replace(answer, formula="", inputs=(), binds="", parts=(), rows=(), notes=notes)
 
 

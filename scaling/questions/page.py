@@ -24,7 +24,10 @@ FORMATS: Mapping[str, Callable[[Any], str]] = {
 
 
 def page(answer: Answer) -> str:
-    """Return the page: answer, formula with its numbers, what binds, parts, table, notes."""
+    """Return the page: answer, formula with its numbers, what binds, parts, table, notes.
+
+    A formula gives the number above it; after `textbook =` it gives the textbook's in the brackets.
+    """
     return "\n".join(_lines(answer))
 
 
@@ -48,9 +51,10 @@ def _lines(answer: Answer, indent: str = "", shown: frozenset[Input] = NONE) -> 
     inner = indent + "  "
     yield f"{indent}{answer.name}: {show(answer.answer, answer.unit)}{_beside(answer)}"
     if answer.formula:
-        yield f"{inner}= {answer.formula}"
         numbers = {i.symbol: plain(i.value) for i in answer.inputs}
-        yield f"{inner}= {substituted(answer.formula, numbers)}"
+        whose = "textbook " * (answer.answer != answer.ideal)
+        yield f"{inner}{whose}= {answer.formula}"
+        yield f"{inner}{' ' * len(whose)}= {substituted(answer.formula, numbers)}"
     new = [i for i in answer.inputs if i not in shown]
     width = max((len(i.symbol) for i in new), default=0)
     for given in new:
