@@ -96,6 +96,7 @@ class Cluster:
     domain_nodes: int = 1  # nodes that share one NVLink domain, or one slice of a torus
     has_nvls: bool = False  # the NVSwitches can add up (NVLink SHARP, Hopper on)
     cpu: CpuMake = ""  # NCCL chooses by it
+    machine_numbers: tuple[int, ...] = ()  # of chips 0, 1, ... as the host counts them; (): alike
     torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
     nvswitch_chips: SourcedValue | None = (
         None  # of a node or NVLink domain; `parts` has them as one

@@ -62,6 +62,7 @@ class ClusterFile:
     virtual_devices: bool = False
     has_nvls: bool = False  # its NVSwitches can add up (NVLink SHARP)
     cpu: CpuMake = ""
+    machine_numbers: tuple[int, ...] = ()  # of chips 0, 1, ... as the host counts them; (): alike
     nvswitch_chips: SourcedValue | None = None  # of one host, or of its NVLink domain
     nvswitch_ports: SourcedValue | None = None  # of one of these chips
 
@@ -155,6 +156,11 @@ def _assembled(
         figure = getattr(file, name)
         if figure is not None and not float(figure.value).is_integer():
             raise InputError(f"{where}: {name} = {figure.value:g} must be a whole number")
+    if file.machine_numbers and sorted(file.machine_numbers) != list(range(parts["chip"])):
+        raise InputError(
+            f"{where}: machine_numbers = {list(file.machine_numbers)} must name each chip of the "
+            f"host once, 0 to {parts['chip'] - 1}"
+        )
     chips = {"value": parts["chip"], "source": file.layout_source}
     domain = torus.chips // parts["chip"] if torus else 1
     if file.domain_nodes is not None:
@@ -175,6 +181,7 @@ def _assembled(
         domain_nodes=domain,
         has_nvls=file.has_nvls,
         cpu=file.cpu,
+        machine_numbers=file.machine_numbers,
         torus=torus,
         nvswitch_chips=file.nvswitch_chips,
         nvswitch_ports=file.nvswitch_ports,

@@ -11,7 +11,7 @@ from typing import Any
 from scaling.meshes.cluster import Cluster, Fabric, LinkSpec
 from scaling.meshes.provenance import Source, SourcedValue
 
-FLAGS = ("peer_access", "virtual_devices", "has_nvls", "cpu")
+FLAGS = ("peer_access", "virtual_devices", "has_nvls", "cpu", "machine_numbers")
 Keys = dict[Source, str]  # the short name of each source
 
 

@@ -86,6 +86,7 @@ class CollectiveCommand(Command):
         """Price every size, print and plot."""
         from scaling.api.collective import price_sizes
         from scaling.meshes import catalog
+        from scaling.report.cluster import numbering
         from scaling.report.collective import (
             choice_lines,
             heading,
@@ -120,6 +121,7 @@ class CollectiveCommand(Command):
             print(json.dumps(documents if several else documents[0]))
         else:
             more = level_lines(prices[-1]) + switch_lines(prices[-1]) if self.switches else []
+            more += numbering(cluster) if self.devices else []
             print("\n".join([title, *table(prices), *choice_lines(prices), *more]))
         return 0
 

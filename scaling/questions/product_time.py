@@ -138,7 +138,10 @@ def _flops_of_one(product: Product, way: Strategy, setting: Setting) -> Answer:
 def _flops_of_all(product: Product, way: Strategy, setting: Setting) -> Answer:
     """The FLOPs of the product, once by each device along the axes that do not split it."""
     alike = [a for a, size in setting.mesh.items() if size > 1 and a not in way.splitting]
-    copies = (Input(a, setting.mesh[a], "devices", "along it, which does not split the product") for a in alike)
+    copies = (
+        Input(a, setting.mesh[a], "devices", "along it, which does not split the product")
+        for a in alike
+    )
     formula = " * ".join(("2", *product.looped, *alike))
     given = (*_sizes(product, setting), *copies)
     return by_formula("FLOPs of all devices", "FLOPs", formula, given)

@@ -41,6 +41,7 @@ HEADLINE_DTYPES = ("bf16", "fp16", "fp32")  # the first one that the chip has is
 def tree(cluster: Cluster) -> str:
     """The levels of the cluster, from the chip outwards, each with its parts and link speeds."""
     inside = [_link_line(link) for link in cluster.links if "leaf" not in link.parts]
+    inside += numbering(cluster)
     branches = [
         ("chip", _chip_line(cluster.accelerator), []),
         ("node", _node_line(cluster), inside),
@@ -56,6 +57,14 @@ def tree(cluster: Cluster) -> str:
         lines.append(f"{stem} {name:<7} {text}")
         lines += [f"{STEMS[stem]}{twig} {leaf}" for leaf, twig in _branched(leaves)]
     return "\n".join(lines)
+
+
+def numbering(cluster: Cluster) -> list[str]:
+    """A line with the host's own numbers of the devices, where they differ from ours."""
+    if not cluster.machine_numbers:
+        return []
+    own = " ".join(map(str, cluster.machine_numbers))
+    return [f"devices 0 to {len(cluster.machine_numbers) - 1} are the host's {own}"]
 
 
 def _branched(children: Sequence[T]) -> Iterator[tuple[T, str]]:
@@ -117,6 +126,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
         "accelerator": cluster.accelerator.name,
         "cpu": cluster.cpu,
         "peer_access": cluster.peer_access,
+        "machine_numbers": list(cluster.machine_numbers),
         "parts": dict(cluster.parts),
         "nics_per_node": cluster.nics,
         "node_network_bandwidth": cluster.node_network_bandwidth,

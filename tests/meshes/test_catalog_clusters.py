@@ -9,6 +9,7 @@ from collections import defaultdict
 import pytest
 
 from scaling.meshes import catalog
+from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.cluster import domain_split, level_nodes, torus_shape, unreached_parts
 from scaling.meshes.errors import InputError
 from tests.oracle.graph import chip_name, expand
@@ -153,3 +154,11 @@ def test_which_switches_can_add_up():
     racks = {"gb200-nvl72", "gb300-nvl72"}
     assert switch == hopper | racks | {"dgx-b200"}
     assert fabric == racks | {"dgx-a100", "dgx-a100-40g", "dgx-h100", "dgx-h200", "dgx-b200"}
+
+
+def test_machine_numbers_name_each_chip_once(tmp_path):
+    text = cluster_toml(catalog.load("rtx3090-10-nvlink"))
+    file = tmp_path / "ten.toml"
+    file.write_text(text.replace("[1, 2, 3, 4, 0,", "[1, 2, 3, 4, 4,"))
+    with pytest.raises(InputError, match="must name each chip of the host once, 0 to 9"):
+        catalog.load(str(file))

@@ -259,3 +259,13 @@ def test_bytes_of_switches_in_the_table(capsys):
         ["node", "4"],
         ["leaf", "1"],
     ]
+
+
+def test_devices_of_a_cluster_that_numbers_them_otherwise_are_named_by_the_hosts_numbers(capsys):
+    bridged = catalog.load("rtx3090-10-nvlink")
+    numbers = bridged.machine_numbers
+    pairs = next(link.pairs for link in bridged.links if link.kind == "nvlink")
+    own = {tuple(numbers[i] for i in pair) for pair in pairs}
+    assert own == {(1, 2), (3, 4), (6, 7), (8, 9)}, "the pairs of the report"
+    _, printed, _ = run(capsys, "collective", *PAIRS, "--devices", "0,1")
+    assert "devices 0 to 9 are the host's 1 2 3 4 0 6 7 8 9 5" in printed

@@ -33,9 +33,9 @@ def test_a_formula_with_its_numbers_gives_the_number_it_stands_for(question):
     shown = {(one.name, show(one.answer, one.unit)): one for one in _all(answer)}
     sums = SUM.findall(page(answer))
     assert sums
-    for name, number, textbook, numbers in sums:
+    for name, number, by_textbook, numbers in sums:
         one = shown[name, number.partition(" (")[0]]
-        stated = one.ideal if textbook else one.answer
+        stated = one.ideal if by_textbook else one.answer
         assert evaluate(numbers, {}) == pytest.approx(float(stated), rel=ROUNDED), name
 
 
