@@ -55,6 +55,11 @@ class Accelerator:
         known = ", ".join(self.peaks) or "none yet: run `scaling calibrate`"
         raise InputError(f"{self.name} has no peak rate for {dtype!r}; known: {known}")
 
+    @property
+    def usual_format(self) -> str | None:
+        """bf16, or fp16 or fp32 on chips that do not multiply it; None: none of them is known."""
+        return next((dtype for dtype in ("bf16", "fp16", "fp32") if dtype in self.peaks), None)
+
     def required(self, name: str) -> float:
         """The figure `name`; InputError if it is not known."""
         value = getattr(self, name)

@@ -16,7 +16,7 @@ from scaling.questions.chip import chip as answer_chip
 def chip(
     name: str,
     *,
-    dtype: str = "bf16",
+    dtype: str | None = None,
     devices: int = 1,
     registers: int | None = None,
     override: str | Iterable[str] = (),
@@ -29,7 +29,8 @@ def chip(
 
     Args:
         name: an accelerator of the catalogue (`scaling chip list`), or a TOML file.
-        dtype: number format of the peak that the intensity is of.
+        dtype: number format of the peak that the intensity is of; None: bf16, or fp16 or fp32 where
+            the chip does not multiply that.
         devices: so many chips have their peaks, memory and power added up.
         registers: 32-bit registers of a thread: the answer has the warps that fit a core.
         override: figures in place of the catalogue's, "clock=1.59GHz" or "peak_bf16=400e12".

@@ -23,12 +23,14 @@ from scaling.api.settings import Settings
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
+from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
-from scaling.parallelism.checks import check_settings
+from scaling.optimizers import check_optimizer
+from scaling.parallelism.checks import check_settings, check_trainable
 from scaling.plan.reasons import losers, reason, shortfall
 from scaling.plan.result import Plan, Plans
 from scaling.plan.search import Found, Target, search, words_of
-from scaling.plan.space import all_choices
+from scaling.plan.space import OURS, all_choices
 from scaling.profiles.profile import Profile
 from scaling.run import Run, run_dict
 from scaling.simulate.resolve import target
@@ -124,6 +126,8 @@ def plan(
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     resolved = resolved if mesh is not None else replace(resolved, mesh=None)
     check_settings(resolved)
+    if resolved.software == OURS:
+        check_optimizer(resolved)
     place = target(resolved, cluster, nodes, as_overrides(overrides)).cluster
     profile, _ = load_profile(place, calibration)
     power = place.accelerator.power
@@ -151,7 +155,18 @@ def plan(
         losers=tuple(losers(state)),
         verified=sum(plan.prediction.source == "compiled" for plan in plans),
         error=error,
+        warnings=_untrained(resolved),
     )
+
+
+def _untrained(run: Run) -> tuple[str, ...]:
+    """A warning where the plans of our trainer are of a step that it does not do on any mesh."""
+    try:
+        if run.software == OURS:
+            check_trainable(run, MeshShape(), "plan")
+    except InputError as error:
+        return (f"closed forms of a step that cannot be compiled: {error}",)
+    return ()
 
 
 def _plan_dict(plan: Plan) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import KeyValues, Number, QuestionCommand
+from scaling.cli.options import KeyValues, Number, QuestionCommand, Text
 from scaling.meshes import catalog
 from scaling.questions.answer import Answer
 
@@ -21,8 +21,9 @@ class ChipCommand(QuestionCommand):
 
     name: Annotated[Positional[str], arg(metavar="NAME")]
     """An accelerator of the catalogue, a TOML file, or list."""
-    dtype: Annotated[str, arg(metavar="NAME")] = "bf16"
-    """Number format of the peak that the intensity is of."""
+    dtype: Text = None
+    """Number format of the peak that the intensity is of; else bf16, or fp16 or fp32 where the chip
+    does not multiply that."""
     devices: Annotated[int, arg(metavar="N")] = 1
     """So many chips have their peaks, memory and power added up."""
     registers: Number = None

@@ -31,11 +31,22 @@ def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
 
     Such a run can still be described and priced. `verb` is the command, for the message.
     """
-    for holds, problem, fix in _problems(run, mesh):
-        if holds:
-            raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
+    _check_problems(_problems(run, mesh), verb)
     check_optimizer(run)
     _check_trained(run)
+
+
+def check_trainable_mesh(run: Run, mesh: MeshShape, verb: str) -> None:
+    """Raise InputError for what the trainer does on one device and not on this mesh."""
+    alone = {problem for holds, problem, _ in _problems(run, MeshShape()) if holds}
+    found = (each for each in _problems(run, mesh) if each[1] not in alone)
+    _check_problems(found, verb)
+
+
+def _check_problems(problems: Iterable[tuple[Any, str, str]], verb: str) -> None:
+    for holds, problem, fix in problems:
+        if holds:
+            raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
 
 
 def _check_trained(run: Run) -> None:

@@ -48,3 +48,4 @@ class Plans:
     losers: tuple[Loser, ...]  # why other meshes and settings lose
     verified: int  # plans that were priced from their compiled programs
     error: str | None = None  # where nothing fits
+    warnings: tuple[str, ...] = ()

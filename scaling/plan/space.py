@@ -22,7 +22,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.many import Meshes, side_by_side
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshShape
-from scaling.parallelism.checks import check_trainable
+from scaling.parallelism.checks import check_trainable_mesh
 from scaling.parallelism.rules import rules_for
 from scaling.program.ir import Number
 from scaling.run import Run
@@ -173,7 +173,7 @@ def _refusal(run: Run, mesh: MeshShape, microbatches: int) -> str:
     tried = replace(run, mesh=mesh, batch=batch, sharding=replace(run.sharding, zero_stage=3))
     try:
         if run.software == OURS:
-            check_trainable(tried, mesh, "plan")
+            check_trainable_mesh(tried, mesh, "plan")
         elif run.pipeline.virtual_stages > 1:  # others' interleaved schedule divides as ours does
             tried = replace(tried, pipeline=replace(run.pipeline, schedule="circular"))
         rules_for(tried, mesh)

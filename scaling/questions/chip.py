@@ -30,19 +30,20 @@ TOTALS = ("memory", "memory_bandwidth", "chip_cores", "power")  # of several chi
 
 
 def chip(
-    accelerator: Accelerator, dtype: str, devices: int = 1, registers: int | None = None
+    accelerator: Accelerator, dtype: str | None, devices: int = 1, registers: int | None = None
 ) -> Answer:
     """Return the intensity at which a chip becomes compute bound, its peaks and its figures.
 
     Args:
         accelerator: the chip.
-        dtype: of the peak that the intensity is of.
+        dtype: of the peak that the intensity is of; None: the format that the chip is used in.
         devices: chips whose peaks, memory and power are added up, if more than one.
         registers: 32-bit registers of a thread, to ask how many warps fit a core.
 
     Raises:
         InputError: the chip does not multiply in that format, or has no warps.
     """
+    dtype = dtype or accelerator.usual_format or "bf16"
     C = Input("C", accelerator.peak(dtype), "FLOP/s", f"dense {dtype} peak")
     parts = [
         Answer(f"peak {d}", rate, "FLOP/s", ideal=rate, notes=_source(accelerator, peak_name(d)))

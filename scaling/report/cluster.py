@@ -35,7 +35,6 @@ MARKS = {
     "computed": " [computed]",
     "memory": " [from memory, not checked]",
 }
-HEADLINE_DTYPES = ("bf16", "fp16", "fp32")  # the first one that the chip has is shown
 
 
 def tree(cluster: Cluster) -> str:
@@ -183,7 +182,7 @@ def _count(number: int, name: str) -> str:
 
 
 def _chip_line(chip: Accelerator) -> str:
-    dtype = next((d for d in HEADLINE_DTYPES if d in chip.peaks), None)
+    dtype = chip.usual_format
     if dtype is None or chip.memory is None or chip.memory_bandwidth is None:
         return UNMEASURED
     usable = f" ({format_size(chip.usable_memory)} usable)" if chip.usable_memory else ""

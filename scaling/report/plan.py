@@ -16,7 +16,7 @@ HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "MFU", "memory", "w
 
 def plan_page(result: Plans) -> str:
     """The page of `scaling plan`."""
-    lines = [_title(result)]
+    lines = [_title(result), *(f"warning: {text}" for text in result.warnings)]
     if result.error:
         lines.append(result.error)
     if result.plans:

@@ -93,3 +93,10 @@ def test_what_a_pod_has():
 def test_a_format_that_a_chip_lacks_is_named_with_those_it_has():
     with pytest.raises(InputError, match="fp16"):
         sc.chip("v100-sxm-16g", dtype="fp8")
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.accelerator_names() if name != "cpu"])
+def test_every_chip_answers_without_a_format(name):
+    answer, chip = sc.chip(name), catalog.accelerator(name)
+    given = next((i for i in answer.inputs if i.symbol == "C"), None)
+    assert given is None or given.meaning == f"dense {chip.usual_format} peak"

@@ -1,0 +1,28 @@
+"""`sc.plan`: what it warns of, and what it refuses."""
+
+import pytest
+
+import scaling as sc
+from scaling.meshes.errors import InputError
+
+
+def test_a_format_that_is_priced_is_planned_with_a_warning():
+    """The trainer has no fp16, and V100 no bf16: `predict` prices that step, so `plan` does."""
+    fp16 = {"precision.compute": "fp16"}
+    found = sc.plan("gpt2-355m", cluster="dgx-station-v100", set=fp16, top=1)
+    (warning,) = found.warnings
+    assert "'fp16' is not yet trained" in warning and warning in str(found)
+    alone = sc.predict(found.plans[0].run, cluster="dgx-station-v100", source="analytic")
+    assert alone.step_time == found.plans[0].prediction.step_time
+    assert not sc.plan("gpt2-355m", cluster="dgx-a100", top=1).warnings
+
+
+def test_an_optimizer_that_is_not_there_is_an_error():
+    with pytest.raises(InputError, match="did you mean 'adamw'"):
+        sc.plan("gpt2-355m", cluster="dgx-a100", set={"optimizer": "adamwx"})
+
+
+def test_what_only_a_mesh_hinders_leaves_the_other_meshes():
+    dense = {"model.moe.first_dense_layers": 1}
+    found = sc.plan("mixtral-8x7b", cluster="dgx-h100", nodes=8, set=dense, top=20)
+    assert not found.warnings and {plan.run.mesh.stage for plan in found.plans} == {1}
