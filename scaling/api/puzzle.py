@@ -18,6 +18,7 @@ from scaling.run import Run
 from scaling.simulate.resolve import Target, chosen_source, target
 from scaling.simulate.step import Priced
 
+CLOSED = "solved by the closed form, and the compiled step decides"
 REPORT = "nobody has reported that yet: please open an issue with your run"
 
 
@@ -50,9 +51,14 @@ class PuzzleResult:
 
     @property
     def is_better(self) -> bool:
-        """True if it is solved, and better than the best answer known."""
+        """True if its compiled step solves it, and is better than the best answer known.
+
+        A closed form does not decide: it is further from the compiled step than answers differ.
+        """
         best = self.best_known
-        return best is not None and self.solved and self.puzzle.score.is_better(self.score, best)
+        if best is None or not self.solved or self.prediction.source != "compiled":
+            return False
+        return self.puzzle.score.is_better(self.score, best)
 
     @cached_property
     def priced(self) -> Priced:
@@ -97,10 +103,9 @@ class PuzzleResult:
             count = f"{missed} of {len(self.judged)} goals missed"
             return [f"not yet: {count}", f"hint: {self.puzzle.hint}"]
         goal, best = self.puzzle.score, self.best_known
-        yours = f"solved: yours {goal.show(self.score)}"
-        if best is None:
-            return [yours]
-        line = f"{yours}; best known {goal.show(best)}"
+        compiled = self.prediction.source == "compiled"
+        line = f"{'solved' if compiled else CLOSED}: yours {goal.show(self.score)}"
+        line += "" if best is None else f"; best known {goal.show(best)}"
         return [line, f"better than the best known: {REPORT}"] if self.is_better else [line]
 
 

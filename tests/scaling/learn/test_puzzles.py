@@ -1,11 +1,13 @@
 """Puzzles: each begins unsolved, its best answer solves it, and answers keep to its rules."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from scaling.api.puzzle import best_run, check_puzzle
+from scaling.api.settings import apply_settings
 from scaling.learn.puzzle import FOLDER, Puzzle, find, puzzles
 from scaling.learn.puzzle_goal import Goal, Judged
 from scaling.lessons.shelf import lessons
@@ -144,12 +146,24 @@ def test_a_judgement_is_printed_drawn_and_written_as_json(tmp_path, capsys):
     assert [goal["measure"] for goal in document["goals"]] == ["step_time", "filled"]
 
 
-def test_better_than_the_best_known_is_said():
+def test_only_the_compiled_step_is_better_than_the_best_known():
+    """Puzzle 1 in four microbatches: 3.81 s by the closed form, and 4.36 s compiled, too slow."""
     puzzle = find(1)
-    result = check_puzzle(1, best_run(puzzle), "analytic")
-    assert not result.is_better and "best known" in str(result)
-    assert puzzle.score.is_better(result.score * 0.99, result.score)
-    assert not puzzle.score.is_better(result.score * 0.999, result.score)
+    tried = {"batch.microbatches": 4, "remat": "selective"}
+    closed = check_puzzle(1, apply_settings(puzzle.start, tried), "analytic")
+    assert closed.solved and puzzle.score.is_better(closed.score, closed.best_known)
+    assert not closed.is_better and not closed.to_dict()["better"]
+    assert "solved by the closed form, and the compiled step decides" in str(closed)
+    assert "better than" not in str(closed)
+
+    class Compiled:
+        source = "compiled"
+
+    quick = replace(closed.judged[0], value=0.9 * puzzle.known.value("step_time", "compiled"))
+    best = replace(closed, prediction=Compiled(), judged=(quick, *closed.judged[1:]))
+    assert best.is_better and best._verdict()[0].startswith("solved: yours")
+    assert "better than the best known" in best._verdict()[1]
+    assert not puzzle.score.is_better(closed.score * 0.999, closed.score)
 
 
 def test_goals_say_by_how_much_they_are_missed():
