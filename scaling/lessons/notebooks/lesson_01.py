@@ -130,7 +130,8 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",
@@ -202,7 +203,8 @@ def _(mo, trained):
 
 
 @app.cell
-def _(mo, parts, sc):
+def _(field, mo, parts, sc):
+    parts.guessed(mo, field)
     sides = (1024, 4096, 16384)
     products = {side: sc.kernel("matmul", (side,) * 3, accelerator="h100-sxm") for side in sides}
     rows = [

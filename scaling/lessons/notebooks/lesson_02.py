@@ -242,7 +242,8 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",
@@ -334,7 +335,8 @@ def _(mo, parts, sc, trained):
 
 
 @app.cell
-def _(measured_kernel, mo, parts, sc):
+def _(field, measured_kernel, mo, parts, sc):
+    parts.guessed(mo, field)
     found = []
     for elements in (2**16, 2**30):
         sizes = (elements, 2, 1)

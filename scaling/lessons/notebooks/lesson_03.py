@@ -253,7 +253,8 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(mo, parts, show):
+def _(field, mo, parts, show):
+    parts.guessed(mo, field)
     paper_size, far_size = 2**28, 2**31
     paper = parts.problem(
         mo,
@@ -324,7 +325,8 @@ def _(large, mo, show, small, sweeps):
 
 
 @app.cell
-def _(cluster, measured_sweep, mo, parts, sc, show):
+def _(cluster, field, measured_sweep, mo, parts, sc, show):
+    parts.guessed(mo, field)
     rows = []
     for what, hosts_of in (("all-gather", 1), ("all-reduce", 2)):
         found = measured_sweep(what, cluster, 8 * hosts_of, hosts_of)

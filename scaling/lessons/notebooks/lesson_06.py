@@ -107,7 +107,8 @@ def _(cluster, field, mo, model, parts, per_node, sc):
 
 
 @app.cell
-def _(mo):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     tokens = mo.ui.slider(
         steps=[2**power for power in range(7, 17)], value=2**13, label="tokens B", show_value=True
     )

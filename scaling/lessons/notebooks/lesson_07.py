@@ -169,7 +169,8 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",
@@ -239,7 +240,8 @@ def _(mo, parts, trained):
 
 
 @app.cell
-def _(group, mo, parts, sc):
+def _(field, group, mo, parts, sc):
+    parts.guessed(mo, field)
     errors = [
         {
             "mesh": entry.mesh,

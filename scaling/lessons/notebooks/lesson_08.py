@@ -148,7 +148,8 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",

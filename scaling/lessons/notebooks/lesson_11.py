@@ -173,7 +173,8 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",
@@ -241,7 +242,8 @@ def _(mo, parts, trained):
 
 
 @app.cell
-def _(mo, parts, steps):
+def _(field, mo, parts, steps):
+    parts.guessed(mo, field)
     rows = [
         {
             "remat": name,

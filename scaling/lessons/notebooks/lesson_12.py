@@ -188,7 +188,8 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(mo, parts):
+def _(field, mo, parts):
+    parts.guessed(mo, field)
     paper = parts.problem(
         mo,
         "On paper",
@@ -266,7 +267,8 @@ def _(mo, trained):
 
 
 @app.cell
-def _(mo, parts, steps):
+def _(field, mo, parts, steps):
+    parts.guessed(mo, field)
     errors = [
         {
             "hosts": step.hosts,

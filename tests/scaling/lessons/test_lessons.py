@@ -62,6 +62,16 @@ def test_a_lab_runs_and_has_checked_answers(name):
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
+def test_nothing_stands_below_the_guess_before_it_is_made(name, monkeypatch):
+    """No problem, table or picture, which could hold the answer."""
+    monkeypatch.setattr(parts, "guessed", lambda mo, field: mo.stop(True))
+    module = importlib.import_module(f"scaling.lessons.notebooks.{name}")
+    shown = [html((output,)) for output in module.app.run()[0]]
+    (field,) = [i for i, text in enumerate(shown) if parts.OPENS in text]
+    assert not any(shown[field + 1 :]), f"{name} shows more than its question"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
 def test_the_tests_in_a_lesson_pass(name):
     """They are cells named test_*, over what the other cells define."""
     module = importlib.import_module(f"scaling.lessons.notebooks.{name}")
