@@ -9,6 +9,7 @@ import gc
 import importlib.util
 import os
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
@@ -24,6 +25,9 @@ QUICK = "--xla_backend_optimization_level=0"
 EMITTERS = "--xla_cpu_use_fusion_emitters=false" if version("jaxlib").startswith("0.10.") else ""
 # XLA ends a process whose devices do not all come to a collective within 40 s: a paused machine.
 PATIENT = "--xla_cpu_collective_call_terminate_timeout_seconds=600"
+# Holds a plugin of JAX that refuses, which a process finds before NVIDIA's.
+NO_COMPILER = Path(__file__).parent / "no_gpu_compiler"
+UNMARKED = "compiles for GPUs that are not here without the marker `deviceless`"
 MAPS = Path("/proc/self/maps")  # Linux
 MOST_MAPS = 20_000  # memory maps of a process; Linux ends it at 65,530 (vm.max_map_count)
 
@@ -49,6 +53,24 @@ def pytest_configure(config: pytest.Config) -> None:
 def own_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     """No calibration or program of whoever runs the tests is found, and none is left behind."""
     os.environ["SCALING_CACHE"] = str(tmp_path_factory.mktemp("scaling_cache"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Without its marker neither a test nor a process that it starts compiles for absent GPUs.
+
+    Where the extra `deviceless` is installed such a test would pass, and fail on a fresh machine.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if not any(map(item.get_closest_marker, ("deviceless", "gpu"))):
+            patch.setenv("PYTHONPATH", str(NO_COMPILER), prepend=os.pathsep)
+            if devices := sys.modules.get("scaling.meshes.devices"):  # since the collection
+                from jax.experimental import topologies
+
+                patch.setattr(devices, "_topology", devices._topology.__wrapped__)  # not kept
+                refuse = lambda **_: pytest.fail(f"{item.nodeid} {UNMARKED}")
+                patch.setattr(topologies, "get_topology_desc", refuse)
+        return (yield)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

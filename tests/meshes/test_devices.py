@@ -113,4 +113,4 @@ def test_a_plugin_of_another_version_than_jax_is_refused(h100: Cluster, monkeypa
     with pytest.raises(
         InputError, match=f"jax-cuda12-plugin 0.4.30 is not for jax {jax.__version__}"
     ):
-        devices._topology.__wrapped__("", 1, 8)
+        devices._topology("", 1, 8)

@@ -176,7 +176,6 @@ def test_what_is_missing_to_compile_for_absent_gpus_is_named(
     def missing(*_: object, **__: object) -> None:
         raise error("topology not implemented for cuda")
 
-    devices._topology.cache_clear()
     monkeypatch.setattr(topologies, "get_topology_desc", missing)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: plugin)
     with pytest.raises(InputError, match=words):
@@ -191,6 +190,7 @@ def test_a_process_that_has_imported_jax_prices_absent_gpus_too() -> None:
     assert (run.returncode, run.stdout) == (0, "8\n"), run.stderr
 
 
+@pytest.mark.deviceless
 @pytest.mark.slow
 def test_without_the_platform_set_the_message_says_to_set_it() -> None:
     """In a process of its own, because jax reads JAX_PLATFORMS once; fine where there is a GPU."""
