@@ -98,7 +98,7 @@ def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
     try:
         return list(_topology(xla_target_text(cluster.accelerator), count // per_node, per_node))
     except (NotImplementedError, RuntimeError) as error:
-        remedy = "needs JAX's CUDA plugin: pip install 'scaling[deviceless]'"
+        remedy = "needs JAX's CUDA plugin: pip install 'jax-scaling[deviceless]'"
         if importlib.util.find_spec("jax_cuda12_plugin") is not None:
             remedy = "fails after jax has looked for GPUs: set JAX_PLATFORMS=cpu first"
         raise InputError(f"compiling for GPUs that are not here {remedy} ({error})") from None

@@ -91,13 +91,10 @@ _MODULES = {  # module that defines each public name
     "train": "scaling.api.train",
 }
 __all__ = list(_MODULES)
+__version__ = "0.1.0"  # of the distribution jax-scaling; pyproject.toml reads it here
 
 
 def __getattr__(name: str) -> Any:
-    if name == "__version__":
-        from importlib.metadata import version
-
-        return version("scaling")
     if name not in _MODULES:
         from scaling.meshes.errors import UnknownName, nearest
 

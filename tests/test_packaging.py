@@ -20,6 +20,8 @@ from pathlib import Path
 
 import pytest
 
+import scaling
+
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
@@ -120,7 +122,7 @@ def test_wheel_with_real_dependencies_works_in_an_empty_directory(wheel, tmp_pat
     assert_it_works(environment)
 
 
-def test_wheel_holds_one_package_and_the_whole_catalogue(wheel):
+def test_wheel_holds_one_package_its_start_and_the_whole_catalogue(wheel):
     catalog = (ROOT / "meshes/catalog").rglob("*.toml")
     expected = {f"scaling/{path.relative_to(ROOT)}" for path in catalog}
     with zipfile.ZipFile(wheel) as archive:
@@ -129,7 +131,8 @@ def test_wheel_holds_one_package_and_the_whole_catalogue(wheel):
     assert script.external_attr >> 16 & 0o111, "XLA runs it"
     assert expected and expected <= names
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"scaling", f"scaling-{PROJECT['version']}.dist-info"}
+    info = f"jax_scaling-{scaling.__version__}.dist-info"
+    assert tops == {"scaling", "jax_scaling.py", info}
 
 
 @pytest.mark.slow
@@ -144,4 +147,44 @@ def test_an_installation_in_a_browser_fetches_nothing():
 
 
 def test_changelog_has_the_version():
-    assert f"## [{PROJECT['version']}]" in (ROOT / "CHANGELOG.md").read_text()
+    assert f"## [{scaling.__version__}]" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def other_project(folder: Path, files: str = "scaling/__init__.py,,") -> Path:
+    """A folder with another project's package of our name, and its metadata."""
+    for place in ("scaling", "scaling-0.2.3.dist-info"):
+        (folder / place).mkdir(parents=True)
+    (folder / "scaling/__init__.py").write_text("MINE = False\n")
+    (folder / "scaling-0.2.3.dist-info/RECORD").write_text(files + "\n")
+    return folder
+
+
+def start(*path: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
+    """The installed command `scaling --version`, with these folders first on the path."""
+    code = "import sys, jax_scaling; sys.argv[1:] = ['--version']; jax_scaling.command()"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
+    return subprocess.run(
+        [sys.executable, "-c", code], env=environment, cwd=cwd, capture_output=True, text=True
+    )
+
+
+def test_another_project_in_our_place_is_named_in_one_line(tmp_path):
+    other = other_project(tmp_path / "site")
+    done = start(other, ROOT / "tools/path", cwd=tmp_path)
+    (line,) = done.stderr.splitlines()
+    assert done.returncode == 2 and not done.stdout
+    assert f"{other}/scaling-0.2.3.dist-info is another project" in line
+    assert "pip uninstall scaling" in line
+
+
+def test_where_ours_can_run_beside_the_other_it_does_with_a_warning(tmp_path):
+    done = start(ROOT / "tools/path", other_project(tmp_path / "site"), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"scaling {scaling.__version__}\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("warning: ")
+
+
+@pytest.mark.parametrize("files", ["_scaling.pth,,", "scaling/__init__.py,,\nscaling/cli/main.py,,"])
+def test_ours_under_its_name_before_0_2_is_no_other_project(files, tmp_path):
+    done = start(ROOT / "tools/path", other_project(tmp_path / "site", files), cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -63,9 +63,9 @@ link ../meshes scaling/meshes
 link ../../scaling tools/path/scaling
 
 is_new_enough "$venv/bin/python" || make_venv
-say "Installing scaling[$extras] into $venv (a few minutes the first time)"
+say "Installing jax-scaling[$extras] into $venv (a few minutes the first time)"
 if ! install_project; then
-    say "" "Installing scaling[$extras] failed; the lines above say why. Run the same command again once" \
+    say "" "Installing jax-scaling[$extras] failed; the lines above say why. Run the same command again once" \
         "the package index can be reached. Without a network, fill a folder on a machine that has one" \
         "(same system and Python version), copy it here and point pip or uv at it:" \
         "    pip download --dest wheels '.[$extras]' hatchling editables" \

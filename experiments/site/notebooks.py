@@ -64,7 +64,7 @@ def add_install_cell(notebook: Path) -> None:
 
 def with_header(file: Path, wheel: Path) -> str:
     """Return a lesson that says what it needs (PEP 723): this wheel, and packages of Pyodide."""
-    needs = ", ".join(f'"{name}"' for name in (f"scaling @ {wheel.resolve()}", *PACKAGES))
+    needs = ", ".join(f'"{name}"' for name in (f"jax-scaling @ {wheel.resolve()}", *PACKAGES))
     line, text = f"# dependencies = [{needs}]\n", file.read_text(encoding="utf-8")
     if text.startswith(HEADER):
         return HEADER + line + text.removeprefix(HEADER)

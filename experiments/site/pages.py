@@ -1,7 +1,7 @@
 """The pages of the site, as a server sends them but for one word: who answers their questions.
 
 build/site/*.html, *.js, *.css    scaling/web/pages, data-backend="pyodide"
-build/site/wheel/scaling-*.whl    the project itself, which a worker gives to its Python
+build/site/wheel/jax_scaling-*.whl    the project itself, which a worker gives to its Python
 build/site/answers.json           our numbers of all quizzes: a browser has no command line
 build/site/docs/                  the documentation, as `make docs` writes it
 """

@@ -41,7 +41,7 @@ from scaling.program.versions import compiler_settings, compiler_versions
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
 NOTES = (NO_TABLE, *(note for _, note in CURES.values()))
 INVALID = "INVALID_ARGUMENT"  # XLA's word where the program or an option is at fault
-INSTALL = "if a library is missing: pip install 'scaling[deviceless]'"
+INSTALL = "if a library is missing: pip install 'jax-scaling[deviceless]'"
 PLAIN = re.compile(r"[ !#-\[\]-~]+")  # printable ASCII without quotes and backslashes
 WITH_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
 

@@ -68,6 +68,6 @@ def serve(file: Path) -> int:
         InputError: marimo is not installed.
     """
     if importlib.util.find_spec("marimo") is None:
-        raise InputError("lessons need marimo: pip install 'scaling[lessons]'")
+        raise InputError("lessons need marimo: pip install 'jax-scaling[lessons]'")
     command = [sys.executable, "-m", "marimo", "run", str(file), "--host", LOOPBACK]
     return subprocess.run(command, check=False).returncode

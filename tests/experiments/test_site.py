@@ -43,7 +43,7 @@ def asked(folder: Path, what: str, absent=ABSENT, **given):
 def site(tmp_path) -> Path:
     """The pages with the wheel's name, without lessons and documents."""
     (tmp_path / "wheel").mkdir()
-    wheel = tmp_path / "wheel" / "scaling-9-py3-none-any.whl"
+    wheel = tmp_path / "wheel" / "jax_scaling-9-py3-none-any.whl"
     wheel.touch()
     write_pages(tmp_path, wheel)
     return tmp_path
@@ -52,7 +52,7 @@ def site(tmp_path) -> Path:
 def test_pages_of_the_site_ask_a_python_in_the_browser(site):
     for page in site.glob("*.html"):
         assert '<html lang="en" data-backend="pyodide">' in page.read_text()
-    assert 'WHEEL = "wheel/scaling-9-py3-none-any.whl"' in (site / "pyodide.js").read_text()
+    assert 'WHEEL = "wheel/jax_scaling-9-py3-none-any.whl"' in (site / "pyodide.js").read_text()
 
 
 def test_pages_load_nothing_from_elsewhere_but_pyodide(site):
@@ -79,13 +79,13 @@ def test_links_that_lead_nowhere_and_loads_from_elsewhere_are_found(tmp_path):
 )
 def test_a_lesson_of_the_site_takes_the_project_from_its_wheel(tmp_path, header):
     """It has one header (PEP 723), whose keys stay."""
-    wheel, file = tmp_path / "scaling-9-py3-none-any.whl", tmp_path / "lesson.py"
+    wheel, file = tmp_path / "jax_scaling-9-py3-none-any.whl", tmp_path / "lesson.py"
     file.write_text(f"{header}import marimo\n")
     lines = with_header(file, wheel).splitlines()
     assert lines.count("# /// script") == lines.count("# ///") == 1
     end = lines.index("# ///")
     found = tomllib.loads("\n".join(line.removeprefix("# ") for line in lines[1:end]))
-    assert found["dependencies"][0] == f"scaling @ {wheel}"
+    assert found["dependencies"][0] == f"jax-scaling @ {wheel}"
     assert ("tool" in found) == bool(header) and lines[end + 1 :] == ["import marimo"]
 
 
@@ -127,7 +127,7 @@ def test_the_whole_site(tmp_path):
         name = lesson.file.stem
         if opens_in_browser(lesson):
             page = (out / "lessons" / f"{name}.html").read_text()
-            assert "scaling @ ../public/wheels/scaling-" in page
+            assert "jax-scaling @ ../public/wheels/jax_scaling-" in page
         assert "Take away" in (out / "lessons" / f"{name}_read.html").read_text()
         first, *others = json.loads((out / "lessons" / f"{name}.ipynb").read_text())["cells"]
         assert "another project's" in "".join(first["source"]) and others

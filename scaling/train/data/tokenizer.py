@@ -22,7 +22,7 @@ from scaling.meshes.reading import read_json, read_text
 
 BYTE_VALUES = 256
 FILE, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
-EXTRA = "install the extra: pip install 'scaling[data]'"
+EXTRA = "install the extra: pip install 'jax-scaling[data]'"
 # Where Hugging Face's hub keeps what was downloaded (huggingface_hub documentation, environment).
 HUB = "HF_HUB_CACHE", "HF_HOME", "~/.cache/huggingface"
 # Ends of text in the order in which they are looked for, where no tokenizer_config.json names one.

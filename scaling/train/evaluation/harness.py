@@ -26,7 +26,7 @@ try:
     from lm_eval.models.utils import normalize_gen_kwargs
     from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 except ImportError as error:
-    raise ImportError(f"{error}; install the extra: pip install 'scaling[lm-eval]'") from None
+    raise ImportError(f"{error}; install the extra: pip install 'jax-scaling[lm-eval]'") from None
 
 TOKENS = 256  # new ones where a task does not say: the harness's default
 TOKENS_OF_CHARACTER = 4  # at most: the bytes of UTF-8

@@ -238,7 +238,7 @@ def check_sinks(names: Sequence[str]) -> None:
         if importlib.util.find_spec(package) is None:
             raise InputError(
                 f"{package} is not installed: pip install "
-                f"'scaling[{name}]' (metrics.jsonl is written in any case)"
+                f"'jax-scaling[{name}]' (metrics.jsonl is written in any case)"
             )
 
 

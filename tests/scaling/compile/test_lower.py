@@ -143,7 +143,7 @@ def refused(mesh: jax.sharding.Mesh, step: Refusing) -> lowering.Lowered:
 def test_what_xla_refuses_for_absent_devices_is_said_in_one_line(mesh, monkeypatch) -> None:
     monkeypatch.setattr(lowering, "is_present", lambda mesh: False)
     step = Refusing("INTERNAL: cuDNN not found\nmany lines")
-    with pytest.raises(InputError, match=r"cuDNN not found.*scaling\[deviceless\]") as caught:
+    with pytest.raises(InputError, match=r"cuDNN not found.*jax-scaling\[deviceless\]") as caught:
         compile_text(refused(mesh, step))
     assert "many lines" not in str(caught.value)
 
@@ -164,7 +164,7 @@ def test_where_xla_has_no_table_its_estimates_are_missing_with_a_note(mesh) -> N
 @pytest.mark.parametrize(
     ("plugin", "words"),
     [
-        (None, r"CUDA plugin: pip install 'scaling\[deviceless\]'"),
+        (None, r"CUDA plugin: pip install 'jax-scaling\[deviceless\]'"),
         ("spec", "JAX_PLATFORMS=cpu first"),
     ],
 )

@@ -51,7 +51,7 @@ def test_one_that_there_is_not(capsys, words, said):
 def test_without_marimo_the_extra_is_named(monkeypatch, capsys):
     monkeypatch.setattr(shelf.importlib.util, "find_spec", lambda name: None)
     assert main(["learn", "lesson", "1"]) == 2
-    assert "scaling[lessons]" in capsys.readouterr().err
+    assert "jax-scaling[lessons]" in capsys.readouterr().err
 
 
 def test_all_are_listed(capsys):

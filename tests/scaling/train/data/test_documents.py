@@ -58,7 +58,7 @@ def test_files_that_cannot_be_read_say_why(tmp_path, monkeypatch):
     (tmp_path / "a.parquet").write_bytes(b"none")
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(InputError, match=r"needs `pyarrow`; .*pip install 'scaling\[data\]'"):
+    with pytest.raises(InputError, match=r"needs `pyarrow`; .*pip install 'jax-scaling\[data\]'"):
         read_records(tmp_path / "a.parquet")
 
 

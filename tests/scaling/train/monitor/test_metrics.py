@@ -119,7 +119,7 @@ def test_every_sink_receives_the_numbers_of_every_record_and_is_closed(tmp_path)
 @pytest.mark.parametrize(("sink", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")])
 def test_a_sink_that_is_unknown_or_not_installed_says_what_to_do(monkeypatch, sink, package):
     monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(InputError, match=rf"pip install 'scaling\[{sink}\]'"):
+    with pytest.raises(InputError, match=rf"pip install 'jax-scaling\[{sink}\]'"):
         check_sinks([sink])
     with pytest.raises(InputError, match=f"did you mean '{sink}'"):
         check_sinks([sink[:-1]])

@@ -1,0 +1,42 @@
+"""The command `scaling`: starts the package of that name, and names another one in its place.
+
+On the package index `scaling` is another project, which installs a package of the same name over
+ours, or before it on the path.
+"""
+
+import os
+import sys
+from pathlib import Path
+
+OURS = "scaling/cli/main.py"
+OTHER = (
+    "{} is another project, whose package `scaling` takes the place of ours: "
+    "pip uninstall scaling, then install jax-scaling again (pip's --force-reinstall)"
+)
+
+
+def command() -> None:
+    """Run the command; exit code 2 where the other package leaves none of ours to run."""
+    other = other_project(sys.path)
+    if other:
+        print("warning:", OTHER.format(other), file=sys.stderr)
+    try:
+        from scaling.cli.main import command
+    except ImportError:
+        if other:
+            sys.exit(2)
+        raise
+    command()
+
+
+def other_project(folders: list[str]) -> Path | None:
+    """The installation of `scaling` that is not ours, where the path has one; half a millisecond."""
+    for folder in filter(os.path.isdir, folders):
+        for name in os.listdir(folder):
+            if name.startswith("scaling-") and name.endswith(".dist-info"):
+                record = Path(folder, name, "RECORD")
+                installed = record.read_text(encoding="utf-8") if record.exists() else ""
+                # ours had the name up to 0.1.0: with all its files, or with a path to a checkout
+                if "scaling/__init__.py" in installed and OURS not in installed:
+                    return record.parent
+    return None
