@@ -23,7 +23,7 @@ LONG_TIER := not gpu and not browser
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-all smoke browser screenshots docs site lint format host-check validate bench parity foreign gpu clean
+.PHONY: help demo test test-newest test-all smoke browser screenshots docs site lint format host-check validate bench parity foreign gpu release clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -83,6 +83,9 @@ foreign: $(READY_ALL)  ## programs of others priced and held against counts by h
 
 gpu:  ## throughput, MFU and memory on the GPUs here; installs nothing
 	@sh tools/gpu.sh $(GPU_ARGS)
+
+release: $(READY)  ## wheel, source distribution and notes in dist/, tried in a fresh environment; uploads nothing
+	$(BIN)/python tools/release.py
 
 clean:  ## remove caches and built packages; runs and .venv stay
 	rm -rf build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache

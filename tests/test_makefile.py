@@ -82,7 +82,7 @@ def checkout(tmp_path) -> Checkout:
 def test_make_alone_lists_every_target(checkout):
     listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
     targets = "help demo test test-newest test-all smoke browser screenshots docs site lint format"
-    others = "host-check validate bench parity foreign gpu clean"
+    others = "host-check validate bench parity foreign gpu release clean"
     assert listed == {*targets.split(), *others.split()}
 
 

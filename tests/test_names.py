@@ -64,7 +64,7 @@ def test_every_extra_that_is_named_is_there() -> None:
         ("uv add scaling", True),
         (r"match='scaling\[data\]'", True),
         ('say "Installing scaling[$extras]"', True),
-        ("f\"scaling[{name}]\"", True),
+        ('f"scaling[{name}]"', True),
         ("python -m pip install --upgrade scaling==0.2.3", True),
         ('version("scaling")', True),
         ('f"scaling @ {wheel}"', True),

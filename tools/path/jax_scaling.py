@@ -30,13 +30,13 @@ def command() -> None:
 
 
 def other_project(folders: list[str]) -> Path | None:
-    """The installation of `scaling` that is not ours, where the path has one; half a millisecond."""
+    """The installation of a `scaling` that is not ours, where the path has one."""
     for folder in filter(os.path.isdir, folders):
         for name in os.listdir(folder):
             if name.startswith("scaling-") and name.endswith(".dist-info"):
                 record = Path(folder, name, "RECORD")
                 installed = record.read_text(encoding="utf-8") if record.exists() else ""
-                # ours had the name up to 0.1.0: with all its files, or with a path to a checkout
+                # ours had the name before 0.7.0: with all its files, or with a path to a checkout
                 if "scaling/__init__.py" in installed and OURS not in installed:
                     return record.parent
     return None

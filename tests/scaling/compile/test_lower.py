@@ -24,7 +24,7 @@ from scaling.compile.lower import (
     target_of,
 )
 from scaling.compile.options import GPU_OPTIONS, WITHOUT_DEVICE
-from scaling.meshes import catalog, devices
+from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, absent_mesh, host_mesh
 from scaling.meshes.errors import InputError

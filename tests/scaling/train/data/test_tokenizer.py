@@ -22,7 +22,9 @@ def test_a_model_with_fewer_ids_than_the_tokenizer_is_refused_with_numbers():
 
 def test_without_the_library_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "tokenizers", None)
-    with pytest.raises(InputError, match=r"needs `tokenizers`; .*pip install 'jax-scaling\[data\]'"):
+    with pytest.raises(
+        InputError, match=r"needs `tokenizers`; .*pip install 'jax-scaling\[data\]'"
+    ):
         open_tokenizer(str(FOLDER), 512)
 
 
