@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SYSTEM_TOOLS = (
     *("make", "sh", "awk", "cat", "cp", "cut", "ln", "ls", "mkdir", "sort", "tail", "touch"),
-    "uname",
+    *("bash", "dirname", "rm", "uname"),
 )
 PYTHON_NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 
@@ -26,7 +26,8 @@ case "$1 $2" in
   "-c "*sys.version_info*) exit {too_old} ;;
   "-c "*devices*) exit {no_gpu} ;;
   "-c "*) exit 0 ;;
-  "-m venv") for folder; do :; done; mkdir -p $folder/bin && cp "$0" $folder/bin/python ;;
+  "-m venv") for folder; do :; done; mkdir -p $folder/bin
+    for tool in python ruff mypy; do cp "$0" $folder/bin/$tool; done ;;
 esac
 echo "{name} $*" >> log
 case "$*" in *install*) exit {install} ;; esac
@@ -44,6 +45,7 @@ class Checkout:
 
     def add(self, name: str, script: str) -> None:
         path = self.folder / "bin" / name
+        path.unlink(missing_ok=True)  # a link to the tool of this machine, which stays as it is
         path.write_text(script)
         path.chmod(0o755)
 
@@ -52,12 +54,15 @@ class Checkout:
         self.add(name, PRETENDED_PYTHON.format(**answers))
 
     def make(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return self.run("make", *words)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
         drop = ("MAKE", "MFLAGS", "PYTHON", "GPU_PYTHON")
         environment = {k: v for k, v in os.environ.items() if not k.startswith(drop)}
         environment["PATH"] = str(self.folder / "bin")
         environment["PYENV_ROOT"] = str(self.folder / "pyenv")
         return subprocess.run(
-            ["make", *words], cwd=self.folder, env=environment, capture_output=True, text=True
+            words, cwd=self.folder, env=environment, capture_output=True, text=True
         )
 
     def log(self) -> list[str]:
@@ -72,7 +77,8 @@ class Checkout:
 def checkout(tmp_path) -> Checkout:
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(ROOT / name, tmp_path)
-    shutil.copytree(ROOT / "tools", tmp_path / "tools")
+    for folder in ("tools", ".ci"):
+        shutil.copytree(ROOT / folder, tmp_path / folder)
     (tmp_path / "bin").mkdir()
     for tool in SYSTEM_TOOLS:
         (tmp_path / "bin" / tool).symlink_to(shutil.which(tool))
@@ -95,6 +101,21 @@ def test_first_python_that_runs_makes_the_environment(checkout):
     assert checkout.log()[0] == "python3.11 -m venv --clear .venv"
     assert "-m pip install" in checkout.log()[1] and checkout.log()[1].endswith(".[dev]")
     assert "-m pytest" in checkout.log()[2]
+
+
+def test_ci_tests_first_in_an_environment_that_nothing_else_has_touched(checkout):
+    checkout.add_python("python3")
+    checkout.add("uname", "#!/bin/sh\necho Linux x86_64\n")
+    (checkout.folder / ".venv-ci/bin").mkdir(parents=True)  # of an earlier run
+    (checkout.folder / ".venv-ci/bin/python").write_text("#!/bin/sh\necho used >> log\n")
+    done = checkout.run("bash", ".ci/run")
+    assert done.returncode == 0, done.stderr
+    made, installed, tested, *others = checkout.log()
+    assert made == "python3 -m venv --clear .venv-ci"
+    assert installed.endswith("--editable .[dev]") and "-m pytest" in tested
+    smoke = others[-2:]
+    assert others[:-2] == ["python3 format --check .", "python3 check .", "python3 "]
+    assert smoke[0].endswith(".[dev,deviceless]") and "-m deviceless" in smoke[1]
 
 
 @pytest.mark.slow
@@ -162,7 +183,6 @@ def test_failed_install_says_what_to_do_and_is_tried_again(checkout):
 )
 def test_long_tier_compiles_for_gpus_on_linux_x86_64(checkout, system, extras, tests):
     checkout.add_python("python3")
-    (checkout.folder / "bin/uname").unlink()
     checkout.add("uname", f"#!/bin/sh\necho {system}\n")
     assert checkout.make("test-all").returncode == 0
     assert checkout.installs()[0].endswith(extras)

@@ -4,7 +4,8 @@
     dist/jax_scaling-VERSION.tar.gz              from which the same wheel can be built
     dist/notes-VERSION.md                        the version's section of CHANGELOG.md
 
-It is tried in a fresh environment and an empty folder, without this checkout. Nothing is uploaded. Dependencies come from the package index.
+It is tried in a fresh environment and an empty folder, without this checkout; dependencies come
+from the package index. Nothing is uploaded.
 """
 
 import json
