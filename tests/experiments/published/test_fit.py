@@ -1,7 +1,8 @@
 """The fit of all links: it prices as the simulator does, and finds figures again."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,6 +31,15 @@ MACHINES = (H100, "Vultr HGX B200 x2", "GCP A3 Mega x2 (dstack)", "aiconfigurato
 
 def of_machine(*names):
     return series_of([case for case in system_cases() if case.machine in names])
+
+
+def leaves(value: Any, path: tuple[Any, ...] = ()) -> dict[tuple[Any, ...], Any]:
+    """All numbers and texts of nested dicts and lists, by their places."""
+    if not isinstance(value, dict | list | tuple):
+        return {path: value}
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    found = [leaves(one, (*path, key)) for key, one in items]
+    return {place: leaf for one in found for place, leaf in one.items()}
 
 
 def test_the_fit_prices_a_series_as_the_simulator_does():
@@ -64,8 +74,13 @@ def test_every_system_was_left_out_and_no_figure_is_impossible():
 
 
 def test_what_is_shipped_follows_from_the_figures_and_the_systems_left_out():
-    made = link_document(known_figures()["all"], left_out_points())
-    assert made == link_file()
+    """To 1e-9: the last digit of a logarithm, and so of a mean, is another one on another CPU."""
+    made = leaves(asdict(link_document(known_figures()["all"], left_out_points())))
+    shipped = leaves(asdict(link_file()))
+    numbers = [place for place, value in shipped.items() if isinstance(value, float)]
+    near = pytest.approx([shipped.pop(place) for place in numbers], rel=1e-9)
+    assert [made.pop(place) for place in numbers] == near
+    assert made == shipped
     assert json.loads(LINKS.read_text())["figures"] == known_figures()["all"]
 
 

@@ -19,7 +19,7 @@ COMPILED = ("predict", "predict_step", "device_mesh")  # examples that compile f
 
 
 def python(code):
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
 
 
 def examples(name):

@@ -1,6 +1,5 @@
 """Prices of collectives: the textbook's numbers, the physics, and what a user reads."""
 
-import time
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +15,7 @@ from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import CollectiveFit, Evidence, LinkFit
 from scaling.program.ir import COLLECTIVE_KINDS
+from tests.calls import calls
 
 IDEAL = ideal()
 H100 = profile_of(catalog.accelerator("h100-sxm"))
@@ -259,13 +259,12 @@ def test_every_cluster_of_the_catalogue_has_a_price(name, kind):
     assert cost.bottleneck
 
 
-def test_sixteen_thousand_devices_are_priced_in_a_blink():
-    mesh, cluster = parse_mesh("data=16,fsdp=128,tensor=8"), h100(2048)
-    groups = mesh.groups(["fsdp"])
-    collective_time("all-gather", 1e9, groups, cluster, IDEAL)
-    start = time.process_time()
-    collective_time("all-gather", 1e9, groups, cluster, IDEAL)
-    assert time.process_time() - start < 0.5
+def test_sixteen_thousand_devices_are_priced_in_about_the_steps_of_sixty_four():
+    """2,639 calls, and 1,697 of 64: devices are priced by arrays, not in turn."""
+    groups = parse_mesh("data=16,fsdp=128,tensor=8").groups(["fsdp"])
+    price = lambda: collective_time("all-gather", 1e9, groups, h100(2048), IDEAL)
+    assert calls(price) < 8_000
+    assert calls(price) < 800  # again: how the groups lie is kept
 
 
 # What a price rests on

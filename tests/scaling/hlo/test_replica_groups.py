@@ -5,7 +5,6 @@ Expected groups come from walking the coordinates of a mesh one device at a time
 
 import itertools
 import math
-import time
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from scaling.hlo.replica_groups import (
     replica_groups,
     source_target_pairs,
 )
+from tests.calls import calls
 
 SIX = {"data": 2, "fsdp": 16, "stage": 4, "expert": 4, "context": 4, "tensor": 8}  # 16,384 devices
 
@@ -207,9 +207,10 @@ def test_axes_of_16384_devices_are_found_at_once(axes):
     names = ",".join(f"'{axis}'" for axis in axes)
     sizes = ",".join(f"'{axis}'={size}" for axis, size in SIX.items())
     groups = groups_in(f"mesh[{sizes}] {{{names}}}", 16384)
-    began = time.process_time()
     assert axes_of_groups(groups, SIX) == axes
-    assert time.process_time() - began < 0.5  # measured: 2 ms
+    assert (
+        calls(lambda: axes_of_groups(groups, SIX)) < 300
+    )  # 87 at most, by arrays; not each device
 
 
 def pairs(text: str, devices: int = 8) -> np.ndarray:

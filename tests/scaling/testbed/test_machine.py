@@ -26,7 +26,7 @@ from scaling.testbed.machine import (
 )
 
 ROOT = Path(__file__).resolve().parents[3]
-DEADLINE = 30  # seconds for something to happen on a busy machine
+DEADLINE = 300  # seconds for something to happen on a busy machine
 
 
 def test_without_root_it_is_said(monkeypatch):

@@ -127,7 +127,7 @@ def test_a_second_writer_goes_on_when_the_first_ends_soon(tmp_path):
         waiting = other.submit(second)
         assert not wait([waiting], timeout=0.5).done
         first.close()
-        assert waiting.result(timeout=5) == "wrote"
+        assert waiting.result(timeout=600) == "wrote"
 
 
 def test_a_second_writer_finds_the_run_that_the_first_one_wrote_meanwhile(tmp_path):
@@ -138,7 +138,7 @@ def test_a_second_writer_finds_the_run_that_the_first_one_wrote_meanwhile(tmp_pa
         (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n')
         first.close()
         with pytest.raises(InputError, match="already holds a run"):
-            waiting.result(timeout=5)
+            waiting.result(timeout=600)
 
 
 def test_a_lock_that_was_deleted_keeps_nobody_out(tmp_path):
@@ -155,7 +155,7 @@ def test_a_lock_that_was_deleted_keeps_nobody_out(tmp_path):
             first.close()
             assert not wait([waiting], timeout=0.5).done
             check()
-        waiting.result(timeout=5)()
+        waiting.result(timeout=600)()
 
 
 def move(folder):

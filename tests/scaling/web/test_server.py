@@ -29,7 +29,7 @@ def server():
 
 def request(server, method, path, body=None, **headers):
     """Status, headers and body of an answer; the headers given replace those of a browser."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
     host = f"127.0.0.1:{server.server_port}"
     sent = {"Host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
     if method == "POST":
@@ -63,7 +63,7 @@ def test_no_other_file_is_sent_and_no_folder_is_listed(server, path):
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "localhost:1", "", None])
 def test_a_name_that_is_not_ours_is_refused(server, host):
     for method, path in (("GET", "/"), ("POST", "/ask")):
-        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
         connection.putrequest(method, path, skip_host=True)
         if host is not None:
             connection.putheader("Host", host)

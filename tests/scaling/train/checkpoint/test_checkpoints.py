@@ -125,7 +125,7 @@ def test_saves_in_quick_succession_lose_nothing_and_the_newest_are_kept(checkpoi
 
 def test_save_returns_before_the_files_are_summed(checkpoints, mesh, monkeypatch):
     may_finish = threading.Event()
-    write = lambda *given: may_finish.wait(60) and write_checksums(*given)
+    write = lambda *given: may_finish.wait(600) and write_checksums(*given)
     monkeypatch.setattr(module, "write_checksums", write)
     checkpoints.save(1, make_state(mesh), PLACE, RUN)
     record = checkpoints.folder / "step_00000001" / RECORD

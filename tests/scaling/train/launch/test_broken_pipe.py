@@ -67,5 +67,5 @@ def test_a_missing_reader_is_no_error_while_the_compiler_is_kept_quiet(tmp_path)
     process.stderr.close()
     process.stdin.write("go\n")
     process.stdin.close()
-    assert process.stdout.read() == "done\n" and process.wait(60) == 0
+    assert process.stdout.read() == "done\n" and process.wait(600) == 0
     process.stdout.close()
