@@ -23,7 +23,7 @@ LONG_TIER := not gpu and not browser
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-newest test-all smoke browser screenshots docs site lint format host-check validate bench parity foreign gpu release clean
+.PHONY: help demo test test-newest test-old-cpu test-all smoke browser screenshots docs site lint format host-check validate bench parity foreign gpu release clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
@@ -38,8 +38,12 @@ test-newest:  ## the fast tests under the newest Python here, which brings the n
 	@newest=$$(sh tools/newest.sh); [ -z "$$newest" ] || \
 		$(MAKE) test VENV=.venv-newest PYTHON="$$newest"
 
+test-old-cpu: $(READY)  ## the fast tests with the last digits of an older processor
+	env $$($(BIN)/python tools/old_cpu.py) $(PYTEST) $(TEST_ARGS)
+
 test-all: $(READY_ALL)  ## all tests: full grids, GPU compiles without a GPU, real installs
 	$(PYTEST) -m "$(LONG_TIER)" --hypothesis-profile thorough $(TEST_ARGS)
+	@$(MAKE) test-old-cpu
 	@$(MAKE) test-newest
 
 smoke: $(READY_ALL)  ## one program compiled for GPUs that are not here, read and priced

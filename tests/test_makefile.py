@@ -15,7 +15,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 SYSTEM_TOOLS = (
     *("make", "sh", "awk", "cat", "cp", "cut", "ln", "ls", "mkdir", "sort", "tail", "touch"),
-    *("bash", "dirname", "rm", "uname"),
+    *("bash", "dirname", "env", "rm", "uname"),
 )
 PYTHON_NAMES = ("python3.13", "python3.12", "python3.11", "python3", "python")
 
@@ -87,8 +87,8 @@ def checkout(tmp_path) -> Checkout:
 
 def test_make_alone_lists_every_target(checkout):
     listed = {line.split()[1] for line in checkout.make().stdout.splitlines()}
-    targets = "help demo test test-newest test-all smoke browser screenshots docs site lint format"
-    others = "host-check validate bench parity foreign gpu release clean"
+    targets = "help demo test test-newest test-old-cpu test-all smoke browser screenshots docs site"
+    others = "lint format host-check validate bench parity foreign gpu release clean"
     assert listed == {*targets.split(), *others.split()}
 
 
@@ -186,7 +186,9 @@ def test_long_tier_compiles_for_gpus_on_linux_x86_64(checkout, system, extras, t
     checkout.add("uname", f"#!/bin/sh\necho {system}\n")
     assert checkout.make("test-all").returncode == 0
     assert checkout.installs()[0].endswith(extras)
-    assert f"-m {tests} --hypothesis" in checkout.log()[-1]
+    _, _, long, old_cpu, fast = checkout.log()
+    assert f"-m {tests} --hypothesis" in long and old_cpu.endswith(" tools/old_cpu.py")
+    assert "-m pytest" in fast and " -m " not in fast.partition("pytest")[2]
 
 
 def test_the_newest_python_of_path_and_pyenv_has_an_environment_of_its_own(checkout):
