@@ -78,8 +78,10 @@ def other_project(folder: Path, files: str = "scaling/__init__.py,,") -> Path:
 
 
 def start(*path: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
-    """The installed command `scaling --version`, with these folders first on the path."""
-    code = "import sys, jax_scaling; sys.argv[1:] = ['--version']; jax_scaling.command()"
+    """The installed command `scaling --version` with these folders, and ours only if among them."""
+    code = "import os, sys, jax_scaling; given = os.environ['PYTHONPATH'].split(os.pathsep); "
+    code += "sys.path = [p for p in sys.path if p in given or not p.endswith('tools/path')]; "
+    code += "sys.argv[1:] = ['--version']; jax_scaling.command()"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, path))}
     return subprocess.run(
         [sys.executable, "-c", code], env=environment, cwd=cwd, capture_output=True, text=True
@@ -93,6 +95,22 @@ def test_another_project_in_our_place_is_named_in_one_line(tmp_path):
     assert done.returncode == 2 and not done.stdout
     assert f"{other}/scaling-0.2.3.dist-info is another project" in line
     assert "pip uninstall scaling" in line
+
+
+@pytest.mark.parametrize(("init", "said"), [("MINE = False", "warning: "), (None, "error: ")])
+def test_where_our_first_file_was_replaced_or_removed_one_line_says_so(tmp_path, init, said):
+    """By the other project: it came later, or went again."""
+    site = other_project(tmp_path / "site") if init else tmp_path / "site"
+    (site / "scaling").mkdir(parents=True, exist_ok=True)
+    for part in (ROOT / "scaling").iterdir():
+        if part.name != "__init__.py":
+            (site / "scaling" / part.name).symlink_to(part)
+    done = start(site, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(said) and line.endswith(
+        "install jax-scaling again (pip's --force-reinstall)"
+    )
 
 
 def test_where_ours_can_run_beside_the_other_it_does_with_a_warning(tmp_path):

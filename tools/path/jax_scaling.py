@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 
 OURS = "scaling/cli/main.py"
+AGAIN = "install jax-scaling again (pip's --force-reinstall)"
 OTHER = (
-    "{} is another project, whose package `scaling` takes the place of ours: "
-    "pip uninstall scaling, then install jax-scaling again (pip's --force-reinstall)"
+    "{} is another project, whose package `scaling` takes the place of ours: pip uninstall scaling"
 )
 
 
@@ -19,13 +19,20 @@ def command() -> None:
     """Run the command; exit code 2 where the other package leaves none of ours to run."""
     other = other_project(sys.path)
     if other:
-        print("warning:", OTHER.format(other), file=sys.stderr)
+        print(f"warning: {OTHER.format(other)}, then {AGAIN}", file=sys.stderr)
     try:
+        import scaling
         from scaling.cli.main import command
     except ImportError:
-        if other:
-            sys.exit(2)
-        raise
+        if not other:
+            raise
+        sys.exit(2)
+    if "predict" not in getattr(scaling, "__all__", ()):
+        if not other:  # its removal took what stood in its place
+            print(
+                f"error: scaling/__init__.py is not that of jax-scaling: {AGAIN}", file=sys.stderr
+            )
+        sys.exit(2)
     command()
 
 
