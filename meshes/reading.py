@@ -11,7 +11,7 @@ import tomllib
 import types
 import typing
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
@@ -148,29 +148,6 @@ def writing(path: Path, otherwise: str = "") -> Iterator[None]:
     except OSError as error:
         hint = otherwise and f"; {otherwise}"
         raise InputError(f"cannot write {path}: {error.strerror}{hint}") from None
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Replace a file: its readers meet the old text or the new one, whole, also after a power cut.
-
-    A link is replaced, and what it leads to is left alone.
-
-    Raises:
-        OSError: it cannot be written; the file is as it was.
-    """
-    draft = path.with_name(f".{path.name}.draft")
-    try:
-        draft.unlink(missing_ok=True)  # of a process that was killed
-        with draft.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        error.filename = str(path)
-        with suppress(OSError):
-            draft.unlink(missing_ok=True)
-        raise
 
 
 def cache_path(name: str) -> Path:

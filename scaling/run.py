@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from scaling.meshes.catalog.overrides import parse_overrides
+from scaling.meshes.durable import write_whole
 from scaling.meshes.errors import InputError, check_keys, check_range
-from scaling.meshes.reading import read, read_json, write_whole
+from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting.remat import POLICIES, Kept, check_remat, parse_remat
 from scaling.models.config import ModelConfig, with_positions

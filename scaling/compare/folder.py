@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from scaling.meshes.durable import sync, write_whole
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.reading import read, read_json
 from scaling.models.accounting import count_parameters
@@ -160,10 +161,11 @@ def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Predict
         "batch": asdict(run.batch),
         "model": f"{model.n_layers} layers, d_model {model.d_model}, {parameters:,} parameters",
     }
-    text = json.dumps(document, indent=1) + "\n"
-    (folder / PREDICTED).write_text(text, encoding="utf-8")
     save_program(priced.program, folder / PROGRAM)
     write_profile(priced.profile, folder / CALIBRATION)
+    for name in (PROGRAM, CALIBRATION):
+        sync(folder / name)
+    write_whole(folder / PREDICTED, json.dumps(document, indent=1) + "\n")
 
 
 def remove_prediction(folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from scaling.meshes.errors import InputError
-from scaling.train.checkpoint.checkpoints import place_in_data
+from scaling.train.checkpoint.read import place_in_data
 from scaling.train.checkpoint.resume import METRICS
 from scaling.train.checkpoint.steps import step_path
 from scaling.train.launch.agreement import broadcast_from_first

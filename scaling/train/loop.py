@@ -23,7 +23,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scaling.meshes.reading import write_whole
+from scaling.meshes.durable import make_folders, write_whole
 from scaling.run import run_dict, save_run
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.resume import METRICS, start
@@ -91,7 +91,7 @@ def train(
     """
     run, folder = plan.run, options.folder
     check()
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folders(folder)
     with ExitStack() as stack:
         stack.enter_context(jax.set_mesh(plan.mesh))
         checkpoints = stack.enter_context(
@@ -307,6 +307,7 @@ class _Loop:
         run = run_dict(self.plan.run)
         before = self.clock.pauses["checkpoints"]
         with self.clock.pause("checkpoints"):
+            self.log.sync()
             self.checkpoints.save(step, to_dict(state), place, run)
         self.clock.saves += 1
         if said := self.schedule.saved(self.clock.pauses["checkpoints"] - before):

@@ -17,6 +17,7 @@ from typing import TextIO
 import jax
 
 from scaling.meshes.errors import InputError, printable
+from scaling.train.checkpoint.paths import check_path
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.agreement import broadcast_from_first
 from scaling.train.launch.supervisor import RESTARTED
@@ -50,10 +51,11 @@ def check_folder(options: Options) -> None:
     """Refuse to write over an earlier run, or to resume where nothing was saved.
 
     Raises:
-        InputError: which of the two, and what to do; or the folder cannot be written to, or holds
-            a link that the run would write through.
+        InputError: which of the two, and what to do; or the folder cannot be written to, cannot
+            hold checkpoints, or holds a link that the run would write through.
     """
     folder = options.folder
+    check_path(folder)
     _check_links(folder)
     saved = latest_step(folder / "checkpoints")
     if options.resume and saved is None:

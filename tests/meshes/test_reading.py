@@ -1,9 +1,6 @@
 """Plain data to dataclasses: nothing misspelt or of the wrong type passes."""
 
-import errno
-import os
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
@@ -12,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes import reading
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import LARGEST, parse_json, parse_toml, read, read_text, write_whole
+from scaling.meshes.reading import LARGEST, parse_json, parse_toml, read, read_text
 
 
 @dataclass(frozen=True)
@@ -169,22 +166,3 @@ def test_texts_that_no_file_or_encoding_holds_are_refused(tmp_path, monkeypatch)
         read_text(tmp_path / "long")
     with pytest.raises(InputError, match="cannot read .*null"):
         read_text(tmp_path / "a\0b")
-
-
-def test_a_file_is_replaced_as_a_whole_and_a_link_is_not_followed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    theirs, file = tmp_path / "theirs", tmp_path / "run.json"
-    theirs.write_text("theirs")
-    file.symlink_to(theirs)
-    (tmp_path / ".run.json.draft").symlink_to(theirs)
-    write_whole(file, "first")
-    assert (file.read_text(), file.is_symlink(), theirs.read_text()) == ("first", False, "theirs")
-
-    def fail(descriptor: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OSError, match="No space left on device: .*/run.json"):
-        write_whole(file, "second")
-    assert file.read_text() == "first" and not (tmp_path / ".run.json.draft").exists()

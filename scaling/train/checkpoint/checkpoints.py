@@ -9,7 +9,12 @@ interrupted and is ignored. A checkpoint whose files differ from their checksums
 one before it is used. Saving is asynchronous: the arrays are copied to host memory before `save`
 returns, so that the next step may donate them.
 
-This is the only file that imports Orbax.
+A checkpoint replaces older ones only when it was seen to be whole. In the background, in order:
+
+    Orbax      writes the files, gives the folder its name, syncs the arrays and nothing else
+    each       process sums its files, syncs them and all folders, reads them back from the disk,
+               writes checksums_N.json and syncs it
+    process 0  has seen the sums of all, finds every array by Orbax's own means, deletes old ones
 """
 
 import logging
@@ -25,21 +30,28 @@ from typing import Any
 import jax
 from orbax.checkpoint import v1 as ocp
 
+from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
-from scaling.train.checkpoint.checksums import find_damage, write_checksums
+from scaling.train.checkpoint.checksums import find_damage, unsummed, write_checksums
 from scaling.train.checkpoint.failure import CheckpointError, failure, free_bytes, no_answer
+from scaling.train.checkpoint.paths import check_path
+from scaling.train.checkpoint.read import (
+    Described,
+    Restored,
+    State,
+    check_saved,
+    describe,
+    read_checkpoint,
+)
 from scaling.train.checkpoint.steps import saved_steps, step_path
 from scaling.train.checkpoint.written import begin, delete, forget, own_steps
 from scaling.train.launch.agreement import all_processes, broadcast_from_first
-from scaling.weights.naming import to_dict
 
 LIMIT = 1200  # s for writing one checkpoint, on the monotonic clock: Orbax's own default
 # Orbax counts its limit on the wall clock, which may be set forward at any time: by 56 years where
 # a machine without a battery starts in 1970.
 NEVER = 100 * 365 * 24 * 3600  # s
-
-State = Any  # a pytree of jax arrays
-Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
+POLL = 0.1  # s between looks for the sums of other processes
 
 
 class Checkpoints:
@@ -53,6 +65,7 @@ class Checkpoints:
     def __init__(self, folder: Path | str, keep: int = 2):
         if keep < 1:
             raise InputError(f"keep_checkpoints is {keep}; keep at least 1")
+        check_path(Path(folder))
         logging.getLogger("absl").addFilter(_is_not_from_orbax)  # its failures are raised
         self.folder = Path(folder).absolute()
         self._keep = keep
@@ -79,6 +92,7 @@ class Checkpoints:
         self._check_space(step, state)
         try:
             self.folder.mkdir(exist_ok=True)  # a run folder that was moved is not made anew
+            sync(self.folder.parent)
             mark = begin(self.folder, step) if jax.process_index() == 0 else ""
             metadata = {"iterator_state": iterator_state, "run": run, "mark": mark}
             with _save_options():
@@ -90,7 +104,7 @@ class Checkpoints:
                 )
         except (OSError, ValueError) as error:
             raise self._failure(step, error) from error
-        self._pending = self._writer.submit(self._commit, step, response)
+        self._pending = self._writer.submit(self._commit, step, response, describe(state))
 
     def wait(self) -> None:
         """Return when nothing is being written any more.
@@ -134,12 +148,12 @@ class Checkpoints:
             )
         for candidate, before in zip(candidates, [*candidates[1:], None], strict=True):
             path = step_path(self.folder, candidate)
-            damage = _agreed_damage(path)
-            if damage is None:
-                return _read(path, abstract_state, partial)
+            found = _agreed_damage(path) or _read(path, abstract_state, partial)
+            if not isinstance(found, str):
+                return found
             self._damaged.add(candidate)
             then = "" if before is None else f"; going back to step {before}"
-            warnings.warn(f"checkpoint {path} is damaged: {damage}{then}", stacklevel=2)
+            warnings.warn(f"checkpoint {path} is damaged: {found}{then}", stacklevel=2)
         raise InputError(
             f"no intact checkpoint in {self.folder}: all of steps {candidates} are damaged. Put "
             "the files back, or start from the beginning in another --run-dir."
@@ -159,12 +173,15 @@ class Checkpoints:
         with suppress(CheckpointError) if kind else nullcontext():  # the first error is told
             self.close()
 
-    def _commit(self, step: int, response: ocp.AsyncResponse[None]) -> None:
-        """Wait for the files of a step, sum them, delete what is no longer kept."""
-        began = time.monotonic()
+    def _commit(self, step: int, response: ocp.AsyncResponse[None], saved: Described) -> None:
+        """Wait until the disk has a step and gives it back; then delete what is no longer kept."""
+        began, path = time.monotonic(), step_path(self.folder, step)
         try:
             response.result(LIMIT)
-            write_checksums(step_path(self.folder, step), jax.process_index())
+            write_checksums(path, jax.process_index())
+            if jax.process_index() == 0:
+                _await_others(path, began + LIMIT)
+                check_saved(path, saved)
         except Exception as error:
             if time.monotonic() - began >= LIMIT:  # a disk that does not answer is not asked again
                 raise no_answer(self.folder, step, LIMIT) from error
@@ -196,48 +213,35 @@ def _save_options() -> ocp.Context:
     return context
 
 
-def place_in_data(path: Path) -> dict[str, Any]:
-    """What a checkpoint holds beside its arrays as the place in the data; {} if it is damaged."""
-    try:
-        place: dict[str, Any] = ocp.metadata(path.absolute()).custom_metadata["iterator_state"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-    return place
+def _await_others(path: Path, deadline: float) -> None:
+    """Return when every process has summed its files; TimeoutError at `deadline` (monotonic)."""
+    while missing := unsummed(path, jax.process_count()):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"processes {missing} have not summed their files")
+        time.sleep(POLL)
 
 
-def _read(path: Path, abstract_state: State, partial: bool) -> Restored:
-    """State, place in the data and run description of an intact checkpoint."""
-    context = ocp.Context()
-    context.pytree.loading.partial_load = partial
-    try:
-        metadata = ocp.metadata(path, checkpointable_name="state")
-        place, run = (dict(metadata.custom_metadata[key]) for key in ("iterator_state", "run"))
-        _check_match(metadata.metadata, abstract_state, path, partial)
-        with context:
-            return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
-    except InputError:
-        raise
-    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        raise InputError(
-            f"checkpoint {path} cannot be read, though its files are as their checksums say: "
-            f"another program or version of Orbax wrote it ({error!r:.300})"
-        ) from None
+def _read(path: Path, abstract_state: State, partial: bool) -> Restored | str:
+    """A checkpoint; or what is wrong with one whose files are not all summed, on all processes.
 
-
-def _check_match(saved: State, wanted: State, path: Path, partial: bool) -> None:
-    """Raise InputError with the first array in which a checkpoint differs from the run."""
-    there, here = (
-        {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in to_dict(state).items()}
-        for state in (saved, wanted)
+    Raises:
+        InputError: its files are as they were summed, and it does not fit or cannot be read.
+    """
+    missing = unsummed(path)
+    if not broadcast_from_first(bool(missing)):
+        return read_checkpoint(path, abstract_state, partial)
+    names = ", ".join(f"checksums_{process}.json" for process in missing)
+    warnings.warn(
+        f"checkpoint {path} lacks {names}, written last in a save: its files are used unchecked",
+        stacklevel=3,
     )
-    for name in here if partial else {**here, **there}:
-        if here.get(name) != there.get(name):
-            raise InputError(
-                f"checkpoint {path} belongs to another run: {name} is "
-                f"{there.get(name, 'missing')} there and {here.get(name, 'missing')} here. "
-                "Resume with the model and optimizer it was saved with (run.json beside it), or "
-                "start in another --run-dir."
-            )
+    failed, restored = "", None
+    try:
+        restored = read_checkpoint(path, abstract_state, partial)
+    except InputError as error:
+        failed = str(error)
+    alike = all_processes(restored is not None)
+    return restored if alike and restored else failed or "another process cannot read it"
 
 
 def _agreed_damage(path: Path) -> str | None:

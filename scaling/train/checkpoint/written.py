@@ -17,7 +17,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from scaling.meshes.reading import write_whole
+from scaling.meshes.durable import write_whole
 from scaling.train.checkpoint.steps import STEP_NAME, TEMPORARY, saved_steps, step_path
 
 RECORD = ".written"

@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from scaling.meshes.durable import write_whole
 from scaling.meshes.errors import InputError, printable
-from scaling.meshes.reading import read_json, write_whole
+from scaling.meshes.reading import read_json
 from scaling.run import Train
 from scaling.train.data.documents import files_of
 from scaling.train.data.tokenizer import tokenizer_files

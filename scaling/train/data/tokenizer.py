@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json, read_text
 
@@ -71,6 +72,8 @@ def copy_tokenizer(spec: str, folder: Path) -> None:
         if path.resolve() != (folder / name).resolve():
             (folder / name).unlink(missing_ok=True)  # what is a link is not written through
             shutil.copyfile(path, folder / name)
+            sync(folder / name)
+    sync(folder)
 
 
 def tokenizer_files(spec: str) -> dict[str, Path]:

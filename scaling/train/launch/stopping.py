@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.data.batches import Batch
@@ -89,6 +90,8 @@ def stop_on_nan(
         try:
             path.unlink(missing_ok=True)  # what is a link is not written through
             np.savez(path, step=step, **arrays)
+            sync(path)
+            sync(folder)
         except OSError as error:
             saved = f"could not be saved ({path}: {error.strerror})"
     try:

@@ -20,7 +20,7 @@ import jax
 from jax.sharding import Mesh
 
 from scaling.compile.options import compiler_options
-from scaling.meshes.reading import write_whole
+from scaling.meshes.durable import write_whole
 from scaling.program.versions import installed_versions
 from scaling.train.monitor.rebuilt import ENVIRONMENT
 

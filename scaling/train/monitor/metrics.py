@@ -1,19 +1,23 @@
 """Measurements of a run: one JSON object per line in `metrics.jsonl`, and in optional sinks.
 
-Each line is flushed as it is written; floats keep all their digits (the shortest text that reads
-back as the same double). JSON has no NaN or Infinity: they are written as null. A line torn by a
-kill is removed when the file is opened again, and the lines of repeated steps are written again.
-A checkpoint holds the line of its step and those that could not be written, so that none is lost.
+Each line is given to the kernel as it is written, and to the disk before a checkpoint and at the
+end: syncing each would make short steps wait for the disk. Floats keep all their digits (the
+shortest text that reads back as the same double). JSON has no NaN or Infinity: they are written as
+null. A line torn by a kill is removed when the file is opened again, and the lines of repeated
+steps are written again. A checkpoint holds the line of its step and those that could not be
+written, so that none is lost.
 """
 
 import importlib.util
 import io
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from scaling.meshes.durable import make_folders, sync
 from scaling.meshes.errors import InputError, Problems, nearest
 
 FILE = "metrics.jsonl"
@@ -37,9 +41,10 @@ class MetricsLog:
 
     def __init__(self, folder: Path | str, sinks: Sequence[Sink] = ()):
         self._path = Path(folder) / FILE
-        self._path.parent.mkdir(parents=True, exist_ok=True)
+        make_folders(self._path.parent)
         _remove_torn_line(self._path)
         self._file = self._path.open("ab", buffering=0)
+        sync(self._path.parent)
         self._sinks = sinks
         self._kept: list[Record] = []
         self.failure: OSError | None = None
@@ -57,6 +62,14 @@ class MetricsLog:
         for sink in self._sinks:
             sink.write(int(step), numbers)
 
+    def sync(self) -> None:
+        """Return when the disk has all lines, before a checkpoint that counts on them."""
+        if self.failure is None:
+            try:
+                os.fsync(self._file.fileno())
+            except OSError as error:
+                self._fail(error)
+
     def kept(self) -> list[Record]:
         """The records of the newest step, and those that could not be written."""
         return list(self._kept)
@@ -68,11 +81,15 @@ class MetricsLog:
             try:
                 _write_whole(self._file, _line(record))
             except OSError as error:
-                error.filename = str(self._path)
-                self.failure = error
+                self._fail(error)
+
+    def _fail(self, error: OSError) -> None:
+        error.filename = str(self._path)
+        self.failure = error
 
     def close(self) -> None:
-        """Close the file and every sink."""
+        """Sync and close the file, and close every sink."""
+        self.sync()
         self._file.close()
         for sink in self._sinks:
             sink.close()

@@ -14,8 +14,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scaling.meshes.durable import write_whole
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import read_json, write_whole, writing
+from scaling.meshes.reading import read_json, writing
 from scaling.train.monitor.metrics import readable_metrics
 
 MEASURED, ENVIRONMENT = "measured.json", "environment.json"

@@ -10,6 +10,7 @@ import shutil
 import threading
 import time
 import warnings
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,9 +23,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from scaling.meshes.errors import InputError
 from scaling.train.checkpoint import checkpoints as module
-from scaling.train.checkpoint.checkpoints import Checkpoints, place_in_data
+from scaling.train.checkpoint.checkpoints import Checkpoints
 from scaling.train.checkpoint.checksums import RECORDS, find_damage, write_checksums
 from scaling.train.checkpoint.failure import CheckpointError
+from scaling.train.checkpoint.read import place_in_data
 from scaling.train.checkpoint.steps import TEMPORARY, interrupted_steps, latest_step
 from scaling.train.checkpoint.written import own_steps
 
@@ -234,7 +236,8 @@ def test_what_a_killed_process_left_is_cleared_by_the_next_save(
     with Checkpoints(tmp_path, keep=1) as others:
         assert others.steps() == left
         assert interrupted_steps(tmp_path) == [2] * (death is die_with_half_a_folder)
-        assert_same_bits(others.restore(abstract(state))[0], state)
+        with nullcontext() if place[1] != "write_checksums" else pytest.warns(match="lacks"):
+            assert_same_bits(others.restore(abstract(state))[0], state)
         others.save(3, state, PLACE, RUN)
     assert sorted(path.name for path in tmp_path.iterdir()) == [".written", "step_00000003"]
 
@@ -326,7 +329,8 @@ def test_a_checkpoint_that_no_process_summed_is_used_unchecked_and_none_is_refus
     checkpoints.save(1, state, PLACE, RUN)
     checkpoints.wait()
     (checkpoints.folder / "step_00000001" / RECORD).unlink()
-    assert_same_bits(checkpoints.restore(abstract(state))[0], state)
+    with pytest.warns(UserWarning, match="lacks checksums_0.json, .*used unchecked"):
+        assert_same_bits(checkpoints.restore(abstract(state))[0], state)
 
 
 def test_the_latest_step_is_read_from_names_alone(tmp_path):
