@@ -1,35 +1,23 @@
-"""The run folder: its checks before a run, its lock, and the message where it cannot be written."""
+"""The run folder: its checks before a run, and the message where it cannot be written."""
 
 import errno
-import fcntl
 import os
 import shutil
-import socket
-import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 import jax
 
-from scaling.meshes.errors import InputError, printable
+from scaling.meshes.errors import InputError
 from scaling.train.checkpoint.paths import check_path
 from scaling.train.checkpoint.steps import latest_step
 from scaling.train.launch.agreement import broadcast_from_first
 from scaling.train.launch.supervisor import RESTARTED
+from scaling.train.lock import LOCK, locked
 from scaling.train.monitor.utilization import Predicted
-
-# In the run folder and, as several may link to one place, in its checkpoints; names the process
-# that writes there.
-LOCK = ".lock"
-SAME_HOST_WAIT = 10.0  # s, for a process that was sent a signal to end
-OTHER_HOST_WAIT = 120.0  # s, for a file server to release a lost host's lock (Linux's NFS: 90 s)
-POLL = 0.2  # s
-
 
 TOKENIZER = "tokenizer"  # folder of a copy
 
@@ -93,7 +81,9 @@ def own_folder(folder: Path) -> Path:
 
 @contextmanager
 def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
-    """Make the run folder and lock it for this job; the lock ends with its process, however.
+    """Make the run folder and lock it for this job.
+
+    Its checkpoints, to which several run folders may link, have a lock of their own.
 
     Yields:
         What to call before every write: it raises InputError once the folder, or the lock in it, is
@@ -107,12 +97,13 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
     with ExitStack() as stack:
         if jax.process_index() == 0:
             try:
-                file = stack.enter_context(_lock(folder))
+                check_path(folder)
+                lost = stack.enter_context(locked(folder))
                 saves = folder / "checkpoints"
                 if os.path.realpath(saves) != os.path.realpath(folder):  # else it is locked now
-                    stack.enter_context(_lock(saves))
+                    stack.enter_context(locked(saves))
                 check_folder(options)
-                check = lambda: _check_lock(file, folder)
+                check = lambda: _check_lock(lost, folder)
             except InputError as error:
                 problem = error
         if not broadcast_from_first(problem is None):
@@ -122,66 +113,13 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
         yield check
 
 
-def _lock(folder: Path) -> TextIO:
-    """The lock of the folder, which lasts until the file is closed; InputError if it is taken."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / LOCK).open("a+", errors="replace")
-    except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written to ({error.strerror}); choose another --run-dir"
-        ) from None
-    holder = _try_lock(file)
-    if holder:
-        print(f"waiting for {holder}, which writes to {folder}", file=sys.stderr, flush=True)
-        same_host = holder.endswith(f" on {socket.gethostname()}")
-        deadline = time.monotonic() + (SAME_HOST_WAIT if same_host else OTHER_HOST_WAIT)
-        while (holder := _try_lock(file)) and time.monotonic() < deadline:
-            time.sleep(POLL)
-    if holder:
-        file.close()
-        raise InputError(
-            f"{folder} is being written by another run, {holder}: wait until it has ended, or "
-            f"delete {LOCK} if its host is gone; or choose another --run-dir"
-        )
-    if _is_moved(file, folder):  # deleted while we waited: it keeps nobody else out
-        file.close()
-        return _lock(folder)
-    with suppress(OSError):  # the name of the holder is for people only
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-        file.flush()
-    return file
-
-
-def _is_moved(file: TextIO, folder: Path) -> str:
-    """Why the lock in the folder is not this open file any more; "" if it is."""
-    try:
-        there = os.path.samestat(os.fstat(file.fileno()), (folder / LOCK).stat())
-    except OSError as error:
-        return str(error.strerror)
-    return "" if there else f"its {LOCK} is another one"
-
-
-def _check_lock(file: TextIO, folder: Path) -> None:
-    if reason := _is_moved(file, folder):
+def _check_lock(lost: Callable[[], str], folder: Path) -> None:
+    if reason := lost():
         raise InputError(
             f"{folder}, or {LOCK} in it, was moved or deleted while the run wrote there "
             f"({reason}). The run ends and writes nothing more. Put the folder back and go on with "
             "--resume if it holds a checkpoint; else start again"
         )
-
-
-def _try_lock(file: TextIO) -> str:
-    """Take the lock; returns its holder, "" where it is ours or the file system has no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        return printable(file.read().strip()) or "another process"
-    except OSError:
-        return ""
-    return ""
 
 
 @contextmanager

@@ -11,11 +11,12 @@ import jax
 import pytest
 
 from scaling.meshes.errors import InputError
+from scaling.train import lock
 from scaling.train import run_folder as module
 from scaling.train.launch.agreement import all_processes, broadcast_from_first, mismatched_processes
 from scaling.train.launch.supervisor import RESTARTED
+from scaling.train.lock import LOCK
 from scaling.train.run_folder import (
-    LOCK,
     Options,
     check_folder,
     finished_step,
@@ -80,8 +81,8 @@ with lock_run_folder(Options(Path(sys.argv[1]))):
 @pytest.fixture
 def hasty(monkeypatch):
     """Nobody waits long for another to end."""
-    monkeypatch.setattr(module, "SAME_HOST_WAIT", 0.3)
-    monkeypatch.setattr(module, "OTHER_HOST_WAIT", 0.6)
+    monkeypatch.setattr(lock, "SAME_HOST_WAIT", 0.3)
+    monkeypatch.setattr(lock, "OTHER_HOST_WAIT", 0.6)
 
 
 def test_a_second_writer_is_told_who_the_first_is(hasty, tmp_path, capsys):
@@ -204,15 +205,6 @@ def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
         writer.communicate()
     with lock_run_folder(Options(tmp_path)):
         assert f"process {os.getpid()} on" in (tmp_path / LOCK).read_text()
-
-
-def test_where_files_cannot_be_locked_everybody_may_write(tmp_path, monkeypatch):
-    def refuse(file, how):
-        raise OSError(37, "No locks available")
-
-    monkeypatch.setattr(module.fcntl, "flock", refuse)
-    with lock_run_folder(Options(tmp_path)), lock_run_folder(Options(tmp_path)):
-        pass
 
 
 def test_other_processes_hear_what_the_first_one_found(tmp_path, monkeypatch):
