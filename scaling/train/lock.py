@@ -155,7 +155,8 @@ class _Claim:
     file: TextIO
 
     def __init__(self, path: Path):
-        self._path, self._seen, self._since = path, (), 0.0
+        self._path, self._since = path, 0.0
+        self._seen: tuple[int, ...] = ()
 
     def attempt(self) -> str:
         """Make the file, or take it over; returns its holder, "" where it is ours."""
