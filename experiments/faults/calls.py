@@ -57,11 +57,11 @@ def cuts(bench: Bench) -> Outcome:
     tried, good, known = 0, 0, {}
     for disk, saved in replay(log, top):
         for names in survivors(tried).values():
-            left = left_of(disk, names).get("checkpoints", {})
+            left = {"checkpoints": {}} | left_of(disk, names)
             key = json.dumps(left, sort_keys=True)
             if key not in known:
                 write(left, bench.folder / "left")
-                known[key] = restored(bench.folder / "left")
+                known[key] = restored(bench.folder / "left" / "checkpoints")
                 shutil.rmtree(bench.folder / "left")
             tried += 1
             good += known[key] >= saved

@@ -79,9 +79,8 @@ def _after_saves(bench: Bench, keep: int, gap: float, delay: float) -> bool:
     """True if the last of three saves is restored."""
     with ext4(bench.folder / "power") as disk:
         process = saves("save", disk.folder / "checkpoints", keep, 3, gap)
-        for line in process.stdout:
-            if line == "saved 3\n":
-                break
+        while _saved(process) < 3:
+            pass
         time.sleep(delay)
         disk.cut()
         return _restored(disk, process) == 3
@@ -93,10 +92,16 @@ def _within_a_save(bench: Bench) -> bool:
         process = saves("save", disk.folder / "checkpoints", 1, 100_000, 0)
         last, saved = bench.random.randrange(5, 25), 0
         while saved < last:
-            saved = int(process.stdout.readline().split()[1])
+            saved = _saved(process)
         time.sleep(bench.random.random() / 4)
         disk.cut()
         return _restored(disk, process) >= saved
+
+
+def _saved(process: subprocess.Popen[str]) -> int:
+    """The step of the next line of `saves`."""
+    assert process.stdout is not None
+    return int(process.stdout.readline().split()[1])
 
 
 def _restored(disk: Disk, process: subprocess.Popen[str]) -> int:

@@ -1,6 +1,10 @@
 """Reading one checkpoint of Orbax: its arrays, its place in the data and its run description."""
 
-from collections.abc import Mapping
+import gc
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,23 +58,32 @@ def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restore
     context = ocp.Context()
     context.pytree.loading.partial_load = partial
     try:
-        there, custom = _described(path)
-        place, run = (dict(custom[key]) for key in ("iterator_state", "run"))
-        if differs := difference(there, describe(abstract_state), partial):
-            raise InputError(
-                f"checkpoint {path} belongs to another run: {differs}. "
-                "Resume with the model and optimizer it was saved with (run.json beside it), or "
-                "start in another --run-dir."
-            )
-        with context:
-            return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
+        with _quiet():
+            return _read(path, abstract_state, context)
     except InputError:
         raise
-    except UNREADABLE as error:
+    except Exception as error:
+        if not isinstance(error, UNREADABLE) and type(error) is not Exception:  # Orbax raises those
+            raise
         raise InputError(
             f"checkpoint {path} cannot be read: where its files are as their checksums say, "
             f"another program or version of Orbax wrote it ({error!r:.300})"
         ) from None
+
+
+def _read(path: Path, abstract_state: State, context: ocp.Context) -> Restored:
+    """As `read_checkpoint`; raises what Orbax raises."""
+    partial = context.pytree.loading.partial_load
+    there, custom = _described(path)
+    place, run = (dict(custom[key]) for key in ("iterator_state", "run"))
+    if differs := difference(there, describe(abstract_state), partial):
+        raise InputError(
+            f"checkpoint {path} belongs to another run: {differs}. "
+            "Resume with the model and optimizer it was saved with (run.json beside it), or "
+            "start in another --run-dir."
+        )
+    with context:
+        return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
 
 
 def place_in_data(path: Path) -> dict[str, Any]:
@@ -86,3 +99,23 @@ def _described(path: Path) -> tuple[Described, Mapping[str, Any]]:
     """The arrays that Orbax finds in a checkpoint, and what was saved beside them."""
     metadata = ocp.metadata(path, checkpointable_name="state")
     return describe(metadata.metadata), metadata.custom_metadata
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Say nothing of reads that Orbax leaves unfinished where one fails: a page about each."""
+    hook, log = sys.unraisablehook, logging.getLogger("asyncio")
+    sys.unraisablehook = lambda unraisable: None
+    log.addFilter(_nothing)
+    try:
+        yield
+    except Exception:
+        gc.collect()  # now they are told
+        raise
+    finally:
+        sys.unraisablehook = hook
+        log.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False
