@@ -19,7 +19,7 @@ from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from experiments.faults import calls, ended, files, power  # noqa: F401 (they add their cases)
+from experiments.faults import calls, changed, ended, files, jobs, power  # noqa: F401 (they add their cases)
 from experiments.faults.bench import CASES, Bench, Outcome
 from scaling.profiles.machine import versions
 

@@ -1,8 +1,9 @@
 /* File calls of a process below one folder: written down, refused, or its end. For LD_PRELOAD.
 
    FAULTS_FOLDER   part of the paths that count
-   FAULTS_AT       number of the call, from 1, at which something happens; 0: never
-   FAULTS_ERROR    errno of that call and all later ones; 0: the process is killed there
+   FAULTS_AT       number of the call, from 1, from which on something happens; negative: at that
+                   one only; 0: never
+   FAULTS_ERROR    errno of these calls; 0: the process is killed
    FAULTS_LOG      a line per call: number, name, path, and the second path of a rename. At an
                    fsync of a file its contents are copied to LOG.NUMBER.
 
@@ -70,7 +71,7 @@ static int seen(const char *name, const char *path, const char *second, int fd) 
     snprintf(to, sizeof to, "%s.%ld", log_path, number);
     if (fd >= 0 && !fstat(fd, &kind) && S_ISREG(kind.st_mode)) copy(fd, to);
   }
-  int now = at && number >= at;
+  int now = at > 0 ? number >= at : at < 0 && number == -at;
   if (now && !error_number) kill(getpid(), SIGKILL);
   inside = 0;
   pthread_mutex_unlock(&one);

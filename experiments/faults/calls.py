@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 from experiments.faults.bench import ENOUGH, Bench, Outcome, case
-from experiments.faults.replay import left_of, replay, survivors, write
+from experiments.faults.replay import Left, left_of, replay, survivors, write
 
 HERE = Path(__file__).parent
 SAVES = 3  # of which each replaces the one before
@@ -57,7 +57,7 @@ def cuts(bench: Bench) -> Outcome:
     tried, good, known = 0, 0, {}
     for disk, saved in replay(log, top):
         for names in survivors(tried).values():
-            left = {"checkpoints": {}} | left_of(disk, names)
+            left: Left = {"checkpoints": {}} | left_of(disk, names)
             key = json.dumps(left, sort_keys=True)
             if key not in known:
                 write(left, bench.folder / "left")
@@ -73,19 +73,31 @@ def cuts(bench: Bench) -> Outcome:
 @case
 def refusals(bench: Bench) -> Outcome:
     """An error of each file call of a save and of all calls after it."""
-    tried, good, left = 0, 0, 0
-    for number in ERRORS:
-        folder = bench.folder / f"refusals-{number}"
-        process = saves("refuse", folder, number, env=preloaded(bench.folder))
-        out, _ = process.communicate(timeout=10 * ENOUGH)
-        lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
-        assert process.returncode == 0 and lines, f"{os.strerror(number)}: ended early"
-        tried += len(lines)
-        for one in lines:
-            kept = one["found"] == 2 if one["saved"] else one["found"] in (1, 2)
-            went_on = one["again"] == 3 and one["then"] == [3]
-            left += bool(one["left"])
-            good += kept and went_on
     names = ", ".join(errno.errorcode[number] for number in ERRORS)
-    lost = f"nothing saved; {left} temporary folders left"
-    return Outcome(f"{names} from each file call of a save on", tried, good, lost)
+    found = [_refused(bench, number, once=False) for number in ERRORS]
+    return _sum(f"{names} from each file call of a save on", found)
+
+
+@case
+def hiccups(bench: Bench) -> Outcome:
+    """An error of each file call of a save, once."""
+    return _sum("EIO once, at each file call of a save", [_refused(bench, errno.EIO, once=True)])
+
+
+def _refused(bench: Bench, number: int, once: bool) -> tuple[int, int, int]:
+    """Saves tried; those after which all is well; those that left a temporary folder."""
+    folder = bench.folder / f"refused-{number}"
+    process = saves("refuse", folder, number, int(once), env=preloaded(bench.folder))
+    out, _ = process.communicate(timeout=10 * ENOUGH)
+    lines = [json.loads(line) for line in out.splitlines() if line.startswith("{")]
+    assert process.returncode == 0 and lines, f"{os.strerror(number)}: ended early"
+    kept = [one["found"] == 2 if one["saved"] else one["found"] in (1, 2) for one in lines]
+    went_on = [one["again"] == 4 and one["then"] == [4] for one in lines]
+    clean = [not one["left"] for one in lines]
+    good = sum(map(all, zip(kept, went_on, clean, strict=True)))
+    return len(lines), good, len(lines) - sum(clean)
+
+
+def _sum(name: str, found: list[tuple[int, int, int]]) -> Outcome:
+    tried, good, left = (sum(part) for part in zip(*found, strict=True))
+    return Outcome(name, tried, good, f"nothing saved; {left} temporary folders left")

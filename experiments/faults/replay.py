@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(eq=False)
@@ -29,6 +30,7 @@ class Folder:
     synced: dict[str, "File | Folder"] = field(default_factory=dict)
 
 
+Left = dict[str, Any]  # names; of a file the path of its text or "", of a folder what is in it
 Names = Callable[[Folder], dict[str, "File | Folder"]]
 
 
@@ -60,15 +62,15 @@ def survivors(seed: int) -> dict[str, Names]:
     }
 
 
-def left_of(folder: Folder, names: Names) -> dict[str, str | dict]:
-    """What is left, as nested names; of a file the path of its text, or ""."""
+def left_of(folder: Folder, names: Names) -> Left:
+    """What is left of a folder."""
     return {
         name: left_of(node, names) if isinstance(node, Folder) else str(node.synced or "")
         for name, node in names(folder).items()
     }
 
 
-def write(left: dict[str, str | dict], folder: Path) -> None:
+def write(left: Left, folder: Path) -> None:
     """Make a folder of what is left."""
     folder.mkdir()
     for name, what in left.items():

@@ -3,7 +3,7 @@
     save FOLDER KEEP STEPS GAP      some seconds apart; prints "saved N" after each
     restore FOLDER                  prints the step that a run would go on from
     record FOLDER LOG KEEP STEPS    with their file calls written down
-    refuse FOLDER ERRNO             with an error from the nth file call on, for each n
+    refuse FOLDER ERRNO ONCE        with an error from the nth file call on, for each n; ONCE: of it
 
 `record` and `refuse` need `calls.c`, preloaded.
 """
@@ -81,19 +81,19 @@ def record(folder: Path, log: Path, keep: int, steps: int) -> None:
                 lines.write(f"0\tsaved\t{step}\t\n")
 
 
-def refuse(folder: Path, error: int) -> None:
-    """Save with an error that stays, from the first call on, the second ...; a line for each."""
+def refuse(folder: Path, error: int, once: bool) -> None:
+    """Save with an error from the first call on, the second ...; a line for each."""
     at, within = 0, True
     while within:
         at += 1
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        outcome, within = _refused(folder / "checkpoints", at, error)
+        outcome, within = _refused(folder / "checkpoints", -at if once else at, error)
         print(json.dumps({"at": at, **outcome}), flush=True)
 
 
 def _refused(folder: Path, at: int, error: int) -> tuple[dict, bool]:
-    """One such save between two that succeed; False if it has fewer calls."""
+    """One such save among others that succeed; False if it has fewer calls."""
     calls, saved = _calls(), True
     with Checkpoints(folder, 1) as checkpoints:
         save(checkpoints, 1)
@@ -102,19 +102,15 @@ def _refused(folder: Path, at: int, error: int) -> tuple[dict, bool]:
             save(checkpoints, 2)
         except InputError:
             saved = False
-        within = calls.faults_calls() >= at
+        within = calls.faults_calls() >= abs(at)
         calls.faults_set(b"", 0, 0, b"")
-    found = restored(folder)
-    with Checkpoints(folder, 1) as checkpoints:
+        found = restored(folder)
         save(checkpoints, 3)
+    with Checkpoints(folder, 1) as checkpoints:
+        save(checkpoints, 4)
     left = [path.name for path in folder.iterdir() if TEMPORARY in path.name]
-    return {
-        "saved": saved,
-        "found": found,
-        "left": left,
-        "then": saved_steps(folder),
-        "again": restored(folder),
-    }, within
+    steps, again = saved_steps(folder), restored(folder)
+    return {"saved": saved, "found": found, "left": left, "then": steps, "again": again}, within
 
 
 def _calls() -> ctypes.CDLL:
@@ -136,7 +132,7 @@ def main() -> None:
     elif what == "record":
         record(Path(folder), Path(rest[0]), *map(int, rest[1:]))
     else:
-        refuse(Path(folder), int(rest[0]))
+        refuse(Path(folder), int(rest[0]), rest[1] == "1")
 
 
 if __name__ == "__main__":
