@@ -4,6 +4,7 @@ read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch") == Batch(8, 
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 import os
@@ -125,6 +126,11 @@ def parse_json(text: str | bytes, where: str) -> Any:
         raise InputError(f"{where}: {error}") from None
     except (ValueError, RecursionError) as error:  # UnicodeError is one
         raise InputError(f"{where} is not JSON: {error}") from None
+
+
+def content_hash(document: Any) -> str:
+    """SHA-256 of a JSON document, as text: what was damaged on the disk has another one."""
+    return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
 
 def parse_toml(text: str, where: str) -> dict[str, Any]:

@@ -1,13 +1,15 @@
 """Programs on disk, so that the same step is compiled once.
 
-    ~/.cache/scaling/programs/KEY.json      the Program
+    ~/.cache/scaling/programs/KEY.json      the Program, and the hash of key, program and text
     ~/.cache/scaling/programs/KEY.hlo.gz    the text that it was read from
 
-A key is a hash of everything that decides the program. Files that cannot be read are made again.
+A key is a hash of everything that decides the program. Files that cannot be read, or that do not
+match their hash, are made again, with a warning.
 """
 
 import gzip
 import hashlib
+import json
 import tempfile
 import warnings
 import zlib
@@ -19,9 +21,9 @@ from importlib.resources.abc import Traversable
 from pathlib import Path
 
 from scaling.compile.quiet import quiet
-from scaling.meshes.reading import cache_path
+from scaling.meshes.reading import cache_path, content_hash, read_json
 from scaling.program.ir import Program
-from scaling.program.serialization import load_program, save_program
+from scaling.program.serialization import program_dict, read_program_dict
 
 
 def folder() -> Path:
@@ -56,13 +58,19 @@ def load_or_make(
 
 
 def load_cached(key: str) -> tuple[Program, str] | None:
-    """The program stored under `key` and its text; None if one of them cannot be read."""
-    place = folder()
+    """The program stored under `key` and its text; None, with a warning, if they are damaged."""
+    path = folder() / f"{key}.json"
     try:
-        text = gzip.decompress((place / f"{key}.hlo.gz").read_bytes()).decode()
-        return (load_program(place / f"{key}.json"), text) if text else None
-    except (OSError, EOFError, ValueError, zlib.error):  # missing, cut short, of an older format
-        return None
+        text = gzip.decompress(path.with_suffix(".hlo.gz").read_bytes()).decode()
+        kept = read_json(path)
+        if content_hash([key, kept["program"], text]) != kept["sha256"]:
+            raise ValueError("it does not match its hash")
+        return read_program_dict(kept["program"]), text
+    except (gzip.BadGzipFile, EOFError, KeyError, TypeError, ValueError, zlib.error) as error:
+        warnings.warn(f"{path} is damaged and made again ({error})", stacklevel=3)
+    except OSError:  # there is none
+        pass
+    return None
 
 
 def store(key: str, program: Program, text: str) -> None:
@@ -71,7 +79,9 @@ def store(key: str, program: Program, text: str) -> None:
         folder().mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder()) as place:  # complete files or none
             made = Path(place) / "program.json"
-            save_program(program, made)
+            document = program_dict(program)
+            kept = {"sha256": content_hash([key, document, text]), "program": document}
+            made.write_text(json.dumps(kept), encoding="utf-8")
             made.replace(folder() / f"{key}.json")
             packed = Path(place) / "text.gz"
             packed.write_bytes(gzip.compress(text.encode(), mtime=0))

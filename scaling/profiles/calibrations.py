@@ -8,8 +8,8 @@ devices has a calibration of its own.
 
 import math
 import re
+import warnings
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from scaling.meshes.errors import InputError
@@ -49,9 +49,13 @@ def host_calibration(devices: int) -> Profile | None:
 
 
 def _readable(paths: Iterable[Path]) -> Iterator[Profile]:
+    """Those that can be read; a warning for what is of an older format or damaged."""
     for path in paths:
-        with suppress(InputError):  # missing, of an older format, or cut short
+        try:
             yield read_profile(path)
+        except InputError as error:
+            if path.exists():
+                warnings.warn(f"a calibration is not used: {error}", stacklevel=3)
 
 
 def _distance(profile: Profile, devices: int) -> tuple[float, bool]:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, get_args
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import parse_json, read, read_text
+from scaling.meshes.reading import content_hash, parse_json, read, read_text
 from scaling.profiles.checks import check_figures
 from scaling.profiles.profile import (
     ANY,
@@ -71,8 +71,10 @@ Fit = TypeVar("Fit")
 
 
 def write_profile(profile: Profile, path: Path) -> None:
-    """Save as JSON."""
-    path.write_text(json.dumps(asdict(profile), indent=1) + "\n", encoding="utf-8")
+    """Save as JSON, with the hash of what it says."""
+    document = json.loads(json.dumps(asdict(profile)))
+    document["sha256"] = content_hash(document)
+    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def read_profile(path: Path) -> Profile:
@@ -85,9 +87,16 @@ def profile_from(text: str, where: str) -> Profile:
 
     Raises:
         InputError: not JSON, an unknown or missing key (`version` too), a value of the wrong type
-            or one that no machine has; of another format than this one, it says so.
+            or one that no machine has; of another format than this one, it says so. One that does
+            not match its hash.
     """
     data = parse_json(text, where)
+    if isinstance(data, dict) and (said := data.pop("sha256", None)) is not None:
+        if said != content_hash(data):
+            raise InputError(
+                f"{where} is not as it was written, its sha256 is another: run `scaling calibrate` "
+                "again, or delete the key sha256 if you changed it yourself"
+            )
     try:
         profile = read(Profile, data, where)
     except InputError as error:

@@ -3,9 +3,12 @@
 import gzip
 import subprocess
 import sys
+import warnings
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from importlib.resources import files
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -13,6 +16,7 @@ from scaling.compile import cache
 from scaling.program.ir import Kernel, Program
 
 KEY = "0123"
+DIGITS = b"0123456789"
 PROGRAM = Program("p", "compiled", {"data": 2}, (Kernel("k", flops=2.0),))
 
 
@@ -59,10 +63,42 @@ def test_a_program_is_made_once_under_whatever_name() -> None:
 def test_a_damaged_or_missing_file_is_made_again(place: Path, name: str, content) -> None:
     cache.store(KEY, PROGRAM, "HloModule")
     path = place / f"{KEY}.{name}"
-    path.unlink() if content is None else path.write_bytes(content)
-    assert cache.load_cached(KEY) is None
-    cache.load_or_make(KEY, "p", lambda: (PROGRAM, "HloModule"))
+    if content is None:
+        cache.store("other", PROGRAM, "HloModule")
+        for path in place.glob(f"{KEY}.*"):
+            path.unlink()
+    else:
+        path.write_bytes(content)
+    with pytest.warns(UserWarning, match="damaged") if content is not None else nullcontext():
+        cache.load_or_make(KEY, "p", lambda: (PROGRAM, "HloModule"))
     assert cache.load_cached(KEY) == (PROGRAM, "HloModule")
+
+
+def test_no_changed_byte_changes_what_is_found(place: Path) -> None:
+    """One digit at every place that has one, and random bytes in both files."""
+    cache.store(KEY, PROGRAM, "HloModule")
+    draw, tried = Random(0), 0
+    for path in place.iterdir():
+        whole = path.read_bytes()
+        digits = [(at, str(9 - int(chr(b))).encode()) for at, b in enumerate(whole) if b in DIGITS]
+        other = [(draw.randrange(len(whole)), draw.randbytes(1)) for _ in range(200)]
+        for at, byte in digits + other:
+            path.write_bytes(whole[:at] + byte + whole[at + 1 :])
+            with warnings.catch_warnings(record=True) as said:
+                warnings.simplefilter("always")
+                found = cache.load_cached(KEY)
+            assert found == (PROGRAM, "HloModule") or (found is None and len(said) == 1)
+            tried += found is None
+        path.write_bytes(whole)
+    assert tried > 200
+
+
+def test_a_program_under_another_key_is_made_again(place: Path) -> None:
+    cache.store(KEY, PROGRAM, "HloModule")
+    for path in list(place.iterdir()):
+        path.rename(path.with_name(path.name.replace(KEY, "4567")))
+    with pytest.warns(UserWarning, match="does not match its hash"):
+        assert cache.load_cached("4567") is None
 
 
 def test_a_folder_that_cannot_be_made_is_a_warning(tmp_path: Path, monkeypatch) -> None:

@@ -1,6 +1,8 @@
 """Which calibration of this machine is nearest."""
 
+import json
 import os
+import warnings
 from dataclasses import replace
 
 import pytest
@@ -58,7 +60,35 @@ def test_of_equals_the_one_of_this_very_machine_then_the_newest_is_taken():
 def test_those_of_gpus_and_broken_files_are_left_out(folder):
     keep("gpu", machine="8 x NVIDIA H100 80GB HBM3")
     (folder / "cut.json").write_text('{"name": "this ma')
-    assert host_calibration(8) is None
+    with pytest.warns(UserWarning, match="a calibration is not used: .*cut.json is not JSON"):
+        assert host_calibration(8) is None
+
+
+def test_no_changed_digit_makes_another_calibration(folder):
+    keep("8", machine=host(8))
+    path = folder / "8.json"
+    whole, kept = path.read_text(), host_calibration(8)
+    refused = 0
+    for at in [at for at, c in enumerate(whole) if c.isdigit()]:
+        path.write_text(f"{whole[:at]}{9 - int(whole[at])}{whole[at + 1 :]}")
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            found = host_calibration(8)
+        assert found == kept or (found is None and len(said) == 1)
+        refused += found is None
+    assert refused > 50
+
+
+def test_a_file_without_a_hash_is_one_that_somebody_wrote(folder):
+    keep("8", machine=host(8))
+    document = json.loads((folder / "8.json").read_text())
+    document["collectives"][0]["alpha"] = 1.0
+    (folder / "8.json").write_text(json.dumps(document))
+    with pytest.warns(UserWarning, match="delete the key sha256 if you changed it yourself"):
+        assert host_calibration(8) is None
+    del document["sha256"]
+    (folder / "8.json").write_text(json.dumps(document))
+    assert host_calibration(8).collectives[0].alpha == 1.0
 
 
 def test_a_machine_has_a_file_that_any_system_can_name(tmp_path):

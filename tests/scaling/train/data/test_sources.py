@@ -100,9 +100,15 @@ def test_a_second_opening_finds_the_ids_of_the_first(tmp_path, monkeypatch):
         patched.setattr("scaling.train.data.sources.encode_chats", None)
         assert opened() == first
     stored = sorted((tmp_path / "cache" / "tokens").iterdir())
-    assert [file.suffixes[-2] for file in stored] == [".counted", ".ends", ".ids"]
-    stored[2].write_bytes(stored[2].read_bytes()[:-4])  # cut short: made again
-    assert opened() == first
+    endings = [".counted.npy", ".ends.npy", ".ids.npy", ".sha256"]
+    assert ["".join(file.suffixes) for file in stored] == endings
+    for file in stored:
+        whole = file.read_bytes()
+        for damaged in (whole[:-4], whole[:-3] + bytes([whole[-3] ^ 1]) + whole[-2:]):
+            file.write_bytes(damaged)
+            with pytest.warns(UserWarning, match="damaged and made again"):
+                assert opened() == first
+            assert file.read_bytes() == whole
     path.write_text(path.read_text().replace("?", "!"))
     assert opened() != first
-    assert len(list((tmp_path / "cache" / "tokens").iterdir())) == 6
+    assert len(list((tmp_path / "cache" / "tokens").iterdir())) == 8
