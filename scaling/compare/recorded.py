@@ -19,7 +19,7 @@ from typing import Any
 
 from scaling.compare.chrome_trace import JSON, device_records, read_trace
 from scaling.compare.classes import is_of_xla, library_class
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, is_count
 
 NANOSECOND, MICROSECOND = 1e-9, 1e-6
 HOST_PLANE, GPU_PLANE = "/host:CPU", "/device:GPU:"
@@ -30,6 +30,7 @@ COPIES = ("Memcpy", "Memset", "Copy")  # how what a GPU does besides kernels is 
 BUFFER = "command_buffer"  # how the name of one begins
 XPLANE = ".xplane.pb"
 MOST_EVENTS = 1_000_000  # chosen by this project: half a minute's reading, 1 GB of memory
+MOST_ORDINAL = 2**31 - 1  # XLA counts the devices of a process in an int32
 RECORD = "record one with `scaling train ... --record-profile 10:12`"
 
 
@@ -119,8 +120,15 @@ def events_of(profile: Any) -> list[RecordedEvent]:
     """The events of one process, from its `jax.profiler.ProfileData`: of GPUs, else of CPUs.
 
     Raises:
-        InputError: more than MOST_EVENTS.
+        InputError: more than MOST_EVENTS, a name that is not text, a device that has no number.
     """
+    try:
+        return _events_of(profile)
+    except UnicodeDecodeError as error:
+        raise InputError(f"the profile is damaged, a name in it is no text: {error}") from None
+
+
+def _events_of(profile: Any) -> list[RecordedEvent]:
     planes = list(profile.planes)
     each = itertools.chain.from_iterable
     on_gpus = each(_gpu_events(plane) for plane in planes if plane.name.startswith(GPU_PLANE))
@@ -153,7 +161,18 @@ def _gpu_events(plane: Any) -> Iterator[RecordedEvent]:
 def _number_of(plane: str) -> int:
     """3 of `/device:GPU:3` and of `/device:GPU:3 (details)`."""
     digits = plane.removeprefix(GPU_PLANE).split()[:1]
-    return int(digits[0]) if digits and digits[0].isdecimal() else 0
+    if not digits or not digits[0].isdecimal():
+        return 0
+    number = int(digits[0]) if is_count(digits[0]) else digits[0]
+    return _counted(number, "the number of a device", 0, MOST_ORDINAL)
+
+
+def _counted(value: Any, name: str, least: int, most: int) -> int:
+    """The value if it is a whole number within the limits, else InputError."""
+    if not isinstance(value, int) or not least <= value <= most:
+        said = f"{name} is {value!r:.40}, not a whole number from {least} to {most}"
+        raise InputError(f"the profile is damaged: {said}")
+    return value
 
 
 def _cpu_events(plane: Any) -> Iterator[RecordedEvent]:
@@ -168,9 +187,9 @@ def _cpu_events(plane: Any) -> Iterator[RecordedEvent]:
                 ended[stats["_c"]] = event.start_ns
     for event, stats, thread in started:
         end = ended.get(stats.get("_p", 0), event.start_ns + event.duration_ns)
-        device = int(stats["device_ordinal"])
+        device = _counted(stats["device_ordinal"], "device_ordinal", 0, MOST_ORDINAL)
         found = _event(event, stats, device, thread, end - event.start_ns)
-        yield replace(found, run=stats.get("run_id", 0))
+        yield replace(found, run=_counted(stats.get("run_id", 0), "run_id", -(2**63), 2**64))
 
 
 def _event(

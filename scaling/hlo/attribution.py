@@ -6,8 +6,11 @@
 %dot.7.remat = dot(...)           computed once more by XLA's rematerialisation: remat
 """
 
+import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice
 
 from scaling.hlo.name_stack import PHASES, Votes, majority, read_name, single_names
 from scaling.hlo.parse import Computation, Instruction, Module
@@ -15,7 +18,7 @@ from scaling.hlo.shapes import arrays, size
 from scaling.program.ir import Origin
 
 Key = tuple[str, str]  # (computation, instruction)
-Node = tuple[Computation, Instruction]
+Nearest = tuple[float, tuple[Key, ...]]  # steps to the nearest with an origin, and which these are
 
 CLONE = re.compile(r"\.remat\d*$")  # added to the name by XLA's hlo_rematerialization.cc
 LOOPS = ("while", "conditional")
@@ -23,6 +26,8 @@ CALLING = ("fusion", "call", "async-start")  # what they do stands in the comput
 NAMELESS = ("parameter", "constant", "tuple", "get-tuple-element")
 EMPTY = (*NAMELESS, "bitcast", "broadcast", "iota")  # no work of their own inside a fusion
 PRODUCTS = ("dot", "convolution", "custom-call")
+MOST_VOTERS = 256  # of the nearest, chosen by this project: sets of them would grow without bound
+NOWHERE: Nearest = (math.inf, ())
 MOVES = (
     "dynamic-slice", "dynamic-update-slice", "slice", "copy", "transpose", "reshape", "concatenate",
     "pad",
@@ -45,6 +50,7 @@ def origins(module: Module) -> dict[Key, Origin]:
     own: dict[Key, Origin | None] = {}
     for name in callers:
         own |= _own(module.computations[name], module)
+    nearest = _Nearest(own, module, callers)
     found: dict[Key, Origin] = {}
     for name, caller in callers.items():
         around = found[caller] if caller else Origin()
@@ -53,7 +59,7 @@ def origins(module: Module) -> dict[Key, Origin]:
             if i.opcode.endswith(("-done", "-update")):
                 origin = found[name, i.operands[0]]
             elif origin is None and i.opcode not in (*LOOPS, "parameter", "constant"):
-                origin = _nearest((module.computations[name], i), own, module)
+                origin = nearest.origin(name, i)
             found[name, i.name] = around if origin is None else origin
     return found
 
@@ -107,28 +113,59 @@ def _add(votes: Votes, more: Votes) -> None:
         votes[origin] = votes.get(origin, 0.0) + weight
 
 
-def _nearest(start: Node, own: Mapping[Key, Origin | None], module: Module) -> Origin | None:
-    """Origin of the closest instructions with one; loops without one are not walked through."""
-    producers, users = [start], [start]
-    seen = {(start[0].name, start[1].name)}
-    while producers or users:
-        producers = _fresh((p for node in producers for p in _producers(node)), seen)
-        users = _fresh((u for node in users for u in _users(node, own, module)), seen)
-        votes = _known(producers, own)
-        if _multiplies(start[1], module):
-            votes = _latest(votes)
-        if votes := votes or _known(users, own):
-            return majority(votes)
-    return None
+class _Nearest:
+    """The closest instructions with an origin of each one; loops without are not walked through."""
+
+    def __init__(self, own: Mapping[Key, Origin | None], module: Module, names: Iterable[str]):
+        self.own, self.module = own, module
+        self.producers, self.users = (_spread(own, way) for way in _steps(own, module, names))
+        self.known: dict[int, Votes] = {}  # identity of a set -> its votes
+
+    def origin(self, computation: str, i: Instruction) -> Origin | None:
+        """Origin of the closest, producers first; None: there are none."""
+        key = computation, i.name
+        above, below = (way.get(key, NOWHERE) for way in (self.producers, self.users))
+        if above[0] > below[0]:
+            return majority(self.votes(below[1]))
+        votes = self.votes(above[1])
+        return majority(_latest(votes) if _multiplies(i, self.module) else votes)
+
+    def votes(self, keys: tuple[Key, ...]) -> Votes:
+        """Votes of those that have an origin, by the bytes they make."""
+        votes = self.known.setdefault(id(keys), {})
+        for name, i in () if votes else keys:
+            if (origin := self.own[name, i]) is not None:
+                _add(votes, {origin: size(self.module.computations[name].instructions[i].shape)})
+        return votes
 
 
-def _known(nodes: Iterable[Node], own: Mapping[Key, Origin | None]) -> Votes:
-    """Votes of those that have an origin, by the bytes they make."""
-    votes: Votes = {}
-    for computation, i in nodes:
-        if (origin := own[computation.name, i.name]) is not None:
-            _add(votes, {origin: size(i.shape)})
-    return votes
+def _spread(
+    own: Mapping[Key, Origin | None], steps: Mapping[Key, Sequence[Key]]
+) -> dict[Key, Nearest]:
+    """The nearest with an origin of each instruction, along steps; each step is taken once."""
+    back: dict[Key, list[Key]] = defaultdict(list)
+    for key, others in steps.items():
+        for other in others:
+            back[other].append(key)
+    found: dict[Key, Nearest] = {k: (0, (k,)) for k, origin in own.items() if origin is not None}
+    edge, distance = list(found), 0
+    while edge:
+        distance += 1
+        reached: dict[Key, list[tuple[Key, ...]]] = defaultdict(list)
+        for key in edge:
+            for before in back[key]:
+                if before not in found:
+                    reached[before].append(found[key][1])
+        found |= {key: (distance, _union(parts)) for key, parts in reached.items()}
+        edge = list(reached)
+    return found
+
+
+def _union(parts: Sequence[tuple[Key, ...]]) -> tuple[Key, ...]:
+    """All of several sets, up to MOST_VOTERS; one and the same set stays itself."""
+    if all(part is parts[0] for part in parts):
+        return parts[0]
+    return tuple(islice(dict.fromkeys(chain(*parts)), MOST_VOTERS))
 
 
 def _latest(votes: Votes) -> Votes:
@@ -143,34 +180,40 @@ def _multiplies(i: Instruction, module: Module) -> bool:
     return any(j.opcode in PRODUCTS for j in (i, *inside))
 
 
-def _producers(node: Node) -> Iterator[Node]:
-    computation, i = node
-    if i.opcode not in LOOPS:
-        yield from ((computation, operand) for operand in computation.operands(i))
+def _steps(
+    own: Mapping[Key, Origin | None], module: Module, names: Iterable[str]
+) -> tuple[dict[Key, list[Key]], dict[Key, list[Key]]]:
+    """Producers and users of each instruction but of loops.
+
+    What a loop without an origin carries is used by the loop's body.
+    """
+    up: dict[Key, list[Key]] = {}
+    down: dict[Key, list[Key]] = defaultdict(list)
+    for computation in (module.computations[name] for name in names):
+        for i in computation:
+            key = computation.name, i.name
+            used = [(operand, key) for operand in dict.fromkeys(i.operands)]
+            if i.opcode not in LOOPS:
+                up[key] = [(computation.name, operand) for operand, _ in used]
+            if i.opcode == "while" and own[key] is None:
+                used += _carried(i, computation, module)
+            for operand, user in used:
+                if computation.instructions[operand].opcode not in LOOPS:
+                    down[computation.name, operand].append(user)
+    return up, down
 
 
-def _users(node: Node, own: Mapping[Key, Origin | None], module: Module) -> Iterator[Node]:
-    """Users; what a loop without an origin carries is used by the loop's body."""
-    computation, i = node
-    for user in computation.users[i.name] if i.opcode not in LOOPS else ():
-        yield computation, user
-        for loop in computation.users[user.name] if user.opcode == "tuple" else ():
-            if loop.opcode == "while" and own[computation.name, loop.name] is None:
-                carried = {n for n, name in enumerate(user.operands) if name == i.name}
-                yield from _carried(module.computations[loop.called("body")[0]], carried)
-
-
-def _carried(body: Computation, positions: set[int]) -> Iterator[Node]:
-    """The values of a loop's body that stand at these positions of its argument."""
+def _carried(
+    loop: Instruction, computation: Computation, module: Module
+) -> Iterator[tuple[str, Key]]:
+    """What stands at each place of a loop's argument, and the value of the body that it becomes."""
+    argument = computation.operands(loop)[0]
+    body = module.computations[loop.called("body")[0]]
+    values = dict(enumerate(argument.operands if argument.opcode == "tuple" else ()))
     for value in body.users[body.parameters[0].name]:
-        if value.opcode == "get-tuple-element" and int(value.attribute("index") or 0) in positions:
-            yield body, value
-
-
-def _fresh(nodes: Iterable[Node], seen: set[Key]) -> list[Node]:
-    fresh = {(c.name, i.name): (c, i) for c, i in nodes if (c.name, i.name) not in seen}
-    seen.update(fresh)
-    return list(fresh.values())
+        if value.opcode == "get-tuple-element":
+            if (place := int(value.attribute("index") or 0)) in values:
+                yield values[place], (body.name, value.name)
 
 
 def _callers(module: Module) -> dict[str, Key | None]:

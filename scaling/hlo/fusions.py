@@ -89,7 +89,13 @@ def single_content(
 
 
 def fusion_content(body: Computation, module: Module) -> FusionContent:
-    """The instructions of a fusion, and the shares that the kernel reads and writes."""
+    """The instructions of a fusion, and the shares that the kernel reads and writes; made once."""
+    if body.name not in module.fusions:
+        module.fusions[body.name] = _content(body, module)
+    return module.fusions[body.name]
+
+
+def _content(body: Computation, module: Module) -> FusionContent:
     updates = {leaf.name: update_in_place(leaf, body) for leaf in results(body)}
     in_place = {name: update.instruction for name, update in updates.items() if update}
     needed = _needed(body, module, {update.name for update in in_place.values()})

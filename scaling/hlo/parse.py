@@ -23,12 +23,13 @@ COMPUTATION = re.compile(r"^(ENTRY )?%?([^\s(]+) \(.*\) -> .* \{")
 INSTRUCTION = re.compile(r"^  (ROOT )?%?([^\s=]+) = ")
 OPCODE = re.compile(r" ?([a-z][\w\-]*)\(")
 NAME = re.compile(r"%([^\s,(){}]+)")
-OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*)"')
-TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[\[({]|[\])}]|,')  # a string as a whole, or a bracket
+OP_NAME = re.compile(r'\bop_name="((?:[^"\\]|\\.)*+)"')
+TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[\[({]|[\])}]|,')  # a string as a whole, or a bracket
 ALIAS = re.compile(r"\{([\d, ]*)\}: \((\d+), \{([\d, ]*)\}")
 LITERALS = ("parameter", "constant")  # operations with a number between the parentheses
 OPENING, CLOSING = "([{", ")]}"
 LINE = 400  # characters of a line that are kept for messages
+LONGEST = 2**23  # characters of a line that is read, chosen by this project: 1 s, 1 GB of memory
 # Attributes that name what a call, a loop or a conditional runs, operation by operation.
 BLOCKS = (
     "to_apply", "body", "condition", "branch_computations", "true_computation", "false_computation",
@@ -142,6 +143,17 @@ class Computation:
                 users[name].append(instruction)
         return {name: tuple(found) for name, found in users.items()}
 
+    @cached_property
+    def takers(self) -> dict[tuple[str, Path], list[Instruction]]:
+        """(name, (index,)) -> the users that take this part of a result; (name, ()): all of it."""
+        takers: dict[tuple[str, Path], list[Instruction]] = {}
+        for name, users in self.users.items():
+            for user in users:
+                index = user.attribute("index") if user.opcode == "get-tuple-element" else None
+                part = name, () if index is None else (int(index),)
+                takers.setdefault(part, []).append(user)
+        return takers
+
     def operands(self, instruction: Instruction) -> list[Instruction]:
         """The instructions whose results `instruction` takes."""
         return [self.instructions[name] for name in instruction.operands]
@@ -160,6 +172,8 @@ class Module:
     # index of an output -> (number, index) of the parameter whose memory it takes over
     aliases: dict[Path, tuple[int, Path]]
     places: dict[int, str] = field(default_factory=dict)  # stack frame -> path:line
+    # computation -> what `scaling.hlo.fusions` found in it, as it is asked for
+    fusions: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
 
 def parse_module(text: str) -> Module:
@@ -169,6 +183,8 @@ def parse_module(text: str) -> Module:
         UnknownHlo: a line that does not read as HLO, or a module without a schedule.
     """
     lines = text.splitlines()
+    if (longest := max(map(len, lines), default=0)) > LONGEST:
+        raise InputError(f"a line of {longest:,} characters, where up to {LONGEST:,} are read")
     header = HEADER.match(lines[0]) if lines else None
     if header is None:
         raise UnknownHlo(f"not an HLO module: {lines[0][:80] if lines else '(empty)'!r}")

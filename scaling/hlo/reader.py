@@ -6,20 +6,22 @@ compiler does not know the number of iterations count once, calls of unknown fun
 bytes, unless the caller says more (`scaling.hlo.given`); such operations have `unknown` set.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from scaling.hlo.attribution import origins
 from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import communication_of
+from scaling.hlo.extent import check_extent
 from scaling.hlo.given import Given, KernelWork, Work, kernel_name
 from scaling.hlo.library_work import library_work
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.hlo.places import place_of, short
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, is_count
 from scaling.program.ir import (
     Branch,
     Collective,
@@ -29,8 +31,11 @@ from scaling.program.ir import (
     Origin,
     Program,
     Wait,
+    operations,
 )
 from scaling.program.versions import compiler_versions
+
+MOST_RUNS = 1e18  # of an operation, chosen by this project: 30 years of a nanosecond each
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,7 @@ def read_program(
 def _read(
     module: Module, mesh: Mapping[str, int], name: str, peak: int | None, given: Given
 ) -> Program:
+    check_extent(module)
     reading = Reading(module, mesh, origins(module), assign(module), [], {}, given)
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(reading.memory.buffers)
@@ -98,6 +104,9 @@ def _read(
         compiler_versions(),
         module=module.name,
     )
+    for step, runs in operations(schedule):
+        if runs > MOST_RUNS:
+            raise InputError(f"loops run {step.name} more than {MOST_RUNS:.0e} times")
     arguments = {
         index: parameter.op_name
         for parameter in module.entry.parameters
@@ -128,15 +137,15 @@ def _operations(
 ) -> Iterator[Operation]:
     """The operations of one instruction: none, one, or those of the computation that it calls."""
     opcode = instruction.opcode
-    common = _common(instruction, computation, reading)
+    common = partial(_common, instruction, computation, reading)  # for those that take time
     blocks = [reading.module.computations[name] for name in instruction.blocks]
     if opcode == "call":
         yield from _block(blocks[0], reading)
     elif opcode == "while":
         body = tuple(_block(blocks[0], reading))
-        yield _loop(instruction, body, common, reading)
+        yield _loop(instruction, body, common(), reading)
     elif opcode == "conditional":
-        yield Branch(**common, branches=tuple(tuple(_block(b, reading)) for b in blocks))
+        yield Branch(**common(), branches=tuple(tuple(_block(b, reading)) for b in blocks))
     elif opcode.endswith("-done"):
         yield from _done(instruction, computation, reading, common)
     elif moved := _communication(instruction, computation, reading):
@@ -144,13 +153,14 @@ def _operations(
         if moved.groups and not moved.axes:
             reading.ungrouped.append(moved)
         line = instruction.line.strip()[:LINE]
-        yield replace(moved, **common, estimate=_estimate(instruction), line=line)
+        yield replace(moved, **common(), estimate=_estimate(instruction), line=line)
     elif work := work_of(instruction, computation, reading.module):
         _check_name(instruction, computation, reading)
         work = _with_calls(work, instruction, computation, reading)
         inside = work.name if work.name != instruction.name else ""
         asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
-        yield replace(work, **common, asynchronous=asynchronous, estimate=estimate, inside=inside)
+        work = replace(work, asynchronous=asynchronous, estimate=estimate, inside=inside)
+        yield replace(work, **common())
 
 
 def _communication(
@@ -221,6 +231,8 @@ def _loop(
 ) -> Loop:
     """The loop; one that nobody knows the trips of counts once and says where it stands."""
     known = loop.backend_config.get("known_trip_count", {}).get("n")
+    if known is not None and not is_count(str(known)):
+        raise InputError(f"a loop that runs {str(known)[:LINE]!r} times: {loop.excerpt}")
     place = place_of(loop.attribute("metadata") or "", reading.module.places)
     said = float(known) if known is not None else reading.given.trips_of(loop, place)
     if said is None:
@@ -229,7 +241,10 @@ def _loop(
 
 
 def _done(
-    instruction: Instruction, computation: Computation, reading: Reading, common: dict[str, Any]
+    instruction: Instruction,
+    computation: Computation,
+    reading: Reading,
+    common: Callable[[], dict[str, Any]],
 ) -> Iterator[Operation]:
     """The wait for an asynchronous instruction; nothing for one that is not asynchronous."""
     start = computation.operands(instruction)[0]
@@ -238,7 +253,7 @@ def _done(
     moved = _communication(start, computation, reading)
     kernel = work_of(start, computation, reading.module) if moved is None else None
     if moved.asynchronous if moved else kernel and start.opcode.endswith("-start"):
-        yield Wait(**{**common, "name": start.name})
+        yield Wait(**{**common(), "name": start.name})
     elif not start.opcode.endswith("-start"):
         raise UnknownHlo(f"no start of {instruction.excerpt}")
 

@@ -70,13 +70,13 @@ def groups_in(text: str, devices: int) -> np.ndarray:
     elif LISTED.fullmatch(text):
         groups = _listed(text)
     elif rows := ROWS.fullmatch(text):
-        groups = _reshaped(_iota(rows[2], text), _numbers(rows[1]), text)
+        groups = _reshaped(_iota(rows[2], devices, text), _numbers(rows[1]), text)
     elif mesh := MESH.fullmatch(text):
-        groups = _along_axes(mesh[1], mesh[2], mesh[3], text)
+        groups = _along_axes(mesh[1], mesh[2], mesh[3], devices, text)
     else:
         raise UnknownHlo(f"replica_groups={text[:200]}: a spelling that is not known")
     if groups.max() >= devices:
-        raise UnknownHlo(f"replica_groups={text[:200]}: devices beyond the {devices} of the mesh")
+        raise _beyond(devices, text)
     if np.bincount(groups.ravel()).max() > 1:
         raise UnknownHlo(f"replica_groups={text[:200]}: a device is in two groups")
     return groups
@@ -132,6 +132,10 @@ def axes_of_pairs(pairs: np.ndarray, mesh: Mapping[str, int]) -> tuple[tuple[str
     return axes, bool(axes) and all_send and is_ring
 
 
+def _beyond(devices: int, text: str) -> UnknownHlo:
+    return UnknownHlo(f"replica_groups={text[:200]}: devices beyond the {devices} of the mesh")
+
+
 def _listed(text: str) -> np.ndarray:
     groups = [_numbers(group) for group in text[2:-2].split("},{")]
     if len({len(group) for group in groups}) > 1:
@@ -139,7 +143,7 @@ def _listed(text: str) -> np.ndarray:
     return np.array(groups)
 
 
-def _along_axes(mesh: str, ids: str | None, names: str, text: str) -> np.ndarray:
+def _along_axes(mesh: str, ids: str | None, names: str, most: int, text: str) -> np.ndarray:
     """Groups along `names`, axes or parts of axes of the mesh that the compiler wrote down.
 
     Each axis is cut into the pieces that its parts need; members are those along chosen pieces.
@@ -157,10 +161,11 @@ def _along_axes(mesh: str, ids: str | None, names: str, text: str) -> np.ndarray
             if any(start == outside for start, _ in chosen[name]):
                 members.append(len(dims))
             dims.append(dim)
-    devices = math.prod(sizes.values())
+    if (devices := math.prod(sizes.values())) > most:
+        raise _beyond(most, text)
     numbers = np.arange(devices)
     if ids is not None:  # `[4,2]T(1,0)`, or each number written out: `0,2,1,3`
-        numbers = _iota(ids, text) if ids.startswith("[") else np.array(_numbers(ids))
+        numbers = _iota(ids, most, text) if ids.startswith("[") else np.array(_numbers(ids))
     rest = [i for i in range(len(dims)) if i not in members]
     grid = _reshaped(numbers, dims, text).transpose(rest + members)
     return grid.reshape(-1, math.prod(dims[i] for i in members))
@@ -176,13 +181,15 @@ def _cut(size: int, parts: list[tuple[int, int]], text: str) -> list[tuple[int, 
     return [(start, end // start) for start, end in pieces]
 
 
-def _iota(text: str, whole: str) -> np.ndarray:
-    """`[4,2]T(1,0)`: 0..7 laid out as 4 x 2, transposed, flat again."""
+def _iota(text: str, most: int, whole: str) -> np.ndarray:
+    """`[4,2]T(1,0)`: 0..7 laid out as 4 x 2, transposed, flat again; no more than `most`."""
     found = IOTA.fullmatch(text)
     sizes = _numbers(found[1]) if found else []
     order = _numbers(found[2]) if found and found[2] else list(range(len(sizes)))
     if not sizes or sorted(order) != list(range(len(sizes))):
         raise UnknownHlo(f"replica_groups={whole[:200]}: a spelling that is not known")
+    if math.prod(sizes) > most:
+        raise _beyond(most, whole)
     return np.arange(math.prod(sizes)).reshape(sizes).transpose(order).ravel()
 
 

@@ -72,12 +72,12 @@ def life_of(
 ) -> Life:
     """From the instruction that makes a value to the last that takes it."""
     own = places[computation.name, instruction.name]
-    last = own.last
-    for user in computation.users[instruction.name]:
-        taken = user.attribute("index") if user.opcode == "get-tuple-element" else None
-        if taken is None or path[:1] == (int(taken),):
-            last = max(last, places[computation.name, user.name].last)
-    return Life(own.first, last)
+    parts = {(), path[:1]}
+    users = [
+        user for part in parts for user in computation.takers.get((instruction.name, part), ())
+    ]
+    last = max((places[computation.name, user.name].last for user in users), default=own.last)
+    return Life(own.first, max(last, own.last))
 
 
 def gaps(lives: Iterable[Life], group: Value, size: int) -> list[Gap]:

@@ -60,6 +60,21 @@ def check_stages(run: Run, rules: Rules) -> None:
     _check_sequence(run.batch.seq_len, rules)
 
 
+def check_parts(run: Run, shape: MeshShape) -> None:
+    """Raise InputError unless every part of a pipeline has a layer, in whatever software."""
+    layers, rounds = run.model.n_layers, run.pipeline.virtual_stages
+    if shape.stage > 1 and (parts := shape.stage * rounds) > layers:
+        product = f" x pipeline.virtual_stages={rounds} = {parts:,}" if rounds > 1 else ""
+        fits = shape.stage <= layers
+        fix = (
+            f"pipeline.virtual_stages up to {layers // shape.stage}" if fits else f"up to {layers}"
+        )
+        raise InputError(
+            f"stage={shape.stage}{product} parts of model.n_layers={layers}, each of which has a "
+            f"layer or more; use {fix}"
+        )
+
+
 def pipeline_line(run: Run, shape: MeshShape) -> str | None:
     """The pipeline in one line, for the user to read; None without one."""
     if shape.stage == 1:

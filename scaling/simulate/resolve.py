@@ -18,6 +18,7 @@ from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
 from scaling.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
+from scaling.parallelism.pipeline import check_parts
 from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.calibrations import calibration_of, host_calibration
 from scaling.profiles.io import differences, host_links, profile_of, read_profile
@@ -105,6 +106,7 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
         InputError: "compiled", and it cannot be; settings that mean nothing.
     """
     check_settings(where.run)
+    check_parts(where.run, where.mesh)
     packed = where.run.train.documents == "packed"
     notes = ["the masks of packed documents are not in this closed form"] if packed else []
     try:

@@ -34,10 +34,12 @@ from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from functools import reduce
+from itertools import count
 from typing import Any, Literal, get_args
 
 import numpy as np
 
+from scaling.meshes.errors import InputError
 from scaling.program.ir import (
     Block,
     Branch,
@@ -58,6 +60,7 @@ Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
 BUSY: tuple[Part, Part] = ("compute", "host")  # what is bubble in the trips of a loop without work
 MOST_EVENTS = 500_000  # that are kept, chosen by this project: ten seconds' work, a trace of 100 MB
+MOST_RUN = 1_000_000  # operations that are run one by one, chosen by this project: half a minute
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
 
 
@@ -141,6 +144,7 @@ class Streams:
         self.in_flight: dict[Stream, dict[str, Operation]] = {s: {} for s in get_args(Stream)}
         self.sums: dict[Key, Number] = {}
         self.events: list[Event] = []
+        self.run = count()  # one for all copies
 
     @property
     def recording(self) -> bool:
@@ -158,6 +162,11 @@ class Streams:
     def block(self, block: Block) -> None:
         """Run operations one after the other, each by the method that is named after its class."""
         for operation in block:
+            if next(self.run) == MOST_RUN:
+                raise InputError(
+                    f"{operation.name}: more than {MOST_RUN:,} operations would be run one by one: "
+                    "of the loops around them no iteration takes as long as the one before"
+                )
             getattr(self, type(operation).__name__.lower())(operation)
 
     def kernel(self, kernel: Kernel) -> None:

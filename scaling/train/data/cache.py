@@ -4,7 +4,8 @@
     $SCALING_CACHE/tokens/KEY.sha256                                        the hash of these files
 
 A key is a hash of the text, of the tokenizer and of how documents are read. What cannot be read, or
-does not match its hash, is made again; processes that write the same at once do not disturb one another.
+does not match its hash, is made again; processes that write the same at once do not disturb one
+another.
 """
 
 import hashlib

@@ -258,3 +258,23 @@ def shifted(mesh: dict, axes: tuple, places: int) -> set[tuple[int, int]]:
 def test_what_are_no_pairs_of_the_mesh_is_an_error(text):
     with pytest.raises(UnknownHlo):
         pairs(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[1,10000000000]<=[10000000000]",
+        "mesh['a'=10000000000] {'a'}",
+        "mesh['a'=8], device_ids=([10000000000]) {'a'}",
+    ],
+)
+def test_groups_of_more_devices_than_there_are_take_no_memory(text, monkeypatch):
+    arange = np.arange
+
+    def small(count):
+        assert count <= 8
+        return arange(count)
+
+    monkeypatch.setattr(np, "arange", small)
+    with pytest.raises(UnknownHlo, match="devices beyond the 8 of the mesh"):
+        groups_in(text, 8)
