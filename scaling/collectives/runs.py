@@ -38,3 +38,14 @@ def run_sums(values: np.ndarray, new: np.ndarray) -> np.ndarray:
     """The sum over the run that each value belongs to; runs begin where `new` is True."""
     starts = np.flatnonzero(new)
     return np.repeat(np.add.reduceat(values, starts), run_lengths(starts, len(values)))
+
+
+def counted(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Distinct values, and how often each stands there; sorted only where they decrease.
+
+    `np.unique` sorts in any case, which takes ten times as long for millions of devices.
+    """
+    if values.size == 0 or bool((values[1:] < values[:-1]).any()):
+        return np.unique(values, return_counts=True)
+    starts = np.flatnonzero(run_starts(values))
+    return values[starts], run_lengths(starts, values.size)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.collectives.contention import pairs_of
+from scaling.collectives.runs import counted
 from scaling.meshes.cluster import Cluster, level_nodes
 from scaling.program.ir import CollectiveKind
 
@@ -88,7 +89,7 @@ def _ends(
         return bytes * sent, bytes * got
     n, held = groups.shape[1], label[groups]
     number = np.arange(len(groups))[:, None] * size + held
-    keys, members = np.unique(number, return_counts=True)
+    keys, members = counted(number.ravel())
     part, m = keys % size, members.astype(float)
     leaves = m < n
     if kind == "broadcast":

@@ -18,6 +18,7 @@ from math import ceil, inf
 
 import numpy as np
 
+from scaling.collectives.contention import in_order
 from scaling.collectives.nccl import constants as c
 from scaling.collectives.nccl.constants import Speeds, step_value
 from scaling.collectives.nccl.links import (
@@ -27,6 +28,7 @@ from scaling.collectives.nccl.links import (
     nics_behind_cpu,
     node_links,
 )
+from scaling.collectives.runs import counted
 from scaling.meshes.cluster import Cluster
 
 VENDOR = "NVIDIA"
@@ -88,10 +90,10 @@ def communicator(groups: np.ndarray, cluster: Cluster) -> Communicator | None:
     if cluster.accelerator.vendor != VENDOR or groups.shape[1] == 1 or unlike:
         return None
     size = cluster.devices_per_node * cluster.domain_nodes
-    domains = np.sort(groups // size, axis=1)
+    domains = in_order(groups) // size
     nodes = 1 + (np.diff(domains, axis=1) > 0).sum(axis=1)
     widest = int(np.argmax(nodes))
-    present, counts = np.unique(domains[widest], return_counts=True)
+    present, counts = counted(domains[widest])
     members = groups[widest]
     fullest = members[members // size == present[int(np.argmax(counts))]]
     chips = tuple(sorted((fullest % size).tolist()))

@@ -1,5 +1,6 @@
 """Profiles read: a GPU's as its text, a CPU's recorded here."""
 
+import json
 import os
 
 import jax
@@ -16,14 +17,22 @@ from scaling.meshes.errors import InputError
 STATS = ("hlo_op", "hlo_module", "device_ordinal", "run_id", "_p", "_c")
 
 
+class Raw(str):
+    """A value as text proto has it."""
+
+
+def written(value):
+    if isinstance(value, Raw):
+        return value
+    return f'str_value: "{value}"' if isinstance(value, str) else f"int64_value: {value}"
+
+
 def line_text(name, events):
     """A line of `(name, start ns, duration ns, stats)`; returns its text and the names used."""
     body = ""
     for number, (_, start, duration, stats) in enumerate(events, 1):
         values = "".join(
-            f"stats {{ metadata_id: {STATS.index(key) + 1} "
-            + (f'str_value: "{value}"' if isinstance(value, str) else f"int64_value: {value}")
-            + " }"
+            f"stats {{ metadata_id: {STATS.index(key) + 1} " + written(value) + " }"
             for key, value in stats.items()
         )
         body += (
@@ -176,3 +185,51 @@ def test_a_recording_of_the_cpu_holds_every_call_of_every_device(tmp_path):
         assert sum(opcode[event.name] == kind for event in events) == calls
     (loop_start, loop_end), *_ = [(e.start, e.end) for e in events if opcode[e.name] == "while"]
     assert any(loop_start < e.start and e.end < loop_end for e in events)
+
+
+NO_TEXT = Raw(r'str_value: "\377\376"')
+
+
+@pytest.mark.parametrize("key", ["device_ordinal", "run_id"])
+@pytest.mark.parametrize(
+    "value",
+    [
+        "abc",
+        *map(Raw, ("double_value: nan", "double_value: inf", "double_value: 0.5")),
+        *map(Raw, (r'bytes_value: "\377\376"', "ref_value: 999")),
+    ],
+)
+def test_a_device_or_an_execution_without_a_number_is_refused(key, value):
+    stats = op("add.1", **({"device_ordinal": 0} | {key: value}))
+    with pytest.raises(InputError, match=f"damaged: {key} is .*not a whole number|is no text"):
+        read(plane_text("/host:CPU", {"tf_XLAEigen/1": [("add.1", 0, 5, stats)]}))
+
+
+@pytest.mark.parametrize("number", [-1, Raw("uint64_value: 18446744073709551615"), 2**31])
+def test_a_device_beyond_those_that_there_can_be_is_refused(number):
+    stats = op("add.1", device_ordinal=number)
+    with pytest.raises(InputError, match="device_ordinal is -?[0-9]+, not a whole number from 0"):
+        read(plane_text("/host:CPU", {"tf_XLAEigen/1": [("add.1", 0, 5, stats)]}))
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "٣" * 30, 2**64 - 1])
+def test_a_gpu_beyond_those_that_there_can_be_is_refused(number, tmp_path):
+    name = f"/device:GPU:{number}"
+    with pytest.raises(InputError, match="the number of a device is .{1,60}, not a whole number"):
+        read(plane_text(name, {"Stream #1": [("kernel", 0, 5, op("add.1"))]}))
+    events = [
+        {"ph": "M", "pid": 1, "name": "process_name", "args": {"name": name}},
+        {"ph": "M", "pid": 1, "tid": 2, "name": "thread_name", "args": {"name": "Stream #1"}},
+        {"ph": "X", "pid": 1, "tid": 2, "ts": 1, "dur": 1, "args": op("add.1")},
+    ]
+    (tmp_path / "host.trace.json").write_text(json.dumps(events))
+    with pytest.raises(InputError, match="the number of a device is .{1,60}, not a whole number"):
+        recorded_events(tmp_path / "host.trace.json")
+
+
+@pytest.mark.parametrize("key", ["hlo_op", "hlo_module"])
+@pytest.mark.parametrize("plane", ["/host:CPU", "/device:GPU:0"])
+def test_a_name_that_is_no_text_is_refused(key, plane):
+    stats = op("add.1", device_ordinal=0) | {key: NO_TEXT}
+    with pytest.raises(InputError, match="damaged, a name in it is no text"):
+        read(plane_text(plane, {"Stream #1": [("add.1", 0, 5, stats)]}))
