@@ -40,11 +40,16 @@ def guesses_of(quiz: Quiz, written: Sequence[str | None]) -> list[float | None]:
     Raises:
         InputError: one is no number, or there are more than the quiz asks for.
     """
+    check_count(quiz, written)
+    return [None if text is None else guess_of(text) for text in written]
+
+
+def check_count(quiz: Quiz, written: Sequence[object]) -> None:
+    """Raise InputError for more guesses than a quiz asks for."""
     if len(written) > len(quiz.answers):
         count = len(quiz.answers)
         numbers = "number" if count == 1 else "numbers"
         raise InputError(f"{quiz.id} asks for {count} {numbers}, not {len(written)}")
-    return [None if text is None else guess_of(text) for text in written]
 
 
 def guess_of(text: str) -> float:

@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from scaling.learn.answered import answered, guesses_of
+from scaling.learn.answered import answered, check_count, guesses_of
 from scaling.learn.quiz import Quiz, compute, find, formulas, quizzes
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_json
@@ -46,6 +46,7 @@ def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:
     quiz, written = find(shorten(str(given.get("id", "")), LONGEST)), given.get("guesses", [])
     if not isinstance(written, list):
         raise InputError("guesses is a list of numbers, [1.04]")
+    check_count(quiz, written)
     texts = [None if guess is None else shorten(str(guess), LONGEST) for guess in written]
     guesses = guesses_of(quiz, texts)
     ours = _ours(quiz.id)

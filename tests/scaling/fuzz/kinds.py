@@ -17,6 +17,7 @@ from safetensors.numpy import save_file
 import scaling as sc
 from experiments.chat.make import HERE
 from scaling.cli import main as cli
+from scaling.compare.recorded import recorded_events
 from scaling.meshes import catalog
 from scaling.meshes.catalog.load import ACCELERATORS, CLUSTERS, read_toml
 from scaling.meshes.devices import host_mesh
@@ -47,6 +48,7 @@ TESTS = Path(__file__).parents[2]
 TOKENIZER = HERE / "tokenizer"
 GOLDEN = sorted((TESTS / "scaling/hlo/golden").glob("jax-0.10-*.hlo"))
 PUBLISHED = json.loads((TESTS / "models/huggingface/published.json").read_text())
+OPERATIONS = ("all_gather.3.2", "loop_multiply_fusion.1", "psum.7.2", "gemm_fusion_dot_general.3")
 CLUSTER = "dgx-h100"
 LINES = b"\n"
 
@@ -108,6 +110,12 @@ def calibration(path: Path) -> None:
 def hlo(path: Path) -> None:
     """Price a program's text."""
     sc.predict_hlo(path.read_text(errors="replace"), CLUSTER)
+
+
+def profile(path: Path) -> None:
+    """Read a recording, and hold the program of the example beside one of GPUs."""
+    if all(event.run is None for event in recorded_events(path)):
+        sc.predict_hlo(GOLDEN[-1], CLUSTER).compare(path)
 
 
 def weights(path: Path) -> None:
@@ -210,6 +218,43 @@ def safetensors(folder: Path) -> bytes:
     return path.read_bytes()
 
 
+def recording(plane: str, line: str) -> bytes:
+    """A recording of two executions of the last program in GOLDEN, as jax.profiler writes it."""
+    stats = ("hlo_op", "hlo_module", "device_ordinal", "run_id", "_p", "_c")
+    text, names = "", {name: str(n) for n, name in enumerate(OPERATIONS, 1)}
+    for at in range(2 * len(OPERATIONS)):
+        name = OPERATIONS[at % len(OPERATIONS)]
+        values = f'"{name}"', '"jit_one_of_each"', "0", str(at // len(OPERATIONS)), str(at), str(at)
+        given = zip(("str_value", "str_value", *["int64_value"] * 4), values, strict=True)
+        each = (f"stats {{ metadata_id: {n} {k}: {v} }}" for n, (k, v) in enumerate(given, 1))
+        times = f"offset_ps: {at * 10_000} duration_ps: 9000"
+        text += f"events {{ metadata_id: {names[name]} {times} {' '.join(each)} }}\n"
+    known = {"event_metadata": list(OPERATIONS), "stat_metadata": list(stats)}
+    tables = "".join(
+        f'{table} {{ key: {n} value {{ id: {n} name: "{name}" }} }}\n'
+        for table, all_names in known.items()
+        for n, name in enumerate(all_names, 1)
+    )
+    lines = f'lines {{ id: 1 name: "{line}" {text} }}\n'
+    whole = f'planes {{ name: "{plane}"\n{lines}{tables}}}\n'
+    return jax.profiler.ProfileData.text_proto_to_serialized_xspace(whole)
+
+
+def trace() -> dict[str, Any]:
+    """The same of a GPU, in Chrome's format."""
+    named = lambda what, name: {
+        **{"ph": "M", "pid": 1, "tid": 2},
+        **{"name": f"{what}_name", "args": {"name": name}},
+    }
+    events = [
+        {"ph": "X", "pid": 1, "tid": 2, "ts": 10.5 + 3 * at, "dur": 2.5, "name": f"{name}_kernel"}
+        | {"args": {"hlo_op": name, "hlo_module": "jit_one_of_each"}}
+        for at, name in enumerate(2 * OPERATIONS)
+    ]
+    names = [named("process", "/device:GPU:0"), named("thread", "Stream #13(Compute)")]
+    return {"traceEvents": [*names, *events]}
+
+
 def state() -> dict[str, jax.Array]:
     """A small state."""
     return {"layers/x": jax.numpy.zeros((2, 3)), "step": jax.numpy.int32(3)}
@@ -308,6 +353,13 @@ def kinds(runs: list[dict[str, Any]], run_folder: Path, folder: Path) -> Mapping
             "config.json", list(PUBLISHED.values()), lambda path: command("sharding", path)
         ),
         "hlo": Kind("step.hlo", [path.read_bytes() for path in GOLDEN], hlo, None),
+        "profile": Kind(
+            "host.xplane.pb",
+            [recording("/device:GPU:0", "Stream #1"), recording("/host:CPU", "tf_XLAEigen/1")],
+            profile,
+            None,
+        ),
+        "trace": Kind("host.trace.json", [trace()], profile),
         "safetensors": Kind("model.safetensors", [safetensors(folder)], weights, None),
         "index": Kind("model.safetensors.index.json", [index], weights),
         "metrics": Kind("metrics.jsonl", [lines], metrics, jsonl, unmeasured(folder)),

@@ -30,6 +30,7 @@ NAMES = (
     *("run", "cluster", "accelerator", "calibration", "config", "hlo", "safetensors", "index"),
     *("metrics", "questions", "testbed", "arguments", "checkpoint", "arrays", "program"),
     *("predicted", "measured", "data", "tokenizer", "tokenizer_config", "written", "sums"),
+    *("profile", "trace"),
 )
 REFUSED = ("index", "config")  # its file is not there; one has layers that no model here has
 FEW, MANY, PART = 10, 10_000, 1_000  # cases of a kind: fast, in the long tier, of one test there
