@@ -12,7 +12,8 @@ import math
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -250,8 +251,17 @@ def _from_function(text: str) -> Run:
     path, make = user_function(text)
     run = run_user_code(path, make)
     if not isinstance(run, Run):
-        raise InputError(f"{text} returned {type(run).__name__}, expected a scaling.run.Run")
+        raise InputError(f"{text} returned {described(run)}; return a scaling.Run")
     return run
+
+
+def described(made: Any) -> str:
+    """What a user's function returned: `an int`, `(int, list)`, `nothing`."""
+    if isinstance(made, tuple):
+        return f"({', '.join(type(part).__name__ for part in made)})"
+    name = type(made).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    return "nothing" if made is None else f"{article} {name}"
 
 
 def user_function(text: str) -> tuple[Path, Callable[..., Any]]:
@@ -284,10 +294,25 @@ def _load_module(path: Path) -> ModuleType:
     return module
 
 
-def run_user_code(path: Path, make: Callable[[], Any]) -> Any:
-    """Return what `make` returns; errors of the user's file become one message with its line."""
+@contextmanager
+def folder_on_path(file: Path) -> Iterator[None]:
+    """Let modules beside a file be imported meanwhile."""
+    folder = str(file.absolute().parent)
+    sys.path.insert(0, folder)
     try:
-        return make()
+        yield
+    finally:
+        sys.path.remove(folder)
+
+
+def run_user_code(path: Path, make: Callable[[], Any]) -> Any:
+    """Return what `make` returns; errors of the user's file become one message with its line.
+
+    Modules beside the file can be imported, as where Python runs it.
+    """
+    try:
+        with folder_on_path(path):
+            return make()
     except InputError:
         raise
     except (Exception, SystemExit) as error:  # of a script that runs as it is imported

@@ -18,6 +18,7 @@ from scaling.api.inputs import (
     load_run,
 )
 from scaling.api.predict import predict
+from scaling.api.request import Request, request
 from scaling.api.result import PredictionResult
 from scaling.api.settings import Settings
 from scaling.meshes.cluster import Cluster
@@ -29,11 +30,11 @@ from scaling.optimizers import check_optimizer
 from scaling.parallelism.checks import check_settings, check_trainable
 from scaling.plan.reasons import losers, reason, shortfall
 from scaling.plan.result import Plan, Plans
-from scaling.plan.search import Found, Target, search, words_of
+from scaling.plan.search import Found, Target, search, settings_of, words_of
 from scaling.plan.space import OURS, all_choices
 from scaling.profiles.profile import Profile
 from scaling.run import Run, run_dict
-from scaling.simulate.resolve import target
+from scaling.simulate.resolve import idle_nodes, target
 
 OBJECTIVES = ("time", "cost", "energy")
 
@@ -129,7 +130,9 @@ def plan(
     if resolved.software == OURS:
         check_optimizer(resolved)
     place = target(resolved, cluster, nodes, as_overrides(overrides)).cluster
-    profile, _ = load_profile(place, calibration)
+    profile, warnings = load_profile(place, calibration)
+    how = {"device_order": device_order, "overrides": overrides, "calibration": calibration}
+    asked = request(run, cluster=cluster, nodes=nodes, set=set, **how)
     power = place.accelerator.power
     if objective == "energy" and power is None:
         raise InputError(
@@ -155,7 +158,12 @@ def plan(
         losers=tuple(losers(state)),
         verified=sum(plan.prediction.source == "compiled" for plan in plans),
         error=error,
-        warnings=_untrained(resolved),
+        warnings=(
+            *warnings,
+            *(idle_nodes(resolved.mesh, place) if resolved.mesh else ()),
+            *_untrained(resolved),
+        ),
+        next=_next(asked, plans[0]) if plans else None,
     )
 
 
@@ -167,6 +175,12 @@ def _untrained(run: Run) -> tuple[str, ...]:
     except InputError as error:
         return (f"closed forms of a step that cannot be compiled: {error}",)
     return ()
+
+
+def _next(asked: Request, plan: Plan) -> str:
+    """The command, or in Python the call, that prices a plan alone."""
+    nodes, mesh, settings = plan.cluster.nodes, str(plan.run.mesh), settings_of(plan.run)
+    return asked.changed(nodes=nodes, mesh=mesh, set=settings).words("predict", "--explain")
 
 
 def _plan_dict(plan: Plan) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from scaling.api.inputs import (
     keep_devices_free,
     load_run,
 )
+from scaling.api.request import request
 from scaling.api.result import (
     PredictionResult,
     Pricing,
@@ -91,6 +92,10 @@ def predict(
     keep_devices_free()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
+    where = {"cluster": cluster, "nodes": nodes, "mesh": mesh, "device_order": device_order}
+    how = {"source": None if source == "auto" else source, "calibration": calibration}
+    how |= {"what_if": changes, "causal_flops": causal_flops}
+    asked = request(run, **where, set=set, overrides=overrides, **how)
     source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
     profile, warnings = load_profile(place.cluster, calibration)
     if not place.cluster.virtual_devices:
@@ -115,8 +120,13 @@ def predict(
         write_text(dump_hlo, text)
     seconds = time.monotonic() - start
     notes = (*target_warnings(place), *notes_of_source, *warnings)
-    where = (place.cluster, profile, place.run)
-    return priced_result(Pricing(program, *where, changes, causal_flops, notes, seconds))
+    return priced_result(
+        Pricing(
+            *(program, place.cluster, profile, place.run, changes, causal_flops, notes),
+            compile_seconds=seconds,
+            request=asked,
+        )
+    )
 
 
 def read_changes(what_if: str | Iterable[str]) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.analytic.software import habits_of
+from scaling.api.request import Request, change_words
 from scaling.api.settings import as_texts
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
@@ -28,6 +29,7 @@ from scaling.simulate.what_if import changed, changed_program, check_changes
 if TYPE_CHECKING:
     from scaling.api.profile import ProfileComparison
     from scaling.compare.discrepancy import Discrepancy
+    from scaling.report.advice import Advice
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class Pricing:
     tokens: float | None = None  # of one step that is not ours
     model_flops: float | None = None  # of one such step on all devices
     compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
+    request: Request | None = None  # as it was made; None: of a step that is not ours
 
     @property
     def mesh(self) -> str:
@@ -157,11 +160,26 @@ class PredictionResult(Prediction):
     def advice(self) -> list[str]:
         """Return changes of the run that take less time or fit, each priced; compiles a few steps.
 
-        Sentences such as `--set remat=selective: 5.9 s a step instead of 6.6 s, 52.2 GB`.
+        A sentence such as `set={'remat': 'selective'}: 5.9 s a step instead of 6.6 s, 52.2 GB`, and
+        below it the call that makes it: the one that was made with that change. In a command both
+        are in its words, `--set remat=selective`.
         """
         from scaling.report.advice import advice
 
-        return advice(self.pricing.run, self, self._try_run, self._closed)
+        return [
+            self._said(found)
+            for found in advice(self.pricing.run, self, self._try_run, self._closed)
+        ]
+
+    def _said(self, found: "Advice") -> str:
+        """Return an advice, and the request with its change."""
+        sentence = f"{change_words(found.set, found.mesh)}{found.note}: {found.effect}"
+        if self.pricing.request is None:
+            return sentence
+        mesh = {} if found.mesh is None else {"mesh": str(found.mesh)}
+        return (
+            f"{sentence}\n  {self.pricing.request.changed(set=found.set, **mesh).words('predict')}"
+        )
 
     def _try_run(self, run: Run) -> Prediction | None:
         """Return the prediction of a changed run on the same cluster."""

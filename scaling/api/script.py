@@ -6,14 +6,13 @@ def make(mesh):                make(mesh) gets a jax mesh over the cluster's dev
 """
 
 import inspect
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from scaling.meshes.errors import InputError
-from scaling.recipes import run_user_code, user_function
+from scaling.recipes import described, folder_on_path, run_user_code, user_function
 
 HOW = (
     "return (step, arguments) or (step, arguments, keywords), the step from jax.jit, or the step "
@@ -48,14 +47,10 @@ def script_step(text: str, mesh: Any) -> Iterator[Step]:
     Raises:
         InputError: no such file or function, its code fails, or it returns no step.
     """
-    folder = str(Path(text.rpartition(":")[0]).absolute().parent)
-    sys.path.insert(0, folder)
-    try:
+    with folder_on_path(Path(text.rpartition(":")[0])):  # also where the step is traced
         path, make = user_function(text)
         given = (mesh(),) if _takes_mesh(make) else ()
         yield _step(run_user_code(path, lambda: make(*given)), text)
-    finally:
-        sys.path.remove(folder)
 
 
 def _takes_mesh(make: Any) -> bool:
@@ -78,16 +73,10 @@ def _step(made: Any, where: str) -> Step:
     parts = tuple(made) if isinstance(made, tuple) else (made,)
     is_step = bool(parts) and (hasattr(parts[0], "lower") or hasattr(parts[0], "as_text"))
     if not is_step or len(parts) > 3:
-        raise InputError(f"{where} returned {_words(made)}: {HOW}")
+        raise InputError(f"{where} returned {described(made)}: {HOW}")
     arguments, keywords = (*parts, (), {})[1:3] if len(parts) != 2 else (parts[1], {})
     if not isinstance(arguments, tuple | list):
         raise InputError(f"{where}: write the arguments as a tuple: (step, (x,))")
     if not isinstance(keywords, Mapping):
         raise InputError(f"{where}: write the keywords as a dict: (step, args, {{'name': x}})")
     return Step(parts[0], tuple(arguments), keywords)
-
-
-def _words(made: Any) -> str:
-    if isinstance(made, tuple):
-        return f"({', '.join(type(part).__name__ for part in made)})"
-    return "nothing" if made is None else f"a {type(made).__name__}"

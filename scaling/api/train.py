@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -320,7 +321,7 @@ def _ending(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
     done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"
     next_steps = [f"next: {_use_of_checkpoint(run, folder)}"]
     if (folder / "predicted.json").is_file():
-        next_steps.append(f"next: scaling compare {folder}")
+        next_steps.append(f"next: {shlex.join(['scaling', 'compare', str(folder)])}")
     return [done, *next_steps]
 
 
@@ -331,9 +332,9 @@ def _use_of_checkpoint(run: Run, folder: Path) -> str:
     try:
         tokenizer_of(run)
     except InputError:
-        return f"scaling export {folder} --output {folder}-weights"
+        return shlex.join(["scaling", "export", str(folder), "--output", f"{folder}-weights"])
     prompt = "def " if run.train.data == "stdlib" else "The "
-    return f'scaling sample {folder} --prompt "{prompt}"'
+    return shlex.join(["scaling", "sample", str(folder), "--prompt", prompt])
 
 
 def _header(plan: "Plan") -> list[str]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ def show_task(number: str | None, start: Path | None, as_json: bool) -> int:
     if as_json:
         print(json.dumps(_described(puzzle)))
         return 0
-    file = start or "my_run.json"
+    file = shlex.quote(str(start or "my_run.json"))
     print(f"puzzle {puzzle.number}: {puzzle.title}\n\n{puzzle.story.strip()}\n")
     print(f"on {puzzle.nodes} node(s) of {Path(puzzle.cluster).stem}, from this run:")
     print(json.dumps(_without_path(puzzle)))

@@ -25,6 +25,7 @@ from typing import NoReturn
 
 import tyro
 
+from scaling.api.request import command_line
 from scaling.cli.options import Command
 from scaling.compile.quiet import VERBOSE
 from scaling.meshes.errors import InputError, nearest
@@ -79,7 +80,8 @@ def main(arguments: list[str] | None = None) -> int:
         subject = command.subject
         if getattr(command, "verbose", False):
             os.environ[VERBOSE] = "1"
-        code = command.start(arguments)
+        with command_line():
+            code = command.start(arguments)
         sys.stdout.flush()  # here, where a reader that has gone is no error
         return code
     except InputError as error:

@@ -48,4 +48,5 @@ class Plans:
     losers: tuple[Loser, ...]  # why other meshes and settings lose
     verified: int  # plans that were priced from their compiled programs
     error: str | None = None  # where nothing fits
-    warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the run
+    next: str | None = None  # the command, or the call, that prices the best plan alone

@@ -12,6 +12,7 @@ Both bounds are true (`scaling.plan.bounds`), so nothing better is left out.
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -242,12 +243,16 @@ def _price(target: Target, choices: Together, state: Search) -> None:
     state.best.sort(key=lambda each: each.value)
 
 
+def settings_of(run: Run) -> dict[str, Any]:
+    """What a plan sets beside the mesh, by dotted key of run.json."""
+    zero = {"sharding.zero_stage": run.sharding.zero_stage}
+    settings = {"batch.microbatches": run.batch.microbatches, "remat": str(run.remat)}
+    return settings | (zero if run.mesh and run.mesh.fsdp > 1 else {})
+
+
 def words_of(run: Run) -> str:
-    """The flags of a configuration: `--mesh fsdp=64 --set batch.microbatches=8 --set remat=...`."""
-    assert run.mesh is not None
-    zero = [f"sharding.zero_stage={run.sharding.zero_stage}"] if run.mesh.fsdp > 1 else []
-    settings = [f"batch.microbatches={run.batch.microbatches}", f"remat={run.remat}", *zero]
-    return " ".join([f"--mesh {run.mesh}", *(f"--set {text}" for text in settings)])
+    """A configuration: `mesh fsdp=64, batch.microbatches=8, remat=full, sharding.zero_stage=3`."""
+    return ", ".join([f"mesh {run.mesh}", *(f"{k}={v}" for k, v in settings_of(run).items())])
 
 
 def families(state: Search) -> Iterator[tuple[str, Found]]:

@@ -9,6 +9,7 @@
 import gzip
 import hashlib
 import json
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -47,9 +48,11 @@ class Stored:
     @property
     def command(self) -> str:
         """The command line that prices the same step, compiled anew."""
-        settings = "".join(f" --set {key}={_text(value)}" for key, value in self.set.items())
-        where = f"--cluster {self.cluster} --nodes {self.nodes} --mesh {self.mesh}"
-        return f"scaling predict {self.run} {where}{settings}"
+        settings = [
+            w for key, value in self.set.items() for w in ("--set", f"{key}={_text(value)}")
+        ]
+        where = ["--cluster", self.cluster, "--nodes", str(self.nodes), "--mesh", self.mesh]
+        return shlex.join(["scaling", "predict", self.run, *where, *settings])
 
 
 def key_of(run: Mapping[str, Any], mesh: Mapping[str, int], chip: str) -> str:

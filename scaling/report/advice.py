@@ -6,8 +6,8 @@ confirmed    priced by `try_run`: it fits, and takes at least 2 % less time (or 
 """
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from scaling.meshes.errors import InputError
@@ -28,7 +28,24 @@ from scaling.run import Run
 from scaling.simulate.prediction import MemoryParts, Prediction
 
 TryRun = Callable[[Run], Prediction | None]  # None: cannot be priced at once
-Candidate = tuple[str, Run]  # the flags that make it, and the run
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A changed run, and what changes it."""
+
+    run: Run
+    set: Mapping[str, object] = field(default_factory=dict)  # values by dotted key of run.json
+    mesh: MeshShape | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Advice(Candidate):
+    """A change that a second pricing has confirmed."""
+
+    effect: str = ""  # `5.9 s a step instead of 6.6 s, 52.2 GB`
+
 
 MUCH = 1 / 3  # share of the step that is worth acting on
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
@@ -46,8 +63,8 @@ def advice(
     prediction: Prediction,
     try_run: TryRun | None,
     closed: TryRun | None = None,
-) -> list[str]:
-    """Sentences for the end of a page, such as `--set remat=selective: 5.9 s a step, 52.2 GB`.
+) -> list[Advice]:
+    """The best of some changes that help, if any does.
 
     Args:
         run: whose step it is, with its mesh; None (a step that is not ours): no advice.
@@ -60,10 +77,10 @@ def advice(
         return []
     best_remat = _best_remat(run, prediction, closed) if closed else None
     candidates = islice(_candidates(run, run.mesh, prediction, best_remat), MOST_TRIES)
-    pairs = [(flags, _tried(changed, try_run)) for flags, changed in candidates]
-    better = [(flags, p) for flags, p in pairs if p is not None and _is_better(p, prediction)]
+    pairs = [(candidate, _tried(candidate.run, try_run)) for candidate in candidates]
+    better = [(c, p) for c, p in pairs if p is not None and _is_better(p, prediction)]
     best = sorted(better, key=lambda pair: float(pair[1].step_time))
-    return [_sentence(flags, found, prediction) for flags, found in best[:1]]
+    return [Advice(**vars(c), effect=_effect(found, prediction)) for c, found in best[:1]]
 
 
 def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate | None:
@@ -85,7 +102,7 @@ def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate |
     faster = float(best.step_time) < (1 - GAIN) * float(here.step_time)
     if remat == run.remat or (prediction.memory.fits and not faster):
         return None
-    return _set("remat", remat, replace(run, remat=remat))
+    return _remat(run, remat)
 
 
 def _of_model(remat: Remat, run: Run) -> Remat:
@@ -118,8 +135,8 @@ def _bounded_experts(run: Run) -> Iterator[Candidate]:
     """A capacity for dropless experts, whose buffers have room for every token on each device."""
     changed = replace(run, model=with_capacity(run.model))
     if changed != run:
-        flags, _ = _set("model.moe.capacity_factor", CAPACITY_FACTOR, changed)
-        yield f"{flags} (drops tokens of full experts)", changed
+        settings = {"model.moe.capacity_factor": CAPACITY_FACTOR}
+        yield Candidate(changed, settings, note=" (drops tokens of full experts)")
 
 
 def _less_memory(
@@ -137,9 +154,9 @@ def _less_memory(
     if remat is not None:
         yield remat
     elif run.remat != "full":
-        yield _set("remat", "full", replace(run, remat="full"))
-        for flags, changed in more:
-            yield f"{flags} --set remat=full", replace(changed, remat="full")
+        yield _remat(run, "full")
+        for each in more:
+            yield Candidate(replace(each.run, remat="full"), {**each.set, "remat": "full"})
 
 
 def _less_waiting(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[Candidate]:
@@ -161,7 +178,7 @@ def _microbatches(run: Run, mesh: MeshShape, times: float) -> Iterator[Candidate
     count = next((n for n in divisors(local) if n >= least), None)
     if count is not None and count != run.batch.microbatches:
         batch = replace(run.batch, microbatches=count)
-        yield _set("batch.microbatches", count, replace(run, batch=batch))
+        yield Candidate(replace(run, batch=batch), {"batch.microbatches": count})
 
 
 def _moved(run: Run, mesh: MeshShape, source: str, target: str, factor: int) -> Iterator[Candidate]:
@@ -170,11 +187,11 @@ def _moved(run: Run, mesh: MeshShape, source: str, target: str, factor: int) -> 
     if factor > 1 and size % factor == 0:
         sizes = {source: size // factor, target: getattr(mesh, target) * factor}
         changed = replace(mesh, **sizes)
-        yield f"--mesh {changed}", replace(run, mesh=changed)
+        yield Candidate(replace(run, mesh=changed), mesh=changed)
 
 
-def _set(key: str, value: object, run: Run) -> Candidate:
-    return f"--set {key}={value}", run
+def _remat(run: Run, remat: Remat) -> Candidate:
+    return Candidate(replace(run, remat=remat), {"remat": str(remat)})
 
 
 def _tried(run: Run, try_run: TryRun) -> Prediction | None:
@@ -193,9 +210,9 @@ def _is_better(found: Prediction, before: Prediction) -> bool:
     return float(found.step_time) < (1 - GAIN) * float(before.step_time)
 
 
-def _sentence(flags: str, found: Prediction, before: Prediction) -> str:
+def _effect(found: Prediction, before: Prediction) -> str:
     memory = format_memory(found.memory.peak)
     if before.memory.fits is False:
-        return f"{flags}: fits in {memory}, {format_time(found.step_time)} a step"
+        return f"fits in {memory}, {format_time(found.step_time)} a step"
     change = f"{format_time(found.step_time)} a step instead of {format_time(before.step_time)}"
-    return f"{flags}: {change}, {memory}"
+    return f"{change}, {memory}"

@@ -7,7 +7,6 @@ plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
 
 from scaling.meshes.units import format_time
 from scaling.plan.result import Plan, Plans
-from scaling.plan.search import words_of
 from scaling.report.formatting import columns, format_memory, percent, three_digits
 
 DAY, KWH = 86400.0, 3.6e6  # s; J
@@ -16,7 +15,7 @@ HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "MFU", "memory", "w
 
 def plan_page(result: Plans) -> str:
     """The page of `scaling plan`."""
-    lines = [_title(result), *(f"warning: {text}" for text in result.warnings)]
+    lines = [_title(result)]
     if result.error:
         lines.append(result.error)
     if result.plans:
@@ -26,8 +25,9 @@ def plan_page(result: Plans) -> str:
         lines.append("why others lose")
         rows = [(f"  {x.what}", _count(x.configurations), x.why) for x in result.losers]
         lines += columns(rows, left=(0, 2))
-    if result.plans:
-        lines.append(f"next: scaling predict {_flags(result.plans[0])} --explain")
+    lines += [f"warning: {text}" for text in result.warnings]
+    if result.next:
+        lines.append(f"next: {result.next}")
     return "\n".join(lines)
 
 
@@ -75,8 +75,3 @@ def _totals(plan: Plan) -> list[str]:
 
 def _count(configurations: int | None) -> str:
     return "" if configurations is None else f"{configurations:,}"
-
-
-def _flags(plan: Plan) -> str:
-    cluster = plan.cluster
-    return f"{plan.run.name} --cluster {cluster.name} --nodes {cluster.nodes} {words_of(plan.run)}"

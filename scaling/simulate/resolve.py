@@ -74,14 +74,17 @@ def target(
 
 def target_warnings(where: Target) -> list[str]:
     """Return warnings about the cluster, and about nodes without a device of the mesh."""
-    mesh, cluster = where.mesh, where.cluster
+    return [*where.warnings, *idle_nodes(where.mesh, where.cluster)]
+
+
+def idle_nodes(mesh: MeshShape, cluster: Cluster) -> list[str]:
+    """Return a warning where the mesh has no device on some nodes."""
     used = -(-mesh.devices // cluster.devices_per_node)
     if cluster.virtual_devices or used == cluster.nodes:
-        return list(where.warnings)
+        return []
     return [
-        *where.warnings,
         f"mesh {mesh} uses {mesh.devices} of the {cluster.devices} devices of {cluster.nodes} "
-        f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all",
+        f"nodes: what is priced needs --nodes {used}; a mesh of {cluster.devices} would use all"
     ]
 
 

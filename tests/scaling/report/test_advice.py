@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
+from scaling.api.request import change_words, command_line
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.remat import Kept
 from scaling.models.config import Moe
-from scaling.report.advice import advice
+from scaling.report.advice import advice as found_advice
 from scaling.run import Batch
 from scaling.simulate.summary import summarize
 
@@ -22,6 +23,13 @@ def prediction(hand_priced):
 def run(toy):
     mesh = MeshShape(data=2, fsdp=4)
     return replace(toy(), mesh=mesh, batch=Batch(global_batch=96, seq_len=16), remat="full")
+
+
+def advice(*arguments):
+    """What `scaling predict` says, without the command below it."""
+    with command_line():
+        found = found_advice(*arguments)
+        return [f"{change_words(one.set, one.mesh)}{one.note}: {one.effect}" for one in found]
 
 
 def needing(prediction, **parts):

@@ -1,0 +1,127 @@
+"""What a command prints to be typed next is a command: it runs, and repeats what was typed.
+
+Every way to name a run and a cluster, with the options that both commands have; each `next:` is
+split as a shell does, and run with a closed form.
+"""
+
+import json
+import shlex
+from importlib.resources import files
+
+import pytest
+
+import scaling as sc
+from scaling.api import result
+from scaling.meshes.shape import MeshShape
+from scaling.profiles.io import profile_of, write_profile
+from scaling.report.advice import Advice
+from tests.scaling.cli.running import run
+
+CONFIG = {
+    "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "intermediate_size": 128, "vocab_size": 256, "rms_norm_eps": 1e-6,
+    "max_position_embeddings": 512, "rope_theta": 1e4, "tie_word_embeddings": False,
+}  # fmt: skip
+SCRIPT = """
+import helper
+import scaling as sc
+def make(): return sc.load_run("tiny", set={"batch.global_batch": helper.SEQUENCES})
+"""
+RUNS = ["tiny", "my model/config.json", "my model", "run.json", "runs/a b/run.json", "own.py:make"]
+OPTIONS = [
+    ["--cluster", "dgx-h100"],
+    ["--cluster", "my lab.toml", "--nodes", "2", "--override", "node_network_bandwidth=100Gb/s"],
+    ["--cluster", "dgx-h100", "--set", "batch.seq_len=16", "--set", "remat=query,key,value"],
+    ["--cluster", "dgx-h100", "--calibration", "my figures.json", "--device-order", "fsdp,data"],
+    ["--cluster", "dgx-h100", "--set", 'batch={"global_batch": 64, "seq_len": 8}'],
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty working folder with a file of each kind."""
+    monkeypatch.chdir(tmp_path)
+    for place in ("my model", "runs/a b"):
+        (tmp_path / place).mkdir(parents=True)
+    (tmp_path / "my model" / "config.json").write_text(json.dumps(CONFIG))
+    small = {"name": "small", "model": {"preset": "tiny"}, "mesh": {"fsdp": 4}}
+    for place in ("run.json", "runs/a b/run.json"):
+        document = {**small, "batch": {"global_batch": 32, "seq_len": 32}}
+        (tmp_path / place).write_text(json.dumps(document))
+    (tmp_path / "own.py").write_text(SCRIPT)
+    (tmp_path / "helper.py").write_text("SEQUENCES = 64\n")
+    text = files("scaling.meshes.catalog").joinpath("clusters", "dgx-h100.toml").read_text()
+    (tmp_path / "my lab.toml").write_text(text.replace("dgx-h100", "lab"))
+    write_profile(profile_of(sc.load_cluster("dgx-h100").accelerator), tmp_path / "my figures.json")
+    return tmp_path
+
+
+def commands_in(out):
+    """The commands that a page prints to be typed, as words."""
+    lines = [line.removeprefix("next: ").strip() for line in out.splitlines()]
+    return [shlex.split(line) for line in lines if line.startswith("scaling ")]
+
+
+def check_repeats(command, name, given):
+    """The command names the run as typed, and every option that it does not change."""
+    assert command[2] == name
+    pairs = list(zip(command, command[1:], strict=False))
+    for option, value in zip(given[::2], given[1::2], strict=True):
+        assert (option, value) in pairs or "remat" in value, (option, value, command)
+
+
+CASES = [
+    pytest.param(name, given, marks=() if i % 5 == j else pytest.mark.slow)
+    for i, name in enumerate(RUNS)
+    for j, given in enumerate(OPTIONS)
+]
+
+
+@pytest.mark.parametrize(("name", "given"), CASES)
+def test_the_command_after_a_plan_runs_as_printed(folder, capsys, name, given):
+    code, out, err = run(capsys, "plan", name, *given, "--top", 1)
+    assert (code, err) == (0, "")
+    (command,) = commands_in(out)
+    check_repeats(command, name, given)
+    command.remove("--explain")
+    code, out, err = run(capsys, *command[1:], "--source", "analytic", "--json")
+    assert (code, json.loads(out)["memory"]["fits"]) == (0, True), err
+
+
+@pytest.mark.parametrize(("name", "given"), CASES)
+def test_the_command_of_an_advice_runs_as_printed(folder, capsys, monkeypatch, name, given):
+    """The change replaces what was typed of it: options are not there twice."""
+    found = Advice(sc.load_run("tiny"), {"remat": "full"}, MeshShape(data=4), effect="better")
+    monkeypatch.setattr("scaling.report.advice.advice", lambda *_: [found])
+    typed = [*given, "--mesh", "fsdp=4", "--source", "analytic", "--what-if", "nvlink x2"]
+    code, out, _ = run(capsys, "predict", name, *typed)
+    assert code == 0 and "next: --mesh data=4 --set remat=full: better\n" in out
+    (command,) = commands_in(out)
+    check_repeats(command, name, [*given, "--what-if", "nvlink x2"])
+    code, out, err = run(capsys, *command[1:], "--json")
+    assert (code, json.loads(out)["mesh"]) == (0, "data=4"), err
+
+
+def test_in_python_a_suggestion_is_a_call(folder):
+    """It runs as it stands, where everything has a name."""
+    asked = {"set": {"batch.seq_len": 16}, "overrides": {"memory": "40GB"}}
+    found = sc.plan("my model/config.json", folder / "my lab.toml", 2, **asked, top=1)
+    call = str(found).rpartition("next: ")[2]
+    again = eval(call.replace("sc.predict(", "sc.predict(source='analytic', run="), {"sc": sc})
+    assert again.mesh == found.plans[0].prediction.mesh and again.cluster.name == "lab"
+    assert "--" not in call
+
+
+def test_an_object_without_a_name_is_called_as_its_type():
+    here = sc.load_cluster("dgx-h100", nodes=2)
+    found = sc.plan(sc.load_run("tiny"), here, top=1)
+    assert found.next and found.next.startswith("sc.predict(run, cluster=cluster, nodes=")
+
+
+def test_what_was_asked_pickles_with_the_result():
+    import pickle
+
+    found = sc.predict("tiny", sc.load_cluster("dgx-h100"), mesh={"fsdp": 8}, source="analytic")
+    again = pickle.loads(pickle.dumps(found))
+    assert again.pricing.request == found.pricing.request
+    assert isinstance(found, result.PredictionResult)
