@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
 from scaling.meshes.errors import CONTROL, InputError, Problems, check_keys, nearest
+from scaling.meshes.units import count_with_prefix
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out
@@ -169,7 +170,8 @@ def _has_default(field: dataclasses.Field) -> bool:
 def _convert_union(args: tuple, value: Any, where: str) -> Any:
     if value is None and type(None) in args:
         return None
-    options = [a for a in args if a is not type(None)]
+    options = [str] if isinstance(value, str) and str in args else list(args)
+    options = [a for a in options if a is not type(None)]
     for option in options[:-1]:
         try:
             return convert(option, value, where)
@@ -208,6 +210,9 @@ def _is_too_large(value: Any) -> bool:
 
 
 def _convert_scalar(hint: type, value: Any, where: str) -> Any:
+    if hint in (int, float) and isinstance(value, str):
+        number = count_with_prefix(value)
+        value = value if number is None else number
     if hint is int and _is_number(value) and value == int(value):
         return int(value)
     if hint is float and _is_number(value):

@@ -17,6 +17,26 @@ from scaling.meshes.errors import InputError, check_keys, is_count
 # The default device order, outermost first: a pipeline stage sends least, so stages lie farthest
 # apart; tensor sends most, so it has neighbours. Megatron-LM orders its groups alike.
 AXES = ("stage", "data", "fsdp", "expert", "context", "tensor")
+# What others call these axes, and settings that they take for axes.
+ALIASES = {
+    **dict.fromkeys(("dp", "ddp", "replica", "replicas", "data_parallel"), "data"),
+    **dict.fromkeys(("dp_shard", "shard", "fully_sharded"), "fsdp"),
+    **dict.fromkeys(("tp", "mp", "model", "tensor_parallel"), "tensor"),
+    **dict.fromkeys(("pp", "pipe", "pipeline", "stages", "pipeline_parallel"), "stage"),
+    **dict.fromkeys(("ep", "experts", "expert_parallel"), "expert"),
+    **dict.fromkeys(("cp", "seq", "sequence", "context_parallel"), "context"),
+}
+SETTINGS = {
+    **dict.fromkeys(
+        ("sp", "sequence_parallel"),
+        "sequence parallelism is over the tensor axis, by sharding.sequence_parallel=true; "
+        "attention of a cut sequence is the axis 'context'",
+    ),
+    **dict.fromkeys(
+        ("zero", "zero1", "zero2", "zero3"),
+        "ZeRO shards over the axis 'fsdp', in the stage that sharding.zero_stage says",
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -36,7 +56,7 @@ class MeshShape:
             size = getattr(self, axis)
             if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise InputError(f"mesh axis {axis}={size!r} must be a positive whole number")
-        check_keys(self.device_order, AXES, "device_order")
+        check_axes(self.device_order, "device_order")
         if sorted(self.device_order) != sorted(AXES):
             raise InputError(
                 f"device_order must name each of {', '.join(AXES)} once, "
@@ -74,7 +94,7 @@ class MeshShape:
 
         Members are in device order; a collective over `axes` runs in all groups at once.
         """
-        check_keys(axes, AXES, "axes")
+        check_axes(axes, "axes")
         return groups_along(self.sizes, axes)
 
     def __str__(self) -> str:
@@ -91,6 +111,18 @@ def groups_along(sizes: Mapping[str, int], axes: Iterable[str]) -> np.ndarray:
     return grid.transpose(rest + kept).reshape(-1, members)
 
 
+def check_axes(names: Iterable[str], where: str) -> None:
+    """Raise InputError for the first name that is no axis, saying what it is called here."""
+    unknown = [name for name in names if name not in AXES]
+    called = [f"{n!r} is {ALIASES[n.lower()]!r}" for n in unknown if n.lower() in ALIASES]
+    if called:
+        raise InputError(f"{where}: unknown axis {unknown[0]!r}; here {', '.join(called)}")
+    for name in unknown:
+        if name.lower() in SETTINGS:
+            raise InputError(f"{where}: unknown axis {name!r}; {SETTINGS[name.lower()]}")
+        check_keys([name], AXES, where, "axis")
+
+
 def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
     """A mesh from `data=2,fsdp=4`; axes that are not named have size 1.
 
@@ -98,7 +130,7 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
         InputError: an unknown or repeated axis, or a size that is not a positive whole number.
     """
     sizes = parse_axes(text)
-    check_keys(sizes, AXES, "--mesh", "axis")
+    check_axes(sizes, "--mesh")
     return MeshShape(**sizes, device_order=order)
 
 
@@ -112,7 +144,8 @@ def parse_axes(text: str) -> dict[str, int]:
     for part in filter(None, (p.strip() for p in text.split(","))):
         axis, _, size = (s.strip() for s in part.partition("="))
         if not axis or not is_count(size) or int(size) < 1:
-            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}")
+            why = ": a size is a whole number, at least 1" if axis and size else ""
+            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}{why}")
         if axis in sizes:
             raise InputError(f"--mesh: axis {axis!r} is given twice in {text!r}")
         sizes[axis] = int(size)
@@ -124,7 +157,7 @@ def parse_axes(text: str) -> dict[str, int]:
 def parse_order(axes: Iterable[str]) -> tuple[str, ...]:
     """A device order: `axes` outermost, the others behind; InputError for unknown or repeated."""
     named = tuple(axes)
-    check_keys(named, AXES, "--device-order", "axis")
+    check_axes(named, "--device-order")
     if len(set(named)) < len(named):
         raise InputError(f"--device-order {','.join(named)}: an axis is named twice")
     return named + tuple(axis for axis in AXES if axis not in named)

@@ -1,6 +1,7 @@
 """Sizes, rates and times as people write and read them: `64MiB`, `50GB/s`, `400Gb/s`, `5us`.
 
 MB = 1e6 bytes, MiB = 2**20 bytes. B is a byte, b a bit: 25GB/s is eight times 25Gb/s.
+Counts have the same prefixes: 8k is 8,000, 8Ki 8,192; 15T tokens, 70B parameters (1e9).
 """
 
 import math
@@ -18,10 +19,10 @@ PREFIXES = {**DECIMAL, "K": 10**3, **BINARY, "ki": 2**10}
 COUNTS = {**PREFIXES, "B": 10**9}  # of tokens and parameters: 15T, 70B
 BITS = {"b/s": 1 / 8, "bit/s": 1 / 8, "bps": 1 / 8}
 SYMBOLS: dict[Unit, dict[str, float]] = {
-    "B": {"B": 1},
+    "B": {"B": 1, "": 1},
     "B/s": {"B/s": 1, **BITS},
-    "FLOP/s": {"FLOP/s": 1, "FLOPS": 1},
-    "Hz": {"Hz": 1},
+    "FLOP/s": {"FLOP/s": 1, "FLOPS": 1, "": 1},
+    "Hz": {"Hz": 1, "": 1},
     "s": {},
     "W": {"W": 1},
     "": {},
@@ -31,6 +32,7 @@ FACTORS: dict[Unit, dict[str, float]] = {
     unit: {"": 1.0} | {p + s: pf * sf for p, pf in PREFIXES.items() for s, sf in symbols.items()}
     for unit, symbols in SYMBOLS.items()
 }
+FACTORS[""] = dict(COUNTS)
 FACTORS["B/s"] |= {f"{p}bit": PREFIXES[p.upper()] / 8 for p in ("", "K", "M", "G", "k", "m", "g")}
 FACTORS["s"] |= {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 EXAMPLES: dict[Unit, str] = {
@@ -80,6 +82,30 @@ def parse_count(text: str) -> float:
     if number is None or factor is None or not 0 < number * factor < math.inf:
         raise InputError(f"{text!r} is not a count; write for example 70e9, 70B, 15T or 4Mi")
     return number * factor
+
+
+def count_with_prefix(text: str) -> float | None:
+    """The number of `8k`, `4Mi` or `15T`; None of any other text, plain digits too."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    if match is None or not match.group(2) or match.group(2) not in COUNTS:
+        return None
+    return parse_count(text)
+
+
+def parse_whole(text: str) -> int:
+    """A whole number from `8192`, `8Ki` or `8k`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    number = count_with_prefix(text)
+    return int(text) if number is None or not number.is_integer() else int(number)
+
+
+def parse_real(text: str) -> float:
+    """A number from `0.5`, `1e6` or `15T`; ValueError for what is none."""
+    number = count_with_prefix(text)
+    return float(text) if number is None else number
 
 
 def parse_size(text: str) -> int:

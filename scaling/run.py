@@ -12,7 +12,7 @@ from scaling.meshes.catalog.overrides import parse_overrides
 from scaling.meshes.durable import write_whole
 from scaling.meshes.errors import InputError, check_keys, check_range
 from scaling.meshes.reading import read, read_json
-from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.shape import AXES, MeshShape, check_axes
 from scaling.models.accounting.remat import POLICIES, Kept, check_remat, parse_remat
 from scaling.models.config import ModelConfig, with_positions
 from scaling.models.lora import Lora
@@ -247,7 +247,7 @@ def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
         return None
     if not isinstance(data["mesh"], dict):
         raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")
-    check_keys(data["mesh"], AXES, f"{where}: mesh", "axis")
+    check_axes(data["mesh"], f"{where}: mesh")
     return read(MeshShape, {**data["mesh"], "device_order": order}, f"{where}: mesh")
 
 

@@ -7,13 +7,16 @@ import functools
 import inspect
 import math
 import os
+import re
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from scaling.api.request import at_the_command_line, literal
 from scaling.meshes.errors import InputError
 
 OPTIONAL = {"jax", "jaxlib", "flax", "optax", "orbax", "grain", "chex", "safetensors", "matplotlib"}
@@ -27,6 +30,16 @@ NAMES: Mapping[Any, str] = {  # how messages call a type; others go by their own
     Iterable: "a sequence",
     types.NoneType: "None",
 }
+
+# In a message: a command in backticks, which stays; settings; an option, with its value if one
+# stands behind it: a number, a path, a quoted text, a mesh, a name with a dash, or a choice.
+VALUE = r"'[^']*'|[^\s;:)`]*[^\s,;:.)`]"
+PAIR = rf"[\w.]+=(?:{VALUE})"
+CHOICE = r"(?:compiled|cost|host|int8|last)\b|\w+-[\w-]+"
+OPTION = re.compile(
+    rf"`[^`]*`|(?P<pairs>--(?P<table>set|override) {PAIR}(?: --(?P=table) {PAIR})*)"
+    rf"|--(?P<name>[a-z][a-z-]*)(?!\w)(?: (?P<value>{PAIR}|'[^']*'|{CHOICE}|\d(?:{VALUE})?))?"
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -54,7 +67,8 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
                     wanted = " or ".join(", ".join(map(type_words, hints)).rsplit(", ", 1))
                     raise InputError(f"{function.__name__}: {name}={value!r} must be {wanted}")
         try:
-            return function(*arguments, **options)
+            with python_words(signature.parameters):
+                return function(*arguments, **options)
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
             if package not in OPTIONAL:
@@ -65,6 +79,42 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
             ) from error
 
     return checked
+
+
+@contextmanager
+def python_words(parameters: Iterable[str] = ()) -> Iterator[None]:
+    """Say an InputError in the words of who has called: options where a command is executed."""
+    try:
+        yield
+    except InputError as error:
+        if not at_the_command_line():
+            error.args = (in_python(str(error), parameters),)
+        raise
+
+
+def in_python(message: str, parameters: Iterable[str] = ()) -> str:
+    """Return a message about options as one about parameters.
+
+    `add --cluster, such as --cluster dgx-h100`    `add cluster, such as cluster='dgx-h100'`
+    `use --set remat=full`                         `use set={'remat': 'full'}`
+    """
+    table = "override" if "override" in parameters else "overrides"
+
+    def parameter(found: re.Match[str]) -> str:
+        if found["pairs"]:
+            pairs = re.findall(rf"--[a-z]+ ([\w.]+)=({VALUE})", found["pairs"])
+            name = "set" if found["table"] == "set" else table
+            return f"{name}={literal(name, dict(pairs))}"
+        if not found["name"]:
+            return found[0]
+        name = table if found["name"] == "override" else found["name"].replace("-", "_")
+        value = found["value"]
+        if value is None:
+            return name
+        is_plain = re.fullmatch(r"'.*'|[\d.]+(e\d+)?", value)
+        return f"{name}={value if is_plain else repr(value)}"
+
+    return OPTION.sub(parameter, message)
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

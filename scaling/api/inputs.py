@@ -148,7 +148,11 @@ def axis_sizes(mesh: MeshLike) -> dict[str, int]:
 def _mesh_text(mesh: str | Mapping[str, int]) -> str:
     if isinstance(mesh, str):
         return mesh
-    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
+    return ",".join(f"{axis}={_size(size)}" for axis, size in mesh.items())
+
+
+def _size(size: object) -> object:
+    return int(size) if isinstance(size, float) and size.is_integer() else size
 
 
 def _with_order(run: Run, device_order: str | Iterable[str]) -> Run:

@@ -25,7 +25,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
-from scaling.meshes.units import format_size
+from scaling.meshes.units import format_size, parse_count
 from scaling.optimizers import check_optimizer
 from scaling.parallelism.checks import check_settings, check_trainable
 from scaling.plan.reasons import losers, reason, shortfall
@@ -90,7 +90,7 @@ def plan(
     calibration: Path | str | Profile | None = None,
     top: int = 10,
     objective: str = "time",
-    tokens: float | None = None,
+    tokens: float | str | None = None,
     verify: int = 0,
 ) -> PlanResult:
     """Find the best meshes for a run, with microbatches, remat and ZeRO stage, that fit in memory.
@@ -113,7 +113,7 @@ def plan(
         top: most plans to return, each of another mesh.
         objective: "time" of a step; "cost", devices x time, or "energy" at the chips' power limit:
             these two also try fewer nodes.
-        tokens: of a whole training, whose time, cost and energy each plan then says.
+        tokens: of a whole training, a number or "15T", whose time, cost and energy each plan says.
         verify: number of best plans that are priced again from their compiled programs.
 
     Raises:
@@ -122,6 +122,7 @@ def plan(
     """
     check_keys([objective], OBJECTIVES, "--objective", "objective")
     top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
+    tokens = parse_count(tokens) if isinstance(tokens, str) else tokens
     keep_devices_free()
     start = time.monotonic()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)

@@ -68,7 +68,7 @@ class Request:
         if at_the_command_line():
             typed = [word for item in rest for word in options(*item)]
             return shlex.join(["scaling", verb, str(run), *typed, *switches])
-        values = [repr(run), *(f"{name}={_literal(name, value)}" for name, value in rest)]
+        values = [repr(run), *(f"{name}={literal(name, value)}" for name, value in rest)]
         return f"sc.{verb}({', '.join(values)})"
 
 
@@ -93,7 +93,7 @@ def change_words(set: Mapping[str, Any], mesh: object | None) -> str:
     given = {name: v for name, v in (("mesh", mesh and str(mesh)), ("set", set)) if v}
     if at_the_command_line():
         return shlex.join(word for item in given.items() for word in options(*item))
-    return ", ".join(f"{name}={_literal(name, value)}" for name, value in given.items())
+    return ", ".join(f"{name}={literal(name, value)}" for name, value in given.items())
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -117,7 +117,7 @@ def _text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def _literal(name: str, value: Any) -> str:
+def literal(name: str, value: Any) -> str:
     """Return a value as Python has it; a setting that was typed is read as JSON where it is."""
     return repr({key: _read(v) for key, v in value.items()} if name == "set" else value)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.analytic.software import habits_of
+from scaling.api.entrance import python_words
 from scaling.api.request import Request, change_words
 from scaling.api.settings import as_texts
 from scaling.meshes.catalog import lint_cluster
@@ -90,12 +91,9 @@ class PredictionResult(Prediction):
         Raises:
             InputError: an unknown figure, one that the cluster lacks, a factor below zero.
         """
-        return priced_result(
-            replace(
-                self.pricing,
-                changes=self.pricing.changes + as_texts(changes, "--what-if", "network x2"),
-            ),
-        )
+        with python_words():
+            more = as_texts(changes, "--what-if", "network x2")
+            return priced_result(replace(self.pricing, changes=self.pricing.changes + more))
 
     def compare(self, profile: str | Path, steps: int | None = None) -> "ProfileComparison":
         """Hold the prediction beside a profile that jax.profiler recorded of the real run.
@@ -138,7 +136,8 @@ class PredictionResult(Prediction):
         """
         from scaling.api.plots import plot_prediction
 
-        plot_prediction(self, kind, Path(path))
+        with python_words():
+            plot_prediction(self, kind, Path(path))
 
     def plot_memory(self, path: str | Path) -> None:
         """Write a picture of a device's memory over the step: `plot("memory", path)`."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 import scaling as sc
-from scaling.cli.options import KeyValues, Number, QuestionCommand, Real, Text, TextOrNone
+from scaling.cli.options import Factor, KeyValues, Number, QuestionCommand, Real, Text, TextOrNone
 from scaling.cli.serve import OptionalModel
 from scaling.questions.answer import Answer
 
@@ -40,7 +40,7 @@ class BudgetCommand(QuestionCommand):
     """Model FLOPs over the peak, such as 0.4 (default: predicted, of the best mesh)."""
     batch: Text = None
     """Tokens of a step: 4M, 4Mi or 4e6 (default: the recipe's)."""
-    bytes_per_parameter: float = 10.0
+    bytes_per_parameter: Factor = 10.0
     """Weights with their optimizer: 10 has bf16 weights and fp32 moments, 16 mixed precision."""
     compute: Annotated[TextOrNone, arg(metavar="FORMAT", help_behavior_hint="")] = None
     """Format of the products, one that the chip multiplies (default: bf16, or its first)."""
@@ -50,7 +50,7 @@ class BudgetCommand(QuestionCommand):
     """Hours between two failures of one device (default: as in Llama 3's training)."""
     save_seconds: Real = None
     """Seconds of a checkpoint (default: all of the state at 2 TB/s)."""
-    restart_seconds: float = 0.0
+    restart_seconds: Factor = 0.0
     """Seconds from a failure until the job trains again."""
     parameters: Text = None
     """Parameters of a model that has no name, such as 70e9 or 70B (without it and MODEL: asks for

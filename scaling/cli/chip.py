@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import KeyValues, Number, QuestionCommand, Text
+from scaling.cli.options import KeyValues, Number, QuestionCommand, Text, Whole
 from scaling.meshes import catalog
 from scaling.questions.answer import Answer
 
@@ -24,7 +24,7 @@ class ChipCommand(QuestionCommand):
     dtype: Text = None
     """Number format of the peak that the intensity is of; else bf16, or fp16 or fp32 where the chip
     does not multiply that."""
-    devices: Annotated[int, arg(metavar="N")] = 1
+    devices: Whole = 1
     """So many chips have their peaks, memory and power added up."""
     registers: Number = None
     """32-bit registers of a thread, to ask how many warps fit a core."""

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import Command, File, KeyValues, Switch, Text, TextOrNone
+from scaling.cli.options import Command, File, KeyValues, Switch, Text, TextOrNone, Whole
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
@@ -39,7 +39,7 @@ class ClusterCommand(Command):
     """list, show NAME, or check FILE.toml."""
     target: Annotated[Positional[TextOrNone], arg(metavar="[NAME]", help_behavior_hint="")] = None
     """Catalogue name or TOML file."""
-    nodes: Annotated[int, arg(metavar="N")] = 1
+    nodes: Whole = 1
     """Number of hosts to show."""
     override: KeyValues = ()
     """A figure on top of the catalogue's, such as node_network_bandwidth=400Gb/s."""

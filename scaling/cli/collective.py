@@ -17,6 +17,7 @@ from scaling.cli.options import (
     Real,
     Switch,
     Text,
+    Whole,
 )
 from scaling.meshes.errors import InputError, check_keys
 
@@ -41,7 +42,7 @@ class CollectiveCommand(Command):
     """Catalogue name or TOML file."""
     bytes: Text = None
     """Size as nccl-tests counts it, or several: 65536,1MiB,1GiB (default: 1GiB)."""
-    nodes: Annotated[int, arg(metavar="N")] = 1
+    nodes: Whole = 1
     """Number of hosts."""
     mesh: Text = None
     """Axis sizes on the first devices; without it, one group of all devices."""

@@ -6,7 +6,16 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import KeyValues, Number, QuestionCommand, Real, Switch, Text
+from scaling.cli.options import (
+    Factor,
+    KeyValues,
+    Number,
+    QuestionCommand,
+    Real,
+    Switch,
+    Text,
+    Whole,
+)
 from scaling.questions.answer import Answer
 
 
@@ -33,9 +42,9 @@ class CountCommand(QuestionCommand):
     """Of the whole training, such as 15T (default: 20 a parameter)."""
     checkpoints_per_layer: Real = None
     """Tensors of width d_model that a layer keeps for its backward pass."""
-    bytes_per_parameter: Annotated[float, arg(metavar="X")] = 10
+    bytes_per_parameter: Factor = 10
     """Of weights and optimiser: 10, 12, 16 and 18 are usual."""
-    devices: Annotated[int, arg(metavar="N")] = 1
+    devices: Whole = 1
     """Devices that share weights, optimiser and activations evenly."""
     memory: Text = None
     """Of a device, such as 96GB: how many devices weights, optimiser and activations fill."""

@@ -6,7 +6,7 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, QuestionCommand, Switch, Text, TextOrNone
+from scaling.cli.options import File, KeyValues, QuestionCommand, Switch, Text, TextOrNone, Whole
 from scaling.questions.answer import Answer
 
 
@@ -39,7 +39,7 @@ class KernelCommand(QuestionCommand):
     """Attention: a query sees no later keys."""
     backward: Switch = False
     """Attention: the backward pass."""
-    devices: Annotated[int, arg(metavar="N")] = 1
+    devices: Whole = 1
     """Chips that the work is divided over, evenly and without communication."""
     from_: Annotated[TextOrNone, arg(name="from", metavar="TEXT", help_behavior_hint="")] = None
     """Weights come over a link: host, or its rate, such as 16GB/s."""

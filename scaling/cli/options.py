@@ -1,13 +1,16 @@
 """Types of command-line options, for tyro and for `--help`; what commands have in common."""
 
 import json as json_text
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, Protocol, cast
 
 from tyro.conf import Positional, UseAppendAction, arg
+from tyro.constructors import PrimitiveConstructorSpec
 
 import scaling as sc
+from scaling.meshes.units import parse_real, parse_whole
 from scaling.questions.answer import Answer, textbook
 
 # Written so that tyro can check a default by itself. For `X | None` and `tuple[str, ...]` it takes
@@ -20,8 +23,21 @@ else:
     Texts = tuple
 
 Text = Annotated[TextOrNone, arg(metavar="TEXT", help_behavior_hint="")]
-Number = Annotated[Optional[int], arg(metavar="N", help_behavior_hint="")]  # noqa: UP045
-Real = Annotated[Optional[float], arg(metavar="X", help_behavior_hint="")]  # noqa: UP045
+
+
+def _reads(parse: Callable[[str], Any], metavar: str) -> PrimitiveConstructorSpec[Any]:
+    """How tyro reads a number: 8192, 8k (8,000), 8Ki (8,192), 15T."""
+    is_number = lambda value: isinstance(value, int | float)
+    return PrimitiveConstructorSpec(
+        1, metavar, lambda words: parse(words[0]), is_number, lambda value: [str(value)]
+    )
+
+
+WHOLE, REAL = _reads(parse_whole, "N"), _reads(parse_real, "X")
+Number = Annotated[Optional[int], WHOLE, arg(metavar="N", help_behavior_hint="")]  # noqa: UP045
+Real = Annotated[Optional[float], REAL, arg(metavar="X", help_behavior_hint="")]  # noqa: UP045
+Whole = Annotated[int, WHOLE, arg(metavar="N")]
+Factor = Annotated[float, REAL, arg(metavar="X")]
 File = Annotated[PathOrNone, arg(metavar="PATH", help_behavior_hint="")]
 Switch = Annotated[bool, arg(help_behavior_hint="")]
 KeyValues = Annotated[
@@ -75,7 +91,8 @@ class RunCommand(Command):
     """Axes joined by commas, outermost first; the last has neighbouring devices. Axes that are not
     named follow in default order."""
     set: KeyValues = ()
-    """Any value of run.json by dotted key, such as batch.microbatches=8."""
+    """Any value of run.json by dotted key, such as batch.microbatches=8. 8k is 8,000 and 8Ki 8,192,
+    here and wherever a number stands."""
 
     def load(self) -> "sc.Run":
         """Return the run with the changes."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, Number, Real, RunCommand, Switch, Text
+from scaling.cli.options import File, KeyValues, Number, Real, RunCommand, Switch, Text, Whole
 
 
 @dataclass(frozen=True)
@@ -23,14 +23,14 @@ class PlanCommand(RunCommand):
     """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
     calibration: File = None
     """File of scaling calibrate to price with."""
-    top: int = 10
+    top: Whole = 10
     """Most plans to print, each of another mesh."""
     objective: Literal["time", "cost", "energy"] = "time"
     """What is least: time of a step, devices x time, or energy at the chips' power limit; the last
     two also try fewer nodes."""
     tokens: Real = None
     """Tokens of the whole training, such as 15e12: also print its time, device-hours and energy."""
-    verify: int = 0
+    verify: Whole = 0
     """Price the best N again from their compiled programs."""
     plot: File = None
     """Write a picture of the plans' step times, by term (.png or .svg)."""

@@ -7,7 +7,7 @@ from typing import Annotated
 from tyro.conf import UseAppendAction, arg
 
 import scaling as sc
-from scaling.cli.options import File, Number, Switch, TrainedCommand
+from scaling.cli.options import Factor, File, Number, Switch, TrainedCommand, Whole
 from scaling.meshes.errors import InputError
 
 BETWEEN = "---"  # line between two texts
@@ -29,15 +29,15 @@ class SampleCommand(TrainedCommand):
     """How a text begins."""
     prompts: File = None
     """File with a prompt a line."""
-    tokens: Annotated[int, arg(metavar="N")] = 200
+    tokens: Whole = 200
     """Tokens to add at most; of a byte-level run bytes."""
-    temperature: Annotated[float, arg(metavar="X")] = 0.8
+    temperature: Factor = 0.8
     """0 is greedy; higher is more random."""
     top_k: Number = None
     """Draw from the N likeliest tokens alone."""
-    top_p: Annotated[float, arg(metavar="X")] = 1.0
+    top_p: Factor = 1.0
     """Draw from the fewest likeliest tokens that have this probability in all."""
-    seed: Annotated[int, arg(metavar="N")] = 0
+    seed: Whole = 0
     """Seed of the sampling."""
 
     chat: Switch = False

@@ -7,7 +7,16 @@ from typing import Annotated
 from tyro.conf import Positional, arg
 
 import scaling as sc
-from scaling.cli.options import File, KeyValues, Number, QuestionCommand, Real, Text, TextOrNone
+from scaling.cli.options import (
+    File,
+    KeyValues,
+    Number,
+    QuestionCommand,
+    Real,
+    Text,
+    TextOrNone,
+    Whole,
+)
 from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer
 
@@ -32,7 +41,7 @@ class ServeCommand(QuestionCommand):
     """Number of devices that serve."""
     mesh: Text = None
     """Axis sizes of data, expert and tensor (default: all devices are tensor)."""
-    batch: int = 1
+    batch: Whole = 1
     """Sequences that are decoded at once, on all devices."""
     context: Number = None
     """Tokens of each sequence in the KV cache (default: prompt and answer, else the recipe's)."""

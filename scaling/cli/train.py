@@ -9,7 +9,7 @@ from typing import Annotated
 from tyro.conf import arg
 
 import scaling as sc
-from scaling.cli.options import File, Number, RunCommand, Switch, Text
+from scaling.cli.options import File, Number, RunCommand, Switch, Text, Whole
 from scaling.meshes.errors import InputError, check_range
 
 MOST_CODE = 125  # exit codes above are the shell's own (POSIX)
@@ -33,7 +33,7 @@ class TrainCommand(RunCommand):
     """Number of fake host devices, where no accelerator is present."""
     record_profile: Text = None
     """FROM:TO, steps to record with jax.profiler."""
-    restarts: Annotated[int, arg(metavar="N")] = 0
+    restarts: Whole = 0
     """Start again from the last checkpoint after a crash, up to this many times."""
     stopped_code: Annotated[int, arg(metavar="CODE")] = 0
     """Exit code where a signal stopped the run before its end, for launchers that take 0 for the

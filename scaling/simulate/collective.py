@@ -23,7 +23,7 @@ from scaling.collectives.switches import SwitchBytes, switch_bytes
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, is_count
 from scaling.meshes.placement import groups_on
-from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.shape import MeshShape, check_axes
 from scaling.profiles.io import IDEAL_NAME
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
@@ -91,7 +91,7 @@ def collective_groups(
                 f"--axis {','.join(axes)} needs --mesh, such as --mesh data=4,tensor=8"
             )
         return np.arange(cluster.devices)[None]
-    check_keys(axes, AXES, "--axis")
+    check_axes(axes, "--axis")
     return groups_on(mesh, axes or [axis for axis, n in mesh.sizes.items() if n > 1], cluster)
 
 

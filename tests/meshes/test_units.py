@@ -1,18 +1,32 @@
 """Sizes: what is written is what is read, and bits are never taken for bytes."""
 
+from dataclasses import dataclass
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read
 from scaling.meshes.units import (
     format_rate,
     format_size,
     format_time,
+    parse_count,
     parse_quantity,
+    parse_real,
     parse_size,
     parse_sweep,
+    parse_whole,
 )
+
+
+@dataclass(frozen=True)
+class Figures:
+    whole: int
+    real: float | None
+    name: str | None
+
 
 UNITS = {"B": 1, "kB": 1e3, "KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12}
 BINARY_UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -51,6 +65,24 @@ def test_a_rate_in_bits_is_an_eighth_of_the_same_in_bytes(prefix, number):
 
 
 @pytest.mark.parametrize(
+    ("text", "number"), [("8k", 8000), ("8Ki", 8192), ("1.5M", 1_500_000), ("7B", 7 * 10**9)]
+)
+def test_a_number_may_have_a_prefix_wherever_it_stands(text, number):
+    """On the command line, in run.json and --set, as a size; k is 1,000 as in kB."""
+    assert parse_whole(text) == parse_real(text) == parse_count(text) == number
+    found = read(Figures, {"whole": text, "real": text, "name": text}, "figures")
+    assert found == Figures(number, float(number), text)
+    if not text.endswith("B"):
+        assert parse_size(text) == number
+
+
+@pytest.mark.parametrize("text", ["1.0001k", "8q", "k", "8 k i", "1e6", ""])
+def test_what_is_no_whole_number_is_none(text):
+    with pytest.raises(ValueError, match="invalid literal"):
+        parse_whole(text)
+
+
+@pytest.mark.parametrize(
     ("text", "unit"),
     [("25GB", "B/s"), ("25GB/s", "B"), ("5us", "B"), ("8GB", ""), ("5B", "s"), ("1GHz", "B/s")],
 )
@@ -59,7 +91,7 @@ def test_another_unit_is_refused_with_an_example(text, unit):
         parse_quantity(text, unit)
 
 
-@pytest.mark.parametrize("text", ["", "GB", "1XB", "1M", "-1GB", "0", "1.2.3", "1e999", "1,5GB"])
+@pytest.mark.parametrize("text", ["", "GB", "1XB", "1Q", "-1GB", "0", "1.2.3", "1e999", "1,5GB"])
 def test_what_is_not_a_size_is_refused_by_its_own_words(text):
     with pytest.raises(InputError, match="size|unit|positive") as raised:
         parse_size(text)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 import scaling as sc
+from scaling.api.entrance import in_python
 from scaling.api.inputs import keep_devices_free
 
 COMPILED = ("predict", "predict_step", "device_mesh")  # examples that compile for GPUs
@@ -112,13 +113,13 @@ def test_without_jax_prices_are_made_and_what_needs_it_names_the_package():
         (lambda: sc.price_collective("all-reduce", 8, "p5", algorithm="rng"), "'ring'"),
         (lambda: sc.price_collective("all-reduce", 8, sc.load_cluster("p5"), nodes=2), "already"),
         (lambda: sc.predict_hlo("nowhere.txt", "p5"), "cannot read nowhere.txt"),
-        (lambda: sc.predict_hlo(HLO, "rtx-pro-6000-4", nodes=1), "--nodes 2"),
+        (lambda: sc.predict_hlo(HLO, "rtx-pro-6000-4", nodes=1), "nodes=2"),
         (lambda: sc.predict_hlo(HLO, "p5", mesh="data=16"), "8 partitions.*16 devices"),
         (lambda: sc.predict_hlo("HloModule x\n", "p5"), "is not scheduled"),
         (lambda: sc.predict_hlo("%x\n", "p5"), "no HLO text"),
         (lambda: sc.predict_hlo(HLO, "p5", mesh="data=x"), "'data=x'"),
-        (lambda: sc.predict_hlo(HLO, "p5", mesh={"data": 1.5}), "--mesh: expected"),
-        (lambda: sc.predict_hlo(HLO, "p5", mesh="=8"), "--mesh: expected"),
+        (lambda: sc.predict_hlo(HLO, "p5", mesh={"data": 1.5}), "mesh: expected"),
+        (lambda: sc.predict_hlo(HLO, "p5", mesh="=8"), "mesh: expected"),
         (lambda: sc.plan("tiny", "dgx-h100", set={"train.ema": 2}), "train.ema=2"),
         (lambda: sc.compare("nowhere"), "nowhere"),
         # values of other types
@@ -292,3 +293,54 @@ def test_calibrating_keeps_the_noise_of_an_import_of_jax_in_the_log(tmp_path):
     )
     done = python(code)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+WRONG = {
+    "mesh: expected axis=size such as data=2,fsdp=4, got 'fsdp=8.5'": lambda: sc.predict(
+        "tiny", "dgx-h100", mesh={"fsdp": 8.5}
+    ),
+    "use nodes=2 or a smaller mesh": lambda: sc.predict("tiny", "dgx-h100", mesh="fsdp=16"),
+    "device_order data orders the axes of a mesh: add mesh": lambda: sc.price_collective(
+        "all-gather", "1MiB", "dgx-h100", device_order="data"
+    ),
+    "add cluster, such as cluster='dgx-h100'": lambda: sc.limits("llama3-8b"),
+    "set={'model.vocab_size': 32000, 'model.d_model': 4096,": lambda: sc.load_run("custom"),
+    "use source='compiled'": lambda: sc.predict(
+        "tiny", "dgx-h100", source="analytic", dump_hlo="x"
+    ),
+    "set: batch: unknown key 'seqlen'": lambda: sc.load_run("tiny", set={"batch.seqlen": 8}),
+    "overrides='nic'": lambda: sc.load_cluster("dgx-h100", overrides="nic"),
+    "override: unknown key 'nic'": lambda: sc.chip("h100-sxm", override=["nic=3"]),
+    "add active, such as 8": lambda: sc.price_collective("all-to-all", 8, "dgx-h100", random=True),
+    "unknown axis 'dp'; here 'dp' is 'data'": lambda: sc.plan("tiny", "dgx-h100", mesh={"dp": 8}),
+    "use set={'precision.compute': 'fp32'}": lambda: sc.predict(
+        "tiny", "dgx-v100", mesh="data=8", source="compiled", set={"precision.compute": "bf16"}
+    ),
+    "what_if: unknown figure 'ntwork'": lambda: sc.predict(
+        "tiny", "dgx-h100", source="analytic"
+    ).what_if("ntwork x2"),
+}
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_in_python_a_message_speaks_of_parameters(words):
+    with pytest.raises(sc.InputError) as raised:
+        WRONG[words]()
+    assert words in str(raised.value) and "--" not in str(raised.value)
+
+
+def test_a_whole_float_is_a_size_of_an_axis():
+    assert sc.load_run("tiny", mesh={"fsdp": 8.0}).mesh.fsdp == 8
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        ("run `scaling calibrate --quick`", "run `scaling calibrate --quick`"),
+        ("--mesh data=2,fsdp=4, or --nodes", "mesh='data=2,fsdp=4', or nodes"),
+        ("XLA_FLAGS=--xla_dump_to=DIR", "XLA_FLAGS=--xla_dump_to=DIR"),
+        ("(--set a.b=1 --set c=x)", "(set={'a.b': 1, 'c': 'x'})"),
+    ],
+)
+def test_options_become_parameters_and_commands_stay(message, words):
+    assert in_python(message) == words

@@ -4,18 +4,23 @@ Every way to name a run and a cluster, with the options that both commands have;
 split as a shell does, and run with a closed form.
 """
 
+import ast
 import json
+import re
 import shlex
+from dataclasses import fields
 from importlib.resources import files
 
 import pytest
 
 import scaling as sc
 from scaling.api import result
+from scaling.cli.main import COMMANDS, _class, _option
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of, write_profile
 from scaling.report.advice import Advice
 from tests.scaling.cli.running import run
+from tests.test_arrows import sources, tree_of
 
 CONFIG = {
     "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -125,3 +130,42 @@ def test_what_was_asked_pickles_with_the_result():
     again = pickle.loads(pickle.dumps(found))
     assert again.pricing.request == found.pricing.request
     assert isinstance(found, result.PredictionResult)
+
+
+# Of other programs (xprof, tensorboard, docker, marimo), and variables of style sheets.
+FOREIGN = {"help", "version", "logdir", "port", "privileged", "host", "predicted", "measured"}
+TEXTS = [p for folder in ("scaling", "meshes", "models") for p in sources(folder)]
+
+
+def messages(path):
+    """Every text of a file but its docstrings, values in it as `{}`."""
+    nodes = [*ast.walk(tree_of(path))]
+    inner = {id(v) for n in nodes if isinstance(n, ast.JoinedStr) for v in n.values}
+    inner |= {id(n.value) for n in nodes if isinstance(n, ast.Expr)}
+    for node in nodes:
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(v.value if isinstance(v, ast.Constant) else "{}" for v in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in inner:
+                yield node.value
+
+
+def test_every_option_that_a_message_names_is_one_of_a_command():
+    """Behind `scaling VERB` of that command."""
+    known = {name: {_option(f.name) for f in fields(_class(name))} for name in COMMANDS}
+    every = set().union(*known.values()) | {f"--{name}" for name in FOREIGN}
+    paths = [path for path in TEXTS if "testbed" not in path.parts]
+    found = [(path, text) for path in paths for text in messages(path)]
+    unknown = [
+        (str(path), option)
+        for path, text in found
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*(?![\w(])", text)
+        if option not in every
+    ]
+    assert len(found) > 1000 and unknown == []
+    commands = [
+        (verb, set(re.findall(r"(?<!-)--[a-z][a-z-]*", rest)))
+        for _, text in found
+        for verb, rest in re.findall(r"scaling ([a-z]+) ([^`]*)`", text)
+    ]
+    assert commands and all(given <= known[verb] for verb, given in commands)
