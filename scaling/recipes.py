@@ -7,9 +7,11 @@ many experts have a capacity factor, though the models themselves were trained w
 config.json is taken as it stands.
 """
 
+import difflib
 import importlib.util
 import math
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable, Iterator
@@ -20,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
-from scaling.meshes.errors import InputError, nearest, whole_number
+from scaling.meshes.errors import CLOSE, InputError, nearest, whole_number
 from scaling.meshes.reading import read_json
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
@@ -52,6 +54,7 @@ BATCHES = {
 # times an even load over expert=8, with the next model's 128 it is 8 times, in every layer.
 MOST_DROPLESS_EXPERTS = 8
 CAPACITY_FACTOR = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
+KNOWN = ("tiny", "demo", "gpt2-124m", "llama3-8b", "qwen3-8b", "mixtral-8x7b", "deepseek-v3")
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
 
 
@@ -132,11 +135,25 @@ def recipe(name: str) -> Run:
     if name in SPECIAL:
         return SPECIAL[name]()
     if name not in preset_names():
-        raise InputError(f"unknown recipe {name!r}; {nearest(name, recipe_names())}")
+        raise InputError(
+            f"unknown recipe {name!r}, and no folder with a run.json or a Hugging Face "
+            f"config.json; {_nearest_recipes(name)}"
+        )
     model = preset(name)
     if model.moe is not None and model.moe.n_experts > MOST_DROPLESS_EXPERTS:
         model = with_capacity(model)
     return _with_defaults(name, model)
+
+
+def _nearest_recipes(name: str) -> str:
+    """A phrase with the recipes of that name, whoever published it: meta-llama/Meta-Llama-3-8B."""
+    plain = lambda text: re.sub(r"[^a-z0-9.]", "", text.rpartition("/")[2].lower())
+    known = {plain(recipe): recipe for recipe in recipe_names()}
+    close = difflib.get_close_matches(plain(name), known, n=3, cutoff=CLOSE)
+    if not close:
+        return f"known: {', '.join(KNOWN)} and {len(known) - len(KNOWN)} more (docs/reference.md)"
+    first, *others = [known[one] for one in close]
+    return f"did you mean {first!r}?" + (f" (or {', '.join(others)})" if others else "")
 
 
 def with_capacity(model: ModelConfig) -> ModelConfig:

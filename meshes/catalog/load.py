@@ -129,8 +129,8 @@ def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:
         text = files("scaling.meshes.catalog").joinpath(kind, where).read_text(encoding="utf-8")
     else:
         raise InputError(
-            f"no {kind[:-1]} is called {name_or_path!r}; {nearest(name_or_path, _names(kind))}; "
-            "a file of your own ends in .toml"
+            f"no {kind[:-1]} is called {name_or_path!r} (a file of your own ends in .toml); "
+            f"{nearest(name_or_path, _names(kind))}"
         )
     return parse_toml(text, where), where
 

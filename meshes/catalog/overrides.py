@@ -23,6 +23,8 @@ from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.rings import FAST
 from scaling.meshes.units import Unit, parse_quantity
 
+# What is taken for the rate of one NIC.
+OF_ONE_NIC = ("nic", "nics", "nic_bandwidth", "network", "network_bandwidth", "bandwidth")
 RATES = (1.0, 1e24)  # bytes/s and FLOP/s beyond any machine, whose quotients are still floats
 
 
@@ -33,6 +35,11 @@ def parse_overrides(items: Iterable[str]) -> dict[str, float]:
         key, equals, value = item.partition("=")
         if not equals:
             raise InputError(f"--override {item!r}: write key=value, for example memory=40GB")
+        if key in OF_ONE_NIC:
+            raise InputError(
+                f"--override: unknown key {key!r}; did you mean 'node_network_bandwidth', the rate "
+                "of all NICs of a node together? (8 of 400Gb/s are 3200Gb/s)"
+            )
         check_keys([key], KEYS, "--override")
         if key in overrides:
             raise InputError(f"--override: key {key!r} is given twice")

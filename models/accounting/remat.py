@@ -89,8 +89,8 @@ def kept_by(remat: Remat) -> Kept | None:
     policies = POLICIES | MAXTEXT
     if remat not in policies:
         raise InputError(
-            f"remat {remat!r} is not a policy; {nearest(str(remat), policies)}; or list tensors, "
-            f"such as {', '.join(NAMES[:4])}"
+            f"remat {remat!r} is not a policy, nor a list of tensors such as "
+            f"{','.join(NAMES[:4])}; {nearest(str(remat), policies)}"
         )
     return policies[remat]
 

@@ -4,6 +4,7 @@ Every key of the file is either translated, or has a value that a ModelConfig im
 storage and training only; anything else is refused, so that no setting is dropped silently.
 """
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -16,6 +17,18 @@ from scaling.models.config import ModelConfig, RopeScaling, Yarn
 from scaling.models.huggingface.families import ANY_FAMILY, FAMILIES, HARMLESS, Family
 
 Json = Mapping[str, Any]
+
+
+# Shapes of a ModelConfig -> the keys that most model_types have for them.
+SHAPES = {
+    "vocab_size": "vocab_size",
+    "d_model": "hidden_size",
+    "n_layers": "num_hidden_layers",
+    "n_heads": "num_attention_heads",
+    "n_kv_heads": "num_key_value_heads",
+    "head_dim": "head_dim",
+    "d_ff": "intermediate_size",
+}
 
 
 def _keys(cls: type[RopeScaling] | type[Yarn]) -> dict[str, str]:
@@ -69,9 +82,20 @@ def translate(data: Json, where: str) -> ModelConfig:
 def _family(data: Json, where: str) -> Family:
     name = str(data.get("model_type"))
     if name not in FAMILIES:
-        known = nearest(name, FAMILIES)
-        raise InputError(f"{where}: model_type {name!r} cannot be read; {known}")
+        refusal = f"{where}: model_type {name!r} cannot be read; {nearest(name, FAMILIES)}"
+        raise InputError(f"{refusal}\n{_by_hand(data)}")
     return FAMILIES[name]
+
+
+def _by_hand(data: Json) -> str:
+    """What to write instead, with the shapes that most model_types call alike."""
+    found = {field: data[key] for field, key in SHAPES.items() if isinstance(data.get(key), int)}
+    model = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", **found}
+    run = {"name": "mine", "model": model, "batch": {"global_batch": 512, "seq_len": 4096}}
+    return (
+        "if it is a decoder of such layers, write it as a run.json, with its mlp (swiglu, gelu, "
+        f"relu), norm (rmsnorm, layernorm) and positions (rope, learned, alibi): {json.dumps(run)}"
+    )
 
 
 def _key(family: Family, data: Json, key: str) -> str:

@@ -18,6 +18,7 @@ from scaling.api.settings import as_texts
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.reading import writing
+from scaling.meshes.units import format_time
 from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.program.ir import Program
@@ -199,12 +200,23 @@ class PredictionResult(Prediction):
         return priced_result(replace(self.pricing, program=program, run=run))
 
     def __str__(self) -> str:
+        from scaling.report.formatting import workload
         from scaling.report.prediction import page
 
         count = f"{self.devices} device{'s' * (self.devices > 1)}"
-        where = [f"{self.mesh} of {self.cluster.name}, {count}"]
+        where = [f"{self.mesh} of {self.cluster.name}, {count}", *_overrides(self.pricing)]
         where += [f"what if {change}" for change in self.pricing.changes]
-        return page(self, ", ".join(where))
+        lines = [workload(run, with_remat=True)] if (run := self.pricing.run) else []
+        return page(self, ", ".join(where), "\n".join([*lines, *self._change()]))
+
+    def _change(self) -> Iterator[str]:
+        """Yield the step time beside the one without the changes of `what_if`, if there are any."""
+        if not self.pricing.changes:
+            return
+        now = float(self.step_time)
+        before = float(priced_result(replace(self.pricing, changes=())).step_time)
+        gain = f", {now / before - 1:+.1%}" if before else ""
+        yield f"with the change: {format_time(now)} a step instead of {format_time(before)}{gain}"
 
     def __repr__(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"
@@ -220,6 +232,16 @@ class PredictionResult(Prediction):
 
     def __hash__(self) -> int:
         return hash((self.name, self.mesh, self.cluster.name, float(self.step_time)))
+
+
+def _overrides(pricing: Pricing) -> Iterator[str]:
+    """Yield the figures of the cluster that were stated otherwise, as they were given."""
+    given = dict(pricing.request.arguments) if pricing.request else {}
+    choice = pricing.run.cluster if pricing.run and "cluster" not in given else None
+    stated = {**(choice.overrides if choice else {}), **given.get("overrides", {})}
+    for key, value in stated.items():
+        of_all = " (all NICs of a node together)" if key == "node_network_bandwidth" else ""
+        yield f"override {key}={value}{of_all}"
 
 
 def with_step_error(profile: Profile, software: str) -> Profile:

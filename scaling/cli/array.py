@@ -33,7 +33,7 @@ class ArrayCommand(QuestionCommand):
     device_order: Text = None
     """Axes joined by commas, outermost first."""
     override: KeyValues = ()
-    """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
+    """A figure of the cluster, such as node_network_bandwidth=3200Gb/s (all NICs of a node)."""
     calibration: File = None
     """File of scaling calibrate to price with."""
 

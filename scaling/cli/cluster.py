@@ -42,7 +42,7 @@ class ClusterCommand(Command):
     nodes: Whole = 1
     """Number of hosts to show."""
     override: KeyValues = ()
-    """A figure on top of the catalogue's, such as node_network_bandwidth=400Gb/s."""
+    """A figure on top of the catalogue's, such as node_network_bandwidth=3200Gb/s."""
     topology: File = None
     """Output of nvidia-smi topo -m; check writes the machine as a cluster file."""
     accelerator: Text = None

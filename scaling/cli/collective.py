@@ -57,7 +57,7 @@ class CollectiveCommand(Command):
     sweep: Text = None
     """FIRST:LAST, every power of two between: 1KiB:8GiB."""
     override: KeyValues = ()
-    """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
+    """A figure of the cluster, such as node_network_bandwidth=3200Gb/s (all NICs of a node)."""
     calibration: File = None
     """File of scaling calibrate to price with."""
     ideal: Switch = False

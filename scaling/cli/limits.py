@@ -22,7 +22,7 @@ class LimitsCommand(QuestionCommand, RunCommand):
     nodes: Number = None
     """Number of hosts (default: the run's, else 1)."""
     override: KeyValues = ()
-    """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
+    """A figure of the cluster, such as node_network_bandwidth=3200Gb/s (all NICs of a node)."""
     calibration: File = None
     """File of scaling calibrate to price with."""
 

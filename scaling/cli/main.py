@@ -21,7 +21,7 @@ from contextlib import redirect_stderr, suppress
 from dataclasses import fields
 from pathlib import Path
 from types import FrameType
-from typing import NoReturn
+from typing import Any, NoReturn, get_type_hints
 
 import tyro
 
@@ -173,9 +173,14 @@ def _one_line(box: str, name: str, arguments: list[str]) -> str:
         return f"{found}; {where}"
     if unknown := re.match(r"Unrecognized (?:options|arguments): (.*)", message):
         word = unknown[1].split(",")[0]
-        options = [_option(field.name) for field in fields(_class(name))]
+        hints = get_type_hints(_class(name), include_extras=True).items()
+        options = [_option(field) for field, hint in hints if not _is_positional(hint)]
         return f"scaling {name} has no option {word}; {nearest(word, options)}"
     return f"{message}; {where}"
+
+
+def _is_positional(hint: Any) -> bool:
+    return any("Positional" in str(mark) for mark in getattr(hint, "__metadata__", ()))
 
 
 def _help() -> str:

@@ -32,7 +32,7 @@ class PredictCommand(RunCommand):
     """Numbers of nodes, such as 1,2,4,8: the run on each, with its batch as it is (strong scaling)
     and with one that grows (weak). With --mesh, its data axis grows."""
     override: KeyValues = ()
-    """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
+    """A figure of the cluster, such as node_network_bandwidth=3200Gb/s (all NICs of a node)."""
     source: Literal["auto", "analytic", "compiled", "stored"] = "auto"
     """compiled: the trainer's own step; analytic: a closed form, also of other software; auto:
     compiled where the trainer can run it and the target can be compiled for; stored: a compiled

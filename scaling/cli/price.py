@@ -51,7 +51,7 @@ class PriceCommand(Command):
     """Axes of any names, outermost first: data=8,model=8 (default: data over all devices; of a
     dump those of the files beside it)."""
     override: KeyValues = ()
-    """A figure of the cluster, such as node_network_bandwidth=400Gb/s."""
+    """A figure of the cluster, such as node_network_bandwidth=3200Gb/s (all NICs of a node)."""
     calibration: File = None
     """File of scaling calibrate to price with."""
     tokens: Real = None

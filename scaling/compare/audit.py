@@ -123,7 +123,7 @@ def _products(priced: Priced, run: Run, shape: MeshShape) -> Iterator[Discrepanc
     for words, flops in buffer_flops(run, shape).items():
         reason = words if not _differ(needed + flops, found) else reason
     products = _sum(priced, (k.name for k, _ in all_ if np.any(k.flops)))
-    seconds = _sum(priced, names) if reason == REMATERIALISED else products * (1 - needed / found)
+    seconds = products * (1 - needed / found)  # of these FLOPs: not of all that is computed again
     yield Discrepancy("", PRODUCTS, needed, found, calls, names, reason, seconds)
 
 

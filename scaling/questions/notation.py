@@ -185,8 +185,8 @@ def _split(text: str, where: str, axes: Sequence[str]) -> tuple[str, ...]:
                 ways[end] = (*ways[start], axis)
     if len(text) not in ways:
         raise InputError(
-            f"{where!r}: {text!r} is no axis of the mesh; {nearest(text, axes)}; "
-            "--mesh gives each axis its size: --mesh X=4,Y=8"
+            f"{where!r}: {text!r} is no axis of the mesh (--mesh gives each axis its size: "
+            f"--mesh X=4,Y=8); {nearest(text, axes)}"
         )
     return ways[len(text)]
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from scaling.meshes.units import format_rate
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Number
+from scaling.run import Run
 
 
 def format_memory(size: Number) -> str:
@@ -33,6 +34,14 @@ def evidence_words(evidence: Evidence, grade: str = "") -> str:
     if evidence.mean_error is not None and points:
         return f"{text}; {points}mean error {evidence.mean_error:.1%}"
     return text
+
+
+def workload(run: Run, with_remat: bool = False) -> str:
+    """`512 sequences x 8,192 tokens = 4,194,304 tokens a step, bf16`, and how it is split."""
+    batch, n = run.batch, run.batch.microbatches
+    size = f"{batch.global_batch:,} sequences x {batch.seq_len:,} tokens = {batch.tokens:,} tokens"
+    split = f", {n} microbatch{'es' * (n > 1)}, remat {run.remat}" if with_remat else ""
+    return f"{size} a step, {run.precision.compute}{split}"
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

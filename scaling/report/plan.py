@@ -7,7 +7,7 @@ plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
 
 from scaling.meshes.units import format_time
 from scaling.plan.result import Plan, Plans
-from scaling.report.formatting import columns, format_memory, percent, three_digits
+from scaling.report.formatting import columns, format_memory, percent, three_digits, workload
 
 DAY, KWH = 86400.0, 3.6e6  # s; J
 HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "MFU", "memory", "why")
@@ -43,7 +43,8 @@ def _title(result: Plans) -> str:
     source = "closed form"
     if result.verified:
         source = f"compiled programs of the first {result.verified}, closed form of the others"
-    return f"plans for {where}, by {result.objective}, {source}\n{counts}"
+    title = f"plans for {where}, by {result.objective}, {source}"
+    return "\n".join([title, workload(result.plans[0].run), counts])
 
 
 def _row(plan: Plan) -> tuple[str, ...]:

@@ -27,10 +27,13 @@ ABOVE_HFU = (
 )
 
 
-def page(prediction: Prediction, where: str) -> str:
-    """The page of a prediction of one configuration; `where` names its mesh and cluster."""
+def page(prediction: Prediction, where: str, work: str = "") -> str:
+    """The page of a prediction of one configuration.
+
+    `where` names its mesh and cluster, `work` what a step does and what it is compared with.
+    """
     parts = [
-        _headline(prediction, where),
+        _headline(prediction, where, work),
         _time(prediction),
         _memory(prediction.memory, prediction.capacity_source),
         _collectives(prediction),
@@ -40,7 +43,7 @@ def page(prediction: Prediction, where: str) -> str:
     return "\n".join(part for part in parts if part)
 
 
-def _headline(prediction: Prediction, where: str) -> str:
+def _headline(prediction: Prediction, where: str, work: str) -> str:
     span = format_range(prediction.step_time_low, prediction.step_time_high)
     figures = [f"step {format_time(prediction.step_time)} ({span})"]
     if prediction.tokens_per_second is not None:
@@ -52,7 +55,8 @@ def _headline(prediction: Prediction, where: str) -> str:
         figures.append(f"HFU {percent(prediction.hfu)}")
     above = prediction.hfu is not None and (prediction.mfu or 0.0) > prediction.hfu
     words = ABOVE_GIVEN if prediction.causal_flops is None else ABOVE_HFU
-    lines = [_title(prediction, where), ", ".join(figures), *([words] if above else [])]
+    lines = [_title(prediction, where), *filter(None, [work]), ", ".join(figures)]
+    lines += [words] if above else []
     lines += unknown_lines(prediction)
     return "\n".join(lines)
 

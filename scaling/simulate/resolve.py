@@ -123,7 +123,16 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
         return "analytic", [*reason, *notes]
     if source == "analytic":
         return source, notes
-    rules_for(where.run, where.mesh)
+    try:
+        rules_for(where.run, where.mesh)
+    except InputError as error:
+        mesh, cluster = where.mesh, where.cluster
+        if mesh.devices == cluster.devices:
+            raise
+        raise InputError(
+            f"mesh {mesh} uses {mesh.devices} of the {cluster.devices} devices of {cluster.name}, "
+            f"and {error}; axis sizes that multiply to {cluster.devices} use all"
+        ) from None
     return "compiled", []
 
 

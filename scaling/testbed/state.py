@@ -75,7 +75,7 @@ def read_state(name: str, folder: Path) -> Record:
     if not path.exists():
         known = sorted(f.stem for f in folder.glob("*.json"))
         there_is = nearest(name, known) if known else "there is none at all"
-        raise InputError(f"there is no testbed {name!r}; {there_is}; scaling testbed up makes one")
+        raise InputError(f"there is no testbed {name!r} (scaling testbed up makes one); {there_is}")
     try:
         data = read_json(path)
         if isinstance(data, dict):

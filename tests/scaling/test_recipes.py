@@ -252,10 +252,12 @@ def test_a_missing_file_or_function_is_named(python_file):
     assert "no function 'name'" in refused(f"{file}:name")
 
 
-@pytest.mark.parametrize(("value", "kind"), [("3", "int"), ("None", "NoneType"), ("{}", "dict")])
+@pytest.mark.parametrize(
+    ("value", "kind"), [("3", "an int"), ("None", "nothing"), ("{}", "a dict")]
+)
 def test_a_function_that_returns_something_else_is_refused(python_file, value, kind):
     file = python_file(f"def run():\n    return {value}\n")
-    assert f"returned {kind}, expected a scaling.run.Run" in refused(f"{file}:run")
+    assert f"returned {kind}; return a scaling.Run" in refused(f"{file}:run")
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,10 @@ from rich.table import Column
 from scaling.train.monitor.utilization import NOT_KNOWN, Predicted
 
 PLAIN_LINES = 10  # lines of a run that is not watched: the first step, then each tenth
+ABOVE_PEAK = (
+    "MFU is above 100%: the steps are faster than the peak that the calibration of this machine "
+    "found, as where it was busy then; `scaling calibrate` measures it again"
+)
 BAR_WIDTH = 6  # characters: leaves room for the line on a terminal of 80
 
 
@@ -70,7 +74,7 @@ class ProgressLine:
         self._total, self._first, self._predicted = total, first, predicted
         self._stream = stream or sys.stderr
         self._every = max(1, (total - first) // PLAIN_LINES)
-        self._live, self._task = None, TaskID(0)
+        self._live, self._task, self._is_noted = None, TaskID(0), False
         if self._stream.isatty():
             text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
             bar, console = BarColumn(bar_width=BAR_WIDTH), Console(file=self._stream)
@@ -90,6 +94,10 @@ class ProgressLine:
         width = self._live.console.width - BAR_WIDTH - 1 if self._live else None
         figures = (loss, tokens_per_second, step_time, self._predicted, width, checkpoints)
         line = progress_line(step, self._total, *figures)
+        mfu = self._predicted.at(step_time)["mfu"] if self._predicted else None
+        if mfu is not None and mfu > 1 and not self._is_noted:
+            self._is_noted = True
+            self.note(ABOVE_PEAK)
         done = step - self._first
         if self._live:
             self._live.update(self._task, completed=done, description=line)

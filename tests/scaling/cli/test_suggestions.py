@@ -169,3 +169,85 @@ def test_every_option_that_a_message_names_is_one_of_a_command():
         for verb, rest in re.findall(r"scaling ([a-z]+) ([^`]*)`", text)
     ]
     assert commands and all(given <= known[verb] for verb, given in commands)
+
+
+def test_the_nearest_name_ends_its_sentence():
+    """`did you mean 'x'?` has its own mark; what follows would read `?; a file ...`."""
+    followed = []
+    for path in TEXTS:
+        for node in ast.walk(tree_of(path)):
+            parts = node.values if isinstance(node, ast.JoinedStr) else []
+            for part, after in zip(parts, parts[1:], strict=False):
+                called = [n.func for n in ast.walk(part) if isinstance(n, ast.Call)]
+                if any(getattr(f, "id", "") == "nearest" for f in called):
+                    followed.append((str(path), ast.unparse(after)))
+    assert [found for found in followed if not found[1].startswith(("')", "'\\n"))] == []
+
+
+BETTER = {
+    ("predict", "meta-llama/Meta-Llama-3-8B"): ["config.json", "did you mean 'llama3-8b'?"],
+    ("predict", "Qwen/Qwen2.5-7B-Instruct"): ["did you mean 'qwen2.5-7b'?"],
+    ("predict", "xyzzy"): ["known: tiny, demo,", "more"],
+    ("predict", "tiny", "--cluster", "dgx-h1000"): ["ends in .toml); did you mean 'dgx-h100'?\n"],
+    ("predict", "tiny", "--cluster", "p5", "--override", "nic=100Gb/s"): [
+        "'node_network_bandwidth'",
+        "all NICs of a node together",
+    ],
+    ("predict", "llama3-8b", "--cluster", "p5", "--mesh", "fsdp=7"): [
+        "error: mesh fsdp=7 uses 7 of the 8 devices",
+        "multiply to 8",
+    ],
+    ("predict", "gem"): ['"d_model": 2304', '"n_layers": 26', "known: gpt2, llama"],
+    ("config", "own.py:two"): ["returned an int; return a scaling.Run"],
+    ("config", "tiny", "--set", "mesh.dp=2"): ["unknown axis 'dp'; here 'dp' is 'data'"],
+}
+
+
+@pytest.mark.parametrize("words", BETTER, ids=" ".join)
+def test_a_refusal_says_what_to_write(folder, capsys, words):
+    shapes = {"hidden_size": 2304, "num_hidden_layers": 26, "vocab_size": 256000}
+    (folder / "gem").mkdir()
+    (folder / "gem" / "config.json").write_text(json.dumps({"model_type": "gemma2", **shapes}))
+    (folder / "own.py").write_text("def two(): return 2\n")
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "") and [part for part in BETTER[words] if part not in err] == []
+    assert len(err) < 700
+
+
+def test_arguments_without_dashes_are_no_options(capsys):
+    _, _, err = run(capsys, "plan", "tiny", "--max-tensor", "4")
+    assert "--tokens" in err and "--run" not in err
+
+
+def test_a_model_written_by_hand_as_the_refusal_says_is_priced(folder, capsys):
+    """The JSON of the message, once what it lacks is filled in."""
+    shapes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    (folder / "phi.json").write_text(
+        json.dumps({"model_type": "phi9", **shapes, "intermediate_size": 128, "vocab_size": 256})
+    )
+    _, _, err = run(capsys, "predict", "phi.json")
+    document = json.loads(err[err.index("{") :])
+    document["batch"] = {"global_batch": 8, "seq_len": 16}
+    (folder / "mine.json").write_text(json.dumps(document))
+    code, _, _ = run(capsys, "predict", "mine.json", "--cluster", "p5", "--source", "analytic")
+    assert code == 0
+
+
+def test_the_header_says_what_is_priced(capsys):
+    """The work of a step, figures that were stated otherwise, and the base of a what-if."""
+    place = ["--cluster", "dgx-h100", "--nodes", "2", "--source", "analytic"]
+    words = ["predict", "tiny", *place, "--set", "batch.global_batch=1Ki", "--set", "remat=full"]
+    rate = "node_network_bandwidth=100Gb/s"
+    code, out, _ = run(capsys, *words, "--override", rate, "--what-if", "network x0.25")
+    title, work, change, step, *_ = out.splitlines()
+    assert code == 0 and f"override {rate} (all NICs of a node together)" in title
+    assert (
+        work == "1,024 sequences x 32 tokens = 32,768 tokens a step, fp32, 1 microbatch, remat full"
+    )
+    _, base, _ = run(capsys, *words, "--override", rate)
+    before = base.splitlines()[2].split(" (")[0].removeprefix("step ")
+    after = step.split(" (")[0].removeprefix("step ")
+    assert change.startswith(f"with the change: {after} a step instead of {before}, +")
+    code, out, _ = run(capsys, "plan", "tiny", *place[:4], "--mesh", "fsdp=4", "--top", 1)
+    assert "\n8 sequences x 32 tokens = 256 tokens a step, fp32\n" in out
+    assert "warning: mesh fsdp=4 uses 4 of the 16 devices" in out

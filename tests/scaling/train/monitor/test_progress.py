@@ -2,6 +2,8 @@
 
 import io
 
+import pytest
+
 from scaling.train.monitor.progress import ProgressLine, progress_line
 from scaling.train.monitor.utilization import Predicted
 
@@ -52,6 +54,15 @@ def test_the_time_left_stays_on_a_narrow_terminal(monkeypatch):
     assert "predicted" not in shown(60)
     monkeypatch.setenv("COLUMNS", "80")
     assert " left" in show(Terminal())
+
+
+@pytest.mark.parametrize(("seconds", "times"), [(0.02, 1), (0.1, 0)])
+def test_mfu_above_the_peak_is_explained_once(seconds, times):
+    stream = io.StringIO()
+    with ProgressLine(200, stream=stream, predicted=Predicted(0.08, mfu=0.5, hfu=0.5)) as line:
+        for step in range(1, 201):
+            line.update(step, 2.3, 1.0, seconds)
+    assert stream.getvalue().count("MFU is above 100%") == times
 
 
 def test_without_a_terminal_the_first_step_and_every_tenth_part_get_a_line():
