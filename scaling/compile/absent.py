@@ -12,11 +12,7 @@ import jax
 from jax.extend.core import Literal
 
 from scaling.compile.mesh_types import constraints_of
-
-
-def is_absent(device: Any) -> bool:
-    """Whether a device is only described, so that it compiles and does not run."""
-    return "CompileOnly" in type(device.client).__name__
+from scaling.meshes.absent_memory import is_absent
 
 
 def is_over_absent(sharding: Any) -> bool:
@@ -72,7 +68,9 @@ def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
             return constraints[made]
         is_typed = typed is not None and typed.mesh == over.abstract_mesh
         if is_typed and over.abstract_mesh.are_all_axes_explicit:
-            return jax.sharding.NamedSharding(over, typed.spec)
+            on_host = getattr(made.aval, "memory_space", None) == jax.memory.Space.Host
+            kind = "pinned_host" if on_host else None
+            return jax.sharding.NamedSharding(over, typed.spec, memory_kind=kind)
         return None
 
     return list(map(known, parameters["out_shardings"], parameters["jaxpr"].jaxpr.outvars))

@@ -1,4 +1,6 @@
-"""The private parts of jax that steps for absent devices need; no other file has any.
+"""The private parts of jax that steps for absent devices need.
+
+Those of their memories are in `scaling.meshes.absent_memory`; no other file has any.
 
     what                                       why
     pjit._pjit_call_impl_python                the one place where jax executes a jitted function:
@@ -179,7 +181,8 @@ def _constraining(constrain: Callable[..., Any]) -> Callable[..., Any]:
         over = jax.sharding.get_mesh()
         is_of_set = isinstance(getattr(sharding, "mesh", None), jax.sharding.AbstractMesh)
         if is_of_set and is_for_absent(over):
-            sharding = jax.sharding.NamedSharding(over, sharding.spec)
+            kind = sharding.memory_kind
+            sharding = jax.sharding.NamedSharding(over, sharding.spec, memory_kind=kind)
         if is_over_absent(sharding):
             return _shape(array, sharding)
         return constrain(array, sharding=sharding, **options)

@@ -35,6 +35,8 @@ def _abstract(put: Callable[..., Any], shape_of: Callable[..., Any]) -> Callable
     @wraps(put)
     def placed(*given: Any, **options: Any) -> Any:
         values, where = shape_of(*given, **options)
+        if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
+            return put(*given, **options)
         if not any(map(_is_over_absent, jax.tree.leaves(where, is_leaf=_is_place))):
             return put(*given, **options)
         places = where if not _is_place(where) else jax.tree.map(lambda _: where, values)

@@ -66,7 +66,8 @@ def read_program(
         text: `compiled.as_text()`.
         mesh: axis sizes, outermost first; device numbers count in this order.
         name: of the result.
-        peak: bytes on one device at the fullest moment, as the compiler planned them.
+        peak: bytes on one device at the fullest moment, as the compiler planned them; arguments
+            and results that stay in the host's memory among them.
         trips: how often loops run of which the compiler does not know it (`scaling.hlo.given`).
         kernels: the work of custom calls, or "local" for one that does not communicate.
 
@@ -92,6 +93,9 @@ def _read(
     reading = Reading(module, mesh, origins(module), assign(module), [], {}, given)
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(reading.memory.buffers)
+    if peak is not None:  # XLA counts arguments and results in the host's memory too
+        held = (buffer for buffer in buffers if buffer.persistent)
+        peak -= sum(b.bytes for b in held if b.category == "pinned_host")
     warnings = tuple(_ungrouped(reading.ungrouped, mesh))
     program = Program(
         name,

@@ -36,6 +36,14 @@ BOUNDS = np.array(["compute", "memory", "overhead"])
 WIDER = {"tf32": "fp32", "bf16": "fp32", "fp8": "bf16", "fp4": "fp8", "int4": "int8"}
 ROUNDING = 1e-9  # relative, of the arithmetic in a price
 
+# What prices copies that wait for the host's memory
+HOST_LINK = Evidence(
+    "the wires' rated bandwidth, and the share of it that copies reach on an A100 "
+    "(NVIDIA/nvbandwidth, issue 42)",
+    "",
+    "datasheet",
+)
+
 # Kernels of a matrix library: heights of their tiles as parts of the largest, and cores that share
 # the products of one. They describe XLA's measured tables: experiments/published/fit_kernels.py.
 TILE_PARTS = (1, 2, 4)
@@ -79,10 +87,9 @@ def kernel_time(
     matrix = matrix / kernel.share
     vector = _vector(kernel, profile)
     slower, moved = 1.0, moved_bytes(kernel, accelerator, profile)
+    link = kernel.host_bytes / host if host is not None and profile.overlap else 0.0
     if profile.overlap:
-        memory = memory_time(moved, accelerator, profile.memory)
-        if host is not None and np.any(kernel.host_bytes):
-            memory = np.maximum(memory, kernel.host_bytes / host)
+        memory = np.maximum(memory_time(moved, accelerator, profile.memory), link)
         compute = np.maximum(matrix, vector)
         time = np.maximum(compute, memory) + fit.overhead
     else:
@@ -94,14 +101,15 @@ def kernel_time(
         if profile.step:  # among other kernels, which use the same cache
             slower = profile.step.slowdown
     parts = (
-        (matrix, fit),
-        (fit.overhead, fit),
-        (slower * memory, profile.memory),
-        (vector, profile.vector),
+        (link, HOST_LINK),
+        (matrix, fit.evidence),
+        (fit.overhead, fit.evidence),
+        (slower * memory, profile.memory.evidence),
+        (vector, profile.vector.evidence),
     )
-    _, decides = max(parts, key=lambda part: float(np.max(part[0])))
+    _, evidence = max(parts, key=lambda part: float(np.max(part[0])))
     scaled = slower * time, slower * compute, slower * memory, slower * fit.overhead
-    cost = KernelCost(*scaled, decides.evidence, moved)
+    cost = KernelCost(*scaled, evidence, moved)
     assert is_possible(kernel, cost, accelerator, profile), f"{kernel.name} is priced above a peak"
     return cost
 

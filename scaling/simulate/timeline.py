@@ -55,7 +55,9 @@ from scaling.program.ir import (
 from scaling.simulate.prediction import TimeParts
 
 Stream = Literal["compute", "communication", "permute", "copy"]
-Part = Literal["compute", "bubble", "optimizer", "exposed", "communication", "host", "time"]
+Part = Literal[
+    "compute", "bubble", "optimizer", "exposed", "copied", "communication", "host", "time"
+]  # copied: the part of host that waits for asynchronous copies
 Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
 BUSY: tuple[Part, Part] = ("compute", "host")  # what is bubble in the trips of a loop without work
@@ -120,7 +122,7 @@ def run_schedule(
         host=as_float(host) + streams.sum("host"),
         hidden_communication=later(0.0, streams.sum("communication") - waited),
         by_name=streams.named("time"),
-        exposed_by_name=exposed,
+        exposed_by_name=exposed | streams.named("copied"),
         events=tuple(streams.events),
     )
 
@@ -201,8 +203,10 @@ class Streams:
         self.clocks["compute"] = later(now, self.clocks.pop(("end", name)))
         stream = next(stream for stream, flying in self.in_flight.items() if name in flying)
         del self.in_flight[stream][name]
-        part: Key = ("host", "") if stream == "copy" else ("exposed", name * self.by_name)
-        self._add(part, self.clocks["compute"] - now)
+        if stream == "copy":
+            self._add(("host", ""), self.clocks["compute"] - now)
+        part: Part = "copied" if stream == "copy" else "exposed"
+        self._add((part, name * self.by_name), self.clocks["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
         """Run iterations until every clock that moves moves alike, then count the rest.

@@ -52,7 +52,7 @@ Sizes = Mapping[tuple[str, str], Number]  # kind of call, dtype or kind of colle
 
 @dataclass(frozen=True)
 class PricedShare:
-    """Seconds of the step that one kernel, or waiting for one collective, takes."""
+    """Seconds of the step that one kernel, or waiting for a collective or a copy, takes."""
 
     operation: Kernel | Collective
     evidence: Evidence
@@ -133,13 +133,12 @@ def _of_whole_steps(fit: StepFit) -> tuple[float, float]:
 
 
 def priced_shares(priced: Priced) -> Iterator[PricedShare]:
-    """The parts of the step time that have evidence: kernels, and waits for collectives."""
+    """The parts of the step time that have evidence: kernels, and waits for what runs beside."""
     timeline = priced.timeline
     for operation, evidence, found in _graded(priced):
-        if isinstance(operation, Collective):
-            seconds = timeline.exposed_by_name.get(operation.name)
-        else:
-            seconds = None if operation.asynchronous else timeline.by_name[operation.name]
+        is_beside = isinstance(operation, Collective) or operation.asynchronous
+        named = timeline.exposed_by_name if is_beside else timeline.by_name
+        seconds = named.get(operation.name)
         if seconds is not None:
             yield PricedShare(operation, evidence, found, seconds)
 

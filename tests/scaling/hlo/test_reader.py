@@ -150,6 +150,13 @@ def test_a_copy_to_the_host_is_asynchronous_and_held_there() -> None:
     assert memory_use(program).pinned_host == 128
 
 
+def test_what_the_compiler_planned_is_of_the_device_without_arrays_that_stay_on_the_host() -> None:
+    copied = "y = f32[8,4] copy(%x)"
+    given = text(f"x = f32[8,4]{{1,0:S(5)}} parameter(0); {copied}")
+    assert read_program(given, MESH, "name", 256).compiler_peak == 128
+    assert read_program(text(f"{X} {copied}"), MESH, "name", 256).compiler_peak == 256
+
+
 @pytest.mark.parametrize(
     "known, trips", [(', backend_config={"known_trip_count":{"n":"12"}}', 12), ("", 1)]
 )

@@ -28,6 +28,7 @@ from scaling.profiles.samples import (
     Samples,
 )
 from scaling.program.ir import Branch, Collective, Kernel, Origin, Program, Wait
+from scaling.simulate.kernels import HOST_LINK
 from scaling.simulate.prediction import GRADES
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
@@ -260,3 +261,13 @@ def test_ranges_of_many_configurations():
     step = priced(move("k", sizes), matmul("m", 1024))
     each = [uncertainty(priced(move("k", size), matmul("m", 1024))) for size in sizes]
     assert uncertainty(step) == pytest.approx(each)
+
+
+def test_waiting_for_the_host_is_as_uncertain_as_its_link():
+    copy = Kernel("c", kind="copy", bytes=3e9, host_bytes=3e9, asynchronous=True)
+    step = priced(copy, Wait("c"), move("k", 1e7))
+    waited = {share.operation.name: share for share in priced_shares(step)}["c"]
+    assert waited.seconds == step.timeline.host > 0.9 * step.timeline.total
+    assert waited.evidence == HOST_LINK and grade(step) == "datasheet"
+    low, high = step_range(step)
+    assert high > 1.25 * step.timeline.total and low < step.timeline.total / 1.25
