@@ -55,7 +55,8 @@ JAX_FREE_ROOMS = {
     *("collectives", "simulate", "analytic", "plan", "compare", "report", "testbed", "questions"),
     *("learn", "drawing"),
 }
-NEEDS_JAX = {"scaling.meshes.devices", "scaling.report.shardings"}  # in those rooms
+OF_DEVICES = {"scaling.meshes.devices", "scaling.meshes.absent_memory"}
+NEEDS_JAX = {*OF_DEVICES, "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {
     *("scaling", "scaling.api", "scaling.cli", "scaling.web", "scaling.explorer"),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
@@ -172,9 +173,9 @@ def test_nothing_imports_the_experiments_or_our_folders_by_their_own_names():
     assert not [name_of(p) for p in product if roots(p) & {"experiments", "tests"}]
 
 
-def test_in_meshes_only_devices_knows_jax():
+def test_in_meshes_only_devices_and_their_memories_know_jax():
     users = {name_of(path) for path in sources("meshes") if roots(path) & JAX_FAMILY}
-    assert users == {"scaling.meshes.devices"}
+    assert users == OF_DEVICES
 
 
 def jax_free_modules() -> list[str]:

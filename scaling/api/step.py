@@ -170,7 +170,7 @@ def pretend(
         overrides: figures of the cluster, such as {"gpus_per_node": 4}.
 
     Raises:
-        InputError: no compiler for the cluster's chip; another thread is inside of one.
+        InputError: no compiler for the cluster's chip; another thread or task is inside of one.
     """
     _import_jax()
     from scaling.compile.pretend import Pretending

@@ -22,7 +22,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
 from functools import partial, wraps
 from inspect import signature
-from threading import RLock
 from typing import Any
 from unittest.mock import patch
 
@@ -32,6 +31,7 @@ from jax.extend import backend
 
 from scaling.compile.absent import is_absent
 from scaling.compile.absent_arrays import HERE, answering_as_arrays
+from scaling.compile.entries import changing_jax
 from scaling.compile.jax_internals import coordinated, tracing_for_absent_devices
 from scaling.compile.job import Coordinator, answers
 from scaling.compile.mapped import mapping
@@ -39,11 +39,9 @@ from scaling.compile.putting import putting_shapes
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, host_mesh
-from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 
 GPUS = ("gpu", "cuda")  # names of the platform, for which absent devices answer
-ONE_THREAD = RLock()  # what jax answers is one for all threads; a thread may pretend within
 MANY_SLICES = (
     "on this cluster jax.make_mesh refuses a mesh of several NVLink domains (jax 0.10 and later): "
     "use jax.experimental.mesh_utils.create_hybrid_device_mesh there"
@@ -72,20 +70,14 @@ def pretending(cluster: Cluster) -> Iterator[list[jax.Device]]:
     """While it is on, jax has the devices of a cluster; yields them.
 
     Raises:
-        InputError: there is no compiler for the cluster's chip.
+        InputError: there is no compiler for the cluster's chip; another thread or task is inside.
     """
     if cluster.virtual_devices:
         yield list(host_mesh(MeshShape(data=cluster.devices)).devices.flat)
         return
     with quiet():
         devices = absent_devices(cluster.devices, cluster)
-    with ExitStack() as stack:
-        if not ONE_THREAD.acquire(blocking=False):
-            raise InputError(
-                "another thread is inside sc.pretend, which changes jax for all threads: leave it "
-                "there first, or start the threads inside of it"
-            )
-        stack.callback(ONE_THREAD.release)
+    with changing_jax() as stack:
         stack.enter_context(tracing_for_absent_devices())
         stack.enter_context(answering_as_arrays())
         stack.enter_context(_job(1 + max(device.process_index for device in devices)))
