@@ -67,7 +67,8 @@ def is_absent(device: Any) -> bool:
 def tell_memories() -> None:
     """Let meshes of absent devices, and programs for them, tell their memories from now on."""
     listed: Any = vars(Mesh)["_internal_device_list"]
-    results: Any = pxla.get_out_shardings_from_executable
+    programs: Any = pxla
+    results = programs.get_out_shardings_from_executable
 
     def listing(mesh: Mesh) -> Any:
         return _telling(listed.__get__(mesh, type(mesh)))
@@ -75,8 +76,8 @@ def tell_memories() -> None:
     def with_kinds(program: Any, devices: Any, *given: Any, **named: Any) -> Any:
         return results(program, _telling(devices), *given, **named)
 
-    Mesh._internal_device_list = property(listing)  # type: ignore[assignment, attr-defined]
-    pxla.get_out_shardings_from_executable = with_kinds
+    Mesh._internal_device_list = property(listing)  # type: ignore[assignment]
+    programs.get_out_shardings_from_executable = with_kinds
 
 
 @functools.cache

@@ -220,7 +220,8 @@ class PredictionResult(Prediction):
 
     def __repr__(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"
-        return f"<prediction of {self.name} on {where}: {float(self.step_time):.4g} s>"
+        time = f"at least {self.step_time_low:.4g}" if self.unknown else f"{self.step_time:.4g}"
+        return f"<prediction of {self.name} on {where}: {time} s>"
 
     def _repr_html_(self) -> str:
         from scaling.report.notebook import html

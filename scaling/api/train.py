@@ -16,7 +16,6 @@ from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, RunLike, load_run
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError
-from scaling.meshes.units import format_range, format_time
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
 from scaling.parallelism.pipeline import pipeline_line
@@ -284,7 +283,7 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicte
     import jax
 
     from scaling.compare.folder import remove_prediction, write_prediction
-    from scaling.report.prediction import unknown_lines
+    from scaling.report.prediction import open_lines, step_words
     from scaling.train.monitor.utilization import Predicted
     from scaling.train.running import try_to_predict
 
@@ -297,12 +296,11 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicte
         return None
     priced, prediction = made
     write_prediction(folder, plan.run, priced, prediction)
-    span = format_range(prediction.step_time_low, prediction.step_time_high)
     _print(
         [
-            f"predicted: {format_time(prediction.step_time)} a step ({span}), "
+            f"predicted: {step_words(prediction, ' a step')}, "
             f"{format_memory(prediction.memory.peak)} on each device; {prediction.bottleneck}",
-            *unknown_lines(prediction),
+            *open_lines(prediction),
             *(f"warning: {text}" for text in prediction.warnings),
         ]
     )

@@ -95,7 +95,7 @@ def _read(
     buffers = tuple(reading.memory.buffers)
     if peak is not None:  # XLA counts arguments and results in the host's memory too
         held = (buffer for buffer in buffers if buffer.persistent)
-        peak -= sum(b.bytes for b in held if b.category == "pinned_host")
+        peak -= int(sum((b.bytes for b in held if b.category == "pinned_host"), 0.0))
     warnings = tuple(_ungrouped(reading.ungrouped, mesh))
     program = Program(
         name,
@@ -149,7 +149,8 @@ def _operations(
         body = tuple(_block(blocks[0], reading))
         yield _loop(instruction, body, common(), reading)
     elif opcode == "conditional":
-        yield Branch(**common(), branches=tuple(tuple(_block(b, reading)) for b in blocks))
+        branches = tuple(tuple(_block(b, reading)) for b in blocks)
+        yield Branch(**common(), branches=branches, place=short(_place(instruction, reading)))
     elif opcode.endswith("-done"):
         yield from _done(instruction, computation, reading, common)
     elif moved := _communication(instruction, computation, reading):
@@ -230,6 +231,11 @@ def _each(groups: Iterator[tuple[int, ...]]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(index for group in groups for index in group))
 
 
+def _place(instruction: Instruction, reading: Reading) -> str:
+    """The line of code of an instruction, whole path; "" where it is not known."""
+    return place_of(instruction.attribute("metadata") or "", reading.module.places)
+
+
 def _loop(
     loop: Instruction, body: tuple[Operation, ...], common: dict[str, Any], reading: Reading
 ) -> Loop:
@@ -237,7 +243,7 @@ def _loop(
     known = loop.backend_config.get("known_trip_count", {}).get("n")
     if known is not None and not is_count(str(known)):
         raise InputError(f"a loop that runs {str(known)[:LINE]!r} times: {loop.excerpt}")
-    place = place_of(loop.attribute("metadata") or "", reading.module.places)
+    place = _place(loop, reading)
     said = float(known) if known is not None else reading.given.trips_of(loop, place)
     if said is None:
         return Loop(**common, body=body, trips=1, unknown=short(place) or loop.name)

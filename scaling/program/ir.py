@@ -151,9 +151,10 @@ class Loop(Operation):
 
 @dataclass(frozen=True)
 class Branch(Operation):
-    """One of several blocks runs; the longest is priced."""
+    """One of several blocks runs; the longest is assumed."""
 
     branches: tuple["Block", ...] = ()
+    place: str = ""  # the line of code where it stands, "step.py:6"
 
 
 Block = tuple[Operation, ...]
@@ -206,6 +207,15 @@ def operations(block: Block, times: Number = 1) -> Iterator[tuple[Operation, Num
                 yield from operations(branch, times)
         else:
             yield step, times
+
+
+def conditionals(block: Block, times: Number = 1) -> Iterator[tuple[Branch, Number]]:
+    """Every conditional, with how often it is met in a step, those inside of branches too."""
+    for step in block:
+        if isinstance(step, Branch):
+            yield step, times
+        for inner in bodies(step):
+            yield from conditionals(inner, times * (step.trips if isinstance(step, Loop) else 1))
 
 
 def kernels(program: Program) -> Iterator[tuple[Kernel, Number]]:

@@ -34,7 +34,7 @@ STEPS: Mapping[str, type[Operation]] = {
 }
 SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions", "is_xla")
 OPTIONAL = ("device_ids", "module")  # written unless empty
-TEXTS = ("name", "kind", "dtype", "line", "unknown", "inside")  # fields of steps
+TEXTS = ("name", "kind", "dtype", "line", "place", "unknown", "inside")  # fields of steps
 NAMES = {kind: name for name, kind in STEPS.items()}
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from html import escape
 
-from scaling.meshes.units import format_range, format_time
+from scaling.meshes.units import format_time
 from scaling.program.ir import Number
-from scaling.report.formatting import format_memory, percent, three_digits
+from scaling.report.formatting import format_memory
 from scaling.report.palette import COLOURS
-from scaling.report.prediction import TIME_TERMS, unknown_lines, verdict
+from scaling.report.prediction import TIME_TERMS, open_lines, rate_words, step_words, verdict
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import Prediction
 
@@ -19,13 +19,13 @@ def html(prediction: Prediction, where: str) -> str:
     memory, step = prediction.memory, prediction.step_time
     terms = [(words, getattr(prediction.time, name)) for name, words in TIME_TERMS.items()]
     parts = [(name.replace("_", " "), getattr(memory, name)) for name in ON_DEVICE]
-    span = format_range(prediction.step_time_low, prediction.step_time_high)
+    tokens, mfu, hfu = rate_words(prediction)
     full = max(float(memory.peak), memory.capacity or 0.0)
     rows = [
-        ("step", f"{format_time(step)} ({span})"),
-        *(("unknown", escape(text)) for text in unknown_lines(prediction)),
-        ("tokens/s", _optional(prediction.tokens_per_second, three_digits)),
-        ("MFU, HFU", f"{_optional(prediction.mfu, percent)}, {_optional(prediction.hfu, percent)}"),
+        ("step", step_words(prediction)),
+        *(("open", escape(text)) for text in open_lines(prediction)),
+        ("tokens/s", tokens or "-"),
+        ("MFU, HFU", f"{mfu or '-'}, {hfu or '-'}"),
         ("time", _bar(terms, float(step), format_time)),
         ("memory", f"{_bar(parts, full, format_memory)}<br>{verdict(memory)}"),
         ("bottleneck", escape(prediction.bottleneck)),
@@ -55,7 +55,3 @@ def _bar(parts: Sequence[tuple[str, Number]], full: float, show: Callable[[Numbe
     frame = f"<rect width='{WIDTH}' height='{HEIGHT}' fill='none' stroke='#999999'/>"
     svg = f"<svg width='{WIDTH}' height='{HEIGHT}' role='img'>{''.join(shapes)}{frame}</svg>"
     return f"{svg}<br><small>{' '.join(legend)}</small>"
-
-
-def _optional(value: Number | None, show: Callable[[Number], str]) -> str:
-    return "-" if value is None else show(value)

@@ -8,7 +8,13 @@ from scaling.meshes.catalog.chip_overrides import PEAKS
 from scaling.meshes.units import format_range, format_size, format_time
 from scaling.report.formatting import columns, format_memory, percent, three_digits
 from scaling.simulate.memory import ON_DEVICE
-from scaling.simulate.prediction import CollectiveLine, MemoryParts, Prediction, UnknownPart
+from scaling.simulate.prediction import (
+    CollectiveLine,
+    Conditional,
+    MemoryParts,
+    Prediction,
+    UnknownPart,
+)
 
 TIME_TERMS = {
     "compute": "compute",
@@ -18,6 +24,7 @@ TIME_TERMS = {
     "host": "waiting for the host",
 }
 MOST_LINES = 12  # collectives that the table shows
+NAMED = 0.01  # of the step: conditionals whose branches differ by less are in the document alone
 FULL = "full attention; --causal-flops halves its part"
 ABOVE_GIVEN = "MFU is above HFU: the program has fewer FLOPs of products than the model FLOPs given"
 CAUSAL = "causal attention"
@@ -44,26 +51,59 @@ def page(prediction: Prediction, where: str, work: str = "") -> str:
 
 
 def _headline(prediction: Prediction, where: str, work: str) -> str:
-    span = format_range(prediction.step_time_low, prediction.step_time_high)
-    figures = [f"step {format_time(prediction.step_time)} ({span})"]
-    if prediction.tokens_per_second is not None:
-        figures.append(f"{three_digits(prediction.tokens_per_second)} tokens/s")
-    if prediction.mfu is not None:
-        convention = {None: GIVEN, True: CAUSAL, False: FULL}[prediction.causal_flops]
-        figures.append(f"MFU {percent(prediction.mfu)} ({convention})")
-    if prediction.hfu is not None:
-        figures.append(f"HFU {percent(prediction.hfu)}")
-    above = prediction.hfu is not None and (prediction.mfu or 0.0) > prediction.hfu
+    tokens, mfu, hfu = rate_words(prediction)
+    convention = {None: GIVEN, True: CAUSAL, False: FULL}[prediction.causal_flops]
+    figures = [f"step {step_words(prediction)}"]
+    figures += [f"{tokens} tokens/s"] * bool(tokens)
+    figures += [f"MFU {mfu} ({convention})"] * bool(mfu)
+    figures += [f"HFU {hfu}"] * bool(hfu)
+    above = hfu and (prediction.mfu or 0.0) > (prediction.hfu or 0.0)
     words = ABOVE_GIVEN if prediction.causal_flops is None else ABOVE_HFU
     lines = [_title(prediction, where), *filter(None, [work]), ", ".join(figures)]
     lines += [words] if above else []
-    lines += unknown_lines(prediction)
-    return "\n".join(lines)
+    return "\n".join([*lines, *open_lines(prediction)])
 
 
-def unknown_lines(prediction: Prediction) -> list[str]:
-    """What of the step nobody can price, and what the caller may say about it."""
-    return [_unknown(part) for part in prediction.unknown]
+def step_words(prediction: Prediction, each: str = "") -> str:
+    """`17.5 s (13.5 s to 22.8 s)`; `at least 13.5 s` of a step with a part that nobody can price.
+
+    `each` stands after the figure.
+    """
+    low, high = prediction.step_time_low, prediction.step_time_high
+    if prediction.unknown:
+        return f"at least {format_time(low)}{each}"
+    return f"{format_time(prediction.step_time)}{each} ({format_range(low, high)})"
+
+
+def rate_words(prediction: Prediction) -> tuple[str, str, str]:
+    """Tokens/s, MFU and HFU, each "" where it is not known.
+
+    Of a step with a part that nobody can price they are at most what its low end gives; the FLOPs
+    of such a part are not counted.
+    """
+    low, is_open = prediction.step_time_low, bool(prediction.unknown)
+    faster = float(prediction.step_time / low) if is_open and low else 1.0
+    words = [
+        "" if rate is None else f"{'at most ' * is_open}{show(faster * rate)}"
+        for rate, show in ((prediction.tokens_per_second, three_digits), (prediction.mfu, percent))
+    ]
+    hfu = "" if prediction.hfu is None or is_open else percent(prediction.hfu)
+    return words[0], words[1], hfu
+
+
+def open_lines(prediction: Prediction) -> list[str]:
+    """What of the step nobody can price or knows, and what the caller may say about it."""
+    least = NAMED * prediction.step_time
+    differ = [p for p in prediction.conditionals if p.longest - p.shortest >= least > 0]
+    return [*map(_unknown, prediction.unknown), *map(_conditional, differ)]
+
+
+def _conditional(part: Conditional) -> str:
+    short, long = format_time(float(part.shortest)), format_time(float(part.longest))
+    return (
+        f"assumed: the conditional at {part.place} takes its longest branch, {long} a step; the "
+        f"low end is of its shortest, {short}"
+    )
 
 
 def _unknown(part: UnknownPart) -> str:
@@ -102,7 +142,7 @@ def _time(prediction: Prediction) -> str:
         if (seconds := getattr(prediction.time, name)) > 0
     ]
     hidden = prediction.time.hidden_communication
-    lines = ["time", *columns(rows)]
+    lines = ["time of what is priced" if prediction.unknown else "time", *columns(rows)]
     if hidden > 0:
         lines.append(f"  ({format_time(hidden)} of communication is hidden beside compute)")
     return "\n".join(lines)

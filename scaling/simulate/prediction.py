@@ -73,6 +73,16 @@ class UnknownPart:
 
 
 @dataclass(frozen=True)
+class Conditional:
+    """All runs of one conditional, of which the longest branch is assumed."""
+
+    place: str  # the line of code where it stands
+    calls: Number  # per step
+    shortest: Number  # s per step of its operations one after the other, if that branch is taken
+    longest: Number  # likewise
+
+
+@dataclass(frozen=True)
 class Prediction:
     """A predicted step: the document that `scaling predict --json` prints."""
 
@@ -97,6 +107,7 @@ class Prediction:
     causal_flops: bool | None = False  # whether model FLOPs leave out masked attention scores;
     # None: they were given as a number
     unknown: tuple[UnknownPart, ...] = ()  # what bounds the step from below only
+    conditionals: tuple[Conditional, ...] = ()  # the largest difference first
 
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:

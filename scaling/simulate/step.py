@@ -25,6 +25,7 @@ from scaling.program.ir import (
     Number,
     Program,
     collectives,
+    conditionals,
     kernels,
     operations,
 )
@@ -32,6 +33,7 @@ from scaling.simulate.kernels import KernelCost, kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
 from scaling.simulate.timeline import Timeline, run_schedule
 
+Costs = Mapping[str, KernelCost | CollectiveCost]  # by name, one call
 Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
 
 
@@ -73,11 +75,30 @@ def price(
         c.name: _collective_cost(c, device_groups(c, program), cluster, profile)
         for c, _ in collectives(program)
     }
-    times = {name: cost.time for name, cost in (kernel | collective).items()}
-    times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
-    dispatch = dispatch_time(program, profile.dispatch)
-    timeline = run_schedule(program, times, dispatch, record, slowdown=profile.slowdown)
+    timeline = _timeline(program, {**kernel, **collective}, profile, record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
+
+
+def with_shortest_branches(priced: Priced) -> Priced:
+    """The step if every conditional takes its shortest branch; the same where it has none."""
+    if not any(conditionals(priced.program.schedule)):
+        return priced
+    costs: Costs = {**priced.kernels, **priced.collectives}
+    short = _timeline(priced.program, costs, priced.profile, shortest=True)
+    return replace(priced, timeline=short)
+
+
+def _timeline(
+    program: Program,
+    costs: Costs,
+    profile: Profile,
+    record: bool = False,
+    shortest: bool = False,
+) -> Timeline:
+    times = {name: cost.time for name, cost in costs.items()}
+    times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
+    dispatch, slow = dispatch_time(program, profile.dispatch), profile.slowdown
+    return run_schedule(program, times, dispatch, record, slowdown=slow, shortest=shortest)
 
 
 def _kernel_cost(

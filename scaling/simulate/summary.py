@@ -19,6 +19,7 @@ from scaling.program.ir import Collective, Number, as_float
 from scaling.run import Run
 from scaling.simulate.bottleneck import bottleneck
 from scaling.simulate.capacity import bytes_in_use, capacity_of
+from scaling.simulate.conditionals import conditional_parts
 from scaling.simulate.kernels import peak_rate
 from scaling.simulate.prediction import (
     TERMS,
@@ -86,6 +87,7 @@ def summarize(
         capacity_source=capacity.source,
         causal_flops=causal if run or flops is None else None,
         unknown=unknown_parts(priced),
+        conditionals=conditional_parts(priced),
     )
 
 

@@ -98,6 +98,7 @@ def run_schedule(
     record: bool = False,
     named: bool = True,
     slowdown: float = 0.0,
+    shortest: bool = False,
 ) -> Timeline:
     """Run the schedule of a program and sum its time by part.
 
@@ -108,9 +109,10 @@ def run_schedule(
             MOST_EVENTS; the times are then numbers.
         named: also sum by the name of the operation, which takes longer.
         slowdown: time that a kernel takes beside a collective over that alone, less one.
+        shortest: of every conditional the shortest branch runs, not the longest.
     """
     alone = {name: as_float(seconds) for name, seconds in times.items()}
-    streams = Streams(alone, record, named, slowdown)
+    streams = Streams(alone, record, named, slowdown, shortest)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
     waited = sum(exposed.values(), 0.0)
@@ -135,9 +137,15 @@ class Streams:
     """
 
     def __init__(
-        self, times: Mapping[str, Number], record: bool, by_name: bool, slowdown: float = 0.0
+        self,
+        times: Mapping[str, Number],
+        record: bool,
+        by_name: bool,
+        slowdown: float = 0.0,
+        shortest: bool = False,
     ):
         self.times = times
+        self.shortest = shortest
         self.slowdown = slowdown
         self.record = record
         self.by_name = by_name
@@ -244,15 +252,16 @@ class Streams:
     def branch(self, branch: Branch) -> None:
         """Run the block that holds the compute stream longest, in each configuration its own.
 
-        A block waits for all that it issues, so no other block would end later.
+        A block waits for all that it issues, so no other block would end later (or, of the
+        shortest, earlier).
         """
         after = [self._copy() for _ in branch.branches]
         for streams, block in zip(after, branch.branches, strict=True):
             streams.block(block)
         ends = [streams.clocks["compute"] for streams in after]
-        longest = reduce(later, ends)
-        level = [end >= longest * (1 - ROUNDING) for end in ends]  # the first of equal ones
-        if not isinstance(longest, np.ndarray):
+        chosen: Any = reduce(sooner if self.shortest else later, ends)
+        level = [abs(end - chosen) <= chosen * ROUNDING for end in ends]  # the first of equal ones
+        if not isinstance(chosen, np.ndarray):
             vars(self).update(vars(after[level.index(True)]))
             return
         index = np.argmax(np.stack(np.broadcast_arrays(*level)), axis=0)

@@ -4,7 +4,8 @@ A figure with evidence (measurements with an error, or a datasheet) prices each 
 
     grade    lowest grade among the figures that account for at least 5 % of the step time
     high     step time if each operation takes (1 + h) x its time, h the half range of its evidence
-    low      step time if each operation takes 1 / (1 + h) of its time
+    low      step time if each operation takes 1 / (1 + h) of its time, and every conditional its
+             shortest branch; of the step, and of its high end, it is the longest
 
 Both bounds run the whole schedule again, so communication that is only just hidden widens the
 range. Rows that a gather or scatter reaches by indices are all in the cache at the low end; at the
@@ -25,10 +26,14 @@ from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.host_link import host_bandwidth
 from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.profiles.samples import Samples
-from scaling.program.ir import Collective, Kernel, Number, as_float, kernels
+from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.prediction import GRADES, Grade
-from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
+from scaling.simulate.step import (
+    Priced,
+    device_groups,
+    with_shortest_branches,
+)
 from scaling.simulate.timeline import run_schedule
 from scaling.simulate.unknown import unknown_parts
 
@@ -63,17 +68,24 @@ class PricedShare:
 def grade(priced: Priced) -> Grade:
     """Lowest grade among the figures that price a noticeable part of the step.
 
+    Whether its conditionals take their longest branches, as is assumed, or their shortest.
+
     "unknown" if any part of it has no upper bound (`scaling.simulate.unknown`).
     """
     if unknown_parts(priced):
         return "unknown"
+    used = {*_noticed(priced), *_noticed(with_shortest_branches(priced))}
+    return max(used, key=GRADES.index) if used else priced.profile.grade
+
+
+def _noticed(priced: Priced) -> set[Grade]:
+    """The grades of figures that price a noticeable part of the step."""
     seconds: dict[tuple[Evidence, Grade], Number] = {}
     for share in priced_shares(priced):
         key = share.evidence, share.grade
         seconds[key] = seconds.get(key, 0.0) + share.seconds
     least = NOTICED * priced.timeline.total
-    used = [found for (_, found), time in seconds.items() if np.any(time >= least)]
-    return max(used, key=GRADES.index) if used else priced.profile.grade
+    return {found for (_, found), time in seconds.items() if np.any(time >= least)}
 
 
 def step_range(priced: Priced) -> tuple[Number, Number]:
@@ -94,7 +106,7 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
     least, most = (times | {name: ends[i] for name, ends in rows.items()} for i in (0, 1))
     shorter = {name: time / factors.get(name, 1.0) for name, time in least.items()}
     longer = {name: time * factors.get(name, 1.0) for name, time in most.items()}
-    low, high = (run(bound).total / total for bound in (shorter, longer))
+    low, high = run(shorter, shortest=True).total / total, run(longer).total / total
     if priced.profile.step is not None:
         lowest, highest = _of_whole_steps(priced.profile.step)
         low, high = np.minimum(low, lowest), np.maximum(high, highest)
@@ -144,12 +156,14 @@ def priced_shares(priced: Priced) -> Iterator[PricedShare]:
 
 
 def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Grade]]:
-    """Each kernel and collective that runs, with its evidence and the grade for its size."""
+    """Each kernel and collective, of all branches, with its evidence and the grade for its size."""
     largest = largest_measured(priced.profile.samples)
-    for kernel, _ in running_kernels(priced):
+    for kernel in {kernel.name: kernel for kernel, _ in kernels(priced.program)}.values():
         evidence = priced.kernels[kernel.name].evidence
         yield kernel, evidence, _grade(evidence, _is_above(_sizes(kernel), largest))
-    for collective, _ in running_collectives(priced):
+    for collective in {call.name: call for call, _ in collectives(priced.program)}.values():
+        if not (collective.axes or collective.groups):
+            continue
         known = priced.collectives[collective.name].evidence
         if known is not None:
             above = _is_above({("collective", collective.kind): collective.bytes}, largest)

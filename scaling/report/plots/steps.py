@@ -64,7 +64,8 @@ def _end(prediction: Prediction) -> float:
 
 def _note(prediction: Prediction) -> str:
     """`6.5 s, MFU 59%, 47 GB`."""
-    parts = [format_time(prediction.step_time)]
+    low, is_open = prediction.step_time_low, not math.isfinite(prediction.step_time_high)
+    parts = [f"at least {format_time(low)}" if is_open else format_time(prediction.step_time)]
     parts += [f"MFU {prediction.mfu:.0%}"] if prediction.mfu is not None else []
     parts += [format_memory(round(float(prediction.memory.peak), -8))]
     parts += ["does not fit"] if prediction.memory.fits is False else []

@@ -5,17 +5,23 @@ import math
 
 import pytest
 
+import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_time
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Branch, Kernel, Loop, Program
+from scaling.report.formatting import three_digits
+from scaling.report.notebook import html
 from scaling.report.prediction import page
 from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
+from tests.scaling.hlo.texts import text
 
 KNOWN = Kernel("known", bytes=1e9)
 CALL = Kernel("call", kind="custom", bytes=1e3, unknown="mha_forward")
+PRODUCT = Kernel("dot", flops=1e12, dtype="bf16", bytes=1e9)
 
 
 def predicted(*schedule) -> Prediction:
@@ -68,6 +74,29 @@ def test_the_first_lines_of_the_page_say_what_is_not_known() -> None:
     assert "unknown figures" in lines[0] and "at least" in lines[1]
     assert any("1 call of mha_forward, at least" in line for line in lines[2:4])
     assert any("the loop at step.py:6" in line and "trips=" in line for line in lines[2:4])
+
+
+def test_an_open_step_has_no_point_figure_and_no_rate_that_it_may_not_reach() -> None:
+    made = Program("step", "compiled", {"data": 8}, (KNOWN, PRODUCT, CALL))
+    cluster = catalog.load("dgx-h100")
+    priced = price(made, cluster, profile_of(cluster.accelerator))
+    found = summarize(priced, given=(1e6, 1e12))
+    low, point = format_time(found.step_time_low), format_time(found.step_time)
+    lines = page(found, "here").splitlines()
+    assert lines[1].startswith(f"step at least {low}, at most ") and point not in lines[1]
+    assert "MFU at most" in lines[1] and "HFU" not in lines[1]
+    assert f"at most {three_digits(1e6 / found.step_time_low)} tokens/s" in lines[1]
+    assert lines[2].startswith("not priced: 1 call of mha_forward")
+    assert f">at least {low}<" in html(found, "here") and f">{point}" not in html(found, "here")
+    document = prediction_dict(found)
+    assert document["step_time"] == found.step_time and document["step_time_high"] is None
+
+
+def test_a_result_with_an_open_step_says_at_least() -> None:
+    call = 'x = f32[8] parameter(0); y = f32[8] custom-call(%x), custom_call_target="mha"'
+    found = sc.predict_hlo(text(call), "dgx-h100", kernels={"mha": "local"})
+    assert repr(found).endswith(f": at least {found.step_time_low:.4g} s>")
+    assert str(found).splitlines()[1].startswith("step at least ")
 
 
 def product(dtype: str) -> Kernel:
