@@ -68,6 +68,7 @@ class Product:
     may_round: bool = False  # float32 that need not be exact: NVIDIA's chips round it to TF32
     bytes: float | None = None  # read and written; None: its operands and results, once each
     visible: float = CAUSAL  # share of an attention's scores that its mask leaves
+    is_timed: bool = True  # whether fits to products of its kind say how long it takes
 
 
 def product_of(instruction: Instruction, computation: Computation) -> Product | None:
@@ -230,6 +231,7 @@ def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia:
     """A convolution as a product of unfolded windows, those over the edge included.
 
     `dim_labels=b01f_01io->b01f` says which dimension of the kernel counts output features (o).
+    Nobody has timed one in groups of features, such as a depthwise one, beside a batch of products.
     """
     stated = instruction.attribute("dim_labels")
     if stated is None:
@@ -243,7 +245,7 @@ def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia:
     product = _matmul(kernel, dims, _is_exact(instruction), algorithm="", nvidia=nvidia)
     split = _split(*dims) if nvidia else 1
     dims = (split * dims[0], *dims[1:3], dims[3] // split)
-    return replace(product, flops=product.flops / zeros, dims=dims)
+    return replace(product, flops=product.flops / zeros, dims=dims, is_timed=groups == 1)
 
 
 def _split(batch: int, m: int, n: int, k: int) -> int:

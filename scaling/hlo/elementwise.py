@@ -6,7 +6,8 @@
     copy, transpose, gather ...         nothing: bytes only
 
 The counts are those of XLA's HloCostAnalysis (openxla/xla, xla/service/hlo_cost_analysis.cc),
-except for `sort` and `topk`, which count comparisons along the sorted dimension, and `fft`.
+except for `sort` and `topk`, which count comparisons along the sorted dimension, and `fft`
+(`scaling.hlo.transforms`).
 """
 
 import math
@@ -14,6 +15,7 @@ import re
 
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
 from scaling.hlo.shapes import arrays
+from scaling.hlo.transforms import transform
 
 # Instructions that only name or order values: no kernel runs.
 FREE = frozenset(
@@ -44,7 +46,6 @@ ARITHMETIC = frozenset(
 )
 
 APPLYING = frozenset({"reduce", "reduce-window", "scatter", "map", "select-and-scatter"})
-FFT_FLOPS = 5  # x N log2 N of a complex transform: the convention of fftw.org/speed
 
 Vector = tuple[float, float]  # vector FLOPs, transcendentals
 NOTHING: Vector = (0.0, 0.0)
@@ -64,7 +65,9 @@ def vector_work(instruction: Instruction, computation: Computation, module: Modu
         return 0.0, count  # a random number costs about as much, as XLA has it
     if opcode in ARITHMETIC:
         return count, 0.0
-    if opcode in ("sort", "topk", "fft"):
+    if opcode == "fft":
+        return transform(instruction, computation).flops, 0.0
+    if opcode in ("sort", "topk"):
         return _n_log_n(instruction, computation), 0.0
     if opcode in APPLYING:
         return _applied(instruction, computation, module)
@@ -106,19 +109,11 @@ def _applied(instruction: Instruction, computation: Computation, module: Module)
 
 
 def _n_log_n(instruction: Instruction, computation: Computation) -> float:
-    """elements x log2(length), the length of the last or the sorted dimension.
-
-    A transform of real numbers does half the work of one of complex numbers.
-    """
+    """elements x log2(length), the length of the last or the sorted dimension."""
     operand = arrays(computation.operands(instruction)[0].shape)[0]
     along = re.findall(r"\d+", instruction.attribute("dimensions") or "")
     length = operand.dims[int(along[0]) if along else -1] if operand.dims else 1
-    comparisons = operand.elements * math.log2(max(length, 1))
-    if instruction.opcode != "fft":
-        return comparisons
-    lengths = re.findall(r"\d+", instruction.attribute("fft_length") or "")
-    real = 0.5 if operand.dtype.startswith("f") else 1.0
-    return real * FFT_FLOPS * operand.elements * math.log2(math.prod(int(n) for n in lengths))
+    return operand.elements * math.log2(max(length, 1))
 
 
 def _elements(instruction: Instruction) -> float:

@@ -18,6 +18,7 @@ from scaling.hlo.fusions import FusionContent, called, fusion_content, single_co
 from scaling.hlo.parse import Computation, Instruction, Module
 from scaling.hlo.shapes import Array, arrays
 from scaling.hlo.sorting import CUB, MOST_ARRAYS, radix_bytes, sort_bytes
+from scaling.hlo.transforms import transform
 from scaling.program.ir import CAUSAL, Kernel, KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
@@ -70,7 +71,8 @@ def _total(computation: Computation, module: Module) -> Kernel | None:
     added = ("flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "again", "clashes")
     largest = max(found, key=lambda work: (work.flops, work.bytes))
     sums = {name: sum(getattr(work, name) for work in found) for name in added}
-    return replace(largest, **sums, spread=max(work.spread for work in found))
+    spread, is_timed = max(work.spread for work in found), all(work.is_timed for work in found)
+    return replace(largest, **sums, spread=spread, is_timed=is_timed)
 
 
 def _without_start(instruction: Instruction) -> Instruction:
@@ -94,7 +96,7 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     vector, transcendental = _vector_work(content, module)
     largest = max(products, key=lambda p: p.flops, default=None)
     stated, again = largest.bytes if largest else None, _sorted(instruction, computation, content)
-    return Kernel(
+    work = Kernel(
         instruction.name,
         kind=largest.kind if largest else _kind(content, bool(vector or transcendental)),
         flops=sum(p.flops for p in products),
@@ -105,10 +107,16 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
         dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
         dims=largest.dims if largest else (),
         visible=largest.visible if largest else CAUSAL,
+        is_timed=all(p.is_timed for p in products),
         again=content.rows.again,
         spread=content.rows.spread,
         clashes=content.rows.clashes,
     )
+    if instruction.opcode != "fft":
+        return work
+    found = transform(instruction, computation)
+    passes = replace(work, bytes=found.bytes, again=found.again, spread=found.spread)
+    return replace(passes, is_timed=False)
 
 
 def _sorted(instruction: Instruction, computation: Computation, content: FusionContent) -> float:

@@ -110,10 +110,12 @@ class Kernel(Operation):
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: float = 0.0  # s that the host takes to start it
     visible: Number = CAUSAL  # share of an attention's scores that its mask leaves
-    # Of rows that indices name (scaling.hlo.random_access), what decides how long they take:
-    again: Number = 0.0  # bytes beyond `bytes` if no row is found in a cache
-    spread: Number = 0.0  # bytes of the arrays that the rows lie in
+    # Of rows that indices name (scaling.hlo.random_access), what decides how long they take; of
+    # transforms in passes (scaling.hlo.transforms) what lies between two of them:
+    again: Number = 0.0  # bytes beyond `bytes` if nothing is found in a cache
+    spread: Number = 0.0  # bytes of the arrays that may be found there
     clashes: Number = 0.0  # clocks of updates that all wait for one address
+    is_timed: bool = True  # False: nobody has timed a kernel of its kind, which no fit describes
     unknown: str = ""  # "my_kernel": a call whose time the figures above only bound from below
 
 

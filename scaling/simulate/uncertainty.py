@@ -9,7 +9,8 @@ A figure with evidence (measurements with an error, or a datasheet) prices each 
 
 Both bounds run the whole schedule again, so communication that is only just hidden widens the
 range. Rows that a gather or scatter reaches by indices are all in the cache at the low end; at the
-high end none is, and all updates go to one row. Where whole steps were measured, it is never
+high end none is, and all updates go to one row. A kernel of a kind that nobody has timed has the
+grade "datasheet". Where whole steps were measured, it is never
 narrower than their errors. Seconds of the host (dispatching the program) have no evidence: they are
 taken to be as uncertain as the others are on average. A collective priced by a line that was
 measured with another number of devices is extrapolated, as a call with more bytes than any measured
@@ -114,12 +115,12 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
 
 
 def _row_ranges(priced: Priced) -> dict[str, tuple[Number, Number]]:
-    """Seconds of kernels with rows that indices name: at best and at worst."""
+    """Seconds of kernels with rows that indices name, or that nobody timed: at best, at worst."""
     chip, profile, host = priced.cluster.accelerator, priced.profile, host_bandwidth(priced.cluster)
     return {
         kernel.name: row_range(kernel, chip, profile, host)
         for kernel, _ in kernels(priced.program)
-        if np.any(kernel.again) or np.any(kernel.clashes)
+        if np.any(kernel.again) or np.any(kernel.clashes) or not kernel.is_timed
         if not priced.kernels[kernel.name].unpriced
     }
 
@@ -129,10 +130,11 @@ def row_range(
 ) -> tuple[Number, Number]:
     """Seconds of a call whose indices find every row in the cache, and of one that finds none.
 
-    In the second all updates go to one row besides, and wait for one another.
+    In the second all updates go to one row besides, and wait for one another. A product of a kind
+    that nobody has timed takes as long as its bytes in the first.
     """
-    none = replace(kernel, again=0.0, clashes=0.0)
-    all_again = replace(none, bytes=kernel.bytes + kernel.again)
+    none = replace(kernel, again=0.0, clashes=0.0, flops=kernel.flops * kernel.is_timed)
+    all_again = replace(kernel, bytes=kernel.bytes + kernel.again, again=0.0, clashes=0.0)
     low, high = (kernel_time(k, accelerator, profile, host).time for k in (none, all_again))
     clock = accelerator.clock
     return low, np.maximum(high, kernel.clashes / clock) if clock else high
@@ -160,7 +162,8 @@ def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Gra
     largest = largest_measured(priced.profile.samples)
     for kernel in {kernel.name: kernel for kernel, _ in kernels(priced.program)}.values():
         evidence = priced.kernels[kernel.name].evidence
-        yield kernel, evidence, _grade(evidence, _is_above(_sizes(kernel), largest))
+        found = _grade(evidence, _is_above(_sizes(kernel), largest))
+        yield kernel, evidence, found if kernel.is_timed else "datasheet"
     for collective in {call.name: call for call, _ in collectives(priced.program)}.values():
         if not (collective.axes or collective.groups):
             continue
