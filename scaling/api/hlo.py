@@ -12,6 +12,7 @@ from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.api.step import check_figures
 from scaling.hlo.dump import Dump, dump_of, read_dump
 from scaling.hlo.given import KernelWork
+from scaling.hlo.mesh_fit import check_mesh
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes.errors import InputError
@@ -59,8 +60,9 @@ def predict_hlo(
         overrides, calibration, what_if: as for `predict`.
 
     Raises:
-        InputError: no such file, a mesh of another size than the program or larger than the
-            cluster, a text that is no compiled module or not the whole of one.
+        InputError: no such file, a mesh of another size than the program, of other groups of
+            devices than its, or larger than the cluster; a text that is no compiled module or not
+            the whole of one.
     """
     changes = read_changes(what_if)
     check_figures(tokens, model_flops)
@@ -74,6 +76,8 @@ def predict_hlo(
         )
     except UnknownHlo as error:
         raise InputError(f"{dump.title}: {error}") from None
+    if mesh is not None:
+        check_mesh(program, dump.axes)
     notes = (*dump.notes, *warnings)
     return priced_result(
         Pricing(

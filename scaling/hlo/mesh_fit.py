@@ -1,0 +1,74 @@
+"""Whether the mesh that somebody says a program has is the mesh of its groups of devices.
+
+    groups {0..7}, {8..15}, ... of 64      steps of 1 from each of 8 to the next    64 = 8 x 8
+    groups {0,8,..,56}, {1,9,..,57}, ...   steps of 8
+
+A wrong mesh names no axis for any group, and the prices would be of groups by their numbers.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from scaling.hlo.replica_groups import axes_of_groups
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import groups_along
+from scaling.program.ir import Collective, Program, collectives
+
+
+def check_mesh(program: Program, known: Mapping[str, int] | None) -> None:
+    """Raise InputError if no groups of a program are those of its mesh, or fewer than of another.
+
+    Groups of all devices are those of every mesh. `known`: the mesh that files beside the program
+    name; None: there are none.
+    """
+    calls = {call.name: call for call, _ in collectives(program)}.values()
+    groups = [np.array(call.groups) for call in calls if call.groups and not call.axes]
+    if not groups:
+        return
+    if known and any(axes_of_groups(each, known) for each in groups):
+        raise InputError(
+            f"{_misfit(program, groups)}: it says itself that its mesh is {_text(known)}"
+        )
+    if not any(call.axes and _is_part(call, program.mesh) for call in calls):
+        sizes = _suggested(groups, int(np.prod([*program.mesh.values()])))
+        advice = (
+            f", as axes of sizes {' x '.join(map(str, sizes))} have, outermost first"
+            if sizes
+            else ""
+        )
+        raise InputError(f"{_misfit(program, groups)}{advice}")
+
+
+def _misfit(program: Program, groups: Sequence[np.ndarray]) -> str:
+    first = [int(device) for device in groups[0][0]]
+    shown = f"{first[:8]} ..." if len(first) > 8 else f"{first}"
+    return (
+        f"the mesh {_text(program.mesh)} is not that of the program, whose devices talk in groups "
+        f"such as {shown} ({groups[0].shape[0]} of {len(first)})"
+    )
+
+
+def _text(mesh: Mapping[str, int]) -> str:
+    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
+
+
+def _is_part(call: Collective, mesh: Mapping[str, int]) -> bool:
+    """Whether a call is among some devices, not among all."""
+    return len(groups_along(mesh, call.axes)) > 1
+
+
+def _suggested(groups: Sequence[np.ndarray], devices: int) -> list[int]:
+    """Sizes of axes that have groups of equal steps; [] where there are none."""
+    cuts = {1, devices}
+    for group in (np.sort(each[0]) for each in groups):
+        steps = np.unique(np.diff(group))
+        if len(steps) == 1:
+            cuts |= {int(steps[0]), int(steps[0]) * len(group)}
+    ordered = sorted(cuts)
+    if any(outer % inner for inner, outer in pairwise(ordered)):
+        return []
+    sizes = [outer // inner for inner, outer in pairwise(ordered)][::-1]
+    named = {f"{i}": size for i, size in enumerate(sizes)}
+    return sizes if any(axes_of_groups(each, named) for each in groups) else []
