@@ -6,6 +6,7 @@ The HTML page follows the reader's light or dark theme and needs no more width t
 """
 
 import html
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -53,11 +54,13 @@ def head_lines(comparison: Comparison) -> list[str]:
     memory = words(comparison.memory, format_size)
     if comparison.memory.measured is None and comparison.compiled_memory is not None:
         memory += f", {format_size(comparison.compiled_memory)} planned by the compiler"
-    span = format_range(*comparison.step_range)
+    span, told = format_range(*comparison.step_range), words(step.seconds)
+    if math.isinf(comparison.step_range[1]) and step.seconds.measured is not None:
+        told = f"{span} predicted, {format_time(step.seconds.measured)} measured"
     return [
         f"{comparison.name} on {comparison.machine}, {comparison.grade} figures",
         comparison.setting,
-        f"step time: {words(step.seconds)}{spread} over {count}; range {span}",
+        f"step time: {told}{spread} over {count}; range {span}",
         f"memory of a device: {memory}",
         *([comparison.explanation] if comparison.explanation else []),
         *(f"note: {text}" for text in comparison.warnings),

@@ -1,5 +1,6 @@
 """A comparison as text and as one self-contained page."""
 
+import math
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -78,6 +79,11 @@ def test_what_was_not_measured_is_said():
     assert "1 GB predicted, not measured, 1.1 GB planned by the compiler" in text
     assert re.search(r"compute +60 ms +- +-$", text)
     assert "kernels" not in text
+
+
+def test_a_step_that_nobody_can_price_has_no_point_figure_and_no_error():
+    third = table(replace(FOUND, step_range=(0.07, math.inf))).split("\n")[2]
+    assert third.startswith("step time: at least 70 ms predicted, 86 ms measured, spread")
 
 
 def test_long_tables_end():
