@@ -3,6 +3,7 @@
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from scaling.api.calibrate import load_profile
 from scaling.api.entrance import entrance
@@ -93,8 +94,8 @@ def predict(
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
     where = {"cluster": cluster, "nodes": nodes, "mesh": mesh, "device_order": device_order}
-    how = {"source": None if source == "auto" else source, "calibration": calibration}
-    how |= {"what_if": changes, "causal_flops": causal_flops}
+    how: dict[str, Any] = {"source": None if source == "auto" else source}
+    how |= {"calibration": calibration, "what_if": changes, "causal_flops": causal_flops}
     asked = request(run, **where, set=set, overrides=overrides, **how)
     source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
     profile, warnings = load_profile(place.cluster, calibration)

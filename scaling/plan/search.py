@@ -132,8 +132,8 @@ def _check_work(waiting: list[Waiting]) -> None:
     if sum(sizes) > MOST_DEVICES:
         raise InputError(
             f"{len(sizes):,} meshes of up to {max(sizes):,} devices may fit, of {sum(sizes):.1e} "
-            f"devices in all, and {MOST_DEVICES:.0e} are the most: use fewer nodes, or price single "
-            "meshes with scaling predict"
+            f"devices in all; up to {MOST_DEVICES:.0e} are searched: use fewer nodes, or price one "
+            "mesh with scaling predict"
         )
 
 
