@@ -56,5 +56,5 @@ def batch(bench: Bench) -> Outcome:
     process.terminate()
     bench.end(process)
     done = bench.run(*TRAIN, *BATCH, "--run-dir", folder, "--resume")
-    good = refused(done, 2, "global_batch 4") and bench.finish(folder)
+    good = refused(done, 2, "global_batch 8, this run has 4") and bench.finish(folder)
     return Outcome("another global batch", 1, int(good), "nothing: refused")
