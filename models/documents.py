@@ -1,7 +1,7 @@
 """Several documents packed into one sequence, none of which sees another.
 
 tokens      a  b  c  |  d  e  |  padding
-segments    1  1  1     2  2     0  0        equal numbers, side by side: one document
+segments    1  1  1     2  2     0  0        equal numbers, side by side: one document; 0: padding
 positions   0  1  2     0  1     0  1
 """
 
@@ -19,6 +19,11 @@ class Documents(NamedTuple):
 
     segments_BS: jax.Array
     positions_BS: jax.Array
+
+    @property
+    def is_token_BS(self) -> jax.Array:
+        """True where there is a token, False in padding: bool [B, S]."""
+        return self.segments_BS != 0
 
 
 def documents_of(segments_BS: jax.Array) -> Documents:

@@ -11,6 +11,9 @@ One `shard_map` over all mesh axes; on each device
 
 With a capacity factor an all-to-all over expert takes rows there, and another one results back.
 
+Padding of packed documents has no expert: number E of 0 to E - 1. So it takes no row and no room,
+and does not count in load and losses; only the shared experts see it, as a dense MLP does.
+
 Experts are stored sharded over expert, their embed dimension over fsdp, their hidden units over
 tensor. Devices along tensor exchange the same tokens, each for its part of the hidden units.
 """
@@ -25,6 +28,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
 
 from scaling.models.accounting.expert_buffers import buffer_rows, capacity
 from scaling.models.accounting.matrices import expert_width
@@ -80,22 +84,28 @@ class Experts(nnx.Module):
         self.shared_gate_DF = make("shared_gate", (D, S)) if S and gated else None
         self.shared_down_FD = make("shared_down", (S, D), std) if S else None
 
-    def __call__(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing]:
+    def __call__(
+        self, x_BSD: jax.Array, is_token_BS: jax.Array | None = None
+    ) -> tuple[jax.Array, Routing]:
+        """The layer's result and its routing; `is_token_BS` is False in padding, None: no padding."""
         chex.assert_shape(x_BSD, (None, None, self.config.d_model))
         residual = self.execution.spec("stream", "residual", None)
+        place = self.execution.spec("stream", "residual")
+        if is_token_BS is not None:
+            is_token_BS = reshard(is_token_BS, place)
         weights = self._weights()
         specs = {name: spec_of(w) for name, w in weights.items()}
         mapped = shard_map_per_stage(
             self.execution.rules,
             functools.partial(_local, self.config, self.execution),
-            in_specs=(residual, specs),
+            in_specs=(residual, specs, None if is_token_BS is None else place),
             out_specs=(residual, P()),  # the routing is the same on all devices of a stage
-            abstract_impl=lambda x_BSD, weights: (
+            abstract_impl=lambda x_BSD, weights, _: (
                 x_BSD,
                 empty_routing(weights["router"].shape[-1]),
             ),
         )
-        y_BSD, routing = mapped(x_BSD, weights)
+        y_BSD, routing = mapped(x_BSD, weights, is_token_BS)
         # As in `sharding.project`: between the gather of this result's gradient and the stream's.
         return jax.lax.optimization_barrier(y_BSD), routing
 
@@ -114,7 +124,11 @@ class Experts(nnx.Module):
 
 
 def _local(
-    config: ModelConfig, execution: Execution, x_bsD: jax.Array, weights: Weights
+    config: ModelConfig,
+    execution: Execution,
+    x_bsD: jax.Array,
+    weights: Weights,
+    is_token_bs: jax.Array | None,
 ) -> tuple[jax.Array, Routing]:
     """The layer on one device's tokens [b, s, D]."""
     rules, moe = execution.rules, config.moe
@@ -123,7 +137,7 @@ def _local(
     token_axes = (*rules.axes("stream"), *rules.axes("residual"))
     with jax.named_scope("router"):
         logits_bsE = _logits(execution, x_bsD, weights["router"], token_axes)
-        gating = top_k_gating(moe, logits_bsE, weights.get("bias"))
+        gating = top_k_gating(moe, logits_bsE, weights.get("bias"), is_token_bs)
     flat = lambda y: _gather_tokens(execution, y)
     x_TD, experts_TK = flat(x_bsD), flat(gating.experts)
     exchange = _rows_gathered if moe.capacity_factor is None else _rows_sent
@@ -134,7 +148,7 @@ def _local(
     if sharded:  # each of these devices has counted the same tokens
         dropped = dropped / jax.lax.axis_size(sharded)
     with jax.named_scope("router"):
-        routing = routing_statistics(logits_bsE, gating, token_axes, dropped)
+        routing = routing_statistics(logits_bsE, gating, token_axes, dropped, is_token_bs)
     parts = jax.lax.axis_size(sharded) if sharded else 1
     y_BSD = y_TD.reshape(x_bsD.shape[0] * (parts if dim == 0 else 1), -1, x_bsD.shape[2])
     if sharded:
@@ -221,4 +235,5 @@ def _rows_sent(
         rows_RD = padded_experts(config, execution, rows_RD, weights_R, weights)
     with jax.named_scope("combine"):
         y_TD = combine(all_to_all(rows_RD, over), idx)
-    return y_TD, (experts_TK.size - idx.kept).astype(jnp.float32)
+    assigned = (experts_TK < moe.n_experts).sum()
+    return y_TD, (assigned - idx.kept).astype(jnp.float32)

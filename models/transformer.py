@@ -52,14 +52,16 @@ class Block(nnx.Module):
         with jax.named_scope("attention"):
             y_BSD = self.attention(self.attention_norm(x_BSD), documents)
             x_BSD = x_BSD + checkpoint_name(y_BSD, "attention_out")
-        return self.feed_forward(x_BSD)
+        return self.feed_forward(x_BSD, documents)
 
-    def feed_forward(self, x_BSD: jax.Array) -> tuple[jax.Array, Routing | None]:
-        """The second half of the layer: MLP or experts."""
+    def feed_forward(
+        self, x_BSD: jax.Array, documents: Documents | None = None
+    ) -> tuple[jax.Array, Routing | None]:
+        """The second half of the layer: MLP or experts, which padding does not reach."""
         with jax.named_scope("mlp"):
             h_BSD = self.mlp_norm(x_BSD)
             if isinstance(self.mlp, Experts):
-                y_BSD, routing = self.mlp(h_BSD)
+                y_BSD, routing = self.mlp(h_BSD, None if documents is None else documents.is_token_BS)
                 return x_BSD + y_BSD, routing
             return x_BSD + self.mlp(h_BSD), None
 

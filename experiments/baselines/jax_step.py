@@ -41,7 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
         "side": "jax",
         "parameters": count_parameters(model).total,
         **{key: found[key] for key in ("tokens_per_second", "step_time", "loss", "attention")},
-        "peak_memory": found["memory"].get("peak_bytes_in_use"),
+        "peak_memory": found["memory"]["peak_in_use"],
         "versions": versions(),
         "device": devices[0].device_kind,
     }

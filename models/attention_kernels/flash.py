@@ -138,7 +138,7 @@ def _arguments(
         "scale": q.shape[-1] ** -0.5,
         "seed": 42,  # of dropout: as jax has it
         "dropout_rate": 0.0,
-        "variadic_args": (masked, masked),  # there is a bias, and a gradient of it
+        "variadic_args": (masked, False),  # there is a bias, and no gradient of it
         "mask_type": MaskType.CAUSAL if causal else MaskType.NO_MASK,
         "layout": AttentionLayout.BTNH.value,
         "sliding_window_length": window,

@@ -44,14 +44,16 @@ class RoutingIndices(NamedTuple):
 def padded_indices(experts_TK: jax.Array, experts: int, capacity: int) -> RoutingIndices:
     """Rows for all assignments: `capacity` rows for each of E experts.
 
-    `experts_TK` are the experts of each token, best first.
+    `experts_TK` are the experts of each token, best first; number E has no row.
     """
     expert_A = experts_TK.T.reshape(-1)
     order_A = jnp.argsort(expert_A, stable=True)
-    counts_E = jnp.zeros(experts, jnp.int32).at[expert_A].add(1)
-    rank_A = jnp.arange(expert_A.size) - (jnp.cumsum(counts_E) - counts_E)[expert_A[order_A]]
+    counts_E = jnp.zeros(experts, jnp.int32).at[expert_A].add(1, mode="drop")
+    sorted_A = expert_A[order_A]
+    rank_A = jnp.arange(expert_A.size) - (jnp.cumsum(counts_E) - counts_E)[sorted_A]
     rows = experts * capacity
-    row_A = jnp.where(rank_A < capacity, expert_A[order_A] * capacity + rank_A, rows)
+    has_row_A = (rank_A < capacity) & (sorted_A < experts)
+    row_A = jnp.where(has_row_A, sorted_A * capacity + rank_A, rows)
     return _both_ways(order_A, row_A, rows, experts_TK.shape[::-1])
 
 

@@ -18,6 +18,8 @@ Against uneven load, per layer, averaged over the layers:
     bias      bias_e += rate * sign(mean load - load_e)          DeepSeek-V3, once per step
 
 f, P and the load are taken over all tokens of a microbatch on all devices, so no mesh changes them.
+Padding of packed documents is no token: it has no expert and no part in these, as in Hugging Face's
+loss with an attention mask (transformers, modeling_mixtral.load_balancing_loss_func).
 """
 
 # Dims: E experts, K experts per token, L layers; ... is any shape of tokens
@@ -38,7 +40,7 @@ class Gating(NamedTuple):
     """The experts of each token and their weights."""
 
     weights: jax.Array  # float32 [..., K], of each selected expert
-    experts: jax.Array  # int32 [..., K], best first
+    experts: jax.Array  # int32 [..., K], best first; E for padding
     probs: jax.Array  # float32 [..., E], the gate's values divided by their sum
 
 
@@ -51,8 +53,13 @@ class Routing(NamedTuple):
     z_loss: jax.Array  # float32 scalar, before its weight
 
 
-def top_k_gating(moe: Moe, logits: jax.Array, bias_E: jax.Array | None) -> Gating:
-    """The experts of each token and their weights; `bias_E` selects only and gets no gradient."""
+def top_k_gating(
+    moe: Moe, logits: jax.Array, bias_E: jax.Array | None, is_token: jax.Array | None = None
+) -> Gating:
+    """The experts of each token and their weights; `bias_E` selects only and gets no gradient.
+
+    `is_token` [...] is False in padding; None: there is none.
+    """
     chex.assert_axis_dimension(logits, -1, moe.n_experts)
     gates = jax.nn.softmax(logits) if moe.gate == "softmax" else jax.nn.sigmoid(logits)
     scores = jax.lax.stop_gradient(gates)
@@ -62,6 +69,8 @@ def top_k_gating(moe: Moe, logits: jax.Array, bias_E: jax.Array | None) -> Gatin
         scores = _in_best_groups(moe, scores)
     _, experts = jax.lax.top_k(scores, moe.experts_per_token)
     weights = jnp.take_along_axis(gates, experts, axis=-1)
+    if is_token is not None:
+        experts = jnp.where(is_token[..., None], experts, moe.n_experts)
     if moe.normalize_weights:
         weights = weights / (weights.sum(axis=-1, keepdims=True) + TINY)
     probs = gates / (gates.sum(axis=-1, keepdims=True) + TINY)
@@ -69,21 +78,29 @@ def top_k_gating(moe: Moe, logits: jax.Array, bias_E: jax.Array | None) -> Gatin
 
 
 def routing_statistics(
-    logits: jax.Array, gating: Gating, axes: tuple[str, ...], dropped: jax.Array
+    logits: jax.Array,
+    gating: Gating,
+    axes: tuple[str, ...],
+    dropped: jax.Array,
+    is_token: jax.Array | None = None,
 ) -> Routing:
     """Load and losses over the tokens of all devices, by one all-reduce; inside a `shard_map`.
 
-    `logits` [..., E], `gating` and `dropped` are of this device's tokens, which `axes` shard.
+    `logits` [..., E], `gating`, `dropped` and `is_token` (as `top_k_gating`) are of this device's
+    tokens, which `axes` shard.
     """
     experts = logits.shape[-1]
-    load_E = jnp.zeros(experts, jnp.float32).at[gating.experts.reshape(-1)].add(1.0)
-    z = jnp.square(jax.nn.logsumexp(logits, axis=-1)).sum()
-    scalars = jnp.stack([z, dropped, jnp.float32(logits.size // experts)])
-    probs_E = gating.probs.reshape(-1, experts).sum(axis=0)
+    load_E = jnp.zeros(experts, jnp.float32).at[gating.experts.reshape(-1)].add(1.0, mode="drop")
+    z, probs, count = jnp.square(jax.nn.logsumexp(logits, axis=-1)), gating.probs, logits[..., 0].size
+    if is_token is not None:
+        z, probs = jnp.where(is_token, z, 0), jnp.where(is_token[..., None], probs, 0)
+        count = is_token.sum()
+    scalars = jnp.stack([z.sum(), dropped, jnp.float32(count)])
+    probs_E = probs.reshape(-1, experts).sum(axis=0)
     sums = jnp.concatenate([load_E, probs_E, scalars])
     sums = jax.lax.psum(sums, axes) if axes else sums  # one sum over all devices for everything
     load_E, probs_E, (z, dropped, tokens) = jnp.split(sums, [experts, 2 * experts])
-    load_E = jax.lax.stop_gradient(load_E)
+    load_E, tokens = jax.lax.stop_gradient(load_E), jnp.maximum(tokens, 1)
     aux_loss = experts * jnp.sum(load_E / tokens * probs_E / tokens)
     return Routing(load_E, jax.lax.stop_gradient(dropped), aux_loss, z / tokens)
 

@@ -3,16 +3,20 @@
 import importlib.util
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from experiments.baselines import alternate
 from experiments.baselines.alternate import Case, table
 from experiments.baselines.jax_step import main as jax_step
+from experiments.gpu import measure
 from scaling.models.accounting import count_parameters
 from scaling.models.presets import preset
 
 CASE = Case("tiny", 2, 16)
+FakeStep = SimpleNamespace(memory_analysis=lambda: None)
+FakeDevice = SimpleNamespace(memory_stats=lambda: {"peak_bytes_in_use": 7})
 needs_torch = pytest.mark.skipif(
     not importlib.util.find_spec("torch"), reason="needs torch: pip install torch"
 )
@@ -52,6 +56,14 @@ def test_our_side_prints_its_rate(capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["tokens_per_second"] > 0
     assert document["parameters"] == count_parameters(preset("tiny")).total
+
+
+def test_our_side_gives_the_peak_that_was_measured(monkeypatch, capsys):
+    found = dict.fromkeys(("tokens_per_second", "step_time", "loss", "attention"))
+    found["memory"] = measure._memory(FakeStep, [FakeDevice], before=0)
+    monkeypatch.setattr("experiments.baselines.jax_step.measure", lambda *_: found)
+    jax_step(["--model", "tiny", "--batch", "2", "--sequence", "16"])
+    assert json.loads(capsys.readouterr().out)["peak_memory"] == 7
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Documents packed into one sequence compute what each computes alone."""
+"""Documents packed into one sequence compute what each computes alone; padding reaches no expert."""
 
 import jax
 import numpy as np
@@ -28,9 +28,13 @@ def test_a_packed_document_has_the_logits_that_it_has_alone(name: str) -> None:
     numbers = np.repeat([1, 2, 0], [*LENGTHS, SEQ_LEN - sum(LENGTHS)]).astype(np.int32)[None]
     model = perturbed(Transformer(MODELS[name], FP32, jax.random.key(0)))
     alone_BSV = np.asarray(jit(Transformer.__call__)(model, rows))
-    logits_BSV = np.asarray(jit(Transformer.with_routing)(model, packed, numbers)[0])
+    logits_BSV, routing = jit(Transformer.with_routing)(model, packed, numbers)
+    logits_BSV = np.asarray(logits_BSV)
     start = 0
     for alone_SV, length in zip(alone_BSV, LENGTHS, strict=True):
         found_SV = logits_BSV[0, start : start + length]
         np.testing.assert_allclose(found_SV, alone_SV[:length], rtol=1e-4, atol=1e-4)
         start += length
+    if routing is not None:  # padding has no expert
+        assigned = sum(LENGTHS) * MODELS[name].moe.experts_per_token
+        np.testing.assert_array_equal(routing.load_E.sum(axis=1), assigned)

@@ -82,6 +82,34 @@ def test_a_layer_is_the_weighted_sum_of_its_experts(name: str, capacity_factor) 
     assert float(routing.load_E.sum()) == 12 * config.moe.experts_per_token
 
 
+@pytest.mark.parametrize("capacity_factor", [None, 1.0], ids=["dropless", "padded"])
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_has_no_expert_and_no_part_in_load_losses_and_room(name, capacity_factor) -> None:
+    """One sequence with padding before and after its tokens, against the tokens alone: with a
+    capacity factor in a buffer of the same rows, which all the tokens fill to the last."""
+    moe = replace(MODELS[name].moe, capacity_factor=capacity_factor)
+    first, tokens, length = 5, 6, 18
+    if capacity_factor is not None:  # rows of an expert: as many as there are tokens
+        moe = replace(moe, capacity_factor=tokens * moe.n_experts / (length * moe.experts_per_token))
+    config = replace(MODELS[name], moe=moe)
+    layer = built(config)
+    noise = np.random.default_rng(3)
+    alone_BSD = noise.standard_normal((1, tokens, config.d_model)).astype(np.float32)
+    is_token_BS = np.zeros((1, length), bool)
+    is_token_BS[:, first : first + tokens] = True
+    x_BSD = np.tile(noise.standard_normal((1, 1, config.d_model)), (1, length, 1))
+    x_BSD = x_BSD.astype(np.float32)  # all padding would go to the same experts
+    x_BSD[is_token_BS] = alone_BSD[0]
+    whole = replace(config, moe=replace(moe, capacity_factor=None))
+    y_BSD, routing = jit(lambda layer, x: layer(x, is_token_BS))(layer, x_BSD)
+    expected_BSD, expected = jit(lambda layer, x: layer(x))(built(whole), alone_BSD)
+    np.testing.assert_allclose(y_BSD[is_token_BS], expected_BSD[0], rtol=1e-5, atol=1e-5)
+    assert float(routing.dropped) == 0
+    assert routing.load_E.tolist() == expected.load_E.tolist()
+    np.testing.assert_allclose(routing.aux_loss, expected.aux_loss, rtol=1e-5)
+    np.testing.assert_allclose(routing.z_loss, expected.z_loss, rtol=1e-5)
+
+
 def test_dropped_tokens_pass_by_and_are_counted() -> None:
     """With room for one row per expert, what is kept is the sum over the kept assignments."""
     config = replace(MIXTRAL, moe=replace(MIXTRAL.moe, capacity_factor=1 / 6))

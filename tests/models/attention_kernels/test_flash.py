@@ -92,6 +92,18 @@ def test_a_step_has_both_kernels_of_its_heads_for_gpus_that_are_not_here(cluster
     assert found["shapes"] == [x.shape for x in arguments]
 
 
+def test_the_backward_kernel_computes_no_gradient_of_a_mask():
+    """cuDNN would sum it over all heads, [1, 1, T, T], and nobody reads it."""
+    q, k, v, out = shapes()
+    lse, seen = (jax.ShapeDtypeStruct(*x) for x in (((B, T, N), "float32"), ((1, 1, T, T), "bool")))
+    backward = lambda q, k, v, out, lse, seen: flash_backward(
+        q, k, v, (out, lse), out, True, None, seen
+    )
+    traced = jax.make_jaxpr(backward)(q, k, v, out, lse, seen)
+    (call,) = [e for e in traced.eqns if "dot_product_attention" in e.primitive.name]
+    assert [x.aval.shape for x in call.outvars] == [q.shape, k.shape, v.shape]
+
+
 def test_a_jax_without_these_kernels_is_named(monkeypatch):
     from jax._src.cudnn import fused_attention_stablehlo
 

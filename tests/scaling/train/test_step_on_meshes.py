@@ -64,6 +64,13 @@ PACKED = [
         marks=pytest.mark.slow,
     ),
     Case("expert=2,tensor=2", "deepseek-v3", "full", documents="packed"),
+    pytest.param(
+        Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2, documents="packed"),
+        marks=pytest.mark.slow,
+    ),
+    pytest.param(
+        Case("fsdp=2,expert=2,tensor=2", "padded", documents="packed"), marks=pytest.mark.slow
+    ),
 ]
 NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is another part of theirs
     Case("data=2,fsdp=2,tensor=2", remat=Kept(("value", "attention_out", "mlp_up"))),
