@@ -2,9 +2,8 @@
 
 Every model preset is a recipe of the same name. A run is a recipe name, `file.py:function`
 (a function without arguments that returns a `Run`), a run.json or a Hugging Face config.json, or
-the folder of one. The defaults of a recipe fit the memory of its `example`. For that, recipes of
-many experts have a capacity factor, though the models themselves were trained without one; a
-config.json is taken as it stands.
+the folder of one. The defaults of a recipe fit the memory of its `example`. Its model is that of
+the preset and of the config.json of the same name: experts drop no token unless the user says so.
 """
 
 import difflib
@@ -50,10 +49,6 @@ BATCHES = {
     "qwen2.5*": (1024, 4096),  # 4,096-token sequences: arXiv 2412.15115, section 3; 4.2 M assumed
     "qwen3*": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }
-# Dropless buffers have room for every token on each device: with Mixtral's 8 experts that is 4
-# times an even load over expert=8, with the next model's 128 it is 8 times, in every layer.
-MOST_DROPLESS_EXPERTS = 8
-CAPACITY_FACTOR = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
 KNOWN = ("tiny", "demo", "gpt2-124m", "llama3-8b", "qwen3-8b", "mixtral-8x7b", "deepseek-v3")
 LARGE = 1_000_000_000  # parameters from which a recipe recomputes cheap activations by default
 
@@ -79,7 +74,7 @@ EXAMPLES = (
 EXPERT_EXAMPLES = (
     (100e9, Example(8, MeshShape(fsdp=8, expert=8), "dgx-h100", 4096, "full")),
     (300e9, Example(64, MeshShape(fsdp=64, expert=8), "dgx-h100", 4096, "full")),
-    (math.inf, Example(128, MeshShape(fsdp=32, expert=32), "dgx-h100", 4096, "full")),
+    (math.inf, Example(128, MeshShape(fsdp=64, expert=16), "dgx-h100", 4096, "full")),
 )
 OTHER_EXAMPLES = {
     **dict.fromkeys(("tiny", "tiny-moe", "demo"), Example(1, MeshShape(fsdp=8))),
@@ -139,10 +134,7 @@ def recipe(name: str) -> Run:
             f"unknown recipe {name!r}, and no folder with a run.json or a Hugging Face "
             f"config.json; {_nearest_recipes(name)}"
         )
-    model = preset(name)
-    if model.moe is not None and model.moe.n_experts > MOST_DROPLESS_EXPERTS:
-        model = with_capacity(model)
-    return _with_defaults(name, model)
+    return _with_defaults(name, preset(name))
 
 
 def _nearest_recipes(name: str) -> str:
@@ -154,14 +146,6 @@ def _nearest_recipes(name: str) -> str:
         return f"known: {', '.join(KNOWN)} and {len(known) - len(KNOWN)} more (docs/reference.md)"
     first, *others = [known[one] for one in close]
     return f"did you mean {first!r}?" + (f" (or {', '.join(others)})" if others else "")
-
-
-def with_capacity(model: ModelConfig) -> ModelConfig:
-    """Return the model with `CAPACITY_FACTOR` where its experts are dropless."""
-    moe = model.moe
-    if moe is None or moe.capacity_factor is not None or moe.device_capacity_factor is not None:
-        return model
-    return replace(model, moe=replace(moe, capacity_factor=CAPACITY_FACTOR))
 
 
 def _with_defaults(name: str, model: ModelConfig) -> Run:

@@ -22,7 +22,6 @@ from scaling.models.accounting.remat import (
     Remat,
     tensor_names,
 )
-from scaling.recipes import CAPACITY_FACTOR, with_capacity
 from scaling.report.formatting import format_memory
 from scaling.run import Run
 from scaling.simulate.prediction import MemoryParts, Prediction
@@ -50,6 +49,7 @@ class Advice(Candidate):
 MUCH = 1 / 3  # share of the step that is worth acting on
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
 MOST_TRIES = 2  # each costs a compile
+CAPACITY = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
 # Remat policies of the trainer, that of more memory first; any software has POLICIES.
 LADDER: tuple[Remat, ...] = (
     *("none", "minimal_with_context", "selective", "save_dot_with_context_except_mlp"),
@@ -133,10 +133,12 @@ def _candidates(
 
 def _bounded_experts(run: Run) -> Iterator[Candidate]:
     """A capacity for dropless experts, whose buffers have room for every token on each device."""
-    changed = replace(run, model=with_capacity(run.model))
-    if changed != run:
-        settings = {"model.moe.capacity_factor": CAPACITY_FACTOR}
-        yield Candidate(changed, settings, note=" (drops tokens of full experts)")
+    moe = run.model.moe
+    if moe is None or moe.capacity_factor is not None or moe.device_capacity_factor is not None:
+        return
+    changed = replace(run, model=replace(run.model, moe=replace(moe, capacity_factor=CAPACITY)))
+    settings = {"model.moe.capacity_factor": CAPACITY}
+    yield Candidate(changed, settings, note=" (drops tokens of full experts)")
 
 
 def _less_memory(

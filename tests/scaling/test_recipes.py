@@ -12,8 +12,8 @@ from scaling import predict
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.models.config import ModelConfig
-from scaling.models.presets import preset_names
+from scaling.models.config import ModelConfig, with_positions
+from scaling.models.presets import preset, preset_names
 from scaling.parallelism.rules import rules_for
 from scaling.recipes import (
     example,
@@ -101,6 +101,14 @@ def test_every_recipe_survives_being_written_down(name):
     run = recipe(name)
     assert read_run(json.loads(json.dumps(run_dict(run)))) == run
     assert run.mesh is None and run.software == "jax"
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_has_the_model_of_its_preset_and_so_of_its_config_json(name):
+    """`--init` of a published checkpoint under the recipe trains that model: no token is dropped."""
+    model = recipe(name).model
+    assert model == with_positions(preset(name), recipe(name).batch.seq_len)
+    assert model.moe is None or model.moe.capacity_factor is model.moe.device_capacity_factor is None
 
 
 @pytest.mark.parametrize("name", ["llama3-1b", "llama3-405b"])
