@@ -87,7 +87,7 @@ class Experts(nnx.Module):
     def __call__(
         self, x_BSD: jax.Array, is_token_BS: jax.Array | None = None
     ) -> tuple[jax.Array, Routing]:
-        """The layer's result and its routing; `is_token_BS` is False in padding, None: no padding."""
+        """The layer's result and its routing; `is_token_BS` is False in padding (None: none)."""
         chex.assert_shape(x_BSD, (None, None, self.config.d_model))
         residual = self.execution.spec("stream", "residual", None)
         place = self.execution.spec("stream", "residual")

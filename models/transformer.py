@@ -61,7 +61,9 @@ class Block(nnx.Module):
         with jax.named_scope("mlp"):
             h_BSD = self.mlp_norm(x_BSD)
             if isinstance(self.mlp, Experts):
-                y_BSD, routing = self.mlp(h_BSD, None if documents is None else documents.is_token_BS)
+                y_BSD, routing = self.mlp(
+                    h_BSD, None if documents is None else documents.is_token_BS
+                )
                 return x_BSD + y_BSD, routing
             return x_BSD + self.mlp(h_BSD), None
 

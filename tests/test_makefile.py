@@ -218,4 +218,4 @@ def test_gpu_takes_the_first_python_that_sees_one(checkout):
     checkout.add_python("python3")
     checkout.add_python("jax", no_gpu=0)
     assert checkout.make("gpu", "GPU_PYTHON=jax").returncode == 0
-    assert checkout.log() == ["jax -m experiments.gpu.throughput --out experiments/results"]
+    assert checkout.log() == ["jax -m experiments.gpu --out experiments/results"]

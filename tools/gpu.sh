@@ -1,7 +1,7 @@
 #!/bin/sh
 # Measures training throughput on the GPUs of this machine and installs nothing: the first Python
 # below that has jax, flax, optax and chex and sees a GPU does it. Arguments go on to
-# experiments/gpu/throughput.py; with --tiny a Python that sees only the CPU will do.
+# experiments/gpu; with --tiny a Python that sees only the CPU will do.
 set -eu
 
 packages='import jax, flax, optax, chex'
@@ -12,7 +12,7 @@ case " $* " in *" --tiny "*) gpu=$packages out=runs/gpu-tiny ;; esac
 for python in ${GPU_PYTHON:-} python3 .venv/bin/python; do
     if "$python" -c "$gpu" >/dev/null 2>&1; then
         echo "Measuring with $python" >&2
-        PYTHONPATH=. exec "$python" -m experiments.gpu.throughput --out "$out" "$@"
+        PYTHONPATH=. exec "$python" -m experiments.gpu --out "$out" "$@"
     fi
 done
 

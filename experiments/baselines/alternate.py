@@ -36,6 +36,11 @@ class Case:
     remat: str = "none"  # of ours; PyTorch keeps all activations
 
     @property
+    def name(self) -> str:
+        """A case in a few words."""
+        return f"{self.model} {self.batch}x{self.sequence}"
+
+    @property
     def words(self) -> list[str]:
         return [
             *("--model", self.model, "--batch", str(self.batch)),
@@ -84,7 +89,7 @@ def table(results: Sequence[dict[str, Any]]) -> str:
             for side in SIDES
         ]
         ratio = f", {result['ratio']:.2f}x" if result["ratio"] else ""
-        lines.append(f"{case.model} {case.batch}x{case.sequence}: {', '.join(words)}{ratio}")
+        lines.append(f"{case.name}: {', '.join(words)}{ratio}")
     return "\n".join(lines)
 
 
@@ -99,8 +104,10 @@ def main(arguments: list[str] | None = None) -> None:
         "date": now.isoformat(timespec="seconds"),
         "cases": [],
     }
+    turn = lambda side, case: one_turn(pythons[side], side, case)
     for case in TINY if args.tiny else CASES:
-        turn = lambda side, case: _turn(pythons[side], side, case)
+        if args.only not in case.name:
+            continue
         document["cases"] += alternate([case], args.rounds, turn)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -108,7 +115,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"results: {path}")
 
 
-def _turn(python: str, side: str, case: Case) -> dict[str, Any]:
+def one_turn(python: str, side: str, case: Case) -> dict[str, Any]:
     """One side in a process of its own."""
     words = [python, "-m", f"experiments.baselines.{side}_step", *case.words]
     words += ["--remat", case.remat] if side == "jax" else []
@@ -126,6 +133,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of the results file")
     parser.add_argument("--torch-python", type=Path, required=True, help="a Python that has torch")
     parser.add_argument("--rounds", type=int, default=3, help="turns of each side (3)")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--tiny", action="store_true", help="toys that run anywhere")
     return parser.parse_args(arguments)
 

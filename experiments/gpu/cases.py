@@ -4,9 +4,6 @@
 nearest to 1.3 B) on 2,048 and 4,096; a layer with experts, two with latent attention, and packed
 documents. Every run is bf16 with fp32 parameters and AdamW, and flash attention where it does not
 say "unfused".
-
-Beside the order of worth there is one of memory: a device counts its peak since the process began,
-so a case shows its own peak only if it needs more than all before it.
 """
 
 from dataclasses import dataclass, replace
@@ -35,9 +32,7 @@ class Spec:
     documents: Literal["joined", "packed"] = "joined"
 
 
-# XLA's peaks on one H200 in GiB (jax 0.10.2, compiled without the device): 34 38 40 61, then 26 55
-# 31, then 62 67 67 107 119 133, of 139.8 that the driver reports. One that does not fit on some
-# other GPU is followed by its half.
+# In order of worth. One that does not fit into memory is followed by its half.
 ONE_DEVICE = (
     Spec("gpt2-124m", 32, 1024, "none"),
     Spec("llama3-1b", 8, 2048, "selective"),

@@ -28,7 +28,10 @@ PACKAGES = (
     *("nvidia-nccl-cu12", "nvidia-nccl-cu13"),
 )
 # Names of nvidia-smi's --query-gpu.
-DRIVER = ("name", "driver_version", "memory.total", "power.limit", "clocks.max.sm")
+DRIVER = (
+    *("name", "driver_version", "memory.total", "power.limit", "power.default_limit"),
+    *("clocks.max.sm", "clocks.max.mem", "clocks.applications.graphics"),
+)
 LOAD = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
 SETTINGS = ("XLA_FLAGS", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
@@ -44,8 +47,13 @@ class Chip:
 
     @property
     def slug(self) -> str:
-        """The kind as a folder's name: "nvidia-h200"."""
-        return re.sub(r"[^a-z0-9]+", "-", self.kind.lower()).strip("-")
+        """The kind as a folder's name."""
+        return slug(self.kind)
+
+
+def slug(name: str) -> str:
+    """A name as a folder's: "nvidia-h200"."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def identify(kind: str) -> Chip:

@@ -1,14 +1,17 @@
-"""One case: compile the training step as the trainer does, run it, time it, look at its memory.
+"""One case: compile the training step as the trainer does, predict it, run it, time it, look at its
+memory, and record a profile of some steps.
 
 tokens/s = tokens per step / step time
 MFU      = model FLOPs per step / (step time x devices x dense bf16 peak)
 """
 
+import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,7 +19,15 @@ import numpy as np
 
 from experiments.gpu.cases import mesh_of
 from experiments.gpu.machine import LOAD, memory, nvidia_smi, without_paths
-from experiments.gpu.predicted import errors, predicted
+from experiments.gpu.predicted import (
+    as_dict,
+    beside_recording,
+    counts,
+    errors,
+    guesses,
+    shortened,
+)
+from experiments.gpu.raw import RECORDED, keep_program, record
 from experiments.gpu.timing import THOROUGH, Effort, time_windows
 from scaling.compile.options import compile_with, compiler_options
 from scaling.meshes.devices import present_mesh
@@ -68,26 +79,33 @@ def measure(
     run: Run,
     devices: list[jax.Device],
     effort: Effort = THOROUGH,
-    deadline: float = math.inf,
-    profile: Profile | None = None,
+    profiles: Mapping[str, Profile] | None = None,
+    raw: Path | None = None,
 ) -> dict[str, Any]:
-    """Train `run` for some steps on the first devices that its mesh needs.
+    """Train `run` for some steps on the first devices that its mesh needs, in a process of its own.
 
     Args:
         run: a case; its mesh says how many of `devices` are used.
         devices: those present.
         effort: how long and how often to measure.
-        deadline: on the clock of `time.monotonic`; ends the measurement early.
-        profile: efficiencies to predict the step with, before it runs; None: it is not predicted.
+        profiles: efficiencies to predict the step with, before it runs, by name.
+        raw: a folder for the program, its text and a profile of `RECORDED` steps; None: not kept.
     """
     devices = devices[: mesh_of(run).devices]
-    before = memory(devices).get("peak_bytes_in_use", 0)
     with trainer(run, devices) as train:
-        mesh = jax.sharding.get_mesh()
-        guess = predicted(train.program.step, mesh, run, profile) if profile else None
-        timed = time_windows(train, effort, deadline)
+        step = train.program.step
+        guess = guesses(step, jax.sharding.get_mesh(), run, profiles or {})
+        program = next((g[0].program for g in guess.values() if not isinstance(g, str)), None)
+        timed = time_windows(train, effort)
         load = _under_load(train, timed.calls)
         losses = [float(loss) for loss in train.losses]
+        peaks = _memory(step, devices)
+        compared = {}
+        if raw is not None:
+            keep_program(raw, step, program)
+            record(train, raw)
+            compared = {name: beside_recording(g, raw, RECORDED) for name, g in guess.items()}
+            (raw / "compared.json").write_text(json.dumps(compared))
         return {
             **_sizes(run),
             "attention": train.program.execution.attention_kernel,
@@ -96,8 +114,10 @@ def measure(
             "compile_seconds": train.program.seconds,
             "step_time": {**timed.as_dict(), "warm_up_calls": effort.warm_up},
             "tokens_per_second": run.batch.tokens / timed.median,
-            "memory": _memory(train.program.step, devices, before),
-            "predicted": guess,
+            "memory": peaks,
+            "predicted": {name: as_dict(g) for name, g in guess.items()},
+            "counts": None if program is None else counts(program),
+            "compared": {name: shortened(found) for name, found in compared.items()},
             "loss": {
                 "first": _finite(losses[0]),
                 "last": _finite(losses[-1]),
@@ -177,7 +197,7 @@ def with_rates(case: dict[str, Any], peak: float | None, matmul: float | None) -
         "flops_per_second_per_device": rate,
         "mfu": rate / peak if peak else None,
         "of_matmul": rate / matmul if matmul else None,
-        "errors": errors(case),
+        "errors": {name: errors(guess, case) for name, guess in case["predicted"].items()},
     }
 
 
@@ -214,17 +234,12 @@ def _compiled(run: Run, execution: Execution, platform: str) -> jax.stages.Compi
     return compile_with(lowered, compiler_options(platform))
 
 
-def _memory(step: jax.stages.Compiled, devices: list[jax.Device], before: int) -> dict[str, Any]:
-    """Bytes on the fullest device: what the compiler plans, what the allocator saw.
-
-    `peak_in_use` is since the process began; `is_own` says whether this case set it.
-    """
+def _memory(step: jax.stages.Compiled, devices: list[jax.Device]) -> dict[str, Any]:
+    """Bytes on the fullest device: what the compiler plans, what the allocator saw at most."""
     plan, seen = step.memory_analysis(), memory(devices)
     compiled = {name: getattr(plan, f"{name}_in_bytes", None) for name in MEMORY_PARTS}
     compiled["peak"] = getattr(plan, "peak_memory_in_bytes", None)
-    peak = seen.get("peak_bytes_in_use")
-    is_own = peak is not None and peak > before
-    return {"compiled": compiled, "peak_in_use": peak, "is_own": is_own}
+    return {"compiled": compiled, "peak_in_use": seen.get("peak_bytes_in_use")}
 
 
 def _finite(value: float) -> float | None:

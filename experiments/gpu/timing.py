@@ -7,7 +7,6 @@ The host runs ahead of the device inside a window, as it does in training; what 
 the number of its calls is the time of one call.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -59,15 +58,12 @@ class Windows:
         }
 
 
-def time_windows(
-    call: Callable[[], Any], effort: Effort = THOROUGH, deadline: float = math.inf
-) -> Windows:
+def time_windows(call: Callable[[], Any], effort: Effort = THOROUGH) -> Windows:
     """Time `call`, which starts device work and returns what that work makes.
 
     Args:
         call: returns arrays to wait for.
         effort: how long and how often.
-        deadline: on the clock of `time.monotonic`; no further window is begun after it.
     """
     _window(call, 1)
     rest = max(effort.warm_up - 1, 1)
@@ -75,7 +71,7 @@ def time_windows(
     wanted = round(effort.window_seconds / max(estimate, 1e-9))
     calls = min(max(wanted, 1), effort.most_calls)
     seconds = [_window(call, calls)]
-    while len(seconds) < effort.windows and time.monotonic() < deadline:
+    while len(seconds) < effort.windows:
         seconds.append(_window(call, calls))
     return Windows(calls, tuple(seconds))
 

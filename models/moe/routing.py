@@ -91,10 +91,10 @@ def routing_statistics(
     """
     experts = logits.shape[-1]
     load_E = jnp.zeros(experts, jnp.float32).at[gating.experts.reshape(-1)].add(1.0, mode="drop")
-    z, probs, count = jnp.square(jax.nn.logsumexp(logits, axis=-1)), gating.probs, logits[..., 0].size
+    z, probs = jnp.square(jax.nn.logsumexp(logits, axis=-1)), gating.probs
     if is_token is not None:
         z, probs = jnp.where(is_token, z, 0), jnp.where(is_token[..., None], probs, 0)
-        count = is_token.sum()
+    count = logits.size // experts if is_token is None else is_token.sum()
     scalars = jnp.stack([z.sum(), dropped, jnp.float32(count)])
     probs_E = probs.reshape(-1, experts).sum(axis=0)
     sums = jnp.concatenate([load_E, probs_E, scalars])

@@ -60,7 +60,7 @@ def test_our_side_prints_its_rate(capsys):
 
 def test_our_side_gives_the_peak_that_was_measured(monkeypatch, capsys):
     found = dict.fromkeys(("tokens_per_second", "step_time", "loss", "attention"))
-    found["memory"] = measure._memory(FakeStep, [FakeDevice], before=0)
+    found["memory"] = measure._memory(FakeStep, [FakeDevice])
     monkeypatch.setattr("experiments.baselines.jax_step.measure", lambda *_: found)
     jax_step(["--model", "tiny", "--batch", "2", "--sequence", "16"])
     assert json.loads(capsys.readouterr().out)["peak_memory"] == 7

@@ -1,4 +1,4 @@
-"""Documents packed into one sequence compute what each computes alone; padding reaches no expert."""
+"""Documents packed into one sequence compute what each computes alone; padding has no expert."""
 
 import jax
 import numpy as np

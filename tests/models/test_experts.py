@@ -90,7 +90,9 @@ def test_padding_has_no_expert_and_no_part_in_load_losses_and_room(name, capacit
     moe = replace(MODELS[name].moe, capacity_factor=capacity_factor)
     first, tokens, length = 5, 6, 18
     if capacity_factor is not None:  # rows of an expert: as many as there are tokens
-        moe = replace(moe, capacity_factor=tokens * moe.n_experts / (length * moe.experts_per_token))
+        moe = replace(
+            moe, capacity_factor=tokens * moe.n_experts / (length * moe.experts_per_token)
+        )
     config = replace(MODELS[name], moe=moe)
     layer = built(config)
     noise = np.random.default_rng(3)

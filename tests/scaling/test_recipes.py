@@ -105,10 +105,12 @@ def test_every_recipe_survives_being_written_down(name):
 
 @pytest.mark.parametrize("name", recipe_names())
 def test_a_recipe_has_the_model_of_its_preset_and_so_of_its_config_json(name):
-    """`--init` of a published checkpoint under the recipe trains that model: no token is dropped."""
+    """With `--init` of a published checkpoint it trains that function: no token is dropped."""
     model = recipe(name).model
     assert model == with_positions(preset(name), recipe(name).batch.seq_len)
-    assert model.moe is None or model.moe.capacity_factor is model.moe.device_capacity_factor is None
+    assert (
+        model.moe is None or model.moe.capacity_factor is model.moe.device_capacity_factor is None
+    )
 
 
 @pytest.mark.parametrize("name", ["llama3-1b", "llama3-405b"])

@@ -1,0 +1,254 @@
+"""A kernel of ours against a reference in float32, on inputs of bf16; then its rate on a real size.
+
+    error   max |kernel - reference| / max |reference|         of the result and of each gradient
+    FLOPs   2 x multiplications of the pairs that a causal mask lets see, or of an even load
+
+The reference is XLA's, in full float32, and stores all scores. Elsewhere than on a GPU XLA's plain
+attention and the loop over tiles stand in for the kernels.
+"""
+
+# Dims: B batch, T tokens, N query heads, M key/value heads, K, V head dims, E groups, R rows
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.gpu.kernel_cases import (
+    KERNELS,
+    TINY_ATTENTION,
+    TINY_PRODUCTS,
+    AttentionCase,
+    ProductCase,
+)
+from experiments.gpu.predicted import kernel_seconds
+from experiments.gpu.timing import QUICK, Effort, time_windows
+from scaling.models.attention_kernels.flash import flash_attention
+from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
+from scaling.models.attention_kernels.reference import causal_mask, reference_attention
+from scaling.models.moe.grouped_matmul import grouped_matmul
+
+Function = Callable[..., Any]  # of arrays
+BF16, FP32 = jnp.bfloat16, jnp.float32
+EXACT = jax.lax.Precision.HIGHEST
+SHORT = Effort(warm_up=3, windows=5, window_seconds=0.1, most_calls=50)
+EMPTY = 1  # the group without rows; the last rows belong to none
+
+
+def check_kernel(name: str, tiny: bool) -> dict[str, Any]:
+    """Errors and rates of the kernel of that name; `tiny`: sizes for a CPU."""
+    case = KERNELS[name]
+    if isinstance(case, ProductCase):
+        return _products(ProductCase(*TINY_PRODUCTS) if tiny else case)
+    if tiny:
+        case = replace(case, timed=TINY_ATTENTION, checked=TINY_ATTENTION, window=case.window and 7)
+    return _attention(case)
+
+
+def on_gpu() -> bool:
+    """True if the kernels themselves can run here."""
+    return jax.default_backend() == "gpu"
+
+
+# --- attention ------------------------------------------------------------------------------------
+
+
+def _attention(case: AttentionCase) -> dict[str, Any]:
+    """Result and gradients against the reference; the forward kernel and both passes timed."""
+    passes = {"forward": lambda *x: kernel_of(case)(*x[:3]), "both": gradients_of(kernel_of(case))}
+    given = attention_inputs(case, *case.checked)
+    found = jax.jit(passes["both"])(*given)
+    exact = [x.astype(FP32) for x in given]
+    expected = jax.jit(gradients_of(lambda *qkv: _reference(case, *qkv)))(*exact)
+    B, T = case.timed
+    seen = np.minimum(np.arange(T) + 1, case.window or T)  # keys of each query
+    pairs = B * case.heads * int(seen[T // 2 if case.how == "ring" else 0 :].sum())
+    forward, backward = case.keys + case.values, 3 * case.keys + 2 * case.values
+    flops = {"forward": 2 * pairs * forward, "both": 2 * pairs * (forward + backward)}
+    given = attention_inputs(case, B, T)
+    rates = {name: _rate(step, given, flops[name]) for name, step in passes.items()}
+    return _judged(("out", "dq", "dk", "dv"), found, expected, case.tolerance) | {"rates": rates}
+
+
+def attention_inputs(case: AttentionCase, B: int, T: int) -> list[jax.Array]:
+    """q, k, v and the gradient of the result; over a ring the queries are the second half."""
+    queries = T // 2 if case.how == "ring" else T
+    shapes = [
+        (B, queries, case.heads, case.keys),
+        (B, T, case.kv_heads, case.keys),
+        (B, T, case.kv_heads, case.values),
+        (B, queries, case.heads, case.values),
+    ]
+    return [_random(number, shape) for number, shape in enumerate(shapes)]
+
+
+def kernel_of(case: AttentionCase) -> Function:
+    """The attention of a case: by cuDNN on a GPU."""
+    if case.how == "ring":
+        return _ring
+    if not on_gpu():
+        return lambda *qkv: _reference(case, *qkv)
+
+    def flash(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        seen = _same_document(q.shape[1])[None, None] if case.how == "documents" else None
+        return flash_attention(case.window, q, k, v, seen)
+
+    return flash
+
+
+def gradients_of(attend: Function) -> Function:
+    """q, k, v, dout -> out, dq, dk, dv."""
+
+    def both(q: jax.Array, k: jax.Array, v: jax.Array, dout: jax.Array) -> tuple:
+        out, back = jax.vjp(attend, q, k, v)
+        return out, *back(dout.astype(out.dtype))
+
+    return both
+
+
+def _reference(case: AttentionCase, q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """The attention in full precision, with all of its scores."""
+    queries, keys = q.shape[1], k.shape[1]
+    mask = causal_mask(queries, keys, case.window, keys - queries)
+    if case.how == "documents":
+        mask &= _same_document(keys)
+    return reference_attention(q, k, v, mask, EXACT)
+
+
+def _same_document(T: int) -> jax.Array:
+    """True where two tokens are of one document; the second of two begins at a third."""
+    second = jnp.arange(T) >= T // 3
+    return second[:, None] == second[None, :]
+
+
+@jax.custom_vjp
+def _ring(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    """Two blocks of keys as ring attention takes them, joined by their log-sum-exp."""
+    return _ring_forward(q, k, v)[0]
+
+
+def _ring_forward(q: jax.Array, k: jax.Array, v: jax.Array) -> tuple:
+    total = merge(*(_block_kernel().forward(q, *block) for block in _blocks(k, v)))
+    total = PartialAttention(total.out_BTNV.astype(q.dtype), total.lse_BTN)
+    return total.out_BTNV, (q, k, v, total)
+
+
+def _ring_backward(saved: tuple, dout: jax.Array) -> tuple:
+    q, k, v, total = saved
+    kernel = _block_kernel()
+    parts = [kernel.backward(q, k, v, total, dout, mask) for k, v, mask in _blocks(k, v)]
+    (dq_1, *dkv_1), (dq_2, *dkv_2) = parts
+    dkv = [jnp.concatenate(pair, axis=1) for pair in zip(dkv_1, dkv_2, strict=True)]
+    return (dq_1.astype(FP32) + dq_2).astype(q.dtype), *dkv
+
+
+_ring.defvjp(_ring_forward, _ring_backward)
+
+
+def _blocks(k: jax.Array, v: jax.Array) -> list[tuple[jax.Array, jax.Array, Mask | None]]:
+    """Keys and values of the first half, all of them seen, and of the second, with its diagonal."""
+    (k_1, k_2), (v_1, v_2) = (jnp.split(x, 2, axis=1) for x in (k, v))
+    return [(k_1, v_1, None), (k_2, v_2, Mask())]
+
+
+def _block_kernel() -> AttentionKernel:
+    return AttentionKernel("cudnn" if on_gpu() else "xla", jax.lax.Precision.DEFAULT)
+
+
+# --- grouped products -----------------------------------------------------------------------------
+
+
+def _products(case: ProductCase) -> dict[str, Any]:
+    """y = x w, and the gradients of x and of w, on an uneven load; on an even one timed."""
+    E, K, N, R = case.groups, case.inputs, case.outputs, case.rows
+    x_RK, w_EKN, dy_RN = (_random(*draw) for draw in ((0, (R, K)), (1, (E, K, N)), (2, (R, N))))
+    uneven_E, even_E = uneven_sizes(E, R), np.full(E, R // E, np.int32)
+    found = [jax.jit(step)(x_RK, w_EKN, dy_RN, uneven_E) for step in PRODUCTS.values()]
+    used_R1 = (jnp.arange(R) < uneven_E.sum())[:, None]  # nothing is promised of other rows
+    found = [jnp.where(used_R1, y, 0) for y in found[:2]] + found[2:]
+    exact = jax.jit(exact_products, static_argnums=4)
+    expected = exact(x_RK, w_EKN, dy_RN, uneven_E, int(uneven_E.max()))
+    flops = 2 * (R // E * E) * K * N
+    given = [x_RK, w_EKN, dy_RN, even_E]
+    rates = {name: _rate(step, given, flops) for name, step in PRODUCTS.items()}
+    return _judged(tuple(PRODUCTS), found, expected, case.tolerance) | {"rates": rates}
+
+
+def uneven_sizes(groups: int, rows: int) -> np.ndarray:
+    """Rows of each group: uneven, one without any, and a sixteenth of the rows unused."""
+    share = np.random.default_rng(0).random(groups)
+    share[EMPTY] = 0
+    return np.floor(share / share.sum() * rows * 15 / 16).astype(np.int32)
+
+
+def _product(x: jax.Array, w: jax.Array, sizes: jax.Array) -> jax.Array:
+    how = "triton" if on_gpu() else "tiles"
+    return grouped_matmul(x, w, sizes, how, x.shape[0])  # type: ignore[arg-type]
+
+
+PRODUCTS: dict[str, Function] = {
+    "y": lambda x, w, dy, sizes: _product(x, w, sizes),
+    "dx": lambda x, w, dy, sizes: jax.vjp(lambda x: _product(x, w, sizes), x)[1](dy)[0],
+    "dw": lambda x, w, dy, sizes: jax.vjp(lambda w: _product(x, w, sizes), w)[1](dy)[0],
+}
+
+
+def exact_products(
+    x: jax.Array, w: jax.Array, dy: jax.Array, sizes_E: jax.Array, most: int
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """y, dx and dw in float32, a group after the other; `most` are the rows of the largest."""
+    first_E = jnp.cumsum(sizes_E) - sizes_E
+    pad = lambda rows: jnp.pad(rows, ((0, most), (0, 0)))
+    x, dy, dot = pad(x), pad(dy), lambda a, b: jnp.dot(a, b, precision=EXACT)
+
+    def group(sums: tuple, of_group: tuple) -> tuple[tuple, jax.Array]:
+        w, first, size = of_group
+        used = (jnp.arange(most) < size)[:, None]
+        own = lambda rows: jnp.where(used, jax.lax.dynamic_slice_in_dim(rows, first, most), 0)
+        x_own, dy_own, w = own(x).astype(FP32), own(dy).astype(FP32), w.astype(FP32)
+        parts = dot(x_own, w), dot(dy_own, w.T)
+        at = first + jnp.arange(most)
+        return tuple(s.at[at].add(p) for s, p in zip(sums, parts, strict=True)), dot(
+            x_own.T, dy_own
+        )
+
+    zeros = tuple(jnp.zeros((x.shape[0], n), FP32) for n in (w.shape[2], w.shape[1]))
+    (y, dx), dw = jax.lax.scan(group, zeros, (w, first_E, sizes_E))
+    return y[:-most], dx[:-most], dw
+
+
+# --- both -----------------------------------------------------------------------------------------
+
+
+def _random(key: int, shape: tuple[int, ...]) -> jax.Array:
+    return jax.jit(lambda: jax.random.normal(jax.random.key(key), shape, BF16))()
+
+
+def _judged(names: tuple[str, ...], found: Any, expected: Any, tolerance: float) -> dict[str, Any]:
+    """The error of each array, and whether all are within the tolerance; NaN is not."""
+    errors = {name: error(*both) for name, *both in zip(names, found, expected, strict=True)}
+    finite = {name: e if math.isfinite(e) else None for name, e in errors.items()}
+    right = all(e <= tolerance for e in errors.values())
+    return {"right": right, "tolerance": tolerance, "errors": finite}
+
+
+def error(found: jax.Array, expected: jax.Array) -> float:
+    """max |found - expected| / max |expected|."""
+    difference = jnp.abs(found.astype(FP32) - expected).max()
+    return float(difference / jnp.abs(expected).max())
+
+
+def _rate(step: Function, given: list[Any], flops: float) -> dict[str, Any]:
+    """Time and FLOP/s of a jitted step, beside the time that shipped figures predict for it."""
+    compiled = jax.jit(step).lower(*given).compile()
+    timed = time_windows(lambda: compiled(*given), SHORT if on_gpu() else QUICK)
+    return {
+        "flops": flops,
+        "flops_per_second": flops / timed.median,
+        "predicted": kernel_seconds(compiled),
+        "time": timed.as_dict(),
+    }
