@@ -30,9 +30,10 @@ PACKAGES = (
 # Names of nvidia-smi's --query-gpu.
 DRIVER = (
     *("name", "driver_version", "memory.total", "power.limit", "power.default_limit"),
-    *("clocks.max.sm", "clocks.max.mem", "clocks.applications.graphics"),
+    *("clocks.max.sm", "clocks.max.mem"),
 )
 LOAD = ("clocks.sm", "clocks.mem", "power.draw", "temperature.gpu")
+ERROR_LENGTH = 300  # characters of a message that a results file keeps
 SETTINGS = ("XLA_FLAGS", "XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
 
@@ -129,6 +130,12 @@ def git_commit() -> str | None:
 def without_paths(text: str) -> str:
     """`text` with absolute paths cut down to their last part: results name no one's folders."""
     return re.sub(r"(?<![\w.])/(?:[\w.+-]+/)+", "", text)
+
+
+def short(error: BaseException) -> str:
+    """An error in one line that names no one's folders."""
+    first = next(iter(str(error).strip().splitlines()), "")
+    return without_paths(f"{type(error).__name__}: {first}")[:ERROR_LENGTH]
 
 
 def _output(*command: str) -> str | None:

@@ -18,8 +18,9 @@ import jax
 import numpy as np
 
 from experiments.gpu.cases import mesh_of
-from experiments.gpu.machine import LOAD, memory, nvidia_smi, without_paths
+from experiments.gpu.machine import LOAD, memory, nvidia_smi, short
 from experiments.gpu.predicted import (
+    Guess,
     as_dict,
     beside_recording,
     counts,
@@ -49,7 +50,6 @@ from scaling.train.step import (
 
 FLASH_CALL = 'custom_call_target="__cudnn$fmha'  # XLA's name for cuDNN's fused attention
 MEMORY_PARTS = ("argument_size", "output_size", "temp_size", "alias_size")  # + "_in_bytes"
-ERROR_LENGTH = 300  # characters of a message that a results file keeps
 
 
 @dataclass(frozen=True)
@@ -99,14 +99,7 @@ def measure(
         timed = time_windows(train, effort)
         load = _under_load(train, timed.calls)
         losses = [float(loss) for loss in train.losses]
-        peaks = _memory(step, devices)
-        compared = {}
-        if raw is not None:
-            keep_program(raw, step, program)
-            record(train, raw)
-            compared = {name: beside_recording(g, raw, RECORDED) for name, g in guess.items()}
-            (raw / "compared.json").write_text(json.dumps(compared))
-        return {
+        found = {
             **_sizes(run),
             "attention": train.program.execution.attention_kernel,
             "flash_calls": flash_calls(train.program.step),
@@ -114,10 +107,10 @@ def measure(
             "compile_seconds": train.program.seconds,
             "step_time": {**timed.as_dict(), "warm_up_calls": effort.warm_up},
             "tokens_per_second": run.batch.tokens / timed.median,
-            "memory": peaks,
+            "memory": _memory(step, devices),
             "predicted": {name: as_dict(g) for name, g in guess.items()},
             "counts": None if program is None else counts(program),
-            "compared": {name: shortened(found) for name, found in compared.items()},
+            "compared": {},
             "loss": {
                 "first": _finite(losses[0]),
                 "last": _finite(losses[-1]),
@@ -126,6 +119,22 @@ def measure(
             "loss_falls": bool(np.isfinite(losses).all() and losses[-1] < losses[0]),
             "under_load": load,
         }
+        if raw is not None:
+            keep_program(raw, step, program)
+            (raw / "measured.json").write_text(json.dumps(found))  # should the profiler break
+            found["compared"] = _compared(train, guess, raw)
+        return found
+
+
+def _compared(train: Trainer, guess: Mapping[str, Guess], raw: Path) -> dict[str, Any]:
+    """Each prediction beside a profile of `RECORDED` steps, which the raw data keep whole."""
+    try:
+        record(train, raw)
+    except Exception as error:  # where nobody may profile, the rest has been measured
+        return {name: {"error": short(error)} for name in guess}
+    compared = {name: beside_recording(g, raw, RECORDED) for name, g in guess.items()}
+    (raw / "compared.json").write_text(json.dumps(compared))
+    return {name: shortened(each) for name, each in compared.items()}
 
 
 @contextmanager
@@ -210,12 +219,6 @@ def flash_calls(step: jax.stages.Compiled) -> int:
 def is_out_of_memory(error: BaseException) -> bool:
     """True if the device had no room: XLA's status, or its allocator's words."""
     return "RESOURCE_EXHAUSTED" in str(error) or "out of memory" in str(error).lower()
-
-
-def short(error: BaseException) -> str:
-    """An error in one line that names no one's folders."""
-    first = next(iter(str(error).strip().splitlines()), "")
-    return without_paths(f"{type(error).__name__}: {first}")[:ERROR_LENGTH]
 
 
 def _sizes(run: Run) -> dict[str, Any]:

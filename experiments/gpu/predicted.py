@@ -13,7 +13,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from experiments.gpu.machine import identify, without_paths
+from experiments.gpu.machine import identify, short
 from scaling.compare.beside_profile import compare_recording
 from scaling.compare.recorded import recorded_events
 from scaling.hlo.parse import UnknownHlo
@@ -31,7 +31,6 @@ from scaling.train.running import predict_compiled
 
 Guess = tuple[Priced, Prediction] | str  # or why there is none
 LONGEST = 15  # kernels of a comparison that the results keep; the raw data have all
-REASONS = (InputError, UnknownHlo, ValueError)
 
 
 def home(accelerator: str) -> Cluster:
@@ -61,8 +60,8 @@ def guesses(
 def _guess(step: jax.stages.Compiled, mesh: Mesh, run: Run, profile: Profile) -> Guess:
     try:
         return predict_compiled(step, mesh, run, profile)
-    except REASONS as error:
-        return without_paths(str(error))
+    except Exception as error:  # a step that cannot be priced is measured all the same
+        return short(error)
 
 
 def as_dict(guess: Guess) -> dict[str, Any]:
@@ -89,7 +88,7 @@ def kernel_seconds(step: jax.stages.Compiled) -> float | None:
     try:
         program = read_program(step.as_text() or "", {"data": 1}, "kernel")
         return float(price(program, cluster, profile_of(cluster.accelerator)).timeline.total)
-    except REASONS:
+    except (InputError, UnknownHlo):
         return None
 
 
@@ -111,8 +110,8 @@ def beside_recording(guess: Guess, recording: Path, steps: int) -> dict[str, Any
     priced, found = guess
     try:
         return compare_recording(found, priced, recorded_events(recording), steps).to_dict()
-    except REASONS as error:
-        return {"error": without_paths(str(error))}
+    except Exception as error:
+        return {"error": short(error)}
 
 
 def shortened(comparison: dict[str, Any]) -> dict[str, Any]:

@@ -23,8 +23,8 @@ from experiments.baselines.alternate import CASES, TINY, alternate, one_turn
 from experiments.gpu.cases import label, mesh_of
 from experiments.gpu.ceilings import measure_ceilings
 from experiments.gpu.kernels import check_kernel
-from experiments.gpu.machine import LOAD, describe, identify, nvidia_smi
-from experiments.gpu.measure import is_out_of_memory, measure, short, with_rates
+from experiments.gpu.machine import LOAD, describe, identify, nvidia_smi, short
+from experiments.gpu.measure import is_out_of_memory, measure, with_rates
 from experiments.gpu.predicted import as_dict, counts, guesses, home, profiles_of
 from experiments.gpu.raw import keep_program
 from experiments.gpu.record import CALIBRATION, read
