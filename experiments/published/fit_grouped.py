@@ -94,7 +94,9 @@ def fitted(chip: str) -> tuple[MatmulFit, float]:
         short = lambda value: float(f"{value:.4g}")
         halves = short(half_m), 0.0, short(half_k)
         base = next(fit for fit in shipped(chip).matmul if fit.dtype == "bf16")
-        made = replace(base, efficiency=min(1.0, short(efficiency)), half_sizes=halves, tile=None)
+        made = replace(
+            base, efficiency=min(1.0, short(efficiency)), half_sizes=halves, tile=None, best=1.0
+        )
         return made, float(idle)
 
     def errors(x: np.ndarray) -> np.ndarray:
@@ -119,7 +121,8 @@ def fitted(chip: str) -> tuple[MatmulFit, float]:
         error_p90=float(np.quantile(off, 0.9)),
     )
     fit, idle = unpacked(final)
-    return replace(fit, evidence=evidence), idle
+    fastest = np.max(of.kernel.flops / of.seconds) / catalog.accelerator(chip).peak("bf16")
+    return replace(fit, evidence=evidence, best=float(f"{fastest:.4g}")), idle
 
 
 def fits() -> dict[str, tuple[MatmulFit, ...]]:

@@ -11,7 +11,8 @@ its pipeline costs, and the time of a call. Half of the shapes, by hash, give th
 Chips and formats without a table take the fill time and the call of the nearest one, and the rate
 of the fastest products that others published. `sustained` is what products reach that go on for
 long, under the power limit; the table's are over before it counts. That of a B200 is fitted on
-training runs (`fit_software`).
+training runs (`fit_software`); where only the fastest product is known, long ones are taken to
+reach of it what they do on an H100. `best` is the fastest product of all sources of a fit.
 """
 
 import argparse
@@ -27,6 +28,7 @@ from scipy.optimize import least_squares
 
 import scaling.profiles
 from scaling.meshes import catalog
+from scaling.profiles.best_products import BEST, LONG, SEARCH, untimed
 from scaling.profiles.io import shipped
 from scaling.profiles.profile import ANY, Evidence, MatmulFit, MemoryFit, Profile
 from scaling.program.ir import Kernel
@@ -41,18 +43,17 @@ SIZES = {"fp8": (1, 2), "bf16": (2, 2), "tf32": (4, 4)}  # bytes of an operand a
 ROBUST = 0.1  # relative error from which on a shape weighs less (soft L1)
 
 XLA = "XLA's measured table of matrix products (wheel jax-cuda12-plugin 0.10.2), 256 to 4,096"
-MAMF = "stas00/ml-engineering, compute/accelerator/README.md: best product of mamf-finder.py"
 MARIN = "marin-community/marin, .agents/reports/gpu-hardware-target-report.md (2026-07-07)"
 BOOK = "jax-ml/scaling-book, gpus.md, commit e5de31b: fp32 vector add on one H100"
 # Bytes/s of large streams on an H100, and the time of the smallest (BOOK: 65,536 elements, 1.5 us).
 STREAMS = {BOOK: 12.0 * 2**30 / 4.1e-3, MARIN: 2.85e12}
 # Long products of equal sides, TFLOP/s, from MARIN.
-LONG = {"bf16": {8192: 753.3, 16384: 700.6}, "fp8": {8192: 1300.3, 16384: 1452.7}}
+LONG_TFLOPS = {"bf16": {8192: 753.3, 16384: 700.6}, "fp8": {8192: 1300.3, 16384: 1452.7}}
 FROM_RUNS = "; sustained: fitted on training steps, experiments/published/fit_software.py"
-# Best products, from MAMF (mean of 100 calls): shape m, n, k and TFLOP/s.
-BEST = {
-    ("a100-sxm-80g", "bf16"): ((1024, 10240, 5120), 271.2),
-    ("h100-sxm", "fp8"): ((1024, 9216, 14336), 1402.6),
+# Shapes m, n, k of the best products (`scaling.profiles.best_products`).
+BEST_SHAPES = {
+    ("a100-sxm-80g", "bf16"): (1024, 10240, 5120),
+    ("h100-sxm", "fp8"): (1024, 9216, 14336),
 }
 
 
@@ -122,7 +123,15 @@ def fitted(chip: str, dtype: str, shapes: Shapes) -> MatmulFit:
         held_out_error=float(held_out.mean()),
         error_p90=float(np.quantile(off, 0.9)),
     )
-    return replace(final, evidence=evidence)
+    chip_peak = catalog.accelerator(chip).peak(dtype)
+    fastest = float(np.max(shapes.kernel.flops / shapes.seconds)) / chip_peak
+    return replace(final, evidence=evidence, best=_best(chip, dtype, fastest))
+
+
+def _best(chip: str, dtype: str, *shares: float) -> float:
+    """The largest share of the peak that a source saw; the search's among them."""
+    searched = BEST.get(chip, {}).get(dtype, 0.0) / catalog.accelerator(chip).peak(dtype)
+    return float(f"{max((searched, *shares)):.4g}")
 
 
 def _with(dtype: str, x: np.ndarray) -> MatmulFit:
@@ -138,27 +147,40 @@ def like(fit: MatmulFit, chip: str, of: str, dtype: str) -> MatmulFit:
     to, own = catalog.accelerator(chip), catalog.accelerator(of)
     per_core = to.peak(dtype) / (to.cores or 1) / (own.peak(fit.dtype) / (own.cores or 1))
     half = float(f"{fit.half_sizes[2] * per_core:.4g}")
-    shape, best = BEST[chip, dtype]
-    moved = replace(fit, dtype=dtype, efficiency=1.0, half_sizes=(0.0, 0.0, half), sustained=1.0)
+    shape, best = BEST_SHAPES[chip, dtype], BEST[chip][dtype]
+    moved = replace(
+        fit, dtype=dtype, efficiency=1.0, half_sizes=(0.0, 0.0, half), sustained=1.0, best=1.0
+    )
     profile = replace(shipped(chip), matmul=(moved,))
     kernel = product(dtype, *(np.array(float(d)) for d in (1, *shape)))
     cost = kernel_time(kernel, to, profile)
-    share = float(cost.compute / (kernel.flops / (best * 1e12) - cost.overhead))
+    share = float(cost.compute / (kernel.flops / best - cost.overhead))
     source = (
-        f"{MAMF}, {best} TFLOP/s at {'x'.join(map(str, shape))}; fill time and call assumed as in "
-        f"{fit.dtype} on {of}: {XLA}"
+        f"{SEARCH}, {best / 1e12:g} TFLOP/s at {'x'.join(map(str, shape))}; fill time and call "
+        f"assumed as in {fit.dtype} on {of}: {XLA}"
     )
     evidence = Evidence(source, "2026-11", "datasheet")
-    return replace(moved, efficiency=float(f"{share:.4g}"), evidence=evidence)
+    return replace(
+        moved, efficiency=float(f"{share:.4g}"), best=_best(chip, dtype), evidence=evidence
+    )
+
+
+def sustained_as_on_h100(fit: MatmulFit) -> MatmulFit:
+    """The fit with long products at the share of the best one that they reach on an H100."""
+    note = f"; long products assumed at {LONG:.2f} of it, as on h100-sxm ({MARIN})"
+    evidence = replace(fit.evidence, source=fit.evidence.source + note)
+    return untimed(replace(fit, sustained=float(f"{LONG * fit.best:.4g}"), evidence=evidence))
 
 
 def sustained(fit: MatmulFit, chip: str) -> MatmulFit:
-    """The fit with the rate of a long product, where one was published."""
-    tflops = max(LONG[fit.dtype].items())[1]
+    """The fit with the rate of a long product that was published."""
+    measured = LONG_TFLOPS[fit.dtype]
+    tflops = max(measured.items())[1]
     share = tflops * 1e12 / catalog.accelerator(chip).peak(fit.dtype)
-    note = f"; sustained: {tflops} TFLOP/s at sides of {max(LONG[fit.dtype])}, {MARIN}"
+    note = f"; sustained: {tflops} TFLOP/s at sides of {max(measured)}, {MARIN}"
     evidence = replace(fit.evidence, source=fit.evidence.source + note)
-    return replace(fit, sustained=float(f"{share:.4g}"), evidence=evidence)
+    best = max(fit.best, float(f"{share * max(measured.values()) / tflops:.4g}"))
+    return replace(fit, sustained=float(f"{share:.4g}"), best=best, evidence=evidence)
 
 
 def sustaining(fit: MatmulFit, share: float) -> MatmulFit:
@@ -184,7 +206,9 @@ def memory_fit() -> MemoryFit:
         max_error=float(off.max()),
         error_p90=float(off.max()),
     )
-    return replace(shipped("h100-sxm").memory, efficiency=float(f"{mean:.4g}"), evidence=evidence)
+    short = lambda value: float(f"{value:.4g}")
+    base = shipped("h100-sxm").memory
+    return replace(base, efficiency=short(mean), best=short(share.max()), evidence=evidence)
 
 
 def profiles() -> dict[str, Profile]:
@@ -198,7 +222,7 @@ def profiles() -> dict[str, Profile]:
     )
     h200 = tuple(replace(f, evidence=_as_on("h100-sxm", f.evidence)) for f in hopper)
     products = {
-        "a100-sxm-80g": (like(h100, "a100-sxm-80g", "h100-sxm", "bf16"),),
+        "a100-sxm-80g": (sustained_as_on_h100(like(h100, "a100-sxm-80g", "h100-sxm", "bf16")),),
         "h100-sxm": hopper,
         "h200-sxm": h200,
         "b200-sxm": tuple(
@@ -224,7 +248,9 @@ def _as_on(chip: str, evidence: Evidence) -> Evidence:
 
 def _other_formats(fit: MatmulFit) -> MatmulFit:
     source = f"assumed as in {fit.dtype}: {fit.evidence.source}"
-    return replace(fit, dtype=ANY, evidence=Evidence(source, fit.evidence.date, "datasheet"))
+    known = fit.evidence.error_p90 if fit.evidence.grade == "datasheet" else None
+    evidence = Evidence(source, fit.evidence.date, "datasheet", error_p90=known)
+    return replace(fit, dtype=ANY, evidence=evidence)
 
 
 def report() -> list[str]:

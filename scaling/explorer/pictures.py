@@ -19,7 +19,7 @@ from scaling.program.ir import Kernel
 from scaling.report.palette import COLOURS
 from scaling.report.trace import label
 from scaling.run import Run
-from scaling.simulate.kernels import peak_rate
+from scaling.simulate.kernels import computed_flops, peak_rate
 from scaling.simulate.memory import ON_DEVICE, fullest_moments, memory_over_time
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced, running_kernels
@@ -202,8 +202,8 @@ def _window(bars: Sequence[Bar], moment: float) -> tuple[float, float]:
 def _points(priced: Priced, kernels: Sequence[Kernel], total: float) -> Iterator[Point]:
     for kernel in kernels:
         cost, time = priced.kernels[kernel.name], float(priced.timeline.by_name[kernel.name])
-        seen = kernel.visible if kernel.kind == "attention" else 1.0  # of the scores
-        flops = float(kernel.flops * seen or kernel.vector_flops + kernel.transcendentals)
+        done = computed_flops(kernel, priced.profile)
+        flops = float(done or kernel.vector_flops + kernel.transcendentals)
         if flops and cost.moved and cost.time:
             rate = flops / float(cost.time)
             where = " ".join(filter(None, (kernel.origin.phase, kernel.origin.layer)))

@@ -72,13 +72,16 @@ def matmul_rate(run: Run, cluster: Cluster, profile: Profile) -> float:
     """FLOP/s that no product of weights exceeds."""
     fits = [fit for fit in profile.matmul if fit.dtype in (run.precision.compute, ANY)]
     peak = _peak(run.precision.compute, cluster, profile)
-    return max((fit.peak or peak) * min(fit.efficiency, fit.sustained) for fit in fits)
+    return max((fit.peak or peak) * min(fit.efficiency, fit.sustained, fit.best) for fit in fits)
 
 
 def attention_rates(run: Run, cluster: Cluster, profile: Profile) -> tuple[float, float]:
     """FLOP/s of the attention forward and backward, masked scores not counted, at most."""
     peak = _peak(run.precision.between, cluster, profile)
-    rates = {fit.direction: (fit.peak or peak) * fit.efficiency for fit in profile.attention}
+    rates = {
+        fit.direction: (fit.peak or peak) * min(fit.efficiency, fit.best)
+        for fit in profile.attention
+    }
     product = max(matmul_rate(run, cluster, profile), peak)
     return rates.get("forward", product), rates.get("backward", product)
 

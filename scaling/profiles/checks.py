@@ -1,6 +1,6 @@
 """Checks that the figures of a calibration file are possible, key by key.
 
-    efficiency, sustained, executed          above 0, at most 1
+    efficiency, sustained, executed, best    above 0, at most 1
     peaks, bandwidths, other rates           above 0
     times, sizes, errors, raw measurements   not negative
     ranks, groups, tiles                     at least 1
@@ -21,7 +21,7 @@ RATE: Rule = (lambda value: value > 0, "above 0")
 COUNT: Rule = (lambda value: value >= 1, "at least 1")
 AMOUNT: Rule = (lambda value: value >= 0, "at least 0")
 RULES = {
-    **dict.fromkeys(("efficiency", "sustained", "executed"), FRACTION),
+    **dict.fromkeys(("efficiency", "sustained", "executed", "best"), FRACTION),
     **dict.fromkeys(("peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth"), RATE),
     **dict.fromkeys(("flops", "transcendentals", "slowdown"), RATE),
     **dict.fromkeys(("ranks", "groups", "tile"), COUNT),

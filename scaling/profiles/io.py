@@ -16,6 +16,7 @@ from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import content_hash, parse_json, read, read_text
+from scaling.profiles.best_products import in_proportion, untimed
 from scaling.profiles.checks import check_figures
 from scaling.profiles.profile import (
     ANY,
@@ -250,14 +251,18 @@ def _ideal_links(hops: bool) -> Iterator[LinkFit]:
 def _assumed(accelerator: Accelerator) -> Profile:
     """The efficiencies of the nearest chip, and vector rates in proportion to the fp32 peaks."""
     stand_in = shipped(_stand_in(accelerator))
-    fp32 = vector_peak(accelerator) / catalog.accelerator(stand_in.name).peak("fp32")
+    lender = catalog.accelerator(stand_in.name)
+    fp32 = vector_peak(accelerator) / lender.peak("fp32")
     vector = _assumed_fit(stand_in.vector, stand_in.name)
+    product = lambda fit: untimed(
+        in_proportion(_assumed_fit(fit, lender.name), accelerator, lender)
+    )
     return replace(
         stand_in,
         name=accelerator.name,
         machine=accelerator.name,
-        matmul=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.matmul),
-        grouped=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.grouped),
+        matmul=tuple(map(product, stand_in.matmul)),
+        grouped=tuple(map(product, stand_in.grouped)),
         memory=_assumed_fit(stand_in.memory, stand_in.name),
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
         attention=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.attention),

@@ -60,7 +60,8 @@ class MatmulFit:
     the largest block of the result that one core computes at a time; libraries also have kernels of
     a half and a quarter of its height, and some that split k among cores: the best one is taken.
     The last wave of blocks occupies all cores though it may not fill them: `wave` is the fraction
-    that is filled. Power lets no product go on faster than `sustained` for long.
+    that is filled. Power lets no product go on faster than `sustained` for long; no product is
+    priced faster than `best`, the fastest that the evidence has.
     """
 
     dtype: str
@@ -71,6 +72,7 @@ class MatmulFit:
     tile: tuple[int, int] | None = None  # in m and n
     peak: float | None = None  # FLOP/s; None: the accelerator states it
     sustained: float = 1.0  # fraction of the peak, under the chip's power limit
+    best: float = 1.0  # fraction of the peak: the fastest product that was measured
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class MemoryFit:
     bandwidth: float | None = None  # bytes/s; None: the accelerator states it
     cache: float = 0.0  # bytes
     cache_bandwidth: float | None = None  # bytes/s; None: no cache is modelled
+    best: float = 1.0  # fraction of the memory bandwidth: the fastest stream that was measured
 
 
 @dataclass(frozen=True)
@@ -109,6 +112,7 @@ class AttentionFit:
     half_head: float = 0.0
     executed: float = 1.0  # fraction of the full square that is computed: 0.5 skips a causal mask
     peak: float | None = None  # FLOP/s; None: the accelerator states it
+    best: float = 1.0  # fraction of the peak that computed scores reached at most
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from scaling.compare.discrepancy import Discrepancy
 from scaling.meshes.units import format_rate, format_time
 from scaling.program.ir import Collective, Kernel, Number, Operation, operations, unattributed
 from scaling.report.formatting import columns, evidence_words, format_memory, percent
+from scaling.simulate.kernels import computed_flops
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced, running
@@ -60,7 +61,10 @@ def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str,
     else:
         price = priced.kernels[step.name]
         seconds, bound = price.time, str(price.bound)
-        name, amount = f"{step.kind} {step.name}", step.flops or price.moved
+        name, amount = (
+            f"{step.kind} {step.name}",
+            computed_flops(step, priced.profile) or price.moved,
+        )
         unit = "FLOP/s" if step.flops else "B/s"
     rate = format_rate(float(amount / seconds), unit) if seconds else "-"
     return (name, _where(step), f"{calls:,.0f}", format_time(float(seconds)), bound, rate, estimate)

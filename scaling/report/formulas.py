@@ -14,10 +14,10 @@ import numpy as np
 
 from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.meshes.units import format_rate, format_size, format_time
-from scaling.program.ir import Collective, Kernel, Number
+from scaling.program.ir import Collective, Kernel
 from scaling.report.constants import link_constants
 from scaling.report.formatting import format_memory, percent
-from scaling.simulate.kernels import WIDER
+from scaling.simulate.kernels import WIDER, computed_flops
 from scaling.simulate.prediction import Prediction, axis_name
 from scaling.simulate.step import (
     Priced,
@@ -27,6 +27,7 @@ from scaling.simulate.step import (
     running_kernels,
     temporaries,
 )
+from scaling.simulate.uncertainty import grade_of
 
 BOOK = "https://jax-ml.github.io/scaling-book"
 GUIDE = {  # term -> section of "How to Scale Your Model" (Austin et al., 2025)
@@ -83,7 +84,8 @@ def _roofline(kernel: Kernel, priced: Priced) -> str:
     cost = priced.kernels[kernel.name]
     parts = []
     if np.any(cost.compute):
-        parts.append(f"{_amount(kernel)} / {_rate(kernel, cost.compute)}")
+        flops, per_second = _work(kernel, priced)
+        parts.append(f"{format_rate(flops, 'FLOP')} / {format_rate(per_second, 'FLOP/s')}")
     if np.any(cost.memory):
         rate = format_rate(float(cost.moved / cost.memory))
         parts.append(f"{format_memory(cost.moved)} / {rate}")
@@ -92,12 +94,10 @@ def _roofline(kernel: Kernel, priced: Priced) -> str:
     return f"{format_time(cost.time)} = {work} + {format_time(cost.overhead)}"
 
 
-def _amount(kernel: Kernel) -> str:
-    return format_rate(float(kernel.flops or kernel.vector_flops), "FLOP")
-
-
-def _rate(kernel: Kernel, seconds: Number) -> str:
-    return format_rate(float((kernel.flops or kernel.vector_flops) / seconds), "FLOP/s")
+def _work(kernel: Kernel, priced: Priced) -> tuple[float, float]:
+    """FLOPs that a call computes, without scores that attention skips, and how many a second."""
+    flops = float(computed_flops(kernel, priced.profile) or kernel.vector_flops)
+    return flops, flops / float(priced.kernels[kernel.name].compute)
 
 
 def _rates(kernel: Kernel, priced: Priced) -> Iterator[str]:
@@ -105,15 +105,19 @@ def _rates(kernel: Kernel, priced: Priced) -> Iterator[str]:
     chip, cost = priced.cluster.accelerator, priced.kernels[kernel.name]
     dtype = kernel.dtype if kernel.dtype in chip.peaks else WIDER.get(kernel.dtype, kernel.dtype)
     if kernel.flops and np.any(cost.compute) and (peak := chip.peaks.get(dtype)):
-        share = percent(float(kernel.flops / cost.compute) / peak)
-        whole = f"{format_rate(peak, 'FLOP/s')}, the peak of {dtype}"
-        yield f"{_rate(kernel, cost.compute)}: {share} of {whole}{_source(chip, peak_name(dtype))}"
+        _, rate = _work(kernel, priced)
+        whole = (
+            f"{format_rate(peak, 'FLOP/s')}, the peak of {dtype}{_source(chip, peak_name(dtype))}"
+        )
+        yield f"{format_rate(rate, 'FLOP/s')}: {percent(rate / peak)} of {whole}"
+        if computed_flops(kernel, priced.profile) < kernel.flops:
+            yield f"of {format_rate(float(kernel.flops), 'FLOP')} for all scores, masked ones too"
     if np.any(cost.memory) and chip.memory_bandwidth:
         rate = float(cost.moved / cost.memory)
         whole = f"{format_rate(chip.memory_bandwidth)} of the memory"
         share = percent(rate / chip.memory_bandwidth)
         yield f"{format_rate(rate)}: {share} of {whole}{_source(chip, 'memory_bandwidth')}"
-    yield f"shares: {cost.evidence.grade}, {cost.evidence.source}"
+    yield f"shares: {grade_of(cost.evidence)}, {cost.evidence.source}"
 
 
 def _source(chip: Accelerator, name: str) -> str:

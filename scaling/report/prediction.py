@@ -61,6 +61,7 @@ def _headline(prediction: Prediction, where: str, work: str) -> str:
     words = ABOVE_GIVEN if prediction.causal_flops is None else ABOVE_HFU
     lines = [_title(prediction, where), *filter(None, [work]), ", ".join(figures)]
     lines += [words] if above else []
+    lines += [prediction.evidence] if prediction.evidence else []
     return "\n".join([*lines, *open_lines(prediction)])
 
 

@@ -20,6 +20,7 @@ from scaling.program.serialization import plain
 from scaling.simulate.memory import ON_DEVICE, memory_over_time
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
+from scaling.simulate.uncertainty import grade_of
 
 STREAMS = {"compute": 1, "communication": 2, "permute": 3, "copy": 4}
 MICROSECONDS = 1e6  # the unit of the format
@@ -132,7 +133,7 @@ def arguments(step: Operation, priced: Priced) -> Record:
 
 def _source(evidence: Evidence | None, priced: Priced) -> str:
     """Short, for it stands in every event; `--explain` prints it in full."""
-    grade = evidence.grade if evidence is not None else "nothing to price"
+    grade = grade_of(evidence) if evidence is not None else "nothing to price"
     return f"profile {priced.profile.name}, {grade}"
 
 

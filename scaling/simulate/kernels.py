@@ -117,28 +117,27 @@ def kernel_time(
 def is_possible(
     kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile
 ) -> bool:
-    """False if a kernel computes or moves more per second than the chip can.
+    """False if a kernel computes or moves more per second than was ever measured, or the chip can.
 
-    Of attention the scores that its mask leaves count. A cache is held to its own bandwidth.
+    A cache is held to its own bandwidth.
     """
-    seconds = np.asarray(cost.time) * (1 + ROUNDING)
-    moved = memory_time(cost.moved, accelerator, replace(profile.memory, efficiency=1.0))
-    rates = profile.vector
-    vector = kernel.vector_flops / rates.flops + kernel.transcendentals / rates.transcendentals
+    least = least_time(kernel, cost.moved, accelerator, profile)
+    return bool(np.all(np.asarray(cost.time) * (1 + ROUNDING) >= least))
+
+
+def least_time(kernel: Kernel, moved: Number, accelerator: Accelerator, profile: Profile) -> Number:
+    """Seconds of a call that moves so many bytes, each part at the best rate of its evidence."""
+    memory = memory_time(
+        moved, accelerator, replace(profile.memory, efficiency=profile.memory.best)
+    )
     if kernel.kind == "copy" and not profile.overlap:
-        moved = 0.0  # which may be from far: it takes longer
-    least = [moved, vector]
+        memory = 0.0  # which may be from far: it takes longer
+    parts = [memory, _vector(kernel, profile)]
     if np.any(kernel.flops):
-        done = np.minimum(1.0, kernel.visible) if kernel.kind == "attention" else 1.0
-        least.append(done * kernel.flops / _best_rate(kernel, accelerator, profile))
-    return all(bool(np.all(seconds >= part)) for part in least)
-
-
-def _best_rate(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> float:
-    """FLOP/s that no product of the kernel's format exceeds."""
-    attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
-    fit = attention or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
-    return fit.peak or peak_rate(accelerator, kernel.dtype)
+        fit = _product_fit(kernel, profile)
+        rate = fit.best * (fit.peak or peak_rate(accelerator, kernel.dtype))
+        parts.append(computed_flops(kernel, profile) / rate)
+    return reduce(np.maximum, parts)
 
 
 def moved_bytes(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> Number:
@@ -174,21 +173,22 @@ def matmul_efficiency(fit: MatmulFit, dims: tuple[Number, ...], cores: int | Non
     2023), section 3: tiles are handed to cores in waves, and the last wave costs a whole one. A
     split of k makes more tiles, each of which fills its pipeline anew.
     """
+    limit = min(fit.sustained, fit.best)
     if not dims:
-        return min(fit.efficiency, fit.sustained)
+        return min(fit.efficiency, limit)
     batch, m, n, k = dims
     half_m, half_n, half_k = fit.half_sizes
     share = fit.efficiency * m / (m + half_m) * n / (n + half_n)
     if fit.tile is None or cores is None:
-        return np.minimum(share * k / (k + half_k), fit.sustained)
-    executed = [
+        return np.minimum(share * k / (k + half_k), limit)
+    paid = [
         _waves(batch * split, m / (fit.tile[0] / part), n / fit.tile[1], cores)
         * (fit.tile[0] / part * fit.tile[1] * cores)
         * (k / split + half_k)
         for part in TILE_PARTS
         for split in K_SPLITS
     ]
-    return np.minimum(share * batch * m * n * k / reduce(np.minimum, executed), fit.sustained)
+    return np.minimum(share * batch * m * n * k / reduce(np.minimum, paid), limit)
 
 
 def _waves(batch: Number, rows: Number, columns: Number, cores: int) -> Number:
@@ -201,16 +201,28 @@ def attention_efficiency(
 ) -> Number:
     """Counted FLOPs per second over the peak, for `dims` (batch, heads, queries, keys, head_dim).
 
-    Counted are all scores, so that a kernel that skips masked ones may exceed its peak. A fit says
-    what share is executed under a causal mask; of `visible` scores the masked others are skipped
-    in proportion, so that all are executed where no mask is.
+    Counted are all scores, so that a kernel that skips masked ones may exceed its peak.
     """
-    executed = 1 - (1 - fit.executed) * (1 - visible) / (1 - CAUSAL)
-    share = fit.efficiency / executed
+    done = _executed(fit, visible)
+    share, best = fit.efficiency / done, fit.best / done
     if not dims:
-        return share
+        return np.minimum(share, best)
     keys, head_dim = dims[3], dims[4]
-    return share * keys / (keys + fit.half_keys) * head_dim / (head_dim + fit.half_head)
+    share = share * keys / (keys + fit.half_keys) * head_dim / (head_dim + fit.half_head)
+    return np.minimum(share, best)
+
+
+def computed_flops(kernel: Kernel, profile: Profile) -> Number:
+    """FLOPs of a kernel's products without those of scores that fused attention skips."""
+    fit = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
+    return kernel.flops if fit is None else kernel.flops * _executed(fit, kernel.visible)
+
+
+def _executed(fit: AttentionFit, visible: Number) -> Number:
+    """A fit says what share is executed under a causal mask; of `visible` scores the masked others
+    are skipped in proportion, so that all are executed where no mask is.
+    """
+    return 1 - (1 - fit.executed) * (1 - visible) / (1 - CAUSAL)
 
 
 def peak_rate(accelerator: Accelerator, dtype: str) -> float:
@@ -226,15 +238,19 @@ def _matrix(
     """Seconds of the matrix products, and the fit that has the overhead of such a call."""
     if not np.any(kernel.flops):
         return 0.0, profile.memory
-    attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
-    if attention is not None:
-        peak = attention.peak or peak_rate(accelerator, kernel.dtype)
-        share = attention_efficiency(attention, kernel.dims, kernel.visible)
-        return kernel.flops / (peak * share), attention
-    fit = matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
-    dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()
-    share = matmul_efficiency(fit, dims, accelerator.cores)
+    fit = _product_fit(kernel, profile)
+    if isinstance(fit, AttentionFit):
+        share = attention_efficiency(fit, kernel.dims, kernel.visible)
+    else:
+        dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()
+        share = matmul_efficiency(fit, dims, accelerator.cores)
     return kernel.flops / ((fit.peak or peak_rate(accelerator, kernel.dtype)) * share), fit
+
+
+def _product_fit(kernel: Kernel, profile: Profile) -> AttentionFit | MatmulFit:
+    """The fit that prices the products of a kernel."""
+    attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
+    return attention or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
 
 
 def _vector(kernel: Kernel, profile: Profile) -> Number:

@@ -15,12 +15,13 @@ from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
+from scaling.profiles.best_products import said_of_untimed
 from scaling.program.ir import Collective, Number, as_float
 from scaling.run import Run
 from scaling.simulate.bottleneck import bottleneck
 from scaling.simulate.capacity import bytes_in_use, capacity_of
 from scaling.simulate.conditionals import conditional_parts
-from scaling.simulate.kernels import peak_rate
+from scaling.simulate.kernels import computed_flops, peak_rate
 from scaling.simulate.prediction import (
     TERMS,
     CollectiveLine,
@@ -66,6 +67,7 @@ def summarize(
     tokens = None if count is None else _ratio(count, total)
     peak = _peak(priced, run)
     available = peak * devices * total if peak else 0.0
+    hfu = _ratio(matrix_flops(priced) * devices, available)
     return Prediction(
         name=priced.program.name,
         source=priced.program.source,
@@ -77,14 +79,15 @@ def summarize(
         tokens_per_second_per_device=None if tokens is None else tokens / devices,
         model_flops=flops,
         mfu=None if flops is None else _ratio(flops, available),
-        hfu=_ratio(matrix_flops(priced) * devices, available),
+        hfu=hfu,
         time=_time(priced.timeline),
         memory=memory,
         collectives=lines,
         bottleneck=bottleneck(priced, lines, memory),
         grade=grade(priced),
-        warnings=(*warnings, *priced.program.warnings, *_warnings(priced, memory, run)),
+        warnings=(*warnings, *priced.program.warnings, *_warnings(priced, memory, run, hfu)),
         capacity_source=capacity.source,
+        evidence=said_of_untimed(priced.profile) if np.any(hfu) else "",
         causal_flops=causal if run or flops is None else None,
         unknown=unknown_parts(priced),
         conditionals=conditional_parts(priced),
@@ -171,10 +174,16 @@ def _memory(priced: Priced, capacity: Number | None, software: str) -> MemoryPar
     return MemoryParts(use.peak, **parts, pinned_host=host, capacity=least, fits=fits, in_use=shown)
 
 
-def _warnings(priced: Priced, memory: MemoryParts, run: Run | None) -> Iterable[str]:
+def _warnings(
+    priced: Priced, memory: MemoryParts, run: Run | None, hfu: Number | None
+) -> Iterable[str]:
     if memory.fits is False:
         need, have = format_size(float(np.max(memory.peak))), format_size(memory.capacity or 0.0)
         yield f"does not fit: {need} needed at the peak, {have} there on one device"
+    if hfu is not None and np.any(hfu > 1):
+        ran = sum(computed_flops(k, priced.profile) * calls for k, calls in running_kernels(priced))
+        if (share := float(np.max(hfu * ran / matrix_flops(priced)))) <= 1:
+            yield f"HFU counts masked scores too: products that run reach {share:.1%} of the peak"
     yield from _memory_warning(priced)
     if moved := _host_bytes(priced):
         rate = host_bandwidth(priced.cluster)

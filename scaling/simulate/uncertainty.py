@@ -8,13 +8,14 @@ A figure with evidence (measurements with an error, or a datasheet) prices each 
              shortest branch; of the step, and of its high end, it is the longest
 
 Both bounds run the whole schedule again, so communication that is only just hidden widens the
-range. Rows that a gather or scatter reaches by indices are all in the cache at the low end; at the
-high end none is, and all updates go to one row. A kernel of a kind that nobody has timed has the
-grade "datasheet". Where whole steps were measured, it is never
-narrower than their errors. Seconds of the host (dispatching the program) have no evidence: they are
-taken to be as uncertain as the others are on average. A collective priced by a line that was
-measured with another number of devices is extrapolated, as a call with more bytes than any measured
-one is. A step with a part that is not known has no high end, and is graded "unknown".
+range. At the low end no kernel is faster than the best that its evidence saw, and no bytes than the
+peak bandwidth. Rows that a gather or scatter reaches by indices are all in the cache at the low
+end; at the high end none is, and all updates go to one row. A kernel of a kind that nobody has
+timed has the grade "datasheet". Where whole steps were measured, it is never narrower than their
+errors. Seconds of the host (dispatching the program) have no evidence: they are taken to be as
+uncertain as the others are on average. A collective priced by a line that was measured with another
+number of devices is extrapolated, as a call with more bytes than any measured one is. A step with a
+part that is not known has no high end, and is graded "unknown".
 """
 
 from collections.abc import Iterator, Mapping
@@ -28,7 +29,7 @@ from scaling.meshes.host_link import host_bandwidth
 from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
-from scaling.simulate.kernels import kernel_time
+from scaling.simulate.kernels import kernel_time, least_time
 from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import (
     Priced,
@@ -105,13 +106,32 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
         return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
     rows = _row_ranges(priced)
     least, most = (times | {name: ends[i] for name, ends in rows.items()} for i in (0, 1))
-    shorter = {name: time / factors.get(name, 1.0) for name, time in least.items()}
+    floors = _floors(priced)
+    shorter = {
+        name: np.maximum(time / factors.get(name, 1.0), floors.get(name, 0.0))
+        for name, time in least.items()
+    }
     longer = {name: time * factors.get(name, 1.0) for name, time in most.items()}
     low, high = run(shorter, shortest=True).total / total, run(longer).total / total
     if priced.profile.step is not None:
         lowest, highest = _of_whole_steps(priced.profile.step)
-        low, high = np.minimum(low, lowest), np.maximum(high, highest)
+        floor = run({**dict.fromkeys(shorter, 0.0), **floors}, shortest=True).total / total
+        low, high = np.maximum(np.minimum(low, lowest), floor), np.maximum(high, highest)
     return as_float(step * low), as_float(step * high)
+
+
+def _floors(priced: Priced) -> dict[str, Number]:
+    """Least seconds of each kernel: products as fast as the best measured one, bytes at the peak
+    bandwidth."""
+    if priced.cluster.virtual_devices:  # whose own steps were measured
+        return {}
+    chip, memory = priced.cluster.accelerator, replace(priced.profile.memory, best=1.0)
+    profile = replace(priced.profile, memory=memory)
+    return {
+        kernel.name: least_time(kernel, kernel.bytes, chip, profile)
+        for kernel, _ in kernels(priced.program)
+        if kernel.is_timed and not priced.kernels[kernel.name].unpriced
+    }
 
 
 def _row_ranges(priced: Priced) -> dict[str, tuple[Number, Number]]:
@@ -162,7 +182,7 @@ def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Gra
     largest = largest_measured(priced.profile.samples)
     for kernel in {kernel.name: kernel for kernel, _ in kernels(priced.program)}.values():
         evidence = priced.kernels[kernel.name].evidence
-        found = _grade(evidence, _is_above(_sizes(kernel), largest))
+        found = grade_of(evidence, _is_above(_sizes(kernel), largest))
         yield kernel, evidence, found if kernel.is_timed else "datasheet"
     for collective in {call.name: call for call, _ in collectives(priced.program)}.values():
         if not (collective.axes or collective.groups):
@@ -172,7 +192,7 @@ def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Gra
             above = _is_above({("collective", collective.kind): collective.bytes}, largest)
             above = above or is_of_another_shape(collective, priced)
             above = above or priced.collectives[collective.name].extrapolated
-            yield collective, known, _grade(known, above)
+            yield collective, known, grade_of(known, above)
 
 
 def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
@@ -185,19 +205,21 @@ def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
 
 
 def half_range(evidence: Evidence, found: Grade) -> float:
-    """Half range of a time with this evidence and grade, relative; worse grades never narrow it."""
-    half = evidence.error_p90
-    error = evidence.held_out_error
-    if error is None and evidence.samples >= FEWEST:
-        error = evidence.mean_error
-    if half is None and error is not None:
-        half = FACTOR * error
-    least = UNMEASURED if half is None or found in ("extrapolated", "datasheet") else 0.0
-    return max(half or 0.0, least)
+    """Half range of a time with this evidence and grade, relative; worse grades never narrow it.
+
+    Errors of a figure with fewer than `FEWEST` measurements may widen it, but not narrow it.
+    """
+    error = evidence.mean_error if evidence.held_out_error is None else evidence.held_out_error
+    half = FACTOR * (error or 0.0) if evidence.error_p90 is None else evidence.error_p90
+    is_known = half > 0 and evidence.samples >= FEWEST
+    return half if is_known and found in ("measured", "calibrated") else max(half, UNMEASURED)
 
 
-def _grade(evidence: Evidence, above: bool) -> Grade:
-    return "extrapolated" if above and evidence.grade != "datasheet" else evidence.grade
+def grade_of(evidence: Evidence, above: bool = False) -> Grade:
+    """Its grade; extrapolated if it is used above what was measured, or has fewer measurements
+    than `FEWEST`."""
+    few = evidence.grade == "calibrated" and evidence.samples < FEWEST
+    return "extrapolated" if (above or few) and evidence.grade != "datasheet" else evidence.grade
 
 
 def largest_measured(samples: Samples) -> Sizes:

@@ -17,6 +17,7 @@ def test_the_shipped_products_can_be_fitted_again():
             assert (found.dtype, found.tile) == (fit.dtype, fit.tile)
             assert found.efficiency == pytest.approx(fit.efficiency, rel=0.01)
             assert found.sustained == fit.sustained
+            assert found.best == pytest.approx(fit.best, rel=1e-4)
             assert found.half_sizes[2] == pytest.approx(fit.half_sizes[2], rel=0.02)
 
 

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
+from scaling.profiles.io import profile_of, shipped_names
 from scaling.profiles.profile import (
     AttentionFit,
     CollectiveFit,
@@ -19,6 +20,7 @@ from scaling.profiles.profile import (
     Profile,
     StepFit,
     VectorFit,
+    evidences,
 )
 from scaling.profiles.samples import (
     AttentionSample,
@@ -34,8 +36,10 @@ from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.simulate.uncertainty import (
     FACTOR,
+    FEWEST,
     UNMEASURED,
     grade,
+    grade_of,
     half_range,
     priced_shares,
     step_range,
@@ -61,8 +65,8 @@ PROFILE = Profile(
     name="p",
     machine="m",
     date="",
-    matmul=(MatmulFit("bf16", 0.8, MATMUL),),
-    memory=MemoryFit(0.9, MEMORY),
+    matmul=(MatmulFit("bf16", 0.45, MATMUL),),
+    memory=MemoryFit(0.45, MEMORY),
     vector=VectorFit(3e13, 3e12, VECTOR),
     attention=(AttentionFit("forward", 0.7, ATTENTION),),
     links=(LinkFit("any", "nvlink", 0.8, LINK),),
@@ -271,3 +275,31 @@ def test_waiting_for_the_host_is_as_uncertain_as_its_link():
     assert waited.evidence == HOST_LINK and grade(step) == "datasheet"
     low, high = step_range(step)
     assert high > 1.25 * step.timeline.total and low < step.timeline.total / 1.25
+
+
+@pytest.mark.parametrize("name", [*shipped_names(), "mi300x", "tpu-v5p", "rtx4090"])
+def test_no_shipped_figure_is_called_known_by_fewer_measurements_than_a_line_needs(name):
+    """The H100's memory has two streams and a 90 % quantile of 0.05: nobody knows their spread."""
+    profile = profile_of(catalog.accelerator(name))
+    for known in evidences(replace(profile, interference=None)):
+        for found in {known.grade, grade_of(known)}:
+            assert known.samples >= FEWEST or half_range(known, found) >= UNMEASURED, known
+        assert known.samples >= FEWEST or grade_of(known) != "calibrated", known
+
+
+def test_a_kernel_priced_by_two_measurements_is_extrapolated_and_wide():
+    profile = profile_of(H100.accelerator)
+    assert 0 < profile.memory.evidence.samples < FEWEST
+    step = priced(move("k", 1e10), profile=profile)
+    assert grade(step) == "extrapolated"
+    assert uncertainty(step) == pytest.approx(UNMEASURED, rel=1e-3)
+
+
+def test_no_kernel_of_a_range_beats_the_peak_or_the_best_of_its_evidence():
+    profile, chip = profile_of(H100.accelerator), H100.accelerator
+    product, stream = matmul("m", 16384), move("k", 1e11)
+    rate = product.flops / step_range(priced(product, profile=profile))[0]
+    assert rate <= profile.matmul[0].best * chip.peak("bf16") * (1 + 1e-9)
+    assert 1e11 / step_range(priced(stream, profile=profile))[0] <= chip.memory_bandwidth * (
+        1 + 1e-9
+    )

@@ -1,0 +1,175 @@
+"""No kernel of any chip is priced faster than the chip's peak, or than anybody has measured."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import scaling as sc
+from scaling.calibrate.fit import attention_flops
+from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
+from scaling.profiles.best_products import UNTIMED, said_of_untimed
+from scaling.profiles.io import ideal, profile_of, shipped, shipped_names
+from scaling.program.ir import Kernel, Origin
+from scaling.simulate import kernels
+from scaling.simulate.kernels import kernel_time, peak_rate
+
+CHIPS = [name for name in catalog.accelerator_names() if catalog.accelerator(name).peaks]
+FORMATS = sorted({dtype for name in CHIPS for dtype in catalog.accelerator(name).peaks})
+# TFLOP/s of the fastest product that anybody measured: stas00/ml-engineering (mamf-finder.py, see
+# scaling.profiles.best_products), XLA's table (804.7), marin's long products (1,452.7).
+FASTEST = {
+    ("a100-sxm-80g", "bf16"): 271.2,
+    ("a100-sxm-40g", "bf16"): 271.2,
+    ("h100-sxm", "bf16"): 804.8,
+    ("h200-sxm", "bf16"): 804.8,
+    ("h100-sxm", "fp8"): 1452.8,
+    ("b200-sxm", "bf16"): 1745.2,
+    ("b200-sxm", "fp8"): 3432.7,
+    ("gb200", "bf16"): 1822.0,
+    ("gb200", "fp8"): 3615.6,
+    ("mi300x", "bf16"): 668.4,
+}
+# cuDNN's attention on an H100 (arXiv 2407.08608, figures 5 and 6), of the scores that it computes.
+FASTEST_ATTENTION = {"forward": 539.1, "backward": 518.1}
+SIZES = st.integers(1, 2**17)
+KINDS = ("matmul", "grouped", "attention", "fusion", "copy")
+ROUNDING = 1 + 1e-9
+
+
+@st.composite
+def some_kernel(draw):
+    """A kernel that moves at least what it must, of any kind, format and size."""
+    kind, dtype = draw(st.sampled_from(KINDS)), draw(st.sampled_from(FORMATS))
+    m, n, k = draw(SIZES), draw(SIZES), draw(SIZES)
+    if kind in ("fusion", "copy"):
+        return Kernel("k", kind=kind, bytes=draw(st.floats(0, 1e12)))
+    batch = draw(st.integers(1, 512))
+    if kind != "attention":
+        moved, flops = batch * (m * k + k * n + m * n), 2.0 * batch * m * n * k
+        dims = (batch, m, n, k)
+        return Kernel("k", kind=kind, flops=flops, bytes=moved, dtype=dtype, dims=dims)
+    head = draw(st.sampled_from((32, 64, 96, 128, 192, 256, 512)))
+    queries = draw(st.sampled_from((1, n)))  # decoding, or all rows
+    phase = draw(st.sampled_from(("forward", "backward")))
+    products = 5 if phase == "backward" else 2
+    flops = products * 2.0 * batch * 8 * queries * n * head
+    return Kernel(
+        "k", Origin(phase), kind=kind, flops=flops, bytes=2.0 * batch * 8 * n * head, dtype=dtype,
+        dims=(batch, 8, queries, n, head), visible=draw(st.sampled_from((0.02, 0.25, 0.5, 1.0))),
+        share=draw(st.sampled_from((0.5, 1.0))),
+    )  # fmt: skip
+
+
+def computed(kernel):
+    """FLOPs of the scores that the mask leaves, and of all products of other kernels."""
+    return kernel.flops * (kernel.visible if kernel.kind == "attention" else 1.0)
+
+
+@given(some_kernel(), st.sampled_from(CHIPS))
+def test_no_kernel_beats_the_chip_or_what_was_measured(kernel, name):
+    chip = catalog.accelerator(name)
+    try:
+        peak = peak_rate(chip, kernel.dtype) if kernel.flops else 0.0
+    except InputError:
+        return  # the chip has no rate for this format, and says so
+    time = float(kernel_time(kernel, chip, profile_of(chip)).time) * ROUNDING
+    if kernel.flops:
+        assert computed(kernel) / time <= peak
+        fastest = FASTEST.get((name, kernel.dtype), np.inf) * 1e12
+        if kernel.kind == "attention" and name == "h100-sxm":
+            fastest = FASTEST_ATTENTION[kernel.origin.phase] * peak / 989.4
+        assert computed(kernel) / time <= fastest
+    assert kernel.bytes / time <= chip.required("memory_bandwidth")
+
+
+@pytest.mark.parametrize(("name", "dtype"), FASTEST)
+def test_a_large_product_is_slower_than_the_best_that_was_found(name, dtype):
+    """The best of a search among hundreds of shapes is not what a step gets."""
+    chip, side = catalog.accelerator(name), 16384
+    kernel = Kernel(
+        "k", kind="matmul", flops=2.0 * side**3, bytes=6.0 * side**2, dtype=dtype,
+        dims=(1, side, side, side),
+    )  # fmt: skip
+    rate = kernel.flops / float(kernel_time(kernel, chip, profile_of(chip)).time) / 1e12
+    is_measured_long = (name, dtype) == ("h100-sxm", "fp8")
+    assert rate <= FASTEST[name, dtype] * (1.0 if is_measured_long else 0.9)
+
+
+@pytest.mark.parametrize("name", [*shipped_names(), "mi300x", "gb200", "rtx3090", "tpu-v5p"])
+def test_every_figure_of_a_profile_carries_the_best_that_its_source_saw(name):
+    profile = profile_of(catalog.accelerator(name))
+    for fit in (*profile.matmul, *profile.grouped, *profile.attention, profile.memory):
+        assert 0 < fit.best < 1, fit
+    fastest = FASTEST.get((name, "bf16"))
+    if fastest:
+        peak = catalog.accelerator(name).peak("bf16")
+        assert profile.matmul[0].best * peak <= fastest * 1e12
+
+
+def test_the_best_attention_is_that_of_the_samples():
+    """Forward, the kernel computes half of the scores that count; backward, without a mask, all."""
+    profile, peak = shipped("h100-sxm"), catalog.accelerator("h100-sxm").peak("bf16")
+    for fit in profile.attention:
+        part = 0.5 if fit.direction == "forward" else 1.0
+        own = [s for s in profile.samples.attention if s.direction == fit.direction]
+        best = max(part * attention_flops(s) / min(s.seconds) / peak for s in own)
+        assert fit.best == pytest.approx(best, rel=1e-4)
+
+
+def test_a_kernel_faster_than_its_evidence_is_caught():
+    """The assertion on every price, where a formula forgets the limit."""
+    chip, profile = catalog.accelerator("a100-sxm-80g"), shipped("a100-sxm-80g")
+    kernel = Kernel("k", kind="matmul", flops=1e15, dtype="bf16")
+    cost = kernel_time(kernel, chip, profile)
+    assert kernels.is_possible(kernel, cost, chip, profile)
+    faster = replace(cost, time=kernel.flops / 280e12)  # below the peak, above the best product
+    assert not kernels.is_possible(kernel, faster, chip, profile)
+    stream = Kernel("s", bytes=1e9)
+    slow = kernel_time(stream, chip, profile)
+    at_peak = replace(slow, time=1e9 / chip.required("memory_bandwidth"))
+    assert not kernels.is_possible(stream, at_peak, chip, profile)
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_attention_of_long_heads_stays_at_what_was_seen(name):
+    """Heads of 256 were not measured: the fit alone would say 70 % of the peak, cuDNN has 55 %."""
+    chip = catalog.accelerator(name)
+    for products, phase in ((2, "forward"), (5, "backward")):
+        tokens, head = 2**20, 1024
+        kernel = Kernel(
+            "k", Origin(phase), kind="attention", flops=products * 2.0 * tokens**2 * head,
+            dtype="bf16", dims=(1, 1, tokens, tokens, head),
+        )  # fmt: skip
+        seconds = float(kernel_time(kernel, chip, profile_of(chip)).time)
+        assert 0.5 * kernel.flops / seconds <= 0.545 * peak_rate(chip, "bf16")
+
+
+def predicted(cluster):
+    """Llama 3 8B on one node of eight, 128 sequences of 8,192."""
+    sizes = {"batch.global_batch": 128, "batch.seq_len": 8192, "batch.microbatches": 8}
+    mesh = {"fsdp": 8}
+    return sc.predict("llama3-8b", cluster=cluster, mesh=mesh, set=sizes, source="analytic")
+
+
+def test_a_step_on_a100_is_believable_and_its_page_says_how_far_such_steps_were_off():
+    """Practice has an MFU of 50 to 58 %, every score counted."""
+    found = predicted("dgx-a100")
+    slowest = found.mfu * found.step_time / found.step_time_high
+    fastest = found.mfu * found.step_time / found.step_time_low
+    assert slowest < 0.55 < found.mfu < 0.73 and fastest < 0.82
+    assert "measured steps took 9% to 38% longer than priced" in str(found).split("\n")[2]
+    assert "longer than priced" not in str(predicted("dgx-h100"))
+
+
+def test_only_chips_whose_products_nobody_timed_are_said_to_be_so():
+    timed = {"h100-sxm", "b200-sxm"}
+    for name in CHIPS:
+        profile = profile_of(catalog.accelerator(name))
+        assert bool(said_of_untimed(profile)) == (name not in timed), name
+        untimed = profile.matmul[0].evidence.error_p90 == round(UNTIMED[1] - 1, 4)
+        assert untimed == (name not in timed | {"h200-sxm"}), name
+    assert not said_of_untimed(ideal())
