@@ -12,12 +12,6 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.meshes.provenance import SourcedValue
 
-# Share of a GPU's memory that XLA's pool takes: the trainer sets XLA_CLIENT_MEM_FRACTION to it, and
-# a predicted program fits if the pool holds it. jax's default is 0.75 (docs.jax.dev, "GPU memory
-# allocation"); 0.92 is in public launch scripts of MaxText (A3 Mega, up to 128 hosts). The rest,
-# 6.8 of 85 GB, is for the CUDA context, the libraries and NCCL's buffers, outside the pool.
-MEMORY_FRACTION = 0.92
-
 
 @dataclass(frozen=True)
 class Accelerator:

@@ -16,6 +16,7 @@ from scaling.hlo.mesh_fit import check_mesh
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes.errors import InputError
+from scaling.meshes.memory_pool import xla_pool
 from scaling.profiles.profile import Profile
 from scaling.program.ir import placed_on
 
@@ -35,6 +36,7 @@ def predict_hlo(
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     what_if: str | Iterable[str] = (),
+    memory_fraction: float | None = None,
 ) -> PredictionResult:
     """Predict the program of a scheduled HLO text, such as XLA dumps; needs no JAX.
 
@@ -56,7 +58,7 @@ def predict_hlo(
         mesh: axes of any names, outermost first: "data=8,model=8" or a mapping; None: those of
             the files beside it, else one axis `data` over the program's partitions.
         name: of the prediction; "": the file's name.
-        tokens, model_flops, trips, kernels: as for `predict_step`.
+        tokens, model_flops, trips, kernels, memory_fraction: as for `predict_step`.
         overrides, calibration, what_if: as for `predict`.
 
     Raises:
@@ -66,6 +68,7 @@ def predict_hlo(
     """
     changes = read_changes(what_if)
     check_figures(tokens, model_flops)
+    xla_pool(memory_fraction)  # raises before anything is compiled
     dump = _dump(text)
     axes = _axes(dump, mesh)
     place = cluster_for(dump.devices, cluster, nodes, overrides)
@@ -88,6 +91,7 @@ def predict_hlo(
             warnings=notes,
             tokens=tokens,
             model_flops=model_flops,
+            memory_fraction=memory_fraction,
         )
     )
 

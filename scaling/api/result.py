@@ -17,6 +17,7 @@ from scaling.api.request import Request, change_words
 from scaling.api.settings import as_texts
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.memory_pool import TRAINERS, xla_pool
 from scaling.meshes.reading import writing
 from scaling.meshes.units import format_time
 from scaling.profiles.io import LINKS
@@ -47,6 +48,7 @@ class Pricing:
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the profile
     tokens: float | None = None  # of one step that is not ours
     model_flops: float | None = None  # of one such step on all devices
+    memory_fraction: float | None = None  # that its pool is given; None: see `xla_pool`
     compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
     request: Request | None = None  # as it was made; None: of a step that is not ours
 
@@ -268,7 +270,8 @@ def priced_result(pricing: Pricing) -> PredictionResult:
     warnings += _changes_without_effect(pricing, priced)
     warnings += _noticeable(pricing, priced)
     given = (pricing.tokens, pricing.model_flops)
-    prediction = summarize(priced, run, pricing.causal_flops, warnings, given)
+    pool = TRAINERS if run else xla_pool(pricing.memory_fraction)
+    prediction = summarize(priced, run, pricing.causal_flops, warnings, given, pool)
     return PredictionResult(**vars(prediction), pricing=pricing)
 
 

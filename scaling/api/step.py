@@ -23,6 +23,7 @@ from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.compile.quiet import quiet
 from scaling.hlo.given import LARGEST, KernelWork
 from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.memory_pool import xla_pool
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 
@@ -45,6 +46,7 @@ def predict_step(
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     what_if: str | Iterable[str] = (),
+    memory_fraction: float | None = None,
     estimates: bool = False,
     options: Mapping[str, bool | str | int] | None = None,
     dump_hlo: Path | str | None = None,
@@ -85,6 +87,8 @@ def predict_step(
         kernels: the work of custom kernels, by name: {"my_kernel": sc.Work(flops=1e12,
             dtype="bf16")}; "local" for one that might communicate and does not.
         overrides, calibration, what_if, estimates, options, dump_hlo: as for `predict`.
+        memory_fraction: of a GPU's memory that XLA's pool is given; None: what this environment
+            sets by XLA_CLIENT_MEM_FRACTION, else 0.75, XLA's default.
         step_kwargs: keywords of the step that have a name of the above.
 
     Raises:
@@ -92,6 +96,7 @@ def predict_step(
     """
     changes = read_changes(what_if)
     check_figures(tokens, model_flops)
+    xla_pool(memory_fraction)  # raises before anything is compiled
     _import_jax()
     _check_keywords(step, step_kwargs, keywords)
     words = {**keywords, **(step_kwargs or {})}
@@ -116,6 +121,7 @@ def predict_step(
         warnings=tuple(warnings),
         tokens=tokens,
         model_flops=model_flops,
+        memory_fraction=memory_fraction,
     )
     return priced_result(pricing)
 

@@ -58,6 +58,9 @@ class PriceCommand(Command):
     """Tokens of one step, for tokens/s."""
     model_flops: Real = None
     """FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU."""
+    memory_fraction: Real = None
+    """Share of a GPU's memory that XLA's pool is given (default: XLA_CLIENT_MEM_FRACTION of this
+    environment, else 0.75, as in XLA)."""
     trips: KeyValues = ()
     """How often a loop runs whose trips only the run tells, such as decode.py:40=512."""
     local: KeyValues = ()
@@ -162,6 +165,7 @@ class PriceCommand(Command):
             "overrides": self.override,
             "calibration": self.calibration,
             "what_if": self.what_if,
+            "memory_fraction": self.memory_fraction,
         }
 
     def _from_dump(self) -> Any:

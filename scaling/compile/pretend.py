@@ -39,6 +39,7 @@ from scaling.compile.putting import putting_shapes
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, host_mesh
+from scaling.meshes.memory_pool import xla_pool
 from scaling.meshes.shape import MeshShape
 
 GPUS = ("gpu", "cuda")  # names of the platform, for which absent devices answer
@@ -113,7 +114,8 @@ def _job(processes: int) -> Iterator[None]:
 def _of_devices(cluster: Cluster) -> dict[str, Any]:
     """Name of an attribute of absent devices -> its answer, as of a GPU where nothing is stored."""
     chip = cluster.accelerator
-    sizes = {"bytes_in_use": 0, "peak_bytes_in_use": 0, "bytes_limit": int(chip.memory or 0)}
+    pool = int(xla_pool().share * (chip.usable_memory or 0))  # what XLA gives to arrays
+    sizes = {"bytes_in_use": 0, "peak_bytes_in_use": 0, "bytes_limit": pool}
     return {
         "slice_index": property(partial(_slice_of, domain=cluster.domain_nodes)),
         "compute_capability": property(lambda self: f"{chip.compute_capability}"),

@@ -6,19 +6,19 @@
     PyTorch  capacity = usable - CUDA context - NCCL           cached blocks are given back in need
              in use   = reserve x peak + CUDA context + NCCL   at most all that there is
 
-XLA allocates one pool when it starts, a share of all memory that the driver reports
-(openxla/xla, xla/pjrt/gpu/gpu_helpers.cc: total memory x memory fraction); `scaling train` sets the
-share to `MEMORY_FRACTION`. The context and NCCL's buffers lie outside the pool. PyTorch's allocator
-keeps freed blocks; `RESERVE` is what it held at most over what was allocated at most. Devices of a
-CPU share the memory of their host, of which every byte counts.
+XLA allocates one pool when it starts, a share of all memory that the driver reports (openxla/xla,
+xla/pjrt/gpu/gpu_helpers.cc: total memory x memory fraction); `scaling train` sets the share to
+`MEMORY_FRACTION`, of other programs it is `xla_pool`. The context and NCCL's buffers lie outside
+the pool. PyTorch's allocator keeps freed blocks; `RESERVE` is what it held at most over what was
+allocated at most. Devices of a CPU share the memory of their host, of which every byte counts.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.meshes.accelerator import MEMORY_FRACTION
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_rate
 from scaling.program.ir import CollectiveKind, Number, Program, as_float, collectives
 
@@ -50,25 +50,29 @@ class Capacity:
     source: str = ""
 
 
-def capacity_of(cluster: Cluster, program: Program, software: str = "jax") -> Capacity:
+def capacity_of(
+    cluster: Cluster, program: Program, software: str = "jax", of_xla: Pool = TRAINERS
+) -> Capacity:
     """Bytes that a program can allocate on a device of the cluster, run by that software."""
     usable = cluster.accelerator.usable_memory
     if usable is None or not _has_driver(cluster):
         return Capacity(usable)
     driver = f"{format_rate(usable, 'B')} that the driver reports"
     buffers = nccl_buffers(program, software)
-    pool, left = MEMORY_FRACTION * usable, usable - CONTEXT - buffers
+    pool, left = of_xla.share * usable, usable - CONTEXT - buffers
     capacity = np.maximum(left, 0.0) if software in RESERVE else np.clip(left, 0.0, pool)
     if np.ndim(capacity):
         return Capacity(capacity)
     if software not in RESERVE and pool <= left:
-        return Capacity(pool, f"{MEMORY_FRACTION:g} of the {driver}, the share of XLA's pool")
+        return Capacity(pool, f"{of_xla.share:g} of the {driver}, {of_xla.source}")
     nccl = f" and {format_rate(float(buffers), 'B')} of NCCL" if buffers else ""
     context = f"{format_rate(CONTEXT, 'B')} of CUDA's context"
     return Capacity(float(capacity), f"{driver}, less {context}{nccl}")
 
 
-def bytes_in_use(cluster: Cluster, program: Program, peak: Number, software: str) -> Number | None:
+def bytes_in_use(
+    cluster: Cluster, program: Program, peak: Number, software: str, of_xla: Pool = TRAINERS
+) -> Number | None:
     """Bytes of a device that nvidia-smi shows in a step of that peak; None without such a driver.
 
     A step that does not fit is shown as one that fills the device.
@@ -77,7 +81,7 @@ def bytes_in_use(cluster: Cluster, program: Program, peak: Number, software: str
     if usable is None or not _has_driver(cluster):
         return None
     reserve = RESERVE.get(software)
-    allocated = MEMORY_FRACTION * usable if reserve is None else reserve * peak
+    allocated = of_xla.share * usable if reserve is None else reserve * peak
     return np.minimum(allocated + CONTEXT + nccl_buffers(program, software), usable)[()]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import host_bandwidth
+from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
@@ -48,6 +49,7 @@ def summarize(
     causal: bool = False,
     warnings: Iterable[str] = (),
     given: tuple[float | None, float | None] = (None, None),
+    pool: Pool = TRAINERS,
 ) -> Prediction:
     """Sum up a priced program.
 
@@ -56,13 +58,14 @@ def summarize(
         causal: count attention's model FLOPs of the unmasked half only.
         warnings: further warnings, to come first.
         given: tokens and model FLOPs of a step without a run; None: not known.
+        pool: of XLA.
     """
     total = as_float(priced.timeline.total)
     devices = math.prod(priced.program.mesh.values())
     low, high = step_range(priced)
     software = run.software if run else "jax"
-    capacity = capacity_of(priced.cluster, priced.program, software)
-    lines, memory = collective_lines(priced), _memory(priced, capacity.bytes, software)
+    capacity = capacity_of(priced.cluster, priced.program, software, pool)
+    lines, memory = collective_lines(priced), _memory(priced, capacity.bytes, software, pool)
     count, flops = (run.batch.tokens, _model_flops(run, causal)) if run else given
     tokens = None if count is None else _ratio(count, total)
     peak = _peak(priced, run)
@@ -165,9 +168,9 @@ def _main_dtype(priced: Priced) -> str:
     return max(flops, key=lambda name: flops[name])
 
 
-def _memory(priced: Priced, capacity: Number | None, software: str) -> MemoryParts:
+def _memory(priced: Priced, capacity: Number | None, software: str, pool: Pool) -> MemoryParts:
     use = priced.memory
-    shown = bytes_in_use(priced.cluster, priced.program, use.peak, software)
+    shown = bytes_in_use(priced.cluster, priced.program, use.peak, software, pool)
     fits = None if capacity is None else bool(np.all(use.peak <= capacity))
     parts = {str(category): size for category, size in use.by_category.items()}
     host, least = use.pinned_host, None if capacity is None else float(np.min(capacity))

@@ -6,10 +6,9 @@ import os
 import sys
 from collections.abc import MutableMapping
 
-from scaling.meshes.accelerator import MEMORY_FRACTION
+from scaling.meshes.memory_pool import MEMORY_FRACTION, VARIABLES
 
-MEMORY_VARIABLE = "XLA_CLIENT_MEM_FRACTION"
-OLD_MEMORY_VARIABLE = "XLA_PYTHON_CLIENT_MEM_FRACTION"  # deprecated; jax refuses both at once
+MEMORY_VARIABLE, OLD_MEMORY_VARIABLE = VARIABLES
 
 
 def avoid_absent_gpus() -> None:

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from scaling.cli.main import main
-from scaling.meshes.accelerator import MEMORY_FRACTION
 from scaling.meshes.errors import InputError
+from scaling.meshes.memory_pool import MEMORY_FRACTION
 from scaling.train.launch import distributed, gpu
 from scaling.train.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
 
