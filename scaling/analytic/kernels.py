@@ -1,7 +1,7 @@
 """Kernels of a step on one device but the products of weights: attention, fusions, the optimiser.
 
 Bytes of a fusion are those of its operands and results, once each, X the residual stream, H hidden
-units, in compute format; those of the trainer are of XLA's fusions for H100 (jax 0.10.2):
+units, in compute format; those of the trainer are XLA's (`scaling.analytic.xla_choices`):
 
     norm                       2 X forward; 10 X backward, remat and the gradient of its scale
                                included; one more where the stream is summed
@@ -25,6 +25,7 @@ from scaling.analytic.memory import STATES, hidden_units, trained_elements
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes, as_int, per_size
+from scaling.analytic.xla_choices import XLA
 from scaling.models.accounting import scores_share
 from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
 from scaling.program.ir import (
@@ -48,13 +49,7 @@ LAUNCHED = {
 }  # fmt: skip
 LAUNCHES = 3
 MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor
-NORM_BACKWARD, NORM = 10, 2
-REMAT_ACTIVATION = 5  # passes over the hidden units that remat makes again, beyond the backward
-# pass's
-EMBED_STREAM, EMBED_TABLE = 5, 10  # passes over X, and bytes of an element, of the token table's
-# gradient: it is filled with zeros, scattered into, and rounded
 SOFTMAX = 2, 3  # passes over the scores forward and backward: read, write; read both, write
-SOFTMAX_OURS = 4, 6  # of XLA's fusions, which mask and reduce apart (jax 0.10.2 for H100)
 
 
 def fusion(
@@ -86,7 +81,7 @@ def stream_bytes(step: StepSizes) -> Number:
 
 def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
     """The norm before a half of the layer, with the sum before it."""
-    passes = NORM_BACKWARD if phase == "backward" else NORM + (part == "mlp")
+    passes = XLA.norm_backward if phase == "backward" else XLA.norm + (part == "mlp")
     if phase == "remat" and step.habits.is_ours:
         passes = int(part == "mlp")
     dropped = 1 + MASK * bool(step.run.dropout)
@@ -110,7 +105,7 @@ def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> K
     if phase == "remat" and step.habits.is_ours:
         prefix = "expert_" if moe else ""
         again = np.maximum(step.recomputes(f"{prefix}up"), step.recomputes(f"{prefix}gate"))
-        passes = 1 + (REMAT_ACTIVATION - 1) * again
+        passes = 1 + (XLA.remat_activation - 1) * again
     moved = passes * hidden_units(step, moe) * step.itemsize
     return fusion(step, f"{phase} activation", Origin(phase, "layers/mlp"), moved, times)
 
@@ -151,7 +146,7 @@ def attention(
     value = lambda name, n, times=times: matmul(
         step, f"{phase} {name}", origin, (batch, window, n, window), times
     )
-    passes = (SOFTMAX_OURS if step.habits.is_ours else SOFTMAX)[back]
+    passes = (XLA.softmax if step.habits.is_ours else SOFTMAX)[back]
     passes += 2 * bool(run.dropout)
     softmax = fusion(step, f"{phase} softmax", origin, passes * pairs * step.itemsize, times, 5)
     if not back:
@@ -238,7 +233,7 @@ def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
     size, ahead, back = stream_bytes(step), Origin("forward", "embed"), Origin("backward", "embed")
     table = step.head_rows * step.config.d_model
     look_up = fusion(step, "forward embed", ahead, 2 * size)
-    gradient = EMBED_STREAM * size + table * EMBED_TABLE
+    gradient = XLA.embed_stream * size + table * XLA.embed_table
     return [look_up], [fusion(step, "backward embed", back, gradient, step.trains_all)]
 
 
@@ -259,7 +254,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
     trained = step.trains_all
     of_weights = product("backward w head", back, (1, vocab, width, tokens), trained)
     before = [
-        fusion(step, "forward final norm", ahead, NORM * stream),
+        fusion(step, "forward final norm", ahead, XLA.norm * stream),
         fusion(step, "zeros of the head", ahead, table * trained + chunks * whole, chunked, 0),
     ]
     of_chunk = [
@@ -271,7 +266,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
         replace(of_weights, bytes=of_weights.bytes + table * chunked * trained),
         fusion(step, "backward chunk", back, 2 * whole, chunked, 0),
     ]
-    return before, of_chunk, [fusion(step, "backward final norm", back, NORM_BACKWARD * stream)]
+    return before, of_chunk, [fusion(step, "backward final norm", back, XLA.norm_backward * stream)]
 
 
 def update(step: StepSizes) -> list[Kernel]:

@@ -21,9 +21,10 @@ from scaling.analytic.experts import rows_again
 from scaling.analytic.host_copies import REMAT, leaving, returning, waits
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
-from scaling.analytic.schedule import COMBINED, JOINED, Sent, Traffic
+from scaling.analytic.schedule import Sent, Traffic
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, MLP, weights_of
+from scaling.analytic.xla_choices import XLA
 from scaling.analytic.zigzag import zigzag_attention
 from scaling.models.accounting.matrices import BYTES
 from scaling.program.ir import Kernel, Loop, Number, Operation, Origin, Phase
@@ -198,7 +199,7 @@ class Layer:
             for part in (MLP, ATTENTION)
         )
         whole = sum(self._elements(part) for part in (ATTENTION, MLP)) * step.itemsize
-        most = np.where(step.shape.fsdp > 1, COMBINED * step.shape.fsdp, JOINED)
+        most = np.where(step.shape.fsdp > 1, XLA.combined * step.shape.fsdp, XLA.joined)
         joined = habits.is_ours * np.less_equal(whole, most)
         late, summed = summed.exposed, Sent(summed.beside, ())
         whole_sum = summed.where(joined, "joined")

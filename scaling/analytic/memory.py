@@ -26,6 +26,7 @@ from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import EXPERTS, MLP, Weights, part_of, weights_of
+from scaling.analytic.xla_choices import XLA
 from scaling.meshes.many import Size
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.parallelism.pipeline import recomputes
@@ -33,14 +34,6 @@ from scaling.program.ir import Buffer, Number
 
 # Numbers that an optimiser keeps of each parameter (`scaling.optimizers`).
 STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
-PREFETCHED = 2  # layers whose weights are gathered at a time: one in use, one ahead
-# Tensors that the backward pass of one layer has at a time, of hidden units and of the stream as
-# products take it: counted in the program of Llama 3 70B for H100 (jax 0.10.2).
-WORKING_HIDDEN, WORKING_STREAM = 6, 8
-# Stacks of the stream of all ticks: inputs and gradients; outputs too, if ticks are computed again.
-STREAMS, OUTPUTS = 2, 1
-# Matrices of a device's experts that a layer's backward pass has: three gradients, two gathered.
-EXPERT_MATRICES = 5
 
 
 def elements(step: StepSizes) -> Number:
@@ -111,7 +104,7 @@ def _stored(step: StepSizes) -> Iterator[Buffer]:
 
 
 def _ours(step: StepSizes) -> Iterator[Buffer]:
-    """Of the trainer's program, as XLA compiles it for H100 (jax 0.10.2).
+    """Of the trainer's program, as XLA compiles it (`scaling.analytic.xla_choices`).
 
     The gradients of all layers are allocated before the first one's; sums of microbatches are
     others. A matrix of each layer is stored, over fsdp, in the order in which its product does not
@@ -176,7 +169,7 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     whole = step.tokens * step.config.d_model * step.itemsize
     stream = whole / (shape.tensor if step.sequence_parallel else 1)
     again = recomputes(step.run)
-    stacks = (STREAMS + OUTPUTS * again) * (2 if step.in_turn else step.iterations) * stream
+    stacks = (XLA.streams + XLA.outputs * again) * (2 if step.in_turn else step.iterations) * stream
     yield Buffer("streams of ticks", stacks, "activations")
     outputs = whole / shape.stage * (1 if step.in_turn else step.microbatches)
     yield Buffer("outputs of ticks", outputs, "activations")
@@ -207,7 +200,7 @@ def _others(step: StepSizes) -> Iterator[Buffer]:
         for moe, _ in step.layer_kinds
     )
     of_layer = reduce(np.maximum, of_kind)
-    held = of_layer * PREFETCHED * step.zero(3) * (step.shape.fsdp > 1)
+    held = of_layer * XLA.prefetched * step.zero(3) * (step.shape.fsdp > 1)
     yield Buffer("gathered weights", held, "communication")
     yield Buffer("logits", _logits(step) * (FLOAT32 + step.itemsize), "temporary")
 
@@ -240,13 +233,13 @@ def _working(step: StepSizes) -> Number:
     """Bytes that the backward pass of one layer has at a time."""
     hidden = [hidden_units(step, moe) for moe, _ in step.layer_kinds][-1]
     if not step.habits.is_ours:
-        return step.itemsize * WORKING_HIDDEN * hidden
-    stream = WORKING_STREAM * step.tokens * step.config.d_model
+        return step.itemsize * XLA.working_hidden * hidden
+    stream = XLA.working_stream * step.tokens * step.config.d_model
     moe = step.config.moe
     matrix = step.config.d_model * expert_width(step.config) if moe else 0
     here = -(-moe.n_experts // step.shape.expert) / step.shape.tensor if moe else 0
     experts = matrix * here
-    return step.itemsize * (WORKING_HIDDEN * hidden + stream + EXPERT_MATRICES * experts)
+    return step.itemsize * (XLA.working_hidden * hidden + stream + XLA.expert_matrices * experts)
 
 
 def _scores(step: StepSizes) -> Number:

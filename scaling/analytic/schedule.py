@@ -12,13 +12,10 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int
 from scaling.analytic.weights import ATTENTION, MLP
+from scaling.analytic.xla_choices import XLA
 from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float
 
 ROUNDING = 1e-9  # of counts of calls
-# Bytes of results up to which XLA joins a layer's gathers, and its scatters, whose results are
-# shards: in the programs of Llama 3 1B to 405B for H100 (jax 0.10.2).
-COMBINED = 30 * 1024 * 1024
-JOINED = 256 * 1024 * 1024  # of a layer's all-reduces up to which XLA joins them, there
 PHASES: Mapping[str, Phase] = {
     "forward": "forward",
     "again": "remat",
@@ -120,7 +117,7 @@ class Sent:
     def split(self, count: int, size: Number) -> "list[Sent]":
         """The collectives in as many equal calls, of what one product takes; as one where all
         `size` bytes are few."""
-        few = np.less_equal(size, COMBINED)
+        few = np.less_equal(size, XLA.combined)
         if np.all(few):
             return [self, *[Sent((), ())] * (count - 1)]
         share = lambda i: np.where(few, float(i == 0), 1 / count)[()]
