@@ -13,6 +13,7 @@ the pool. PyTorch's allocator keeps freed blocks; `RESERVE` is what it held at m
 allocated at most. Devices of a CPU share the memory of their host, of which every byte counts.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,19 +23,27 @@ from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_rate
 from scaling.program.ir import CollectiveKind, Number, Program, as_float, collectives
 
+DIRECT = ("all-to-all", "permute")  # kinds of sends and receives
 POOLED = ("NVIDIA", "AMD")  # vendors of the chips on which XLA allocates such a pool
 # Bytes of one H100 in use besides arrays before the first collective (github.com/NVIDIA/nccl,
 # issue 1685); the catalogue's notes say 0.5 to 1 GB for context and library workspaces.
 CONTEXT = 1.06e9
-# Bytes after the first all-reduce of one communicator (github.com/NVIDIA/nccl, issue 864). XLA
-# splits further communicators from the first one, with shared buffers (openxla/xla,
-# xla/backends/gpu/collectives/gpu_clique*: split_share).
+# Bytes after the first all-reduce of one communicator (github.com/NVIDIA/nccl, issue 864). They
+# grow with channels, and not with ranks beyond two nodes: a ring has two neighbours, however many
+# there are (its maintainer, there and in issue 986).
 NCCL_BUFFERS = 1.6e9
-# The same after an all-to-all among 8 H100, which connects each pair: 4.34 - 1.06 GB (issue 1685).
-NCCL_PAIR_BUFFERS = 3.28e9
-# PyTorch makes a communicator for each group, sharing nothing: 688 MiB each among 4 A100
+# Bytes of each peer that a rank sends to and receives from directly: an all-to-all among 8 H100
+# took 4.34 - 1.06 GB (issue 1685: 32 channels for each of 7 peers, buffers of 10 and 2 MiB).
+NCCL_PEER = 3.28e9 / 7
+MOST_PEERS = 7  # that anybody measured; what more of them take is not known
+# The buffer that sends and receives over the network share (issues 1450 and 2363: 512 MiB).
+NCCL_NETWORK = 2.0**29
+# Of every further communicator, which has other neighbours. PyTorch's share nothing: 688 MiB each
+# among 4 A100
 # (github.com/NVIDIA/nccl, issue 964), 576 MiB among 8 GB200 (github.com/sgl-project/sglang, 30908),
-# 0.65 GiB on MI250X (github.com/Lumi-supercomputer/LUMI-AI-Guide, issue 111): the median.
+# 0.65 GiB on MI250X (github.com/Lumi-supercomputer/LUMI-AI-Guide, issue 111): the median. XLA
+# splits its own from the first with shared resources (openxla/xla, gpu_clique*: split_share), so
+# that they take this much at most.
 COMMUNICATOR = 0.65 * 2**30
 # Most bytes that PyTorch reserved over the most that were allocated, by software: the medians that
 # experiments/published/reserve.py prints. DeepSpeed's is fitted on nvidia-smi over the closed form
@@ -58,7 +67,7 @@ def capacity_of(
     if usable is None or not _has_driver(cluster):
         return Capacity(usable)
     driver = f"{format_rate(usable, 'B')} that the driver reports"
-    buffers = nccl_buffers(program, software)
+    buffers = nccl_buffers(program, software, cluster.devices_per_node)
     pool, left = of_xla.share * usable, usable - CONTEXT - buffers
     capacity = np.maximum(left, 0.0) if software in RESERVE else np.clip(left, 0.0, pool)
     if np.ndim(capacity):
@@ -82,38 +91,55 @@ def bytes_in_use(
         return None
     reserve = RESERVE.get(software)
     allocated = of_xla.share * usable if reserve is None else reserve * peak
-    return np.minimum(allocated + CONTEXT + nccl_buffers(program, software), usable)[()]
+    buffers = nccl_buffers(program, software, cluster.devices_per_node)
+    return np.minimum(allocated + CONTEXT + buffers, usable)[()]
 
 
-def nccl_buffers(program: Program, software: str = "jax") -> Number:
-    """Bytes that NCCL allocates for the collectives of a program."""
+def nccl_buffers(program: Program, software: str = "jax", node: int = MOST_PEERS + 1) -> Number:
+    """Bytes that NCCL allocates at most for the collectives of a program, on nodes of so many GPUs.
+
+    Rings and trees: the first communicator, and each further one. Sends and receives: each peer in
+    the node, which a permute has one of, and one buffer for all others.
+    """
     used = _groups_used(program)
     if software in RESERVE:  # a communicator for each combination of axes, and one of all devices
-        codes = np.stack(np.broadcast_arrays(*(code for _, code in used), 0))
-        ordered = np.sort(codes, axis=0)  # 0 stands first: a group of one, or no call
-        count = np.not_equal(ordered[1:], ordered[:-1]).sum(axis=0)
+        count = _distinct([code for _, code, _ in used])
         return as_float(COMMUNICATOR * (count + 1) * np.greater(count, 0))
-    most: Number = 0.0
-    for kind, code in used:
-        size = NCCL_PAIR_BUFFERS if kind == "all-to-all" else NCCL_BUFFERS
-        most = np.maximum(most, size * np.not_equal(code, 0))
-    return as_float(most)
+    count = _distinct([code for kind, code, _ in used if kind not in DIRECT])
+    rings = NCCL_BUFFERS * np.greater(count, 0) + COMMUNICATOR * np.maximum(count - 1, 0)
+    peers: Number = 0.0
+    network: Number = 0.0
+    for kind, code, ranks in used:
+        if kind in DIRECT:
+            near = np.minimum(ranks, min(node, MOST_PEERS + 1)) - 1
+            peers += np.minimum(near, 1 if kind == "permute" else near) * np.not_equal(code, 0)
+            network = np.maximum(network, np.greater(ranks, node) * np.not_equal(code, 0))
+    return as_float(rings + NCCL_PEER * peers + NCCL_NETWORK * network)
 
 
-def _groups_used(program: Program) -> list[tuple[CollectiveKind, np.ndarray]]:
+def _distinct(codes: list[np.ndarray]) -> np.ndarray:
+    """How many codes there are besides 0, which is a group of one, or no call."""
+    ordered = np.sort(np.stack(np.broadcast_arrays(*codes, 0)), axis=0)
+    return np.not_equal(ordered[1:], ordered[:-1]).sum(axis=0)
+
+
+def _groups_used(program: Program) -> list[tuple[CollectiveKind, np.ndarray, Number]]:
     """Each kind of call over each combination of axes, with the number of the combination in each
-    configuration: a bit for each axis of more than one device; 0 where nothing is called."""
+    configuration (a bit for each axis of more than one device; 0 where nothing is called), and the
+    ranks of a group."""
+    ranks: dict[tuple[CollectiveKind, tuple[str, ...], bool], Number] = {}
     runs: dict[tuple[CollectiveKind, tuple[str, ...], bool], Number] = {}
     for call, times in collectives(program):
         key = call.kind, call.axes, bool(call.groups)
         runs[key] = np.logical_or(runs.get(key, False), np.not_equal(call.bytes * times, 0))
+        whole = math.prod(program.mesh[axis] for axis in call.axes)
+        size = len(call.groups[0]) if call.groups else whole
+        ranks[key] = np.maximum(ranks.get(key, 1), size)
     bits = {
         axis: np.greater(size, 1) * 2**i for i, (axis, size) in enumerate(program.mesh.items(), 1)
     }
     number = lambda axes, stated: sum((bits[axis] for axis in axes), int(stated))
-    return [
-        (kind, np.asarray(n * number(axes, stated))) for (kind, axes, stated), n in runs.items()
-    ]
+    return [(key[0], np.asarray(n * number(*key[1:])), ranks[key]) for key, n in runs.items()]
 
 
 def _has_driver(cluster: Cluster) -> bool:

@@ -10,10 +10,12 @@ from scaling.simulate.capacity import (
     COMMUNICATOR,
     CONTEXT,
     NCCL_BUFFERS,
-    NCCL_PAIR_BUFFERS,
+    NCCL_NETWORK,
+    NCCL_PEER,
     RESERVE,
     bytes_in_use,
     capacity_of,
+    nccl_buffers,
 )
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
@@ -38,7 +40,9 @@ def test_on_a_large_gpu_the_pool_is_the_limit():
     ("kinds", "buffers"),
     [
         (("all-reduce",), NCCL_BUFFERS),
-        (("all-reduce", "all-to-all"), NCCL_PAIR_BUFFERS),
+        (("all-to-all",), 3.28e9),
+        (("all-reduce", "all-to-all"), NCCL_BUFFERS + 3.28e9),
+        (("permute",), 3.28e9 / 7),
     ],
 )
 def test_on_a_small_gpu_the_context_and_nccl_leave_less_than_the_pool(kinds, buffers):
@@ -47,6 +51,40 @@ def test_on_a_small_gpu_the_context_and_nccl_leave_less_than_the_pool(kinds, buf
     found = capacity_of(cluster, program(*kinds))
     assert found.bytes == usable - CONTEXT - buffers < 0.92 * usable
     assert "less 1.06 GB of CUDA's context and" in found.source
+
+
+def over(*calls, **mesh):
+    """A program with calls (kind, axes) on a mesh."""
+    sent = [
+        Collective(f"{i}", kind=kind, axes=axes, bytes=1e6) for i, (kind, axes) in enumerate(calls)
+    ]
+    return Program("p", "compiled", mesh, tuple(sent))
+
+
+def test_buffers_follow_communicators_and_peers_and_not_the_ranks_of_a_ring():
+    ring = ("all-gather", ("fsdp",))
+    for ranks in (2, 8, 16_384):
+        assert nccl_buffers(over(ring, ring, fsdp=ranks)) == NCCL_BUFFERS
+    more = over(
+        ring, ("all-reduce", ("tensor",)), ("all-reduce", ("data",)), fsdp=8, tensor=4, data=2
+    )
+    assert nccl_buffers(more) == NCCL_BUFFERS + 2 * COMMUNICATOR
+    pairs = lambda ranks: nccl_buffers(over(("all-to-all", ("expert",)), expert=ranks))
+    assert [pairs(n) / NCCL_PEER for n in (1, 2, 4, 8)] == pytest.approx([0, 1, 3, 7])
+    assert pairs(64) == pairs(4096) == pytest.approx(7 * NCCL_PEER + NCCL_NETWORK)
+    two = over(("all-to-all", ("expert",)), ("permute", ("stage",)), expert=4, stage=2)
+    assert nccl_buffers(two) == pytest.approx(4 * NCCL_PEER)
+
+
+def test_buffers_of_arrays_are_those_of_each_configuration():
+    calls = ("all-gather", ("fsdp",)), ("all-reduce", ("tensor",)), ("all-to-all", ("expert",))
+    sizes = [(1, 1, 1), (8, 1, 1), (8, 4, 1), (4, 2, 16), (1, 1, 4)]
+    axes = dict(
+        zip(("fsdp", "tensor", "expert"), map(np.array, zip(*sizes, strict=True)), strict=True)
+    )
+    one = [nccl_buffers(over(*calls, fsdp=f, tensor=t, expert=e)) for f, t, e in sizes]
+    assert nccl_buffers(over(*calls, **axes)) == pytest.approx(np.array(one))
+    assert one[0] == 0 < one[1] < one[2] < one[3]
 
 
 def test_without_collectives_nccl_has_no_buffers():
