@@ -63,11 +63,14 @@ def untimed(fit: MatmulFit) -> MatmulFit:
 
 
 def in_proportion(fit: MatmulFit, chip: Accelerator, lender: Accelerator) -> MatmulFit:
-    """The lender's fit as one of `chip`: equal but for the best products of both, where known."""
+    """The lender's fit as one of `chip`: equal but for the best products of both, where known.
+
+    Long products reach the lender's share of the peak, and at most `LONG` of the own best one.
+    """
     own, lent = best_share(chip, fit.dtype), best_share(lender, fit.dtype)
     if own is None or lent is None:
         return fit
-    shares = {name: getattr(fit, name) * own / lent for name in ("efficiency", "sustained")}
+    efficiency, sustained = fit.efficiency * own / lent, min(fit.sustained, LONG * own)
     source = f"{fit.evidence.source}; in proportion to the best products of both: {SEARCH}"
     evidence = replace(fit.evidence, source=source)
-    return replace(fit, **shares, best=own, evidence=evidence)
+    return replace(fit, efficiency=efficiency, sustained=sustained, best=own, evidence=evidence)
