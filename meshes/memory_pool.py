@@ -26,7 +26,7 @@ class Pool:
 
 TRAINERS = Pool(MEMORY_FRACTION, "the share of XLA's pool")
 # docs.jax.dev, "GPU memory allocation" (reviewed 2026-07-10).
-XLA_DEFAULT = Pool(0.75, "XLA's default share for its pool, which memory_fraction= replaces")
+XLA_DEFAULT = Pool(0.75, "XLA's default share for its pool; XLA_CLIENT_MEM_FRACTION sets another")
 # Read by jaxlib 0.10.2 (xla_client.py: generate_pjrt_gpu_plugin_options), which refuses both.
 VARIABLES = ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION")
 
@@ -38,7 +38,7 @@ def xla_pool(fraction: float | None = None, env: Mapping[str, str] = os.environ)
         InputError: a share that is no number above 0 and at most 1; both variables are set.
     """
     if fraction is not None:
-        return Pool(_share("memory_fraction", fraction), "the share of XLA's pool that was given")
+        return Pool(_share("--memory-fraction", fraction), "the share of XLA's pool that was given")
     stated = [name for name in VARIABLES if env.get(name)]
     if len(stated) > 1:
         raise InputError(f"{' and '.join(stated)} are both set, which jax refuses: unset one")
