@@ -272,7 +272,8 @@ def test_uneven_loads_leave_a_group_and_some_rows_empty(groups, rows):
 def test_every_kernel_compiles_for_an_absent_h100(monkeypatch, name):
     monkeypatch.setattr(kernels, "on_gpu", lambda: True)
     case, cluster = KERNELS[name], predicted.home("h100-sxm")
-    place = jax.NamedSharding(absent_mesh(mesh_of(TINY), cluster), jax.P())
+    mesh = absent_mesh(mesh_of(TINY), cluster)
+    place = jax.NamedSharding(mesh, jax.P())
     like = lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=place)
     if isinstance(case, AttentionCase):
         drawn = jax.eval_shape(lambda: kernels.attention_inputs(case, *case.timed))
@@ -283,7 +284,8 @@ def test_every_kernel_compiles_for_an_absent_h100(monkeypatch, name):
         drawn.append(jax.ShapeDtypeStruct((E,), jnp.int32))
         steps, calls = kernels.PRODUCTS, "grouped_matmul"
     for step in steps.values():
-        lowered = jax.jit(step).lower(*map(like, drawn))
+        with jax.set_mesh(mesh):  # tells jax from 0.11 on of which GPU Pallas' kernels are
+            lowered = jax.jit(step).lower(*map(like, drawn))
         untuned = {"xla_gpu_autotune_level": 0}  # there is no device to tune on
         assert calls in lowered.compile(compiler_options=untuned).as_text()
 
