@@ -161,7 +161,9 @@ def test_a_step_on_a100_is_believable_and_its_page_says_how_far_such_steps_were_
     slowest = found.mfu * found.step_time / found.step_time_high
     fastest = found.mfu * found.step_time / found.step_time_low
     assert slowest < 0.55 < found.mfu < 0.73 and fastest < 0.82
-    assert "measured steps took 9% to 38% longer than priced" in "\n".join(str(found).split("\n")[:5])
+    assert "measured steps took 9% to 38% longer than priced" in "\n".join(
+        str(found).split("\n")[:5]
+    )
     assert "longer than priced" not in str(predicted("dgx-h100"))
 
 
