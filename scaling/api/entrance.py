@@ -111,7 +111,7 @@ def in_python(message: str, parameters: Iterable[str] = ()) -> str:
         value = found["value"]
         if value is None:
             return name
-        is_plain = re.fullmatch(r"'.*'|[\d.]+(e\d+)?", value)
+        is_plain = re.fullmatch(r"'.*'|[\d.]+(e[+-]?\d+)?", value)
         return f"{name}={value if is_plain else repr(value)}"
 
     return OPTION.sub(parameter, message)

@@ -72,7 +72,7 @@ def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Progr
     """
     program = stored_program(stored_key(run, shape, cluster))
     if program is None:
-        near = [s.command for s in stored_programs() if s.run == run.name][:NEAREST]
+        near = [f"`{s.command}`" for s in stored_programs() if s.run == run.name][:NEAREST]
         there = "; there is " + "; ".join(near) if near else ""
         raise InputError(
             f"no compiled program of {run.name} on {shape} of {cluster.name} with these settings "

@@ -104,7 +104,9 @@ def test_integers_of_32_bits_do():
 
 
 def test_another_step_is_refused_with_what_is_there():
-    with pytest.raises(InputError, match="--source compiled makes one; there is scaling predict"):
+    with pytest.raises(
+        InputError, match="source='compiled' makes one; there is `scaling predict .* --"
+    ):
         sc.predict("gpt2-124m", cluster="dgx-h100", mesh="data=4", source="stored")
 
 

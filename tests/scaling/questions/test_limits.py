@@ -266,12 +266,12 @@ def test_places_of_a_cluster_are_whole_groups_of_all_its_devices():
 @pytest.mark.parametrize(
     ("arguments", "options", "message"),
     [
-        (("llama3-70b",), {}, "add --cluster"),
+        (("llama3-70b",), {}, "add cluster"),
         (("llama3-70x", "dgx-h100"), {}, "llama3-70b"),
         (("llama3-70b", "dgx-h10"), {}, "dgx-h100"),
         (("llama3-70b", "host"), {}, "this machine"),
         (("llama3-70b", "dgx-h100", 200_000), {}, "up to 1,048,576 devices"),
-        (("llama3-70b", "dgx-h100", 1, "tensor=16"), {}, "--nodes 2"),
+        (("llama3-70b", "dgx-h100", 1, "tensor=16"), {}, "nodes=2"),
         (("llama3-70b", "dgx-h100", 1, "tensr=8"), {}, "tensor"),
         (("llama3-70b", "dgx-h100", 1, "data=1"), {}, "sends nothing"),
         (("llama3-70b", "dgx-h100"), {"overrides": ["gpus_per_node=1"]}, "sends nothing"),

@@ -97,7 +97,7 @@ def test_a_cluster_of_the_users_own_may_be_a_file(run, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ({"cluster": "dgx-h10"}, "no cluster is called 'dgx-h10'; did you mean 'dgx-h100'"),
+        ({"cluster": "dgx-h10"}, "did you mean 'dgx-h100'"),
         ({"cluster": "none.toml"}, "cannot read none.toml"),
         ({"cluster": "dgx-h100", "nodes": 0}, "nodes=0 must be a whole number"),
         ({"cluster": "host", "nodes": 2}, "state the rate of a host's link"),
