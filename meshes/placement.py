@@ -4,8 +4,11 @@ With n devices per node, device number d of the mesh is chip d % n of node d // 
 per node and mesh data=2, tensor=8, `tensor` stays inside a node and `data` crosses; all eight
 groups of `data` leave through the NICs of the same node at once.
 
-On a TPU slice the mesh follows the torus instead, as in JAX: its last axis runs along the last
-dimension, so that data=4, fsdp=4, tensor=4 on 4x4x4 chips are rings along one dimension each.
+On a TPU slice the mesh follows the torus instead, as in JAX: axes run along whole dimensions, so
+that data=4, fsdp=4, tensor=4 on 4x4x4 chips are rings along one dimension each. Where no dimensions
+multiply to the axes, the mesh lies row-major: its last axis runs along the last dimension.
+
+Whatever prices a mesh asks `groups_on`, but for compiled programs that name their devices.
 """
 
 import math
@@ -16,31 +19,42 @@ from itertools import combinations
 import numpy as np
 
 from scaling.meshes.cluster import Cluster, Level, level_nodes, torus_shape
-from scaling.meshes.errors import InputError
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.shape import MeshShape, groups_along
 from scaling.meshes.torus import coordinates
 
 
-def check_fits(mesh: MeshShape, cluster: Cluster) -> None:
+def check_fits(mesh: MeshShape | Mapping[str, int], cluster: Cluster) -> None:
     """Raise InputError if `mesh` has more devices than the cluster."""
-    if mesh.devices > cluster.devices:
-        nodes = -(-mesh.devices // cluster.devices_per_node)
+    sizes = _sizes(mesh)
+    count = math.prod(sizes.values())
+    if count > cluster.devices:
+        words = ",".join(f"{axis}={size}" for axis, size in sizes.items() if size > 1)
+        nodes = -(-count // cluster.devices_per_node)
         raise InputError(
-            f"mesh {mesh} needs {mesh.devices} devices, but {cluster.name} with {cluster.nodes} "
+            f"mesh {words} needs {count} devices, but {cluster.name} with {cluster.nodes} "
             f"node{'s' * (cluster.nodes > 1)} x {cluster.devices_per_node} has {cluster.devices}; "
             f"use --nodes {nodes} or a smaller mesh"
         )
 
 
-def groups_on(mesh: MeshShape, axes: Iterable[str], cluster: Cluster) -> np.ndarray:
-    """Groups of devices of the cluster along `axes`: int array [groups, size(axes)]."""
-    check_fits(mesh, cluster)
-    groups = mesh.groups(axes)
-    return groups if cluster.torus is None else _along_torus(cluster)[groups]
+def groups_on(
+    mesh: MeshShape | Mapping[str, int], axes: Iterable[str], cluster: Cluster
+) -> np.ndarray:
+    """Groups of devices of the cluster along `axes`: int array [groups, size(axes)].
+
+    A mesh from a mapping may have axes of any names, outermost first.
+
+    Raises:
+        InputError: the mesh has more devices than the cluster, or no such axis.
+    """
+    sizes = _sizes(mesh)
+    check_keys(axes, sizes, "axes", "axis")
+    return devices_of(sizes, cluster)[groups_along(sizes, axes)]
 
 
-def devices_of(sizes: Mapping[str, int], cluster: Cluster) -> np.ndarray:
-    """Device ids of a mesh with axes of any names, in its row-major order: int array [devices].
+def devices_of(mesh: MeshShape | Mapping[str, int], cluster: Cluster) -> np.ndarray:
+    """Device ids of a mesh in its row-major order: int array [devices].
 
     On a slice of a torus, an axis lies along the dimensions that `torus_dims` finds; where it finds
     none, and everywhere else, the mesh lies row-major on the first devices.
@@ -48,13 +62,9 @@ def devices_of(sizes: Mapping[str, int], cluster: Cluster) -> np.ndarray:
     Raises:
         InputError: the mesh has more devices than the cluster.
     """
+    check_fits(mesh, cluster)
+    sizes = _sizes(mesh)
     count = math.prod(sizes.values())
-    if count > cluster.devices:
-        nodes = -(-count // cluster.devices_per_node)
-        raise InputError(
-            f"the mesh has {count} devices, {cluster.name} with {cluster.nodes} "
-            f"node{'s' * (cluster.nodes > 1)} has {cluster.devices}: use --nodes {nodes}"
-        )
     if cluster.torus is None:
         return np.arange(count)
     ids, dims = _along_torus(cluster), torus_dims(sizes, cluster)
@@ -63,6 +73,10 @@ def devices_of(sizes: Mapping[str, int], cluster: Cluster) -> np.ndarray:
     order = [dim for axis in sizes for dim in dims[axis]]
     grid = ids.reshape(_slices_and_shape(cluster))
     return grid.transpose(order + [d for d in range(grid.ndim) if d not in order]).ravel()
+
+
+def _sizes(mesh: MeshShape | Mapping[str, int]) -> Mapping[str, int]:
+    return mesh.sizes if isinstance(mesh, MeshShape) else mesh
 
 
 def torus_dims(sizes: Mapping[str, int], cluster: Cluster) -> dict[str, tuple[int, ...]] | None:

@@ -12,7 +12,7 @@ from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, clu
 from scaling.api.settings import as_axes
 from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.errors import InputError, check_keys, is_count, whole_number
-from scaling.meshes.placement import devices_of, torus_dims
+from scaling.meshes.placement import torus_dims
 from scaling.meshes.torus import shape_text
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
@@ -87,7 +87,7 @@ def array(
     if cluster is not None:
         where = cluster_for(setting.devices, cluster, nodes, overrides)
         profile, _ = load_profile(where, calibration)
-        place = Place(where, devices_of(sizes, where), profile, ideal_profile(hops), ideal)
+        place = Place(where, profile, ideal_profile(hops), ideal)
     answer = array_answer(asked, setting, place, ideal)
     if place is not None and (words := _along(sizes, place.cluster)):
         answer = replace(answer, notes=(*answer.notes, words))

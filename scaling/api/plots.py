@@ -55,6 +55,7 @@ def picture_paths(
 def plot_prediction(result: "PredictionResult", kind: str, path: Path) -> None:
     """Write one picture of a prediction."""
     from scaling.api.result import price_program
+    from scaling.simulate.step import partition_devices
 
     check_keys([kind], KINDS, "plot", "kind")
     check_picture("plot", path)
@@ -64,7 +65,8 @@ def plot_prediction(result: "PredictionResult", kind: str, path: Path) -> None:
     if kind == "mesh":
         program = result.pricing.program
         per_node = result.cluster.devices_per_node
-        return plot_mesh(dict(program.mesh), per_node, title, path, program.device_ids)
+        devices = partition_devices(program, result.cluster)
+        return plot_mesh(dict(program.mesh), per_node, title, path, devices)
     priced = price_program(result.pricing, record=kind != "roofline")
     if kind == "roofline":
         return plot_step_roofline(priced, title, path)

@@ -30,6 +30,11 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.torus import TorusGrid, shape_text
 from scaling.program.ir import CollectiveKind
 
+
+class NoBox(InputError):
+    """Groups of a mesh that lie on a torus as nobody prices them."""
+
+
 NOTHING = LinkLoad(0.0, min_share=0.0, torus_hops=0.0)
 
 
@@ -176,8 +181,8 @@ def _box(parts: np.ndarray, grid: TorusGrid) -> _Box:
     return _Box(step, count, ring, tuple(min(s, len(parts)) for s in step))
 
 
-def _refused(what: str, grid: TorusGrid) -> InputError:
-    return InputError(
+def _refused(what: str, grid: TorusGrid) -> NoBox:
+    return NoBox(
         f"{what} on a slice of {shape_text(grid.shape)} chips cannot be priced: choose axis sizes "
         "that divide the dimensions of the slice, so that every axis is a line, a ring or a box"
     )

@@ -46,7 +46,12 @@ from scaling.program.ir import (
     CollectiveKind,
 )
 from scaling.run import Run
-from scaling.simulate.step import Priced, running_collectives, running_kernels
+from scaling.simulate.step import (
+    Priced,
+    device_groups,
+    running_collectives,
+    running_kernels,
+)
 
 SUMS: tuple[CollectiveKind, ...] = ("all-reduce", "reduce-scatter")
 NOTICED = 0.01  # share of the step time from which on a discrepancy is a warning
@@ -92,7 +97,7 @@ def _communication(
         big = [(c, n) for c, n in of_key if _bytes([(c, 1)]) >= smallest]
         expected, found = large.get(key, 0.0), _bytes(big)
         if _differ(expected, found) and _differ(every.get(key, 0.0), _bytes(of_key)):
-            seconds = _seconds(key, expected, found, big, shape, priced)
+            seconds = _seconds(key, expected, found, big, priced)
             d = Discrepancy(*key, expected, found, *_evidence(big), NOT_EXPLAINED, seconds)
             yield replace(d, reason=cause_of(d, big, run, shape))
 
@@ -154,14 +159,13 @@ def _expected_flops(run: Run, shape: MeshShape, flash: bool) -> float:
     return float(sum(groups.values())) / shape.devices + float(muon_flops(step_sizes(run, shape)))
 
 
-def _seconds(
-    key: Key, expected: float, found: float, calls: Calls, shape: MeshShape, priced: Priced
-) -> float:
+def _seconds(key: Key, expected: float, found: float, calls: Calls, priced: Priced) -> float:
     """Seconds of the difference: its share of the calls' time, or the time of missing calls."""
     if found:
         return _sum(priced, (c.name for c, _ in calls)) * (found - expected) / found
     kind = next((kind for kind in COLLECTIVE_KINDS if kind == key[1]), SUMS[0])
-    groups = shape.groups(key[0].split("+"))
+    missing = Collective("", kind=kind, axes=tuple(key[0].split("+")))
+    groups = device_groups(missing, priced.program, priced.cluster)
     cost = collective_time(kind, expected, groups, priced.cluster, priced.profile)
     return -float(np.max(cost.time))
 

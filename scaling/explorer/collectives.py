@@ -108,7 +108,7 @@ def details(row: Row, priced: Priced) -> dict[str, Any]:
 
 def groups_of(row: Row, priced: Priced) -> np.ndarray:
     """Return the device ids of the chosen call, int [groups, members]."""
-    return device_groups(row.first, priced.program).astype(int)
+    return device_groups(row.first, priced.program, priced.cluster)
 
 
 def members_words(row: Row, priced: Priced) -> str:

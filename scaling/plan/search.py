@@ -17,14 +17,16 @@ from typing import Any
 import numpy as np
 
 from scaling.analytic.program import closed_form
+from scaling.collectives.torus import NoBox
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.many import Size
 from scaling.meshes.placement import check_fits
+from scaling.meshes.shape import MeshShape
 from scaling.plan.bounds import least_memory, least_time
 from scaling.plan.space import Choices, Together, described, together
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Program
+from scaling.program.ir import Program, collectives
 from scaling.run import Run
 from scaling.simulate.batch import Prices, timeline_of
 from scaling.simulate.capacity import capacity_of
@@ -223,11 +225,19 @@ def _price(target: Target, choices: Together, state: Search) -> None:
     """Price the settings that fit, and keep the best one of each mesh."""
     program = closed_form_of(target, choices)
     fits = _lacking(target, choices, program, state) <= 0
+    if not fits.any():
+        return _refuse(state, TOO_LARGE, choices.count)
+    try:
+        line = timeline_of(program, target.prices)
+    except NoBox:
+        reasons = [(each, _misplaced(target, each.mesh, program)) for each in choices.every]
+        for each, reason in reasons:
+            _refuse(state, reason, each.count * bool(reason))
+        if left := tuple(each for each, reason in reasons if not reason):
+            _price(target, Together(left), state)
+        return
     _refuse(state, TOO_LARGE, int((~fits).sum()))
     state.priced += int(fits.sum())
-    if not fits.any():
-        return
-    line = timeline_of(program, target.prices)
     seconds, *terms = (
         choices.parts(figures) for figures in (line.total, *(getattr(line, n) for n in TERMS))
     )
@@ -248,6 +258,17 @@ def settings_of(run: Run) -> dict[str, Any]:
     zero = {"sharding.zero_stage": run.sharding.zero_stage}
     settings = {"batch.microbatches": run.batch.microbatches, "remat": str(run.remat)}
     return settings | (zero if run.mesh and run.mesh.fsdp > 1 else {})
+
+
+def _misplaced(target: Target, mesh: MeshShape, program: Program) -> str:
+    """Why nobody prices a mesh's collectives on a torus; "" if they can be priced."""
+    prices = target.prices
+    try:
+        for kind, axes in dict.fromkeys((c.kind, c.axes) for c, _ in collectives(program)):
+            prices.figures(kind, prices.span(mesh.sizes, axes))
+    except NoBox as error:
+        return str(error)
+    return ""
 
 
 def words_of(run: Run) -> str:

@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+import numpy as np
+
+from scaling.meshes.placement import devices_of
 from scaling.program.ir import Kernel
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.communication import Place, asked, total
@@ -168,6 +171,6 @@ def _drawn(
     """Which device holds what, of small meshes."""
     if setting.devices > MOST_DRAWN:
         return ()
-    chips = range(setting.devices) if place is None else place.devices.tolist()
+    chips = np.arange(setting.devices) if place is None else devices_of(setting.mesh, place.cluster)
     held = zip(chips, slices(array, setting), strict=True)
-    return tuple({"device": chip, **where, "holds": part} for chip, (where, part) in held)
+    return tuple({"device": int(chip), **where, "holds": part} for chip, (where, part) in held)

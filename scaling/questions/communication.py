@@ -23,7 +23,7 @@ from scaling.collectives.candidates import Candidate
 from scaling.collectives.cost import collective_time
 from scaling.collectives.torus import spanned_dims
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.shape import groups_along
+from scaling.meshes.placement import devices_of, groups_on
 from scaling.profiles.profile import Profile
 from scaling.program.ir import CollectiveKind
 from scaling.questions.answer import Answer, Input, by_formula
@@ -39,7 +39,6 @@ class Place:
     """A mesh on a cluster."""
 
     cluster: Cluster
-    devices: np.ndarray  # ids of the mesh's devices, in its row-major order
     fitted: Profile
     ideal: Profile
     by_rule: bool = False  # what binds is that of the textbook's times, not of the fitted ones
@@ -48,11 +47,12 @@ class Place:
 def groups_of(step: Step, setting: Setting, place: Place) -> np.ndarray:
     """Device ids [groups, members] that a step runs in; of a permute (source, target) pairs."""
     if step.kind != "permute":
-        return place.devices[groups_along(setting.mesh, step.axes)]
+        return groups_on(setting.mesh, step.axes, place.cluster)
     holds, wants = (_parts_held(array, step, setting) for array in (step.before, step.after))
     taker = np.empty(setting.devices, int)
     taker[wants] = np.arange(setting.devices)
-    return place.devices[np.stack([np.arange(setting.devices), taker[holds]], axis=1)]
+    devices = devices_of(setting.mesh, place.cluster)
+    return devices[np.stack([np.arange(setting.devices), taker[holds]], axis=1)]
 
 
 def _parts_held(array: ArraySpec, step: Step, setting: Setting) -> np.ndarray:

@@ -25,7 +25,8 @@ from scaling.simulate.step import Priced, device_groups
 
 def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
     """Two lines for each level of links that the collective loads, or for its measured line."""
-    cost, groups = priced.collectives[step.name], device_groups(step, priced.program)
+    cost = priced.collectives[step.name]
+    groups = device_groups(step, priced.program, priced.cluster)
     chosen = [c for c in cost.candidates if c.algorithm == cost.algorithm]
     if chosen:
         placement = place_groups(groups, priced.cluster)

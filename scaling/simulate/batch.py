@@ -8,6 +8,8 @@ lie alike are priced once, whatever the mesh that they belong to:
     data=2,fsdp=4,tensor=8   over fsdp   2 x [4] x 8
     fsdp=4,tensor=8          over fsdp       [4] x 8
     data=4,tensor=16         over data       [4] x 16
+
+but for a torus, whose dimensions the sizes of all axes choose (`scaling.meshes.placement`).
 """
 
 from collections import defaultdict
@@ -21,7 +23,7 @@ from scaling.collectives.candidates import seconds_of
 from scaling.collectives.cost import collective_figures, collective_time
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.host_link import host_bandwidth
-from scaling.meshes.shape import groups_along
+from scaling.meshes.placement import groups_on
 from scaling.profiles.profile import Profile
 from scaling.program.ir import (
     Collective,
@@ -39,7 +41,7 @@ from scaling.simulate.timeline import Timeline, run_schedule
 # Figures of a kernel.
 FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
 Span = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
-# first; no two neighbours are alike
+# first
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,29 @@ class Prices:
     def figures(self, kind: CollectiveKind, span: Span) -> np.ndarray | None:
         """Of each algorithm: float [5, algorithms]; None where a measured line is taken."""
         if (kind, span) not in self.kept:
-            groups = groups_of(span)
+            groups = self.groups(span)
             self.kept[kind, span] = collective_figures(kind, groups, self.cluster, self.profile)
         return self.kept[kind, span]
+
+    def span(self, mesh: Mapping[str, int], axes: Iterable[str]) -> Span:
+        """How groups along `axes` lie on a mesh: axes without devices left out, like ones joined.
+
+        Of a torus none are joined.
+        """
+        found: list[tuple[int, bool]] = []
+        for axis, size in mesh.items():
+            if size > 1:
+                taken = axis in axes
+                if self.cluster.torus is None and found and found[-1][1] == taken:
+                    size *= found.pop()[0]
+                found.append((size, taken))
+        return tuple(found)
+
+    def groups(self, span: Span) -> np.ndarray:
+        """Device ids [groups, members]."""
+        sizes = {str(place): size for place, (size, _) in enumerate(span)}
+        taken = [str(place) for place, (_, taken) in enumerate(span) if taken]
+        return groups_on(sizes, taken, self.cluster)
 
     def seconds(
         self, kind: CollectiveKind, bytes: np.ndarray, spans: Sequence[Span], number: np.ndarray
@@ -77,7 +99,7 @@ class Prices:
         bytes = np.broadcast_to(bytes, np.broadcast_shapes(bytes.shape, (1, len(number))))
         times = np.zeros(bytes.shape)
         for i, span in enumerate(spans):
-            where, groups = number == i if len(number) > 1 else ..., groups_of(span)
+            where, groups = number == i if len(number) > 1 else ..., self.groups(span)
             cost = collective_time(kind, bytes[:, where], groups, self.cluster, self.profile)
             times[:, where] = cost.time
         return times
@@ -95,24 +117,6 @@ def timeline_of(program: Program, prices: Prices) -> Timeline:
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
     host = dispatch_time(program, profile.dispatch)
     return run_schedule(program, times, host, named=False, slowdown=profile.slowdown)
-
-
-def span_of(sizes: Mapping[str, int], axes: Iterable[str]) -> Span:
-    """How groups along `axes` lie on a mesh: axes without devices left out, like ones joined."""
-    found: list[tuple[int, bool]] = []
-    for axis, size in sizes.items():
-        if size > 1:
-            taken = axis in axes
-            if found and found[-1][1] == taken:
-                size *= found.pop()[0]
-            found.append((size, taken))
-    return tuple(found)
-
-
-def groups_of(span: Span) -> np.ndarray:
-    """Device ids [groups, members]."""
-    sizes = {str(place): size for place, (size, _) in enumerate(span)}
-    return groups_along(sizes, [str(place) for place, (_, taken) in enumerate(span) if taken])
 
 
 def _kernel_times(
@@ -140,11 +144,11 @@ def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, N
     for (kind, axes, stated), found in alike.items():
         sizes, parts = (_rows([getattr(c, n) for c in found.values()]) for n in ("bytes", "part"))
         if stated:
-            groups = device_groups(next(iter(found.values())), program)
+            groups = device_groups(next(iter(found.values())), program, prices.cluster)
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
             yield from _named(found, cost.time * parts)
             continue
-        spans = [span_of(mesh, axes) for mesh in meshes]
+        spans = [prices.span(mesh, axes) for mesh in meshes]
         yield from _named(found, prices.seconds(kind, sizes, spans, number) * parts)
 
 

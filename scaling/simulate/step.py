@@ -16,6 +16,7 @@ from scaling.collectives.cost import CollectiveCost, collective_time
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import host_bandwidth
+from scaling.meshes.placement import devices_of
 from scaling.meshes.shape import groups_along
 from scaling.profiles.profile import DispatchFit, Profile
 from scaling.program.ir import (
@@ -72,7 +73,7 @@ def price(
     host = host_bandwidth(cluster)
     kernel = {k.name: _kernel_cost(k, cluster, profile, host, strict) for k, _ in kernels(program)}
     collective = {
-        c.name: _collective_cost(c, device_groups(c, program), cluster, profile)
+        c.name: _collective_cost(c, device_groups(c, program, cluster), cluster, profile)
         for c, _ in collectives(program)
     }
     timeline = _timeline(program, {**kernel, **collective}, profile, record)
@@ -160,13 +161,15 @@ def running_collectives(priced: Priced) -> list[tuple[Collective, Number]]:
     return [(step, calls) for step, calls in found if step.axes or step.groups]
 
 
-def device_groups(collective: Collective, program: Program) -> np.ndarray:
+def device_groups(collective: Collective, program: Program, cluster: Cluster) -> np.ndarray:
     """Device ids [groups, members]: along the axes, or those that the program names."""
-    if collective.groups:
-        groups = np.array(collective.groups)
-    else:
-        groups = groups_along(program.mesh, collective.axes)
-    return np.array(program.device_ids)[groups] if program.device_ids else groups
+    groups = np.array(collective.groups or groups_along(program.mesh, collective.axes), int)
+    return partition_devices(program, cluster)[groups]
+
+
+def partition_devices(program: Program, cluster: Cluster) -> np.ndarray:
+    """Device ids [partitions]: as the program says, else where its mesh lies on the cluster."""
+    return np.array(program.device_ids or devices_of(program.mesh, cluster), int)
 
 
 def dispatch_time(program: Program, fit: DispatchFit | None) -> Number:

@@ -199,7 +199,7 @@ def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
     """Return True if the line that prices it has other numbers of ranks or concurrent groups."""
     if priced.collectives[collective.name].algorithm != "measured":
         return False  # priced link by link, which says how many devices share each
-    count, ranks = device_groups(collective, priced.program).shape
+    count, ranks = device_groups(collective, priced.program, priced.cluster).shape
     fits = priced.profile.collectives
     return (collective.kind, ranks, count) not in {(f.kind, f.ranks, f.groups) for f in fits}
 

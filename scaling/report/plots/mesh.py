@@ -6,7 +6,7 @@ group, which communicates along the axis: that of device 0.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ DARK = BLUE  # the colour on which numbers are white
 
 
 def plot_mesh(
-    mesh: Mapping[str, int], per_node: int, title: str, path: Path, ids: Sequence[int] = ()
+    mesh: Mapping[str, int], per_node: int, title: str, path: Path, ids: np.ndarray | None = None
 ) -> None:
     """Draw the devices of a mesh once for each of its axes, coloured by their place along it.
 
@@ -33,13 +33,13 @@ def plot_mesh(
         mesh: axis -> size, outermost first.
         per_node: devices of a node, a row.
         title, path: see `plot_bandwidth`.
-        ids: of the devices, in the order of the mesh; (): 0, 1, ...
+        ids: of the devices, in the order of the mesh; None: 0, 1, ...
 
     Raises:
         InputError: see `plot_bandwidth`.
     """
     axes_drawn = [axis for axis, size in mesh.items() if size > 1] or list(mesh)[:1]
-    places = np.array(ids or range(math.prod(mesh.values())))
+    places = np.arange(math.prod(mesh.values())) if ids is None else ids
     count = int(places.max()) + 1
     width = min(per_node, count)
     shown = min(count, max(MOST // width, 1) * width)

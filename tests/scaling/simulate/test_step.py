@@ -86,19 +86,19 @@ def test_a_product_whose_rate_nobody_knows_refuses_no_program():
 def test_groups_are_those_of_the_axes_or_those_that_are_named():
     along = Collective("a", axes=("tensor",))
     program = Program("p", "compiled", MESH, ())
-    assert device_groups(along, program).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
+    assert device_groups(along, program, H100).tolist() == [[0, 1], [2, 3], [4, 5], [6, 7]]
     both = Collective("a", axes=("fsdp", "tensor"))
-    assert device_groups(both, program).tolist() == [list(range(8))]
+    assert device_groups(both, program, H100).tolist() == [list(range(8))]
     named = Collective("a", groups=((0, 3), (1, 2)))
-    assert device_groups(named, program).tolist() == [[0, 3], [1, 2]]
+    assert device_groups(named, program, H100).tolist() == [[0, 3], [1, 2]]
 
 
 def test_groups_are_those_of_the_devices_that_partitions_lie_on():
     turned = placed_on(Program("p", "compiled", MESH, ()), (0, 4, 1, 5, 2, 6, 3, 7))
     along = Collective("a", axes=("tensor",))
-    assert device_groups(along, turned).tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
+    assert device_groups(along, turned, H100).tolist() == [[0, 4], [1, 5], [2, 6], [3, 7]]
     named = Collective("a", groups=((0, 3), (1, 2)))
-    assert device_groups(named, turned).tolist() == [[0, 5], [4, 1]]
+    assert device_groups(named, turned, H100).tolist() == [[0, 5], [4, 1]]
     assert placed_on(turned, range(8)).device_ids == ()
 
 
