@@ -72,7 +72,8 @@ def _choice(series: Series) -> Choice:
         if refusal(name, series.kind, placement):
             continue
         if series.algorithm != "auto" or is_considered(name, series.kind, placement):
-            uses = uses_of(series.kind, name, link_loads(series.kind, placement, name))
+            loads = link_loads(series.kind, placement, name)
+            uses = uses_of(series.kind, name, loads, placement.ranks)
             transports = transports_of(uses)
             found = [_key(series, name, u, t) for u, t in zip(uses, transports, strict=True)]
             if KEYS.issuperset(found):

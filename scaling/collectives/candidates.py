@@ -96,7 +96,7 @@ def _candidates(
         loads = link_loads(kind, placement, name)
         if algorithm == FASTEST:
             loads = split_loads(kind, placement, loads)
-        uses = uses_of(kind, name, loads)
+        uses = uses_of(kind, name, loads, placement.ranks)
         if known := _with_fits(uses, name, kind, profile):
             runnable.append(candidate(kind, name, known))
     if not runnable:
@@ -153,9 +153,9 @@ class Use:
     fit: LinkFit | None = None  # None: not looked up yet
 
 
-def uses_of(kind: CollectiveKind, name: str, loads: Loads) -> list[Use]:
-    """The levels that an algorithm loads, from the chip outwards."""
-    hops = _hops(kind, ALGORITHMS[name], loads)
+def uses_of(kind: CollectiveKind, name: str, loads: Loads, ranks: int) -> list[Use]:
+    """The levels that an algorithm loads, from the chip outwards, in groups of so many ranks."""
+    hops = _hops(kind, ALGORITHMS[name], loads, ranks)
     return [
         Use(level, load, count)
         for (level, load), count in zip(loads, hops, strict=True)
@@ -234,9 +234,11 @@ def _units(loads: Loads) -> list[int]:
     return [load.units for level, load in loads if level.own_hops] or [1]
 
 
-def _hops(kind: CollectiveKind, algorithm: CollectiveAlgorithm, loads: Loads) -> list[float]:
+def _hops(
+    kind: CollectiveKind, algorithm: CollectiveAlgorithm, loads: Loads, ranks: int
+) -> list[float]:
     """Hops over each level that wait for one another; 0 where they count with another level's."""
-    counts = iter(algorithm.hops(kind, _units(loads)))
+    counts = iter(algorithm.hops(kind, _units(loads), ranks))
     return [next(counts) if level.own_hops else 0.0 for level, _ in loads]
 
 

@@ -41,6 +41,11 @@ class PlacedGroups:
     groups: np.ndarray
     cluster: Cluster
 
+    @property
+    def ranks(self) -> int:
+        """Members of a group."""
+        return int(self.groups.shape[1])
+
     @cached_property
     def crossed_level(self) -> Level:
         """The highest level that any group crosses; "chip": every group has one member."""

@@ -30,7 +30,8 @@ def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
     chosen = [c for c in cost.candidates if c.algorithm == cost.algorithm]
     if chosen:
         placement = place_groups(groups, priced.cluster)
-        uses = uses_of(step.kind, cost.algorithm, link_loads(step.kind, placement, cost.algorithm))
+        loads = link_loads(step.kind, placement, cost.algorithm)
+        uses = uses_of(step.kind, cost.algorithm, loads, placement.ranks)
         called = set[str]()
         for use, fit in zip(uses, chosen[0].fits, strict=True):
             link = use.level.link  # all its levels have one alpha together

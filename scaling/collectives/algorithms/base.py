@@ -3,6 +3,7 @@
 from abc import ABC
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import prod
 from typing import ClassVar
 
@@ -61,21 +62,19 @@ class CollectiveAlgorithm(ABC):
         """`bytes_out` of a reduction: here only the bytes that other units lack, every round."""
         return rounds(kind) * (1 - at.inside / at.within) / at.inside
 
-    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+    def hops(self, kind: CollectiveKind, units: Sequence[int], ranks: int) -> list[float]:
         """Hops in each level that wait for one another: here walks through all members.
 
         Args:
             kind: one of `kinds`; a permute has one hop in each level.
-            units: units that one group joins in each level, from the chip outwards: [8, 4] for
-                eight chips of each of four nodes.
+            units: the most units that one group joins in a unit of each level, from the chip
+                outwards: [8, 4] for eight chips of each of four nodes, [7, 2] for seven and one.
+            ranks: members of a group.
         """
         if kind == "permute":
             return [float(n > 1) for n in units]
-        left, hops = float(prod(units)), []
-        for n in units:
-            hops.append(rounds(kind) * (left - left / n))
-            left /= n
-        return hops
+        left = [float(min(ranks, prod(units[i:]))) for i in range(len(units) + 1)]
+        return [rounds(kind) * (inside - outside) for inside, outside in pairwise(left)]
 
     def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
         """Pieces that a member sends one after another; 0: all at once."""

@@ -73,7 +73,7 @@ class Hierarchical(CollectiveAlgorithm):
             return 2 * (1 - 1 / at.units) / at.inside
         return super().reduction_bytes(kind, at)
 
-    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+    def hops(self, kind: CollectiveKind, units: Sequence[int], ranks: int) -> list[float]:
         """A ring of the units in each level."""
         return [rounds(kind) * (n - 1.0) for n in units]
 
@@ -104,7 +104,7 @@ class Pat(CollectiveAlgorithm):
     name = "pat"
     kinds = ("all-gather", "reduce-scatter")
 
-    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+    def hops(self, kind: CollectiveKind, units: Sequence[int], ranks: int) -> list[float]:
         """The height of a binary tree in each level."""
         return [log2(n) for n in units]
 

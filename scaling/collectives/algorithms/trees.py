@@ -38,7 +38,7 @@ class Tree(CollectiveAlgorithm):
         """As `tree_bytes`."""
         return tree_bytes(at)
 
-    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+    def hops(self, kind: CollectiveKind, units: Sequence[int], ranks: int) -> list[float]:
         """Up and down the chain of a node, and the height of the tree outside."""
         return [2.0 * (units[0] - 1), *(2 * log2(n) for n in units[1:])]
 
@@ -65,7 +65,7 @@ class Nvls(CollectiveAlgorithm):
         """Bytes between nodes, and of an all-gather or reduce-scatter anywhere."""
         return super().reduction_bytes(kind, at)
 
-    def hops(self, kind: CollectiveKind, units: Sequence[int]) -> list[float]:
+    def hops(self, kind: CollectiveKind, units: Sequence[int], ranks: int) -> list[float]:
         """One hop to the switch and back, and the height of the tree outside."""
         return [float(units[0] > 1), *(self.hops_per_doubling * log2(n) for n in units[1:])]
 

@@ -1,12 +1,16 @@
 """Bytes and hops of algorithms, counted by hand; and what can run where."""
 
+from math import prod
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.algorithms.base import Boundary, rounds
+from scaling.collectives.algorithms.base import REDUCTIONS, Boundary, rounds
+from scaling.collectives.candidates import uses_of
+from scaling.collectives.contention import link_loads, place_groups
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
@@ -25,8 +29,8 @@ def out_of_unit(algorithm, kind, inside, within=RANKS, ranks=RANKS, innermost=Fa
     return int(inside) * float(ALGORITHMS[algorithm].bytes_out(kind, at))
 
 
-def hops(algorithm, kind, units):
-    return ALGORITHMS[algorithm].hops(kind, units)
+def hops(algorithm, kind, units, ranks=None):
+    return ALGORITHMS[algorithm].hops(kind, units, prod(units) if ranks is None else ranks)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,20 @@ def test_a_ring_takes_as_many_hops_as_it_has_members_less_one_in_every_round():
     assert hops("ring", "all-gather", [CHIPS, NODES]) == [28, 3]
     assert hops("ring", "all-reduce", [CHIPS, NODES]) == [56, 6]
     assert sum(hops("ring", "reduce-scatter", [CHIPS, NODES])) == RANKS - 1
+
+
+@given(st.sets(st.integers(0, 4 * CHIPS - 1), min_size=2), st.sampled_from(REDUCTIONS))
+def test_a_ring_of_any_devices_takes_a_hop_to_each_other_member_in_every_round(devices, kind):
+    """Seven of one node and one of the next make a ring of eight: 7 hops, not 13."""
+    placed = place_groups(np.array([sorted(devices)]), catalog.load("dgx-h100", NODES))
+    uses = uses_of(kind, "ring", link_loads(kind, placed, "ring"), placed.ranks)
+    assert sum(use.hops for use in uses) == rounds(kind) * (len(devices) - 1)
+
+
+def test_seven_chips_and_one_of_another_node_are_seven_hops_apart():
+    assert hops("ring", "all-gather", [7, 2], ranks=8) == [6, 1]
+    assert hops("ring", "all-gather", [7, 2, 2], ranks=16) == [12, 2, 1]
+    assert hops("pairwise", "all-to-all", [7, 2], ranks=8) == [6, 1]
 
 
 def test_trees_grow_with_the_logarithm_of_the_nodes():
