@@ -42,7 +42,7 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
     **dict.fromkeys(LINKS, OF_LINKS),
     "latency": (
         {"links": ("latency",), "fabric": ("hop_latency",), "torus": ("hop_latency",)},
-        {"links": ("alpha", "hop_overhead"), "collectives": ("alpha",)},
+        {"links": ("alpha", "hop_overhead", "member_overhead"), "collectives": ("alpha",)},
     ),
     "peak": ({"accelerator": ("peaks",)}, dict.fromkeys(PRODUCTS, ("peak",))),
     "memory_bandwidth": (

@@ -1,12 +1,16 @@
 """What if a figure were another: only that figure changes, and in the direction that it says."""
 
 import re
+from contextlib import suppress
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.collectives.algorithms import algorithms_of
+from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.cluster import LinkSpec
 from scaling.meshes.errors import InputError
@@ -21,7 +25,15 @@ from scaling.profiles.profile import (
     Profile,
     VectorFit,
 )
-from scaling.program.ir import Branch, Collective, Kernel, Loop, Program, operations
+from scaling.program.ir import (
+    COLLECTIVE_KINDS,
+    Branch,
+    Collective,
+    Kernel,
+    Loop,
+    Program,
+    operations,
+)
 from scaling.simulate.step import price
 from scaling.simulate.what_if import (
     COSTS,
@@ -106,6 +118,25 @@ def test_oversubscription_slows_the_uplinks_of_leaf_switches(factor, slower):
 def test_a_cluster_without_uplinks_has_no_oversubscription():
     with pytest.raises(InputError, match="oversubscription: rtx3090-10 has no such links"):
         changed(catalog.load("rtx3090-10"), PROFILE, ["oversubscription x2"])
+
+
+@pytest.mark.parametrize("name", [name for name in catalog.names() if name != "host"])
+def test_without_latency_no_algorithm_of_any_cluster_waits(name):
+    """Whole nodes and groups across them: a call of no bytes takes no time, whoever runs it."""
+    cluster = catalog.load(name, 1 if catalog.one_host(name).virtual_devices else 2)
+    plain, n = profile_of(cluster.accelerator), cluster.devices_per_node
+    still, profile = changed(cluster, plain, ["latency x0"])
+    priced = 0
+    for groups in ([range(n)], [range(2 * n)], [(d, d + n) for d in range(n)], [(0, n)]):
+        for kind in COLLECTIVE_KINDS:
+            for algorithm in algorithms_of(kind):
+                with suppress(InputError):  # that cannot run there
+                    found = collective_time(kind, 8.0, np.array(groups), still, profile, algorithm)
+                    for each in found.candidates:
+                        waits = each.latency, each.torus_latency, float(each.seconds(0.0))
+                        assert waits == (0.0, 0.0, 0.0), (kind, each.algorithm)
+                        priced += 1
+    assert priced >= 6
 
 
 def test_latency_changes_on_a_torus_too():
