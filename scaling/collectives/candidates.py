@@ -44,6 +44,7 @@ class Candidate:
     load: LinkLoad  # of that level
     fits: tuple[LinkFit, ...]  # of the levels that it loads, from the chip outwards
     decides: LinkFit  # of the busiest level
+    waits: LinkFit  # of the level that latency waits for longest
     knee: float = 0.0
     knee_end: float = 0.0
     torus_latency: float = 0.0  # s, overlapped with the bytes
@@ -51,6 +52,10 @@ class Candidate:
     def seconds(self, bytes: Number) -> Number:
         """Seconds of one call of so many bytes."""
         return seconds_of(self.figures, bytes)
+
+    def is_late(self, bytes: float) -> bool:
+        """True if latency takes longer than the bytes of a call."""
+        return max(self.latency, self.torus_latency) > self.per_byte * bytes
 
     @property
     def figures(self) -> tuple[float, float, float, float, float]:
@@ -197,7 +202,7 @@ def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
     total = max if kind == "permute" else sum  # of a permute the one longest way counts
     hops: dict[str, list[float]] = defaultdict(list)  # s, by kind of link
     alphas: dict[str, float] = defaultdict(float)
-    fits, per_bytes, torus = [], [], []
+    fits, per_bytes, torus, waits = [], [], [], []
     for use in uses:
         fit, load, level = use.fit, use.load, use.level
         assert fit is not None
@@ -213,6 +218,8 @@ def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
             wire = 0.0
         members = fit.member_overhead * (load.units - 1) if fit.member_overhead else 0.0
         hops[level.link].append(count * (wire + fit.hop_overhead) + members)
+        overlapped = torus[-1] if fit.overlaps or load.torus_hops is not None else 0.0
+        waits.append(fit.alpha + hops[level.link][-1] + overlapped)
         alphas[level.link] = max(alphas[level.link], fit.alpha)
     most = max(per_bytes)
     busiest = next(i for i, one in enumerate(per_bytes) if one >= most * (1 - CLOSE))
@@ -224,6 +231,7 @@ def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
         uses[busiest].load,
         tuple(fits),
         fits[busiest],
+        fits[int(np.argmax(waits))],
         *max((fit.knee, fit.knee_end) for fit in fits),
         total(torus) if torus else 0.0,
     )
@@ -250,5 +258,4 @@ def bottleneck_words(candidate: Candidate, bytes: float) -> str:
     text = f"{level.name}: {groups}{each} over {format_rate(level.bandwidth)}"
     if level.staged or candidate.decides.transport == "host":
         text += ", through host memory"
-    latency = max(candidate.latency, candidate.torus_latency)
-    return f"latency, then {text}" if latency > candidate.per_byte * bytes else text
+    return f"latency, then {text}" if candidate.is_late(bytes) else text

@@ -29,7 +29,7 @@ def call_evidence(
     known = [fit.evidence for fit in candidate.fits]
     wire = max(candidate.per_byte * bytes, candidate.torus_latency)
     share = candidate.latency / (candidate.latency + wire) if candidate.latency else 0.0
-    evidence = candidate.fits[-1].evidence if share > 0.5 else candidate.decides.evidence
+    evidence = (candidate.waits if candidate.is_late(bytes) else candidate.decides).evidence
     if any(each.error_p90 is None for each in known):
         return evidence, False
     late = max(each.latency_p90 or each.error_p90 or 0.0 for each in known)

@@ -43,6 +43,25 @@ def test_a_call_between_nodes_is_no_surer_than_the_network():
     assert across.bottleneck.startswith("NVLink") and across.evidence.error_p90 >= 0.2
 
 
+@given(st.lists(st.floats(0, 1e-3), min_size=4, max_size=4), st.sampled_from([8.0, 1e12]))
+def test_the_source_is_that_of_the_level_whose_time_decides(latencies, size):
+    """The one without whose latency, or bytes, the call would be shortest."""
+    fits = [
+        LinkFit("any", link, 0.3, replace(KNOWN, source=link), alpha=alpha, hop_overhead=hop)
+        for link, alpha, hop in zip(
+            ("nvlink", "network"), latencies[:2], latencies[2:], strict=True
+        )
+    ]
+    still = {"alpha": 0.0, "hop_overhead": 0.0, "latency_factor": 0.0, "efficiency": 1e9}
+    without = [
+        cost(2, size, *(replace(fit, **still) if fit is gone else fit for fit in fits)).time
+        for gone in fits
+    ]
+    if without[0] != pytest.approx(without[1], rel=1e-9):
+        shorter = fits[int(np.argmin(without))]
+        assert cost(2, size, *fits).evidence.source == shorter.link
+
+
 @given(st.integers(1, 4096), st.integers(1, 512), st.floats(1, 1e12))
 def test_ranges_grow_with_the_distance_and_never_shrink(ranks, nodes, size):
     here = doublings(SPAN, size, ranks, nodes)
