@@ -108,7 +108,10 @@ def _nccl(price: CollectivePrice) -> tuple[str, str]:
     choice = price.choice.nccl
     if choice is None:
         return "", ""
-    by = f"by its own table (est. {format_time(choice.estimate)})"
+    estimate = f"est. {format_time(choice.estimate)}"
+    if choice.estimate < price.lower_bound:  # its table leaves out links that these groups share
+        estimate += ", impossible here"
+    by = f"by its own table ({estimate})"
     return _way(choice), f"NCCL {choice.version} itself would take {_way(choice)} {by}"
 
 

@@ -1,8 +1,14 @@
 """The lines that say what was chosen and why."""
 
-import numpy as np
+from contextlib import suppress
 
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scaling.collectives.nccl.ranking import KINDS
 from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal, profile_of
 from scaling.report.collective import choice_lines
 from scaling.simulate.collective import collective_prices
@@ -37,3 +43,31 @@ def test_without_nccl_there_is_one_line():
 def test_the_only_way_is_said_to_be_the_only_one():
     (line,) = told("dgx-h100", [2**30], kind="all-to-all")
     assert line == "selected: pairwise, the only candidate that there are figures of"
+
+
+NVIDIA = [n for n in catalog.names() if n != "host" and catalog.one_host(n).torus is None]
+
+
+@settings(max_examples=400 if not settings().derandomize else 40)
+@given(st.sampled_from(NVIDIA), st.sampled_from([1, 2, 3]), st.sampled_from(KINDS), st.data())
+def test_no_time_of_nccls_table_is_told_below_what_the_links_need(name, nodes, kind, data):
+    """Groups of any devices: NCCL counts every channel, also where several share a NIC."""
+    cluster = catalog.load(name, nodes)
+    devices = st.lists(st.integers(0, cluster.devices - 1), min_size=2, max_size=16, unique=True)
+    groups = np.array([sorted(data.draw(devices))])
+    with suppress(InputError):  # no way between these devices that has figures
+        profile = profile_of(cluster.accelerator)
+        for price in collective_prices(kind, [2**10, 2**20, 2**30], groups, cluster, profile):
+            lines = [line for line in choice_lines([price]) if line.startswith("NCCL")]
+            assert len(lines) == (price.choice.nccl is not None)
+            for line in lines:
+                is_below = price.choice.nccl.estimate < price.lower_bound
+                assert line.endswith(", impossible here)") == is_below
+
+
+def test_seven_chips_and_one_behind_a_single_nic_are_slower_than_nccl_counts():
+    cluster, groups = catalog.load("dgx-h100", 2), np.array([[0, 1, 2, 3, 4, 5, 6, 8]])
+    profile = profile_of(cluster.accelerator)
+    (price,) = collective_prices("all-reduce", [2**30], groups, cluster, profile)
+    assert price.choice.nccl.estimate < price.lower_bound == 2**30 / 50e9
+    assert choice_lines([price])[-1].endswith("(est. 4.72 ms, impossible here)")
