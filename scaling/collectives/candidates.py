@@ -45,6 +45,7 @@ class Candidate:
     fits: tuple[LinkFit, ...]  # of the levels that it loads, from the chip outwards
     decides: LinkFit  # of the busiest level
     waits: LinkFit  # of the level that latency waits for longest
+    wires: tuple[tuple[NetworkLevel, float], ...]  # s per byte that each level's links are busy
     knee: float = 0.0
     knee_end: float = 0.0
     torus_latency: float = 0.0  # s, overlapped with the bytes
@@ -64,8 +65,8 @@ class Candidate:
 
 
 def seconds_of(figures: Iterable[Number], bytes: Number) -> Number:
-    """Seconds of calls of so many bytes, by `Candidate.figures`, numbers or arrays."""
-    latency, per_byte, knee, knee_end, torus_latency = figures
+    """Seconds of calls of so many bytes, by `Candidate.figures` first, numbers or arrays."""
+    latency, per_byte, knee, knee_end, torus_latency, *_ = figures
     wire = per_byte * bytes
     pieces = np.sqrt(wire / np.where(np.greater(latency, 0), latency, 1))
     medium = knee * latency * pieces / (1 + knee_end * pieces)
@@ -232,6 +233,7 @@ def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
         tuple(fits),
         fits[busiest],
         fits[int(np.argmax(waits))],
+        tuple((use.level, seconds) for use, seconds in zip(uses, per_bytes, strict=True)),
         *max((fit.knee, fit.knee_end) for fit in fits),
         total(torus) if torus else 0.0,
     )

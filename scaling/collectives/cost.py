@@ -19,6 +19,7 @@ from scaling.collectives.candidates import Candidate, bottleneck_words, candidat
 from scaling.collectives.contention import PlacedGroups, link_loads, place_groups
 from scaling.collectives.evidence import call_evidence
 from scaling.collectives.measured import measured_line
+from scaling.collectives.shared_links import count, wire_times
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate
@@ -38,6 +39,8 @@ class CollectiveCost:
     evidence: Evidence | None = None  # of the figure that most of the time comes from, with the
     # range of this very call at the largest of the sizes
     candidates: tuple[Candidate, ...] = ()  # all that could run, with the one taken
+    busy: np.ndarray | None = None  # share of its time that each pool of links is busy: float
+    # [pools, ...] (`scaling.collectives.shared_links`); None: as much as the call lasts
     extrapolated: bool = False  # beyond the ranks, nodes or bytes that were measured, or by a line
     # of other ranks or of another kind
 
@@ -83,10 +86,13 @@ def collective_time(
         return _measured(kind, bytes, placement, profile, skew)
     usable = candidates(kind, placement, profile, algorithm)
     largest = float(np.max(bytes))
-    time = np.min(np.array([each.seconds(skew * bytes) for each in usable]), axis=0)
+    every = np.array([each.seconds(skew * bytes) for each in usable])
+    time = np.min(every, axis=0)
     best = min(usable, key=lambda each: float(each.seconds(skew * largest)))
     if has_lines and cluster.virtual_devices:
         time = time + measured_line(kind, groups, profile).seconds(skew * bytes)
+    wires = np.array([wire_times(each, placement) for each in usable])[np.argmin(every, axis=0)]
+    busy = np.moveaxis(wires, -1, 0) * skew * bytes / np.where(np.greater(time, 0), time, 1.0)
     evidence, extrapolated = call_evidence(best, skew * largest, groups.shape[1], placement.nodes)
     return CollectiveCost(
         time if np.ndim(time) else float(time),
@@ -96,6 +102,7 @@ def collective_time(
         best.algorithm,
         evidence,
         usable,
+        busy,
         extrapolated,
     )
 
@@ -103,18 +110,19 @@ def collective_time(
 def collective_figures(
     kind: CollectiveKind, groups: np.ndarray, cluster: Cluster, profile: Profile
 ) -> np.ndarray | None:
-    """The figures of every candidate for `candidates.seconds_of`: float [5, algorithms].
+    """The figures of every candidate for `candidates.seconds_of`, and the seconds per byte that
+    it keeps each pool of links busy: float [5 + pools, algorithms].
 
     The least of their seconds is `collective_time(...).time`, for any bytes; zeros for groups of
     one, None where a measured line is taken or added.
     """
     placement = place_groups(_checked(kind, groups, cluster), cluster)
     if placement.crossed_level == "chip":
-        return np.zeros((5, 1))
+        return np.zeros((5 + count(cluster), 1))
     if profile.collectives and (placement.crossed_level == "node" or cluster.virtual_devices):
         return None
     usable = candidates(kind, placement, profile, "auto")
-    return np.array([each.figures for each in usable]).T
+    return np.array([(*each.figures, *wire_times(each, placement)) for each in usable]).T
 
 
 def check_skew(kind: CollectiveKind, skew: float, ranks: int) -> None:

@@ -81,28 +81,31 @@ class Prices:
 
     def seconds(
         self, kind: CollectiveKind, bytes: np.ndarray, spans: Sequence[Span], number: np.ndarray
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         """Seconds of calls of bytes [calls, configurations], over groups that lie as `spans`, of
-        which each configuration has the one of its number."""
+        which each configuration has the one of its number; shares of them that links are busy."""
         found = [self.figures(kind, span) for span in spans]
         known = [figures for figures in found if figures is not None]
         if len(known) < len(found):
             return self._one_by_one(kind, bytes, spans, number)
         most = max(figures.shape[1] for figures in known)
         every = [figures[:, np.arange(most) % figures.shape[1]] for figures in known]
-        table = np.stack(every, axis=-1)[..., number]  # [5, algorithms, configurations]
-        return np.min(np.array([seconds_of(table[:, i], bytes) for i in range(most)]), axis=0)
+        table = np.stack(every, axis=-1)[..., number]  # [5 + pools, algorithms, configurations]
+        seconds = np.array([seconds_of(table[:, i], bytes) for i in range(most)])
+        best, least = np.argmin(seconds, axis=0), np.min(seconds, axis=0)
+        wires = table[5:, best, np.arange(table.shape[2])]  # [pools, calls, configurations]
+        return least, wires * bytes / np.where(least > 0, least, 1.0)
 
     def _one_by_one(
         self, kind: CollectiveKind, bytes: np.ndarray, spans: Sequence[Span], number: np.ndarray
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, np.ndarray | None]:
         bytes = np.broadcast_to(bytes, np.broadcast_shapes(bytes.shape, (1, len(number))))
         times = np.zeros(bytes.shape)
         for i, span in enumerate(spans):
             where, groups = number == i if len(number) > 1 else ..., self.groups(span)
             cost = collective_time(kind, bytes[:, where], groups, self.cluster, self.profile)
             times[:, where] = cost.time
-        return times
+        return times, None
 
 
 def timeline_of(program: Program, prices: Prices) -> Timeline:
@@ -113,10 +116,12 @@ def timeline_of(program: Program, prices: Prices) -> Timeline:
     """
     cluster, profile = prices.cluster, prices.profile.of_program(program.is_xla)
     times = dict(_kernel_times(program, cluster, profile))
-    times |= dict(_collective_times(program, prices))
+    busy: dict[str, np.ndarray | None] = {}
+    for name, seconds, shares in _collective_times(program, prices):
+        times[name], busy[name] = seconds, shares
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
     host = dispatch_time(program, profile.dispatch)
-    return run_schedule(program, times, host, named=False, slowdown=profile.slowdown)
+    return run_schedule(program, times, host, named=False, slowdown=profile.slowdown, busy=busy)
 
 
 def _kernel_times(
@@ -136,7 +141,10 @@ def _kernel_times(
         yield from _named(found, kernel_time(one, cluster.accelerator, profile, link).time)
 
 
-def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, Number]]:
+def _collective_times(
+    program: Program, prices: Prices
+) -> Iterator[tuple[str, Number, np.ndarray | None]]:
+    """Name, seconds and the share of them that each pool of links is busy."""
     alike: dict[Any, dict[str, Collective]] = defaultdict(dict)
     for collective, _ in collectives(program):
         alike[collective.kind, collective.axes, collective.groups][collective.name] = collective
@@ -146,10 +154,18 @@ def _collective_times(program: Program, prices: Prices) -> Iterator[tuple[str, N
         if stated:
             groups = device_groups(next(iter(found.values())), program, prices.cluster)
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
-            yield from _named(found, cost.time * parts)
+            yield from _with_busy(found, cost.time * parts, cost.busy)
             continue
         spans = [prices.span(mesh, axes) for mesh in meshes]
-        yield from _named(found, prices.seconds(kind, sizes, spans, number) * parts)
+        seconds, busy = prices.seconds(kind, sizes, spans, number)
+        yield from _with_busy(found, seconds * parts, busy)
+
+
+def _with_busy(
+    operations: dict[str, Any], times: Number, busy: np.ndarray | None
+) -> Iterator[tuple[str, Number, np.ndarray | None]]:
+    for call, (name, seconds) in enumerate(_named(operations, times)):
+        yield name, seconds, None if busy is None else busy[:, call]
 
 
 def _distinct(mesh: Mapping[str, Any]) -> tuple[list[dict[str, int]], np.ndarray]:

@@ -98,8 +98,20 @@ def _timeline(
 ) -> Timeline:
     times = {name: cost.time for name, cost in costs.items()}
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
-    dispatch, slow = dispatch_time(program, profile.dispatch), profile.slowdown
-    return run_schedule(program, times, dispatch, record, slowdown=slow, shortest=shortest)
+    return run_schedule(
+        program,
+        times,
+        dispatch_time(program, profile.dispatch),
+        record,
+        slowdown=profile.slowdown,
+        shortest=shortest,
+        busy=busy_links(costs),
+    )
+
+
+def busy_links(costs: Costs) -> dict[str, np.ndarray | None]:
+    """Shares of its time that each pool of links is busy with a collective, by name."""
+    return {name: cost.busy for name, cost in costs.items() if isinstance(cost, CollectiveCost)}
 
 
 def _kernel_cost(

@@ -7,11 +7,13 @@
 A kernel starts when the compute stream is free. An asynchronous collective is issued there too, but
 starts when its own stream is free: permutes have one, all others another, and on each one runs at a
 time, in the order of issue, as XLA's GPU runtime has it (openxla/xla, AsyncStreamKind, P2P and
-COLLECTIVE). Links that both use at once are not shared out. A Wait holds the compute stream until
-its collective is over; a synchronous collective holds both. What takes no time, such as what a
-configuration does not run, is not issued and waits for no stream. The longest of several branches
-runs. Asynchronous kernels (copies) get a stream of their own; waiting for them counts as `host`,
-because they copy to and from the host.
+COLLECTIVE). While both want the same links for more than all of the time, say 1.7 times, both take
+1.7 times as long: no link carries more than it can (`scaling.collectives.shared_links`).
+
+A Wait holds the compute stream until its collective is over; a synchronous collective holds both.
+What takes no time, such as what a configuration does not run, is not issued and waits for no
+stream. The longest of several branches runs. Asynchronous kernels (copies) get a stream of their
+own; waiting for them counts as `host`, because they copy to and from the host.
 
 Beside a collective a kernel goes on more slowly: 1 + `slowdown` times as long for the same work.
 
@@ -32,7 +34,7 @@ one which moved all clocks alike are counted, not run; that of a host which stay
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import count
 from typing import Any, Literal, get_args
@@ -99,6 +101,7 @@ def run_schedule(
     named: bool = True,
     slowdown: float = 0.0,
     shortest: bool = False,
+    busy: Mapping[str, np.ndarray | None] | None = None,
 ) -> Timeline:
     """Run the schedule of a program and sum its time by part.
 
@@ -110,9 +113,12 @@ def run_schedule(
         named: also sum by the name of the operation, which takes longer.
         slowdown: time that a kernel takes beside a collective over that alone, less one.
         shortest: of every conditional the shortest branch runs, not the longest.
+        busy: share of its time that each pool of links is busy with a collective, by name: float
+            [pools] or [pools, configurations]. One of None wants the links of all others, all of
+            its time; None for all: none share links.
     """
     alone = {name: as_float(seconds) for name, seconds in times.items()}
-    streams = Streams(alone, record, named, slowdown, shortest)
+    streams = Streams(alone, record, named, slowdown, shortest, busy)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
     waited = sum(exposed.values(), 0.0)
@@ -143,7 +149,9 @@ class Streams:
         by_name: bool,
         slowdown: float = 0.0,
         shortest: bool = False,
+        busy: Mapping[str, np.ndarray | None] | None = None,
     ):
+        self.busy = busy
         self.times = times
         self.shortest = shortest
         self.slowdown = slowdown
@@ -195,9 +203,11 @@ class Streams:
         Its time beside collectives of the other stream, which are still in flight then, is theirs.
         """
         self._wait_for_host(collective)
-        other = self.in_flight["communication" if collective.kind == "permute" else "permute"]
-        others = list(other)
+        other: Stream = "communication" if collective.kind == "permute" else "permute"
+        others = list(self.in_flight[other])
         seconds = self._issue(collective, _stream(collective))
+        if self.busy is not None and others:
+            seconds = seconds + self._share_links(collective, other, others)
         for name in others:
             seconds = seconds - self._together(name, collective.name)
         self._add(("communication", ""), seconds)
@@ -300,6 +310,48 @@ class Streams:
         until = later(self.clocks["communication"], self.clocks["permute"])
         beside = later(0.0, until - self.clocks["compute"]) / (1 + self.slowdown)
         return self.slowdown * sooner(self.times[kernel.name], beside)
+
+    def _share_links(self, one: Collective, stream: Stream, others: Sequence[str]) -> Number:
+        """Lengthen a collective, and those in flight on the other stream, by what their links lack.
+
+        Returns the seconds by which both streams together take longer. The others run one after the
+        other without a gap: all were issued before now.
+        """
+        start, left, late = self.clocks["start", one.name], self.times[one.name], as_float(0.0)
+        for name in others:
+            begin, end = self.clocks["start", name], self.clocks["end", name]
+            beside = sooner(left, later(0.0, end - later(begin, start)))  # s, of either alone
+            after = late + (self._wanted(one.name, name) - 1) * beside
+            begin = where(np.greater(begin, start), late, 0.0)
+            self._move(name, begin, where(np.greater(end, start), after, 0.0))
+            left, late = left - beside, after
+        self._move(one.name, 0.0, late)
+        for each in (stream, _stream(one)):
+            self.clocks[each] = self.clocks[each] + late
+        return 2 * late
+
+    def _move(self, name: str, begin: Number, end: Number) -> None:
+        """Let an operation in flight begin and end so many seconds later."""
+        self.clocks["start", name] = self.clocks["start", name] + begin
+        self.clocks["end", name] = self.clocks["end", name] + end
+        if self.by_name:
+            self._add(("time", name), end - begin)
+        for i in range(len(self.events) - 1, -1, -1):
+            event = self.events[i]
+            if event.operation.name == name:
+                moved = float(event.start + begin), float(event.end + end)
+                self.events[i] = replace(event, start=moved[0], end=moved[1])
+                return
+
+    def _wanted(self, first: str, second: str) -> Number:
+        """Times that the links wanted most by two collectives are wanted at once, at least 1."""
+        assert self.busy is not None
+        one, other = self.busy[first], self.busy[second]
+        if one is None or other is None:
+            return 2.0
+        wanted = one.reshape(len(one), -1) + other.reshape(len(other), -1)
+        most = np.max(wanted, axis=0, initial=1.0)
+        return most if most.size > 1 else float(most[0])
 
     def _together(self, first: str, second: str) -> Number:
         """Seconds during which two operations in flight both run."""

@@ -100,7 +100,8 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
     times = {name: cost.time for name, cost in priced.kernels.items()}
     times |= {name: cost.time for name, cost in priced.collectives.items()}
     factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}
-    run = partial(run_schedule, priced.program, slowdown=priced.profile.slowdown)
+    busy = {name: cost.busy for name, cost in priced.collectives.items()}
+    run = partial(run_schedule, priced.program, slowdown=priced.profile.slowdown, busy=busy)
     total, step = run(times).total, priced.timeline.total
     if not np.all(total):
         return step / (1 + UNMEASURED), step * (1 + UNMEASURED)

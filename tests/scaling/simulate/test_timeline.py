@@ -97,6 +97,31 @@ def test_a_permute_runs_beside_another_collective_and_their_union_counts() -> No
     assert (line.total, line.exposed_communication, line.hidden_communication) == (6.0, 4.0, 2.0)
 
 
+def test_a_permute_and_another_collective_share_the_links_that_both_want() -> None:
+    """Both want all of the NICs: of five and four seconds from second 2, none ends before 9."""
+    steps = (Collective("g"), kernel("k"), Collective("p", kind="permute"), Wait("p"), Wait("g"))
+    nics, nvlink = np.array([1.0, 0.0]), np.array([0.0, 1.0])
+    times = {"g": 5.0, "k": 2.0, "p": 4.0}
+    ends = lambda **busy: [e.end for e in run(times, *steps, record=True, busy=busy).events]
+    assert ends(g=nics, p=nics) == [8.0, 2.0, 9.0]  # half the rate until g is over, which lacks 3 s
+    assert ends(g=nics, p=nvlink) == [5.0, 2.0, 6.0]
+    assert ends(g=0.75 * nics, p=0.75 * nics) == [6.5, 2.0, 7.5]  # 1.5 times as long
+    assert ends(g=nics, p=None) == [8.0, 2.0, 9.0]
+    line = run(times, *steps, busy={"g": nics, "p": nics})
+    assert (line.total, line.exposed_communication, line.hidden_communication) == (9.0, 7.0, 2.0)
+    assert line.by_name == {"g": 8.0, "k": 2.0, "p": 7.0}
+
+
+def test_what_queues_behind_a_lengthened_permute_begins_later() -> None:
+    steps = [Collective(name, kind="permute") for name in ("p", "q")]
+    waits = [Wait(name) for name in ("p", "q", "g")]
+    shares = dict.fromkeys("pqg", np.ones(1))
+    line = run(
+        {"p": 1.0, "q": 2.0, "g": 2.0}, *steps, Collective("g"), *waits, record=True, busy=shares
+    )
+    assert [(e.start, e.end) for e in line.events] == [(0.0, 2.0), (2.0, 5.0), (0.0, 4.0)]
+
+
 def test_which_branch_takes_longest_depends_on_what_is_under_way() -> None:
     """Alone the kernel takes longer; behind a collective of ten seconds the other does."""
     branch = Branch("b", branches=((kernel("k"),), (sync("s"),)))
@@ -217,6 +242,17 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
 @st.composite
 def programs(draw) -> Program:
     return program(*draw(blocks(_Names(hosted=draw(st.booleans())))))
+
+
+@st.composite
+def shares(draw, made: Program) -> dict[str, np.ndarray | None]:
+    """Of its time that each of two pools of links is busy with a collective, or is all of it."""
+    pools = st.lists(st.sampled_from([0.0, 0.25, 0.6, 1.0]), min_size=2, max_size=2).map(np.array)
+    return {name: draw(st.none() | pools) for name in timed_names(made.schedule)}
+
+
+def busy(made: Program):
+    return st.none() | shares(made)
 
 
 @st.composite
@@ -343,9 +379,10 @@ def test_the_replay_is_the_longest_path_through_the_dearest_or_cheapest_branches
     assert alike
 
 
-@given(timed(), SLOWDOWNS)
-def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown) -> None:
-    quick, full = (run_schedule(*case, record=r, slowdown=slowdown) for r in (False, True))
+@given(timed(), SLOWDOWNS, st.data())
+def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown, data) -> None:
+    more = {"slowdown": slowdown, "busy": data.draw(busy(case[0]))}
+    quick, full = (run_schedule(*case, record=r, **more) for r in (False, True))
     for name in (*PARTS, "hidden_communication"):
         assert getattr(quick, name) == near(getattr(full, name))
     for name, seconds in full.by_name.items():
@@ -354,10 +391,11 @@ def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown) -> None
         assert quick.exposed_by_name[name] == near(seconds)
 
 
-@given(timed(), SLOWDOWNS)
-def test_a_kernel_does_its_work_at_two_speeds(case, slowdown) -> None:
+@given(timed(), SLOWDOWNS, st.data())
+def test_a_kernel_does_its_work_at_two_speeds(case, slowdown, data) -> None:
     made, times = case
-    line = run_schedule(made, times, record=True, slowdown=slowdown)
+    how = {"slowdown": slowdown, "busy": data.draw(busy(made))}
+    line = run_schedule(made, times, record=True, **how)
     sent = [(e.start, e.end) for e in line.events if e.stream in ("communication", "permute")]
     for e in line.events:
         if e.stream == "compute":
@@ -366,20 +404,44 @@ def test_a_kernel_does_its_work_at_two_speeds(case, slowdown) -> None:
             assert alone == pytest.approx(times[e.operation.name], rel=1e-6, abs=1e-9)
 
 
-@given(timed(), SLOWDOWNS)
+@given(timed(), SLOWDOWNS, st.data())
 def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(
-    case, slowdown
+    case, slowdown, data
 ) -> None:
-    line = run_schedule(*case, record=True, slowdown=slowdown)
+    how = {"slowdown": slowdown, "busy": data.draw(busy(case[0]))}
+    line = run_schedule(*case, record=True, **how)
     for stream in ("compute", "communication", "permute", "copy"):
         events = [e for e in line.events if e.stream == stream and e.end > e.start]
         for one, next_one in zip(events, events[1:], strict=False):
-            assert one.end <= next_one.start
+            assert one.end <= next_one.start * (1 + SAME)
     for name, seconds in line.by_name.items():
         assert sum(e.end - e.start for e in line.events if e.operation.name == name) == near(
             seconds
         )
     assert all(e.end <= line.total * (1 + SAME) for e in line.events)
+
+
+@given(timed(), st.data())
+def test_no_link_carries_more_in_an_interval_than_it_can(case, data) -> None:
+    """Whatever begins and ends within an interval keeps no pool of links busy for longer.
+
+    Both streams together; and nothing is faster than alone, or slower than after the other.
+    """
+    made, times = case
+    wants = data.draw(shares(made))
+    line = run_schedule(made, times, record=True, busy=wants)
+    sent = [e for e in line.events if e.stream in ("communication", "permute") and e.end > e.start]
+    off = SAME * (1 + line.total)  # of sums of floats
+    for start in {e.start for e in sent}:
+        for end in {e.end for e in sent}:
+            within = [e.operation.name for e in sent if start <= e.start and e.end <= end]
+            wanted = [times[n] * (np.ones(2) if wants[n] is None else wants[n]) for n in within]
+            assert (np.sum(wanted, axis=0) <= end - start + off).all() or not within
+    for e in sent:
+        others = [o for o in sent if o.stream != e.stream]
+        beside = union([(max(o.start, e.start), max(e.start, min(o.end, e.end))) for o in others])
+        least, most = times[e.operation.name], times[e.operation.name] + beside / 2
+        assert least - off <= e.end - e.start <= most + off
 
 
 @given(timed(), SLOWDOWNS, st.data())
@@ -400,7 +462,7 @@ def test_configurations_side_by_side_are_as_one_by_one(made, slowdown, data) -> 
         differs = data.draw(st.booleans())
         three = st.lists(SECONDS, min_size=3, max_size=3).map(np.array)
         times[name] = data.draw(three if differs else SECONDS)
-    run = partial(run_schedule, made, slowdown=slowdown)
+    run = partial(run_schedule, made, slowdown=slowdown, busy=data.draw(busy(made)))
     together = run(times)
     for i in range(3):
         alone = run({name: at(seconds, i) for name, seconds in times.items()})
