@@ -61,7 +61,7 @@ ICI = LinkFit(
 # Four A100, H100, MI250 and MI210 training GPT and Llama models: kernels beside collectives took
 # 18.9 % longer in the mean, 40 % at most.
 INTERFERENCE = InterferenceFit(
-    0.189, Evidence("Lee et al., arXiv 2507.03114, abstract", "2025-07", "calibrated")
+    0.189, Evidence("Lee et al., arXiv 2507.03114, abstract", "2025-07", "calibrated"), most=0.40
 )
 GPUS = ("NVIDIA", "AMD")  # collectives are kernels there; others have engines of their own
 # Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes

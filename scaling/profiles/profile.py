@@ -190,10 +190,20 @@ class InterferenceFit:
     """Time of a kernel beside a collective over its time alone, less one.
 
     Collectives of GPUs are kernels: they take cores and memory bandwidth from those beside them.
+    What they lose by it themselves is not known: nothing at best. At worst both together take as
+    long as one after the other, so that a collective runs at most / (1 + most) of its rate beside
+    a kernel that takes 1 + most times as long.
     """
 
     slowdown: float
     evidence: Evidence
+    most: float | None = None  # the largest slowdown of a kernel that was measured; None: the mean
+
+    @property
+    def worst(self) -> tuple[float, float]:
+        """At worst, time over that alone, less one: of a kernel, of the collective beside it."""
+        most = self.slowdown if self.most is None else self.most
+        return most, 1 / most if most else 0.0
 
 
 @dataclass(frozen=True)

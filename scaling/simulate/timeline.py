@@ -15,7 +15,8 @@ What takes no time, such as what a configuration does not run, is not issued and
 stream. The longest of several branches runs. Asynchronous kernels (copies) get a stream of their
 own; waiting for them counts as `host`, because they copy to and from the host.
 
-Beside a collective a kernel goes on more slowly: 1 + `slowdown` times as long for the same work.
+Beside a collective a kernel goes on more slowly, and a collective beside a kernel: 1 + `slowdown`
+and 1 + `held_up` times as long for the same work.
 
 The host issues kernels and collectives in order, `issue` seconds each, from the start of the step,
 and runs ahead: an operation starts when the device is free and it has been issued. Seconds in which
@@ -102,6 +103,7 @@ def run_schedule(
     slowdown: float = 0.0,
     shortest: bool = False,
     busy: Mapping[str, np.ndarray | None] | None = None,
+    held_up: float = 0.0,
 ) -> Timeline:
     """Run the schedule of a program and sum its time by part.
 
@@ -116,9 +118,10 @@ def run_schedule(
         busy: share of its time that each pool of links is busy with a collective, by name: float
             [pools] or [pools, configurations]. One of None wants the links of all others, all of
             its time; None for all: none share links.
+        held_up: time that a collective takes beside a kernel over that alone, less one.
     """
     alone = {name: as_float(seconds) for name, seconds in times.items()}
-    streams = Streams(alone, record, named, slowdown, shortest, busy)
+    streams = Streams(alone, record, named, slowdown, shortest, busy, held_up)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
     waited = sum(exposed.values(), 0.0)
@@ -150,8 +153,9 @@ class Streams:
         slowdown: float = 0.0,
         shortest: bool = False,
         busy: Mapping[str, np.ndarray | None] | None = None,
+        held_up: float = 0.0,
     ):
-        self.busy = busy
+        self.busy, self.held_up = busy, held_up
         self.times = times
         self.shortest = shortest
         self.slowdown = slowdown
@@ -194,8 +198,11 @@ class Streams:
             self._issue(kernel, "copy")
             return
         part: Part = "optimizer" if kernel.origin.phase == "optimizer" else "compute"
-        seconds = self._run(kernel, "compute", self.clocks["compute"], self._lost(kernel))
+        start = self.clocks["compute"]
+        seconds = self._run(kernel, "compute", start, self._lost(kernel))
         self._add((part, ""), seconds)
+        if self.held_up:
+            self._hold_up(start, seconds)
 
     def collective(self, collective: Collective) -> None:
         """Issue a collective, and wait for a synchronous one at once.
@@ -308,8 +315,20 @@ class Streams:
         if not self.slowdown:
             return 0.0
         until = later(self.clocks["communication"], self.clocks["permute"])
-        beside = later(0.0, until - self.clocks["compute"]) / (1 + self.slowdown)
-        return self.slowdown * sooner(self.times[kernel.name], beside)
+        beside = later(0.0, until - self.clocks["compute"]) * (1 + self.held_up)
+        return self.slowdown * sooner(self.times[kernel.name], beside / (1 + self.slowdown))
+
+    def _hold_up(self, start: Number, seconds: Number) -> None:
+        """Lengthen the collectives beside a kernel of so many seconds."""
+        most = seconds * self.held_up / (1 + self.held_up)
+        late = lambda end: sooner(most, self.held_up * later(0.0, end - start))
+        streams: tuple[Stream, Stream] = ("communication", "permute")
+        until = later(*(self.clocks[stream] for stream in streams))
+        self._add(("communication", ""), late(until))
+        for stream in streams:
+            for name in self.in_flight[stream]:
+                self._move(name, *(late(self.clocks[at, name]) for at in ("start", "end")))
+            self.clocks[stream] = self.clocks[stream] + late(self.clocks[stream])
 
     def _share_links(self, one: Collective, stream: Stream, others: Sequence[str]) -> Number:
         """Lengthen a collective, and those in flight on the other stream, by what their links lack.

@@ -9,13 +9,16 @@ A figure with evidence (measurements with an error, or a datasheet) prices each 
 
 Both bounds run the whole schedule again, so communication that is only just hidden widens the
 range. At the low end no kernel is faster than the best that its evidence saw, and no bytes than the
-peak bandwidth. Rows that a gather or scatter reaches by indices are all in the cache at the low
-end; at the high end none is, and all updates go to one row. A kernel of a kind that nobody has
-timed has the grade "datasheet". Where whole steps were measured, it is never narrower than their
-errors. Seconds of the host (dispatching the program) have no evidence: they are taken to be as
-uncertain as the others are on average. A collective priced by a line that was measured with another
-number of devices is extrapolated, as a call with more bytes than any measured one is. A step with a
-part that is not known has no high end, and is graded "unknown".
+peak bandwidth, and kernels and collectives beside one another do not slow each other down. At the
+high end kernels do as the most that was measured, and both together take as long as one after the
+other (`scaling.profiles.profile.InterferenceFit`). Rows that a gather or scatter reaches by indices
+are all in the cache at the low end; at the high end none is, and all updates go to one row. A
+kernel of a kind that nobody has timed has the grade "datasheet". Where whole steps were measured,
+it is never narrower than their errors. Seconds of the host (dispatching the program) have no
+evidence: they are taken to be as uncertain as the others are on average. A collective priced by a
+line that was measured with another number of devices is extrapolated, as a call with more bytes
+than any measured one is. A step with a part that is not known has no high end, and is graded
+"unknown".
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,6 +36,7 @@ from scaling.simulate.kernels import kernel_time, least_time
 from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import (
     Priced,
+    busy_links,
     device_groups,
     with_shortest_branches,
 )
@@ -100,9 +104,10 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
     times = {name: cost.time for name, cost in priced.kernels.items()}
     times |= {name: cost.time for name, cost in priced.collectives.items()}
     factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}
-    busy = {name: cost.busy for name, cost in priced.collectives.items()}
-    run = partial(run_schedule, priced.program, slowdown=priced.profile.slowdown, busy=busy)
-    total, step = run(times).total, priced.timeline.total
+    busy, beside = busy_links(priced.collectives), priced.profile.interference
+    run = partial(run_schedule, priced.program, busy=busy)
+    worst = beside.worst if beside else (0.0, 0.0)
+    total, step = run(times, slowdown=priced.profile.slowdown).total, priced.timeline.total
     if not np.all(total):
         return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
     rows = _row_ranges(priced)
@@ -113,7 +118,8 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
         for name, time in least.items()
     }
     longer = {name: time * factors.get(name, 1.0) for name, time in most.items()}
-    low, high = run(shorter, shortest=True).total / total, run(longer).total / total
+    low = run(shorter, shortest=True).total / total
+    high = run(longer, slowdown=worst[0], held_up=worst[1]).total / total
     if priced.profile.step is not None:
         lowest, highest = _of_whole_steps(priced.profile.step)
         floor = run({**dict.fromkeys(shorter, 0.0), **floors}, shortest=True).total / total

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.profiles.profile import Evidence, InterferenceFit
 from scaling.program.ir import (
     Block,
     Branch,
@@ -30,6 +31,7 @@ from scaling.simulate.timeline import Timeline, run_schedule
 PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
 SAME = 1e-9  # relative
 SLOWDOWNS = st.sampled_from([0.0, 0.25])
+HELD_UP = st.sampled_from([0.0, 2.5])
 SECONDS = st.sampled_from([0.0, 1e-6, 1e-3, 0.5, 1.0, 1.5, 2.0]) | st.floats(1e-6, 10.0)
 
 
@@ -64,6 +66,24 @@ def test_a_kernel_takes_longer_beside_a_collective() -> None:
     line = run({"g": 4.0, "a": 2.0, "b": 4.0, "c": 1.0}, *steps, slowdown=0.5)
     assert line.by_name == {"g": 4.0, "a": 3.0, "b": pytest.approx(4 + 1 / 3), "c": 1.0}
     assert line.exposed_communication == 0.0
+
+
+def test_a_collective_takes_longer_beside_a_kernel() -> None:
+    """In the kernel's two seconds half of the rate: three of its four seconds are left."""
+    steps = (Collective("g"), kernel("k"), Wait("g"))
+    line = run({"g": 4.0, "k": 2.0}, *steps, held_up=1.0, record=True)
+    assert [(e.start, e.end) for e in line.events] == [(0.0, 5.0), (0.0, 2.0)]
+    assert (line.exposed_communication, line.hidden_communication) == (3.0, 2.0)
+    assert line.by_name == {"g": 5.0, "k": 2.0}
+    assert run({"g": 0.5, "k": 2.0}, *steps, held_up=1.0).total == 2.0
+
+
+@given(SECONDS, SECONDS, st.floats(0.01, 10))
+def test_at_worst_a_kernel_and_a_collective_take_as_long_as_one_after_the_other(k, g, most) -> None:
+    slowdown, held_up = InterferenceFit(0.1, Evidence("", "", "calibrated"), most).worst
+    steps = (Collective("g"), kernel("k"), Wait("g"))
+    line = run({"g": g, "k": k}, *steps, slowdown=slowdown, held_up=held_up)
+    assert line.total == pytest.approx(g + k)
 
 
 def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
@@ -381,7 +401,7 @@ def test_the_replay_is_the_longest_path_through_the_dearest_or_cheapest_branches
 
 @given(timed(), SLOWDOWNS, st.data())
 def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown, data) -> None:
-    more = {"slowdown": slowdown, "busy": data.draw(busy(case[0]))}
+    more = {"slowdown": slowdown, "busy": data.draw(busy(case[0])), "held_up": data.draw(HELD_UP)}
     quick, full = (run_schedule(*case, record=r, **more) for r in (False, True))
     for name in (*PARTS, "hidden_communication"):
         assert getattr(quick, name) == near(getattr(full, name))
@@ -394,7 +414,7 @@ def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown, data) -
 @given(timed(), SLOWDOWNS, st.data())
 def test_a_kernel_does_its_work_at_two_speeds(case, slowdown, data) -> None:
     made, times = case
-    how = {"slowdown": slowdown, "busy": data.draw(busy(made))}
+    how = {"slowdown": slowdown, "busy": data.draw(busy(made)), "held_up": data.draw(HELD_UP)}
     line = run_schedule(made, times, record=True, **how)
     sent = [(e.start, e.end) for e in line.events if e.stream in ("communication", "permute")]
     for e in line.events:
@@ -408,7 +428,7 @@ def test_a_kernel_does_its_work_at_two_speeds(case, slowdown, data) -> None:
 def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(
     case, slowdown, data
 ) -> None:
-    how = {"slowdown": slowdown, "busy": data.draw(busy(case[0]))}
+    how = {"slowdown": slowdown, "busy": data.draw(busy(case[0])), "held_up": data.draw(HELD_UP)}
     line = run_schedule(*case, record=True, **how)
     for stream in ("compute", "communication", "permute", "copy"):
         events = [e for e in line.events if e.stream == stream and e.end > e.start]
@@ -462,7 +482,8 @@ def test_configurations_side_by_side_are_as_one_by_one(made, slowdown, data) -> 
         differs = data.draw(st.booleans())
         three = st.lists(SECONDS, min_size=3, max_size=3).map(np.array)
         times[name] = data.draw(three if differs else SECONDS)
-    run = partial(run_schedule, made, slowdown=slowdown, busy=data.draw(busy(made)))
+    how = {"slowdown": slowdown, "busy": data.draw(busy(made)), "held_up": data.draw(HELD_UP)}
+    run = partial(run_schedule, made, **how)
     together = run(times)
     for i in range(3):
         alone = run({name: at(seconds, i) for name, seconds in times.items()})

@@ -14,6 +14,7 @@ from scaling.profiles.profile import (
     CollectiveFit,
     DispatchFit,
     Evidence,
+    InterferenceFit,
     LinkFit,
     MatmulFit,
     MemoryFit,
@@ -230,6 +231,24 @@ def test_communication_that_is_only_just_hidden_widens_the_range():
     step = priced(sent, *products, Wait("g"), profile=profile)
     assert step.timeline.exposed_communication == 0
     assert uncertainty(step) > 1.5 * uncertainty(priced(*products, profile=profile))
+
+
+def test_kernels_and_collectives_side_by_side_may_be_as_slow_as_one_after_the_other():
+    """What each takes of the other is known of kernels, in the mean and at most; so the range."""
+    sent, product = replace(gather("g", 2**28), asynchronous=True), matmul("m", batch=8)
+    known = replace(LINK, error_p90=0.0, grade="calibrated")
+    sure = replace(MATMUL, error_p90=0.0, grade="calibrated")
+    exact = replace(
+        PROFILE,
+        links=(LinkFit("any", "nvlink", 0.8, known),),
+        matmul=(MatmulFit("bf16", 0.8, sure),),
+        interference=InterferenceFit(0.2, sure, most=0.4),
+    )
+    side_by_side = priced(sent, product, Wait("g"), profile=exact)
+    low, high = step_range(side_by_side)
+    both = side_by_side.kernels["m"].time, side_by_side.collectives["g"].time
+    assert (low, high) == (pytest.approx(max(both)), pytest.approx(sum(both)))
+    assert low < side_by_side.timeline.total < high
 
 
 @pytest.mark.parametrize("error", [0.01, 0.4])
