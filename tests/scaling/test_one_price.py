@@ -29,7 +29,7 @@ from tests.test_arrows import ROOT, sources
 
 NAMES = tuple(name for name in catalog.names() if name != "host")  # which has to be measured
 TORI = tuple(name for name in NAMES if catalog.one_host(name).torus is not None)
-SOME = ("dgx-h100", "rtx3090-10-nvlink", "tpu-v5p", "tpu-v5e")
+SOME = ("dgx-h100", "tpu-v5p")
 NODES = (1, 2, 4, 16)
 THOROUGH = not settings().derandomize
 SAME = 1e-12  # relative: rounding of one sum that is written in two orders
