@@ -21,7 +21,7 @@ import numpy as np
 from scaling.meshes.cluster import Cluster, Level, level_nodes, torus_shape
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.shape import MeshShape, groups_along
-from scaling.meshes.torus import coordinates
+from scaling.meshes.torus import coordinates, slice_shape
 
 
 def check_fits(mesh: MeshShape | Mapping[str, int], cluster: Cluster) -> None:
@@ -56,8 +56,8 @@ def groups_on(
 def devices_of(mesh: MeshShape | Mapping[str, int], cluster: Cluster) -> np.ndarray:
     """Device ids of a mesh in its row-major order: int array [devices].
 
-    On a slice of a torus, an axis lies along the dimensions that `torus_dims` finds; where it finds
-    none, and everywhere else, the mesh lies row-major on the first devices.
+    On a slice of a torus, an axis lies along the dimensions of the mesh's box that `torus_dims`
+    finds; where it finds none, and everywhere else, the mesh lies row-major on the first devices.
 
     Raises:
         InputError: the mesh has more devices than the cluster.
@@ -67,12 +67,31 @@ def devices_of(mesh: MeshShape | Mapping[str, int], cluster: Cluster) -> np.ndar
     count = math.prod(sizes.values())
     if cluster.torus is None:
         return np.arange(count)
-    ids, dims = _along_torus(cluster), torus_dims(sizes, cluster)
+    box, dims = torus_box(count, cluster), torus_dims(sizes, cluster)
     if dims is None:
-        return ids[:count]
+        return _along_torus(cluster)[:count]
     order = [dim for axis in sizes for dim in dims[axis]]
-    grid = ids.reshape(_slices_and_shape(cluster))
+    grid = _along_torus(cluster).reshape(_slices_and_shape(cluster))[tuple(map(slice, box))]
     return grid.transpose(order + [d for d in range(grid.ndim) if d not in order]).ravel()
+
+
+def torus_box(count: int, cluster: Cluster) -> tuple[int, ...]:
+    """Slices, and chips of each along every dimension, that a mesh of so many devices takes.
+
+    Part of a slice is a corner with the shape that a slice of its own would have: 2x2 of 2x4 chips.
+    () if there is none, or it is no part of these slices.
+    """
+    slices, *shape = _slices_and_shape(cluster)
+    chips = math.prod(shape)
+    if count % chips == 0:
+        return count // chips, *shape
+    try:
+        assert cluster.torus is not None
+        part = slice_shape(cluster.torus, count)
+    except InputError:
+        return ()
+    fits = all(size <= whole for size, whole in zip(part, shape, strict=True))
+    return (1, *part) if fits else ()
 
 
 def _sizes(mesh: MeshShape | Mapping[str, int]) -> Mapping[str, int]:
@@ -80,15 +99,15 @@ def _sizes(mesh: MeshShape | Mapping[str, int]) -> Mapping[str, int]:
 
 
 def torus_dims(sizes: Mapping[str, int], cluster: Cluster) -> dict[str, tuple[int, ...]] | None:
-    """The dimensions of a torus that each axis of a mesh lies along, whole; None: there are none.
+    """The dimensions of its box that each axis of a mesh lies along, whole; None: there are none.
 
-    Dimension 0 counts the slices, the others are those of a slice. jax's `mesh_utils` lays axes in
-    this way (jax 0.10.2, `create_device_mesh`).
+    Dimension 0 counts the slices, the others are those of `torus_box`. jax's `mesh_utils` lays axes
+    in this way (jax 0.10.2, `create_device_mesh`).
     """
-    shape = _slices_and_shape(cluster)
-    if math.prod(sizes.values()) != math.prod(shape):
+    box = torus_box(math.prod(sizes.values()), cluster)
+    if not box:
         return None
-    for found in _assigned(list(sizes.values()), shape, [d for d, n in enumerate(shape) if n > 1]):
+    for found in _assigned(list(sizes.values()), box, [d for d, n in enumerate(box) if n > 1]):
         return dict(zip(sizes, found, strict=True))
     return None
 

@@ -12,7 +12,7 @@ from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, clu
 from scaling.api.settings import as_axes
 from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.errors import InputError, check_keys, is_count, whole_number
-from scaling.meshes.placement import torus_dims
+from scaling.meshes.placement import torus_box, torus_dims
 from scaling.meshes.torus import shape_text
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
@@ -159,10 +159,11 @@ def _along(sizes: Mapping[str, int], cluster: Cluster) -> str:
     """Say which dimensions of a slice the axes lie along; "" where there is no torus."""
     if cluster.torus is None:
         return ""
-    shape, dims = torus_shape(cluster), torus_dims(sizes, cluster)
-    text = shape_text(shape)
+    text, dims = shape_text(torus_shape(cluster)), torus_dims(sizes, cluster)
     if dims is None:
         return f"the mesh lies row by row on a slice of {text} chips"
-    chips = ("slices", *map(str, shape))
+    _, *part = torus_box(math.prod(sizes.values()), cluster)
+    chips = ("slices", *map(str, part))
     words = (f"{axis} along {' x '.join(chips[d] for d in own)}" for axis, own in dims.items())
-    return f"on a slice of {text} chips: {', '.join(words)}"
+    of = "" if shape_text(part) == text else f"{shape_text(part)} of "
+    return f"on {of}a slice of {text} chips: {', '.join(words)}"

@@ -1,11 +1,20 @@
 """Placement: the devices of an axis, and the level that they cross."""
 
+import math
+
 import numpy as np
 import pytest
 
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.meshes.placement import check_fits, crossed_level, groups_on
+from scaling.meshes.placement import (
+    check_fits,
+    crossed_level,
+    devices_of,
+    groups_on,
+    torus_box,
+)
+from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.meshes.torus import coordinates
 
@@ -57,3 +66,15 @@ def test_axes_across_slices_join_the_same_place_of_each():
     chips = cluster.devices // 2
     groups = groups_on(mesh, ["data"], cluster)
     assert (groups[:, 1] - groups[:, 0] == chips).all()
+
+
+@pytest.mark.parametrize("name", ["tpu-v4", "tpu-v5e", "tpu-v5p"])
+@pytest.mark.parametrize("nodes", [1, 4, 16])
+def test_a_box_holds_as_many_chips_as_the_mesh_has(name, nodes):
+    """And is a corner of the slices: the devices of a mesh are chips within it, each once."""
+    cluster = catalog.load(name, nodes)
+    for count in divisors(cluster.devices):
+        box = torus_box(count, cluster)
+        assert not box or math.prod(box) == count
+        ids = devices_of({"a": count}, cluster)
+        assert len(set(ids.tolist())) == count and ids.max() < cluster.devices

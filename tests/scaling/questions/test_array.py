@@ -210,3 +210,14 @@ def test_what_binds_is_that_of_the_time_that_is_given():
     assert sc.array(*question).binds.startswith("latency")
     assert sc.array(*question, ideal=True).binds.startswith("NVLink")
     assert sc.array(*question, ideal=True, hops=True).binds.startswith("latency")
+
+
+def test_a_mesh_of_part_of_a_slice_lies_on_the_slice_it_would_be():
+    """2x2 chips of a v5e host: both links of a chip carry a gather over both axes."""
+    ask = lambda text, mesh: sc.array(text, mesh, "B=128,D=8192", "tpu-v5e", ideal=True)
+    both = ask("In[B,D_XY] -> In[B,D]", "X=2,Y=2")
+    assert float(both) == pytest.approx(17.5e-6, rel=0.01)
+    assert "2x2 of a slice of 2x4 chips: X along 2, Y along 2" in both.notes[-1]
+    assert float(ask("In[B,D_X] -> In[B,D]", "X=4")) == float(both)
+    row = ask("In[B,D_X] -> In[B,D]", "X=4,Y=2")
+    assert float(row) == pytest.approx(2 * float(both))
