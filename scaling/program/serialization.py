@@ -26,6 +26,7 @@ from scaling.program.ir import (
     Origin,
     Program,
     Wait,
+    kernels,
 )
 
 FORMAT = 3  # raised whenever a program written before cannot be read any more
@@ -98,9 +99,18 @@ def load_program(path: Path) -> Program:
     """The program that `save_program` wrote.
 
     Raises:
-        InputError: the file cannot be read, or holds no program of this format.
+        InputError: the file cannot be read, or holds no program of this format; it has a product
+            of sizes that multiply nothing.
     """
-    return read_program_dict(read_json(path), str(path))
+    program = read_program_dict(read_json(path), str(path))
+    for kernel, _ in kernels(program):
+        for size in kernel.dims:
+            if np.any(np.not_equal(kernel.flops, 0) & np.less_equal(size, 0)):
+                raise InputError(
+                    f"{path}: {kernel.name} has {kernel.flops} FLOPs, of dims {plain(kernel.dims)}; "
+                    "make it again"
+                )
+    return program
 
 
 def _written(value: Any) -> Any:

@@ -109,7 +109,6 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
         InputError: "compiled", and it cannot be; settings that mean nothing.
     """
     check_settings(where.run)
-    check_parts(where.run, where.mesh)
     packed = where.run.train.documents == "packed"
     notes = ["the masks of packed documents are not in this closed form"] if packed else []
     try:
@@ -119,9 +118,11 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
         if source == "compiled":
             raise
         ours = where.run.software == OURS
+        check_parts(where.run, where.mesh)
         reason = [f"closed form, not the compiled step: {error}"] if ours else []
         return "analytic", [*reason, *notes]
     if source == "analytic":
+        check_parts(where.run, where.mesh)
         return source, notes
     try:
         rules_for(where.run, where.mesh)

@@ -181,6 +181,7 @@ ONCE = {
     "program": [
         (b'"flops"', b'"estimate"'),
         (b"[1, 4096", b"[4096"),
+        (b"[1, 4096", b"[0, 4096"),
         (b'"axes": ["fsdp"]', b'"axes": [1]'),
         (b'"bytes": 6', b'"bytes": 0'),
     ],
