@@ -107,7 +107,7 @@ def load_program(path: Path) -> Program:
         for size in kernel.dims:
             if np.any(np.not_equal(kernel.flops, 0) & np.less_equal(size, 0)):
                 raise InputError(
-                    f"{path}: {kernel.name} has {kernel.flops} FLOPs, of dims {plain(kernel.dims)}; "
+                    f"{path}: {kernel.name} has {kernel.flops} FLOPs of dims {plain(kernel.dims)}; "
                     "make it again"
                 )
     return program
