@@ -9,6 +9,7 @@ import json
 import re
 import shlex
 from dataclasses import fields
+from functools import cache
 from importlib.resources import files
 
 import pytest
@@ -20,7 +21,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of, write_profile
 from scaling.report.advice import Advice
 from tests.scaling.cli.running import run
-from tests.test_arrows import sources, tree_of
+from tests.test_arrows import sources
 
 CONFIG = {
     "model_type": "qwen2", "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -135,6 +136,11 @@ def test_what_was_asked_pickles_with_the_result():
 # Of other programs (xprof, tensorboard, docker, marimo), and variables of style sheets.
 FOREIGN = {"help", "version", "logdir", "port", "privileged", "host", "predicted", "measured"}
 TEXTS = [p for folder in ("scaling", "meshes", "models") for p in sources(folder)]
+
+
+@cache
+def tree_of(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
 
 
 def messages(path):
