@@ -165,5 +165,5 @@ def _along(sizes: Mapping[str, int], cluster: Cluster) -> str:
     _, *part = torus_box(math.prod(sizes.values()), cluster)
     chips = ("slices", *map(str, part))
     words = (f"{axis} along {' x '.join(chips[d] for d in own)}" for axis, own in dims.items())
-    of = "" if shape_text(part) == text else f"{shape_text(part)} of "
+    of = "" if shape_text(tuple(part)) == text else f"{shape_text(tuple(part))} of "
     return f"on {of}a slice of {text} chips: {', '.join(words)}"
