@@ -46,7 +46,7 @@ def end_two(bench: Bench, processes: list[subprocess.Popen[str]]) -> bool:
 @case
 def two(bench: Bench) -> Outcome:
     """One of two processes killed at a random file call in the run folder."""
-    base, good, unsaved = bench.folder / "two-base", 0, 0
+    base, unsaved, wrong = bench.folder / "two-base", 0, []
     assert end_two(bench, start_two(bench, base)), "the undisturbed job failed"
     for number in range(KILLS):
         folder, at = bench.folder / f"two-{number}", bench.random.randrange(1, CALLS)
@@ -56,10 +56,12 @@ def two(bench: Bench) -> Outcome:
         if not saved:
             shutil.rmtree(folder)
         ended = end_two(bench, start_two(bench, folder, *(["--resume"] if saved else [])))
-        good += ended and numbers(folder) == numbers(base)
+        if not ended or numbers(folder) != numbers(base):
+            wrong.append(f"process {number % 2} at call {at}, ended {ended}, saved {saved}")
         shutil.rmtree(folder)
-    lost = f"nothing saved; {unsaved} before the first save"
-    return Outcome("SIGKILL of one of two processes at a file call", KILLS, good, lost)
+    lost = "; ".join(wrong) or f"nothing saved; {unsaved} before the first save"
+    name = "SIGKILL of one of two processes at a file call"
+    return Outcome(name, KILLS, KILLS - len(wrong), lost)
 
 
 @case
