@@ -65,10 +65,8 @@ def check_parts(run: Run, shape: MeshShape) -> None:
     layers, rounds = run.model.n_layers, run.pipeline.virtual_stages
     if shape.stage > 1 and (parts := shape.stage * rounds) > layers:
         product = f" x pipeline.virtual_stages={rounds} = {parts:,}" if rounds > 1 else ""
-        fits = shape.stage <= layers
-        fix = (
-            f"pipeline.virtual_stages up to {layers // shape.stage}" if fits else f"up to {layers}"
-        )
+        most = layers // shape.stage
+        fix = f"pipeline.virtual_stages up to {most}" if most else f"stage up to {layers}"
         raise InputError(
             f"stage={shape.stage}{product} parts of model.n_layers={layers}, each of which has a "
             f"layer or more; use {fix}"

@@ -6,6 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectives.cost import collective_time
+from scaling.collectives.nccl.communicator import communicator
+from scaling.collectives.runs import counted
 from scaling.collectives.switches import switch_bytes
 from scaling.meshes import catalog
 from scaling.meshes.placement import groups_on
@@ -13,6 +15,23 @@ from scaling.meshes.shape import parse_mesh
 from scaling.meshes.switch_counts import switch_counts, switch_layers
 from scaling.profiles.io import ideal
 from scaling.program.ir import COLLECTIVE_KINDS
+
+
+@given(st.lists(st.integers(0, 9), max_size=30), st.booleans())
+def test_values_are_counted_as_numpy_counts_them(values, in_order):
+    values = np.array(sorted(values) if in_order else values, int)
+    for found, expected in zip(counted(values), np.unique(values, return_counts=True), strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_groups_that_lie_in_order_are_not_sorted(monkeypatch):
+    """Sorting them is most of the work for millions of devices."""
+    cluster = catalog.load("dgx-h100", 64)
+    with monkeypatch.context() as patched:
+        for name in ("sort", "unique", "lexsort"):
+            patched.setattr(np, name, None)
+        switch_bytes("all-reduce", 1.0, np.arange(cluster.devices)[None], cluster)
+        assert communicator(np.arange(cluster.devices)[None], cluster).nodes == 64
 
 
 def through(kind, nodes, mesh=None, axis="data", bytes=1.0):

@@ -12,6 +12,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.parallelism.pipeline import (
+    check_parts,
     computes_again,
     pipeline_line,
 )
@@ -20,6 +21,22 @@ from scaling.run import Batch, Pipeline, Run
 
 MODEL = ModelConfig(64, d_model=64, n_layers=12, n_heads=8, d_ff=64)
 RUN = Run("toy", MODEL, Batch(64, 64, 8), pipeline=Pipeline("gpipe"))
+
+
+@pytest.mark.parametrize(
+    ("stages", "rounds", "said"),
+    [
+        (4, 1000000, "4,000,000 parts of model.n_layers=12, .* pipeline.virtual_stages up to 3$"),
+        (4, 4, "stage=4 x pipeline.virtual_stages=4 = 16 parts .* up to 3$"),
+        (24, 2, "48 parts of model.n_layers=12, .* use stage up to 12$"),
+        (24, 1, "stage=24 parts of model.n_layers=12, .* use stage up to 12$"),
+    ],
+)
+def test_a_part_without_a_layer_is_refused_in_any_software(stages, rounds, said):
+    run = replace(RUN, pipeline=Pipeline("interleaved", rounds))
+    with pytest.raises(InputError, match=said):
+        check_parts(run, MeshShape(stage=stages))
+    check_parts(run, MeshShape(data=stages))
 
 
 def circular(rounds: int, microbatches: int = 8, layers: int = 12) -> Run:

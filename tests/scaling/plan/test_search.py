@@ -239,3 +239,11 @@ def test_meshes_side_by_side_are_each_by_itself(name: str, software: str):
                 got = [column[number][i] for column in columns]
                 slack = 1e-12 * float(priced.timeline.total)
                 assert np.allclose(got, expected, rtol=1e-12, atol=slack), (choice.mesh, i)
+
+
+def test_a_search_of_too_many_devices_is_refused_before_any_mesh_is_priced(monkeypatch):
+    """Without it llama3-8b on 65,536 nodes of gb200-nvl72 takes minutes: 1,098 meshes may fit."""
+    monkeypatch.setattr(module, "_price", None)
+    monkeypatch.setattr(module, "MOST_DEVICES", 20)
+    with pytest.raises(InputError, match="meshes of up to 4 devices may fit, .*: use fewer nodes"):
+        search([(target(), all_choices(RUN, 4))], top=1)

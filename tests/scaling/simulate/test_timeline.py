@@ -60,6 +60,14 @@ def test_communication_beside_compute_is_hidden() -> None:
     assert line.exposed_by_name == {"g": 1.0}
 
 
+def test_waiting_in_the_queue_is_charged_to_the_one_that_is_waited_for() -> None:
+    """So a row's exposed time can exceed its time; all rows sum to what is exposed."""
+    steps = (Collective("long"), Collective("short"), Wait("short"), kernel("k"), Wait("long"))
+    line = run({"long": 9.0, "short": 1.0, "k": 1.0}, *steps)
+    assert line.by_name["short"] == 1.0 and line.exposed_by_name == {"short": 10.0, "long": 0.0}
+    assert sum(line.exposed_by_name.values()) == line.exposed_communication
+
+
 def test_a_kernel_takes_longer_beside_a_collective() -> None:
     """The first from start to end, the second in its first of 4 1/3 s, the third not at all."""
     steps = (Collective("g"), kernel("a"), kernel("b"), Wait("g"), kernel("c"))

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from scaling.learn.quiz import quizzes
+from scaling.meshes.errors import InputError
 from scaling.web import quizzes as web_quizzes
 from scaling.web.ask import ask
 
@@ -55,6 +56,15 @@ def test_a_site_brings_the_numbers_that_its_browser_cannot_compute(monkeypatch, 
         assert answer("quiz", id=QUIZ)["numbers"][0]["answer"] == 42.0
     finally:
         web_quizzes._ours.cache_clear()
+
+
+def test_too_many_guesses_are_counted_before_any_is_read():
+    class Unread:
+        def __str__(self):
+            raise AssertionError("a guess was read")
+
+    with pytest.raises(InputError, match="asks for 1 number, not 200000"):
+        web_quizzes.one_quiz({"id": QUIZ, "guesses": [Unread()] * 200_000})
 
 
 @pytest.mark.parametrize(
