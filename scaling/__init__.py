@@ -91,7 +91,7 @@ _MODULES = {  # module that defines each public name
     "train": "scaling.api.train",
 }
 __all__ = list(_MODULES)
-__version__ = "0.6.0"  # of the distribution jax-scaling; pyproject.toml reads it here
+__version__ = "0.7.0"  # of the distribution jax-scaling; pyproject.toml reads it here
 
 
 def __getattr__(name: str) -> Any:
