@@ -103,14 +103,19 @@ def load_program(path: Path) -> Program:
             of sizes that multiply nothing.
     """
     program = read_program_dict(read_json(path), str(path))
-    for kernel, _ in kernels(program):
-        for size in kernel.dims:
-            if np.any(np.not_equal(kernel.flops, 0) & np.less_equal(size, 0)):
-                raise InputError(
-                    f"{path}: {kernel.name} has {kernel.flops} FLOPs of dims {plain(kernel.dims)}; "
-                    "make it again"
-                )
+    try:
+        for kernel, _ in kernels(program):
+            if np.any(kernel.flops) and _multiplies_nothing(kernel):
+                said = f"{kernel.name} has {kernel.flops} FLOPs of dims {plain(kernel.dims)}"
+                raise InputError(f"{path}: {said}; make it again")
+    except TypeError as error:
+        raise InputError(f"{path} is not a program: {error!r}; make it again") from None
     return program
+
+
+def _multiplies_nothing(kernel: Kernel) -> bool:
+    """True where a size of a product is not positive."""
+    return any(np.any(np.less_equal(size, 0)) for size in kernel.dims)
 
 
 def _written(value: Any) -> Any:

@@ -12,7 +12,8 @@ from scaling.hlo.parse import parse_module
 from scaling.hlo.reader import read_program
 from scaling.meshes.errors import InputError
 from scaling.simulate import timeline
-from tests.scaling.hlo.work import at_most, calls_of
+from tests.calls import calls
+from tests.scaling.hlo.work import at_most
 
 HEAD = "HloModule step, is_scheduled=true, num_partitions=8\n"
 ARRAY = "f32[8]{0}"
@@ -118,14 +119,14 @@ def test_a_fusion_that_stands_in_many_is_read_once(monkeypatch):
 
 @pytest.mark.parametrize("text", [chain, carried], ids=["chain", "tuple"])
 def test_work_grows_as_the_text_does(text):
-    small, large = (calls_of(price, text(length)) for length in (50, 100))
-    larger = calls_of(price, text(200))
+    small, large = (calls(lambda t=text(length): price(t)) for length in (50, 100))
+    larger = calls(lambda: price(text(200)))
     assert larger - large < 2.3 * (large - small)
 
 
 def test_work_grows_as_the_operands_of_one_line_do():
     operands = lambda n: module(f"ROOT %r = {ARRAY} add(%x" + ", %x" * n + ")")
-    small, large, larger = (calls_of(price, operands(n)) for n in (200, 400, 800))
+    small, large, larger = (calls(lambda t=operands(n): price(t)) for n in (200, 400, 800))
     assert larger - large < 2.3 * (large - small)
 
 
