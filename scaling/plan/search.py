@@ -130,7 +130,7 @@ def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Sea
 
 def _check_work(waiting: list[Waiting]) -> None:
     """Raise InputError for more than a search can price: groups have as many ids as devices."""
-    sizes = [each.target.cluster.devices for each in waiting]
+    sizes = [each.choices.mesh.devices for each in waiting]
     if sum(sizes) > MOST_DEVICES:
         raise InputError(
             f"{len(sizes):,} meshes of up to {max(sizes):,} devices may fit, of {sum(sizes):.1e} "
