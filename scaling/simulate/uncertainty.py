@@ -217,9 +217,12 @@ def half_range(evidence: Evidence, found: Grade) -> float:
     Errors of a figure with fewer than `FEWEST` measurements may widen it, but not narrow it.
     """
     error = evidence.mean_error if evidence.held_out_error is None else evidence.held_out_error
-    half = FACTOR * (error or 0.0) if evidence.error_p90 is None else evidence.error_p90
-    is_known = half > 0 and evidence.samples >= FEWEST
-    return half if is_known and found in ("measured", "calibrated") else max(half, UNMEASURED)
+    half = evidence.error_p90
+    if half is None and error is not None:
+        half = FACTOR * error
+    is_known = half is not None and evidence.samples >= FEWEST
+    least = 0.0 if is_known and found in ("measured", "calibrated") else UNMEASURED
+    return max(half or 0.0, least)
 
 
 def grade_of(evidence: Evidence, above: bool = False) -> Grade:
