@@ -163,6 +163,7 @@ def test_the_hop_of_a_pipeline_costs_what_it_costs_alone(where):
 HOMES = {  # who may ask where the devices of an axis are in a mesh, before it lies on a cluster
     "meshes/shape.py", "meshes/placement.py",
     "scaling/hlo/replica_groups.py",  # partitions of a compiled program, by axes
+    "scaling/hlo/mesh_fit.py",
     "scaling/simulate/step.py",  # which names its own devices
     "scaling/report/plots/mesh.py",  # draws them
 }  # fmt: skip
