@@ -148,7 +148,8 @@ def test_muon_has_the_matrices_of_layers_and_adamw_the_rest() -> None:
     adamw, _ = after(make_optimizer(train))
     for step, updates in zip(muon, adamw, strict=True):
         for name in ("scale", "bias", "table"):
-            np.testing.assert_array_equal(step[name], updates[name])
+            # two programs, whose float32 differ in the last digits by how XLA fuses them
+            np.testing.assert_allclose(step[name], updates[name], rtol=1e-6)
 
 
 def test_lion_steps_by_the_sign_of_the_paper() -> None:
