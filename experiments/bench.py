@@ -36,12 +36,12 @@ from experiments.ratios import Ratio, Timer, compare, python, seconds, table
 from scaling.meshes.devices import use_host_devices
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.recipes import recipe
 from scaling.run import Batch, Run, Train
-from scaling.train import prepare
-from scaling.train.loop import train
-from scaling.train.monitor.metrics import read_metrics
-from scaling.train.run_folder import Options
+from scaling.run.recipes import recipe
+from scaling.training import prepare
+from scaling.training.loop import train
+from scaling.training.monitor.metrics import read_metrics
+from scaling.training.run_folder import Options
 
 DEVICES = 8  # fake ones, as many as the tests use
 BATCH = Batch(global_batch=DEVICES, seq_len=128)

@@ -17,10 +17,10 @@ from itertools import cycle
 import scaling as sc
 from experiments.ratios import Ratio, compare
 from scaling.meshes import catalog
-from scaling.plan.search import Target, search
-from scaling.plan.space import all_choices
+from scaling.planning.search import Target, search
+from scaling.planning.space import all_choices
 from scaling.profiles.io import profile_of
-from scaling.recipes import recipe
+from scaling.run.recipes import recipe
 
 NAME, GPUS = "dgx-h100", 8  # of a node
 CASES = tuple((name, nodes) for nodes in (8, 128) for name in ("llama3-8b", "mixtral-8x7b"))

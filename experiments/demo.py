@@ -22,10 +22,10 @@ from scaling.api.inputs import load_run
 from scaling.cli.main import main as scaling
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
-from scaling.report.plots import picture
+from scaling.pictures.plots import picture
 from scaling.simulate.resolve import HOST, profile_for, target
-from scaling.train.launch.gpu import avoid_absent_gpus
-from scaling.train.monitor.metrics import read_metrics
+from scaling.training.launch.gpu import avoid_absent_gpus
+from scaling.training.monitor.metrics import read_metrics
 
 HOST_DEVICES = 8
 RECORDED = "20:22"  # steps whose profile is recorded, once caches are warm

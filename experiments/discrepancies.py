@@ -21,8 +21,8 @@ import jax
 
 from experiments.gpu.machine import git_commit
 from scaling.analytic.table import SMALLEST, expected_bytes
-from scaling.compare.audit import audit
-from scaling.compare.discrepancy import PRODUCTS, Discrepancy
+from scaling.comparing.audit import audit
+from scaling.comparing.discrepancy import PRODUCTS, Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
@@ -30,11 +30,11 @@ from scaling.meshes.units import format_time
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Program, collectives
 from scaling.program.versions import compiler_versions
-from scaling.recipes import recipe
 from scaling.report.formatting import columns
 from scaling.run import Batch, Precision, Run, Sharding
+from scaling.run.recipes import recipe
 from scaling.simulate.step import price
-from scaling.train.program import program_of_run
+from scaling.training.program import program_of_run
 
 SCHEMA = 1  # of the results file; a key that goes or changes its meaning makes it 2
 TENSOR_OUTERMOST = ("tensor", *AXES[:-1])

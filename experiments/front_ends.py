@@ -21,8 +21,8 @@ from typing import Any
 from experiments.gpu.machine import git_commit
 from scaling.analytic.program import analytic_program
 from scaling.api.settings import apply_settings
-from scaling.compare.audit import audit
-from scaling.compare.discrepancy import PRODUCTS, REMAT_SUFFIX
+from scaling.comparing.audit import audit
+from scaling.comparing.discrepancy import PRODUCTS, REMAT_SUFFIX
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape, parse_mesh
@@ -30,11 +30,11 @@ from scaling.meshes.units import format_size, format_time
 from scaling.profiles.io import profile_of
 from scaling.program.ir import CATEGORIES, Kernel, collectives, kernels
 from scaling.program.versions import compiler_versions
-from scaling.recipes import recipe
 from scaling.report.formatting import columns
 from scaling.run import Batch, Run
+from scaling.run.recipes import recipe
 from scaling.simulate.step import Priced, price, running_collectives, running_kernels
-from scaling.train.program import program_of_run
+from scaling.training.program import program_of_run
 
 RESULTS = Path(__file__).parent / "results"
 SCHEMA = 1  # of the results file; a key that goes or changes its meaning makes it 2

@@ -26,8 +26,8 @@ import numpy as np
 
 from experiments.host_cases import CASES, DEVICES, Case
 from experiments.host_results import Result, save, summary, table, verdict
-from scaling.calibrate.calibrate import calibrate
-from scaling.calibrate.steps import Steps
+from scaling.calibration.calibrate import calibrate
+from scaling.calibration.steps import Steps
 from scaling.meshes.devices import use_host_devices
 from scaling.models.accounting import count_parameters, hardware_flops
 from scaling.profiles.io import read_profile

@@ -19,10 +19,10 @@ import optax
 
 from scaling.models.config import ModelConfig
 from scaling.run import Batch, Precision, Run, Train
-from scaling.train.loop import train
-from scaling.train.monitor.metrics import read_metrics
-from scaling.train.prepare import compile_programs, plan
-from scaling.train.run_folder import Options
+from scaling.training.loop import train
+from scaling.training.monitor.metrics import read_metrics
+from scaling.training.prepare import compile_programs, plan
+from scaling.training.run_folder import Options
 
 STEPS, MEAN = 100, 10  # steps of a run; losses averaged in the table
 MODEL = ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=192)

@@ -1,4 +1,4 @@
-"""The counts of `scaling.compare.quality` of four small steps, compiled for absent H100s.
+"""The counts of `scaling.comparing.quality` of four small steps, compiled for absent H100s.
 
 python -m experiments.program_quality        about a minute; needs the extra `deviceless`
 """
@@ -6,12 +6,12 @@ python -m experiments.program_quality        about a minute; needs the extra `de
 from collections.abc import Mapping
 from functools import cache
 
-from scaling.compare.quality import Quality, quality_of
+from scaling.comparing.quality import Quality, quality_of
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.run import Run, read_run
 from scaling.simulate.step import Priced, price
-from scaling.train.program import program_of_run
+from scaling.training.program import program_of_run
 
 LAYERS, SEQ = 5, 2048  # five is the first dimension of nothing else
 DENSE = {

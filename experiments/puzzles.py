@@ -24,14 +24,14 @@ from typing import Any
 
 from scaling.api.plan import plan
 from scaling.api.predict import predict
-from scaling.api.puzzle import placed
 from scaling.api.settings import apply_settings
-from scaling.learn.puzzle import FOLDER, Puzzle, find
-from scaling.learn.puzzle_goal import MEASURES
+from scaling.course.learn.puzzle import FOLDER, Puzzle, find
+from scaling.course.learn.puzzle_goal import MEASURES
+from scaling.course.puzzle import placed
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES
-from scaling.plan.space import meshes
+from scaling.planning.space import meshes
 from scaling.program.versions import compiler_versions
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction

@@ -23,8 +23,8 @@ from threading import Thread
 from typing import Any
 from urllib.request import urlopen
 
-from scaling.lessons.shelf import LOOPBACK, lesson
-from scaling.web.server import PageServer
+from scaling.course.lessons.shelf import LOOPBACK, lesson
+from scaling.course.web.server import PageServer
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 SIZE = (1100, 900)  # pixels of the window

@@ -24,7 +24,7 @@ from scaling.program.serialization import program_dict
 from scaling.program.stored import FOLDER, INDEX, Stored, stored_programs
 from scaling.program.versions import compiler_versions
 from scaling.simulate.resolve import target
-from scaling.train.program import stored_key
+from scaling.training.program import stored_key
 
 Settings = dict[str, Any]
 SELECTIVE: Settings = {"remat": "selective"}

@@ -20,13 +20,13 @@ import jax
 import numpy as np
 
 from experiments.gloo.messages import groups_over, link_bytes, payload_bound
-from scaling.calibrate.collectives import FLOAT, collective_operations
-from scaling.calibrate.timing import Case, compiled, over_all
+from scaling.calibration.collectives import FLOAT, collective_operations
+from scaling.calibration.timing import Case, compiled, over_all
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.samples import CollectiveSample
 from scaling.program.ir import CollectiveKind
-from scaling.train.launch.distributed import start_distributed
+from scaling.training.launch.distributed import start_distributed
 
 SMALL = 2**10  # bytes; its time is all latency
 SIZES = tuple(2**i for i in (16, 18, 20, 22, 24))  # 64 KiB to 16 MiB

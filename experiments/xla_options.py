@@ -25,9 +25,9 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.meshes.units import format_size, format_time
 from scaling.program.versions import compiler_versions
-from scaling.recipes import recipe
 from scaling.report.formatting import columns
 from scaling.run import Batch, Run
+from scaling.run.recipes import recipe
 
 PIPELINED = {
     "xla_gpu_enable_pipelined_all_gather": True,

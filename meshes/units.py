@@ -146,6 +146,23 @@ def format_rate(rate: SupportsFloat, unit: str = "B/s") -> str:
     return f"{_decimal(float(rate))}{unit}"
 
 
+def format_memory(size: SupportsFloat) -> str:
+    """`1.36 GB`, always decimal, for sizes that are added up."""
+    return format_rate(size, "B")
+
+
+def three_digits(number: SupportsFloat) -> str:
+    """`408,000`: no more digits than a prediction has; `1e+15` from there on."""
+    rounded = float(f"{float(number):.3g}")
+    return f"{rounded:,.0f}" if rounded < 1e15 else f"{rounded:.3g}"
+
+
+def percent(share: SupportsFloat) -> str:
+    """`41.2%`; `under 0.1%` for less than half a thousandth."""
+    value = float(share)
+    return f"{value:.1%}" if value >= 0.0005 or value == 0 else "under 0.1%"
+
+
 def format_time(time: SupportsFloat) -> str:
     """Seconds as `1.5 s`, `12 ms`, `0.3 us`."""
     seconds = float(time)

@@ -2,7 +2,7 @@
 
 The rules alone decide where weights are stored (`scaling.models.initializers`); the options decide
 what is computed, saved for the backward pass and communicated. A run's options are chosen by
-`scaling.train.execution`.
+`scaling.training.execution`.
 """
 
 from dataclasses import KW_ONLY, dataclass
@@ -38,7 +38,7 @@ class Execution:
     grouped_kernel: Literal["triton", "tiles", "ragged"] = "ragged"  # `models.moe.grouped_matmul`
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
-    schedule: str = "1f1b"  # `scaling.parallelism.pipeline`
+    schedule: str = "1f1b"  # `scaling.run.parallelism.pipeline`
     zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
     lora: Lora | None = None  # adapters beside matrices, see `scaling.models.adapters`

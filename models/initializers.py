@@ -31,7 +31,7 @@ def matrix(
 
     Raises:
         ShardingTypeError: an axis does not divide its dimension (checked earlier, in user's words,
-            by `scaling.parallelism.rules`).
+            by `scaling.run.parallelism.rules`).
     """
     sample = jax.random.normal(key, shape, jnp.float32, out_sharding=P(*rules.spec(*dims)))
     return nnx.Param(sample * std, dims=dims)

@@ -10,8 +10,6 @@ The names of `__all__` are loaded when they are first used: `import scaling` imp
 """
 
 import importlib
-import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,15 +25,11 @@ if TYPE_CHECKING:
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.inputs import load_run as load_run
     from scaling.api.kernel import kernel as kernel
-    from scaling.api.ladder import collective_ladder as collective_ladder
-    from scaling.api.ladder import kernel_ladder as kernel_ladder
-    from scaling.api.ladder import step_ladder as step_ladder
     from scaling.api.limits import limits as limits
     from scaling.api.plan import plan as plan
     from scaling.api.plots import plot_comparisons as plot_comparisons
     from scaling.api.plots import plot_side_by_side as plot_side_by_side
     from scaling.api.predict import predict as predict
-    from scaling.api.puzzle import check_puzzle as check_puzzle
     from scaling.api.serve import serve as serve
     from scaling.api.step import device_mesh as device_mesh
     from scaling.api.step import predict_step as predict_step
@@ -43,7 +37,11 @@ if TYPE_CHECKING:
     from scaling.api.train import train as train
     from scaling.api.trained import evaluate as evaluate
     from scaling.api.trained import sample as sample
-    from scaling.hlo.given import Work as Work
+    from scaling.course.ladder import collective_ladder as collective_ladder
+    from scaling.course.ladder import kernel_ladder as kernel_ladder
+    from scaling.course.ladder import step_ladder as step_ladder
+    from scaling.course.puzzle import check_puzzle as check_puzzle
+    from scaling.hlo.user_hints import Work as Work
     from scaling.meshes.cluster import Cluster as Cluster
     from scaling.meshes.errors import InputError as InputError
     from scaling.meshes.shape import MeshShape as MeshShape
@@ -59,20 +57,20 @@ _MODULES = {  # module that defines each public name
     "InputError": "scaling.meshes.errors",
     "MeshShape": "scaling.meshes.shape",
     "Prediction": "scaling.simulate.prediction",
-    "Work": "scaling.hlo.given",
+    "Work": "scaling.hlo.user_hints",
     "Run": "scaling.run",
     "array": "scaling.api.array",
     "budget": "scaling.api.budget",
     "calibrate": "scaling.api.calibrate",
     "chip": "scaling.api.chip",
-    "check_puzzle": "scaling.api.puzzle",
-    "collective_ladder": "scaling.api.ladder",
+    "check_puzzle": "scaling.course.puzzle",
+    "collective_ladder": "scaling.course.ladder",
     "compare": "scaling.api.compare",
     "count": "scaling.api.count",
     "evaluate": "scaling.api.trained",
     "kernel": "scaling.api.kernel",
     "limits": "scaling.api.limits",
-    "kernel_ladder": "scaling.api.ladder",
+    "kernel_ladder": "scaling.course.ladder",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.inputs",
     "device_mesh": "scaling.api.step",
@@ -87,7 +85,7 @@ _MODULES = {  # module that defines each public name
     "sample": "scaling.api.trained",
     "scaling_curves": "scaling.api.curves",
     "serve": "scaling.api.serve",
-    "step_ladder": "scaling.api.ladder",
+    "step_ladder": "scaling.course.ladder",
     "train": "scaling.api.train",
 }
 __all__ = list(_MODULES)
@@ -104,22 +102,3 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "__version__"])
-
-
-class _CallableModule(ModuleType):
-    """A sub-package with the name of a function: `scaling.train(...)` calls the function."""
-
-    def __call__(self, *arguments: Any, **options: Any) -> Any:
-        return __getattr__(self.__name__.rpartition(".")[2])(*arguments, **options)
-
-
-class _Package(ModuleType):
-    """Makes `train`, `compare`, `plan` and `calibrate` callable when Python binds them."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _MODULES and isinstance(value, ModuleType):
-            value.__class__ = _CallableModule
-        super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Package

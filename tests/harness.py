@@ -18,8 +18,8 @@ import jax
 import numpy as np
 
 from scaling.analytic.table import expected_bytes
-from scaling.compare.audit import SUMS, audit
-from scaling.compare.discrepancy import PRODUCTS, Discrepancy
+from scaling.comparing.audit import SUMS, audit
+from scaling.comparing.discrepancy import PRODUCTS, Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
@@ -28,21 +28,21 @@ from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.execution import Execution
 from scaling.models.lora import Lora
-from scaling.optimizers import optimizer_of
-from scaling.parallelism.pipeline import pipeline_schedule
-from scaling.parallelism.rules import rules_for
 from scaling.profiles.io import ideal
 from scaling.program.ir import Loop
 from scaling.run import Batch, Context, Pipeline, Precision, Run, Sharding, Train
+from scaling.run.optimizers import optimizer_of
+from scaling.run.parallelism.pipeline import pipeline_schedule
+from scaling.run.parallelism.rules import rules_for
 from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.step import Priced, price, running_collectives
-from scaling.train.checkpoint.layer_order import layer_order_of
-from scaling.train.execution import execution_for
-from scaling.train.program import program_of_run
-from scaling.train.running import program_of
-from scaling.train.step import Tokens, TrainState, jitted_step
-from scaling.train.step import abstract_arguments as step_arguments
-from scaling.weights.naming import from_dict, leaf_names, to_dict
+from scaling.training.checkpoint.layer_order import layer_order_of
+from scaling.training.execution import execution_for
+from scaling.training.program import program_of_run
+from scaling.training.running import program_of
+from scaling.training.step import Tokens, TrainState, jitted_step
+from scaling.training.step import abstract_arguments as step_arguments
+from scaling.training.weights.naming import from_dict, leaf_names, to_dict
 
 SEQUENCES, SEQ_LEN = 16, 32
 STEPS = 2

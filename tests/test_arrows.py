@@ -19,49 +19,52 @@ OURS = ("meshes", "models", "scaling", "experiments")  # folders; links to them 
 
 # Every room, and the rooms that it may import. A room is a module or package of `scaling`; the
 # folders meshes/ and models/ are scaling.meshes and scaling.models.
-DESCRIPTION = {"meshes", "models", "run", "optimizers", "recipes"}  # of a run, as plain data
 PRICING = {"program", "profiles", "collectives", "simulate"}
 ROOMS: dict[str, set[str]] = {
     "meshes": set(),
     "models": {"meshes"},
     "run": {"meshes", "models"},
-    "optimizers": {"meshes", "run"},
-    "recipes": {"meshes", "models", "run"},
-    "parallelism": {"meshes", "models", "run", "optimizers"},
     "program": {"meshes"},
     "hlo": {"meshes", "program"},
     "profiles": {"meshes", "program"},
     "collectives": {"meshes", "program", "profiles"},
-    "simulate": {*DESCRIPTION, "parallelism", *PRICING},
-    "analytic": {*DESCRIPTION, "parallelism", "program"},
-    "plan": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
+    "simulate": {"meshes", "models", "run", *PRICING},
+    "analytic": {"meshes", "models", "run", "program"},
+    "planning": {"meshes", "models", "run", *PRICING, "analytic"},
     "compile": {"meshes", "program", "hlo"},
-    "weights": {*DESCRIPTION},
-    "train": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "compile", "weights"},
-    "calibrate": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "compile", "train"},
-    "compare": {*DESCRIPTION, "parallelism", *PRICING, "hlo", "analytic"},
-    "report": {*DESCRIPTION, "parallelism", *PRICING, "compare", "plan", "weights"},
-    "drawing": {"meshes", "models", "questions", "report"},
+    "training": {"meshes", "models", "run", *PRICING, "hlo", "compile"},
+    "calibration": {"meshes", "models", "run", *PRICING, "hlo", "compile", "training"},
+    "comparing": {"meshes", "models", "run", *PRICING, "hlo", "analytic"},
     "testbed": {"meshes"},
-    "questions": {*DESCRIPTION, "parallelism", *PRICING, "analytic"},
-    "learn": {*DESCRIPTION, *PRICING, "analytic", "questions"},
+    "questions": {"meshes", "models", "run", *PRICING, "analytic"},
+    "pictures": {"meshes", "models", "run", *PRICING, "comparing", "planning", "questions"},
+    "report": {
+        "meshes",
+        "models",
+        "run",
+        *PRICING,
+        "training",
+        "comparing",
+        "planning",
+        "pictures",
+    },
 }
 # entrances, who uses them
-ABOVE_ALL = {"__init__", "__main__", "api", "cli", "lessons", "web", "explorer"}
+ABOVE_ALL = {"__init__", "__main__", "api", "cli", "course"}
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Rooms that import without JAX, whole; and the modules of other rooms that do.
 JAX_FREE_ROOMS = {
-    *("meshes", "run", "optimizers", "recipes", "parallelism", "program", "hlo", "profiles"),
-    *("collectives", "simulate", "analytic", "plan", "compare", "report", "testbed", "questions"),
-    *("learn", "drawing"),
+    *("meshes", "run", "program", "hlo", "profiles", "collectives", "simulate", "analytic"),
+    *("planning", "comparing", "pictures", "report", "testbed", "questions"),
 }
 OF_DEVICES = {"scaling.meshes.devices", "scaling.meshes.absent_memory"}
 NEEDS_JAX = {*OF_DEVICES, "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {
-    *("scaling", "scaling.api", "scaling.cli", "scaling.web", "scaling.explorer"),
+    *("scaling", "scaling.api", "scaling.cli", "scaling.course.web", "scaling.course.explorer"),
+    *("scaling.course.learn",),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
     *("scaling.models.accounting", "scaling.models.lora", "scaling.models.pipeline.schedule"),
-    *("scaling.train.program", "scaling.compile.cache"),
+    *("scaling.training.program", "scaling.compile.cache"),
 }
 
 
@@ -210,7 +213,7 @@ def test_imports_without_jax():
 
 def test_only_the_checkpoint_adapter_knows_orbax():
     users = {name_of(path) for path in sources(*OURS) if "orbax" in roots(path)}
-    folder = "scaling.train.checkpoint"
+    folder = "scaling.training.checkpoint"
     assert users == {f"{folder}.checkpoints", f"{folder}.read"}
 
 

@@ -8,15 +8,15 @@ import pytest
 
 from scaling.cli.main import main
 from scaling.meshes.errors import InputError
-from scaling.recipes import recipe
 from scaling.run import read_run, run_dict
-from scaling.train.data.sums import named
+from scaling.run.recipes import recipe
+from scaling.training.data.sums import named
 
 ROOT = Path(__file__).parents[1]
 # What executes text or rebuilds objects from bytes. `recipes` runs Python files that a user names.
 EXECUTE = {"eval", "exec", "compile", "__import__", "system", "popen", "getoutput"}
 MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "code", "runpy"}
-MAY_LOAD_CODE = {"scaling/recipes.py": {"exec_module"}}
+MAY_LOAD_CODE = {"scaling/run/recipes.py": {"exec_module"}}
 ESCAPE = "\x1b[2J"
 
 

@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.train.checkpoint import checkpoints as module
-from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.steps import TEMPORARY, saved_steps
+from scaling.training.checkpoint import checkpoints as module
+from scaling.training.checkpoint.checkpoints import Checkpoints
+from scaling.training.checkpoint.steps import TEMPORARY, saved_steps
 
 SOON = 60  # s for a save; more is a hang
 

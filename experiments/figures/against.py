@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from statistics import median
 
-from scaling.report.plots import ScatterPoint
+from scaling.pictures.plots import ScatterPoint
 
 
 def points(

@@ -7,9 +7,9 @@ from pathlib import Path
 import scaling as sc
 from experiments.published.training import FOLDER
 from scaling.meshes.units import format_size
-from scaling.report.palette import BLUE, GREEN, VERMILION
-from scaling.report.plots import picture
-from scaling.report.plots.style import numbers_as
+from scaling.pictures.palette import BLUE, GREEN, VERMILION
+from scaling.pictures.plots import picture
+from scaling.pictures.plots.style import numbers_as
 
 LEFT_OUT = FOLDER.parent / "results" / "2026-11-22-left-out" / "README.md"
 # A line of its second table: system, points, median, bias, in range, rule of thumb

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 import scaling as sc
-from scaling.drawing.frames import frames
-from scaling.report.plots import plot_cluster, plot_mesh, plot_ring
+from scaling.pictures.drawing.frames import frames
+from scaling.pictures.plots import plot_cluster, plot_mesh, plot_ring
 
 
 def cluster(path: Path) -> None:

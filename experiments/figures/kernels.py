@@ -8,9 +8,9 @@ import numpy as np
 from experiments.figures.against import points
 from experiments.published import fit_grouped, fit_kernels
 from scaling.meshes import catalog
+from scaling.pictures.plots import plot_scatter
 from scaling.profiles.io import shipped
 from scaling.profiles.profile import matmul_fit
-from scaling.report.plots import plot_scatter
 from scaling.simulate.kernels import kernel_time
 
 WORDS = ("measured", "priced")

@@ -6,7 +6,7 @@ import scaling as sc
 from experiments.published.collectives import Case, cases
 from experiments.published.validate import held_out, scatter_points
 from scaling.meshes.units import parse_sweep
-from scaling.report.plots import plot_bandwidth, plot_scatter
+from scaling.pictures.plots import plot_bandwidth, plot_scatter
 
 SWEEP = "64KiB:8GiB"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import scaling as sc
 from scaling.api.result import PredictionResult
-from scaling.report.plots import plot_scaling, plot_steps
+from scaling.pictures.plots import plot_scaling, plot_steps
 
 MESHES = (
     *("fsdp=64", "data=8,fsdp=8", "fsdp=32,tensor=2", "fsdp=8,tensor=8", "data=8,tensor=8"),

@@ -15,8 +15,8 @@ from experiments.published.fit_software import priced
 from experiments.published.training import FOLDER, measured_runs, part_of
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_size
-from scaling.report.palette import BLUE, VERMILION
-from scaling.report.plots import ScatterPoint, picture, plot_scatter
+from scaling.pictures.palette import BLUE, VERMILION
+from scaling.pictures.plots import ScatterPoint, picture, plot_scatter
 
 RESULTS = FOLDER.parent / "results"
 VALIDATED = RESULTS / "2026-11-23-validate" / "README.md"

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling.report.palette import BLACK, BLUE, VERMILION
-from scaling.report.plots.style import SMALL, numbers_as, picture
+from scaling.pictures.palette import BLACK, BLUE, VERMILION
+from scaling.pictures.plots.style import SMALL, numbers_as, picture
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
 LEAST, MOST = 0.01, 200.0  # of the axis; no ratio lies beyond

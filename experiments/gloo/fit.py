@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.gloo.messages import groups_over
-from scaling.calibrate.regression import scored
+from scaling.calibration.regression import scored
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal

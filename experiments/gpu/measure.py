@@ -34,12 +34,12 @@ from scaling.compile.options import compile_with, compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.models.accounting import count_parameters, model_flops
 from scaling.models.execution import Execution
-from scaling.optimizers import optimizer_of
-from scaling.parallelism.rules import rules_for
 from scaling.profiles.profile import Profile
 from scaling.run import Run
-from scaling.train.execution import execution_on
-from scaling.train.step import (
+from scaling.run.optimizers import optimizer_of
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.execution import execution_on
+from scaling.training.step import (
     Tokens,
     TrainState,
     abstract_state,

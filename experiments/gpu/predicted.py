@@ -14,8 +14,8 @@ import jax
 from jax.sharding import Mesh
 
 from experiments.gpu.machine import identify, short
-from scaling.compare.beside_profile import compare_recording
-from scaling.compare.recorded import recorded_events
+from scaling.comparing.profile_comparison import compare_recording
+from scaling.comparing.recorded import recorded_events
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.meshes import catalog
@@ -27,7 +27,7 @@ from scaling.program.ir import Program, kernels
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced, price
-from scaling.train.running import predict_compiled
+from scaling.training.running import predict_compiled
 
 Guess = tuple[Priced, Prediction] | str  # or why there is none
 LONGEST = 15  # kernels of a comparison that the results keep; the raw data have all

@@ -30,18 +30,18 @@ from experiments.gpu.raw import keep_program
 from experiments.gpu.record import CALIBRATION, read
 from experiments.gpu.stages import OUT_OF_MEMORY, Stage, result_of, runs, stages
 from experiments.gpu.timing import QUICK, THOROUGH
-from scaling.calibrate.calibrate import calibrate
+from scaling.calibration.calibrate import calibrate
 from scaling.compile.options import WITHOUT_DEVICE, compile_with, compiler_options
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_mesh
 from scaling.meshes.errors import InputError
-from scaling.optimizers import optimizer_of
-from scaling.parallelism.rules import rules_for
 from scaling.profiles.io import write_profile
 from scaling.run import Run, run_dict
-from scaling.train.execution import execution_for
-from scaling.train.launch.gpu import reserve_gpu_memory
-from scaling.train.step import abstract_arguments, jitted_step
+from scaling.run.optimizers import optimizer_of
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.execution import execution_for
+from scaling.training.launch.gpu import reserve_gpu_memory
+from scaling.training.step import abstract_arguments, jitted_step
 
 STAND_IN = "h100-sxm"  # compiled for where nothing is measured: toys on a CPU
 

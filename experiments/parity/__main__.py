@@ -19,7 +19,7 @@ from experiments.parity import ours, theirs
 from experiments.parity.families import FAMILIES, LONGEST
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.huggingface.read import read_config
-from scaling.weights.exported import export_weights
+from scaling.training.weights.exported import export_weights
 
 MESHES = {"one": MeshShape(), "eight": parse_mesh("data=2,fsdp=2,tensor=2")}
 TOLERANCE = 2e-5  # of the largest logit: float32, sums in another order

@@ -11,10 +11,10 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.execution import Execution
 from scaling.models.huggingface.read import read_config
 from scaling.models.transformer import Transformer
-from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run
-from scaling.train.step import abstract_state
-from scaling.weights.imported import import_weights
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.step import abstract_state
+from scaling.training.weights.imported import import_weights
 
 QUICK: dict[str, Any] = {
     "xla_backend_optimization_level": 0

@@ -27,8 +27,8 @@ from experiments.published.score_training import (
 )
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.api.result import with_step_error
+from scaling.pictures.plots import ScatterPoint, plot_scatter
 from scaling.report.formatting import columns
-from scaling.report.plots import ScatterPoint, plot_scatter
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.summary import summarize

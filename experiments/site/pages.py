@@ -1,6 +1,6 @@
 """The pages of the site, as a server sends them but for one word: who answers their questions.
 
-build/site/*.html, *.js, *.css    scaling/web/pages, data-backend="pyodide"
+build/site/*.html, *.js, *.css    scaling/course/web/pages, data-backend="pyodide"
 build/site/wheel/jax_scaling-*.whl    the project itself, which a worker gives to its Python
 build/site/answers.json           our numbers of all quizzes: a browser has no command line
 build/site/docs/                  the documentation, as `make docs` writes it
@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.site.notebooks import opens_in_browser
-from scaling.learn.quiz import Quiz
-from scaling.lessons.shelf import Lesson
-from scaling.web.quizzes import computed
-from scaling.web.server import PAGES
-from scaling.web.texts import glossary_page, kind_of, lessons_page
+from scaling.course.learn.quiz import Quiz
+from scaling.course.lessons.shelf import Lesson
+from scaling.course.web.quizzes import computed
+from scaling.course.web.server import PAGES
+from scaling.course.web.texts import glossary_page, kind_of, lessons_page
 
 ROOT = Path(__file__).parents[2]
 HERE, THERE = 'data-backend="server"', 'data-backend="pyodide"'

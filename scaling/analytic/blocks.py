@@ -26,8 +26,7 @@ from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP, TABLES, weights_of
-from scaling.meshes.many import Size
-from scaling.parallelism.pipeline import recomputes
+from scaling.meshes.mesh_batch import Size
 from scaling.program.ir import (
     Block,
     Buffer,
@@ -39,6 +38,7 @@ from scaling.program.ir import (
     Program,
     as_float,
 )
+from scaling.run.parallelism.pipeline import recomputes
 
 
 @dataclass(frozen=True)
@@ -318,7 +318,7 @@ def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer
     """The transfers, as XLA makes the trainer's.
 
     It adds the two gradients of a tied table before it sums them over replicas, and sums in float32
-    (`scaling.compare.discrepancy`).
+    (`scaling.comparing.discrepancy`).
     """
     tied = step.config.tied_embeddings and step.habits.is_ours
     wider = (FLOAT32 / step.reduced_bytes) ** (1 - step.is_sum)

@@ -3,8 +3,8 @@
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import Flops, forward_flops, train_flops
 from scaling.models.accounting.expert_buffers import buffer_rows, tile_count, tile_size
-from scaling.parallelism.pipeline import computes_again, pipeline_schedule
 from scaling.run import Run
+from scaling.run.parallelism.pipeline import computes_again, pipeline_schedule
 
 BUFFERS = "empty rows of the experts' buffers are multiplied too"
 TILES = "experts' rows are multiplied in tiles that are filled up: grouped products have no kernel"

@@ -27,12 +27,12 @@ from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import EXPERTS, MLP, Weights, part_of, weights_of
 from scaling.analytic.xla_choices import XLA
-from scaling.meshes.many import Size
+from scaling.meshes.mesh_batch import Size
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
-from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import Buffer, Number
+from scaling.run.parallelism.pipeline import recomputes
 
-# Numbers that an optimiser keeps of each parameter (`scaling.optimizers`).
+# Numbers that an optimiser keeps of each parameter (`scaling.run.optimizers`).
 STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
 
 

@@ -19,10 +19,10 @@ steps, a number per matrix, are left out.
 from collections.abc import Iterator
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
-from scaling.meshes.many import Shape, Size
+from scaling.meshes.mesh_batch import Shape, Size
 from scaling.models.accounting.matrices import Stack, stacks
-from scaling.optimizers import MUON_ITERATIONS
 from scaling.program.ir import Number
+from scaling.run.optimizers import MUON_ITERATIONS
 
 
 def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:

@@ -15,9 +15,9 @@ from scaling.models.accounting.activations import (
     activation_tensors,
 )
 from scaling.models.pipeline.schedule import slot_count
-from scaling.parallelism.pipeline import recomputes
 from scaling.program.ir import Number
 from scaling.run import Run
+from scaling.run.parallelism.pipeline import recomputes
 
 STREAM = ("block_input", "residual")  # tensors of a block as long as the stream
 NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products

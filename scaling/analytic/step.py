@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from scaling.analytic.software import Habits, habits_of
-from scaling.meshes.many import Shape, Size
+from scaling.meshes.mesh_batch import Shape, Size
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
 from scaling.models.accounting.remat import Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, with_positions
-from scaling.parallelism.pipeline import recomputes
-from scaling.parallelism.rules import is_sequence_parallel
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import Run
+from scaling.run.parallelism.pipeline import recomputes
+from scaling.run.parallelism.rules import is_sequence_parallel
 
 FLOAT32 = INT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")

@@ -107,9 +107,9 @@ from scaling.analytic.optimizer import optimizer_transfers
 from scaling.analytic.step import StepSizes, Transfer, step_sizes
 from scaling.analytic.weights import weight_transfers
 from scaling.meshes.shape import MeshShape
-from scaling.parallelism.checks import check_trainable
-from scaling.parallelism.rules import rules_for
 from scaling.run import Run
+from scaling.run.parallelism.checks import check_trainable
+from scaling.run.parallelism.rules import rules_for
 
 SMALLEST = 64 * 1024  # bytes of one call
 PARTS = (

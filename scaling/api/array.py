@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
+from scaling.api.public_api import entrance
 from scaling.api.settings import as_axes
 from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.errors import InputError, check_keys, is_count, whole_number

@@ -2,10 +2,10 @@
 
 from typing import Any, Literal
 
-from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, RunLike, as_mesh, load_run
 from scaling.api.place import Figures, place_of, products_format
 from scaling.api.plan import plan
+from scaling.api.public_api import entrance
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape

@@ -5,8 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from scaling.api.entrance import entrance
 from scaling.api.output_paths import check_new_file
+from scaling.api.public_api import entrance
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -48,7 +48,7 @@ def calibrate(
 
         use_host_devices(HOST_DEVICES if devices is None else devices)
 
-        from scaling.calibrate.calibrate import calibrate as measure
+        from scaling.calibration.calibrate import calibrate as measure
 
         profile = measure(quick, lambda text: print(text, file=sys.stderr, flush=True))
     path = Path(out) if out else calibration_path(profile.machine)

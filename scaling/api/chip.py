@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from scaling.api.entrance import entrance
 from scaling.api.kernel_place import device_count
+from scaling.api.public_api import entrance
 from scaling.api.settings import as_texts
 from scaling.meshes import catalog
 from scaling.meshes.catalog.chip_overrides import override_chip

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
+from scaling.api.public_api import entrance
 from scaling.api.settings import as_axes
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.candidates import FASTEST

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from scaling.api.entrance import entrance
 from scaling.api.profile import ProfileComparison
+from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
-from scaling.compare.compare import compare_run
-from scaling.compare.difference import Difference, difference, prediction_document
-from scaling.compare.folder import RunFolder, read_folder
+from scaling.comparing.compare import compare_run
+from scaling.comparing.difference import Difference, difference, prediction_document
+from scaling.comparing.folder import RunFolder, read_folder
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 
@@ -87,7 +87,7 @@ def read_run_folder(folder: Path) -> RunFolder:
     Raises:
         InputError: what is missing.
     """
-    from scaling.train.monitor.rebuilt import lacks_measured, rebuild_measured
+    from scaling.training.monitor.recover_measured import lacks_measured, rebuild_measured
 
     notes = rebuild_measured(folder)
     if notes and lacks_measured(folder) and (folder / "run.json").is_file():

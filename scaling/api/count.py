@@ -1,8 +1,8 @@
 """What a model costs by counting."""
 
-from scaling.api.entrance import entrance
 from scaling.api.inputs import RunLike, load_run
 from scaling.api.kernel_place import device_count
+from scaling.api.public_api import entrance
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.meshes.units import parse_count, parse_quantity

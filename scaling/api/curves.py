@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, RunLike, load_run
 from scaling.api.predict import predict
+from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError, whole_number
@@ -36,7 +36,7 @@ class ScalingCurves:
         Raises:
             InputError: another suffix, or a file that cannot be written.
         """
-        from scaling.report.plots import plot_scaling
+        from scaling.pictures.plots import plot_scaling
 
         first, last = self.strong[0], self.strong[-1]
         title = f"{first.name} on {first.mesh} to {last.mesh} of {first.cluster.name}"

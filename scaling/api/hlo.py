@@ -5,16 +5,16 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
 from scaling.api.predict import read_changes
+from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.api.step import check_figures
 from scaling.hlo.dump import Dump, dump_of, read_dump
-from scaling.hlo.given import KernelWork
 from scaling.hlo.mesh_fit import check_mesh
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
+from scaling.hlo.user_hints import KernelWork
 from scaling.meshes.errors import InputError
 from scaling.meshes.memory_pool import xla_pool
 from scaling.profiles.profile import Profile

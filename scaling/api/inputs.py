@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.entrance import entrance
+from scaling.api.public_api import entrance
 from scaling.api.settings import (
     CUSTOM,
     Settings,
@@ -26,10 +26,10 @@ from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
-from scaling.recipes import resolve
 from scaling.run import Run, read_run
+from scaling.run.recipes import resolve
 from scaling.simulate.resolve import loaded_already
-from scaling.train.launch.gpu import avoid_absent_gpus
+from scaling.training.launch.gpu import avoid_absent_gpus
 
 RunLike = Run | str | Path | Mapping[str, Any]
 ClusterLike = Cluster | str | Path

@@ -6,17 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.entrance import entrance
 from scaling.api.kernel_place import place_of
+from scaling.api.public_api import entrance
 from scaling.meshes.errors import InputError, check_keys, nearest, whole_number
 from scaling.meshes.units import format_size, parse_count, parse_quantity
+from scaling.pictures.plots import RooflinePoint, check_picture, plot_roofline
 from scaling.questions.answer import Answer
 from scaling.questions.critical import critical
 from scaling.questions.kinds import KINDS, check_options, work_of
 from scaling.questions.place import Place, bandwidth_of, peak_of
 from scaling.questions.roofline import kernel_answer, row
 from scaling.questions.workloads import Attention, Formats, Work
-from scaling.report.plots import RooflinePoint, check_picture, plot_roofline
 from scaling.simulate.kernels import peak_rate
 
 LARGEST = 1e15  # of one size: products of five of them stay below the largest float

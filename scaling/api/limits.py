@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -15,6 +14,7 @@ from scaling.api.inputs import (
     load_cluster,
     load_run,
 )
+from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster

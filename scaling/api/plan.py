@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -18,6 +17,7 @@ from scaling.api.inputs import (
     load_run,
 )
 from scaling.api.predict import predict
+from scaling.api.public_api import entrance
 from scaling.api.request import Request, request
 from scaling.api.result import PredictionResult
 from scaling.api.settings import Settings
@@ -26,14 +26,14 @@ from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size, parse_count
-from scaling.optimizers import check_optimizer
-from scaling.parallelism.checks import check_settings, check_trainable
-from scaling.plan.reasons import losers, reason, shortfall
-from scaling.plan.result import Plan, Plans
-from scaling.plan.search import Found, Target, search, settings_of, words_of
-from scaling.plan.space import OURS, all_choices
+from scaling.planning.reasons import losers, reason, shortfall
+from scaling.planning.result import Plan, Plans
+from scaling.planning.search import Found, Target, search, settings_of, words_of
+from scaling.planning.space import OURS, all_choices
 from scaling.profiles.profile import Profile
 from scaling.run import Run, run_dict
+from scaling.run.optimizers import check_optimizer
+from scaling.run.parallelism.checks import check_settings, check_trainable
 from scaling.simulate.resolve import idle_nodes, target
 
 OBJECTIVES = ("time", "cost", "energy")

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaling.api.entrance import entrance
+from scaling.api.public_api import entrance
 from scaling.meshes.errors import InputError, check_keys
-from scaling.report.plots import (
+from scaling.pictures.plots import (
     ScatterPoint,
     check_picture,
     plot_memory,

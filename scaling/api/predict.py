@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -16,6 +15,7 @@ from scaling.api.inputs import (
     keep_devices_free,
     load_run,
 )
+from scaling.api.public_api import entrance
 from scaling.api.request import request
 from scaling.api.result import (
     PredictionResult,
@@ -111,11 +111,11 @@ def predict(
 
         program = closed_form(place.run, place.mesh, place.cluster)
     elif source == "stored":
-        from scaling.train.program import stored_program_of_run
+        from scaling.training.program import stored_program_of_run
 
         program = stored_program_of_run(place.run, place.mesh, place.cluster)
     else:
-        from scaling.train.program import program_of_run
+        from scaling.training.program import program_of_run
 
         program, text = program_of_run(place.run, place.mesh, place.cluster, estimates, options)
         write_text(dump_hlo, text)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaling.compare.beside_profile import check_machine, compare_recording
-from scaling.compare.compare import Comparison
-from scaling.compare.recorded import RecordedEvent, recorded_events
+from scaling.comparing.compare import Comparison
+from scaling.comparing.profile_comparison import check_machine, compare_recording
+from scaling.comparing.recorded import RecordedEvent, recorded_events
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.analytic.software import habits_of
-from scaling.api.entrance import python_words
+from scaling.api.public_api import python_words
 from scaling.api.request import Request, change_words
 from scaling.api.settings import as_texts
 from scaling.meshes.catalog import lint_cluster
@@ -31,7 +31,7 @@ from scaling.simulate.what_if import changed, changed_program, check_changes
 
 if TYPE_CHECKING:
     from scaling.api.profile import ProfileComparison
-    from scaling.compare.discrepancy import Discrepancy
+    from scaling.comparing.discrepancy import Discrepancy
     from scaling.report.advice import Advice
 
 
@@ -185,7 +185,7 @@ class PredictionResult(Prediction):
 
     def _try_run(self, run: Run) -> Prediction | None:
         """Return the prediction of a changed run on the same cluster."""
-        from scaling.train.program import program_of_run
+        from scaling.training.program import program_of_run
 
         if run.mesh is None or self.source == "analytic":
             return self._closed(run)
@@ -282,7 +282,7 @@ def _discrepancies(pricing: Pricing, priced: Priced) -> "list[Discrepancy]":
         return []
     if not run.train.trains_all:  # the table is that of a step that trains all parameters
         return []
-    from scaling.compare.audit import audit
+    from scaling.comparing.audit import audit
 
     return audit(priced, run, run.mesh)
 
@@ -292,7 +292,7 @@ def _noticeable(pricing: Pricing, priced: Priced) -> list[str]:
     found = _discrepancies(pricing, priced)
     if not found:
         return []
-    from scaling.compare.audit import noticeable
+    from scaling.comparing.audit import noticeable
 
     return [str(discrepancy) for discrepancy in noticeable(found, priced)]
 

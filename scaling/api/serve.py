@@ -4,7 +4,6 @@ import warnings
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -13,6 +12,7 @@ from scaling.api.inputs import (
     load_run,
 )
 from scaling.api.place import Figures, place_of, products_format
+from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape

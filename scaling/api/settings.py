@@ -14,8 +14,8 @@ from scaling.meshes.reading import read_json, without_repeats
 from scaling.meshes.shape import parse_mesh, parse_order
 from scaling.models.config import ModelConfig
 from scaling.models.presets import preset
-from scaling.recipes import file_of
 from scaling.run import Batch, Run, read_run, run_dict
+from scaling.run.recipes import file_of
 
 Settings = Mapping[str, Any] | Iterable[str]
 WHERE = "--set"  # how messages call the place of the mistake

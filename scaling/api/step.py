@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.api.calibrate import load_profile
-from scaling.api.entrance import entrance
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
@@ -19,9 +18,10 @@ from scaling.api.inputs import (
     load_cluster,
 )
 from scaling.api.predict import read_changes, write_text
+from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult, Pricing, priced_result
 from scaling.compile.quiet import quiet
-from scaling.hlo.given import LARGEST, KernelWork
+from scaling.hlo.user_hints import LARGEST, KernelWork
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.memory_pool import xla_pool
 from scaling.meshes.shape import MeshShape
@@ -179,7 +179,7 @@ def pretend(
         InputError: no compiler for the cluster's chip; another thread or task is inside of one.
     """
     _import_jax()
-    from scaling.compile.pretend import Pretending
+    from scaling.compile.pretend.pretend import Pretending
 
     return Pretending(load_cluster(cluster, nodes, overrides=overrides))
 

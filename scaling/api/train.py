@@ -12,27 +12,27 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, RunLike, load_run
+from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_memory
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
-from scaling.parallelism.pipeline import pipeline_line
-from scaling.parallelism.rules import resolved_mesh, rules_for
-from scaling.parallelism.sequence import sequence_cut
-from scaling.recipes import with_dividing_microbatches, with_steps
-from scaling.report.formatting import format_memory
 from scaling.run import Run
 from scaling.run import load_run as load_run_file
+from scaling.run.parallelism.pipeline import pipeline_line
+from scaling.run.parallelism.rules import resolved_mesh, rules_for
+from scaling.run.parallelism.sequence import sequence_cut
+from scaling.run.recipes import with_dividing_microbatches, with_steps
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
     import jax
 
-    from scaling.train.loop import RunResult
-    from scaling.train.monitor.utilization import Predicted
-    from scaling.train.prepare import Plan, Programs
-    from scaling.train.run_folder import Options
+    from scaling.training.loop import RunResult
+    from scaling.training.monitor.utilization import Predicted
+    from scaling.training.prepare import Plan, Programs
+    from scaling.training.run_folder import Options
 
 
 @entrance
@@ -113,11 +113,11 @@ def _options(
     sinks: tuple[bool, bool],
 ) -> "Options":
     """Check the folder, the profile's steps, the sinks and the initial weights."""
-    from scaling.train.monitor.goodput import began
-    from scaling.train.monitor.metrics import check_sinks
-    from scaling.train.monitor.profile import parse_range
-    from scaling.train.run_folder import Options, check_folder
-    from scaling.weights.imported import open_weights
+    from scaling.training.monitor.goodput import began
+    from scaling.training.monitor.metrics import check_sinks
+    from scaling.training.monitor.profile import parse_range
+    from scaling.training.run_folder import Options, check_folder
+    from scaling.training.weights.imported import open_weights
 
     profile = parse_range(record_profile, run.train.steps) if record_profile else None
     if profile and run.train.pgle_runs:
@@ -174,11 +174,11 @@ def _train(
         import jax
 
         from scaling.compile.options import use_compilation_cache
-        from scaling.train.finished import mend_finished
-        from scaling.train.loop import RunResult
-        from scaling.train.loop import train as train_loop
-        from scaling.train.prepare import check_same_data, compile_programs, plan
-        from scaling.train.run_folder import explain_unwritable, finished_step, lock_run_folder
+        from scaling.training.complete_run import mend_finished
+        from scaling.training.loop import RunResult
+        from scaling.training.loop import train as train_loop
+        from scaling.training.prepare import check_same_data, compile_programs, plan
+        from scaling.training.run_folder import explain_unwritable, finished_step, lock_run_folder
 
         done = finished_step(options, run.train.steps)
         if done is not None:
@@ -205,8 +205,8 @@ def _train(
 def _start_jax(run: Run, options: "Options", devices: int | None) -> None:
     """Make the fake devices that are wanted, or join the other processes of a job."""
     from scaling.meshes.devices import use_host_devices
-    from scaling.train.launch.distributed import start_distributed
-    from scaling.train.launch.gpu import reserve_gpu_memory
+    from scaling.training.launch.distributed import start_distributed
+    from scaling.training.launch.gpu import reserve_gpu_memory
 
     check_device_count(run, options, devices)
     if devices is not None:
@@ -218,15 +218,15 @@ def _start_jax(run: Run, options: "Options", devices: int | None) -> None:
 def _quiet(message: str = "") -> AbstractContextManager[None]:
     """Keep the compiler's messages in a log; not in a job, where jax says who was lost."""
     from scaling.compile.quiet import quiet
-    from scaling.train.launch.distributed import job_kind
+    from scaling.training.launch.distributed import job_kind
 
     return nullcontext() if job_kind(os.environ) else quiet(message)
 
 
 def check_device_count(run: Run, options: "Options", devices: int | None) -> None:
     """Refuse, before fake devices are made, a number of them that the run cannot use."""
-    from scaling.parallelism.checks import check_trainable
-    from scaling.train.launch.distributed import job_kind
+    from scaling.run.parallelism.checks import check_trainable
+    from scaling.training.launch.distributed import job_kind
 
     if devices is None or devices < 1 or job_kind(os.environ):  # one of several processes
         return
@@ -282,10 +282,10 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicte
     """Write the prediction before the first step; return what it says of one step, if known."""
     import jax
 
-    from scaling.compare.folder import remove_prediction, write_prediction
+    from scaling.comparing.folder import remove_prediction, write_prediction
     from scaling.report.prediction import open_lines, step_words
-    from scaling.train.monitor.utilization import Predicted
-    from scaling.train.running import try_to_predict
+    from scaling.training.monitor.utilization import Predicted
+    from scaling.training.running import try_to_predict
 
     if jax.process_index() != 0:
         return None
@@ -325,7 +325,7 @@ def _ending(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
 
 def _use_of_checkpoint(run: Run, folder: Path) -> str:
     """Return the command that samples from a run on text, or exports another."""
-    from scaling.train.trained_model import tokenizer_of
+    from scaling.training.trained_model import tokenizer_of
 
     try:
         tokenizer_of(run)
@@ -354,9 +354,9 @@ def _header(plan: "Plan") -> list[str]:
 
 def _sharding(plan: "Plan", programs: "Programs") -> list[str]:
     """Return the sharding table and its warnings."""
-    from scaling.parallelism.rules import notes
     from scaling.report.shardings import rows, table, warnings
-    from scaling.train.optim.trained import trained_line
+    from scaling.run.parallelism.rules import notes
+    from scaling.training.optim.trained import trained_line
 
     rules = plan.execution.rules
     all_rows = rows(programs.state.params, rules)

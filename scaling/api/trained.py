@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from scaling.api.entrance import entrance
 from scaling.api.inputs import MeshLike, as_mesh
+from scaling.api.public_api import entrance
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import check_keys
 from scaling.meshes.shape import AXES
@@ -16,8 +16,8 @@ from scaling.run import Run
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
     from scaling.models.transformer import Transformer
-    from scaling.train.evaluation.choices import Accuracy
-    from scaling.train.evaluation.losses import Loss
+    from scaling.training.evaluation.choices import Accuracy
+    from scaling.training.evaluation.losses import Loss
 
 PathLike = str | Path
 
@@ -80,9 +80,9 @@ def evaluate(
         InputError: whatever does not fit, before the model is read.
     """
     with quiet():  # imports jax
-        from scaling.train.evaluation.choices import accuracy, open_questions
-        from scaling.train.evaluation.losses import held_out, mean_loss, open_file, total
-        from scaling.train.trained_model import run_of_folder, tokenizer_of
+        from scaling.training.evaluation.choices import accuracy, open_questions
+        from scaling.training.evaluation.losses import held_out, mean_loss, open_file, total
+        from scaling.training.trained_model import run_of_folder, tokenizer_of
 
         run = _open(run_dir, mesh, devices, batch, seq_len)
         asked = [open_questions(Path(p), run, tokenizer_of(run), chat) for p in _paths(choices)]
@@ -132,8 +132,8 @@ def sample(
         InputError: whatever does not fit, before the model is read.
     """
     with quiet():  # imports jax
-        from scaling.train.sample import Sampling, encode_prompts, generate
-        from scaling.train.trained_model import tokenizer_of
+        from scaling.training.sample import Sampling, encode_prompts, generate
+        from scaling.training.trained_model import tokenizer_of
 
         sampling = Sampling(tokens, temperature, top_k, top_p, seed)
         run = _open(run_dir, mesh, devices, batch, seq_len)
@@ -152,7 +152,7 @@ def _open(
     seq_len: int | None,
 ) -> Run:
     """Return the run of a folder on its mesh."""
-    from scaling.train.trained_model import open_run
+    from scaling.training.trained_model import open_run
 
     shape = None if mesh is None else as_mesh(mesh, AXES)
     return open_run(Path(run_dir), shape, devices, batch, seq_len)
@@ -160,7 +160,7 @@ def _open(
 
 def _read(run: Run, run_dir: PathLike, weights: str | None) -> "tuple[Transformer, int | None]":
     """Return the model and the step of its checkpoint."""
-    from scaling.train.trained_model import newest_model
+    from scaling.training.trained_model import newest_model
 
     if weights is not None:
         check_keys([weights], ("last", "ema"), "--weights", "kind")

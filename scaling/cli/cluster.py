@@ -101,7 +101,7 @@ class ClusterCommand(Command):
 
     def _draw(self, cluster: "sc.Cluster", path: Path) -> None:
         from scaling.api.output_paths import check_outputs
-        from scaling.report.plots import check_picture, plot_cluster
+        from scaling.pictures.plots import check_picture, plot_cluster
 
         check_outputs({"--plot": path})
         check_picture("--plot", path)

@@ -110,7 +110,7 @@ class CollectiveCommand(Command):
             print(f"warning: {text}", file=sys.stderr)
         title = heading(prices, cluster, self.dtype)
         if "bandwidth" in pictures:
-            from scaling.report.plots import plot_bandwidth
+            from scaling.pictures.plots import plot_bandwidth
 
             measured = self._measured(prices, cluster)
             plot_bandwidth(prices, title, pictures["bandwidth"], measured)
@@ -136,7 +136,7 @@ class CollectiveCommand(Command):
         found = picture_paths("--plot", self.plot, ("bandwidth", "ring"), default="bandwidth")
         check_outputs({f"--plot {kind}": path for kind, path in found.items()})
         if "ring" in found:
-            from scaling.drawing.frames import KINDS
+            from scaling.pictures.drawing.frames import KINDS
 
             check_keys([self.kind], KINDS, "--plot ring", "collective")
         return found
@@ -145,7 +145,7 @@ class CollectiveCommand(Command):
         self, prices: "list[CollectivePrice]", cluster: "Cluster"
     ) -> dict[str, list[tuple[float, float]]]:
         """Return who measured this collective over a whole cluster of the catalogue, and points."""
-        from scaling.learn.measured import measured_sweep
+        from scaling.course.learn.measured import measured_sweep
 
         if self.override or self.devices or self.mesh or self.active or self.skew:
             return {}
@@ -161,8 +161,8 @@ class CollectiveCommand(Command):
 
     def _plot_ring(self, members: int, path: Path) -> None:
         """Draw the steps of the collective around a ring of its members."""
-        from scaling.drawing.frames import frames
-        from scaling.report.plots import plot_ring
+        from scaling.pictures.drawing.frames import frames
+        from scaling.pictures.plots import plot_ring
 
         if not 2 <= members <= MOST_MEMBERS:
             raise InputError(

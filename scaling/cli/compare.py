@@ -76,8 +76,8 @@ class CompareCommand(Command):
         """Refuse a trace that would overwrite the run's files."""
         from scaling.api.compare import PAGE, SUFFIXES
         from scaling.api.output_paths import check_outputs
-        from scaling.compare.folder import KEPT
-        from scaling.report.plots import check_picture
+        from scaling.comparing.folder import KEPT
+        from scaling.pictures.plots import check_picture
 
         page = self.run_dir / PAGE
         inputs = [self.run_dir / name for name in KEPT]

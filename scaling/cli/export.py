@@ -36,9 +36,9 @@ class ExportCommand(Command):
         with quiet():
             from scaling.meshes.shape import MeshShape
             from scaling.models.huggingface.export import family_of
-            from scaling.train.data.tokenizer import copy_tokenizer
-            from scaling.train.trained_model import newest_model, on_mesh, run_of_folder
-            from scaling.weights.exported import export_weights
+            from scaling.training.data.tokenizer import copy_tokenizer
+            from scaling.training.trained_model import newest_model, on_mesh, run_of_folder
+            from scaling.training.weights.exported import export_weights
 
             run = run_of_folder(self.run_dir)
             family = family_of(run.model)  # refused before anything is read

@@ -17,14 +17,14 @@ from scaling.cli import learn_puzzle
 from scaling.cli.collective import DEFAULT_SIZE
 from scaling.cli.learn_words import PAGES, check_words
 from scaling.cli.options import Command, File, PathOrNone, Switch, TextOrNone
-from scaling.learn.answered import answered, guess_of, guesses_of
-from scaling.learn.ladder import Ladder
-from scaling.learn.quiz import QuizAnswer, compute, find, quizzes
-from scaling.learn.table import LINE, summary, verdict_of
-from scaling.lessons.shelf import lab, labs, lesson, lessons, serve
+from scaling.course.learn.answered import answered, guess_of, guesses_of
+from scaling.course.learn.ladder import Ladder
+from scaling.course.learn.quiz import QuizAnswer, compute, find, quizzes
+from scaling.course.learn.table import LINE, summary, verdict_of
+from scaling.course.lessons.shelf import lab, labs, lesson, lessons, serve
+from scaling.course.web.server import serve as serve_pages
 from scaling.meshes.errors import InputError
 from scaling.questions.page import show
-from scaling.web.server import serve as serve_pages
 
 LADDER_EXAMPLE = (
     'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.output_paths import check_outputs
-from scaling.api.puzzle import PuzzleResult, check_puzzle
-from scaling.learn.puzzle import Puzzle, find, puzzles
+from scaling.course.learn.puzzle import Puzzle, find, puzzles
+from scaling.course.puzzle import PuzzleResult, check_puzzle
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
-from scaling.recipes import file_of
 from scaling.run import run_dict
+from scaling.run.recipes import file_of
 
 SVG = "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" '  # a file of its own says what it is
 
@@ -72,7 +72,7 @@ def check(
 
 def draw(result: PuzzleResult, path: Path) -> None:
     """Write the picture of a step: the rows of its stages, or the streams of one device."""
-    from scaling.explorer.pictures import stages_picture, streams_pictures
+    from scaling.course.explorer.pictures import stages_picture, streams_pictures
 
     run = result.prediction.pricing.run
     assert run is not None

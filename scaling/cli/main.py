@@ -29,8 +29,8 @@ from scaling.api.request import command_line
 from scaling.cli.options import Command
 from scaling.compile.quiet import VERBOSE
 from scaling.meshes.errors import InputError, nearest
-from scaling.train.launch.broken_pipe import redirect_to_devnull
-from scaling.train.launch.gpu import avoid_absent_gpus
+from scaling.training.launch.broken_pipe import redirect_to_devnull
+from scaling.training.launch.gpu import avoid_absent_gpus
 
 # New objects after which Python looks for cycles. After 700, its own figure, that was 6 % of the
 # CPU time of `scaling price --hlo` on the dump of a 7B model; nearly all that is read is kept.

@@ -40,7 +40,7 @@ class PlanCommand(RunCommand):
     def execute(self) -> int:
         """Print the plans; that nothing fits is an answer, not an error."""
         from scaling.api.output_paths import check_outputs
-        from scaling.report.plots import check_picture
+        from scaling.pictures.plots import check_picture
 
         check_outputs({"--plot": self.plot})
         check_picture("--plot", self.plot)

@@ -127,7 +127,7 @@ class PredictCommand(RunCommand):
     def _check_outputs(self) -> None:
         """Refuse output files that cannot be written, or that are read."""
         from scaling.api.output_paths import check_outputs
-        from scaling.recipes import file_of
+        from scaling.run.recipes import file_of
 
         stated = sc.load_run(self.run).cluster
         clusters = [name for name in (self.cluster, stated and stated.file) if name]
@@ -138,7 +138,7 @@ class PredictCommand(RunCommand):
     def _pictures(self) -> dict[str, Path]:
         """Return the pictures to write, by kind."""
         from scaling.api.plots import KINDS, picture_paths
-        from scaling.report.plots import check_picture
+        from scaling.pictures.plots import check_picture
 
         kinds = KINDS if self.scale is None else ("scaling",)
         found = picture_paths("--plot", self.plot, kinds)

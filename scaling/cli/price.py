@@ -25,7 +25,7 @@ from scaling.cli.options import (
 from scaling.meshes.errors import InputError
 
 if TYPE_CHECKING:
-    from scaling.compare.recorded import RecordedEvent
+    from scaling.comparing.recorded import RecordedEvent
 
 Script = Annotated[Positional[str], arg(metavar="[FILE.py:make]", help_behavior_hint="")]
 

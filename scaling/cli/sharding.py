@@ -28,12 +28,12 @@ class ShardingCommand(RunCommand):
         """Print the sharding table."""
         from scaling.analytic.saved import saved_rows
         from scaling.compile.quiet import quiet
-        from scaling.optimizers import optimizer_of
-        from scaling.parallelism.checks import check_trainable
-        from scaling.parallelism.rules import notes, resolved_mesh, rules_for
-        from scaling.parallelism.sequence import sequence_cut
-        from scaling.recipes import with_dividing_microbatches
         from scaling.report.activations import saved_table
+        from scaling.run.optimizers import optimizer_of
+        from scaling.run.parallelism.checks import check_trainable
+        from scaling.run.parallelism.rules import notes, resolved_mesh, rules_for
+        from scaling.run.parallelism.sequence import sequence_cut
+        from scaling.run.recipes import with_dividing_microbatches
 
         if self.devices is not None and self.devices < 1:
             raise InputError(f"--devices {self.devices} must be a positive whole number")
@@ -58,9 +58,9 @@ class ShardingCommand(RunCommand):
                 table,
                 warnings,
             )
-            from scaling.train.execution import execution_for
-            from scaling.train.optim.trained import trained_line
-            from scaling.train.step import abstract_state
+            from scaling.training.execution import execution_for
+            from scaling.training.optim.trained import trained_line
+            from scaling.training.step import abstract_state
 
             with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
                 execution = execution_for(run, rules, "cpu")
@@ -69,7 +69,7 @@ class ShardingCommand(RunCommand):
             all_rows, kept = rows(state.params, rules), state_bytes(state.optimizer)
             notices = lowered + notes(run, rules) + warnings(all_rows)
         if self.plot is not None:
-            from scaling.report.plots import plot_mesh
+            from scaling.pictures.plots import plot_mesh
 
             plot_mesh(mesh.sizes, ROW, f"{run.name} on {mesh}", self.plot)
         if self.json:
@@ -90,7 +90,7 @@ class ShardingCommand(RunCommand):
     def _check_output(self) -> None:
         """Refuse a picture that cannot be written, before the work."""
         from scaling.api.output_paths import check_outputs
-        from scaling.report.plots import check_picture
+        from scaling.pictures.plots import check_picture
 
         check_outputs({"--plot": self.plot})
         check_picture("--plot", self.plot)

@@ -53,9 +53,9 @@ class TrainCommand(RunCommand):
 
     def start(self, words: list[str]) -> int:
         """Train here, or in a supervised child process that is given the same words."""
-        from scaling.train.launch.broken_pipe import ignore_broken_pipe
-        from scaling.train.launch.distributed import job_kind
-        from scaling.train.launch.supervisor import die_with_parent, is_worker, run_with_restarts
+        from scaling.training.launch.broken_pipe import ignore_broken_pipe
+        from scaling.training.launch.distributed import job_kind
+        from scaling.training.launch.supervisor import die_with_parent, is_worker, run_with_restarts
 
         with ignore_broken_pipe():
             if is_worker():
@@ -70,15 +70,15 @@ class TrainCommand(RunCommand):
         """Train in this process; returns the exit code."""
         from scaling.api.train import report
         from scaling.compile.quiet import quiet
-        from scaling.train.launch.distributed import NotJoined
-        from scaling.train.launch.supervisor import LOST
+        from scaling.training.launch.distributed import NotJoined
+        from scaling.training.launch.supervisor import LOST
 
         run, folder = self._run_and_folder()
         check_stopped_code(self.stopped_code)
         with quiet():  # imports jax
-            from scaling.train.checkpoint.failure import CheckpointError
-            from scaling.train.launch.lost_peer import abort
-            from scaling.train.launch.stopping import NotFinite
+            from scaling.training.checkpoint.failure import CheckpointError
+            from scaling.training.launch.lost_peer import abort
+            from scaling.training.launch.stopping import NotFinite
 
         try:
             outcome = sc.train(
@@ -109,7 +109,7 @@ class TrainCommand(RunCommand):
 
     def _run_and_folder(self) -> tuple[sc.Run, Path]:
         from scaling.api.train import default_folder
-        from scaling.recipes import with_steps
+        from scaling.run.recipes import with_steps
 
         run = with_steps(self.load(), self.steps)
         return run, self.run_dir or default_folder(run)

@@ -20,7 +20,7 @@ import numpy as np
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import Boundary, LinkLoad
 from scaling.collectives.pair_links import have_rings, own_links_share, ring_counts
-from scaling.collectives.runs import column_classes, run_lengths, run_starts, run_sums
+from scaling.collectives.run_lengths import column_classes, run_lengths, run_starts, run_sums
 from scaling.collectives.torus import split_permute_share, torus_load, torus_permute_load
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.levels import NetworkLevel, levels

@@ -15,7 +15,7 @@ rings go that way. Both can be reached; no measurement tells how libraries route
 
 import numpy as np
 
-from scaling.collectives.runs import column_classes, run_starts
+from scaling.collectives.run_lengths import column_classes, run_starts
 from scaling.meshes.rings import Links, ring_count
 
 

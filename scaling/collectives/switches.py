@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.collectives.contention import pairs_of
-from scaling.collectives.runs import counted
+from scaling.collectives.run_lengths import counted
 from scaling.meshes.cluster import Cluster, level_nodes
 from scaling.program.ir import CollectiveKind
 

@@ -27,7 +27,10 @@ import numpy as np
 from jax._src import config, distributed, mesh, pjit, xla_bridge
 from jax._src.interpreters import mlir, pxla
 
-from scaling.compile.absent import (
+from scaling.compile.kernels import without_kernels
+from scaling.compile.options import WITHOUT_DEVICE
+from scaling.compile.pretend.arrays import Count
+from scaling.compile.pretend.devices import (
     is_absent,
     is_for_absent,
     is_over_absent,
@@ -35,10 +38,7 @@ from scaling.compile.absent import (
     lands_absent,
     stays_here,
 )
-from scaling.compile.absent_arrays import Count
-from scaling.compile.kernels import without_kernels
-from scaling.compile.mesh_types import small_result, without_mesh_types
-from scaling.compile.options import WITHOUT_DEVICE
+from scaling.compile.pretend.mesh_types import small_result, without_mesh_types
 
 # Where jax keeps the mesh that is set: in `config` of jax 0.10, in `mesh` of 0.12
 SET: Any = mesh if hasattr(mesh, "abstract_mesh_context_manager") else config

@@ -20,7 +20,6 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scaling.compile.absent import is_absent
 from scaling.compile.kernels import compile_without_kernels
 from scaling.compile.mlir_locations import names_in
 from scaling.compile.options import (
@@ -31,8 +30,9 @@ from scaling.compile.options import (
     compile_with,
     compiler_options,
 )
+from scaling.compile.pretend.devices import is_absent
 from scaling.compile.stages import argument_mesh, is_lowered, lower_step
-from scaling.hlo.given import Work
+from scaling.hlo.user_hints import Work
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text

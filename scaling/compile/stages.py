@@ -22,11 +22,11 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scaling.compile.absent import is_absent
 from scaling.compile.jax_internals import devices_of, tracing_for_absent_devices, without_callbacks
-from scaling.compile.mapped import is_mapped
 from scaling.compile.pallas import estimated_work
-from scaling.hlo.given import Work
+from scaling.compile.pretend.devices import is_absent
+from scaling.compile.pretend.pmap import is_mapped
+from scaling.hlo.user_hints import Work
 from scaling.meshes.devices import named_mesh
 from scaling.meshes.errors import InputError
 

@@ -14,7 +14,17 @@ from dataclasses import dataclass, field
 from scaling.hlo.aliasing import is_operand, makes, may_write_over, source_of
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
 from scaling.hlo.post_order import post_order
-from scaling.hlo.reuse import END, START, Life, Place, Value, gaps, life_of, placed, schedule_places
+from scaling.hlo.result_reuse import (
+    END,
+    START,
+    Life,
+    Place,
+    Value,
+    gaps,
+    life_of,
+    placed,
+    schedule_places,
+)
 from scaling.hlo.shapes import Array, Path, leaves
 from scaling.program.ir import CONSTANTS, Buffer, Category
 

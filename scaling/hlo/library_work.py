@@ -30,9 +30,9 @@ import re
 from collections.abc import Callable
 
 from scaling.hlo.custom_calls import call_target, type_name
-from scaling.hlo.given import Work
 from scaling.hlo.parse import Computation, Instruction
 from scaling.hlo.shapes import Array, arrays
+from scaling.hlo.user_hints import Work
 
 Flops = Callable[[Array, Array], float]  # of one matrix [.., m, n] and of the second operand
 

@@ -7,7 +7,7 @@ AssignBuffersForComputations).
 """
 
 from scaling.hlo.parse import NAME, Computation, Module
-from scaling.hlo.reuse import Place
+from scaling.hlo.result_reuse import Place
 
 CONTROL = "control-predecessors"
 

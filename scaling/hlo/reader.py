@@ -3,7 +3,7 @@
 Nothing is guessed. An unknown instruction that may communicate is an error with its line. Warnings
 name groups of devices that lie along no mesh axes (they keep their device ids). Loops of which the
 compiler does not know the number of iterations count once, calls of unknown functions by their
-bytes, unless the caller says more (`scaling.hlo.given`); such operations have `unknown` set.
+bytes, unless the caller says more (`scaling.hlo.user_hints`); such operations have `unknown` set.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,11 +16,11 @@ from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import communication_of
 from scaling.hlo.extent import check_extent
-from scaling.hlo.given import Given, KernelWork, Work, kernel_name
 from scaling.hlo.library_work import library_work
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.hlo.places import place_of, short
+from scaling.hlo.user_hints import Given, KernelWork, Work, kernel_name
 from scaling.meshes.errors import InputError, is_count
 from scaling.program.ir import (
     Branch,
@@ -68,7 +68,7 @@ def read_program(
         name: of the result.
         peak: bytes on one device at the fullest moment, as the compiler planned them; arguments
             and results that stay in the host's memory among them.
-        trips: how often loops run of which the compiler does not know it (`scaling.hlo.given`).
+        trips: of loops whose count the compiler does not know (`scaling.hlo.user_hints`).
         kernels: the work of custom calls, or "local" for one that does not communicate.
 
     Raises:

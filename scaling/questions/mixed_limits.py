@@ -21,7 +21,6 @@ from scaling.meshes.levels import levels
 from scaling.meshes.placement import groups_on
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
-from scaling.parallelism.rules import is_sequence_parallel
 from scaling.profiles.profile import Profile
 from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input, Value, by_formula
@@ -29,6 +28,7 @@ from scaling.questions.axis_answers import Setting, weights_limit
 from scaling.questions.axis_limits import FORWARD
 from scaling.questions.block import Cut
 from scaling.questions.wire import IDEAL, SAME, wire
+from scaling.run.parallelism.rules import is_sequence_parallel
 
 SECTION = "training: mixed fsdp and tensor parallelism"
 BEYOND = 2.0  # times the largest tensor axis that is hidden: no larger one is tried

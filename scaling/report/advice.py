@@ -13,7 +13,7 @@ from itertools import islice
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
-from scaling.meshes.units import format_time
+from scaling.meshes.units import format_memory, format_time
 from scaling.models.accounting.remat import (
     HIDDEN,
     POLICIES,
@@ -22,7 +22,6 @@ from scaling.models.accounting.remat import (
     Remat,
     tensor_names,
 )
-from scaling.report.formatting import format_memory
 from scaling.run import Run
 from scaling.simulate.prediction import MemoryParts, Prediction
 

@@ -10,12 +10,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from scaling.compare.compare import Comparison
-from scaling.compare.pairs import CollectivePair, Pair
+from scaling.comparing.compare import Comparison
+from scaling.comparing.pairs import CollectivePair, Pair
 from scaling.meshes.units import format_range, format_size, format_time
+from scaling.pictures.palette import BLUE, ORANGE
+from scaling.pictures.plots.style import picture
 from scaling.report.formatting import columns
-from scaling.report.palette import BLUE, ORANGE
-from scaling.report.plots.style import picture
 
 MOST_LINES = 12  # collectives and kernels that the table shows
 NOTHING = 1e-9  # of the largest figure of a table: what rounding leaves

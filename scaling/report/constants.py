@@ -16,10 +16,10 @@ from scaling.collectives.measured import measured_line
 from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.provenance import SourcedValue
-from scaling.meshes.units import format_rate, format_time
+from scaling.meshes.units import format_rate, format_time, percent
 from scaling.profiles.profile import CollectiveFit, LinkFit
 from scaling.program.ir import Collective
-from scaling.report.formatting import evidence_words, percent
+from scaling.report.formatting import evidence_words
 from scaling.simulate.step import Priced, device_groups
 
 

@@ -9,9 +9,9 @@ time                          first   second  difference  ratio
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from scaling.compare.difference import Change, Difference
-from scaling.meshes.units import format_time
-from scaling.report.formatting import columns, format_memory
+from scaling.comparing.difference import Change, Difference
+from scaling.meshes.units import format_memory, format_time
+from scaling.report.formatting import columns
 from scaling.report.prediction import TIME_TERMS
 
 MOST_LINES = 12  # collectives that the table shows

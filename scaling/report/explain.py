@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scaling.compare.discrepancy import Discrepancy
-from scaling.meshes.units import format_rate, format_time
+from scaling.comparing.discrepancy import Discrepancy
+from scaling.meshes.units import format_memory, format_rate, format_time, percent
 from scaling.program.ir import Collective, Kernel, Number, Operation, operations, unattributed
-from scaling.report.formatting import columns, evidence_words, format_memory, percent
+from scaling.report.formatting import columns, evidence_words
 from scaling.simulate.kernels import computed_flops
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import axis_name
@@ -29,7 +29,7 @@ def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> st
 
     Args:
         priced: what is explained.
-        discrepancies: of its audit (`scaling.compare.audit`), those below 1 % of the step too.
+        discrepancies: of its audit (`scaling.comparing.audit`), those below 1 % of the step too.
     """
     parts = [_operations(priced), _agreement(priced), _origins(priced), _memory(priced)]
     parts.append(_evidence(priced))

@@ -2,26 +2,8 @@
 
 from collections.abc import Sequence
 
-from scaling.meshes.units import format_rate
 from scaling.profiles.profile import Evidence
-from scaling.program.ir import Number
 from scaling.run import Run
-
-
-def format_memory(size: Number) -> str:
-    """`1.36 GB`, always decimal, for sizes that are added up."""
-    return format_rate(size, "B")
-
-
-def three_digits(number: Number) -> str:
-    """`408,000`: no more digits than a prediction has; `1e+15` from there on."""
-    rounded = float(f"{float(number):.3g}")
-    return f"{rounded:,.0f}" if rounded < 1e15 else f"{rounded:.3g}"
-
-
-def percent(share: Number) -> str:
-    """`41.2%`; `under 0.1%` for less than half a thousandth."""
-    return f"{share:.1%}" if share >= 0.0005 or share == 0 else "under 0.1%"
 
 
 def evidence_words(evidence: Evidence, grade: str = "") -> str:

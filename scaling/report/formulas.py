@@ -13,10 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.meshes.accelerator import Accelerator, peak_name
-from scaling.meshes.units import format_rate, format_size, format_time
+from scaling.meshes.units import format_memory, format_rate, format_size, format_time, percent
 from scaling.program.ir import Collective, Kernel
 from scaling.report.constants import link_constants
-from scaling.report.formatting import format_memory, percent
 from scaling.simulate.kernels import WIDER, computed_flops
 from scaling.simulate.prediction import Prediction, axis_name
 from scaling.simulate.step import (

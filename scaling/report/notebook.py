@@ -3,10 +3,9 @@
 from collections.abc import Callable, Sequence
 from html import escape
 
-from scaling.meshes.units import format_time
+from scaling.meshes.units import format_memory, format_time
+from scaling.pictures.palette import COLOURS
 from scaling.program.ir import Number
-from scaling.report.formatting import format_memory
-from scaling.report.palette import COLOURS
 from scaling.report.prediction import TIME_TERMS, open_lines, rate_words, step_words, verdict
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import Prediction

@@ -5,9 +5,9 @@ plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
 1  data=8,fsdp=8                8  selective     3  5.89 s  65.1%  52.2 GB  compute: ...
 """
 
-from scaling.meshes.units import format_time
-from scaling.plan.result import Plan, Plans
-from scaling.report.formatting import columns, format_memory, percent, three_digits, workload
+from scaling.meshes.units import format_memory, format_time, percent, three_digits
+from scaling.planning.result import Plan, Plans
+from scaling.report.formatting import columns, workload
 
 DAY, KWH = 86400.0, 3.6e6  # s; J
 HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "MFU", "memory", "why")

@@ -5,8 +5,15 @@ step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --c
 """
 
 from scaling.meshes.catalog.chip_overrides import PEAKS
-from scaling.meshes.units import format_range, format_size, format_time
-from scaling.report.formatting import columns, format_memory, percent, three_digits
+from scaling.meshes.units import (
+    format_memory,
+    format_range,
+    format_size,
+    format_time,
+    percent,
+    three_digits,
+)
+from scaling.report.formatting import columns
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import (
     CollectiveLine,

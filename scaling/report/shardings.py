@@ -13,9 +13,9 @@ from scaling.models.accounting.matrices import BYTES
 from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix
 from scaling.models.zero import all_gather_params
-from scaling.optimizers import Optimizer
 from scaling.report.formatting import columns
-from scaling.weights.naming import leaf_names
+from scaling.run.optimizers import Optimizer
+from scaling.training.weights.naming import leaf_names
 
 REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
 FLOAT32 = BYTES["fp32"]

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.compare.recorded import RecordedEvent
-from scaling.compare.steps import CONTAINER, known_operations
+from scaling.comparing.recorded import RecordedEvent
+from scaling.comparing.steps import CONTAINER, known_operations
 from scaling.meshes.units import format_size
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Operation, Program

@@ -17,15 +17,15 @@ from scaling.meshes.placement import check_fits
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
-from scaling.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
-from scaling.parallelism.pipeline import check_parts
-from scaling.parallelism.rules import resolved_mesh, rules_for
 from scaling.profiles.calibrations import calibration_of, host_calibration
 from scaling.profiles.io import differences, host_links, profile_of, read_profile
 from scaling.profiles.machine import host, versions
 from scaling.profiles.profile import Profile
-from scaling.recipes import with_dividing_microbatches
 from scaling.run import ClusterChoice, Run
+from scaling.run.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
+from scaling.run.parallelism.pipeline import check_parts
+from scaling.run.parallelism.rules import resolved_mesh, rules_for
+from scaling.run.recipes import with_dividing_microbatches
 
 HOST = "host"
 OURS = "jax"  # the software whose trainer is ours

@@ -28,7 +28,7 @@ def browser():
 @pytest.fixture(scope="session")
 def pages():
     """The address of the pages' server, which ends with the tests."""
-    from scaling.web.server import PageServer
+    from scaling.course.web.server import PageServer
 
     with PageServer() as server:
         Thread(target=server.serve_forever, daemon=True).start()

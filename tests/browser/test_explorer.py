@@ -12,7 +12,7 @@ import pytest
 
 import scaling as sc
 from scaling.cli.main import main
-from scaling.explorer.programs import programs
+from scaling.course.explorer.programs import programs
 from scaling.profiles.io import profile_of
 
 pytestmark = pytest.mark.browser

@@ -18,9 +18,9 @@ from threading import Thread
 import pytest
 
 from experiments.site.pages import build_wheel, write_answers, write_pages
-from scaling.learn.quiz import find
-from scaling.web.server import PAGES, PageServer
-from scaling.web.texts import WRITTEN
+from scaling.course.learn.quiz import find
+from scaling.course.web.server import PAGES, PageServer
+from scaling.course.web.texts import WRITTEN
 
 pytestmark = pytest.mark.browser
 DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.culprits import STEPS, compiled, document, lines_of
-from scaling.lessons import culprits
+from scaling.course.lessons import culprits
 
 TEXT = """
 FileLocations

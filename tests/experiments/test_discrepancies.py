@@ -5,9 +5,9 @@ import json
 import pytest
 
 from experiments.discrepancies import PAIRS, Pair, Result, described, save
-from scaling.compare.discrepancy import ONCE_PER_STEP, PRODUCTS, Discrepancy
+from scaling.comparing.discrepancy import ONCE_PER_STEP, PRODUCTS, Discrepancy
 from scaling.meshes.placement import check_fits
-from scaling.parallelism.checks import check_trainable
+from scaling.run.parallelism.checks import check_trainable
 
 SAVED = Discrepancy(
     "data", "all-reduce", 2e6, 1e6, 3.0, ("%ar = all-reduce()",), ONCE_PER_STEP, -1e-3

@@ -20,8 +20,8 @@ from experiments.front_ends import (
 )
 from scaling.analytic.program import analytic_program
 from scaling.meshes.placement import check_fits
-from scaling.parallelism.checks import check_trainable
 from scaling.profiles.io import ideal
+from scaling.run.parallelism.checks import check_trainable
 from scaling.simulate.step import price
 from tests.harness import H100, Case, on_h100, wide
 

@@ -25,9 +25,9 @@ from scaling.compile.options import compiler_options
 from scaling.meshes.catalog.load import accelerator, accelerator_names, load
 from scaling.meshes.devices import absent_mesh, present_mesh
 from scaling.models.execution import Execution
-from scaling.parallelism.rules import rules_for
 from scaling.run import read_run
-from scaling.train.execution import execution_for
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.execution import execution_for
 from tests.test_arrows import GUARD
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,8 @@ import yaml
 from scaling.api.inputs import load_run
 from scaling.cli.main import parse
 from scaling.meshes.shape import parse_mesh
-from scaling.parallelism.rules import rules_for
-from scaling.train.launch.distributed import job_kind
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.launch.distributed import job_kind
 
 LAUNCH = Path(__file__).resolve().parents[2] / "experiments" / "launch"
 FOLDER = "my runs"  # a blank, which the files must keep

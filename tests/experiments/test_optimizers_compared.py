@@ -7,8 +7,8 @@ import pytest
 
 from experiments.optimizers import STEPS, cases, table
 from scaling.meshes.shape import MeshShape
-from scaling.optimizers import DEFAULTS
-from scaling.parallelism.checks import check_settings, check_trainable
+from scaling.run.optimizers import DEFAULTS
+from scaling.run.parallelism.checks import check_settings, check_trainable
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results" / "2026-11-22-number-formats"
 DOCUMENT = json.loads((RESULTS / "results.json").read_text())

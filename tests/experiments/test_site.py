@@ -13,8 +13,8 @@ import pytest
 from experiments.site.check import broken_links, loads_from_elsewhere
 from experiments.site.notebooks import opens_in_browser, with_header
 from experiments.site.pages import ROOT, write_answers, write_pages
-from scaling.learn.quiz import find
-from scaling.lessons.shelf import labs, lessons
+from scaling.course.learn.quiz import find
+from scaling.course.lessons.shelf import labs, lessons
 
 CDN = "https://cdn.jsdelivr.net/pyodide/"  # of Pyodide alone
 # What a browser does not have; the site's Python has to do without it.
@@ -25,7 +25,7 @@ import json, sys
 for name in sys.argv[3].split(","):
     sys.modules[name] = None
 sys.path.insert(0, sys.argv[1])
-from scaling.web.ask import ask
+from scaling.course.web.ask import ask
 print(ask(sys.argv[2]))
 """
 
@@ -134,6 +134,8 @@ def test_the_whole_site(tmp_path):
     (wheel,) = (out / "wheel").glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "wheel")
-    (tmp_path / "wheel/scaling/web/answers.json").write_bytes((out / "answers.json").read_bytes())
+    (tmp_path / "wheel/scaling/course/web/answers.json").write_bytes(
+        (out / "answers.json").read_bytes()
+    )
     found = asked(tmp_path / "wheel", "quiz", (*ABSENT, "numpy"), id="gpu-q2.3", guesses=[2.1])
     assert found["numbers"][0]["slips"]

@@ -12,7 +12,7 @@ from scaling.models.adapters import merged, without_adapters
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.lora import Lora, adaptable, adapter_parameters, check_lora
 from scaling.models.transformer import Transformer
-from scaling.weights.naming import leaf_names
+from scaling.training.weights.naming import leaf_names
 from tests.harness import MODELS, Case, execution_of
 
 TOKENS = np.arange(24, dtype=np.int32).reshape(2, 12)

@@ -10,10 +10,10 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.parameters import count_parameters
 from scaling.models.execution import Execution
 from scaling.models.presets import preset
-from scaling.optimizers import DEFAULTS, Optimizer
-from scaling.parallelism.rules import rules_for
 from scaling.run import Batch, Run
-from scaling.train.step import abstract_state
+from scaling.run.optimizers import DEFAULTS, Optimizer
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.step import abstract_state
 from tests.optimizer_numbers import optimizer_numbers
 
 DENSE = ["tiny", "gpt2-124m", "llama3-8b", "qwen3-0.6b"]

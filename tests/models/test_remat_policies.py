@@ -18,8 +18,8 @@ from scaling.models.accounting.remat import (
     tensor_names,
 )
 from scaling.models.presets import preset
-from scaling.recipes import recipe
 from scaling.run import read_run, run_dict
+from scaling.run.recipes import recipe
 
 LLAMA = preset("llama3-8b")
 SUBSETS = st.lists(st.sampled_from(tensor_names(LLAMA)), unique=True).map(tuple)

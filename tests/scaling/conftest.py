@@ -51,10 +51,10 @@ def prepare():
     import jax
 
     from scaling.meshes.devices import present_mesh
-    from scaling.parallelism.rules import rules_for
-    from scaling.train.data.sources import open_data
-    from scaling.train.execution import execution_for
-    from scaling.train.prepare import Plan, compile_programs
+    from scaling.run.parallelism.rules import rules_for
+    from scaling.training.data.sources import open_data
+    from scaling.training.execution import execution_for
+    from scaling.training.prepare import Plan, compile_programs
 
     def plan(run: Run) -> Plan:
         rules = rules_for(run, run.mesh)

@@ -20,7 +20,7 @@ from scaling.questions.block import Cut, Mlp, math_time
 from scaling.questions.serving.kernels import Pass, attention_kernel, weight_kernels
 from scaling.questions.serving.model import Formats, served_model
 from scaling.questions.serving.servers import Servers
-from scaling.recipes import recipe_names
+from scaling.run.recipes import recipe_names
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import running_kernels
 

@@ -28,7 +28,7 @@ from scaling.collectives.nccl.links import (
     nics_behind_cpu,
     node_links,
 )
-from scaling.collectives.runs import counted
+from scaling.collectives.run_lengths import counted
 from scaling.meshes.cluster import Cluster
 
 VENDOR = "NVIDIA"

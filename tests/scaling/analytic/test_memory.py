@@ -12,8 +12,8 @@ from scaling.analytic.step import step_sizes
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting import count_parameters
 from scaling.models.accounting.logits import LARGEST_LOGITS
-from scaling.recipes import recipe
 from scaling.run import Batch, read_run
+from scaling.run.recipes import recipe
 from scaling.simulate.memory import memory_use
 
 OTHERS = ("megatron", "nemo", "deepspeed", "pytorch-fsdp")

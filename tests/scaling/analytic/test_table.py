@@ -12,8 +12,8 @@ from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import count_parameters
 from scaling.models.config import Mla, ModelConfig, Moe
 from scaling.models.presets import preset
-from scaling.recipes import recipe
 from scaling.run import Batch, Precision, Run, Sharding
+from scaling.run.recipes import recipe
 
 BF16, FLOAT32 = 2, 4
 SIZES = st.sampled_from([1, 2, 4])

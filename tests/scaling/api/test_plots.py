@@ -4,7 +4,7 @@ import math
 from types import SimpleNamespace
 
 import scaling as sc
-from scaling.compare.compare import Pair
+from scaling.comparing.compare import Pair
 
 
 def test_a_step_without_an_upper_bound_is_drawn_without_its_range(tmp_path):

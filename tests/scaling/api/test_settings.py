@@ -8,8 +8,8 @@ from scaling.api.inputs import load_run
 from scaling.api.settings import apply_settings
 from scaling.cli.main import main
 from scaling.meshes.errors import InputError
-from scaling.recipes import recipe
 from scaling.run import run_dict
+from scaling.run.recipes import recipe
 
 FSDP_FIRST = ["fsdp", "stage", "data", "expert", "context", "tensor"]
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.calibrate import calibrate as measuring
+from scaling.calibration import calibrate as measuring
 from scaling.meshes.errors import InputError
 from scaling.profiles.calibrations import calibration_path, host_calibration
 from scaling.profiles.io import read_profile

@@ -5,11 +5,11 @@ from functools import partial
 
 import pytest
 
-from scaling.compare import compare
-from scaling.compare.recorded import RecordedEvent
+from scaling.comparing import compare
+from scaling.comparing.recorded import RecordedEvent
 from scaling.meshes import catalog
 from tests.scaling.cli.running import check_refused, run
-from tests.scaling.compare.run_folder import MEASURED, write_folder
+from tests.scaling.comparing.run_folder import MEASURED, write_folder
 
 H100 = catalog.load("dgx-h100")
 

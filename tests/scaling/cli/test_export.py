@@ -11,18 +11,18 @@ from safetensors.numpy import load_file
 from scaling.cli import export
 from scaling.cli import main as cli
 from scaling.meshes.devices import host_mesh
-from scaling.parallelism.rules import rules_for
 from scaling.run import Pipeline, load_run, run_dict, save_run
-from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.layer_order import layer_order_of
-from scaling.train.data.sources import open_source
-from scaling.train.execution import execution_for
-from scaling.train.loop import train
-from scaling.train.prepare import Plan, Programs, initial_state
-from scaling.train.run_folder import Options
-from scaling.train.step import abstract_state, init_state
-from scaling.train.trained_model import newest_model, on_mesh
-from scaling.weights.naming import to_dict
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.checkpoint.checkpoints import Checkpoints
+from scaling.training.checkpoint.layer_order import layer_order_of
+from scaling.training.data.sources import open_source
+from scaling.training.execution import execution_for
+from scaling.training.loop import train
+from scaling.training.prepare import Plan, Programs, initial_state
+from scaling.training.run_folder import Options
+from scaling.training.step import abstract_state, init_state
+from scaling.training.trained_model import newest_model, on_mesh
+from scaling.training.weights.naming import to_dict
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 

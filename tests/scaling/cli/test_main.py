@@ -14,8 +14,8 @@ import pytest
 
 from scaling.cli.main import COMMANDS, _warn
 from scaling.compile import options
-from scaling.train import prepare
-from scaling.train.launch import supervisor as restarts
+from scaling.training import prepare
+from scaling.training.launch import supervisor as restarts
 from tests.scaling.cli.running import check_refused, run
 
 SMALL = {  # sizes that eight devices cut in many ways

@@ -14,7 +14,7 @@ from scaling.profiles.io import write_profile
 from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import COLLECTIVE_KINDS
 from tests.scaling.cli.running import check_refused, run
-from tests.scaling.compare.gpu_traces import write_run
+from tests.scaling.comparing.gpu_traces import write_run
 from tests.scaling.host_profile import HERE, host_profile
 
 HLO = """HloModule jit_step, is_scheduled=true, num_partitions=8
@@ -252,7 +252,7 @@ def test_a_dump_is_priced_without_jax_and_without_what_other_commands_import(dum
         "import sys; from scaling.cli.main import main\n"
         f"code = main(['price', '--hlo', {str(dump)!r}, '--cluster', 'dgx-h100'])\n"
         "late = {'jax', 'scipy', 'matplotlib', 'typeguard', 'asyncio', 'numpy.ma'}\n"
-        "late |= {'scaling.compare', 'scaling.analytic.program', 'scaling.report.plots'}\n"
+        "late |= {'scaling.comparing', 'scaling.analytic.program', 'scaling.pictures.plots'}\n"
         "sys.exit(code or ' '.join(late & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -16,11 +16,11 @@ from scaling.profiles.io import profile_of
 from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
-from scaling.train import running
-from scaling.train.checkpoint.failure import CheckpointError
-from scaling.train.launch import supervisor
-from scaling.train.loop import RunResult
-from scaling.train.run_folder import Options
+from scaling.training import running
+from scaling.training.checkpoint.failure import CheckpointError
+from scaling.training.launch import supervisor
+from scaling.training.loop import RunResult
+from scaling.training.run_folder import Options
 
 H100 = catalog.load("dgx-h100")
 

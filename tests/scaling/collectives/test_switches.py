@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from scaling.collectives.cost import collective_time
 from scaling.collectives.nccl.communicator import communicator
-from scaling.collectives.runs import counted
+from scaling.collectives.run_lengths import counted
 from scaling.collectives.switches import switch_bytes
 from scaling.meshes import catalog
 from scaling.meshes.placement import groups_on

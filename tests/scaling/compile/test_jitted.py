@@ -19,7 +19,7 @@ from scaling.meshes.errors import InputError
 from scaling.program.ir import CATEGORIES, Program, collectives, kernels, unattributed
 from scaling.simulate.memory import memory_use
 from scaling.simulate.timeline import run_schedule
-from scaling.train.running import program_of
+from scaling.training.running import program_of
 
 HOST = catalog.load("host")
 AXES = {"rows": 4, "model": 2}

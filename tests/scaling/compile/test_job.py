@@ -4,9 +4,9 @@ import jax
 import numpy as np
 import pytest
 
-from scaling.compile.absent_arrays import answering_as_arrays
 from scaling.compile.jax_internals import coordinated, tracing_for_absent_devices
-from scaling.compile.job import Coordinator, answers
+from scaling.compile.pretend.arrays import answering_as_arrays
+from scaling.compile.pretend.coordinator import Coordinator, answers
 from scaling.meshes.errors import InputError
 
 ROW = np.arange(3)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from scaling.compile.pallas import estimated_work
-from scaling.hlo.given import Work
+from scaling.hlo.user_hints import Work
 
 X = jax.ShapeDtypeStruct((64, 64), jnp.bfloat16)
 

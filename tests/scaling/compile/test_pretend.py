@@ -10,11 +10,11 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scaling as sc
-from scaling.compile import pretend as pretending
-from scaling.compile.absent import is_absent
 from scaling.compile.jax_internals import tracing_for_absent_devices
 from scaling.compile.jitted import mesh as mesh_over
-from scaling.compile.mapped import Mapped
+from scaling.compile.pretend import pretend as pretending
+from scaling.compile.pretend.devices import is_absent
+from scaling.compile.pretend.pmap import Mapped
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 

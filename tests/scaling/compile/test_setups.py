@@ -23,7 +23,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scaling as sc
-from scaling.compile.absent import is_absent
+from scaling.compile.pretend.devices import is_absent
 from scaling.meshes.errors import InputError
 
 pytestmark = [

@@ -17,31 +17,36 @@ from safetensors.numpy import save_file
 import scaling as sc
 from experiments.chat.make import HERE
 from scaling.cli import main as cli
-from scaling.compare.recorded import recorded_events
+from scaling.comparing.recorded import recorded_events
 from scaling.meshes import catalog
 from scaling.meshes.catalog.load import ACCELERATORS, CLUSTERS, read_toml
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.recipes import recipe
 from scaling.run import Train, run_dict
+from scaling.run.recipes import recipe
 from scaling.testbed.plan import TestbedConfig
 from scaling.testbed.state import read_state, write_state
-from scaling.train.checkpoint.checkpoints import Checkpoints
-from scaling.train.checkpoint.checksums import write_checksums
-from scaling.train.checkpoint.layer_order import reorder_layers
-from scaling.train.checkpoint.resume import changes
-from scaling.train.checkpoint.written import RECORD, begin, own_steps
-from scaling.train.data.batches import TrainingBatches
-from scaling.train.data.chat import ask
-from scaling.train.data.sources import open_data
-from scaling.train.data.sums import DATA, changed_files
-from scaling.train.data.tokenizer import open_tokenizer
-from scaling.train.data.tokens import TokenSource
-from scaling.train.evaluation import choices
-from scaling.train.monitor.metrics import mend_metrics, read_metrics
-from scaling.train.monitor.rebuilt import ENVIRONMENT, MEASURED, PACKAGES, rebuild_measured
-from scaling.weights.files import WeightFiles
+from scaling.training.checkpoint.checkpoints import Checkpoints
+from scaling.training.checkpoint.checksums import write_checksums
+from scaling.training.checkpoint.layer_order import reorder_layers
+from scaling.training.checkpoint.owned_checkpoints import RECORD, begin, own_steps
+from scaling.training.checkpoint.resume import changes
+from scaling.training.data.batches import TrainingBatches
+from scaling.training.data.chat import ask
+from scaling.training.data.sources import open_data
+from scaling.training.data.sums import DATA, changed_files
+from scaling.training.data.tokenizer import open_tokenizer
+from scaling.training.data.tokens import TokenSource
+from scaling.training.evaluation import choices
+from scaling.training.monitor.metrics import mend_metrics, read_metrics
+from scaling.training.monitor.recover_measured import (
+    ENVIRONMENT,
+    MEASURED,
+    PACKAGES,
+    rebuild_measured,
+)
+from scaling.training.weights.files import WeightFiles
 from tests.scaling.fuzz.mutations import as_json, as_toml, mutated, shuffled, turned
 
 TESTS = Path(__file__).parents[2]

@@ -19,12 +19,12 @@ from random import Random
 import pytest
 
 from scaling.meshes.errors import InputError
-from scaling.recipes import recipe
 from scaling.run import run_dict
-from tests.scaling.compare.run_folder import write_folder
+from scaling.run.recipes import recipe
+from tests.scaling.comparing.run_folder import write_folder
 from tests.scaling.fuzz.kinds import ARGUMENTS, Kind, kinds
 from tests.scaling.fuzz.mutations import DEPTH
-from tests.scaling.test_run import FULL
+from tests.scaling.run.test_run import FULL
 
 NAMES = (
     *("run", "cluster", "accelerator", "calibration", "config", "hlo", "safetensors", "index"),

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from scaling.hlo.given import Work
 from scaling.hlo.parse import parse_module
 from scaling.hlo.places import place_of, short
 from scaling.hlo.reader import read_program
+from scaling.hlo.user_hints import Work
 from scaling.meshes.errors import InputError
 from scaling.program.ir import Kernel, Loop
 from tests.scaling.hlo.texts import text

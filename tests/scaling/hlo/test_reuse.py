@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scaling.hlo.post_order import post_order
 from scaling.hlo.reader import read_program
-from scaling.hlo.reuse import END, START, Gap, Life, gaps, placed, schedule_places
+from scaling.hlo.result_reuse import END, START, Gap, Life, gaps, placed, schedule_places
 from scaling.simulate.memory import memory_use
 from tests.scaling.hlo.texts import ADD, module, text
 

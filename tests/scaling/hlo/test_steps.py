@@ -24,7 +24,7 @@ from scaling.models.execution import Execution
 from scaling.program.ir import Kernel, Program, collectives, kernels, unattributed
 from scaling.run import Batch, Train
 from scaling.simulate.memory import memory_use
-from scaling.train.step import abstract_state, abstract_tokens, jitted_step
+from scaling.training.step import abstract_state, abstract_tokens, jitted_step
 
 CPU_MODEL = ModelConfig(128, d_model=64, n_layers=3, n_heads=8, head_dim=8, d_ff=128)
 GPU_MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)

@@ -12,7 +12,7 @@ from scaling.api.inputs import load_run
 from scaling.meshes.errors import InputError
 from scaling.program.stored import FOLDER, Stored, key_of, stored_program, stored_programs
 from scaling.simulate.resolve import target
-from scaling.train.program import stored_key
+from scaling.training.program import stored_key
 
 ENTRIES = stored_programs()
 REPRESENTATIVES = list({entry.group: entry for entry in ENTRIES}.values())

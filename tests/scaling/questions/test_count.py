@@ -11,7 +11,7 @@ from scaling.models.accounting import (
     model_flops,
 )
 from scaling.models.accounting.flops import credited_forward
-from scaling.recipes import recipe, recipe_names
+from scaling.run.recipes import recipe, recipe_names
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check
 

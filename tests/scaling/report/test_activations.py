@@ -10,9 +10,9 @@ from scaling.analytic.saved import saved_rows
 from scaling.cli.sharding import ShardingCommand
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting.remat import Kept
-from scaling.recipes import recipe
 from scaling.report.activations import saved_table
 from scaling.run import Batch, Pipeline, save_run
+from scaling.run.recipes import recipe
 
 OFFLOADED = Kept(("query", "attention"), ("mlp_up",))
 GPIPE = Pipeline("gpipe")

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from scaling.compare.compare import (
+from scaling.comparing.compare import (
     SHARED_CORES,
     CollectivePair,
     Comparison,

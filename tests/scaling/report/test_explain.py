@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.compare.discrepancy import Discrepancy
+from scaling.comparing.discrepancy import Discrepancy
 from scaling.meshes import catalog
 from scaling.meshes.units import format_time
 from scaling.profiles.io import profile_of

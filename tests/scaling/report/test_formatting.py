@@ -2,7 +2,8 @@
 
 import pytest
 
-from scaling.report.formatting import columns, percent, three_digits
+from scaling.meshes.units import percent, three_digits
+from scaling.report.formatting import columns
 
 
 def test_first_column_is_flush_left_others_right():

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 
 import scaling as sc
-from scaling.drawing.frames import frames
 from scaling.meshes.errors import InputError
-from scaling.report.plots import (
+from scaling.pictures.drawing.frames import frames
+from scaling.pictures.plots import (
     ScatterPoint,
     check_picture,
     plot_bandwidth,

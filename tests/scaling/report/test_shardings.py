@@ -10,11 +10,11 @@ from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig
-from scaling.parallelism.rules import rules_for
 from scaling.report.shardings import Row, rows, table, warnings
 from scaling.run import Batch, Run
-from scaling.train.execution import execution_for
-from scaling.train.step import abstract_state
+from scaling.run.parallelism.rules import rules_for
+from scaling.training.execution import execution_for
+from scaling.training.step import abstract_state
 
 MODEL = ModelConfig(64, d_model=32, n_layers=2, n_heads=8, d_ff=64, n_kv_heads=4, bias=True)
 GPT = replace(

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from scaling.compare.recorded import RecordedEvent
+from scaling.comparing.recorded import RecordedEvent
 from scaling.meshes import catalog
 from scaling.program.ir import Collective, Kernel, Origin
 from scaling.report.trace import label, measured_events, trace_events, write_trace

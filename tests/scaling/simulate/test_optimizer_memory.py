@@ -8,11 +8,11 @@ import pytest
 from scaling.cli.sharding import ShardingCommand
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
-from scaling.optimizers import DEFAULTS
-from scaling.recipes import recipe
 from scaling.run import Precision, Run, save_run
+from scaling.run.optimizers import DEFAULTS
+from scaling.run.recipes import recipe
 from scaling.simulate.memory import memory_use
-from scaling.train.program import program_of_run
+from scaling.training.program import program_of_run
 from tests.optimizer_numbers import optimizer_numbers
 
 MESH = "fsdp=2,tensor=2"

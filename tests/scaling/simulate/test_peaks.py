@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scaling as sc
-from scaling.calibrate.fit import attention_flops
+from scaling.calibration.fit import attention_flops
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.best_products import UNTIMED, said_of_untimed

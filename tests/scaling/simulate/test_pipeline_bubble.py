@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.compare.matching import match_recording
-from scaling.compare.recorded import RecordedEvent
+from scaling.comparing.matching import match_recording
+from scaling.comparing.recorded import RecordedEvent
 from scaling.meshes import catalog
 from scaling.models.pipeline.schedule import FILL, PipelineSchedule
 from scaling.profiles.io import ideal

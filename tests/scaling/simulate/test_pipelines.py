@@ -11,9 +11,9 @@ from scaling.analytic.software import habits_of
 from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.program.ir import Collective, Kernel, Loop, Program, collectives, kernels
-from scaling.recipes import recipe
 from scaling.run import Batch
 from scaling.run import Pipeline as Schedule
+from scaling.run.recipes import recipe
 from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.timeline import run_schedule
 from tests.oracle.pipelines import (

@@ -8,10 +8,9 @@ import pytest
 import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.meshes.units import format_time
+from scaling.meshes.units import format_time, three_digits
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Branch, Kernel, Loop, Program
-from scaling.report.formatting import three_digits
 from scaling.report.notebook import html
 from scaling.report.prediction import page
 from scaling.simulate.prediction import Prediction, prediction_dict

@@ -10,8 +10,8 @@ from jax.experimental.multihost_utils import sync_global_devices
 
 from experiments.gloo.messages import KINDS
 from experiments.testbed_case import Point, case
-from scaling.calibrate.timing import compiled, over_all
-from scaling.train.launch.distributed import start_distributed
+from scaling.calibration.timing import compiled, over_all
+from scaling.training.launch.distributed import start_distributed
 
 COUNTERS = Path("/sys/class/net/eth0/statistics")
 TIMES = 8

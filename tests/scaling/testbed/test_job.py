@@ -17,7 +17,7 @@ from scaling.meshes.errors import InputError
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import CommandFailed, Machine
 from scaling.testbed.plan import TestbedConfig
-from scaling.train.launch.distributed import job_kind
+from scaling.training.launch.distributed import job_kind
 
 PIDS = subprocess.run(["sh", "-c", "unshare --pid --fork --mount-proc true"], capture_output=True)
 pytestmark = pytest.mark.skipif(PIDS.returncode != 0, reason="pid namespaces need Linux and root")

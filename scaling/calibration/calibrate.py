@@ -1,0 +1,175 @@
+"""Measures this machine: matrix products, memory, attention, each collective on each axis.
+
+calibrate(quick=True, progress=print)      # a Profile: raw samples, and the fits with their errors
+
+All devices work at once, because fake host devices share the processor's cores, and GPUs their
+power and their links. What one fake device is measured to need is therefore what it gets.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TypeVar
+
+import jax
+from jax.sharding import Mesh
+
+from scaling.calibration.attention import attention_cases, backward_alone
+from scaling.calibration.collectives import collective_cases
+from scaling.calibration.dispatch import KEPT, dispatch_benches
+from scaling.calibration.fit import (
+    fit_attention,
+    fit_collectives,
+    fit_matmul,
+    fit_memory,
+    fit_vector,
+    grouped,
+)
+from scaling.calibration.fit_host import fit_dispatch, fit_step, fit_sum
+from scaling.calibration.kernels import matmul_cases, sizes_for
+from scaling.calibration.memory import memory_cases
+from scaling.calibration.steps import priced_alone, step_benches
+from scaling.calibration.timing import FULL, QUICK, Bench, Case, measure
+from scaling.meshes import catalog
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.shape import MeshShape
+from scaling.models.attention_kernels.support import AMPERE
+from scaling.profiles.io import loaded, profile_of
+from scaling.profiles.machine import MUCH, machine, versions
+from scaling.profiles.profile import ANY, Evidence, LinkFit, MatmulFit, Profile
+from scaling.profiles.samples import (
+    CollectiveSample,
+    DispatchSample,
+    MatmulSample,
+    MemorySample,
+    Sample,
+    Samples,
+    StepSample,
+)
+from scaling.program.ir import Program
+from scaling.run import Run
+from scaling.training.execution import compute_capability
+
+FUSED = ("copy", "transpose", "reduce")  # memory operations that are bound by the memory
+OneKind = TypeVar("OneKind")
+
+
+def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
+    """The profile of the devices present, measured with all of them at work.
+
+    Args:
+        quick: fewer samples and repeats: tens of seconds on a small machine, not minutes.
+        progress: called with a short text before each phase.
+    """
+    device = jax.devices()[0]
+    on_host = device.platform == "cpu"
+    ready: list[Bench] = []
+    programs: list[tuple[Program, Run]] = []
+    if on_host:
+        progress("compiling whole steps")
+        ready += dispatch_benches(everywhere(), quick)
+        steps = list(step_benches(jax.device_count(), quick))
+        ready += [bench for bench, _, _ in steps]
+        programs += [(program, run) for _, program, run in steps]
+    measured, load = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
+    if load > MUCH:
+        progress(f"warning: {loaded(load)}")
+    samples = Samples(
+        matmul=_of(MatmulSample, measured),
+        memory=_of(MemorySample, measured),
+        attention=tuple(backward_alone(measured)),
+        collective=_of(CollectiveSample, measured),
+        dispatch=_of(DispatchSample, measured),
+    )
+    today = datetime.now(UTC).date().isoformat()
+    profile = replace(
+        profile_of_samples(samples, machine(), today, versions(), overlap=not on_host),
+        links=shipped_links(device.device_kind),
+        other_load=load if load > MUCH else 0.0,
+    )
+    return with_host_fits(profile, _of(StepSample, measured), programs) if on_host else profile
+
+
+def with_host_fits(
+    profile: Profile, steps: Sequence[StepSample], programs: Sequence[tuple[Program, Run]]
+) -> Profile:
+    """The profile of a CPU with other formats, and the slowdown of kernels within whole steps."""
+    fp32 = [fit for fit in profile.matmul if fit.dtype == "fp32"]
+    profile = replace(profile, matmul=(*profile.matmul, *map(_other_formats, fp32)))
+    if not steps:
+        return profile
+    priced = priced_alone(steps, programs, profile)
+    known = profile.memory.evidence
+    fit = fit_step(priced, Evidence(known.source, known.date, known.grade))
+    return replace(profile, step=fit, samples=replace(profile.samples, step=tuple(priced)))
+
+
+def all_cases(quick: bool) -> list[Case]:
+    """All cases for the devices present."""
+    mesh = everywhere()
+    device = mesh.devices.flat[0]
+    sizes = sizes_for(device.platform, quick)
+    flash = compute_capability(device) >= AMPERE
+    return [
+        *matmul_cases(mesh, sizes),
+        *memory_cases(mesh, sizes.elements),
+        *attention_cases(mesh, quick, flash),
+        *collective_cases(mesh.size, quick, device.platform == "cpu"),
+    ]
+
+
+def everywhere() -> Mesh:
+    """All devices along one axis."""
+    return present_mesh(MeshShape(data=jax.device_count()))
+
+
+def profile_of_samples(
+    samples: Samples, machine: str, date: str, versions: dict[str, str], overlap: bool = False
+) -> Profile:
+    """The profile fitted to the samples.
+
+    Args:
+        samples: raw measurements.
+        machine, date, versions: where and when they were made.
+        overlap: what a kernel does runs at once, as on a GPU, not one after another.
+    """
+    evidence = Evidence(f"scaling calibrate on {machine}", date, "calibrated")
+    if overlap:
+        memory = fit_memory([p for p in samples.memory if p.kind in FUSED], evidence)
+        vector = fit_vector(samples.memory, memory, evidence)
+    else:
+        memory, vector = fit_sum(samples.memory, evidence)
+    attention = grouped(samples.attention, "direction")
+    dispatch = samples.dispatch
+    return Profile(
+        name="this machine",
+        machine=machine,
+        date=date,
+        matmul=tuple(fit_matmul(group, evidence) for group in grouped(samples.matmul, "dtype")),
+        memory=memory,
+        vector=vector,
+        attention=tuple(fit_attention(group, evidence) for group in attention if len(group) > 1),
+        collectives=fit_collectives(samples.collective, evidence),
+        dispatch=fit_dispatch(dispatch, memory, KEPT, evidence) if dispatch else None,
+        overlap=overlap,
+        samples=samples,
+        versions=versions,
+    )
+
+
+def shipped_links(device_kind: str) -> tuple[LinkFit, ...]:
+    """Shipped link fits of a GPU: the links of other machines cannot be measured here."""
+    for chip in map(catalog.accelerator, catalog.accelerator_names()):
+        if chip.title == device_kind and chip.peaks:
+            return profile_of(chip).links
+    return ()
+
+
+def _other_formats(fit: MatmulFit) -> MatmulFit:
+    """XLA's CPU compiler computes the products of other formats in fp32, the one measured."""
+    assumed = f"assumed as in {fit.dtype}: {fit.evidence.source}"
+    return replace(fit, dtype=ANY, evidence=Evidence(assumed, fit.evidence.date, "datasheet"))
+
+
+def _of(cls: type[OneKind], samples: Sequence[Sample]) -> tuple[OneKind, ...]:
+    return tuple(sample for sample in samples if isinstance(sample, cls))

@@ -1,0 +1,149 @@
+"""Two predictions side by side: what changed in the step time, its terms, memory and collectives.
+
+    difference = second - first            of a sum: parts that grew and shrank add up to it
+    ratio      = second / first
+
+Read from the documents that `scaling predict --json` prints and `predicted.json` of run folders.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from scaling.comparing.folder import PREDICTED
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_json
+from scaling.simulate.memory import ON_DEVICE
+from scaling.simulate.prediction import TERMS
+
+NEEDED = ("name", "step_time", "time", "memory", "collectives")
+MEMORY = ("peak", *ON_DEVICE)
+SUMS = ("time", "exposed", "moved")  # of the calls of a collective
+WORDS = ("source", "mesh", "cluster", "nodes", "devices", "batch", "grade", "bottleneck")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure in both predictions; None: not in that one."""
+
+    first: float | None
+    second: float | None
+
+    @property
+    def difference(self) -> float:
+        """second - first; what is missing counts as 0."""
+        return (self.second or 0.0) - (self.first or 0.0)
+
+    @property
+    def ratio(self) -> float | None:
+        """second / first; None where there is nothing to divide by."""
+        return (self.second or 0.0) / self.first if self.first else None
+
+    def to_dict(self) -> dict[str, float | None]:
+        """The change as JSON has it."""
+        values = {"first": self.first, "second": self.second}
+        return values | {"difference": self.difference, "ratio": self.ratio}
+
+
+@dataclass(frozen=True)
+class CollectiveChange:
+    """All calls over the same axes of one kind and format, per step and device."""
+
+    kind: str
+    axis: str
+    dtype: str
+    time: Change  # s
+    exposed: Change  # s
+    moved: Change  # bytes of all calls
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What changed from a first prediction to a second one; the largest change of a kind first."""
+
+    names: tuple[str, str]
+    step_time: Change  # s
+    mfu: Change
+    time: Mapping[str, Change]  # s, by TERMS
+    memory: Mapping[str, Change]  # bytes, by MEMORY
+    collectives: tuple[CollectiveChange, ...]
+    words: Mapping[str, tuple[Any, Any]]  # settings and verdicts that differ
+
+    def to_dict(self) -> dict[str, Any]:
+        """The document that `scaling compare A B --json` prints."""
+        lines = [
+            {"kind": line.kind, "axis": line.axis, "dtype": line.dtype}
+            | {name: getattr(line, name).to_dict() for name in ("time", "exposed", "moved")}
+            for line in self.collectives
+        ]
+        return {
+            "names": list(self.names),
+            "step_time": self.step_time.to_dict(),
+            "mfu": self.mfu.to_dict(),
+            "time": {name: change.to_dict() for name, change in self.time.items()},
+            "memory": {name: change.to_dict() for name, change in self.memory.items()},
+            "collectives": lines,
+            "differs": {name: list(pair) for name, pair in self.words.items()},
+        }
+
+
+def prediction_document(path: Path) -> dict[str, Any]:
+    """The prediction in a file, or in the run folder of that name.
+
+    Raises:
+        InputError: no such file, or one that holds something else.
+    """
+    file = path / PREDICTED if path.is_dir() else path
+    data = read_json(file)
+    missing = [key for key in NEEDED if not isinstance(data, dict) or key not in data]
+    if missing:
+        raise InputError(
+            f"{file} is no prediction (it lacks {', '.join(missing)}): give files that "
+            "`scaling predict --json` printed, or run folders"
+        )
+    try:
+        difference(data, data)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{file} is not as `scaling predict --json` prints it: {error}") from None
+    return dict(data)
+
+
+def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Difference:
+    """What changed from the first to the second of two prediction documents."""
+    both = lambda *keys: Change(_at(first, *keys), _at(second, *keys))
+    terms = {name: both("time", name) for name in TERMS}
+    lines = _collectives(first), _collectives(second)
+    changes = [
+        CollectiveChange(*key, *(Change(*(_at(x, key, name) for x in lines)) for name in SUMS))
+        for key in dict.fromkeys((*lines[0], *lines[1]))
+    ]
+    words = {name: (first.get(name), second.get(name)) for name in WORDS}
+    return Difference(
+        names=(str(first["name"]), str(second["name"])),
+        step_time=both("step_time"),
+        mfu=both("mfu"),
+        time=dict(sorted(terms.items(), key=lambda item: -abs(item[1].difference))),
+        memory={name: both("memory", name) for name in MEMORY},
+        collectives=tuple(sorted(changes, key=lambda line: -abs(line.time.difference))),
+        words={name: pair for name, pair in words.items() if pair[0] != pair[1]},
+    )
+
+
+def _collectives(document: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, float]]:
+    """Sums over the lines of a document by kind, axis and format."""
+    found: dict[tuple[str, str, str], dict[str, float]] = {}
+    for line in document["collectives"]:
+        key = line["kind"], line["axis"], line["dtype"]
+        sums = found.setdefault(key, dict.fromkeys(SUMS, 0.0))
+        sums["time"] += line["time"]
+        sums["exposed"] += line["exposed"]
+        sums["moved"] += line["bytes"] * line["count"]
+    return found
+
+
+def _at(document: Any, *keys: Any) -> float | None:
+    """The number under keys in tables of tables; None where there is none."""
+    for key in keys:
+        document = document.get(key) if isinstance(document, Mapping) else None
+    return None if document is None else float(document)

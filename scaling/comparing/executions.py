@@ -1,0 +1,107 @@
+"""Whole steps of a recording: how many it holds, and the events of these.
+
+    recorded    ~~dot  gather  adam | dot  gather  adam | dot  gat~~
+    whole                           |<------ one ------>|
+
+Executions are numbered on CPUs. On GPUs the instructions tell that run once in a step.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from scaling.comparing.recorded import RecordedEvent
+from scaling.comparing.steps import by_device
+from scaling.meshes.errors import InputError
+
+COMMON = 0.1  # of the instructions: so many tell the number of steps, fewer lack a lost event
+
+
+def count_steps(events: Sequence[RecordedEvent], calls: Mapping[str, float]) -> int | None:
+    """The number of complete steps: of numbered executions (CPU), else by what runs in each.
+
+    Of an instruction that runs c times in a step, `calls`, each device has c x steps events, a few
+    more where the recording began or ended within a step, a few less where the profiler lost some.
+    None where no instruction tells.
+    """
+    if events[0].run is not None:
+        sizes = [Counter(e.run for e in own) for own in by_device(events).values()]
+        return min(sum(n == max(runs.values()) for n in runs.values()) for runs in sizes)
+    seen = Counter((event.device, event.name) for event in events if event.name in calls)
+    counts = Counter(round(n / calls[name]) for (_, name), n in seen.items())
+    least = COMMON * sum(counts.values())
+    common = [n for n, times in counts.items() if n and times >= least]
+    return min(common, default=None)
+
+
+def whole_steps(
+    events: Sequence[RecordedEvent], calls: Mapping[str, float]
+) -> tuple[list[RecordedEvent], int]:
+    """Events of complete steps on GPUs, and the number of steps.
+
+    All events where each instruction ran as often as in whole steps. Where the recording began or
+    ended within a step, or lost events: those from the first to the last start of an instruction
+    that runs once in a step, or to every c-th of one that runs c times where none runs once. A
+    period from there is a step of another phase.
+
+    Args:
+        calls: in a step, of instructions that are one kernel each, in the order of the schedule.
+    """
+    own = by_device(events)
+    seen = {device: Counter(e.name for e in own[device]) for device in own}
+    each = 1 if 1 in calls.values() else max(1, round(min(calls.values())))
+    rarest = [name for name, n in calls.items() if n == each] or list(calls)
+    marks = {device: max(rarest, key=lambda name: seen[device][name]) for device in own}
+    found = {d: [e.start for e in own[d] if e.name == marks[d]][::each] for d in own}
+    count = min(map(len, found.values()))
+    if count < 2 or all(_are_whole(seen[device], calls, count) for device in own):
+        return list(events), max(count, 1)
+    begin = {d: starts[-count] for d, starts in found.items()}
+    kept = [e for d in own for e in own[d] if begin[d] <= e.start < found[d][-1]]
+    return (kept, count - 1) if kept else (list(events), 1)  # as where one is recorded twice
+
+
+def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[RecordedEvent]:
+    """The last `steps` executions of a program; what was recorded of one before is left out.
+
+    A recording begins while the step before may still run. Where executions are numbered (CPU) the
+    last ones are kept; elsewhere (GPU) the end of that earlier step is found by its last
+    instruction, which is seen once too often.
+
+    Raises:
+        InputError: fewer steps were recorded.
+    """
+    kept: list[RecordedEvent] = []
+    for device_events in by_device(events).values():
+        if device_events[0].run is None:
+            kept += _after_the_first_end(device_events, steps)
+        else:
+            kept += _last_runs(device_events, steps)
+    return kept
+
+
+def _are_whole(seen: Mapping[str, int], calls: Mapping[str, float], count: int) -> bool:
+    """True if each instruction ran as often as in `count` steps; some are several kernels."""
+    exactly = all(n == count * calls[name] for name, n in seen.items() if name in calls)
+    return exactly and not any(n % count for n in seen.values())
+
+
+def _last_runs(events: list[RecordedEvent], steps: int) -> list[RecordedEvent]:
+    runs = list(dict.fromkeys(event.run for event in events))
+    _check_enough(len(runs), steps)
+    wanted = frozenset(runs[-steps:])
+    return [event for event in events if event.run in wanted]
+
+
+def _after_the_first_end(events: list[RecordedEvent], steps: int) -> list[RecordedEvent]:
+    last = max(events, key=lambda e: e.end).name
+    ends = [event.end for event in events if event.name == last]
+    _check_enough(len(ends), steps)
+    if len(ends) % steps == 0:
+        return events
+    surplus = len(ends) // (steps + 1)  # its kernels in one step
+    return [event for event in events if event.start >= ends[surplus - 1]]
+
+
+def _check_enough(found: int, steps: int) -> None:
+    if found < steps:
+        raise InputError(f"the profile holds {found} steps of the program, not {steps}")

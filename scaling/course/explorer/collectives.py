@@ -1,0 +1,202 @@
+"""The collectives of a step as rows of a table, and everything about the chosen one."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scaling.course.explorer.source_lines import source_line
+from scaling.hlo.shapes import Array, arrays, parse_shape
+from scaling.meshes.units import format_rate, format_size, format_time, three_digits
+from scaling.program.ir import Collective, Origin
+from scaling.report.formulas import collective_formula
+from scaling.simulate.collective import LevelTime, level_times
+from scaling.simulate.prediction import axis_name
+from scaling.simulate.step import Priced, device_groups, running_collectives
+
+MEANING = {  # of the bytes of a call, as nccl-tests counts them
+    "all-reduce": "what every member has before and after",
+    "all-gather": "all that every member has afterwards",
+    "reduce-scatter": "what every member has before",
+    "all-to-all": "what one member sends to all",
+    "permute": "what one member sends to the next",
+    "broadcast": "what every member has afterwards",
+}
+PAIR = 2  # members of a row of a permute that goes from one device to another
+FEW = 4  # arrays, and origins, that are named
+
+
+@dataclass(frozen=True)
+class Row:
+    """All identical calls of one collective."""
+
+    calls: tuple[tuple[Collective, float], ...]  # each with its number in a step
+    time: float  # s, of all
+    exposed: float  # s
+
+    @property
+    def first(self) -> Collective:
+        """The call that stands for all."""
+        return self.calls[0][0]
+
+
+def rows_of(priced: Priced) -> list[Row]:
+    """Return the rows, the longest first; their keys are those of `summary.collective_lines`."""
+    merged: dict[tuple[Any, ...], list[tuple[Collective, float]]] = {}
+    for step, calls in running_collectives(priced):
+        cost = priced.collectives[step.name]
+        size = str(step.bytes)
+        key = (step.kind, axis_name(step), size, step.dtype, cost.algorithm, cost.level)
+        merged.setdefault(key, []).append((step, float(calls)))
+    line = priced.timeline
+    found = [
+        Row(
+            tuple(some),
+            float(sum(line.by_name[step.name] for step, _ in some)),
+            float(sum(line.exposed_by_name.get(step.name, 0.0) for step, _ in some)),
+        )
+        for some in merged.values()
+    ]
+    return sorted(found, key=lambda row: -row.time)
+
+
+def chosen_row(rows: Sequence[Row], name: str) -> Row | None:
+    """Return the row with a call of that name, else the first; None: there are none."""
+    named = (row for row in rows for step, _ in row.calls if step.name == name)
+    return next(named, rows[0] if rows else None)
+
+
+def table(rows: Sequence[Row], priced: Priced) -> list[dict[str, Any]]:
+    """Return the rows as a page shows them."""
+    return [_shown(row, priced) for row in rows]
+
+
+def _shown(row: Row, priced: Priced) -> dict[str, Any]:
+    step, cost = row.first, priced.collectives[row.first.name]
+    count = sum(calls * part.part for part, calls in row.calls)
+    return {
+        "id": step.name,
+        "name": f"{step.kind}[{axis_name(step)}]",
+        "dtype": step.dtype,
+        "bytes": float(step.bytes),
+        "size": format_size(float(step.bytes)),
+        "calls": three_digits(count),
+        "time": format_time(row.time),
+        "exposed": format_time(row.exposed) if row.exposed > 0 else "-",
+        "level": cost.level,
+        "algorithm": cost.algorithm,
+    }
+
+
+def details(row: Row, priced: Priced) -> dict[str, Any]:
+    """Return what a page shows of the chosen collective."""
+    step = row.first
+    ranks = groups_of(row, priced).shape[1]
+    return {
+        "id": step.name,
+        "title": f"{step.kind} over {axis_name(step)}, {format_size(float(step.bytes))} a call",
+        "groups": members_words(row, priced),
+        "bytes": f"{format_size(float(step.bytes))}: {MEANING[step.kind]}",
+        "arrays": array_words(step, ranks),
+        "formula": collective_formula(step, priced),
+        "levels": [_level(level) for level in levels_of(row, priced)],
+        "origins": _origins(row, priced),
+    }
+
+
+def groups_of(row: Row, priced: Priced) -> np.ndarray:
+    """Return the device ids of the chosen call, int [groups, members]."""
+    return device_groups(row.first, priced.program, priced.cluster)
+
+
+def members_words(row: Row, priced: Priced) -> str:
+    """Return `8 groups of 64 devices`; of a permute between pairs `384 pairs of devices`."""
+    groups = groups_of(row, priced)
+    many = "s" * (len(groups) != 1)
+    if row.first.kind == "permute" and groups.shape[1] == PAIR:
+        return f"{len(groups):,} pair{many} of devices"
+    return f"{len(groups):,} group{many} of {groups.shape[1]:,} devices"
+
+
+def talkers(row: Row, priced: Priced) -> dict[int, int]:
+    """Return a number for each device: equal where devices hear of one another.
+
+    That of its group; the pairs of a permute are joined to the chains that they make.
+    """
+    numbers: dict[int, int] = {}
+    chains: dict[int, list[int]] = {}
+    for number, group in enumerate(groups_of(row, priced).tolist()):
+        met = {numbers[device] for device in group if device in numbers}
+        chains[number] = [*group, *(device for other in met for device in chains.pop(other))]
+        numbers |= dict.fromkeys(chains[number], number)
+    order = {number: i for i, number in enumerate(sorted(chains, key=lambda n: min(chains[n])))}
+    return {device: order[number] for device, number in numbers.items()}
+
+
+def levels_of(row: Row, priced: Priced) -> tuple[LevelTime, ...]:
+    """Return every network level that one call loads, from the chips outwards."""
+    step, cost = row.first, priced.collectives[row.first.name]
+    groups = groups_of(row, priced)
+    return level_times(step.kind, float(step.bytes), groups, priced.cluster, cost.algorithm)
+
+
+def level_words(level: LevelTime) -> str:
+    """`117 MB over 400 GB/s: 293 us`."""
+    return (
+        f"{format_size(level.bytes)} over {format_rate(level.bandwidth)}: {format_time(level.time)}"
+    )
+
+
+def _level(level: LevelTime) -> dict[str, Any]:
+    return {
+        "level": level.level,
+        "bytes": format_size(level.bytes),
+        "bandwidth": format_rate(level.bandwidth),
+        "time": format_time(level.time),
+    }
+
+
+def _origins(row: Row, priced: Priced) -> list[dict[str, Any]]:
+    """Where in the model the calls come from, those with the most calls first."""
+    found: dict[Origin, float] = {}
+    for step, calls in row.calls:
+        found[step.origin] = found.get(step.origin, 0.0) + calls
+    shown = []
+    for origin, calls in sorted(found.items(), key=lambda item: -item[1])[:FEW]:
+        line = source_line(origin, priced.program.mesh.get("stage", 1) > 1)
+        shown.append(
+            {
+                "where": " ".join(filter(None, (origin.phase, origin.layer))) or "not known",
+                "calls": f"{calls:,.0f}",
+                "line": f"{line.file}, line {line.line}" if line else "",
+                "text": line.text if line else "",
+            }
+        )
+    return shown
+
+
+def array_words(step: Collective, members: int) -> str:
+    """Return the bytes of a call from its arrays: `32 x 4096 x 2 bytes (bf16) = 262 kB`; or "".
+
+    From the line of the compiled program, whose result may hold the operands too.
+    """
+    try:
+        found = arrays(parse_shape(step.line.partition(" = ")[2])[0])
+    except ValueError:
+        return ""  # a long line is cut off
+    halves = (found, found[len(found) // 2 :])
+    for some, times in ((half, n) for half in halves for n in (1, members)):
+        if times * sum(array.bytes for array in some) == step.bytes:
+            shared = f" x {members:,} members" if times > 1 else ""
+            sums = " + ".join(_product(array) for array in some[:FEW])
+            more = f" + {len(some) - FEW} more" if len(some) > FEW else ""
+            both = f"({sums}{more})" if shared and len(some) > 1 else f"{sums}{more}"
+            return f"{both}{shared} = {format_size(float(step.bytes))}"
+    return ""
+
+
+def _product(array: Array) -> str:
+    each = array.bytes / array.elements if array.elements else 0
+    dims = " x ".join(map(str, array.dims)) or "1"
+    return f"{dims} x {each:g} bytes ({array.dtype})"

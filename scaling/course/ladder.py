@@ -1,0 +1,197 @@
+"""The ladder of one kernel, collective or step: guess, bound, rule, fit, program, measurement."""
+
+from collections.abc import Iterable, Sequence
+
+from scaling.api.collective import price_collective
+from scaling.api.inputs import ClusterLike, MeshLike, RunLike, load_cluster, load_run
+from scaling.api.kernel import kernel
+from scaling.api.predict import predict
+from scaling.api.public_api import entrance
+from scaling.api.settings import Settings
+from scaling.course.learn.ladder import Ladder, Rung, ladder
+from scaling.course.learn.measured import (
+    Measurement,
+    measured_collective,
+    measured_kernel,
+    measured_step,
+)
+from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.units import format_size
+from scaling.profiles.io import ideal
+from scaling.simulate.collective import CollectivePrice
+
+
+@entrance
+def collective_ladder(
+    kind: str,
+    bytes: int | str,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    axis: str | Iterable[str] | None = None,
+    *,
+    guess: float | None = None,
+) -> Ladder:
+    """Return the ladder of one collective, in seconds.
+
+    >>> import scaling as sc
+    >>> l = sc.collective_ladder("all-gather", "512MiB", cluster="dgx-h100", guess=2e-3)
+    >>> l["bound"].value <= l["textbook"].value < l["fitted"].value
+    True
+
+    Args:
+        kind, bytes, cluster, nodes, mesh, axis: as for `price_collective`.
+        guess: seconds; None: none was given.
+
+    Raises:
+        InputError: as `price_collective`; a guess that is not positive.
+    """
+    _check_guess(guess)
+    place = load_cluster(cluster, nodes)
+    where = (kind, bytes, place, None, mesh, axis)
+    fitted, rule = price_collective(*where), price_collective(*where, ideal=True)
+    row = (kind, fitted.bytes, place.name, fitted.ranks, place.nodes)
+    found = measured_collective(*row) if mesh is None else None
+    size, ranks = format_size(fitted.bytes), f"{fitted.groups} x {fitted.ranks} ranks"
+    return ladder(
+        f"{kind} of {size}, {ranks} of {place.nodes} x {place.name}",
+        "s",
+        guess,
+        (
+            Rung("bound", rule.lower_bound, "bytes that must pass the narrowest links"),
+            Rung("textbook", rule.time, f"{rule.algorithm}: no latency, links at their full rate"),
+            Rung("fitted", fitted.time, _fitted_words(fitted)),
+            Rung("compiled", None, "none: a collective by itself is no program; ask a step"),
+            _measured(found, "no measurement of this collective comes with the package"),
+        ),
+    )
+
+
+@entrance
+def step_ladder(
+    run: RunLike,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    source: str = "auto",
+    set: Settings | None = None,
+    *,
+    guess: float | None = None,
+) -> Ladder:
+    """Return the ladder of one training step, in seconds.
+
+    >>> import scaling as sc
+    >>> l = sc.step_ladder("gpt2-124m", cluster="dgx-h100", mesh="data=8", source="analytic")
+    >>> l["bound"].value < l["textbook"].value < l["fitted"].value
+    True
+
+    Args:
+        run, cluster, nodes, mesh, set: as for `predict`.
+        source: of the compiled rung: "compiled", "stored", "analytic" (none), or "auto".
+        guess: seconds; None: none was given.
+
+    Raises:
+        InputError: as `predict`; a guess that is not positive.
+    """
+    _check_guess(guess)
+    described = load_run(run, mesh=mesh, set=set)
+    place = load_cluster(cluster, nodes)
+    rule = predict(described, place, source="analytic", calibration=ideal())
+    fitted = predict(described, place, source="analytic")
+    peak = place.accelerator.peak(described.precision.compute) * rule.devices
+    tokens = described.batch.tokens
+    found = measured_step(described.name, rule.devices, place.name, tokens)
+    return ladder(
+        f"a step of {described.name} on {rule.mesh} of {place.nodes} x {place.name}",
+        "s",
+        guess,
+        (
+            Rung(
+                "bound",
+                float((rule.model_flops or 0.0) / peak),
+                "model FLOPs at the peak of every chip",
+            ),
+            Rung(
+                "textbook",
+                float(rule.step_time),
+                "closed form: roofline kernels, rings, their overlap",
+            ),
+            Rung(
+                "fitted", float(fitted.step_time), "efficiencies and latencies of published kernels"
+            ),
+            _compiled(described, place, source),
+            _measured(found, "no measurement of this step comes with the package"),
+        ),
+    )
+
+
+@entrance
+def kernel_ladder(
+    kind: str,
+    sizes: Sequence[float],
+    accelerator: str,
+    dtype: str = "bf16",
+    *,
+    guess: float | None = None,
+) -> Ladder:
+    """Return the ladder of one kernel on one chip, in seconds.
+
+    >>> import scaling as sc
+    >>> l = sc.kernel_ladder("matmul", (16384, 16384, 16384), "h100-sxm")
+    >>> l["bound"].value == l["textbook"].value < l["measured"].value
+    True
+
+    Args:
+        kind, sizes, accelerator, dtype: as for `kernel`.
+        guess: seconds; None: none was given.
+
+    Raises:
+        InputError: as `kernel`; a guess that is not positive.
+    """
+    _check_guess(guess)
+    answer = kernel(kind, sizes, dtype=dtype, accelerator=accelerator)
+    rule = float(answer.ideal or 0.0)
+    found = measured_kernel(kind, sizes, dtype, accelerator)
+    words = ", ".join(f"{size:,.0f}" for size in sizes)
+    return ladder(
+        f"{kind} {words}, {dtype} on {accelerator}",
+        "s",
+        guess,
+        (
+            Rung("bound", rule, f"{answer.ideal_binds} at its full rate"),
+            Rung("textbook", rule, "the roofline: it is the bound"),
+            Rung("fitted", float(answer.fitted or 0.0), "tiles, waves, the share of the roof"),
+            Rung("compiled", None, "none: a kernel by itself; ask a step"),
+            _measured(found, "no measurement of this kernel comes with the package"),
+        ),
+    )
+
+
+def _compiled(run: RunLike, place: ClusterLike, source: str) -> Rung:
+    """Return the rung of the compiled program."""
+    if source == "analytic":
+        return Rung("compiled", None, "none: --source analytic")
+    step = predict(run, place, source=source)
+    if step.source == "analytic":
+        return Rung("compiled", None, "none: the trainer's step cannot be compiled for this")
+    return Rung(
+        "compiled", float(step.step_time), "what XLA makes of the step: its kernels and schedule"
+    )
+
+
+def _measured(found: Measurement | None, otherwise: str) -> Rung:
+    if found is None:
+        return Rung("measured", None, f"none: {otherwise}")
+    words = f"{found.machine} ({found.date}; {'' if found.fitted else 'not '}fitted on)"
+    return Rung("measured", found.seconds, words)
+
+
+def _fitted_words(price: CollectivePrice) -> str:
+    return f"{price.algorithm}: hops, and the share of the links that is reached ({price.grade})"
+
+
+def _check_guess(guess: float | None) -> None:
+    if guess is not None:
+        check_range("guess", guess, 0)
+        if guess == 0:
+            raise InputError("guess=0: a guess is a positive number of seconds")

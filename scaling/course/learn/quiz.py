@@ -1,0 +1,175 @@
+"""The quizzes: questions of the guide whose answers are computed by the commands of this project.
+
+A file of quizzes (scaling/course/learn/quizzes/CHAPTER.toml) holds
+
+    [[quiz]]
+    id = "gpu-q2.3"
+    section = "gpus: quiz 2 Q3"
+    question = "How long does ..."
+    [[quiz.answer]]
+    name = "time"
+    unit = "ms"
+    ask = "collective all-gather --bytes 512MiB --cluster dgx-h100 --ideal :: time"
+    formula = "1e3 * ask"             # default: ask; with several `ask.NAME` over their names
+    expected = 1.044                  # by hand, with the guide's own inputs
+    book = 1.04                       # as printed; absent where the guide prints none
+    tolerance = 0.03                  # relative
+    reason = ""                       # why ours and the book's differ by more than the tolerance
+    slips = ["both directions"]       # scaling.course.learn.common_mistakes
+
+`COMMAND :: PATH` is a command line and where its JSON document holds the number: keys, names of
+parts and places in lists, joined by `/`; no path: its answer.
+"""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.reading import parse_toml
+from scaling.questions.formula import evaluate, substituted
+from scaling.questions.page import plain
+
+FOLDER = resources.files("scaling.course.learn") / "quizzes"
+CHAPTERS = (
+    *("roofline", "tpus", "sharding", "transformers", "training", "applied-training"),
+    *("inference", "applied-inference", "profiling", "jax-stuff", "gpus"),
+)
+Run = Callable[[str], Mapping[str, Any]]  # a command line -> its JSON document
+
+
+@dataclass(frozen=True)
+class QuizAnswer:
+    """One number that a quiz asks for."""
+
+    name: str
+    unit: str
+    asks: Mapping[str, str]  # name -> "COMMAND :: PATH"
+    formula: str  # over those names
+    expected: float  # by hand
+    book: float | None
+    tolerance: float
+    reason: str
+    slips: tuple[str, ...]
+
+    @property
+    def commands(self) -> list[str]:
+        """The command lines that answer it, each once."""
+        return list(dict.fromkeys(ask.partition(" :: ")[0] for ask in self.asks.values()))
+
+
+@dataclass(frozen=True)
+class Quiz:
+    """A question with the numbers that it asks for."""
+
+    id: str
+    section: str
+    question: str
+    answers: tuple[QuizAnswer, ...]
+    note: str = ""
+
+    @property
+    def chapter(self) -> str:
+        """The guide's chapter."""
+        return self.section.partition(":")[0]
+
+
+@cache
+def quizzes() -> tuple[Quiz, ...]:
+    """Return all quizzes, in the guide's order."""
+    files = {name: FOLDER / f"{name}.toml" for name in CHAPTERS}
+    return tuple(
+        _quiz(table)
+        for name, file in files.items()
+        if file.is_file()
+        for table in parse_toml(file.read_text(encoding="utf-8"), name)["quiz"]
+    )
+
+
+def find(id: str) -> Quiz:
+    """Return the quiz of an id; InputError names the nearest one."""
+    known = {quiz.id: quiz for quiz in quizzes()}
+    if id not in known:
+        raise InputError(f"no quiz is called {id!r}; {nearest(id, known)}")
+    return known[id]
+
+
+def compute(answer: QuizAnswer, run: Run) -> float:
+    """Return our number, in the unit of the quiz, by running its commands."""
+    values = {}
+    for name, ask in answer.asks.items():
+        line, _, path = ask.partition(" :: ")
+        values[name] = number(run(line), path)
+    return evaluate(answer.formula, values)
+
+
+def formulas(answer: QuizAnswer, run: Run) -> list[str]:
+    """Return the formulas of the textbook that its commands compute, with the numbers put in."""
+    found = []
+    for ask in answer.asks.values():
+        line, _, path = ask.partition(" :: ")
+        part = _reach(run(line), [key for key in path.split("/") if key])
+        if isinstance(part, Mapping) and part.get("formula"):
+            numbers = {symbol: plain(value) for symbol, value in part["inputs"].items()}
+            found.append(f"{part['formula']} = {substituted(part['formula'], numbers)}")
+    return list(dict.fromkeys(found))
+
+
+def number(document: Any, path: str) -> float:
+    """Return the number at a path of a JSON document (see above).
+
+    Raises:
+        InputError: the document has no number there.
+    """
+    found = _reach(document, [key for key in path.split("/") if key])
+    if isinstance(found, Mapping):
+        found = found.get("answer")
+    if isinstance(found, bool) or not isinstance(found, int | float):
+        raise InputError(f"no number stands at {path or 'answer'!r} but {str(found)[:80]}")
+    return float(found)
+
+
+def _reach(found: Any, keys: list[str]) -> Any:
+    """Return what stands at a path. Names may have a slash, as tokens/s: the longest first."""
+    if not keys:
+        return found
+    for n in range(len(keys), 1, -1):
+        with suppress(InputError):
+            return _reach(_inner(found, "/".join(keys[:n])), keys[n:])
+    return _reach(_inner(found, keys[0]), keys[1:])
+
+
+def _inner(found: Any, key: str) -> Any:
+    if isinstance(found, list) and key.isdigit() and int(key) < len(found):
+        return found[int(key)]
+    if isinstance(found, Mapping):
+        parts = {part["name"]: part for part in found.get("parts", ()) if isinstance(part, Mapping)}
+        for known in (found, parts):
+            if key in known:
+                return known[key]
+        raise InputError(f"the answer has no {key!r}; {nearest(key, [*found, *parts])}")
+    raise InputError(f"the answer has no {key!r}")
+
+
+def _quiz(table: Mapping[str, Any]) -> Quiz:
+    answers = tuple(_answer(answer) for answer in table["answer"])
+    words = (table["id"], table["section"], table["question"])
+    return Quiz(*words, answers, table.get("note", ""))
+
+
+def _answer(table: Mapping[str, Any]) -> QuizAnswer:
+    ask = table["ask"]
+    return QuizAnswer(
+        name=table["name"],
+        unit=table.get("unit", ""),
+        asks={"ask": ask} if isinstance(ask, str) else ask,
+        formula=table.get("formula", "ask"),
+        expected=table["expected"],
+        book=table.get("book"),
+        tolerance=table.get("tolerance", 0.03),
+        reason=table.get("reason", ""),
+        slips=tuple(table.get("slips", ())),
+    )

@@ -1,0 +1,347 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lab 1: detective."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="Lab 1. Detective")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    from scaling.comparing import discrepancy
+    from scaling.course.lessons import culprits, parts
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.questions.page import show
+
+    return culprits, discrepancy, mo, parts, show, stacked_bars
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number="Lab 1",
+        title="Detective",
+        minutes=40,
+        able="find in a table of collectives the array, the axis and the line of code that make a "
+        "program move more than was asked",
+        needs="no jax",
+        chapter="sharding",
+    )
+    return
+
+
+@app.cell
+def _(culprits, mo):
+    listed = culprits.cases()
+    first = listed[0]
+
+    def code_view(case):
+        """A step with its line numbers, and where its arguments lie."""
+        arrays = "\n".join(f"{name}: {what}" for name, what in case.arguments.items())
+        return mo.md(f"```\n{arrays}\n\n{case.listing}\n```")
+
+    mo.vstack(
+        [
+            mo.md(
+                "XLA puts collectives where arrays do not lie as they are needed. It never asks. "
+                "Below is a small step over data=4 and tensor=2 of eight H100; `F_tensor` is a dim "
+                "that is split over the axis tensor. Its author meant what every book has: "
+                "multiply, and sum the parts of the result over tensor."
+            ),
+            code_view(first),
+        ]
+    )
+    return code_view, first, listed
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo,
+        "How many MB does the all-reduce of the result carry that the author meant, on a device?",
+        "MB",
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(culprits, field, first, mo, parts, show, stacked_bars):
+    guess = parts.guessed(mo, field)
+    written = culprits.moved(first, first.written)
+    meant = culprits.moved(first, first.meant)
+    kinds = list(dict.fromkeys(row["collective"] for row in [*meant, *written]))
+    bars = {
+        name: {
+            kind: sum(row["size (bytes)"] for row in rows if row["collective"] == kind)
+            for kind in kinds
+        }
+        for name, rows in (("as meant", meant), ("as compiled", written))
+    }
+    more = culprits.size_of(written) / culprits.size_of(meant)
+    longer = sum(row["takes (s)"] for row in written) / sum(row["takes (s)"] for row in meant)
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:.0f}**; meant are "
+                f"**{culprits.size_of(meant) / 1e6:.0f}**, the result in bf16 over the sequences "
+                "of a device. But the compiled program has no all-reduce at all. Its two gathers "
+                f"are **{more:.1f} times** as large and take {longer:.1f} times as long (an "
+                "all-reduce sends its bytes twice):"
+            ),
+            parts.table_view(mo, written),
+            parts.picture(
+                mo,
+                stacked_bars(bars, lambda size: show(size, "bytes")),
+                "; ".join(
+                    f"{name}: {show(culprits.size_of(rows), 'bytes')}"
+                    for name, rows in (("as meant", meant), ("as compiled", written))
+                ),
+            ),
+            mo.md(
+                "Read it like this. *Array*: the largest has a dim F, so it is `hidden`, not the "
+                "result. *Axis*: tensor. *Line*: the last one. *Why*: compare how `hidden` and "
+                f"`down` are split. {first.why}"
+            ),
+        ]
+    )
+    return bars, meant, more, written
+
+
+@app.cell
+def _(field, listed, mo, parts):
+    parts.guessed(mo, field)
+    numbered = {f"{i}. {case.name}": case for i, case in enumerate(listed[1:], start=1)}
+    choice = mo.ui.dropdown(numbered, value=next(iter(numbered)), label="case")
+    mo.vstack(
+        [
+            mo.md(
+                "## Small steps\n\nThe same eight GPUs. Some of these move what nobody needs, "
+                "others only look like it: not every collective is a crime."
+            ),
+            choice,
+        ]
+    )
+    return (choice,)
+
+
+@app.cell
+def _(choice, code_view, culprits, listed, mo, parts):
+    case = choice.value
+    evidence = culprits.moved(case, case.written)
+    reasons = sorted({one.cause for one in listed})
+    reason = mo.ui.radio(reasons, label="**Why does XLA do it?**")
+    line = parts.problem(
+        mo, "Which line", "is to blame? 0, if none; the table has the line that XLA names", "line"
+    )
+    mo.vstack([code_view(case), parts.table_view(mo, evidence), reason, line])
+    return case, evidence, line, reason
+
+
+@app.cell
+def _(case, line, mo, parts):
+    parts.verdict(
+        mo,
+        line,
+        case.line or 0,
+        "",
+        why="XLA names the line whose result travels. Who asked for it may stand elsewhere.",
+    )
+    return
+
+
+@app.cell
+def _(case, culprits, evidence, mo, reason, show):
+    mo.stop(reason.value is None and mo.app_meta().mode not in (None, "script", "test"))
+    hit = reason.value == case.cause
+    instead = culprits.size_of(culprits.moved(case, case.meant)) if case.meant else None
+    compared = (
+        f"It moves {show(culprits.size_of(evidence), 'bytes')} in {len(evidence)} calls; as meant "
+        f"it would be {show(instead, 'bytes')}. "
+        if instead is not None
+        else f"All its calls together are {show(culprits.size_of(evidence), 'bytes')}. "
+    )
+    mo.callout(
+        mo.md(f"{'Yes' if hit else 'No'}: **{case.cause}**. {compared}{case.why}"),
+        kind="success" if hit else "warn",
+    )
+    return
+
+
+@app.cell
+def _(culprits, field, mo, parts):
+    parts.guessed(mo, field)
+    asked = (
+        ("llama3-8b", "fsdp=4,tensor=2", 16, None),
+        ("gpt2-124m", "data=8", 512, None),
+        ("mixtral-8x7b", "fsdp=8,expert=8", 128, None),
+        ("gpt2-1.5b", "fsdp=8", 512, None),
+        ("llama3-1b", "fsdp=1,context=8", 1, 131_072),
+    )
+    trained = tuple(culprits.audited(*one) for one in asked)
+    suspect = mo.ui.dropdown(
+        {f"{i}. {one.name}": i - 1 for i, one in enumerate(trained, start=1)},
+        value=f"1. {trained[0].name}",
+        label="step",
+    )
+    mo.vstack(
+        [
+            mo.md(
+                "## The trainer's own steps\n\nOnes of real models, compiled for H100, with bytes "
+                "of a step on a device. What is *needed* was derived by hand from the parallelism "
+                "(`scaling predict --explain` compares the same). Here nobody wrote a wrong line; "
+                "what differs is the compiler's choice."
+            ),
+            suspect,
+        ]
+    )
+    return suspect, trained
+
+
+@app.cell
+def _(discrepancy, mo, parts, show, suspect, trained):
+    step = trained[suspect.value]
+    needed, multiplied = step.products()
+    answers = {
+        "nothing is wrong": None,
+        "gradients of a table that is used twice, added before they are summed, in fp32": (
+            discrepancy.TIED_TABLE
+        ),
+        "parts of a layer computed again, because memory is short": discrepancy.REMATERIALISED,
+        "a gradient summed once per step instead of per microbatch": discrepancy.ONCE_PER_STEP,
+        "groups of devices that are those of no axis": discrepancy.NO_MESH_AXES,
+    }
+    accused = mo.ui.radio(list(answers), label="**What did the compiler do?**")
+    unit = "TFLOPs" if step.of_products else "MB"
+    too_much = parts.problem(
+        mo, "How much", "too much is it in a step, in all? 0, if nothing", unit
+    )
+    largest = step.table()[0]
+    shown_of = next((row for row in step.table() if row["what"] == "all-reduce"), largest)
+    mo.vstack(
+        [
+            parts.table_view(mo, step.table()),
+            mo.md(
+                f"Matrix products: {show(needed, 'FLOPs')} needed, "
+                f"**{show(multiplied, 'FLOPs')}** found. The calls of {shown_of['what']} over "
+                f"{shown_of['over']}:"
+            ),
+            parts.table_view(mo, step.calls(shown_of["over"], shown_of["what"])),
+            accused,
+            too_much,
+        ]
+    )
+    return accused, answers, step, too_much, unit
+
+
+@app.cell
+def _(mo, parts, step, too_much, unit):
+    parts.verdict(
+        mo,
+        too_much,
+        step.extra / (1e12 if step.of_products else 1e6),
+        unit,
+        slips=("bytes per element 2", "bytes per element 4", "GiB"),
+        why="Found less needed.",
+    )
+    return
+
+
+@app.cell
+def _(accused, answers, mo, step):
+    mo.stop(accused.value is None and mo.app_meta().mode not in (None, "script", "test"))
+    truth = step.discrepancy.reason if step.discrepancy else None
+    right = accused.value is not None and answers[accused.value] == truth
+    report = str(step.discrepancy) if step.discrepancy else "all bytes and FLOPs are those needed"
+    mo.callout(
+        mo.md(
+            f"{'Yes' if right else 'No'}: {report}. The same step, compiled anew: "
+            f"`{step.entry.command} --explain`"
+        ),
+        kind="success" if right else "warn",
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Say before you compile which bytes go over which axis. Then a table of collectives is a "
+        "proof or an accusation: the array by its dims, the axis by its groups, the line by what "
+        "XLA keeps of it. A program may cost more without one byte more: look at FLOPs too.",
+    )
+    return
+
+
+@app.cell
+def _(culprits, field, mo, parts, trained):
+    parts.guessed(mo, field)
+    costs = [
+        {
+            "step": one.name,
+            "of the step": f"{one.discrepancy.seconds / float(one.priced.timeline.total):+.1%}",
+            "costs (s)": one.discrepancy.seconds,
+            "for": one.discrepancy.kind,
+        }
+        for one in trained
+        if one.discrepancy
+    ]
+    parts.where_wrong(
+        mo,
+        "Bytes are read from compiled programs, exactly; what they cost is priced and was not "
+        "measured on GPUs. And a finding holds for one compiler: the small steps are of "
+        f"{culprits.compiled_with()}. Another version may move less, or more. Where the two differ "
+        "and no cause is known, the table made by hand may be what is wrong.",
+        costs,
+    )
+    return (costs,)
+
+
+@app.cell
+def test_the_written_mlp_moves_hidden_and_not_the_result(meant, more, written):
+    assert {row["collective"] for row in meant} == {"all-reduce"}
+    assert {row["collective"] for row in written} == {"all-gather"}
+    assert more == 5
+    return
+
+
+@app.cell
+def test_guilty_steps_move_more_than_meant_and_innocent_ones_have_no_line(culprits, listed):
+    for _case in listed:
+        moved = culprits.size_of(culprits.moved(_case, _case.written))
+        if _case.meant:
+            assert _case.line
+            assert moved > 1.5 * culprits.size_of(culprits.moved(_case, _case.meant))
+        else:
+            assert _case.line is None
+            assert _case.cause == "nothing is wrong"
+    return
+
+
+@app.cell
+def test_the_line_that_is_to_blame_is_one_that_xla_names_or_the_next(listed):
+    for _case in listed:
+        if _case.line:
+            assert {_case.line, _case.line - 1} & set(_case.lines.values())
+    return
+
+
+@app.cell
+def test_every_finding_of_the_trainers_steps_is_an_answer_and_two_are_clean(answers, trained):
+    truths = [one.discrepancy.reason if one.discrepancy else None for one in trained]
+    assert set(truths) <= set(answers.values())
+    assert truths.count(None) == 2
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,501 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lab 2: two measurements, two unknowns."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="Lab 2. Two measurements, two unknowns")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.lessons import parts, two_unknowns
+    from scaling.pictures.drawing.curves import curves
+    from scaling.questions.page import show
+
+    return curves, mo, parts, sc, show, two_unknowns
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number="Lab 2",
+        title="Two measurements, two unknowns",
+        minutes=30,
+        able="turn two measured throughputs into what nobody wrote down, and say what a change of "
+        "the run would bring before it is tried",
+        needs="no jax",
+        chapter="profiling",
+    )
+    return
+
+
+@app.cell
+def _(mo, parts, two_unknowns):
+    machines = (two_unknowns.OLD, two_unknowns.NEW)
+    reported = [
+        {
+            "machine": f"{two_unknowns.NODES} nodes of {one.name}",
+            "samples/s": f"{one.rate:,.1f}",
+            "training (s)": one.training,
+            "samples in all": f"{one.samples:,.0f}",
+            "a step (s)": one.step(),
+        }
+        for one in machines
+    ]
+    mo.vstack(
+        [
+            mo.md(
+                "A team trained Qwen3-0.6B with DeepSpeed's ZeRO stage 2 in two places, with "
+                f"{two_unknowns.STATED_SEQUENCES} sequences on a GPU, of at most "
+                f"{two_unknowns.STATED_LENGTH:,} tokens, and asked why the newer chip was so "
+                "little faster. That is all that is known: not the GPUs of a node (8 are assumed "
+                "here), not the old machine's network, not how long samples are on average, nor "
+                "what a step waits for besides its GPU."
+            ),
+            parts.table_view(mo, reported),
+            mo.md(
+                "The last columns are computed. Both trainings saw the same number of "
+                "samples: rates and times agree, and can be trusted."
+            ),
+        ]
+    )
+    return (machines,)
+
+
+@app.cell
+def _(mo, parts, two_unknowns):
+    field = parts.guess(
+        mo,
+        "Every sample is as long as it may be. By what factor should the H200 be faster?",
+        "times",
+    )
+    length = two_unknowns.STATED_LENGTH
+    field
+    return field, length
+
+
+@app.cell
+def _(field, length, machines, mo, parts, sc, two_unknowns):
+    guess = parts.guessed(mo, field)
+    old, new = machines
+    full = {one.name: two_unknowns.predicted(one.cluster, length) for one in machines}
+    ratio = float(full[old.name].step_time / full[new.name].step_time)
+    seen = new.rate / old.rate
+    chips = [sc.load_cluster(one.cluster).accelerator for one in machines]
+    peaks, reads = (
+        sc.chip(chips[1].name)[part].answer / sc.chip(chips[0].name)[part].answer
+        for part in ("peak bf16", "memory bandwidth")
+    )
+    rows = [
+        {
+            "machine": one.name,
+            "predicted (s)": float(full[one.name].step_time),
+            "measured (s)": one.step(),
+            "measured less predicted": f"{one.step() - float(full[one.name].step_time):+.3f} s",
+        }
+        for one in machines
+    ]
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:.2f}**; the simulator says **{ratio:.2f}**. The peak is "
+                f"{peaks:.2f} times as high and memory {reads:.2f} times as fast, but not every "
+                f"kernel gains as much. Measured: **{seen:.2f}**."
+            ),
+            parts.table_view(mo, rows),
+            mo.md(
+                "The old machine was *faster* than a step of full samples can be, and the new one "
+                "slower. One explanation does for both: samples are shorter, and each step also "
+                "takes seconds that no GPU makes shorter."
+            ),
+        ]
+    )
+    return full, new, old, ratio, seen
+
+
+@app.cell
+def _(field, mo, parts, two_unknowns):
+    parts.guessed(mo, field)
+    software = mo.ui.dropdown(
+        {"this project's trainer": "jax", "DeepSpeed, as it was timed elsewhere": "deepspeed"},
+        value="this project's trainer",
+        label="software",
+    )
+    network = mo.ui.dropdown(
+        {"DGX A100, eight NICs a node": two_unknowns.OLD.cluster, "AWS P4d, four": "p4d"},
+        value="DGX A100, eight NICs a node",
+        label="the old machine",
+    )
+    tokens = mo.ui.slider(
+        steps=list(range(512, two_unknowns.STATED_LENGTH + 1, 64)),
+        value=two_unknowns.STATED_LENGTH // 4 * 3,
+        label="mean tokens of a sample",
+        show_value=True,
+    )
+    mo.vstack(
+        [
+            mo.md(
+                "## Move the length until both machines agree\n\nAt a mean length the predicted "
+                "step leaves a rest of the measured one. The rest is outside the GPU: the same "
+                "for both, if the right length is chosen."
+            ),
+            mo.hstack([software, network], justify="start", wrap=True),
+            tokens,
+        ]
+    )
+    return network, software, tokens
+
+
+@app.cell
+def _(machines, network, software, two_unknowns):
+    from dataclasses import replace
+
+    placed = (replace(machines[0], cluster=network.value), machines[1])
+
+    def price(cluster, length_):
+        """Seconds of the step with the chosen software."""
+        found = two_unknowns.predicted(cluster, length_, software.value)
+        return float(found.step_time)
+
+    rests = [
+        [(at, two_unknowns.outside(one, at, price)) for at in two_unknowns.LENGTHS]
+        for one in placed
+    ]
+    solved = two_unknowns.crossing(*([rest for _, rest in points] for points in rests))
+    return placed, price, rests, solved
+
+
+@app.cell
+def _(curves, mo, parts, placed, price, rests, show, solved, tokens, two_unknowns):
+    here = [two_unknowns.outside(one, tokens.value, price) for one in placed]
+    lines = [
+        (one.name, [(at, 1e3 * rest_) for at, rest_ in points if rest_ > 0], colour, 0)
+        for one, points, colour in zip(placed, rests, (2, 0), strict=True)
+    ]
+    marks = [("both", solved[0], 1e3 * solved[1])] if solved else []
+    said = "; ".join(
+        f"{one.name} {show(rest, 's')}" if rest > 0 else f"{one.name} impossible"
+        for one, rest in zip(placed, here, strict=True)
+    )
+    where = (
+        f"they cross at {solved[0]:,.0f} tokens and {show(solved[1], 's')}"
+        if solved
+        else "they do not cross"
+    )
+    mo.vstack(
+        [
+            mo.md(f"Samples of {tokens.value:,} tokens leave outside the GPU: **{said}**."),
+            parts.picture(
+                mo,
+                curves(lines, marks, "mean tokens of a sample", "ms outside the GPU", tokens.value),
+                f"Seconds that the measured step leaves, against the length of samples: {where}",
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    found_tokens = parts.problem(
+        mo,
+        "First unknown",
+        "read it off the curves: how long is a sample on average",
+        "tokens",
+    )
+    found_rest = parts.problem(
+        mo,
+        "Second unknown",
+        "and what does each step take outside the GPU",
+        "ms",
+    )
+    mo.vstack([found_tokens, found_rest])
+    return found_rest, found_tokens
+
+
+@app.cell
+def _(found_rest, found_tokens, mo, parts, solved):
+    mo.stop(solved is None, mo.md("With this choice the curves do not cross: try the other one."))
+    NEAR = 0.1  # relative: what one reads off a curve
+    mo.vstack(
+        [
+            parts.verdict(
+                mo,
+                found_tokens,
+                solved[0],
+                "tokens",
+                tolerance=NEAR,
+                why="Far below what was stated: the limit is of the longest sample, not the mean.",
+            ),
+            parts.verdict(
+                mo,
+                found_rest,
+                1e3 * solved[1],
+                "ms",
+                tolerance=NEAR,
+                why="More than the GPU works: a faster chip cannot help there.",
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, mo, new, parts, price, solved, two_unknowns):
+    parts.guessed(mo, field)
+    mo.stop(solved is None)
+    mean, rest = round(solved[0]), solved[1]
+
+    whole_batch = new.step() * new.rate
+
+    def rate(batch, once, found):
+        """Samples/s of the new machine; the rest is per step, or grows with its samples."""
+        return batch / (float(found.step_time) + rest * (1 if once else batch / whole_batch))
+
+    sizes = (two_unknowns.STATED_SEQUENCES, 8, 16, 32)
+    larger = {n: two_unknowns.predicted(new.cluster, mean, sequences=n) for n in sizes}
+    batches = [
+        {
+            "sequences on a GPU": n,
+            "rest once per step: samples/s": f"{rate(new.step(n) * new.rate, True, found):,.0f}",
+            "rest per sample: samples/s": f"{rate(new.step(n) * new.rate, False, found):,.0f}",
+        }
+        for n, found in larger.items()
+    ]
+    as_is = larger[two_unknowns.STATED_SEQUENCES]
+    other_ways = {
+        "plain data parallelism": {"mesh": "data=32", "zero_stage": 0},
+        "ZeRO stage 3": {"zero_stage": 3},
+        "tensor over two": {"mesh": "fsdp=16,tensor=2", "sequences": sizes[1]},
+    }
+    changed = {
+        name: two_unknowns.predicted(new.cluster, mean, **how) for name, how in other_ways.items()
+    }
+    splits = [
+        {
+            "the same batch": name,
+            "in the GPU and waiting (s)": float(found.step_time),
+            "of it the optimizer (s)": float(found.time.optimizer),
+            "waiting (s)": float(found.time.exposed_communication),
+            "samples/s": f"{rate(whole_batch, True, found):,.0f}",
+        }
+        for name, found in {"ZeRO stage 2, as it ran": as_is, **changed}.items()
+    ]
+    mo.vstack(
+        [
+            mo.md(
+                "## Now predict\n\nWould a larger batch help? That depends on what the rest is. If "
+                "a step waits once (logging, a synchronisation), more samples share the wait. If "
+                "every sample waits (reading, tokenizing), little is gained. One run with a "
+                "larger batch tells which."
+            ),
+            parts.table_view(mo, batches),
+            mo.md(
+                "The advice that was given was plain data parallelism; the team asked about ZeRO 3 "
+                "and tensor parallelism. None of them touches the rest, and none is faster in the "
+                "GPU:"
+            ),
+            parts.table_view(mo, splits),
+        ]
+    )
+    return as_is, batches, changed, larger, mean, rate, whole_batch
+
+
+@app.cell
+def _(as_is, field, full, mo, new, parts, sc, show):
+    parts.guessed(mo, field)
+    chip = sc.load_cluster(new.cluster).accelerator
+    whole = full[new.name]
+    share = lambda found: float(found.memory.peak) / found.memory.capacity
+    flops = as_is.model_flops / as_is.devices / new.step()
+    plain = sc.chip(chip.name)["peak fp32"].answer
+    claims = [
+        {
+            "it was said": "only a few percent of the memory are used",
+            "computed": f"{share(as_is):.0%} at the mean length, {share(whole):.0%} at the longest",
+            "so": "nearer to short samples than to full ones",
+        },
+        {
+            "it was said": "perhaps it ran in fp32",
+            "computed": f"{show(flops, 'FLOP/s')} a GPU; fp32 outside tensor cores "
+            f"{show(plain, 'FLOP/s')}",
+            "so": "not in plain fp32" if flops > plain else "possible: the rate does not refute it",
+        },
+        {
+            "it was said": "the batch is too small",
+            "computed": "the table above",
+            "so": "if the rest is once per step; little is gained if every sample waits",
+        },
+    ]
+    mo.vstack(
+        [
+            mo.md("## What else was said, checked with the two unknowns"),
+            parts.table_view(mo, claims),
+        ]
+    )
+    return claims, flops, plain, share, whole
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "One measurement cannot be explained, because anything explains it. Two, on machines whose "
+        "difference is known, leave no room: what scales with the chip and what does not come "
+        "apart. State what you assumed, change it, and see whether the conclusion stands.",
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    speed, gained = 3.0, 1.5
+    paper = parts.problem(
+        mo,
+        "On paper",
+        f"a chip is {speed:g} times as fast and the step only {gained:g} times. Which share of the "
+        "old step is outside the chip?",
+        "a ratio",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "the rest was found with this project's trainer and eight NICs. How long is a sample with "
+        "the habits of DeepSpeed? (choose it above)",
+        "tokens",
+    )
+    mo.vstack([mo.md("## Two problems"), paper, simulated])
+    return gained, paper, simulated, speed
+
+
+@app.cell
+def _(gained, mo, paper, parts, speed):
+    outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
+    parts.verdict(
+        mo,
+        paper,
+        outside_share,
+        "",
+        slips=("percent",),
+        why=f"x + (1 - x) / {speed:g} = 1 / {gained:g}: Amdahl's law, read backwards.",
+    )
+    return (outside_share,)
+
+
+@app.cell
+def _(machines, mo, parts, simulated, two_unknowns):
+    def solved_with(software_, cluster):
+        """Both unknowns under other assumptions."""
+        curve = lambda machine, place: [
+            machine.step() - float(two_unknowns.predicted(place, at, software_).step_time)
+            for at in two_unknowns.LENGTHS
+        ]
+        first, second = machines
+        return two_unknowns.crossing(curve(first, cluster), curve(second, second.cluster))
+
+    other = solved_with("deepspeed", two_unknowns.OLD.cluster)
+    parts.verdict(
+        mo,
+        simulated,
+        other[0],
+        "tokens",
+        tolerance=0.1,
+        why="Its communication is not hidden, on both machines: more of the difference is traffic, "
+        "and less is left for tokens.",
+    )
+    return other, solved_with
+
+
+@app.cell
+def _(field, mo, other, parts, solved_with, two_unknowns):
+    parts.guessed(mo, field)
+    ours = solved_with("jax", two_unknowns.OLD.cluster)
+    cases = {
+        "our trainer, eight NICs": ours,
+        "our trainer, four (P4d)": solved_with("jax", "p4d"),
+        "DeepSpeed, eight NICs": other,
+        "DeepSpeed, four (P4d)": solved_with("deepspeed", "p4d"),
+    }
+    sensitivity = [
+        {
+            "assumed": name,
+            "tokens": f"{both[0]:,.0f}" if both else "none",
+            "outside (s)": both[1] if both else None,
+        }
+        for name, both in cases.items()
+    ]
+    ends = [both[0] for both in cases.values() if both]
+    parts.where_wrong(
+        mo,
+        "The two unknowns lean on what was assumed. The length moves between "
+        f"{min(ends):,.0f} and {max(ends):,.0f} tokens with the software and the old machine's "
+        "network; that it is far below the limit, and that an H200's rest is longer than its "
+        "work, stays. Nobody has published the mean length of these samples: the inversion "
+        "is not confirmed. A mean also hides the spread: padding to the longest of four would "
+        "count as tokens here.",
+        sensitivity,
+    )
+    return ends, ours, sensitivity
+
+
+@app.cell
+def test_both_machines_saw_the_same_samples(machines):
+    assert abs(machines[0].samples / machines[1].samples - 1) < 1e-6
+    return
+
+
+@app.cell
+def test_at_the_stated_length_the_old_machine_is_impossible(full, new, old, ratio, seen):
+    assert old.step() < float(full[old.name].step_time)
+    assert new.step() > float(full[new.name].step_time)
+    assert ratio > 1.5 * seen
+    return
+
+
+@app.cell
+def test_the_solution_gives_both_measurements_back(placed, price, solved):
+    mean_, rest_ = solved
+    for machine in placed:
+        assert abs((price(machine.cluster, round(mean_)) + rest_) / machine.step() - 1) < 0.05
+    return
+
+
+@app.cell
+def test_every_assumption_leaves_short_samples_and_a_long_rest(ends, length, sensitivity):
+    assert max(ends) < length / 2
+    assert all(row["outside (s)"] > 0.1 for row in sensitivity if row["outside (s)"])
+    return
+
+
+@app.cell
+def test_no_other_way_is_faster_at_the_same_batch(as_is, changed, rate, whole_batch):
+    now = rate(whole_batch, True, as_is)
+    assert all(rate(whole_batch, True, found) < now for found in changed.values())
+    return
+
+
+@app.cell
+def test_the_rest_is_longer_than_the_new_machines_work(new, sensitivity):
+    assert all(row["outside (s)"] > new.step() / 2 for row in sensitivity)
+    return
+
+
+@app.cell
+def test_amdahl_backwards(gained, outside_share, speed):
+    assert abs(outside_share + (1 - outside_share) / speed - 1 / gained) < 1e-12
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,387 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lab 3: the slow cable."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="Lab 3. The slow cable")
+
+
+@app.cell
+def _():
+    import shlex
+
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.lessons import parts, slow_cable
+    from scaling.course.lessons.recorded import line_over_rates, recorded_pipelines, recorded_steps
+    from scaling.meshes.errors import InputError
+    from scaling.meshes.units import format_rate, format_time
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.pictures.drawing.curves import curves
+
+    return (
+        InputError, curves, format_rate, format_time, line_over_rates, mo, parts,
+        recorded_pipelines, recorded_steps, sc, shlex, slow_cable, stacked_bars,
+    )  # fmt: skip
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number="Lab 3",
+        title="The slow cable",
+        minutes=40,
+        able="say the time of a step on a network that you have not tried yet, and choose the mesh "
+        "that survives a slow one",
+        needs="no jax to read what was recorded; to run it here, Linux, root and jax",
+        chapter="training",
+    )
+    return
+
+
+@app.cell
+def _(format_rate, mo, recorded_pipelines, recorded_steps, sc, slow_cable):
+    HOSTS = 4
+    every = [one for one in (*recorded_steps(), *recorded_pipelines()) if one.hosts == HOSTS]
+    meshes = list(dict.fromkeys(one.mesh for one in every))
+    of_mesh = {
+        mesh: sorted((one for one in every if one.mesh == mesh), key=lambda one: -one.rate)
+        for mesh in meshes
+    }
+    fast, half, slow = (one.bandwidth for one in of_mesh[meshes[0]])
+    small = {f"model.{key}": value for key, value in slow_cable.MODEL.items()}
+    parameters = sc.count("custom", set=small).answer
+    mo.md(f"""
+`scaling testbed` makes hosts out of network namespaces and joins them by cables whose rate is set.
+{HOSTS} hosts with one device each trained a transformer of {parameters / 1e6:.1f} million
+parameters in fp32, {slow_cable.BATCH["global_batch"]} sequences of
+{slow_cable.BATCH["seq_len"]} tokens a step, over {len(meshes)} meshes: {", ".join(meshes)}. Each
+cable let {fast}/s pass, then {half}/s, then {slow}/s, which is
+{format_rate(of_mesh[meshes[0]][-1].rate, "B/s")}. Meshes with stages send
+{slow_cable.MICROBATCHES} microbatches through.
+""")
+    return HOSTS, fast, half, meshes, of_mesh, parameters, slow
+
+
+@app.cell
+def _(fast, format_time, half, mo, of_mesh, parts):
+    fsdp = of_mesh["fsdp=4"]
+    field = parts.guess(
+        mo,
+        f"A step of fsdp=4 takes {format_time(fsdp[0].median)} at {fast}/s. The cable is halved, "
+        f"to {half}/s: how long is a step?",
+        "ms",
+    )
+    field
+    return field, fsdp
+
+
+@app.cell
+def _(field, format_time, fsdp, half, mo, parts, stacked_bars):
+    guess = parts.guessed(mo, field)
+    WAITING = "exposed_communication"
+    bars = {
+        f"{one.bandwidth}/s": {
+            "predicted without the cable": one.predicted - one.time[WAITING],
+            "predicted waiting for it": one.time[WAITING],
+        }
+        for one in fsdp[:2]
+    }
+    said_so = mo.md(
+        f"You guessed **{guess:.0f}**; measured were **{format_time(fsdp[1].median)}** at "
+        f"{half}/s, {fsdp[1].median / fsdp[0].median:.2f} times as long (the simulator had said "
+        f"{format_time(fsdp[1].predicted)}). What the hosts compute did not change; what they "
+        "send took twice as long."
+    )
+    waits = ", ".join(f"{format_time(one.time[WAITING])} at {one.bandwidth}/s" for one in fsdp[:2])
+    mo.vstack(
+        [
+            said_so,
+            parts.picture(
+                mo,
+                stacked_bars(bars, format_time),
+                f"Predicted steps of fsdp=4; waiting for the cable: {waits}",
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, meshes, mo, parts, slow):
+    parts.guessed(mo, field)
+    choice = mo.ui.dropdown(meshes, value=meshes[0], label="mesh")
+    mo.vstack(
+        [
+            mo.md(
+                f"## Say it before it runs\n\nTwo rates give T = a + b / W: a, what no cable "
+                f"changes, and b, the bytes that the step waits for. Then {slow}/s is yours to say."
+            ),
+            choice,
+        ]
+    )
+    return (choice,)
+
+
+@app.cell
+def _(choice, format_rate, format_time, line_over_rates, mo, of_mesh, parts, slow):
+    here = of_mesh[choice.value]
+    seen = here[:2]
+    a, b = line_over_rates([one.median for one in seen], [one.rate for one in seen])
+    foretold = a + b / here[2].rate if b > 0 else seen[1].median
+    rows = [{"cable": f"{one.bandwidth}/s", "a step (s)": one.median} for one in seen]
+    said = parts.problem(mo, "Before it runs", f"a step of {choice.value} at {slow}/s", "ms")
+    mo.vstack(
+        [
+            parts.table_view(mo, rows),
+            mo.md(
+                f"So a is {format_time(max(a, 0))} and b {format_rate(b, 'B')}."
+                if b > 0
+                else "The step did not grow at all: b is lost in the noise of the measurement."
+            ),
+            said,
+        ]
+    )
+    return foretold, here, said
+
+
+@app.cell
+def _(foretold, format_time, here, mo, parts, said):
+    parts.verdict(
+        mo,
+        said,
+        1e3 * here[2].median,
+        "ms",
+        slips=("both directions",),
+        tolerance=max(0.15, here[2].spread),
+        why=f"The two rates give {format_time(foretold)}, the simulator said "
+        f"{format_time(here[2].predicted)} ({format_time(here[2].low)} to "
+        f"{format_time(here[2].high)}), and this was measured.",
+    )
+    return
+
+
+@app.cell
+def _(field, meshes, mo, parts, slow):
+    parts.guessed(mo, field)
+    survivor = mo.ui.radio(meshes, label=f"**Which mesh survives {slow}/s best?**")
+    mo.vstack([mo.md("## The mesh that survives"), survivor])
+    return (survivor,)
+
+
+@app.cell
+def _(curves, fast, format_time, meshes, mo, of_mesh, parts, slow, survivor):
+    mo.stop(survivor.value is None and mo.app_meta().mode not in (None, "script", "test"))
+    last = {mesh: of_mesh[mesh][-1].median for mesh in meshes}
+    grew = {mesh: last[mesh] / of_mesh[mesh][0].median for mesh in meshes}
+    best = min(last, key=last.get)
+    lines = [
+        (mesh, [(one.rate * 8 / 1e6, 1e3 * one.median) for one in of_mesh[mesh]], i % 5, i // 5)
+        for i, mesh in enumerate(meshes)
+    ]
+    table = [
+        {
+            "mesh": mesh,
+            f"{fast}/s (s)": of_mesh[mesh][0].median,
+            f"{slow}/s (s)": last[mesh],
+            "grew": f"{grew[mesh]:.2f}",
+        }
+        for mesh in meshes
+    ]
+    words = ", ".join(f"{mesh} {format_time(last[mesh])}" for mesh in meshes)
+    mo.vstack(
+        [
+            mo.callout(
+                mo.md(
+                    f"{'Yes' if survivor.value == best else 'No'}: **{best}**, with "
+                    f"{format_time(last[best])}. Stages hand on activations of a few sequences; "
+                    "replicas sum every gradient, and fsdp gathers every weight twice besides."
+                ),
+                kind="success" if survivor.value == best else "warn",
+            ),
+            parts.table_view(mo, table),
+            parts.picture(
+                mo,
+                curves(lines, [], "Mbit/s of a cable", "ms a step"),
+                f"Measured steps over the cable's rate; at {slow}/s: {words}",
+            ),
+        ]
+    )
+    return best, grew, last
+
+
+@app.cell
+def _(HOSTS, field, half, mo, parts, shlex, slow, slow_cable):
+    parts.guessed(mo, field)
+    reason = slow_cable.why_not_here()
+    where = mo.ui.dropdown([half, slow], value=slow, label="cable")
+    which = mo.ui.dropdown(["stage=4", "data=4", "fsdp=4"], value="stage=4", label="mesh")
+    ahead = mo.ui.number(label="I say (ms; nothing runs before you do)", value=None)
+    button = mo.ui.run_button(label="train it here, a minute or two", disabled=bool(reason))
+    typed = "\n".join(
+        "sudo scaling " + shlex.join(words)
+        for words in (
+            slow_cable.up_command(HOSTS, slow),
+            slow_cable.train_command("stage=4"),
+            ["testbed", "down", "--name", slow_cable.NAME],
+        )
+    )
+    mo.vstack(
+        [
+            mo.md(
+                "## Run it here\n\n"
+                + (f"Not on this machine: {reason}. " if reason else "This machine can. ")
+                + "By hand it is (run.json is the accordion's second page):"
+            ),
+            mo.accordion(
+                {
+                    "commands": mo.md(f"```sh\n{typed}\n```"),
+                    "run.json": mo.md(f"```json\n{slow_cable.run_text()}\n```"),
+                }
+            ),
+            mo.hstack([where, which, ahead, button], justify="start", wrap=True),
+        ]
+    )
+    return ahead, button, where, which
+
+
+@app.cell
+def _(HOSTS, InputError, ahead, button, format_time, mo, slow_cable, where, which):
+    mo.stop(not button.value)
+    mo.stop(ahead.value is None, mo.md("Say first how long a step will be."))
+    with mo.status.spinner(f"training {which.value} at {where.value}/s"):
+        try:
+            live = slow_cable.train_here(HOSTS, where.value, which.value)
+            told = (
+                f"You said {ahead.value:.0f} ms, the simulator {format_time(live.predicted)}; "
+                f"measured: **{format_time(live.median)}** (median of {len(live.measured)} steps)."
+            )
+        except InputError as error:
+            told = f"It could not run: {error}"
+    mo.md(told)
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Two measurements at two rates of one link foretell a third. And what decides on a slow "
+        "network is not how many devices there are but what crosses it: gradients and weights "
+        "grow with the model, activations with the tokens of a step. A small batch of a large "
+        "model belongs in stages.",
+    )
+    return
+
+
+@app.cell
+def _(HOSTS, field, mo, parts, slow):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        f"data={HOSTS}: a ring sums the fp32 gradients of all parameters. How many MB does a host "
+        "send in a step?",
+        "MB",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        f"and how long does that take at {slow}/s, with nothing else on the cable and no latency?",
+        "ms",
+    )
+    mo.vstack([mo.md("## Two problems"), paper, simulated])
+    return paper, simulated
+
+
+@app.cell
+def _(HOSTS, mo, paper, parameters, parts):
+    sent = 2 * (HOSTS - 1) / HOSTS * parameters * 4
+    parts.verdict(
+        mo,
+        paper,
+        sent / 1e6,
+        "MB",
+        slips=("all-reduce once", f"ring {HOSTS}", "bytes per element 4"),
+        why="2 (N - 1)/N of four bytes a parameter.",
+    )
+    return (sent,)
+
+
+@app.cell
+def _(mo, of_mesh, parts, sent, simulated):
+    alone = sent / of_mesh["data=4"][-1].rate
+    parts.verdict(
+        mo,
+        simulated,
+        1e3 * alone,
+        "ms",
+        slips=("bits", "all-reduce once"),
+        why="Nearly the whole of the measured step; the rest is arithmetic.",
+    )
+    return (alone,)
+
+
+@app.cell
+def _(field, meshes, mo, of_mesh, parts):
+    parts.guessed(mo, field)
+    errors = [
+        {
+            "mesh": mesh,
+            "cable": f"{one.bandwidth}/s",
+            "predicted (s)": one.predicted,
+            "measured (s)": one.median,
+            "off by": f"{one.predicted / one.median - 1:+.0%}",
+        }
+        for mesh in meshes
+        for one in of_mesh[mesh]
+    ]
+    worst = max(abs(one.predicted / one.median - 1) for some in of_mesh.values() for one in some)
+    parts.where_wrong(
+        mo,
+        f"The worst prediction is off by {worst:.0%}. All hosts share two cores; while meshes with "
+        "stages ran, other processes used half of them, so that their steps at the fast cable are "
+        "long and scatter. That makes the survivor look worse than it is, not better.",
+        errors,
+    )
+    return errors, worst
+
+
+@app.cell
+def test_halving_the_cable_is_not_doubling_the_step(fsdp):
+    assert 1.2 < fsdp[1].median / fsdp[0].median < 2
+    return
+
+
+@app.cell
+def test_the_survivor_hardly_grows_and_fsdp_does_most(best, grew, last):
+    assert best == "stage=4"
+    assert max(grew, key=grew.get) == "fsdp=4"
+    assert last["stage=4"] < last["data=4"] / 1.5
+    return
+
+
+@app.cell
+def test_two_rates_foretell_the_third(line_over_rates, of_mesh):
+    for mesh in ("data=4", "fsdp=4", "data=2,tensor=2"):
+        first, second, third = of_mesh[mesh]
+        fixed, sent_ = line_over_rates([first.median, second.median], [first.rate, second.rate])
+        assert abs((fixed + sent_ / third.rate) / third.median - 1) < 0.1
+    return
+
+
+@app.cell
+def test_the_gradients_of_replicas_are_most_of_their_step(alone, of_mesh):
+    assert 0.7 < alone / of_mesh["data=4"][-1].median < 1
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,283 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lab 4: a museum of wrong numbers."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="Lab 4. A museum of wrong numbers")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    from scaling.cli.learn import run_command, said_by
+    from scaling.course.learn.common_mistakes import diagnose, slip
+    from scaling.course.lessons import museum, parts
+    from scaling.pictures.drawing.ratios import ratios
+    from scaling.questions.page import show
+
+    return diagnose, mo, museum, parts, ratios, run_command, said_by, show, slip
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number="Lab 4",
+        title="A museum of wrong numbers",
+        minutes=40,
+        able="tell from a factor what was probably done, and name the command that shows it",
+        needs="no jax",
+        chapter="gpus",
+    )
+    return
+
+
+@app.cell
+def _(mo, museum):
+    every = museum.exhibits()
+    places = list(dict.fromkeys(one.where for one in every))
+    mo.md(
+        f"Each of the {len(every)} exhibits was printed: in {', '.join(places)}. Not "
+        "all of them are wrong. You say what should stand there and what went wrong; then a "
+        "command of this project computes it, here and now."
+    )
+    return (every,)
+
+
+@app.cell
+def _(every, mo, parts):
+    field = parts.guess(
+        mo,
+        f"How many of the {len(every)} are off by just a factor of two, either way?",
+        "exhibits",
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(every, field, mo, museum, parts, ratios, run_command):
+    guess = parts.guessed(mo, field)
+    found = tuple(museum.shown(one, run_command) for one in every)
+    is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= museum.RIGHT
+    halves = [one for one in found if is_two(one)]
+    named = sorted({one.cause for one in halves})
+    factors = sorted((one.ratio for one in found), reverse=True)
+    nameless = {f"{i} of {len(found)}": ratio for i, ratio in enumerate(factors, start=1)}
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:.0f}**; it is **{len(halves)}**, and they have {len(named)} "
+                f"kinds of cause: {', '.join(named)}. A factor is where one starts to look, not "
+                "the proof. Printed over computed, all of them, on a scale of powers of two:"
+            ),
+            parts.picture(
+                mo,
+                ratios(nameless, museum.RIGHT),
+                "Printed over computed: " + ", ".join(f"{ratio:.3g}" for ratio in factors),
+            ),
+        ]
+    )
+    return found, halves, named
+
+
+@app.cell
+def _(field, found, mo, parts):
+    parts.guessed(mo, field)
+    titles = {f"{i}. {one.exhibit.title}": i - 1 for i, one in enumerate(found, start=1)}
+    choice = mo.ui.dropdown(titles, value=next(iter(titles)), label="exhibit")
+    mo.vstack([mo.md("## Walk through"), choice])
+    return (choice,)
+
+
+@app.cell
+def _(choice, found, mo, museum, parts, show):
+    piece = found[choice.value]
+    asked = piece.exhibit.question
+    cause = mo.ui.radio(museum.causes(found), label="**What went wrong?**")
+    should = parts.problem(mo, "What should stand there", "your number", asked.unit or "a ratio")
+    mo.vstack(
+        [
+            mo.callout(
+                mo.md(
+                    f"*From {piece.exhibit.where}:* {piece.exhibit.claim} "
+                    f"**{show(piece.exhibit.printed, asked.unit)}**."
+                )
+            ),
+            cause,
+            should,
+            mo.md("The command runs when you have named a cause."),
+        ]
+    )
+    return asked, cause, piece, should
+
+
+@app.cell
+def _(asked, mo, parts, piece, should):
+    parts.verdict(mo, should, piece.computed, asked.unit, slips=asked.slips)
+    return
+
+
+@app.cell
+def _(asked, cause, mo, museum, piece, said_by, show, slip):
+    mo.stop(cause.value is None and mo.app_meta().mode not in (None, "script", "test"))
+    hit = cause.value == piece.cause
+    explained = (
+        f"Here {slip(asked.slips[0]).sentence} Check: {slip(asked.slips[0]).check}"
+        if asked.slips
+        else ""
+    )
+    pages = {f"$ scaling {line}": mo.md(f"```\n{said_by(line)}\n```") for line in asked.commands}
+    mo.vstack(
+        [
+            mo.callout(
+                mo.md(
+                    f"{'Yes' if hit else 'No'}: **{piece.cause}**. Printed "
+                    f"{show(piece.exhibit.printed, asked.unit)}, computed "
+                    f"**{show(piece.computed, asked.unit)}**, a factor of {piece.ratio:.3g}. "
+                    f"{asked.reason} {explained}"
+                ),
+                kind="success" if hit else "warn",
+            ),
+            mo.accordion(pages),
+        ]
+    )
+    return explained, hit
+
+
+@app.cell
+def _(field, found, mo, parts):
+    parts.guessed(mo, field)
+    rows = [
+        {
+            "exhibit": one.exhibit.title,
+            "printed over computed": f"{one.ratio:.3g}",
+            "cause": one.cause,
+            "what happened": one.exhibit.question.reason,
+        }
+        for one in found
+    ]
+    mo.accordion(
+        {
+            "All answers": parts.table_view(mo, rows),
+        }
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Divide what you read by what you compute. Two, eight, 1.07 and (N - 1)/N have a short "
+        "list of causes each; a factor of none of them means another chip, another format, or "
+        "another question. Dense or sparse, one direction or both, bits or bytes, a chip or a "
+        "node: a figure without these words is half a figure.",
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    cards, size, rate_ = 4, 10e9 * 4, 32e9
+    command = (
+        f"collective all-reduce --bytes {size / 1e9:g}GB --cluster rtx4090-8 --devices 0,1,2,3"
+    )
+    paper = parts.problem(
+        mo,
+        "On paper",
+        f"a guide says that summing the fp32 gradients of 10 billion parameters over {cards} GPUs "
+        f"on PCIe, {rate_ / 1e9:g} GB/s each way, takes tens of seconds. What does a ring take?",
+        "s",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "and on four of eight RTX 4090, whose driver lets no card read another's memory? "
+        f"(scaling {command})",
+        "s",
+    )
+    mo.vstack([mo.md("## Two more, which are both right and wrong"), paper, simulated])
+    return cards, command, paper, rate_, simulated, size
+
+
+@app.cell
+def _(cards, mo, paper, parts, rate_, size):
+    ring = 2 * (cards - 1) / cards * size / rate_
+    parts.verdict(
+        mo,
+        paper,
+        ring,
+        "s",
+        slips=("all-reduce once", f"ring {cards}", "bytes per element 4", "bits"),
+        why="2 (N - 1)/N of the bytes over each card's link.",
+    )
+    return (ring,)
+
+
+@app.cell
+def _(command, mo, parts, run_command, simulated):
+    through_host = run_command(command)["time"]
+    parts.verdict(
+        mo,
+        simulated,
+        through_host,
+        "s",
+        slips=("all-reduce once", "ring 4"),
+        why="Through the host's memory it does take that long: the guide's number was right for "
+        "cards without peer access, and its reason, PCIe, wrong.",
+    )
+    return (through_host,)
+
+
+@app.cell
+def _(field, found, mo, museum, parts):
+    parts.guessed(mo, field)
+    unexplained = [one for one in found if one.cause == museum.OTHER]
+    parts.where_wrong(
+        mo,
+        f"{len(unexplained)} of {len(found)} exhibits have no named slip: the list of slips knows "
+        "factors, not histories. Nor is our side above doubt: it computes with the figures of the "
+        "catalogue, which vendors print too, each with its source and date.",
+        (),
+    )
+    return (unexplained,)
+
+
+@app.cell
+def test_each_exhibit_has_the_slip_that_its_factor_betrays(found, museum):
+    for one in found:
+        wanted = one.exhibit.question.slips
+        if wanted:
+            assert wanted[0].startswith(one.cause)
+        else:
+            assert one.cause in (museum.OTHER, museum.NOTHING)
+    return
+
+
+@app.cell
+def test_there_are_many_kinds_and_one_that_is_right(found, halves, museum, named):
+    assert len(found) >= 15
+    assert len({one.cause for one in found}) >= 8
+    assert any(one.cause == museum.NOTHING for one in found)
+    assert len(halves) >= 5
+    assert len(named) >= 3
+    return
+
+
+@app.cell
+def test_a_ring_takes_seconds_and_through_the_host_tens(command, ring, run_command, through_host):
+    assert abs(run_command(f"{command} --ideal")["time"] / ring - 1) < 0.03
+    assert through_host > 5 * ring
+    return
+
+
+if __name__ == "__main__":
+    app.run()

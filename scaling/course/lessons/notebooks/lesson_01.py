@@ -1,0 +1,251 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 1: where does a matmul spend its time?"""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="1. Where does a matmul spend its time?")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.lessons import parts
+    from scaling.pictures.drawing.roofline import roofline
+    from scaling.questions.page import show
+
+    return mo, parts, roofline, sc, show
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=1,
+        title="Where does a matmul spend its time?",
+        minutes=25,
+        able="say whether any kernel on any chip waits for arithmetic or for memory, and from "
+        "which batch that changes",
+        needs="no jax",
+        chapter="roofline",
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    chips = {"H100": "h100-sxm", "H200": "h200-sxm", "A100": "a100-sxm-80g", "B200": "b200-sxm"}
+    chip = mo.ui.dropdown(chips, value="H200", label="chip")
+    width = 8192  # columns and rows of the weights
+    chip
+    return chip, width
+
+
+@app.cell
+def _(chip, mo, sc, show, width):
+    peak = sc.chip(chip.value)["peak bf16"].answer
+    bandwidth = sc.chip(chip.value)["memory bandwidth"].answer
+    mo.md(f"""
+A layer multiplies a batch of `m` tokens, `[m, {width}]`, by its weights, `[{width}, {width}]`, in
+bf16. The chip multiplies {show(peak, "FLOP/s")} and reads {show(bandwidth, "bytes/s")} from its
+memory. With one token it reads every weight to use it once; with many it uses each weight `m`
+times.
+""")
+    return bandwidth, peak
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(mo, "From which batch m is this product bound by arithmetic?", "tokens")
+    field
+    return (field,)
+
+
+@app.cell
+def _(chip, field, mo, parts, sc, width):
+    guess = parts.guessed(mo, field)
+    critical = sc.kernel("matmul", (256, width, width), accelerator=chip.value)["critical batch"]
+    off = guess / critical.ideal - 1
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:,.0f}**; the rule gives "
+                f"**{critical.ideal:,.0f}** tokens ({off:+.0%}), and with kernels as they were "
+                f"measured it is **{critical.fitted:,.0f}**: a real product reaches less of the "
+                "peak than a real read does of the bandwidth, so arithmetic binds earlier."
+            ),
+            parts.formula_view(mo, critical),
+        ]
+    )
+    return (critical,)
+
+
+@app.cell
+def _(critical, mo):
+    batch = mo.ui.slider(
+        steps=[2**power for power in range(14)], value=2**4, label="batch m", show_value=True
+    )
+    mo.vstack([mo.md(f"## Move the batch across {critical.ideal:,.0f}"), batch])
+    return (batch,)
+
+
+@app.cell
+def _(bandwidth, batch, chip, mo, parts, peak, roofline, sc, width):
+    product = sc.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
+    intensity = product["intensity"].answer
+    rate = product["rate"]
+    alt = (
+        f"Roofline of {chip.value}: at {intensity:.3g} FLOPs per byte the roof is "
+        f"{rate.ideal / 1e12:.3g} and a real kernel reaches {rate.fitted / 1e12:.3g} TFLOP/s"
+    )
+    points = [("roof", intensity, rate.ideal), ("fitted", intensity, rate.fitted)]
+    drawn = roofline(peak, bandwidth, points, x_most=1e4)
+    mo.vstack([parts.picture(mo, drawn, alt), parts.formula_view(mo, product)])
+    return (product,)
+
+
+@app.cell
+def _(chip, field, mo, parts, sc, width):
+    parts.guessed(mo, field)
+    large = sc.kernel_ladder("matmul", (2 * width,) * 3, chip.value)
+    mo.vstack([mo.md("## The ladder of a large product"), parts.ladder_view(mo, large)])
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "A kernel takes as long as the slower of its arithmetic and its memory. What decides is "
+        "FLOPs per byte: a matmul has about as many as its batch, and the chip's peak over its "
+        "bandwidth is where the roof bends.",
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "int8 weights, bf16 activations and products: the critical batch of an "
+        "H100, counting the weights alone?",
+        "tokens",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "how long does an A100 take to add two fp32 arrays of "
+        "2**30 elements, by the roofline? (scaling kernel elementwise)",
+        "ms",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "run `scaling calibrate --quick`, read the fp32 rate of the largest "
+        "matmul and the bandwidth of the largest copy; type their ratio times 2 (bytes per FLOP "
+        "turned to a batch, fp32). Any number that you measured is right",
+        "tokens",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return paper, simulated, trained
+
+
+@app.cell
+def _(mo, paper, parts, sc):
+    halved = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")[
+        "critical batch by the weights alone"
+    ]
+    parts.verdict(
+        mo,
+        paper,
+        halved.ideal,
+        "tokens",
+        slips=("bytes per element", "sparse peak"),
+        why="Half the bytes per weight, so half the batch makes up for them.",
+    )
+    return (halved,)
+
+
+@app.cell
+def _(mo, parts, sc, simulated):
+    added = (
+        1e3
+        * sc.kernel("elementwise", (2**30, 2, 1), dtype="fp32", accelerator="a100-sxm-80g").ideal
+    )
+    parts.verdict(
+        mo,
+        simulated,
+        added,
+        "ms",
+        slips=("bytes per element 4", "GiB"),
+        why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
+    )
+    return (added,)
+
+
+@app.cell
+def _(mo, trained):
+    mo.md(
+        ""
+        if trained.value is None
+        else "Yours. A CPU's is far below a GPU's: its caches and "
+        "its few units are closer to balance."
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts, sc):
+    parts.guessed(mo, field)
+    sides = (1024, 4096, 16384)
+    products = {side: sc.kernel("matmul", (side,) * 3, accelerator="h100-sxm") for side in sides}
+    rows = [
+        {
+            "side": side,
+            "roofline (s)": found.ideal,
+            "fitted (s)": found.fitted,
+            "share of the peak": found["fraction of the peak"].fitted,
+        }
+        for side, found in products.items()
+    ]
+    last = products[sides[-1]]
+    parts.where_wrong(
+        mo,
+        "The roofline knows neither launches nor tiles. Small products fill few of the chip's "
+        f"cores, and even the largest reach {last['fraction of the peak'].fitted:.0%} of the peak: "
+        "the clock falls under load. What is fitted comes from published measurements; on a GPU of "
+        "yours `scaling calibrate` replaces them.",
+        rows,
+    )
+    return (rows,)
+
+
+@app.cell
+def test_the_critical_batch_is_the_guides(critical):
+    assert 150 < critical.ideal < 320
+    return
+
+
+@app.cell
+def test_half_the_bytes_of_weights_halve_the_batch(halved, sc):
+    whole = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm")
+    assert abs(halved.ideal * 2 / whole["critical batch by the weights alone"].ideal - 1) < 1e-9
+    return
+
+
+@app.cell
+def test_adding_is_bound_by_memory(added):
+    assert abs(added / (3 * 4 * 2**30 / 2.039e12 * 1e3) - 1) < 0.01
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,417 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 2: reading a sharded array."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="2. Reading a sharded array")
+
+
+@app.cell
+def _():
+    import math
+
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.learn.ladder import Rung, ladder
+    from scaling.course.learn.measured import measured_kernel
+    from scaling.course.lessons import parts
+    from scaling.pictures.drawing.arrays import array_on_mesh
+    from scaling.pictures.drawing.arrays import parts as parts_of_devices
+    from scaling.questions.page import show
+
+    return (
+        Rung,
+        array_on_mesh,
+        ladder,
+        math,
+        measured_kernel,
+        mo,
+        parts,
+        parts_of_devices,
+        sc,
+        show,
+    )
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=2,
+        title="Reading a sharded array",
+        minutes=25,
+        able="say from a name such as `A[I_X, J_Y]` what every device holds, how many copies there "
+        "are, and what is moved when the array is split otherwise",
+        needs="no jax; the last problem runs jax on fake devices of a CPU",
+        chapter="sharding",
+    )
+    return
+
+
+@app.cell
+def _(mo, sc, show):
+    shape, mesh = {"I": 4096, "J": 16384}, {"X": 2, "Y": 4}
+    whole = sc.array("A[I,J]", mesh, shape)["bytes of one copy"].answer
+    mo.md(f"""
+A model that does not fit one chip is cut into parts, and every array of it says how. `A` has the
+dimensions `I` and `J`, here {shape["I"]:,} rows and {shape["J"]:,} columns in bf16: one copy has
+{show(whole, "bytes")}. The devices form a mesh: here {mesh["X"]} along its axis `X`, and
+{mesh["Y"]} along `Y`. `A[I_X, J_Y]` says that rows are split along `X` and columns along `Y`.
+
+**Letters.** `I`, `J`, `K` are dimensions of arrays; `X`, `Y`, `Z` are axes of the mesh. In a run of
+this project axes have names, `data`, `fsdp`, `tensor`, and so have dimensions: the weights
+`[D, F]` of an MLP are `W[D_fsdp, F_tensor]`.
+""")
+    return mesh, shape, whole
+
+
+@app.cell
+def _(mesh, mo, parts):
+    field = parts.guess(
+        mo, f"What does each device hold of A[I_X, J_Y] on {mesh['X']} x {mesh['Y']}?", "MiB"
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(field, mesh, mo, parts, sc, shape):
+    guess = parts.guessed(mo, field)
+    split = sc.array("A[I_X,J_Y]", mesh, shape)
+    slips = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
+    why = "Each axis that splits the array divides what a device holds."
+    said = parts.verdict(mo, field, split.answer / 2**20, "MiB", slips, why=why)
+    mo.vstack([said, parts.formula_view(mo, split)])
+    return guess, split
+
+
+@app.cell
+def _(mo):
+    meshes = {"2 x 4": {"X": 2, "Y": 4}, "4 x 2": {"X": 4, "Y": 2}}
+    ways = {"nothing": "", "X": "X", "Y": "Y", "X, then Y": "XY", "Y, then X": "YX"}
+    on_mesh = mo.ui.dropdown(meshes, value="2 x 4", label="mesh")
+    rows_over = mo.ui.dropdown(ways, value="X", label="rows `I` over")
+    columns_over = mo.ui.dropdown(ways, value="Y", label="columns `J` over")
+    sums = {"nothing": "", "X": "X", "Y": "Y"}
+    sums_over = mo.ui.dropdown(sums, value="nothing", label="terms of a sum along")
+    device = mo.ui.slider(0, 7, value=5, label="outlined device", show_value=True)
+    return columns_over, device, on_mesh, rows_over, sums_over
+
+
+@app.cell
+def _(columns_over, device, field, mo, on_mesh, parts, rows_over, sums_over):
+    parts.guessed(mo, field)
+    invitation = mo.md("""
+## Split it yourself
+
+An axis that splits nothing makes copies. An axis can split one dimension only: try `X` twice.
+`I_XY` cuts the rows along `X` first and each piece along `Y`: compare it with `I_YX`. Behind the
+array `{U_X}` says that devices along `X` hold terms that are still to be added up, as a product
+leaves them.
+""")
+    choices = mo.hstack([on_mesh, rows_over, columns_over], justify="start", wrap=True)
+    more = mo.hstack([sums_over, device], justify="start", wrap=True)
+    mo.vstack([invitation, choices, more])
+    return
+
+
+@app.cell
+def _(columns_over, field, mo, on_mesh, parts, rows_over, sc, shape, sums_over):
+    parts.guessed(mo, field)
+    named = {"I": rows_over.value, "J": columns_over.value}
+    dims = ",".join(name + f"_{axes}" * bool(axes) for name, axes in named.items())
+    written = f"A[{dims}]" + f" {{U_{sums_over.value}}}" * bool(sums_over.value)
+    try:
+        chosen, refused = sc.array(written, on_mesh.value, shape), ""
+    except sc.InputError as error:
+        chosen, refused = None, str(error)
+    mo.stop(chosen is None, mo.callout(mo.md(f"`{written}`: {refused}"), kind="warn"))
+    return chosen, written
+
+
+@app.cell
+def _(array_on_mesh, chosen, device, mo, on_mesh, parts, show, written):
+    copies, row = chosen["copies"].answer, chosen.rows[device.value]
+    alt = (
+        f"{written} on a mesh of {' x '.join(map(str, on_mesh.value.values()))}: device "
+        f"{row['device']} at X={row['X']}, Y={row['Y']} holds {row['holds']}; "
+        f"{copies:.0f} devices hold the same rows and columns"
+    )
+    drawn = array_on_mesh(written, on_mesh.value, device.value)
+    total = show(chosen["bytes on all devices"].answer, "bytes")
+    told = mo.md(
+        f"On all devices {total}: {copies:.0f} x one copy. Device {device.value} holds "
+        f"`{row['holds']}`."
+    )
+    mo.vstack([parts.picture(mo, drawn, alt), told, parts.formula_view(mo, chosen)])
+    return
+
+
+@app.cell
+def _(
+    Rung, chosen, field, guess, ladder, math, mesh, mo, on_mesh, parts, whole, written,
+):  # fmt: skip
+    devices = math.prod(on_mesh.value.values())
+    asked = field.value is not None and (written, on_mesh.value) == ("A[I_X,J_Y]", mesh)
+    steps = ladder(
+        f"bytes on each device, {written}",
+        "bytes",
+        guess * 2**20 if asked else None,
+        (
+            Rung("bound", whole / devices, "one copy in all, a part of it on every device"),
+            Rung("textbook", chosen.answer, "the copies that the sharding keeps"),
+            Rung("fitted", None, "none: bytes are counted, nothing is fitted"),
+            Rung("compiled", None, "none here: the problem on the trainer asks jax"),
+            Rung("measured", None, "none: the time to read these bytes is measured, see below"),
+        ),
+    )
+    mo.vstack([mo.md("## The ladder of what you split"), parts.ladder_view(mo, steps)])
+    return
+
+
+@app.cell
+def _(field, mesh, mo, parts, sc, shape):
+    parts.guessed(mo, field)
+    changes = {
+        "A[I_X,J_Y] -> A[I,J_Y]": "all-gather over X",
+        "A[I_X,J_Y] -> A[I,J]": "all-gather over X and Y",
+        "A[I_X,J] -> A[I_X,J_Y]": "each device keeps a slice",
+        "A[I,J] {U_X} -> A[I_X,J]": "reduce-scatter over X",
+        "A[I,J] {U_X} -> A[I,J]": "all-reduce over X",
+        "A[I_X,J] -> A[I,J_X]": "all-to-all over X",
+    }
+    moved = {text: sc.array(text, mesh, shape, "dgx-h100", ideal=True).answer for text in changes}
+    arrivals = {text: sc.array(text, mesh, shape).answer for text in changes}
+    rows = [
+        {
+            "change": f"`{text}`",
+            "takes": words,
+            "into each device (bytes)": arrivals[text],
+            "on an H100 node, textbook (s)": moved[text],
+        }
+        for text, words in changes.items()
+    ]
+    costs = mo.md("""
+## What a change of the name costs
+
+An axis that leaves a name has to be gathered; one that enters is a slice of what is there already,
+and free; one that changes its dimension is an all-to-all; `{U_X}` is a sum that is owed. Lesson 3
+is about these prices.
+""")
+    mo.vstack([costs, parts.table_view(mo, rows)])
+    return arrivals, moved
+
+
+@app.cell
+def _(field, mesh, mo, parts, sc):
+    parts.guessed(mo, field)
+    try:
+        uneven = str(sc.array("A[10_Y,J]", mesh, {"J": 8}))
+    except sc.InputError as error:
+        uneven = str(error)
+    silent = sc.array("A[I_X,J]", mesh, {"I": 4096, "J": 16384})
+    mo.md(f"""
+## Two mistakes, and how they show
+
+**An axis that nobody named.** `A[I_X,J]` is correct and nothing complains, but {mesh["Y"]} devices
+along `Y` hold the same: `copies: {silent["copies"].answer:.0f}`. For weights that is memory lost;
+`scaling sharding RUN --mesh ...` lists what is replicated over axes that could have split it.
+
+**A size that its axes do not divide.** Parts of different sizes do not exist in this notation:
+
+> {uneven}
+""")
+    return silent, uneven
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Divide each dimension by the axes below it, and you have the part of a device. Axes of "
+        "the mesh that stand nowhere count the copies. What changes between two names is what "
+        "has to be sent.",
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "`A[I_Y, J, K]` on a mesh of X=8, Y=4, Z=2: how many times one copy's bytes do all devices "
+        "hold together?",
+        "copies",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "`int8[8192_XY, 16384]` on X=4, Y=8 of 32 H100: by the textbook, how long does a device "
+        "read its part from its memory? (scaling array ... --cluster dgx-h100 --ideal)",
+        "us",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "`scaling sharding llama3-8b --mesh fsdp=2,tensor=4` prints how the trainer splits every "
+        "parameter, in fp32. What does a device hold of `layers/attention/key_DMK`?",
+        "MB",
+    )
+    snippet = """
+Drawn by jax itself, on fake devices of a CPU:
+
+```python
+import jax
+import jax.numpy as jnp
+from jax.sharding import AxisType, PartitionSpec as P
+
+jax.config.update("jax_num_cpu_devices", 8)
+axes = dict(axis_names=("X", "Y"), axis_types=(AxisType.Explicit,) * 2)
+jax.set_mesh(jax.make_mesh((2, 4), **axes))
+a = jax.device_put(jnp.zeros((4096, 16384), jnp.bfloat16), P("X", "Y"))
+print(jax.typeof(a))  # bfloat16[4096@X,16384@Y]: the name, in the type
+print(a.addressable_shards[5].data.nbytes, a.addressable_shards[5].index)
+jax.debug.visualize_sharding((8, 8), a.sharding)  # who holds what, drawn as a square
+```
+
+Type `P("X", None)`, and the drawing has the copies of above.
+"""
+    in_jax = mo.accordion({"the same array in jax": mo.md(snippet)})
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, in_jax])
+    return paper, simulated, trained
+
+
+@app.cell
+def _(mo, paper, parts, sc):
+    kept = sc.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
+    parts.verdict(
+        mo,
+        paper,
+        kept,
+        "copies",
+        slips=("copies 4", "copies 2", "copies 8"),
+        why="X and Z stand nowhere in the name: the array is there once for each of their places.",
+    )
+    return (kept,)
+
+
+@app.cell
+def _(mo, parts, sc, simulated):
+    reading = sc.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
+    read = 1e6 * reading["time to read its part from memory"].ideal
+    parts.verdict(
+        mo,
+        simulated,
+        read,
+        "us",
+        slips=("bytes per element 2", "bytes per element 4", "copies 4", "copies 8", "thousand"),
+        why="All axes split the rows: nobody holds a copy, and all devices read at once.",
+    )
+    return read, reading
+
+
+@app.cell
+def _(mo, parts, sc, trained):
+    # L, D, key heads M and head size K of Llama 3 8B, as `scaling sharding` prints the array
+    keys = sc.array("fp32[32,4096_fsdp,8_tensor,128]", "fsdp=2,tensor=4").answer / 1e6
+    parts.verdict(
+        mo,
+        trained,
+        keys,
+        "MB",
+        slips=("bytes per element 2", "GiB", "copies 2", "copies 4", "layers 32"),
+        why="`fsdp` splits the width D, `tensor` the heads of the keys. The norms' scales are "
+        "split over nothing: the command says so in its warning.",
+    )
+    return (keys,)
+
+
+@app.cell
+def _(field, measured_kernel, mo, parts, sc):
+    parts.guessed(mo, field)
+    found = []
+    for elements in (2**16, 2**30):
+        sizes = (elements, 2, 1)
+        by_roof = sc.kernel("elementwise", sizes, dtype="fp32", accelerator="h100-sxm")
+        timed = measured_kernel("elementwise", sizes, "fp32", "h100-sxm")
+        found.append(
+            {
+                "numbers that a device holds": elements,
+                "bytes over bandwidth (s)": by_roof.ideal,
+                "fitted (s)": by_roof.fitted,
+                "measured (s)": timed.seconds,
+                "source": f"{timed.machine}, {timed.date}",
+            }
+        )
+    short = found[0]["measured (s)"] / found[0]["bytes over bandwidth (s)"]
+    parts.where_wrong(
+        mo,
+        "Bytes are exact; the time to read them is not their quotient with the bandwidth. Two "
+        f"arrays added on one H100: a small part takes {short:.1f} times as long, because a kernel "
+        "has to start. So an array that is split over more and more devices stops getting faster. "
+        "The fit rests on these two measurements. And memory holds more than parts: gathered "
+        "copies and buffers of the step, which `scaling predict` adds up.",
+        found,
+    )
+    return (found,)
+
+
+@app.cell
+def test_what_all_devices_hold_is_copies_of_one(mesh, sc, shape):
+    for text in ("A[I,J]", "A[I_X,J]", "A[I_X,J_Y]", "A[I_YX,J]", "A[I,J_X]"):
+        answer = sc.array(text, mesh, shape)
+        assert answer.answer * 8 == answer["bytes on all devices"].answer
+        one = answer["bytes of one copy"].answer
+        assert answer["bytes on all devices"].answer == answer["copies"].answer * one
+    return
+
+
+@app.cell
+def test_every_block_has_as_many_holders_as_copies(chosen, mesh, parts_of_devices, written):
+    held = [(part.row, part.column) for part in parts_of_devices(written, mesh)]
+    assert {held.count(block) for block in held} == {chosen["copies"].answer}
+    return
+
+
+@app.cell
+def test_the_limits_of_splitting(kept, mesh, sc, shape, split, whole):
+    assert split.answer * 8 == whole
+    assert sc.array("A[I,J]", mesh, shape).answer == whole
+    assert kept == 16
+    return
+
+
+@app.cell
+def test_slices_are_free_and_a_sum_costs_twice_a_gather(arrivals, moved):
+    assert arrivals["A[I_X,J] -> A[I_X,J_Y]"] == moved["A[I_X,J] -> A[I_X,J_Y]"] == 0
+    scattered, summed = "A[I,J] {U_X} -> A[I_X,J]", "A[I,J] {U_X} -> A[I,J]"
+    assert abs(arrivals[summed] / arrivals[scattered] - 2) < 1e-9
+    return
+
+
+@app.cell
+def test_mistakes_show(silent, uneven):
+    assert silent["copies"].answer == 4
+    assert "cannot be split evenly" in uneven
+    return
+
+
+@app.cell
+def test_the_answers_of_the_problems(keys, read, reading, sc):
+    bandwidth = sc.chip("h100-sxm")["memory bandwidth"].answer
+    assert reading["copies"].answer == 1
+    assert abs(read / (1e6 * 8192 * 16384 / 32 / bandwidth) - 1) < 1e-9
+    assert abs(keys * 1e6 - 32 * 4096 * 8 * 128 * 4 / 8) < 1
+    return
+
+
+if __name__ == "__main__":
+    app.run()

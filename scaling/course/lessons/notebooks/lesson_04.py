@@ -1,0 +1,458 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 4: counting a transformer."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="4. Counting a transformer")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.learn.ladder import Rung, ladder
+    from scaling.course.learn.measured import measured_step
+    from scaling.course.lessons import parts
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.pictures.drawing.curves import curves
+    from scaling.program.stored import stored_programs
+    from scaling.questions.page import show
+
+    return (
+        Rung,
+        curves,
+        ladder,
+        measured_step,
+        mo,
+        parts,
+        sc,
+        show,
+        stacked_bars,
+        stored_programs,
+    )
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=4,
+        title="Counting a transformer",
+        minutes=30,
+        able="count the parameters, the FLOPs and the memory of any transformer from its shape, "
+        "and say from which context attention dominates",
+        needs="no jax",
+        chapter="transformers",
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    names = ("llama3-8b", "llama3-1b", "llama3-70b", "gpt2-1.5b", "qwen3-0.6b", "mixtral-8x7b")
+    model = mo.ui.dropdown(names, value="llama3-8b", label="model")
+    model
+    return (model,)
+
+
+@app.cell
+def _(mo, model, sc):
+    run = sc.load_run(model.value)
+    shape, seq = run.model, run.batch.seq_len
+    wide = "its MLP has a gate" if shape.mlp == "swiglu" else "its MLP has no gate"
+    some = shape.moe
+    experts = f", {some.n_experts} experts, {some.experts_per_token} a token" if some else ""
+    mo.md(f"""
+A model of L = {shape.n_layers} layers has the width D = {shape.d_model:,}, an MLP of width
+F = {shape.d_ff:,} ({wide}{experts}), N = {shape.n_heads} heads of queries,
+K = {shape.n_kv_heads} of keys and of values with H = {shape.head_dim} numbers each, and a
+vocabulary of V = {shape.vocab_size:,}. It is trained on B sequences of T = {seq:,} tokens.
+
+These numbers decide what a step costs before anything runs. A matrix of P weights takes 2 P FLOPs
+per token forward, a multiplication and an addition for each weight, and twice that backward: 6 P in
+all. Two things do not follow this rule. The embedding is looked up, not multiplied. And attention
+compares each token with all T tokens of its sequence: those products have no weights at all.
+""")
+    return run, seq, shape
+
+
+@app.cell
+def _(mo, model, parts):
+    field = parts.guess(
+        mo, f"How many FLOPs does the training of {model.value} take for one token?", "GFLOPs"
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(model, sc, seq, stored_programs):
+    counted = sc.count(model.value, seq_len=seq)
+    exact, rule = counted["training FLOPs of a token"], counted["6 x parameters"]
+    forward = counted["forward FLOPs of a token"]
+    weighed = 3 * (forward.answer - forward["attention core"].answer)
+
+    def executed():
+        """FLOPs per token of a compiled step of this model, and which step that was."""
+        for entry in stored_programs():
+            if entry.run == model.value and "batch.seq_len" not in entry.set:
+                step = sc.predict(**entry.arguments)
+                tokens = sc.load_run(model.value, set=dict(entry.set)).batch.tokens
+                per_token = step.model_flops * step.hfu / step.mfu / tokens
+                kept = entry.set.get("remat", "the recipe's")
+                return per_token, f"products that XLA compiled on {entry.mesh}, remat {kept}"
+        return None, "none: no compiled step of this model comes with the package"
+
+    return counted, exact, executed, forward, rule, weighed
+
+
+@app.cell
+def _(Rung, exact, executed, field, ladder, mo, model, parts, rule, seq, show, weighed):
+    guess = parts.guessed(mo, field)
+    rungs = (
+        Rung("bound", weighed, "a product for each weight that is multiplied; no attention yet"),
+        Rung("textbook", rule.answer, "6 x parameters that a token uses, those looked up as well"),
+        Rung("fitted", exact.answer, f"nothing to fit: all scores at T = {seq:,} are counted"),
+        Rung("compiled", *executed()),
+        Rung("measured", None, "none: what is timed is seconds, not FLOPs; see the end"),
+    )
+    climbed = ladder(f"training FLOPs of a token of {model.value}", "FLOPs", guess * 1e9, rungs)
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{show(guess * 1e9, 'FLOPs')}**; by the count it is "
+                f"**{show(exact.answer, 'FLOPs')}** ({guess * 1e9 / exact.answer - 1:+.0%}). "
+                "A compiled step does more where it computes something again for the backward "
+                "pass: MFU leaves that out, HFU counts it."
+            ),
+            parts.ladder_view(mo, climbed),
+            parts.formula_view(mo, exact),
+        ]
+    )
+    return (climbed,)
+
+
+@app.cell
+def _(counted, field, forward, mo, parts):
+    parts.guessed(mo, field)
+    head = counted["head"] if any(part.name == "head" for part in counted.parts) else None
+    pairs = (
+        ("attention: queries, keys, values, output", counted["attention"], "projections"),
+        ("MLP", counted["MLP"], "MLP"),
+        ("embedding", counted["embedding"], ""),
+        ("head (where none is stored, the embedding again)", head, "head"),
+        ("scores and their average of values", None, "attention core"),
+    )
+    by_part = [
+        {
+            "part": name,
+            "parameters": found.answer if found else 0,
+            "share": f"{found.answer / counted.answer:.1%}" if found else "none",
+            "forward, a token (FLOPs)": forward[flops].answer if flops else 0.0,
+        }
+        for name, found, flops in pairs
+    ]
+    mo.vstack(
+        [
+            mo.md("## Where parameters and FLOPs are"),
+            parts.table_view(mo, by_part),
+            parts.formula_view(mo, counted),
+            parts.formula_view(mo, forward),
+        ]
+    )
+    return (by_part,)
+
+
+@app.cell
+def _(field, mo, parts, seq, shape):
+    parts.guessed(mo, field)
+    longest = shape.max_positions if shape.positions == "learned" else 2**20
+    steps_of_context = [2**power for power in range(8, 21) if 2**power <= longest]
+    context = mo.ui.slider(
+        steps=steps_of_context, value=min(seq, longest), label="context T", show_value=True
+    )
+    causal = mo.ui.checkbox(label="count only the half of the scores that a causal mask leaves")
+    mo.vstack([mo.md("## Where attention overtakes"), context, causal])
+    return causal, context
+
+
+@app.cell
+def _(causal, context, curves, mo, model, parts, sc, show):
+    overtakes = "context at which the attention core costs as much as "
+    here = sc.count(model.value, seq_len=context.value, causal=causal.value)
+    ahead = sc.count(model.value, seq_len=2**8, causal=causal.value)
+    all_else, own = ahead[overtakes + "all else in a layer"], ahead[overtakes + "its projections"]
+    passes = ahead["forward FLOPs of a token"]
+    giga = {part.name: part.answer / 1e9 for part in passes.parts}
+    slope = giga["attention core"] / 2**8
+    ends = (2**8, 2**20)
+    flat = [
+        (name, [(x, giga[name]) for x in ends], colour, 0)
+        for name, colour in (("projections", 1), ("MLP", 0), ("head", 4))
+    ]
+    marks = [(f"{crossing.answer:,.0f}", crossing.answer, crossing.answer * slope)
+             for crossing in (own, all_else)]  # fmt: skip
+    share = here["attention core's share"].answer
+    over = here["exact over 6 x parameters"].answer
+    trains = show(here["training FLOPs of a token"].answer, "FLOPs")
+    alt = (
+        f"FLOPs per token against context: attention's core passes its own projections at "
+        f"{own.answer:,.0f} and all else in a layer at {all_else.answer:,.0f} tokens"
+    )
+    rising = ("attention core", [(x, slope * x) for x in ends], 2, 0)
+    drawn = curves(
+        [*flat, rising], marks, "tokens of context", "GFLOPs of a token, forward", context.value
+    )
+    mo.vstack(
+        [
+            parts.picture(mo, drawn, alt),
+            mo.md(
+                f"At {context.value:,} tokens the core has **{share:.0%}** of the forward FLOPs, "
+                f"and a token is trained by {trains}, {over:.2f} times the rule of six."
+            ),
+            parts.formula_view(mo, own),
+            parts.formula_view(mo, all_else),
+        ]
+    )
+    return all_else, giga, own, slope
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    sequences = mo.ui.slider(1, 16, value=2, label="sequences of a GPU", show_value=True)
+    mo.vstack([mo.md("## What training keeps"), sequences])
+    return (sequences,)
+
+
+@app.cell
+def _(mo, model, parts, sc, seq, sequences, stacked_bars):
+    DEVICES, STATE = 8, 12  # GPUs of a node; bytes: fp32 weights and two moments, as the trainer
+    keeps = sc.count(
+        model.value, batch=sequences.value * seq, bytes_per_parameter=STATE, seq_len=seq
+    )
+    memory = sc.chip("h100-sxm")["memory"].answer
+    size = lambda value: f"{value / 1e9:,.1f} GB"
+    state = keeps["weights and optimiser"].answer / DEVICES
+    held = f"weights and optimiser, a share of {DEVICES}"
+    stacks = {
+        str(row["remat"]): {held: state, "activations": row["in all (bytes)"]}
+        for row in keeps["activations kept"].rows
+    }
+    said = ", ".join(f"{name} {size(sum(stack.values()))}" for name, stack in stacks.items())
+    mo.vstack(
+        [
+            mo.md(
+                f"Besides its share of weights and moments, each of {DEVICES} H100 keeps of every "
+                "layer what the backward pass needs. What it does not keep it computes again "
+                f"(`remat`): memory for FLOPs. The dashed line is at the {size(memory)} of an H100."
+            ),
+            parts.picture(
+                mo,
+                stacked_bars(stacks, size, memory),
+                f"Bytes of a GPU by what is kept: {said}; an H100 has {size(memory)}",
+            ),
+            parts.formula_view(mo, keeps["activations kept"]),
+        ]
+    )
+    return DEVICES, STATE, keeps, memory, state
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Six FLOPs per parameter and token is the cost of training while the context is short. "
+        "Attention's own products grow with T: they pass the rest of a layer at a context that the "
+        "shape alone decides. Memory is bytes per parameter, divided by the devices, plus "
+        "activations, which grow with the tokens of a device.",
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "a layer with D = 8192, F = 4 D without a gate, and as many heads of keys as of queries, "
+        "with N H = D: its parameters?",
+        "millions",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "with a causal mask that halves the scores, from which context does the core cost more "
+        "than all else in a layer of llama3-70b? (scaling count llama3-70b --causal)",
+        "tokens",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "run `scaling train tiny --set model.d_ff=256 --mesh data=1 --devices 1 --steps 1`: what "
+        "is the total of its table of parameters? Say it before you run it",
+        "bytes",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return paper, simulated, trained
+
+
+@app.cell
+def _(mo, paper, parts, sc):
+    square = {"model.n_layers": 1, "model.d_model": 8192, "model.d_ff": 4 * 8192,
+              "model.n_heads": 64, "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
+    layer = sc.count("custom", set=square)["a layer"].answer / 1e6
+    parts.verdict(
+        mo,
+        paper,
+        layer,
+        "millions",
+        slips=("gated", "remat", "thousand"),
+        why="Four D x D for attention and two D x 4 D for the MLP: 12 D squared.",
+    )
+    return layer, square
+
+
+@app.cell
+def _(mo, parts, sc, simulated):
+    crossing = "context at which the attention core costs as much as all else in a layer"
+    masked = sc.count("llama3-70b", causal=True)[crossing].answer
+    parts.verdict(
+        mo,
+        simulated,
+        masked,
+        "tokens",
+        slips=("causal", "layers 80", "ratio of groups 8"),
+        why="Half the scores: twice the context.",
+    )
+    return crossing, masked
+
+
+@app.cell
+def _(mo, parts, sc, trained):
+    total = 4 * sc.count("tiny", set={"model.d_ff": 256}).answer
+    parts.verdict(
+        mo,
+        trained,
+        total,
+        "bytes",
+        slips=("bytes per element 4", "bytes per element 2", "gated", "layers 2"),
+        tolerance=0.0,
+        why="To the byte: the trainer keeps fp32, and the count knows every norm.",
+    )
+    return (total,)
+
+
+@app.cell
+def _(DEVICES, STATE, mo, sc, stored_programs):
+    def compared(entry):
+        """Memory by the count beside the compiler's, of one stored step."""
+        described = sc.load_run(entry.run, set=dict(entry.set))
+        counts = sc.count(
+            entry.run,
+            set=dict(entry.set),
+            bytes_per_parameter=STATE,
+            devices=DEVICES,
+        )
+        return {
+            "step": f"{entry.run}, remat {described.remat}",
+            "counted (bytes)": counts["weights, optimiser and activations of a device"].answer,
+            "compiled (bytes)": sc.predict(**entry.arguments).memory.peak,
+        }
+
+    memories = [compared(e) for e in stored_programs() if e.group == "remat"]
+    return (memories,)
+
+
+@app.cell
+def _(field, measured_step, memories, mo, parts, sc):
+    parts.guessed(mo, field)
+    peak = sc.chip("h100-sxm")["peak bf16"].answer
+
+    def timed(name, tokens, seconds_of):
+        """A measured step of 128 H100 beside its FLOPs at their peak."""
+        found = measured_step(name, 128, "dgx-h100", tokens)
+        flops = sc.count(name, seq_len=seconds_of)["training FLOPs of a token"].answer
+        floor = flops * tokens / 128 / peak
+        row = {
+            "at the peak (s)": floor,
+            "measured (s)": found.seconds,
+            "MFU": floor / found.seconds,
+        }
+        return {"step": f"{name}, {found.machine}"} | row
+
+    steps = [timed("llama2-70b", 2**20, 4096), timed("llama3-70b", 2**21, 8192)]
+    low = min(row["MFU"] for row in steps)
+    mo.vstack(
+        [
+            parts.where_wrong(
+                mo,
+                "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far "
+                f"longer than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest "
+                "is products below the peak, work that is computed again, and communication that "
+                "is waited for.",
+                steps,
+            ),
+            mo.md(
+                "Nor does a count of activations know what else is in memory at the fullest "
+                "moment: gradients, gathered weights, logits, and what one layer computes again. "
+                "The compiler's figure has all of that."
+                if memories
+                else ""
+            ),
+            parts.table_view(mo, memories),
+        ]
+    )
+    return (steps,)
+
+
+@app.cell
+def test_the_parts_are_the_whole(by_part, counted, forward):
+    assert sum(row["parameters"] for row in by_part) <= counted.answer
+    flops = sum(row["forward, a token (FLOPs)"] for row in by_part)
+    assert abs(flops / forward.answer - 1) < 1e-9
+    return
+
+
+@app.cell
+def test_the_rungs_rise(climbed):
+    found = [climbed[name].value for name in ("bound", "textbook", "fitted", "compiled")]
+    known = [value for value in found if value is not None]
+    assert known == sorted(known)
+    return
+
+
+@app.cell
+def test_at_the_crossing_the_core_costs_what_it_passes(all_else, giga, own, slope):
+    assert abs(own.answer * slope / giga["projections"] - 1) < 1e-9
+    assert abs(all_else.answer * slope / (giga["projections"] + giga["MLP"]) - 1) < 1e-9
+    return
+
+
+@app.cell
+def test_a_plain_layer_has_twelve_squares(layer):
+    assert abs(layer * 1e6 / (12 * 8192**2) - 1) < 1e-3
+    return
+
+
+@app.cell
+def test_half_of_the_scores_double_the_context(crossing, masked, sc):
+    assert masked == 2 * sc.count("llama3-70b")[crossing].answer
+    return
+
+
+@app.cell
+def test_no_measured_step_beats_the_peak(steps):
+    assert all(0.3 < row["MFU"] < 0.6 for row in steps)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,454 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 5: data parallelism and FSDP."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="5. Data parallelism and FSDP")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.learn.ladder import Rung, ladder
+    from scaling.course.learn.measured import measured_collective, measured_kernel
+    from scaling.course.lessons import parts
+    from scaling.pictures.drawing.curves import curves
+    from scaling.pictures.drawing.overlap import overlap
+    from scaling.program.stored import stored_programs
+    from scaling.questions.page import show
+
+    return (
+        Rung, curves, overlap, ladder, measured_collective, measured_kernel, mo,
+        parts, sc, show, stored_programs,
+    )  # fmt: skip
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=5,
+        title="Data parallelism and FSDP",
+        minutes=30,
+        able="say from how many tokens per device on any cluster hides the traffic of weights, "
+        "and choose between replicas and shards",
+        needs="no jax; the last problem, jax with 8 fake devices",
+        chapter="training",
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    places = {
+        "8 H100 of a node": ("dgx-h100", 1),
+        "16 H100 of two nodes": ("dgx-h100", 2),
+        "128 H100 of 16 nodes": ("dgx-h100", 16),
+        "8 A100 of a node": ("dgx-a100", 1),
+        "8 B200 of a node": ("dgx-b200", 1),
+        "16 B200 of two nodes": ("dgx-b200", 2),
+    }
+    place = mo.ui.dropdown(places, value="8 H100 of a node", label="devices")
+    D, F = 4096, 16_384  # width of the model and of its MLP, F = 4 D
+    place
+    return D, F, place
+
+
+@app.cell
+def _(D, F, mo, place, sc, show):
+    cluster, nodes = place.value
+    X = sc.load_cluster(cluster, nodes).devices
+    layer = 2 * 2 * D * F  # bytes: two matrices of D x F in bf16
+    mo.md(f"""
+X = {X} devices train one model, each with B tokens of the batch. As **data** every device holds all
+weights, and gradients are summed over X at the end. As **fsdp** each holds one X-th of weights,
+gradients and moments. It gathers the weights of a layer before it multiplies with them, forward
+and backward, and the gradients are summed and scattered.
+
+Take a layer's MLP as the guide does: D = {D:,}, F = {F:,}, two products of 2 B D F FLOPs each. Its
+weights, {show(layer, "bytes")} in bf16, arrive while the layer before is multiplying. The products
+grow with B; the weights do not. So there is a B from which the gather costs nothing.
+""")
+    return X, cluster, layer, nodes
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo, "From how many tokens per device is the all-gather of weights hidden?", "tokens"
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(D, F, X, cluster, nodes, sc):
+    mlp = {"model.n_layers": 32, "model.d_model": D, "model.d_ff": F, "model.n_heads": 32,
+           "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
+    limit = sc.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
+    forward = limit["fsdp, forward"]
+    return forward, limit, mlp
+
+
+@app.cell
+def _(X, cluster, layer, measured_collective, measured_kernel):
+    product = measured_kernel("matmul", (16_384,) * 3, "bf16", "h100-sxm")
+    rate = 2 * 16_384**3 / product.seconds  # FLOP/s
+
+    def measured_limit(size):
+        """Tokens that hide a measured gather by a measured product; None: nobody measured it.
+
+        The products of a layer take 4 B D F FLOPs, its weights 4 D F bytes: B FLOPs per byte.
+        """
+        found = measured_collective("all-gather", size, cluster, X)
+        return found and found.seconds * rate / size
+
+    as_measured = measured_limit(layer)
+    return as_measured, measured_limit, rate
+
+
+@app.cell
+def _(Rung, X, as_measured, field, forward, ladder, limit, mo, parts):
+    guess = parts.guessed(mo, field)
+    nobody = "none: no measured gather of this size on these devices comes with the package"
+    both = "a measured all-gather (JAX, dispatch included) over a measured product, apart"
+    climbed = ladder(
+        f"tokens per device from which fsdp over {X} hides its gather",
+        "tokens",
+        guess,
+        (
+            Rung("bound", None, "none: slower products need fewer tokens"),
+            Rung("textbook", forward.ideal, "C / W (X - 1) / X: peak of the chip over its links"),
+            Rung("fitted", forward.fitted, "the share that real products and real links reach"),
+            Rung("compiled", None, "none: compiled steps follow below"),
+            Rung("measured", as_measured, both if as_measured else nobody),
+        ),
+    )
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:,.0f}**; the rule gives **{forward.ideal:,.0f}** tokens "
+                f"({guess / forward.ideal - 1:+.0%}), and fitted figures **{forward.fitted:,.0f}**."
+                " Neither D nor F is in the formula: a wider layer has more to send and more to "
+                "multiply."
+            ),
+            parts.ladder_view(mo, climbed),
+            parts.formula_view(mo, limit),
+        ]
+    )
+    return (climbed,)
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    tokens = mo.ui.slider(
+        steps=[2**power for power in range(8, 15)], value=2**10, label="B", show_value=True
+    )
+    mo.vstack([mo.md("## Move the batch across it"), tokens])
+    return (tokens,)
+
+
+@app.cell
+def _(D, F, cluster, layer, nodes, sc):
+    def products(rows):
+        """Seconds of both products of a layer, by the rule and fitted."""
+        both = [sc.kernel("matmul", (rows, *sizes), cluster=cluster) for sizes in ((F, D), (D, F))]
+        return sum(one.ideal for one in both), sum(one.fitted for one in both)
+
+    gather = tuple(
+        sc.price_collective("all-gather", layer, cluster, nodes, ideal=rule).time
+        for rule in (True, False)
+    )
+    return gather, products
+
+
+@app.cell
+def _(curves, forward, gather, products):
+    ends = [2**power for power in range(8, 15)]
+    swept = [(rows, *products(rows)) for rows in ends]
+    lines = [
+        (f"{name}, {grade}", [(rows, 1e3 * value(row, i)) for rows, *row in swept], colour, i)
+        for name, value, colour in (
+            ("products", lambda row, i: row[i], 0),
+            ("all-gather", lambda row, i: gather[i], 2),
+        )
+        for i, grade in enumerate(("textbook", "fitted"))
+    ]
+    marks = [
+        (f"fitted {forward.fitted:,.0f}", forward.fitted, 1e3 * gather[1]),
+        (f"textbook {forward.ideal:,.0f}", forward.ideal, 1e3 * gather[0]),
+    ]
+    drawn = lambda at: curves(lines, marks, "tokens per device", "ms", at)
+    return (drawn,)
+
+
+@app.cell
+def _(drawn, forward, gather, mo, overlap, parts, products, show, tokens):
+    here = products(tokens.value)[1]
+    waits = max(0.0, gather[1] - here)
+    said = f"a layer multiplies for {show(here, 's')}, its weights take {show(gather[1], 's')}"
+    result = f"each layer waits {show(waits, 's')}" if waits else "nothing waits but the first"
+    mo.vstack(
+        [
+            mo.md(f"With fitted figures {said}: **{result}**."),
+            parts.picture(mo, overlap(gather[1], here), f"Five layers: {said}; {result}"),
+            parts.picture(
+                mo,
+                drawn(tokens.value),
+                f"Time of products and gather against tokens; they cross at {forward.ideal:,.0f} "
+                f"by the textbook and {forward.fitted:,.0f} fitted",
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts, sc, stored_programs):
+    parts.guessed(mo, field)
+
+    def named(entry):
+        """The model of a stored step and the tokens that a GPU has at a time."""
+        batch = sc.load_run(entry.run, set=dict(entry.set)).batch
+        return f"{entry.run}, {batch.tokens // batch.microbatches // 8:,} tokens per GPU at a time"
+
+    group = [entry for entry in stored_programs() if entry.group == "data and fsdp in a node"]
+    group.sort(key=lambda entry: entry.set["batch.global_batch"])
+    labels = dict.fromkeys(map(named, group))
+    cases = {
+        label: [entry.arguments for entry in group if named(entry) == label] for label in labels
+    }
+    case = mo.ui.dropdown(cases, value=next(iter(cases)), label="step of 8 H100")
+    mo.vstack([mo.md("## Replicas or shards: compiled steps"), case])
+    return case, cases
+
+
+@app.cell
+def _(case, mo, parts, sc):
+    sharded = next(asked for asked in case.value if asked["mesh"] == "fsdp=8")
+    priced = [(asked, sc.predict(**asked)) for asked in case.value]
+
+    def moved(found, kind):
+        """Bytes of all calls of one kind in a step, as nccl-tests counts them."""
+        return sum(line.bytes * line.count for line in found.collectives if line.kind == kind)
+
+    kinds = ("all-reduce", "all-gather", "reduce-scatter")
+    bytes_rows = [
+        {"mesh": asked["mesh"]} | {f"{kind} (bytes)": moved(found, kind) for kind in kinds}
+        for asked, found in priced
+    ]
+    step_rows = [
+        {
+            "mesh": asked["mesh"],
+            "weights, moments (bytes)": found.memory.parameters + found.memory.optimizer_state,
+            "peak (bytes)": found.memory.peak,
+            "fits": "yes" if found.memory.fits else "no",
+            "optimizer (s)": found.time.optimizer,
+            "waiting (s)": found.time.exposed_communication,
+            "step (s)": found.step_time,
+        }
+        for asked, found in priced
+    ]
+    mo.vstack(
+        [
+            mo.md(
+                "An all-reduce is a reduce-scatter and an all-gather: its bytes travel twice, "
+                "those of the others once. Shards gather weights forward and again backward and "
+                "scatter gradients, three passes instead of two. For that they hold an X-th of "
+                "weights and moments, and update only that: replicas all make the same update."
+            ),
+            parts.table_view(mo, bytes_rows),
+            parts.table_view(mo, step_rows),
+            parts.ladder_view(mo, sc.step_ladder(**sharded)),
+        ]
+    )
+    return bytes_rows, step_rows
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Weights travel for free while each device has more tokens than its peak over its link's "
+        "bandwidth, C / W, whatever the model's width. More devices with the same batch have fewer "
+        "tokens each: that is where data parallelism and fsdp end.",
+        lesson=5,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts, sc, show):
+    parts.guessed(mo, field)
+    blackwell = sc.limits("llama3-8b", cluster="dgx-b200", nodes=1)
+    figure = {given.symbol: show(given.value, given.unit) for given in blackwell.inputs}
+    paper = parts.problem(
+        mo,
+        "On paper",
+        f"a chip of {figure['C']} sends {figure['W']} in one direction over NVLink: how many "
+        "tokens per device hide the gather, by C / W?",
+        "tokens",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "mixtral-8x7b has 8 experts, of which a token takes 2. How many tokens per device does it "
+        "need on 16 nodes of H100? (scaling limits mixtral-8x7b --cluster dgx-h100 --nodes 16 "
+        "--ideal)",
+        "tokens",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "run `scaling train tiny --mesh data=8 --devices 8 --steps 3`, then the same with "
+        "`--mesh fsdp=8 --run-dir runs/shards`. The losses agree. How many bytes of parameters "
+        "does a device hold in the second? Say it before you run it",
+        "bytes",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return blackwell, paper, simulated, trained
+
+
+@app.cell
+def _(blackwell, mo, paper, parts):
+    parts.verdict(
+        mo,
+        paper,
+        blackwell["rule"].ideal,
+        "tokens",
+        slips=("both directions", "sparse peak", "ring 8", "thousand"),
+        why="The chip is faster and so are its links: nearly the same number as before.",
+    )
+    return
+
+
+@app.cell
+def _(mo, parts, sc, simulated):
+    sparse = sc.limits("mixtral-8x7b", cluster="dgx-h100", nodes=16)
+    parts.verdict(
+        mo,
+        simulated,
+        sparse.ideal,
+        "tokens",
+        slips=("experts 4", "ring 16", "node for chip 8"),
+        why="All experts are sent and a token uses two of them: E / k more tokens.",
+    )
+    return (sparse,)
+
+
+@app.cell
+def _(mo, parts, sc, trained):
+    tiny = sc.count("tiny")
+    whole = tiny["norms and biases"].answer  # too small to be cut
+    held = 4 * ((tiny.answer - whole) / 8 + whole)
+    parts.verdict(
+        mo,
+        trained,
+        held,
+        "bytes",
+        slips=("copies 8", "bytes per element 4", "bytes per element 2"),
+        tolerance=0.005,
+        why="An eighth of every matrix in fp32; the norms are small and stay whole.",
+    )
+    return held, tiny
+
+
+@app.cell
+def _(measured_collective, rate, sc):
+    def hiding(size):
+        """A measured all-gather on 8 H100 beside ours, and the tokens that hide it."""
+        seen = measured_collective("all-gather", size, "dgx-h100", 8).seconds
+        priced_so = lambda rule: (
+            sc.price_collective("all-gather", size, "dgx-h100", ideal=rule).time
+        )
+        return {
+            "weights of a layer (bytes)": size,
+            "textbook (s)": priced_so(True),
+            "fitted (s)": priced_so(False),
+            "measured (s)": seen,
+            "tokens that hide it": round(seen * rate / size),
+        }
+
+    gathers = [hiding(2**power) for power in (22, 24, 27, 28, 30)]
+    return (gathers,)
+
+
+@app.cell
+def _(field, gathers, mo, parts, sc, show):
+    parts.guessed(mo, field)
+    large = {"batch.global_batch": 256, "batch.microbatches": 1, "remat": "full"}
+    published = sc.step_ladder(
+        "llama2-70b", "dgx-h100", 16, "fsdp=128", source="analytic", set=large
+    )
+    small, more = (show(row["weights of a layer (bytes)"], "bytes") for row in gathers[:2])
+    of_device = sc.load_run("llama2-70b", set=large).batch.tokens // 128
+    needed = sc.limits("llama2-70b", "dgx-h100", 16, "fsdp=128", set=large)["rule"].ideal
+    mo.vstack(
+        [
+            parts.where_wrong(
+                mo,
+                "The rule knows no latency. The gathers below were measured in JAX on a node of "
+                f"H100, dispatch included (the guide's figures): {small} take nearly as long as "
+                f"{more}, so that a small layer needs many more tokens than the rule says. Our "
+                "fitted times leave out the dispatch, which a compiled step pays once and not for "
+                "each gather.",
+                gathers,
+            ),
+            mo.md(
+                f"Nor does hidden mean at the peak. The step below has {of_device:,} tokens a "
+                f"device where the rule asks for {needed:,.0f}, and takes longer than the "
+                "textbook's: products stay below the peak, and so do links."
+            ),
+            parts.ladder_view(mo, published),
+        ]
+    )
+    return needed, of_device, published
+
+
+@app.cell
+def test_the_limit_is_where_the_engine_takes_equally_long(forward, gather, products):
+    for grade, found in enumerate((forward.ideal, forward.fitted)):
+        at = round(found)  # fitted time jumps there, where a tile more begins
+        assert products(at - 1)[grade] <= gather[grade] <= products(at + 1)[grade]
+    return
+
+
+@app.cell
+def test_one_device_gathers_nothing_and_many_all_of_it(forward, limit):
+    joined = next(one.value for one in forward.inputs if one.symbol == "X")
+    assert abs(forward.ideal / (limit["rule"].ideal * (joined - 1) / joined) - 1) < 1e-9
+    return
+
+
+@app.cell
+def test_shards_hold_less_than_replicas(bytes_rows, step_rows):
+    held_by = {row["mesh"]: row["weights, moments (bytes)"] for row in step_rows}
+    assert held_by["fsdp=8"] < 0.2 * held_by["data=8"]
+    sums = {row["mesh"]: row["all-gather (bytes)"] for row in bytes_rows}
+    assert sums["fsdp=8"] > sums["data=8"] == 0
+    return
+
+
+@app.cell
+def test_experts_need_more_tokens(sc, sparse):
+    dense = sc.limits("llama3-8b", cluster="dgx-h100", nodes=16)
+    assert abs(sparse.ideal / dense.ideal - 4) < 1e-6
+    return
+
+
+@app.cell
+def test_a_device_holds_an_eighth_and_the_norms(held, tiny):
+    assert tiny.answer * 4 / 8 < held < tiny.answer * 4 / 7.8
+    return
+
+
+if __name__ == "__main__":
+    app.run()

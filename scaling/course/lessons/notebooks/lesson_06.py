@@ -1,0 +1,404 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 6: how far does tensor parallelism go?"""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="6. How far does tensor parallelism go?")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.learn.measured import measured_series
+    from scaling.course.lessons import parts
+    from scaling.pictures.drawing.pairs import pairs
+    from scaling.program.stored import stored_programs
+    from scaling.questions.page import show
+
+    return measured_series, mo, pairs, parts, sc, show, stored_programs
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=6,
+        title="How far does tensor parallelism go?",
+        minutes=30,
+        able="say for any model and cluster how many chips can share a layer before they wait for "
+        "each other, and what the second node changes",
+        needs="no jax (the last problem compiles a small step)",
+        chapter="training",
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    clusters = {
+        "DGX A100": "dgx-a100",
+        "DGX H100": "dgx-h100",
+        "DGX H200": "dgx-h200",
+        "DGX B200": "dgx-b200",
+    }
+    models = {"Llama 3 8B": "llama3-8b", "Llama 3 70B": "llama3-70b", "Llama 3 1B": "llama3-1b"}
+    cluster = mo.ui.dropdown(clusters, value="DGX H100", label="cluster")
+    model = mo.ui.dropdown(models, value="Llama 3 8B", label="model")
+    mo.hstack([cluster, model], justify="start", wrap=True)
+    return cluster, model
+
+
+@app.cell
+def _(cluster, mo, model, sc, show):
+    shape = sc.load_run(model.value).model
+    place = sc.load_cluster(cluster.value)
+    width, inner, per_node = shape.d_model, shape.d_ff, place.devices_per_node
+    peak = sc.chip(place.accelerator.name)["peak bf16"].answer
+    mo.md(f"""
+A layer's MLP is two products. Tensor parallelism cuts both along F, over an axis of Y chips:
+
+    In[B, D]  @  W_in[D, F_Y]   ->  Tmp[B, F_Y]      nothing is sent
+    Tmp[B, F_Y]  @  W_out[F_Y, D]  ->  Out[B, D] {{U_Y}}    terms of a sum, on every chip
+
+Before the first product the chips gather `In`; after the second they sum `Out` and each keeps its
+part. B is tokens, D = {width:,} and F = {inner:,} the widths of the model and of its MLP. A chip
+multiplies {show(peak, "FLOP/s")} (C) and sends W bytes per second. The more chips share the layer,
+the less each multiplies. What each receives stays almost the same.
+""")
+    return inner, peak, per_node, place, width
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo, "How many chips of a node can share this layer and not wait for each other?", "chips"
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(cluster, field, mo, model, parts, per_node, sc):
+    guess = parts.guessed(mo, field)
+    limit = sc.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
+    fits = "more than the node has" if limit.ideal > per_node else f"of the node's {per_node}"
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:,.0f}**; by the textbook **{limit.ideal:.3g}** chips, "
+                f"{fits}, and with links and kernels as they were measured {limit.fitted:.3g}. "
+                "B is not in the formula, and D neither: products and exchanges both grow with "
+                "them. A larger batch does not make room for a longer tensor axis."
+            ),
+            parts.formula_view(mo, limit),
+            mo.md(
+                "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
+                f"which needs no further exchange: {limit['with the gate'].ideal:.3g} chips then."
+            ),
+        ]
+    )
+    return (limit,)
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    tokens = mo.ui.slider(
+        steps=[2**power for power in range(7, 17)], value=2**13, label="tokens B", show_value=True
+    )
+    exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
+    mo.vstack([mo.md("## Lengthen the axis, past the node"), tokens, exact])
+    return exact, tokens
+
+
+@app.cell
+def _(cluster, field, inner, mo, parts, per_node, place, sc, tokens, width):
+    parts.guessed(mo, field)
+
+    def both(chips):
+        """Products, exchanges and all of an MLP's forward pass over so many chips: the textbook's
+        seconds, and the fitted ones."""
+        sizes = (tokens.value, inner // chips, width), (tokens.value, width, inner // chips)
+        found = [sc.kernel("matmul", size, accelerator=place.accelerator.name) for size in sizes]
+        nodes, sent = max(1, chips // per_node), 2 * tokens.value * width
+        where = (sent, cluster.value, nodes, f"tensor={chips}", "tensor")
+        rule, fitted = (
+            sum(
+                sc.price_collective(kind, *where, ideal=ideal).time
+                for kind in ("all-gather", "reduce-scatter")
+            )
+            for ideal in (True, False)
+        )
+        return (sum(a.ideal for a in found), rule), (sum(a.fitted for a in found), fitted)
+
+    times = {chips: both(chips) for chips in (2, 4, 8, 16, 32)}
+    return both, times
+
+
+@app.cell
+def _(cluster, exact, mo, pairs, parts, per_node, show, times, tokens):
+    name = {True: "fitted", False: "textbook"}[exact.value]
+    nodes_of = lambda chips: max(1, chips // per_node)
+    groups = [
+        (f"{chips} chips, {nodes_of(chips)} node{'s'[: nodes_of(chips) > 1]}", found[exact.value])
+        for chips, found in times.items()
+    ]
+    hidden = [
+        chips for chips, found in times.items() if found[exact.value][0] >= found[exact.value][1]
+    ]
+    most = f"{max(hidden)} chips are the most" if hidden else "no axis is short enough"
+    alt = (
+        f"Products and exchanges of one MLP on {cluster.value}, {tokens.value:,} tokens, {name}: "
+        + "; ".join(
+            f"{title}: {show(values[0], 's')} and {show(values[1], 's')}"
+            for title, values in groups
+        )
+    )
+    drawn = pairs(groups, ("products", "exchanges"), lambda seconds: show(seconds, "s"))
+    mo.vstack(
+        [
+            parts.picture(mo, drawn, alt),
+            mo.md(
+                f"By {name} figures {most} of these whose exchanges are no longer than the "
+                "products. With few tokens the fitted exchanges hardly shrink any more: what "
+                "remains is the way from chip to chip, which the textbook leaves out."
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(limit, mo, parts, per_node):
+    places = [
+        {
+            "place": row["place"],
+            "link that binds": row["link"],
+            "textbook (chips)": row["textbook (devices)"],
+            "fitted (chips)": row["fitted (devices)"],
+        }
+        for row in limit.rows
+    ]
+    mo.vstack(
+        [
+            mo.md(
+                "## Two nodes\n\nOne group over two nodes has all their NICs for itself, so that "
+                "the textbook may name NVLink still. Fitted figures count the hops between nodes "
+                "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
+                f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node."
+            ),
+            parts.table_view(mo, places),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts, sc, stored_programs):
+    parts.guessed(mo, field)
+    kept = {
+        (entry.mesh, entry.nodes): entry.arguments
+        for entry in stored_programs()
+        if entry.group in ("tensor in a node", "tensor over two nodes")
+    }
+    whole = "fsdp=1,tensor=8", 1
+    kept["tensor=16", 2] = kept[whole] | {"mesh": "tensor=16", "nodes": 2, "source": "analytic"}
+    priced = {asked: sc.predict(**arguments) for asked, arguments in kept.items()}
+    rows = [
+        {
+            "mesh": mesh,
+            "nodes": nodes,
+            "step (s)": float(step.step_time),
+            "waits (s)": float(step.time.exposed_communication),
+            "MFU": f"{step.mfu:.0%}",
+            "memory (bytes)": float(step.memory.peak),
+            "program": step.source,
+        }
+        for (mesh, nodes), step in priced.items()
+    ]
+    time = priced[whole].time
+    waits = time.exposed_communication / (time.exposed_communication + time.hidden_communication)
+    longer = priced[whole].step_time / priced["fsdp=8,tensor=1", 1].step_time
+    mo.vstack(
+        [
+            mo.md(
+                "## What the compiler makes of it\n\nThe trainer's own step of Llama 3 8B, "
+                "compiled for a DGX H100. That exchanges *could* hide behind products does not say "
+                f"that they do: with `tensor=8` {waits:.0%} of all communication waits, and the "
+                f"step takes {longer:.2f} times that of `fsdp=8`. The next product needs what is "
+                "being gathered. Tensor parallelism pays where `fsdp` alone has too few tokens per "
+                "chip to hide its weights: lesson 7. Eight heads of keys and values cannot be "
+                "divided by sixteen, so that `tensor=16` is priced in closed form (analytic)."
+            ),
+            parts.table_view(mo, rows),
+        ]
+    )
+    return kept, whole
+
+
+@app.cell
+def _(kept, mo, parts, sc, whole):
+    ladder = sc.step_ladder(**kept[whole])
+    mo.vstack([mo.md("## The ladder of one step"), parts.ladder_view(mo, ladder)])
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Tensor parallelism sends activations. Their bytes stay as the axis grows, the products "
+        "shrink, and the two meet at Y = F W / C, whatever the batch. Wide models and fast links "
+        "allow more chips, faster chips fewer. Keep the axis in the node.",
+        lesson=6,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts, sc):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        f"the rule F W / C for Llama 3 70B, F = {sc.load_run('llama3-70b').model.d_ff:,}, on a DGX "
+        "B200: how many chips?",
+        "chips",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "the largest tensor axis of llama3-70b over two DGX B200, by the textbook: `scaling limits "
+        "llama3-70b --cluster dgx-b200 --nodes 2 --ideal`, table of the part `largest tensor axis`",
+        "chips",
+    )
+    layers = 4
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "how many reduce-scatters over `tensor` has a step of tiny with four layers? Embedding and "
+        "output head have one each. `scaling predict tiny --cluster dgx-h100 --mesh tensor=2 --set "
+        f"model.n_layers={layers}` compiles it and counts them. (`scaling train tiny --mesh "
+        "tensor=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
+        "calls",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return layers, paper, simulated, trained
+
+
+@app.cell
+def _(mo, paper, parts, sc):
+    blackwell = sc.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
+    parts.verdict(
+        mo,
+        paper,
+        blackwell["rule"].ideal,
+        "chips",
+        slips=("both directions", "sparse peak", "ring 8"),
+        why="Twice an H100's bandwidth, more than twice its FLOP/s: fewer chips, not more.",
+    )
+    return (blackwell,)
+
+
+@app.cell
+def _(blackwell, mo, parts, simulated):
+    over_two = blackwell.rows[1]
+    parts.verdict(
+        mo,
+        simulated,
+        over_two["textbook (devices)"],
+        "chips",
+        slips=("gated", "ring 2", "both directions"),
+        why=f"{over_two['link']} binds: NVLink of a B200 is so fast that the NICs come first.",
+    )
+    return
+
+
+@app.cell
+def _(layers, mo, parts, trained):
+    scatters = 4 * layers + 2
+    parts.verdict(
+        mo,
+        trained,
+        scatters,
+        "calls",
+        slips=("one way", "all-reduce once"),
+        tolerance=0.001,
+        why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
+    )
+    return
+
+
+@app.cell
+def _(field, measured_series, mo, parts, sc):
+    parts.guessed(mo, field)
+    series = measured_series("tensor in a node")
+    steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
+    compared = [
+        {
+            "chips": step.devices,
+            "microbatches": point.microbatches,
+            "measured (s)": point.seconds[0],
+            "predicted (s)": float(step.step_time),
+            "host (s)": float(step.time.host),
+            "error": f"{step.step_time / point.seconds[0] - 1:+.0%}",
+            "fitted on": "yes" if point.fitted else "no",
+        }
+        for point, step in zip(series.points, steps, strict=True)
+    ]
+    four, eight = (row["measured (s)"] for row in compared[-2:])
+    parts.where_wrong(
+        mo,
+        f"The rule knows two resources. Measured: {series.machine} ({series.source}, {series.date}"
+        "). In two microbatches eight chips are the fastest. In sixteen, of one sequence each, "
+        f"eight chips take {eight / four - 1:.0%} longer than four: the kernels are so short that "
+        "the host launches them too slowly, which the model knows (`host`), and yet it is "
+        f"{1 - steps[-1].step_time / eight:.0%} too fast there: what else slows eight processes on "
+        "one host is not in it.",
+        compared,
+    )
+    return
+
+
+@app.cell
+def test_the_rule_is_the_limit_of_a_long_axis(limit, per_node):
+    """(Y - 1) / Y of the bytes travel in a node of Y chips; of a long axis all of them do."""
+    assert abs(limit.ideal * (per_node - 1) / per_node / limit["rule"].ideal - 1) < 1e-9
+    return
+
+
+@app.cell
+def test_products_and_exchanges_meet_at_the_limit(both, limit, per_node):
+    """A roofline and a collective price say what the formula of the limit says."""
+    (products, exchanges), _ = both(per_node)
+    assert abs(products / exchanges * per_node / limit.ideal - 1) < 0.01
+    return
+
+
+@app.cell
+def test_gather_and_scatter_are_an_all_reduce(sc):
+    where = {"cluster": "dgx-h100", "ideal": True, "algorithm": "ring"}
+    gather, scatter, both_ways = (
+        sc.price_collective(kind, "64MiB", **where).time
+        for kind in ("all-gather", "reduce-scatter", "all-reduce")
+    )
+    assert abs((gather + scatter) / both_ways - 1) < 1e-9
+    return
+
+
+@app.cell
+def test_the_chips_share_the_products(times):
+    """FLOPs are conserved: twice the chips, half the textbook's time of the products."""
+    assert abs(times[2][0][0] / times[4][0][0] - 2) < 0.01
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,285 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 7: fsdp and tensor: the best split."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="7. FSDP and tensor: the best split")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.lessons import parts
+    from scaling.meshes.units import format_time
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.program.stored import stored_programs
+
+    return format_time, mo, parts, sc, stacked_bars, stored_programs
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=7,
+        title="FSDP and tensor: the best split",
+        minutes=30,
+        able="choose between sharding the data and sharding the model for a cluster that you do "
+        "not own, and say which link decides",
+        needs="no jax",
+        chapter="training",
+    )
+    return
+
+
+@app.cell
+def _(stored_programs):
+    group = [entry for entry in stored_programs() if entry.group == "splits of 64 GPUs"]
+    clusters = list(dict.fromkeys(entry.cluster for entry in group))
+    return clusters, group
+
+
+@app.cell
+def _(group, mo, sc):
+    example = sc.load_run(group[0].run, set=group[0].set)
+    devices = sc.load_cluster(group[0].cluster, group[0].nodes).devices
+    mo.md(f"""
+{devices} GPUs train `{group[0].run}`, {example.batch.global_batch} sequences of
+{example.batch.seq_len:,} tokens a step. **fsdp** cuts the weights and gathers them layer by layer:
+it moves weights, whatever the batch. **tensor** cuts every product: it moves activations, in
+proportion to the batch, twice a block and each way. **data** keeps whole copies of what is left.
+
+The guide weighs the two by one formula: with B tokens, N chips and a layer of width F, fsdp over
+X = sqrt(B N / F) chips, and tensor over the others, moves the fewest bytes where all links are
+equal. On GPUs they are not: a node's NVLink is many times as wide as a GPU's share of the network.
+""")
+    return devices, example
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo, "How many devices should `tensor` have in the fastest split: 1, 2, 4 or 8?", "devices"
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(clusters, field, mo, parts):
+    parts.guessed(mo, field)
+    cluster = mo.ui.dropdown(clusters, value=clusters[0], label="cluster")
+    network = mo.ui.slider(
+        steps=[0.125, 0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
+    )
+    nvlink = mo.ui.slider(
+        steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
+    )
+    mo.vstack(
+        [mo.md("## Seven compiled steps, priced anew"), mo.hstack([cluster, network, nvlink])]
+    )
+    return cluster, network, nvlink
+
+
+@app.cell
+def _(cluster, group, network, nvlink, sc):
+    changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
+    changes = [text for text in changes if not text.endswith("x1")]
+    steps = {
+        entry.mesh: sc.predict(**entry.arguments, what_if=changes)
+        for entry in group
+        if entry.cluster == cluster.value
+    }
+    fastest = min(steps, key=lambda mesh: steps[mesh].step_time)
+    return fastest, steps
+
+
+@app.cell
+def _(fastest, format_time, mo, parts, stacked_bars, steps):
+    rows = {
+        mesh: {
+            "compute": step.time.compute + step.time.optimizer,
+            "waiting": step.time.exposed_communication,
+            "other": step.time.bubble + step.time.host,
+        }
+        for mesh, step in steps.items()
+    }
+    bars = stacked_bars(rows, format_time)
+    words = ", ".join(f"{mesh} {format_time(step.step_time)}" for mesh, step in steps.items())
+    best = steps[fastest]
+    mo.vstack(
+        [
+            parts.picture(mo, bars, f"Step time of each mesh: {words}"),
+            mo.md(
+                f"**{fastest}** is fastest: {format_time(best.step_time)}, MFU {best.mfu:.0%}. "
+                f"{best.bottleneck}."
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, group, mo, parts, sc):
+    parts.guessed(mo, field)
+    plain = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
+    ladder = sc.step_ladder(
+        plain.run, plain.cluster, plain.nodes, plain.mesh, "stored", dict(plain.set)
+    )
+    mo.vstack([mo.md("## The ladder of the plainest split"), parts.ladder_view(mo, ladder)])
+    return (ladder,)
+
+
+@app.cell
+def _(devices, example, field, mo, parts, sc):
+    parts.guessed(mo, field)
+    limits = sc.limits(example, cluster="dgx-h100", nodes=devices // 8)
+    answer = limits["fewest tokens with fsdp and tensor"]
+    mine = example.batch.tokens / devices
+    mo.vstack(
+        [
+            mo.md(
+                f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; all of fsdp "
+                f"needs {float(limits):,.0f} to hide its communication, the best split of fsdp "
+                f"and tensor {float(answer):,.0f}."
+            ),
+            parts.formula_view(mo, answer),
+        ]
+    )
+    return limits, mine
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
+        "inside a node. With tokens enough per device, plain fsdp is fastest, and everything else "
+        "is a way to live with fewer.",
+        lesson=7,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "all links equal, B = 2**18 tokens, N = 64 chips, F = 16384: how many "
+        "chips should fsdp have by the guide's formula X = sqrt(B N / F)?",
+        "chips",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "the network is an eighth as fast (scaling predict ... "
+        '--what-if "network x0.125", or the slider, on dgx-h100): how many times as long does '
+        "fsdp=64 take?",
+        "times",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "train `tiny` for 20 steps with --devices 8 and --mesh fsdp=8, then "
+        "with fsdp=4,tensor=2, each in a --run-dir of its own: divide the last losses",
+        "ratio",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return paper, simulated, trained
+
+
+@app.cell
+def _(mo, paper, parts):
+    best_fsdp = (2**18 * 64 / 16384) ** 0.5
+    parts.verdict(
+        mo,
+        paper,
+        best_fsdp,
+        "chips",
+        slips=("both directions",),
+        why="More tokens, more fsdp: its bytes are those of the weights, whatever the batch.",
+    )
+    return (best_fsdp,)
+
+
+@app.cell
+def _(group, mo, parts, sc, simulated):
+    entry = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
+    slow = sc.predict(**entry.arguments, what_if=["network x0.125"])
+    ratio = slow.step_time / sc.predict(**entry.arguments).step_time
+    parts.verdict(
+        mo,
+        simulated,
+        ratio,
+        "times",
+        why="Not eight: what was hidden behind compute stays hidden until it is longer.",
+    )
+    return (ratio,)
+
+
+@app.cell
+def _(mo, parts, trained):
+    parts.verdict(
+        mo,
+        trained,
+        1.0,
+        "ratio",
+        tolerance=0.001,
+        why="The mesh decides who computes what, not what is computed.",
+    )
+    return
+
+
+@app.cell
+def _(field, group, mo, parts, sc):
+    parts.guessed(mo, field)
+    errors = [
+        {
+            "mesh": entry.mesh,
+            "low (s)": step.step_time_low,
+            "predicted (s)": step.step_time,
+            "high (s)": step.step_time_high,
+        }
+        for entry in group
+        if entry.cluster == "dgx-h100"
+        for step in [sc.predict(**entry.arguments)]
+    ]
+    parts.where_wrong(
+        mo,
+        "No GPU of this project has run these steps. The ranges are those within which published "
+        "steps of other trainers fell; two splits whose ranges overlap cannot be told apart. "
+        "`make validate` scores the model on measured runs.",
+        errors,
+    )
+    return (errors,)
+
+
+@app.cell
+def test_a_slow_network_costs_less_than_its_factor(ratio):
+    assert 1 < ratio < 8
+    return
+
+
+@app.cell
+def test_the_formula_of_the_paper_problem(best_fsdp):
+    assert best_fsdp == 32
+    return
+
+
+@app.cell
+def test_every_prediction_lies_in_its_range(errors):
+    assert all(row["low (s)"] <= row["predicted (s)"] <= row["high (s)"] for row in errors)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,253 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 8: experts."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="8. Experts")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.lessons import parts
+    from scaling.meshes.units import format_time
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.program.stored import stored_programs
+
+    return format_time, mo, parts, sc, stacked_bars, stored_programs
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=8,
+        title="Experts",
+        minutes=30,
+        able="say what a mixture of experts saves, what it sends, and why its batch must be larger",
+        needs="no jax",
+        chapter="gpus",
+    )
+    return
+
+
+@app.cell
+def _(mo, sc, stored_programs):
+    group = [entry for entry in stored_programs() if entry.group == "experts"]
+    model = group[0].run
+    count = sc.count(model)
+    active = count["active parameters"].answer
+    moe = sc.load_run(model).model.moe
+    mo.md(f"""
+`{model}` has E = {moe.n_experts} experts in each layer, and every token uses
+k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion parameters
+{active / 1e9:.1f} billion take part. All must be held, moved and summed; only some multiply.
+**expert** puts whole experts on devices, and sends tokens to them instead of weights to the tokens.
+""")
+    return active, count, group, model, moe
+
+
+@app.cell
+def _(group, mo, parts, sc):
+    where = {"cluster": group[0].cluster, "nodes": group[0].nodes}
+    dense = sc.limits("llama3-8b", **where)["rule"]
+    field = parts.guess(
+        mo,
+        f"Dense, data parallelism over nodes of H100 needs {dense.answer:,.0f} a device to hide "
+        "its sums. How many does this mixture need?",
+        "tokens",
+    )
+    field
+    return dense, field, where
+
+
+@app.cell
+def _(field, mo, model, moe, parts, sc, where):
+    guess = parts.guessed(mo, field)
+    limits = sc.limits(model, **where)
+    rule = limits["rule"]
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:,.0f}**; the rule gives **{rule.answer:,.0f}**: E / k = "
+                f"{moe.n_experts / moe.experts_per_token:.0f} times that of a dense model. The "
+                "bytes of the gradients are those of all experts, the FLOPs that hide them of k."
+            ),
+            parts.formula_view(mo, limits),
+        ]
+    )
+    return limits, rule
+
+
+@app.cell
+def _(field, group, mo, parts):
+    parts.guessed(mo, field)
+    network = mo.ui.slider(
+        steps=[0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
+    )
+    nvlink = mo.ui.slider(steps=[0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True)
+    title = f"## {len(group)} compiled steps: from sharded weights to sent tokens"
+    mo.vstack([mo.md(title), mo.hstack([network, nvlink])])
+    return network, nvlink
+
+
+@app.cell
+def _(format_time, group, mo, network, nvlink, parts, sc, stacked_bars):
+    changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
+    changes = [text for text in changes if not text.endswith("x1")]
+    steps = {entry.mesh: sc.predict(**entry.arguments, what_if=changes) for entry in group}
+    rows = {
+        mesh: {
+            "compute": step.time.compute + step.time.optimizer,
+            "waiting": step.time.exposed_communication,
+        }
+        for mesh, step in steps.items()
+    }
+    words = ", ".join(f"{mesh} {format_time(step.step_time)}" for mesh, step in steps.items())
+    listed = [
+        {"mesh": mesh, "collective": f"{c.kind}[{c.axis}]", "calls": c.count, "time (s)": c.time}
+        for mesh, step in steps.items()
+        for c in sorted(step.collectives, key=lambda c: -c.time)[:3]
+    ]
+    mo.vstack(
+        [
+            parts.picture(mo, stacked_bars(rows, format_time), f"Step times: {words}"),
+            mo.md("The three longest collectives of each:"),
+            parts.table_view(mo, listed),
+        ]
+    )
+    return (steps,)
+
+
+@app.cell
+def _(field, group, mo, parts, sc):
+    parts.guessed(mo, field)
+    most = group[-1]
+    ladder = sc.step_ladder(most.run, most.cluster, most.nodes, most.mesh, "stored", dict(most.set))
+    mo.vstack([mo.md(f"## The ladder of {most.mesh}"), parts.ladder_view(mo, ladder)])
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "
+        "experts that stay where they are. Then tokens travel, k copies of each, twice a layer and "
+        "each way; inside a node that is cheap, across nodes each expert must be wide enough.",
+        lesson=8,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "128 experts, 4 for each token; a dense model needs C / W = 2475. How "
+        "many tokens does data parallelism of the mixture need?",
+        "tokens",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "all-to-all over the 8 H100 of a node, each sends 64 MiB: how long "
+        "by the rule, --ideal? (scaling collective all-to-all)",
+        "ms",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "train `tiny-moe` for 20 steps with --devices 8 --mesh fsdp=8, then "
+        "--mesh fsdp=2,expert=4, each in a --run-dir of its own: divide the last losses",
+        "ratio",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return paper, simulated, trained
+
+
+@app.cell
+def _(mo, paper, parts):
+    needed = 2475 * 128 / 4
+    parts.verdict(
+        mo,
+        paper,
+        needed,
+        "tokens",
+        slips=("experts 32", "experts 128", "all-reduce once"),
+        why="Bytes of all, FLOPs of k.",
+    )
+    return (needed,)
+
+
+@app.cell
+def _(mo, parts, sc, simulated):
+    exchange = 1e3 * sc.price_collective("all-to-all", "64MiB", cluster="dgx-h100", ideal=True).time
+    parts.verdict(
+        mo,
+        simulated,
+        exchange,
+        "ms",
+        slips=("ring 8", "node for chip", "both directions", "GiB"),
+        why="Seven eighths of what a device sends leave it; nothing travels twice.",
+    )
+    return (exchange,)
+
+
+@app.cell
+def _(mo, parts, trained):
+    parts.verdict(
+        mo,
+        trained,
+        1.0,
+        "ratio",
+        tolerance=0.005,
+        why="Dropless routing computes the same, wherever the experts are.",
+    )
+    return
+
+
+@app.cell
+def _(mo, parts, steps):
+    rows_wrong = [
+        {
+            "mesh": mesh,
+            "low (s)": float(step.step_time_low),
+            "predicted (s)": float(step.step_time),
+            "high (s)": float(step.step_time_high),
+        }
+        for mesh, step in steps.items()
+    ]
+    parts.where_wrong(
+        mo,
+        "All is priced under an even load: real routers send more to some, and the fullest device "
+        "decides. Grouped products are priced at rates of others' kernels; ours has not been timed "
+        "on a GPU. Published mixtures are predicted too fast (docs/limits.md).",
+        rows_wrong,
+    )
+    return
+
+
+@app.cell
+def test_the_rule_is_that_of_a_dense_model_times_experts_over_active(dense, moe, rule):
+    assert abs(rule.answer / dense.answer - moe.n_experts / moe.experts_per_token) < 1e-6
+    return
+
+
+@app.cell
+def test_an_all_to_all_sends_seven_eighths(exchange):
+    assert abs(exchange - 1e3 * 2**26 * 7 / 8 / 450e9) < 1e-9
+    return
+
+
+if __name__ == "__main__":
+    app.run()

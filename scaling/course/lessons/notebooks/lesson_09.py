@@ -1,0 +1,408 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 9: how long does a pipeline stand still?"""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="9. How long does a pipeline stand still?")
+
+
+@app.cell
+def _():
+    from statistics import median
+
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.learn.measured import measured_series
+    from scaling.course.lessons import parts
+    from scaling.pictures.drawing.pipeline import pipeline
+    from scaling.pictures.drawing.timetable import held, idle_share, timetable
+    from scaling.program.stored import stored_programs
+    from scaling.questions.page import show
+
+    return (
+        held,
+        idle_share,
+        measured_series,
+        median,
+        mo,
+        parts,
+        pipeline,
+        sc,
+        show,
+        stored_programs,
+        timetable,
+    )
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=9,
+        title="How long does a pipeline stand still?",
+        minutes=30,
+        able="say what share of a step a pipeline waits, how many microbatches make that small, "
+        "and what each schedule keeps in memory for it",
+        needs="no jax (the last problem compiles a small step)",
+        chapter="training",
+    )
+    return
+
+
+@app.cell
+def _(mo):
+    mo.md("""
+A pipeline cuts the layers: of L layers each of P stages holds L / P. Between stages only
+activations travel, from one neighbour to the next, so a pipeline may cross slow networks that
+`tensor` and `fsdp` should not. But a stage has nothing to do before those ahead of it are done. The
+batch is therefore cut into M microbatches, which follow each other:
+
+    stage 0    1  2  3  4  .  .
+    stage 1    .  1  2  3  4  .
+    stage 2    .  .  1  2  3  4
+
+The dots are the *bubble*. Backward it is the same, from the last stage to the first. (V, which the
+guide has for the vocabulary, counts here the parts that a stage holds: its virtual stages.)
+""")
+    return
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo, "Four stages, eight microbatches: for which share of the step is a stage idle?", "%"
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(field, mo, parts, sc):
+    guess = parts.guessed(mo, field)
+
+    def bubble(stages, microbatches, virtual_stages=1):
+        """The textbook's bubble of a pipeline, as `scaling limits` has it."""
+        settings = {"batch.microbatches": microbatches, "pipeline.virtual_stages": virtual_stages}
+        if virtual_stages > 1:
+            settings["pipeline.schedule"] = "circular"
+        where = {"cluster": "dgx-h100", "nodes": 2, "mesh": f"stage={stages}"}
+        return sc.limits("llama3-1b", **where, set=settings)["bubble of the pipeline"]
+
+    plain = bubble(4, 8)
+    few = plain.parts[0]
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:.3g} %**; it is **{plain.ideal:.1%}**. A step takes "
+                "M + P - 1 turns, and each stage works in M of them. For a twentieth of the step "
+                f"it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} for each stage."
+            ),
+            parts.formula_view(mo, plain),
+        ]
+    )
+    return bubble, plain
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    schedules = {
+        "all forward, then all backward (gpipe)": "gpipe",
+        "one forward, one backward (1f1b)": "1f1b",
+        "circular, two parts a stage": "circular",
+    }
+    schedule = mo.ui.dropdown(schedules, value=[*schedules][0], label="schedule")
+    stages = mo.ui.dropdown({str(n): n for n in (2, 4, 8)}, value="4", label="stages P")
+    microbatches = mo.ui.slider(
+        steps=[8, 16, 24, 32], value=8, label="microbatches M", show_value=True
+    )
+    mo.vstack(
+        [
+            mo.md("## Draw the step"),
+            mo.hstack([schedule, stages, microbatches], justify="start", wrap=True),
+        ]
+    )
+    return microbatches, schedule, stages
+
+
+@app.cell
+def _(bubble, held, idle_share, microbatches, mo, parts, pipeline, schedule, stages, timetable):
+    virtual = 2 if schedule.value == "circular" else 1
+    passes = timetable(schedule.value, stages.value, microbatches.value, virtual)
+    idle, rule = idle_share(passes), bubble(stages.value, microbatches.value, virtual)
+    alt = (
+        f"Timetable of {schedule.value}: {stages.value} stages, one row each, pass "
+        f"{microbatches.value} microbatches forward and backward; each row is empty for {idle:.1%} "
+        "of the step"
+    )
+    mo.vstack(
+        [
+            parts.picture(mo, pipeline(passes), alt),
+            mo.md(
+                f"Empty: **{idle:.1%}** of each row, counted from the drawing; the formula says "
+                f"{rule.ideal:.1%}. A stage keeps what **{float(held(passes)):.3g}** microbatches "
+                "have saved for their way back, if nothing is computed again."
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    mo.md("""
+Try the three schedules with the same P and M. With one forward and one backward in turn the bubble
+is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
+where stages keep no common rhythm), so that M can grow. With two parts a stage runs layers from the
+front and from the back of the model. Turns are half as long, and still P - 1 of them are idle: the
+bubble halves. Activations travel twice as often, and M must be a multiple of P.
+""")
+    return
+
+
+@app.cell
+def _(field, mo, parts, sc, show):
+    parts.guessed(mo, field)
+    where = {"cluster": "dgx-h100", "nodes": 8, "mesh": "stage=8,tensor=8"}
+    wide = sc.limits("llama3-70b", **where, set={"batch.microbatches": 32})
+    hop = wide["hop to the next stage"]
+    rows_of = next(one.value for one in hop.inputs if one.symbol == "B")
+    peak = 64 * sc.chip("h100-sxm")["peak bf16"].answer
+    forward = 2 * float(sc.count("llama3-70b")) * rows_of / peak
+    mo.vstack(
+        [
+            mo.md(
+                "## What travels\n\nLlama 3 70B with a node for each stage: a microbatch's "
+                f"activations reach the next node in {show(hop.fitted, 's')}. A stage multiplies "
+                f"for {show(forward, 's')} at least meanwhile, at the peak of its chips, so the "
+                "permute can hide behind the next microbatch."
+            ),
+            parts.formula_view(mo, hop),
+        ]
+    )
+    return forward, hop
+
+
+@app.cell
+def _(bubble, field, mo, parts, sc, stored_programs):
+    parts.guessed(mo, field)
+    priced = [
+        (entry, sc.predict(**entry.arguments))
+        for entry in stored_programs()
+        if entry.group == "pipelines"
+    ]
+
+    def described(entry, step):
+        """A row of the table: the program's bubble beside the rule's."""
+        count = entry.set["batch.microbatches"]
+        virtual = entry.set.get("pipeline.virtual_stages", 1)
+        stages = int(entry.mesh.partition("stage=")[2].partition(",")[0])
+        return {
+            "mesh": entry.mesh,
+            "schedule": entry.set.get("pipeline.schedule", "1f1b"),
+            "M": count,
+            "step (s)": float(step.step_time),
+            "bubble": f"{step.time.bubble / step.step_time:.1%}",
+            "by the rule": f"{bubble(stages, count, virtual).ideal:.1%}",
+            "memory (bytes)": float(step.memory.peak),
+            "fits": "yes" if step.memory.fits else "no",
+        }
+
+    rows = [described(*one) for one in priced]
+    mo.vstack(
+        [
+            mo.md(
+                "## What the compiler makes of it\n\nThe trainer's own steps of Llama 3 1B on a "
+                "DGX H100, all of the same batch. The bubble of a whole step is smaller than the "
+                "rule's: embedding, output head and optimizer are not in the turns. More "
+                "microbatches are smaller ones: they shrink the bubble and the memory. Where a "
+                "step does not fit, the compiler has tried to make it fit and computes much of it "
+                "twice, so that it is slower too. The circular schedule of this trainer keeps only "
+                "the inputs of its turns and runs each part forward a second time: least memory, "
+                "more arithmetic."
+            ),
+            parts.table_view(mo, rows),
+        ]
+    )
+    return (priced,)
+
+
+@app.cell
+def _(mo, parts, priced, sc):
+    chosen = next(
+        entry
+        for entry, _ in priced
+        if entry.mesh == "stage=4,fsdp=2" and entry.set["batch.microbatches"] == 16
+    )
+    ladder = sc.step_ladder(**chosen.arguments)
+    mo.vstack([mo.md("## The ladder of one step"), parts.ladder_view(mo, ladder)])
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "A stage is idle for (P - 1) / (V M + P - 1) of the step, in any order of the passes. More "
+        "microbatches, or more parts of a stage, make that small. The order decides how much is "
+        "kept in memory meanwhile.",
+        lesson=9,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "eight stages with two parts each, sixteen microbatches: which share of the step is "
+        "bubble?",
+        "%",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "how many microbatches do eight stages of one part need for a bubble of a twentieth? "
+        "`scaling limits llama3-70b --cluster dgx-h100 --nodes 8 --mesh stage=8,tensor=8`",
+        "microbatches",
+    )
+    asked = {"stages": 2, "microbatches": 8}
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "how many permutes over `stage` has a step of tiny on two stages with eight microbatches? "
+        "One for each turn, forward and backward. `scaling predict tiny --cluster dgx-h100 --mesh "
+        f"stage={asked['stages']} --set batch.microbatches={asked['microbatches']}` compiles it "
+        "and counts them. (`scaling train tiny --mesh stage=2 --devices 2` runs it: the loss is "
+        "that of `--mesh data=2`)",
+        "calls",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return asked, paper, simulated, trained
+
+
+@app.cell
+def _(bubble, mo, paper, parts):
+    halved = bubble(8, 16, 2)
+    parts.verdict(
+        mo,
+        paper,
+        100 * halved.ideal,
+        "%",
+        slips=("percent",),
+        why=f"With one part it would be {bubble(8, 16).ideal:.1%}.",
+    )
+    return (halved,)
+
+
+@app.cell
+def _(bubble, mo, parts, simulated):
+    parts.verdict(
+        mo,
+        simulated,
+        bubble(8, 16).parts[0].ideal,
+        "microbatches",
+        slips=("stages 8",),
+        why="Nineteen for each stage after the first.",
+    )
+    return
+
+
+@app.cell
+def _(asked, mo, parts, trained):
+    parts.verdict(
+        mo,
+        trained,
+        2 * (asked["microbatches"] + asked["stages"] - 1),
+        "calls",
+        slips=("one way",),
+        tolerance=0.001,
+        why="As many as turns, twice.",
+    )
+    return
+
+
+@app.cell
+def _(bubble, field, measured_series, median, mo, parts, sc):
+    parts.guessed(mo, field)
+    series = measured_series("microbatches of a pipeline")
+    steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
+    middle = {point.microbatches: median(point.seconds) for point in series.points}
+    compared = [
+        {
+            "M": point.microbatches,
+            "bubble by the rule": f"{bubble(12, point.microbatches).ideal:.1%}",
+            "runs": len(point.seconds),
+            "median (s)": median(point.seconds),
+            "predicted (s)": float(step.step_time),
+            "error": f"{step.step_time / median(point.seconds) - 1:+.0%}",
+        }
+        for point, step in zip(series.points, steps, strict=True)
+    ]
+    spread = max(max(point.seconds) / min(point.seconds) for point in series.points) - 1
+    parts.where_wrong(
+        mo,
+        "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM: "
+        f"{series.machine} ({series.source}, {series.date}; not fitted on). "
+        f"Of these, {min(middle, key=middle.get)} microbatches were "
+        "the fastest in the median, not more. Smaller microbatches make smaller kernels and more "
+        "messages; the predicted steps have that too, but too little of it. A measurement is no "
+        "single number either: runs of the same settings, as far as they are stated, differ by "
+        f"{spread:.0%}. And stages of equal length in a common rhythm are an assumption, which "
+        "this trainer keeps and others do not.",
+        compared,
+    )
+    return
+
+
+@app.cell
+def test_one_stage_is_never_idle(idle_share, timetable):
+    assert idle_share(timetable("1f1b", 1, 8)) == 0
+    return
+
+
+@app.cell
+def test_the_drawing_has_the_bubble_of_the_formula(bubble, idle_share, timetable):
+    """Counted from the timetable, and from the formula of `scaling limits`."""
+    cases = [
+        (*kind, *size)
+        for kind in (("gpipe", 1), ("1f1b", 1), ("circular", 2))
+        for size in ((2, 8), (4, 8), (8, 16))
+    ]
+    for name, each, rows_drawn, count in cases:
+        counted = idle_share(timetable(name, rows_drawn, count, each))
+        assert abs(counted - bubble(rows_drawn, count, each).ideal) < 1e-12
+    return
+
+
+@app.cell
+def test_every_microbatch_passes_every_stage_once_each_way(timetable):
+    table = timetable("circular", 4, 8, 2)
+    assert len({(p.stage, p.part, p.microbatch, p.forward) for p in table}) == len(table)
+    assert len(table) == 4 * 8 * 2 * 2
+    return
+
+
+@app.cell
+def test_the_bubble_goes_to_zero(bubble):
+    assert bubble(4, 10**6).ideal < 1e-5
+    return
+
+
+@app.cell
+def test_activations_hide_behind_products(forward, hop):
+    assert hop.fitted < forward
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,279 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 10: long context."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="10. Long context")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.lessons import parts
+    from scaling.meshes.units import format_time
+    from scaling.models.accounting import exchanged_bytes
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.program.stored import stored_programs
+
+    return exchanged_bytes, format_time, mo, parts, sc, stacked_bars, stored_programs
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=10,
+        title="Long context",
+        minutes=25,
+        able="say from which length a sequence should be cut over devices, and what a ring of keys "
+        "and values costs",
+        needs="no jax",
+        chapter="training",
+    )
+    return
+
+
+@app.cell
+def _(mo, sc, stored_programs):
+    group = [e for e in stored_programs() if e.group == "long sequences"]
+    group = [e for e in group if "context.method" not in e.set]  # the ring
+    model = group[0].run
+    crossing = sc.count(model)[
+        "context at which the attention core costs as much as all else in a layer"
+    ]
+    mo.md(f"""
+Every token attends to all tokens before it: the scores grow with the square of the sequence, all
+else with its length. In `{model}` the two are equal at {crossing.answer:,.0f} tokens. **context**
+cuts a sequence of T tokens over C devices. Each keeps its queries; keys and values go round a ring,
+one hop for each other device, while the scores of the last ones are computed.
+""")
+    return crossing, group, model
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo,
+        "From how many tokens per device is a hop of the ring hidden, inside a node of H100?",
+        "tokens",
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(field, mo, model, parts, sc):
+    guess = parts.guessed(mo, field)
+    limits = sc.limits(model, cluster="dgx-h100")
+    hidden = limits["tokens per device from which a ring over context is hidden"]
+    mo.vstack(
+        [
+            mo.md(
+                f"You guessed **{guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores "
+                "of T/C queries with T/C keys take 4 (T/C) N H FLOPs a token: the length of a "
+                f"chunk decides. **{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} "
+                "with fitted figures. Grouped-query attention makes it shorter: N/K heads share "
+                "the keys that travel."
+            ),
+            parts.formula_view(mo, hidden),
+        ]
+    )
+    return (hidden,)
+
+
+@app.cell
+def _(field, group, mo, parts):
+    parts.guessed(mo, field)
+    lengths = sorted({e.set["batch.seq_len"] for e in group})
+    length = mo.ui.dropdown(
+        {f"{tokens:,} tokens": tokens for tokens in lengths},
+        value=f"{lengths[-1]:,} tokens",
+        label="sequence",
+    )
+    link = mo.ui.slider(
+        steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
+    )
+    mo.vstack(
+        [mo.md("## Compiled steps of a node, for a million tokens"), mo.hstack([length, link])]
+    )
+    return length, link
+
+
+@app.cell
+def _(group, length, link, sc):
+    changes = [] if link.value == 1 else [f"nvlink x{link.value}"]
+    million = 1e6  # tokens, by which steps of other batches are compared
+    rows, steps = {}, {}
+    for entry in group:
+        if entry.set["batch.seq_len"] == length.value:
+            step = sc.predict(**entry.arguments, what_if=changes)
+            tokens = entry.set["batch.seq_len"] * entry.set["batch.global_batch"]
+            steps[entry.mesh] = step
+            rows[entry.mesh] = {
+                "compute": (step.time.compute + step.time.optimizer) * million / tokens,
+                "waiting": step.time.exposed_communication * million / tokens,
+            }
+    return rows, steps
+
+
+@app.cell
+def _(format_time, length, mo, parts, rows, stacked_bars, steps):
+    bars = stacked_bars(rows, format_time)
+    words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in rows.items())
+    memory = ", ".join(f"{mesh}: {step.memory.peak / 1e9:.0f}" for mesh, step in steps.items())
+    mo.vstack(
+        [
+            parts.picture(mo, bars, f"Seconds of a million tokens at {length.value:,}: {words}"),
+            mo.md(
+                f"Peak of a device in GB: {memory}. Cutting a sequence saves no FLOPs: in zigzag "
+                "order each device has an equal part of the half that the mask leaves. It costs "
+                "smaller kernels, copies of chunks and the ring; it buys memory, and work for "
+                "devices that would have no sequence."
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, group, mo, parts, sc):
+    parts.guessed(mo, field)
+    longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
+    ladder = sc.step_ladder(
+        longest.run, longest.cluster, longest.nodes, longest.mesh, "stored", dict(longest.set)
+    )
+    mo.vstack([mo.md("## The ladder of a long step"), parts.ladder_view(mo, ladder)])
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Ring attention sends keys and values once round, in the shadow of scores that grow with "
+        "the chunk: a few thousand tokens per device hide it inside a node. Cut the sequence "
+        "when one no longer fits, or when there are more devices than sequences.",
+        lesson=10,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
+        "tokens on a device: how many bytes of keys and values does it send in one hop?",
+        "bytes",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "llama3-8b on dgx-h100 with --nodes 2: from how many tokens per "
+        "device is a ring over both nodes hidden, with fitted figures? (scaling limits)",
+        "tokens",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "train `tiny` for 20 steps with --devices 8 --set batch.seq_len=64 "
+        "and --mesh fsdp=8, then --mesh fsdp=2,context=4, each in a --run-dir of its own: divide "
+        "the last losses",
+        "ratio",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return paper, simulated, trained
+
+
+@app.cell
+def _(exchanged_bytes, mo, paper, parts):
+    from scaling.models.presets import preset
+
+    shape = preset("llama3-1b")  # of those heads
+    sent = exchanged_bytes(shape, 1, 2 * 16384, 2)
+    parts.verdict(
+        mo,
+        paper,
+        sent,
+        "bytes",
+        slips=("keys and values", "bytes per element", "ratio of groups 4", "bits"),
+        why="2 for keys and values, 8 heads, 64 numbers, 2 bytes: two KiB a token.",
+    )
+    return sent, shape
+
+
+@app.cell
+def _(mo, parts, sc, simulated):
+    far = sc.limits("llama3-8b", cluster="dgx-h100", nodes=2)
+    rows_far = far["tokens per device from which a ring over context is hidden"].rows
+    across = float(next(r["fitted (tokens)"] for r in rows_far if r["place"] == "2 nodes"))
+    parts.verdict(
+        mo,
+        simulated,
+        across,
+        "tokens",
+        slips=("node for chip", "both directions"),
+        tolerance=0.05,
+        why="One pair of the ring meets at the NICs, each a ninth as wide as NVLink.",
+    )
+    return (across,)
+
+
+@app.cell
+def _(mo, parts, trained):
+    parts.verdict(
+        mo,
+        trained,
+        1.0,
+        "ratio",
+        tolerance=0.001,
+        why="Softmax over chunks with running maxima is the same softmax.",
+    )
+    return
+
+
+@app.cell
+def _(mo, parts, steps):
+    shown = [
+        {
+            "mesh": mesh,
+            "low (s)": float(step.step_time_low),
+            "predicted (s)": float(step.step_time),
+            "high (s)": float(step.step_time_high),
+            "MFU, full attention": float(step.mfu),
+        }
+        for mesh, step in steps.items()
+    ]
+    parts.where_wrong(
+        mo,
+        "MFU counts all scores, also the masked half that nobody computes: at long sequences it "
+        "overstates what the chip did, and passes one half with ease. Kernels of attention were "
+        "timed at other shapes than these chunks; no ring of ours has run on GPUs.",
+        shown,
+    )
+    return
+
+
+@app.cell
+def test_the_ring_across_nodes_needs_longer_chunks(across, hidden):
+    assert across > 4 * hidden.ideal
+    return
+
+
+@app.cell
+def test_bytes_of_a_hop(sent):
+    assert sent == 16384 * 2 * 8 * 64 * 2
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,288 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 11: will it fit?"""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="11. Will it fit?")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.api.result import price_program
+    from scaling.course.learn.ladder import Rung, ladder
+    from scaling.course.lessons import parts
+    from scaling.meshes.units import format_rate, format_time
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.pictures.drawing.memory import memory_curve
+    from scaling.program.stored import stored_programs
+    from scaling.simulate.memory import ON_DEVICE, memory_over_time
+
+    return (
+        ON_DEVICE,
+        Rung,
+        format_rate,
+        format_time,
+        ladder,
+        memory_curve,
+        memory_over_time,
+        mo,
+        parts,
+        price_program,
+        sc,
+        stacked_bars,
+        stored_programs,
+    )
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=11,
+        title="Will it fit?",
+        minutes=30,
+        able="say what fills the memory of a device during a step, and what each way to save it "
+        "costs in time",
+        needs="no jax",
+        chapter="transformers",
+    )
+    return
+
+
+@app.cell
+def _(mo, sc, stored_programs):
+    group = [entry for entry in stored_programs() if entry.group == "remat"]
+    model = max((entry.run for entry in group), key=lambda name: sc.count(name).answer)
+    steps = {e.set["remat"]: sc.predict(**e.arguments) for e in group if e.run == model}
+    entry = next(e for e in group if e.run == model)
+    run = sc.load_run(model, mesh=entry.mesh, set=entry.set)
+    mo.md(f"""
+A step of `{model}` on {steps["none"].devices} H100 with `fsdp`: {run.batch.global_batch}
+sequences of {run.batch.seq_len:,} tokens. Each device holds its share of the parameters, of their
+gradients and of the optimizer's two moments, in fp32, all the time. The forward pass adds what the
+backward pass will need. **Remat** keeps less of that and computes it again.
+""")
+    return entry, model, run, steps
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo, "How much memory does a device need at its peak, when all activations are kept?", "GB"
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(Rung, entry, field, ladder, mo, parts, run, sc, steps):
+    guess = parts.guessed(mo, field)
+    whole = steps["none"]
+    count = sc.count(run)
+    state = 12 * count.answer / whole.devices
+    closed = sc.predict(
+        run, cluster=entry.cluster, nodes=entry.nodes, source="analytic", set={"remat": "none"}
+    )
+    rungs = (
+        Rung("bound", state, "fp32 weights and two moments of Adam, cut over all devices"),
+        Rung(
+            "textbook",
+            state + 4 * count.answer / whole.devices,
+            "16 bytes a parameter: gradients too",
+        ),
+        Rung(
+            "fitted",
+            float(closed.memory.peak),
+            "closed form: what the backward pass needs, tensor by tensor",
+        ),
+        Rung(
+            "compiled",
+            float(whole.memory.peak),
+            "buffers of the compiled step, walked in its order",
+        ),
+        Rung(
+            "measured",
+            None,
+            "none: no device of ours ran it; XLA's own plan agrees within some percent",
+        ),
+    )
+    climbed = ladder(f"peak of a device, {run.name}, remat none", "bytes", 1e9 * guess, rungs)
+    parts.ladder_view(mo, climbed)
+    return climbed, state
+
+
+@app.cell
+def _(field, mo, parts, steps):
+    parts.guessed(mo, field)
+    policy = mo.ui.radio(list(steps), value="none", label="remat", inline=True)
+    mo.vstack([mo.md("## Where the bytes are, moment by moment"), policy])
+    return (policy,)
+
+
+@app.cell
+def _(
+    ON_DEVICE,
+    format_rate,
+    format_time,
+    memory_curve,
+    memory_over_time,
+    mo,
+    parts,
+    policy,
+    price_program,
+    steps,
+):
+    shown = steps[policy.value]
+    priced = price_program(shown.pricing, record=True)
+    times, sizes = memory_over_time(priced.memory, priced.timeline.events)
+    names = [name.replace("_", " ") for name in ON_DEVICE]
+    curve = memory_curve(times, sizes, names, float(shown.step_time), shown.memory.capacity)
+    peak = format_rate(shown.memory.peak, "B")
+    alt = f"Memory over a step with remat {policy.value}: it peaks at {peak}"
+    mo.vstack(
+        [
+            parts.picture(mo, curve, alt),
+            mo.md(
+                f"**{policy.value}**: {peak} at the peak, {format_time(shown.step_time)} a step, "
+                f"HFU {shown.hfu:.0%} of which MFU {shown.mfu:.0%}: the difference is what is "
+                "computed again."
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
+        "activations grow with the tokens of a device and are all that remat saves. It pays with "
+        "up to a third of the forward and backward FLOPs.",
+        lesson=11,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "70e9 parameters, 16 bytes each, H100 with 80e9 bytes: how many devices "
+        "do weights, gradients and optimizer fill?",
+        "devices",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "how many times as long is the step with remat full as with none?",
+        "times",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "train `tiny` for 20 steps with --set remat=none and with "
+        "--set remat=full, each in a --run-dir of its own: divide the last losses",
+        "ratio",
+    )
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
+    return paper, simulated, trained
+
+
+@app.cell
+def _(mo, paper, parts):
+    filled = 70e9 * 16 / 80e9
+    parts.verdict(
+        mo,
+        paper,
+        filled,
+        "devices",
+        slips=("bytes per element 4", "bits", "both directions"),
+        why="Before a single activation.",
+    )
+    return (filled,)
+
+
+@app.cell
+def _(mo, parts, simulated, steps):
+    longer = float(steps["full"].step_time / steps["none"].step_time)
+    parts.verdict(
+        mo,
+        simulated,
+        longer,
+        "times",
+        slips=("remat",),
+        why="Less than 4/3: the attention kernel recomputes its scores anyway, and what is "
+        "gathered once serves both passes.",
+    )
+    return (longer,)
+
+
+@app.cell
+def _(mo, parts, trained):
+    parts.verdict(
+        mo,
+        trained,
+        1.0,
+        "ratio",
+        tolerance=0.001,
+        why="Remat changes no number, only when it is computed.",
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts, steps):
+    parts.guessed(mo, field)
+    rows = [
+        {
+            "remat": name,
+            "peak (bytes)": float(step.memory.peak),
+            "XLA's plan (bytes)": float(step.pricing.program.compiler_peak or 0),
+            "step (s)": float(step.step_time),
+        }
+        for name, step in steps.items()
+    ]
+    parts.where_wrong(
+        mo,
+        "The compiler plans the memory of the whole program and may place buffers otherwise than "
+        "their order of life suggests; both figures stand below. The driver, NCCL and the "
+        "libraries take their part outside: what fits is what the pool of XLA holds.",
+        rows,
+    )
+    return (rows,)
+
+
+@app.cell
+def test_less_kept_is_less_memory_and_more_time(steps):
+    peaks = [steps[name].memory.peak for name in ("none", "selective", "full")]
+    assert peaks == sorted(peaks, reverse=True)
+    assert steps["full"].step_time > steps["none"].step_time
+    return
+
+
+@app.cell
+def test_the_walk_is_within_a_few_percent_of_the_compilers_plan(rows):
+    for row in rows:
+        assert abs(row["peak (bytes)"] / row["XLA's plan (bytes)"] - 1) < 0.05
+    return
+
+
+@app.cell
+def test_recomputing_costs_at_most_a_third(longer):
+    assert 1 < longer < 4 / 3
+    return
+
+
+if __name__ == "__main__":
+    app.run()

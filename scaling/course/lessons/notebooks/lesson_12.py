@@ -1,0 +1,319 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 12: why was my prediction wrong?"""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="12. Why was my prediction wrong?")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    from scaling.course.learn.ladder import Rung, ladder
+    from scaling.course.lessons import parts
+    from scaling.course.lessons.recorded import TERMS, line_over_rates, recorded_steps
+    from scaling.meshes.units import format_rate, format_time
+    from scaling.pictures.drawing.bars import stacked_bars
+
+    return (
+        Rung,
+        TERMS,
+        format_rate,
+        format_time,
+        ladder,
+        line_over_rates,
+        mo,
+        parts,
+        recorded_steps,
+        stacked_bars,
+    )
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=12,
+        title="Why was my prediction wrong?",
+        minutes=30,
+        able="take a predicted and a measured step apart, and name the term that is off, with two "
+        "measurements at two rates of one link",
+        needs="no jax; the trainer's problem needs Linux and root",
+        chapter="profiling",
+    )
+    return
+
+
+@app.cell
+def _(mo, recorded_steps):
+    steps = recorded_steps()
+    cases = list(dict.fromkeys((step.hosts, step.mesh) for step in steps))
+    mo.md(f"""
+A total that is right may be two mistakes. `scaling testbed` makes a cluster of network namespaces
+inside one machine, with cables whose rate is set; {len(steps)} training steps ran on it, over
+{len(cases)} meshes, each predicted before. All hosts share the machine's cores, so its arithmetic
+is slow and its network, at a cable's rate, is what a student can feel.
+""")
+    return cases, steps
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(
+        mo,
+        "The cable's rate is halved, from 1 Gbit/s to 500 Mbit/s. By what factor does a step "
+        "of fsdp over 2 hosts grow?",
+        "times",
+    )
+    field
+    return (field,)
+
+
+@app.cell
+def _(field, mo, parts, steps):
+    guess = parts.guessed(mo, field)
+    two = {s.bandwidth: s for s in steps if (s.hosts, s.mesh) == (2, "fsdp=2")}
+    grew = two["500Mbit"].median / two["1Gbit"].median
+    foretold = two["500Mbit"].predicted / two["1Gbit"].predicted
+    mo.md(
+        f"You guessed **{guess:.2f}**; it grew **{grew:.2f}** times, and {foretold:.2f} was "
+        "predicted. Not twice: only what crosses the cable takes twice as long."
+    )
+    return foretold, grew, two
+
+
+@app.cell
+def _(Rung, field, ladder, mo, parts, two):
+    parts.guessed(mo, field)
+    slow = two["500Mbit"]
+    doubled = two["1Gbit"].predicted + two["1Gbit"].time["exposed_communication"]
+    rungs = (
+        Rung("bound", None, "none was kept of this run"),
+        Rung("textbook", doubled, "the step at 1 Gbit/s, with its communication twice as long"),
+        Rung("fitted", None, "none: no closed form was kept of this run"),
+        Rung("compiled", slow.predicted, "the CPU's compiled program, with what gloo sends"),
+        Rung(
+            "measured",
+            slow.median,
+            "median of its steps (2026-11-23, 2 shared cores; not fitted on)",
+        ),
+    )
+    parts.ladder_view(mo, ladder("a step of fsdp=2 at 500 Mbit/s", "s", None, rungs))
+    return (doubled,)
+
+
+@app.cell
+def _(cases, field, mo, parts):
+    parts.guessed(mo, field)
+    case = mo.ui.dropdown(
+        {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases},
+        value=f"{cases[0][1]} over {cases[0][0]} hosts",
+        label="mesh",
+    )
+    mo.vstack([mo.md("## Predicted terms, and what was measured"), case])
+    return (case,)
+
+
+@app.cell
+def _(TERMS, case, format_time, mo, parts, stacked_bars, steps):
+    chosen = [s for s in steps if (s.hosts, s.mesh) == case.value]
+    WORDS, bars = {"exposed_communication": "waiting"}, {}
+    for step in chosen:
+        shown = {WORDS.get(t, t): step.time[t] for t in TERMS if t != "bubble"}
+        bars[f"{step.bandwidth}, predicted"] = {**shown, "measured": 0.0}
+        bars[f"{step.bandwidth}, measured"] = {**dict.fromkeys(shown, 0.0), "measured": step.median}
+    words = "; ".join(
+        f"{s.bandwidth}: predicted {format_time(s.predicted)}, measured {format_time(s.median)}"
+        for s in chosen
+    )
+    parts.picture(mo, stacked_bars(bars, format_time), words)
+    return (chosen,)
+
+
+@app.cell
+def _(chosen, field, format_rate, format_time, line_over_rates, mo, parts):
+    parts.guessed(mo, field)
+    rates = [step.rate for step in chosen]
+    fixed, sent = line_over_rates([step.median for step in chosen], rates)
+    fixed_predicted, sent_predicted = line_over_rates([step.predicted for step in chosen], rates)
+    table = [
+        {
+            "part": "does not depend on the cable (s)",
+            "predicted": format_time(fixed_predicted),
+            "measured": format_time(fixed),
+            "off by": f"{fixed_predicted / fixed - 1:+.0%}",
+        },
+        {
+            "part": "bytes one after another on the cable",
+            "predicted": format_rate(sent_predicted, "B"),
+            "measured": format_rate(sent, "B"),
+            "off by": f"{sent_predicted / sent - 1:+.0%}",
+        },
+    ]
+    larger = (
+        "the network"
+        if abs(sent_predicted / sent - 1) > abs(fixed_predicted / fixed - 1)
+        else "compute and host"
+    )
+    mo.vstack(
+        [
+            mo.md(
+                "## Two unknowns\n\nA step is T = a + b / W: what does not cross the cable, and "
+                "the bytes that cross it with nothing beside them. Three rates give both, of the "
+                "predictions and of the measurements alike."
+            ),
+            parts.table_view(mo, table),
+            mo.md(f"Here the larger mistake is in **{larger}**."),
+        ]
+    )
+    return fixed, fixed_predicted, sent, sent_predicted
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Change one figure of the machine and measure again: what moves in proportion is the term "
+        "that the figure binds. `scaling compare` does the same inside one run, term by term, "
+        "with a profile of it.",
+        lesson=12,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "a step takes 3 at the full rate of a link and 5 at half of it, nothing "
+        "hidden: how long without the link?",
+        "the same unit",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "`scaling learn ladder` of an all-reduce of 2**30 bytes on dgx-h100: how "
+        "many times as long is the measurement as the fitted figure?",
+        "times",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "the commands below, then the same with 250Mbit and another --run-dir: divide the median "
+        "of `step_time` in the second metrics.jsonl by that in the first",
+        "times",
+    )
+    commands = (
+        "sudo scaling testbed up --hosts 2 --bandwidth 500Mbit",
+        "sudo scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2 --steps 20 "
+        "--set model.d_model=512 --set model.d_ff=2048 --run-dir runs/cable",
+        "sudo scaling testbed down",
+    )
+    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, typed])
+    return commands, paper, simulated, trained
+
+
+@app.cell
+def _(line_over_rates, mo, paper, parts):
+    without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
+    parts.verdict(
+        mo,
+        paper,
+        without,
+        "",
+        slips=("both directions",),
+        why="Half the rate adds the link's time once more: 2; what is left is 1.",
+    )
+    return (without,)
+
+
+@app.cell
+def _(mo, parts, simulated):
+    import scaling as sc
+
+    climbed = sc.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
+    beyond = climbed["measured"].value / climbed["fitted"].value
+    parts.verdict(
+        mo,
+        simulated,
+        beyond,
+        "times",
+        tolerance=0.05,
+        why="JAX's dispatch is in the measurement alone, and the fit comes from other machines.",
+    )
+    return (beyond,)
+
+
+@app.cell
+def _(mo, trained):
+    value = trained.value
+    if value is None:
+        said = ""
+    elif 1 <= value <= 2:
+        said = f"Yours: {2 - value:.0%} of the faster step does not cross the cable."
+    else:
+        said = "Between 1 (nothing crosses the cable) and 2 (all of it), if nothing else ran."
+    mo.md(said)
+    return
+
+
+@app.cell
+def _(field, mo, parts, steps):
+    parts.guessed(mo, field)
+    errors = [
+        {
+            "hosts": step.hosts,
+            "mesh": step.mesh,
+            "cable": step.bandwidth,
+            "predicted (s)": step.predicted,
+            "measured (s)": step.median,
+            "off by": f"{step.predicted / step.median - 1:+.0%}",
+        }
+        for step in steps
+    ]
+    off = [abs(step.predicted / step.median - 1) for step in steps]
+    parts.where_wrong(
+        mo,
+        f"All recorded steps; the worst prediction is off by {max(off):.0%}. Totals do not say "
+        "why: choose a mesh above, and see which of the two unknowns is off.",
+        errors,
+    )
+    return (errors,)
+
+
+@app.cell
+def test_halving_the_cable_does_not_double_the_step(foretold, grew):
+    assert 1 < grew < 2
+    assert abs(foretold / grew - 1) < 0.05
+    return
+
+
+@app.cell
+def test_two_measurements_give_two_unknowns(without):
+    assert abs(without - 1) < 1e-9
+    return
+
+
+@app.cell
+def test_measured_and_predicted_lie_together(steps):
+    assert all(step.low <= step.median <= step.high for step in steps)
+    return
+
+
+@app.cell
+def test_the_textbook_rung_is_the_prediction_without_what_hides(doubled, two):
+    assert abs(doubled / two["500Mbit"].predicted - 1) < 0.1
+    return
+
+
+if __name__ == "__main__":
+    app.run()

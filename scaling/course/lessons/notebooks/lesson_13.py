@@ -1,0 +1,305 @@
+# /// script
+# [tool.marimo.display]
+# theme = "system"
+# ///
+"""Lesson 13: plan a run."""
+
+import marimo
+
+__generated_with = "0.25.2"
+app = marimo.App(width="medium", app_title="13. Plan a run")
+
+
+@app.cell
+def _():
+    import marimo as mo
+
+    import scaling as sc
+    from scaling.course.lessons import parts
+    from scaling.meshes.units import format_rate, format_time
+    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.questions.page import show
+
+    return format_rate, format_time, mo, parts, sc, show, stacked_bars
+
+
+@app.cell
+def _(mo, parts):
+    parts.heading(
+        mo,
+        number=13,
+        title="Plan a run",
+        minutes=35,
+        able="say for a model, a number of tokens and a cluster how long a training takes, what it "
+        "costs, on which mesh, and what would change that",
+        needs="no jax",
+        chapter="applied-training",
+    )
+    return
+
+
+@app.cell
+def _(mo, sc):
+    model, cluster, batch = "llama3-70b", "dgx-h200", {"batch.global_batch": 512}
+    tokens = 15e12  # of Llama 3's training
+    count = sc.count(model, tokens=tokens)
+    mo.md(f"""
+`{model}` is to read {tokens / 1e12:.0f} trillion tokens on nodes of eight H200. It has
+{count.answer / 1e9:.1f} billion parameters; 6 N D are {6 * count.answer * tokens:.2g} FLOPs. Four
+questions stand before the first GPU hour: **does it fit, on which mesh, how long, for how much?**
+""")
+    return batch, cluster, count, model, tokens
+
+
+@app.cell
+def _(mo, parts):
+    field = parts.guess(mo, "How many days does that take on 512 H200?", "days")
+    field
+    return (field,)
+
+
+@app.cell
+def _(field, mo, parts):
+    guess = parts.guessed(mo, field)
+    nodes = mo.ui.dropdown(
+        {f"{8 * n:,} GPUs": n for n in (16, 32, 64, 128)}, value="512 GPUs", label="devices"
+    )
+    mo.vstack([mo.md("## The best mesh of each kind"), nodes])
+    return guess, nodes
+
+
+@app.cell
+def _(batch, cluster, model, nodes, sc):
+    found = sc.plan(model, cluster=cluster, nodes=nodes.value, set=batch, top=6)
+    best = found.plans[0] if found.plans else None
+    return best, found
+
+
+@app.cell
+def _(best, format_rate, format_time, found, mo, parts, stacked_bars):
+    mo.stop(best is None, mo.md("**Nothing fits.** Take more devices."))
+    bars = {
+        plan.run.mesh: {
+            "compute": plan.prediction.time.compute + plan.prediction.time.optimizer,
+            "waiting": plan.prediction.time.exposed_communication,
+            "bubble": plan.prediction.time.bubble,
+        }
+        for plan in found.plans
+    }
+    named = {str(mesh): row for mesh, row in bars.items()}
+    words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in named.items())
+    mo.vstack(
+        [
+            parts.picture(mo, stacked_bars(named, format_time), f"Step times: {words}"),
+            mo.md(
+                f"{found.space:,} configurations: {found.priced:,} priced, "
+                f"{found.infeasible:,} cannot run. The best, **{best.run.mesh}** with remat "
+                f"{best.run.remat}, takes "
+                f"{format_time(best.prediction.step_time)} a step at an MFU of "
+                f"{best.prediction.mfu:.0%} in {format_rate(best.prediction.memory.peak, 'B')}. "
+                f"{best.why}."
+            ),
+        ]
+    )
+    return
+
+
+@app.cell
+def _(best, cluster, guess, mo, model, nodes, parts, sc, show, tokens):
+    budget = sc.budget(
+        model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=float(best.prediction.mfu)
+    )
+    price = budget["money"]
+    rows_of_run = [
+        {
+            "devices": 8 * nodes.value,
+            "days": float(budget) / 86400,
+            "device hours": budget["device hours"].answer,
+            "dollars": price.answer,
+            "energy (kWh)": budget["energy"].answer,
+        }
+    ]
+    mo.vstack(
+        [
+            mo.md(
+                f"## What it takes\n\nYou guessed **{guess:,.0f}** days; at that MFU it is "
+                f"**{show(float(budget), 's')}**. Prices are lists of a day; they drift."
+            ),
+            parts.table_view(mo, rows_of_run),
+            parts.formula_view(mo, budget),
+        ]
+    )
+    return (budget,)
+
+
+@app.cell
+def _(batch, cluster, field, mo, model, parts, sc):
+    parts.guessed(mo, field)
+    ladder = sc.step_ladder(
+        model,
+        cluster,
+        64,
+        "data=8,fsdp=64",
+        "analytic",
+        {**batch, "remat": "selective", "batch.microbatches": 1},
+    )
+    mo.vstack([mo.md("## The ladder of that step"), parts.ladder_view(mo, ladder)])
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    parts.takeaway(
+        mo,
+        "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
+        "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
+        "loses, compile the few that are left, and only then start.",
+        lesson=13,
+    )
+    return
+
+
+@app.cell
+def _(field, mo, parts):
+    parts.guessed(mo, field)
+    paper = parts.problem(
+        mo,
+        "On paper",
+        "70e9 parameters, 15e12 tokens, 4096 chips of 990e12 FLOP/s at an MFU of "
+        "0.45: how many days?",
+        "days",
+    )
+    simulated = parts.problem(
+        mo,
+        "In the simulator",
+        "the fewest H100 that hold weights and optimizer of llama3-405b at "
+        "16 bytes a parameter? (scaling budget --bytes-per-parameter 16)",
+        "devices",
+    )
+    trained = parts.problem(
+        mo,
+        "On the trainer",
+        "train the best plan of this machine by the commands below: how many tokens has it seen "
+        "at the end (`tokens_seen` of metrics.jsonl)? Say it before you run it",
+        "tokens",
+    )
+    steps = 20
+    commands = (
+        "scaling plan tiny --cluster host --json > plan.json",
+        "python -c \"import json; plans = json.load(open('plan.json'))['plans']; "
+        "json.dump(plans[0]['run'], open('best.json', 'w'))\"",
+        f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
+    )
+    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
+    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, typed])
+    return commands, paper, simulated, steps, trained
+
+
+@app.cell
+def _(mo, paper, parts, sc):
+    answer_on_paper = (
+        float(
+            sc.budget(
+                parameters=70e9,
+                tokens=15e12,
+                cluster="dgx-h100",
+                devices=4096,
+                mfu=0.45,
+                overrides=["peak_bf16=990e12"],
+            )
+        )
+        / 86400
+    )
+    parts.verdict(
+        mo,
+        paper,
+        answer_on_paper,
+        "days",
+        slips=("backward", "remat", "hours", "sparse peak"),
+        why="6 N D, over what the chips really do.",
+    )
+    return (answer_on_paper,)
+
+
+@app.cell
+def _(mo, parts, sc, simulated):
+    fewest = sc.budget(
+        "llama3-405b", tokens=15e12, cluster="dgx-h100", mfu=0.4, bytes_per_parameter=16, nodes=512
+    )["fewest devices for weights and optimizer"].answer
+    parts.verdict(
+        mo,
+        simulated,
+        fewest,
+        "devices",
+        slips=("bits", "GiB", "bytes per element"),
+        why="And not one activation among them.",
+    )
+    return (fewest,)
+
+
+@app.cell
+def _(mo, parts, sc, steps, trained):
+    seen = sc.load_run("tiny").batch.tokens * steps
+    parts.verdict(
+        mo,
+        trained,
+        seen,
+        "tokens",
+        slips=("copies 8",),
+        tolerance=0.0,
+        why="Sequences times tokens times steps: a mesh divides a batch and does not multiply it.",
+    )
+    return (seen,)
+
+
+@app.cell
+def _(best, found, mo, parts):
+    shown = [
+        {
+            "mesh": str(plan.run.mesh),
+            "low (s)": float(plan.prediction.step_time_low),
+            "predicted (s)": float(plan.prediction.step_time),
+            "high (s)": float(plan.prediction.step_time_high),
+        }
+        for plan in found.plans
+    ]
+    parts.where_wrong(
+        mo,
+        "Plans are closed forms; `scaling plan --verify` prices the best again from their "
+        "compiled programs. Meshes whose ranges overlap cannot be told apart. Failures, restarts, "
+        "evaluation and data take their part: `scaling budget` prices failures that you state.",
+        shown if best else [],
+    )
+    return (shown,)
+
+
+@app.cell
+def test_the_guides_forty_days(answer_on_paper):
+    assert abs(answer_on_paper - 40) < 0.5
+    return
+
+
+@app.cell
+def test_more_than_6_nd_never_takes_less(budget, count, tokens):
+    flops = 6 * count.answer * tokens
+    assert abs(budget["FLOPs"].answer / flops - 1) < 0.02
+    return
+
+
+@app.cell
+def test_plans_are_sorted_and_fit(found):
+    times = [plan.prediction.step_time for plan in found.plans]
+    assert times == sorted(times)
+    assert all(plan.prediction.memory.fits for plan in found.plans)
+    return
+
+
+@app.cell
+def test_a_model_of_405_billion_needs_many(fewest):
+    assert fewest == -(-16 * 405.85e9 // 85_899_345_920)
+    return
+
+
+if __name__ == "__main__":
+    app.run()

@@ -1,0 +1,170 @@
+"""An answer to a puzzle, judged: its rules, the trainer's step compiled and priced, its goals."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from scaling.api.inputs import RunLike, keep_devices_free, load_run
+from scaling.api.predict import SOURCES, predict
+from scaling.api.public_api import entrance
+from scaling.api.result import PredictionResult, price_program
+from scaling.api.settings import apply_settings
+from scaling.course.learn.puzzle import Puzzle, find
+from scaling.course.learn.puzzle_goal import Judged
+from scaling.course.learn.puzzle_rules import check_rules
+from scaling.meshes.errors import InputError, check_keys
+from scaling.report.stream_rows import stream_rows
+from scaling.run import Run
+from scaling.simulate.resolve import Target, chosen_source, target
+from scaling.simulate.step import Priced
+
+CLOSED = "solved by the closed form, and the compiled step decides"
+REPORT = "nobody has reported that yet: please open an issue with your run"
+
+
+@dataclass(frozen=True, repr=False)
+class PuzzleResult:
+    """A judged answer; prints as the page of `scaling learn check`."""
+
+    puzzle: Puzzle
+    prediction: PredictionResult
+    judged: tuple[Judged, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def solved(self) -> bool:
+        """True if every goal is reached."""
+        return all(one.reached for one in self.judged)
+
+    @property
+    def score(self) -> float:
+        """Value of the measure by which answers are compared."""
+        return self.judged[0].value
+
+    @property
+    def best_known(self) -> float | None:
+        """The same of the best answer known, by the same front end; None: not known."""
+        known = self.puzzle.known
+        if known is None:
+            return None
+        return known.value(self.puzzle.score.measure, self.prediction.source)
+
+    @property
+    def is_better(self) -> bool:
+        """True if its compiled step solves it, and is better than the best answer known.
+
+        A closed form does not decide: it is further from the compiled step than answers differ.
+        """
+        best = self.best_known
+        if best is None or not self.solved or self.prediction.source != "compiled":
+            return False
+        return self.puzzle.score.is_better(self.score, best)
+
+    @cached_property
+    def priced(self) -> Priced:
+        """The step with every event of its timeline."""
+        return price_program(self.prediction.pricing, record=True)
+
+    @property
+    def rows(self) -> list[str]:
+        """What each stream of a device does over the step, as rows of characters."""
+        return stream_rows(self.priced.timeline.events, float(self.prediction.step_time))
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `scaling learn check --json` prints."""
+        return {
+            "puzzle": self.puzzle.number,
+            "title": self.puzzle.title,
+            "solved": self.solved,
+            "goals": [one.to_dict() for one in self.judged],
+            "score": self.score,
+            "best_known": self.best_known if self.solved else None,
+            "better": self.is_better,
+            "notes": list(self.notes),
+            "prediction": self.prediction.to_dict(),
+        }
+
+    def __str__(self) -> str:
+        return "\n".join([*self._head(), *self.rows, *self._verdict()])
+
+    def _head(self) -> list[str]:
+        step, where = self.prediction, f"{self.prediction.mesh} of {self.prediction.cluster.name}"
+        return [
+            f"puzzle {self.puzzle.number}: {self.puzzle.title}",
+            f"{where}, {step.source} program",
+            *(f"note: {note}" for note in self.notes),
+            *(f"  {'yes' if one.reached else 'no '}  {one}" for one in self.judged),
+        ]
+
+    def _verdict(self) -> list[str]:
+        """Solved, and beside the best known; or what is missed, and the hint."""
+        if not self.solved:
+            missed = sum(not one.reached for one in self.judged)
+            count = f"{missed} of {len(self.judged)} goals missed"
+            return [f"not yet: {count}", f"hint: {self.puzzle.hint}"]
+        goal, best = self.puzzle.score, self.best_known
+        compiled = self.prediction.source == "compiled"
+        line = f"{'solved' if compiled else CLOSED}: yours {goal.show(self.score)}"
+        line += "" if best is None else f"; best known {goal.show(best)}"
+        return [line, f"better than the best known: {REPORT}"] if self.is_better else [line]
+
+
+@entrance
+def check_puzzle(number: int | str, run: RunLike, source: str = "auto") -> PuzzleResult:
+    """Judge an answer to a puzzle of `scaling learn puzzles`.
+
+    >>> import scaling as sc
+    >>> answer = {"name": "mine", "model": "llama3-8b", "mesh": {"fsdp": 8}, "remat": "full",
+    ...     "batch": {"global_batch": 32, "seq_len": 4096, "microbatches": 4}}
+    >>> sc.check_puzzle(1, answer, source="analytic").solved
+    False
+
+    Args:
+        number: of the puzzle.
+        run: the answer, as for `predict`.
+        source: as for `predict`; "auto" compiles the step, and takes the closed form where there is
+            no compiler.
+
+    Raises:
+        InputError: no such puzzle, an answer against its rules or that the trainer cannot run; a
+            closed form is asked what the compiler does.
+    """
+    check_keys([source], SOURCES, "--source", "source")
+    puzzle = find(number)
+    keep_devices_free()
+    place = placed(puzzle, load_run(run))
+    prediction, notes = _predicted(place, source)
+    judged = (goal.judge(prediction, place.run) for goal in puzzle.goals)
+    return PuzzleResult(puzzle, prediction, tuple(judged), tuple(notes))
+
+
+def placed(puzzle: Puzzle, answer: Run) -> Target:
+    """Return an answer on the puzzle's cluster.
+
+    Raises:
+        InputError: it is against the rules, or the trainer cannot run it.
+    """
+    start = target(puzzle.start)
+    on = lambda run: target(replace(run, cluster=puzzle.start.cluster))
+    place = on(answer)
+    stated = replace(place.run, cluster=answer.cluster)
+    check_rules(puzzle, start.run, stated, place.cluster)
+    chosen_source(place, "compiled")  # raises for what the trainer does not run
+    chosen_source(place, "auto")  # and for sizes that do not divide
+    return place
+
+
+def best_run(puzzle: Puzzle) -> Run:
+    """Return the best answer known."""
+    return apply_settings(puzzle.start, puzzle.best)
+
+
+def _predicted(place: Target, source: str) -> tuple[PredictionResult, list[str]]:
+    """Price the step; without a compiler by its closed form, and say so."""
+    if source != "auto":
+        return predict(place.run, place.cluster, source=source), []
+    try:
+        return predict(place.run, place.cluster, source="compiled"), []
+    except InputError as error:
+        note = f"judged by the closed form, not by the compiled step: {error}"
+        return predict(place.run, place.cluster, source="analytic"), [note]

@@ -1,0 +1,119 @@
+"""Bounds of all settings of a mesh, in microseconds: they cannot need less memory, nor less time.
+
+memory  what is stored between steps, and what the layers keep for their backward pass
+time    matrix FLOPs at the best rate that the profile has for any product, what is computed
+        again among them, with the bubble around the layers; and the residual stream over
+        `tensor` at the full bandwidth of its links, for which our trainer waits
+"""
+
+from functools import reduce
+
+import numpy as np
+
+from scaling.analytic import kernels
+from scaling.analytic.blocks import USES
+from scaling.analytic.memory import buffers
+from scaling.analytic.step import StepSizes, step_sizes
+from scaling.collectives.cost import collective_time
+from scaling.meshes.cluster import Cluster
+from scaling.models.accounting import model_flops
+from scaling.planning.space import Choices, Together, described
+from scaling.profiles.profile import ANY, Profile
+from scaling.program.ir import Number, Phase
+from scaling.run import Run
+from scaling.simulate.kernels import memory_time, peak_rate
+
+FORWARD, BACKWARD = 1 / 3, 2 / 3  # of the FLOPs of a step
+ALWAYS = "forward", "backward"  # loops that each program has, in `USES`
+STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, and as many sums
+
+
+def least_memory(run: Run, choices: Choices | Together) -> np.ndarray:
+    """Bytes of one device that no setting gets below: [configurations]."""
+    step = step_sizes(described(run, choices), choices.mesh, choices.grid)
+    made = buffers(step, flash=True)  # without a fused attention there are scores, too
+    made = {name: b for name, b in made.items() if b.category != "pinned_host"}
+    stored = sum((b.bytes for b in made.values() if b.persistent), 0.0)
+    used = [made.keys() & {*reads, *writes} for reads, writes in (USES[loop] for loop in ALWAYS)]
+    loops = [sum(made[n].bytes for n in names if not made[n].persistent) for names in used]
+    return np.broadcast_to(stored + reduce(np.maximum, loops), (choices.count,))
+
+
+def least_time(
+    run: Run, cluster: Cluster, profile: Profile, choices: Choices | Together
+) -> np.ndarray:
+    """Seconds of a step that no setting gets below: [configurations]."""
+    step = step_sizes(described(run, choices), choices.mesh, choices.grid)
+    batch, length = run.batch.global_batch, run.batch.seq_len
+    model = model_flops(run.model, batch, length, causal=True)
+    attention = (
+        model_flops(run.model, batch, length) - model
+    )  # a mask leaves out as much as it keeps
+    head = 6.0 * run.model.d_model * run.model.vocab_size * run.batch.tokens  # in no bubble
+    forward, backward = attention_rates(run, cluster, profile)
+    rate = matmul_rate(run, cluster, profile)
+    again = np.maximum(step.full, step.recompute)  # a forward pass
+    gradients = FORWARD * (1 + step.trains_all)  # of inputs, and of matrices unless frozen
+    layers = (model - attention - head) / rate * (FORWARD * (1 + again) + gradients)
+    layers = layers + attention * (FORWARD / forward * (1 + again) + BACKWARD / backward)
+    head = head * (FORWARD + gradients)
+    work = (layers / busy_share(step) + head / rate) / choices.mesh.devices
+    seconds = work + _fusions(step, cluster, profile) + _stream(step, cluster, profile)
+    return np.broadcast_to(seconds, (choices.count,))
+
+
+def busy_share(step: StepSizes) -> np.ndarray:
+    """Share of the passes of a stage that are no bubble."""
+    busy = np.asarray(step.microbatches * step.virtual_stages, float)
+    return busy / (busy + step.shape.stage - 1)
+
+
+def matmul_rate(run: Run, cluster: Cluster, profile: Profile) -> float:
+    """FLOP/s that no product of weights exceeds."""
+    fits = [fit for fit in profile.matmul if fit.dtype in (run.precision.compute, ANY)]
+    peak = _peak(run.precision.compute, cluster, profile)
+    return max((fit.peak or peak) * min(fit.efficiency, fit.sustained, fit.best) for fit in fits)
+
+
+def attention_rates(run: Run, cluster: Cluster, profile: Profile) -> tuple[float, float]:
+    """FLOP/s of the attention forward and backward, masked scores not counted, at most."""
+    peak = _peak(run.precision.between, cluster, profile)
+    rates = {
+        fit.direction: (fit.peak or peak) * min(fit.efficiency, fit.best)
+        for fit in profile.attention
+    }
+    product = max(matmul_rate(run, cluster, profile), peak)
+    return rates.get("forward", product), rates.get("backward", product)
+
+
+def _peak(dtype: str, cluster: Cluster, profile: Profile) -> float:
+    peaks = {fit.dtype: fit.peak for fit in profile.matmul if fit.peak}
+    return peaks.get(dtype) or peak_rate(cluster.accelerator, dtype)
+
+
+def _fusions(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
+    """Seconds of the norms and activations of all layers, by their bytes."""
+    bytes_: Number = 0.0
+    phases: tuple[Phase, ...] = ("forward", "backward")
+    for moe, layers in step.layer_kinds:
+        for phase in phases:
+            norms = [kernels.norm(step, "", phase, part).bytes for part in ("attention", "mlp")]
+            each = sum(norms) + kernels.activation(step, moe, phase).bytes
+            bytes_ = bytes_ + step.passes(layers) * each
+    return memory_time(bytes_, cluster.accelerator, profile.memory)
+
+
+def _stream(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
+    """Seconds of the residual stream over tensor, of layers without experts."""
+    if not step.habits.is_ours or not step.sequence_parallel or cluster.torus is not None:
+        return 0.0  # of a torus the other axes decide which links a group has
+    size = step.tokens * step.config.d_model * step.itemsize
+    order = step.shape.device_order
+    apart = step.shape.size(order[order.index("tensor") + 1 :])  # neighbours of a group, in devices
+    pairs = np.stack(np.broadcast_arrays(np.atleast_1d(step.shape.tensor), apart))
+    distinct, number = np.unique(pairs, axis=1, return_inverse=True)
+    groups = [np.arange(parts)[None] * stride for parts, stride in distinct.T]
+    least = lambda group: collective_time("all-gather", 1.0, group, cluster, profile).lower_bound
+    each = np.array([least(group) for group in groups])[number]
+    layers = sum(step.passes(n) for moe, n in step.layer_kinds if not moe)
+    return 2 * STREAMS * layers * size * each

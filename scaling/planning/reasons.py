@@ -1,0 +1,84 @@
+"""Why a configuration loses to the best one: the terms of its step that are longer."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.units import format_size, format_time
+from scaling.planning.result import Loser
+from scaling.planning.search import Search, families
+from scaling.simulate.prediction import TERMS, Prediction
+
+WORDS: Mapping[str, str] = {
+    "compute": "compute",
+    "optimizer": "in the optimizer",
+    "exposed_communication": "waiting for communication",
+    "bubble": "pipeline bubble",
+    "host": "waiting for the host",
+}
+NOTICED = 0.2  # share of the whole difference from which on a term is named
+MOST_REFUSALS = 5
+AXES = {
+    "stage": "a pipeline", "tensor": "tensor parallelism", "context": "cut sequences",
+    "expert": "cut experts", "fsdp": "sharded weights", "data": "replicas",
+}  # fmt: skip
+
+
+def reason(prediction: Prediction, best: Prediction) -> str:
+    """`+3.1%: +120 ms waiting for communication (all-gather over fsdp), +12 ms compute`."""
+    terms = {name: float(getattr(prediction.time, name)) for name in TERMS}
+    first = {name: float(getattr(best.time, name)) for name in TERMS}
+    if prediction.devices != best.devices:
+        used = prediction.devices * float(prediction.step_time)
+        return _more_devices(used, best.devices * float(best.step_time), prediction.devices)
+    text = _longer(terms, first, float(prediction.step_time), float(best.step_time))
+    waits = sorted(prediction.collectives, key=lambda line: -float(line.exposed))
+    wait = WORDS["exposed_communication"]
+    most = f"{wait} ({waits[0].kind} over {waits[0].axis})" if waits else wait
+    return text.replace(wait, most)
+
+
+def _longer(
+    terms: Mapping[str, float], best: Mapping[str, float], seconds: float, least: float
+) -> str:
+    more = {name: terms[name] - best[name] for name in WORDS}
+    named = [n for n in WORDS if more[n] > NOTICED * max(seconds - least, 0.0) and more[n] > 0]
+    named.sort(key=lambda name: -more[name])
+    parts = ", ".join(f"+{format_time(more[name])} {WORDS[name]}" for name in named[:2])
+    return f"{seconds / least - 1:+.1%}" + (f": {parts}" if parts else "")
+
+
+def _more_devices(used: float, least: float, devices: int) -> str:
+    """`+1.2% device time: 64 devices`, of a plan on another number of devices than the best."""
+    return f"{used / least - 1:+.1%} device time: {devices:,} devices"
+
+
+def losers(state: Search) -> Iterator[Loser]:
+    """The best mesh that cuts each axis, where another is better, and what could not run."""
+    for axis, found in families(state):
+        best = state.best[0]
+        if found is not best:
+            what = f"{AXES[axis]}, at best {found.choices.mesh}"
+            sizes = found.choices.mesh.devices, best.choices.mesh.devices
+            if sizes[0] != sizes[1]:
+                used, least = found.step_time * sizes[0], best.step_time * sizes[1]
+                yield Loser(what, _more_devices(used, least, sizes[0]))
+                continue
+            yield Loser(what, _longer(found.time, best.time, found.step_time, best.step_time))
+    if state.pruned:
+        why = "slower than all that is listed, even at the best rates of the chip"
+        yield Loser("left out by a bound", why, state.pruned)
+    for text, count in Counter(state.refusals).most_common(MOST_REFUSALS):
+        yield Loser("cannot run", text, count)
+
+
+def shortfall(state: Search, cluster: Cluster) -> str:
+    """One sentence where nothing fits: what comes closest, and what is missing."""
+    missing, where = state.shortfall
+    if not where:
+        first = next(iter(state.refusals), "there are no configurations")
+        return f"nothing can run on {cluster.name}: {first}"
+    return (
+        f"nothing fits: {where} comes closest and lacks {format_size(missing)} on each device; use "
+        f"more than {cluster.nodes} node(s) of {cluster.name}, or a smaller model or batch"
+    )

@@ -1,0 +1,182 @@
+"""The configurations of a run on so many devices: every mesh, with every split of its batch.
+
+    mesh             each way to write the number of devices as a product over the axes
+    microbatches     each divisor of the sequences of one batch shard
+    zero stage       over fsdp: 1 and 3 for our trainer, 1 to 3 for other software
+    remat            none, selective, full, and what the run names
+
+What is left as the run says: the model, the global batch, formats, the pipeline's schedule. Axes
+that can do nothing for a model have size 1: `expert` without experts.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from scaling.analytic.step import REMATS, Grid, policies, structure
+from scaling.meshes.errors import InputError
+from scaling.meshes.mesh_batch import Meshes, side_by_side
+from scaling.meshes.rules import divisors
+from scaling.meshes.shape import AXES, MeshShape
+from scaling.program.ir import Number
+from scaling.run import Run
+from scaling.run.parallelism.checks import check_trainable_mesh
+from scaling.run.parallelism.rules import rules_for
+
+OURS = "jax"  # the software whose trainer runs what is planned
+TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages over fsdp; stage 0 is the axis `data`
+MOST = 4096  # configurations side by side: more take no less time each (2 cores, 1,024 devices)
+AXES_OF_DENSE = tuple(axis for axis in AXES if axis != "expert")
+
+
+@dataclass(frozen=True)
+class Choices:
+    """One mesh with all splits of the batch, ZeRO stages and remats; why it cannot run at all."""
+
+    mesh: MeshShape
+    grid: Grid  # arrays [configurations]
+    refusal: str = ""
+
+    @property
+    def count(self) -> int:
+        """Number of configurations."""
+        return len(np.asarray(self.grid.microbatches))
+
+    def only(self, chosen: np.ndarray) -> "Choices":
+        """The configurations that are True in bool [configurations]."""
+        grid = (np.asarray(getattr(self.grid, f.name))[chosen] for f in fields(Grid))
+        return replace(self, grid=Grid(*grid))
+
+    def run(self, run: Run, index: int) -> Run:
+        """The run of one configuration."""
+        pick = lambda figures: int(np.asarray(figures)[index])
+        return replace(
+            run,
+            mesh=self.mesh,
+            device_order=self.mesh.device_order,
+            batch=replace(run.batch, microbatches=pick(self.grid.microbatches)),
+            sharding=replace(run.sharding, zero_stage=pick(self.grid.zero_stage)),
+            remat=policies(run)[pick(self.grid.remat)],
+        )
+
+
+@dataclass(frozen=True)
+class Together:
+    """Choices of several meshes of one structure, side by side in arrays."""
+
+    every: tuple[Choices, ...]
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """Configurations of each mesh."""
+        return [choices.count for choices in self.every]
+
+    @property
+    def count(self) -> int:
+        """Number of configurations."""
+        return sum(self.counts)
+
+    @cached_property
+    def mesh(self) -> Meshes:
+        """The mesh of each configuration."""
+        return side_by_side([choices.mesh for choices in self.every], self.counts)
+
+    @cached_property
+    def grid(self) -> Grid:
+        """The settings of each configuration."""
+        grids = [choices.grid for choices in self.every]
+        return Grid(*(np.concatenate([getattr(g, f.name) for g in grids]) for f in fields(Grid)))
+
+    def run(self, run: Run, index: int) -> Run:
+        """The run of one configuration."""
+        for choices in self.every:
+            if index < choices.count:
+                return choices.run(run, index)
+            index -= choices.count
+        raise IndexError(index)
+
+    def parts(self, figures: Number) -> list[np.ndarray]:
+        """Figures [configurations], or one of all, as [configurations of a mesh] of each mesh."""
+        full = np.broadcast_to(np.asarray(figures, float), (self.count,))
+        return np.split(full, np.cumsum(self.counts)[:-1])
+
+
+def described(run: Run, choices: Choices | Together) -> Run:
+    """The run that describes all of some choices, with the policies that their grid counts."""
+    return replace(choices.run(run, 0), remat=run.remat)
+
+
+def together(run: Run, every: Iterable[Choices]) -> Iterator[Together]:
+    """The choices with those of one structure side by side, not too many at a time."""
+    alike: dict[tuple[Any, ...], list[Choices]] = defaultdict(list)
+    counts: dict[tuple[Any, ...], int] = defaultdict(int)
+    for choices in every:
+        key = structure(run, choices.mesh)
+        if counts[key] + choices.count > MOST and alike[key]:
+            yield Together(tuple(alike.pop(key)))
+            counts[key] = 0
+        alike[key].append(choices)
+        counts[key] += choices.count
+    yield from (Together(tuple(found)) for found in alike.values())
+
+
+def all_choices(run: Run, devices: int) -> Iterator[Choices]:
+    """Every mesh of so many devices with its settings; with the run's mesh, that one alone."""
+    for mesh in [run.mesh] if run.mesh else meshes(run, devices):
+        yield choices(run, mesh)
+
+
+def meshes(run: Run, devices: int) -> Iterator[MeshShape]:
+    """Every way to share the devices out over the axes, tensor innermost growing last."""
+    axes = AXES if run.model.moe else AXES_OF_DENSE
+    for sizes in _products(devices, len(axes)):
+        yield MeshShape(**dict(zip(axes, sizes, strict=True)), device_order=run.device_order)
+
+
+def _products(number: int, parts: int) -> Iterator[tuple[int, ...]]:
+    """Every tuple of so many positive integers whose product is `number`."""
+    if parts == 1:
+        yield (number,)
+        return
+    for first in reversed(divisors(number)):
+        for rest in _products(number // first, parts - 1):
+            yield (first, *rest)
+
+
+def choices(run: Run, mesh: MeshShape) -> Choices:
+    """The settings of one mesh; a mesh that cannot run has them for the count only."""
+    local = -(-run.batch.global_batch // mesh.batch_shards)
+    stages = (TRAINED_ZERO if run.software == OURS else ZERO) if mesh.fsdp > 1 else (3,)
+    counts = divisors(local)
+    if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
+        counts = [n for n in counts if n % mesh.stage == 0] or counts
+    # Those of any software; and the run's own, where it can run on this mesh.
+    every_remat, plain = list(range(len(policies(run)))), replace(run, remat=REMATS[0])
+    if run.remat not in REMATS and _refusal(run, mesh, counts[0]):
+        every_remat.remove(policies(run).index(run.remat))
+    every = np.array(
+        [(n, stage, remat) for n in counts for stage in stages for remat in every_remat],
+        np.int64,
+    )
+    batch = np.full(len(every), float(run.batch.global_batch))
+    grid = Grid(every[:, 0].astype(float), batch, every[:, 1], every[:, 2])
+    return Choices(mesh, grid, _refusal(plain, mesh, counts[0]))
+
+
+def _refusal(run: Run, mesh: MeshShape, microbatches: int) -> str:
+    """Why a run cannot run on a mesh; "" if it can."""
+    batch = replace(run.batch, microbatches=microbatches)
+    tried = replace(run, mesh=mesh, batch=batch, sharding=replace(run.sharding, zero_stage=3))
+    try:
+        if run.software == OURS:
+            check_trainable_mesh(tried, mesh, "plan")
+        elif run.pipeline.virtual_stages > 1:  # others' interleaved schedule divides as ours does
+            tried = replace(tried, pipeline=replace(run.pipeline, schedule="circular"))
+        rules_for(tried, mesh)
+    except InputError as error:
+        return str(error)
+    return ""

@@ -1,0 +1,108 @@
+"""The rules that shard a run's tensors; every misfit is found here, before any device work.
+
+Imports no jax: planning and the simulator use the same rules.
+"""
+
+from collections.abc import Iterator
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.rules import Rules, check_divisible, make_rules
+from scaling.meshes.shape import MeshShape, check_devices
+from scaling.models.accounting.matrices import expert_width, n_dense_layers
+from scaling.models.config import ModelConfig
+from scaling.run import Run
+from scaling.run.parallelism.pipeline import check_stages
+from scaling.run.parallelism.sequence import check_chunks
+
+
+def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
+    """The run's mesh, or all `devices` as fsdp where it names none.
+
+    Where the devices present are not known (None), the mesh is taken as it is.
+
+    Raises:
+        InputError: the mesh does not use exactly the devices present.
+    """
+    if run.mesh is None:
+        return MeshShape(fsdp=devices or 1, device_order=run.device_order)
+    if devices is not None:
+        check_devices(run.mesh, devices)
+    return run.mesh
+
+
+def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:
+    """True if the residual stream is sharded over `tensor`."""
+    setting = run.sharding.sequence_parallel
+    return (mesh.tensor > 1 and run.software == "jax") if setting is None else setting
+
+
+def rules_for(run: Run, mesh: MeshShape) -> Rules:
+    """The sharding rules of `run` on `mesh`.
+
+    Raises:
+        InputError: heads, hidden units, d_model, layers, batch or sequence do not divide; the
+            message has the numbers and the fix.
+    """
+    model = run.model
+    replicated = ("vocab",) if model.vocab_size % mesh.tensor else ()
+    sequences = run.batch.global_batch // (run.batch.microbatches * mesh.batch_shards)
+    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated, sequences or 1)
+    _check_batch(run, mesh)
+    _check_sequence(run, rules)
+    for name, size, axis in _sharded_dims(model):
+        check_divisible(f"model.{name}", size, (axis,), mesh)
+    check_stages(run, rules)
+    return rules
+
+
+def _sharded_dims(model: ModelConfig) -> Iterator[tuple[str, int, str]]:
+    """Name and size of each dim that must divide, and its mesh axis."""
+    yield "n_heads", model.n_heads, "tensor"
+    yield "n_kv_heads", model.n_kv_heads, "tensor"
+    if n_dense_layers(model):
+        yield "d_ff", model.d_ff, "tensor"
+    if model.moe:
+        yield "moe.d_ff_expert", expert_width(model), "tensor"
+        yield "moe.n_experts", model.moe.n_experts, "expert"
+    yield "d_model", model.d_model, "fsdp"
+    if model.mla:
+        yield "mla.q_lora_rank", model.mla.q_lora_rank or 0, "fsdp"
+        yield "mla.kv_lora_rank", model.mla.kv_lora_rank, "fsdp"
+
+
+def notes(run: Run, rules: Rules) -> list[str]:
+    """Lines for the user about tensors that the rules replicate against the mesh."""
+    tensor, vocab = rules.mesh.tensor, run.model.vocab_size
+    if rules.axes("vocab") or tensor == 1:
+        return []
+    padded = -(-vocab // tensor) * tensor
+    return [
+        f"model.vocab_size={vocab} is not divisible by tensor={tensor}: the embedding and the "
+        f"output head stay whole on each tensor device; vocab_size={padded} would cut them"
+    ]
+
+
+def _check_batch(run: Run, mesh: MeshShape) -> None:
+    batch = run.batch
+    check_divisible("batch.global_batch", batch.global_batch, ("data", "fsdp", "expert"), mesh)
+    local = batch.global_batch // mesh.batch_shards
+    if local % batch.microbatches:
+        raise InputError(
+            f"batch.global_batch={batch.global_batch} gives {local} sequences to each of "
+            f"{mesh.batch_shards} batch shards (data x fsdp x expert), not divisible by "
+            f"batch.microbatches={batch.microbatches}; use global_batch a multiple of "
+            f"{mesh.batch_shards * batch.microbatches}"
+        )
+
+
+def _check_sequence(run: Run, rules: Rules) -> None:
+    axes = rules.axes("residual")
+    if rules.mesh.context > 1:
+        check_chunks(run, rules.mesh, "tensor" in axes)
+        return
+    if "tensor" not in axes:
+        return
+    try:
+        check_divisible("batch.seq_len", run.batch.seq_len, axes, rules.mesh)
+    except InputError as error:
+        raise InputError(f"{error}; or switch sharding.sequence_parallel off") from None

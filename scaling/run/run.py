@@ -1,0 +1,275 @@
+"""One run as plain data: model, batch, mesh, precision, training. `run.json` is this, written down.
+
+The defaults of `run.json` are those below; a key that is not known is an error.
+"""
+
+import json
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from scaling.meshes.catalog.overrides import parse_overrides
+from scaling.meshes.durable import write_whole
+from scaling.meshes.errors import InputError, check_keys, check_range
+from scaling.meshes.reading import read, read_json
+from scaling.meshes.shape import AXES, MeshShape, check_axes
+from scaling.models.accounting.remat import POLICIES, Kept, check_remat, parse_remat
+from scaling.models.config import ModelConfig, with_positions
+from scaling.models.lora import Lora
+from scaling.models.presets import model_dict, model_from
+
+LARGEST_DIM = 2**31 - 1  # of an array whose rows jax numbers, which it does in int32
+
+Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The tokens that one optimiser step consumes."""
+
+    global_batch: int  # sequences
+    seq_len: int  # tokens
+    microbatches: int = 1  # per step, for accumulation or pipeline
+
+    def __post_init__(self) -> None:
+        for name in ("global_batch", "seq_len", "microbatches"):
+            check_range(name, getattr(self, name), 1, LARGEST_DIM)
+
+    @property
+    def tokens(self) -> int:
+        """Tokens per step, whole job."""
+        return self.global_batch * self.seq_len
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """How parameters and activations are spread over the mesh."""
+
+    zero_stage: int = 3  # 0..3, for the fsdp axis
+    sequence_parallel: bool | None = None  # None: tensor > 1 for software "jax", else false
+
+    def __post_init__(self) -> None:
+        check_range("zero_stage", self.zero_stage, 0, 3)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Order in which pipeline stages work."""
+
+    schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "circular"] = "1f1b"
+    virtual_stages: int = 1
+
+    def __post_init__(self) -> None:
+        check_range("virtual_stages", self.virtual_stages, 1)
+
+
+@dataclass(frozen=True)
+class Context:
+    """How attention sees the whole sequence when it is sharded."""
+
+    method: Literal["ring", "all-gather"] = "ring"
+
+
+@dataclass(frozen=True)
+class Precision:
+    """Number formats."""
+
+    compute: Dtype = "bf16"
+    parameters: Dtype = "fp32"
+    gradients: Dtype = "fp32"
+    reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices; bf16: as `compute`, if wider
+    optimizer_state: Literal["fp32", "bf16"] = "fp32"
+    stochastic_rounding: bool = False  # of optimiser state in bf16
+    frozen: Literal["fp32", "bf16"] = "fp32"  # matrices that are not trained, as they are stored
+
+    @property
+    def between(self) -> Dtype:
+        """Format of what matrix products take and make, and devices exchange: fp8's is bf16."""
+        return "bf16" if self.compute == "fp8" else self.compute
+
+
+@dataclass(frozen=True)
+class Train:
+    """The settings of the trainer."""
+
+    steps: int = 1000
+    learning_rate: float = 3e-4  # peak, after warm-up
+    warmup_steps: int = 100
+    schedule: Literal["cosine", "linear", "constant", "wsd"] = "cosine"  # wsd: stable, then decay
+    final_rate: float | None = None  # share of the peak at the end; None: 0.1, constant has none
+    decay_steps: int | None = None  # last steps of "wsd"; None: a tenth of all
+    weight_decay: float = 0.1
+    clip_norm: float = 1.0  # global gradient norm; 0 switches clipping off
+    z_loss: float = 0.0  # weight of the squared normaliser of the logits in the loss
+    # Settings of the optimiser, None: its own default; who has which: optimizers.DEFAULTS.
+    beta_1: float | None = None
+    beta_2: float | None = None
+    epsilon: float | None = None
+    momentum: float | None = None
+    decay_rate: float | None = None
+    seed: int = 0
+    data: str | dict[str, float] = (
+        "stdlib"  # see scaling.training.data.sources; or shares by source
+    )
+    tokenizer: str | None = None  # None: bytes; a tokenizer.json, its folder or Hugging Face name
+    documents: Literal["joined", "packed"] = "joined"  # packed: none sees another; masked losses
+    checkpoint_every: int | None = None  # steps, beside those by time; 0: only at the end
+    checkpoint_minutes: float | None = None  # 0: never by time; None: 10, more where saves are slow
+    keep_checkpoints: int = 2
+    eval_every: int = 0  # steps; 0: never
+    eval_batches: int = 4
+    log_layer_norms: bool = False  # the gradient norm of each layer, in metrics.jsonl
+    pgle_runs: int = 0  # steps that jax profiles before it compiles anew by their times (AutoPGLE)
+    lora: Lora | None = None  # adapters, which alone are trained, and what `trainable` adds
+    freeze: tuple[str, ...] = ()  # patterns of arrays that are not trained: "embedding/*"
+    trainable: tuple[str, ...] = ()  # or of those that are, and no others
+    ema: float | None = None  # decay of a running mean of the trained parameters; None: none
+
+    @property
+    def trains_all(self) -> bool:
+        """True if no parameter is frozen."""
+        return self.lora is None and not self.freeze and not self.trainable
+
+
+@dataclass(frozen=True)
+class ClusterChoice:
+    """The cluster a run is meant for."""
+
+    name: str | None = None
+    nodes: int = 1
+    overrides: dict[str, float] = field(default_factory=dict)
+    file: str | None = None
+
+    def __post_init__(self) -> None:
+        check_range("nodes", self.nodes, 1)
+        if (self.name is None) == (self.file is None):
+            raise InputError("give either name (of the catalogue) or file (a TOML file)")
+
+
+@dataclass(frozen=True)
+class Run:
+    """A full description of one run. `mesh=None`: all devices as fsdp."""
+
+    name: str
+    model: ModelConfig
+    batch: Batch
+    mesh: MeshShape | None = None
+    sharding: Sharding = Sharding()
+    pipeline: Pipeline = Pipeline()
+    context: Context = Context()
+    precision: Precision = Precision()
+    optimizer: str = "adamw"
+    remat: Kept | str = "none"  # what is kept for the backward pass, `models.accounting.remat`
+    attention: Literal["flash", "unfused"] = "flash"
+    dropout: float = 0.0
+    train: Train = Train()
+    cluster: ClusterChoice | None = None
+    software: str = "jax"
+    device_order: tuple[str, ...] = ()  # outermost axis first; (): the mesh's, or `AXES`
+
+    def __post_init__(self) -> None:
+        check_range("dropout", self.dropout, 0, 1)
+        check_remat(self.remat, self.model)
+        if self.remat == Kept():
+            object.__setattr__(self, "remat", "full")
+        if self.software != "jax" and self.remat not in POLICIES:
+            raise InputError(
+                f"remat '{self.remat}' names tensors of software 'jax', and software is "
+                f"{self.software!r}; use none, selective or full"
+            )
+        order = self.device_order or AXES
+        order = self.mesh.device_order if self.mesh else MeshShape(device_order=order).device_order
+        object.__setattr__(self, "device_order", order)
+
+
+def read_run(data: Any, where: str = "run.json") -> Run:
+    """Return the run that the mapping of a run.json describes.
+
+    Raises:
+        InputError: unknown or missing keys (the nearest valid one is named), values of the wrong
+            type, a sequence beyond the model's learned positions.
+    """
+    if not isinstance(data, dict):
+        raise InputError(f"{where}: expected a table of keys, got {data!r}")
+    check_keys(data, (f.name for f in fields(Run)), where)
+    for key in ("model", "batch"):
+        if key not in data:
+            raise InputError(f"{where}: missing {key!r}")
+    values = {k: v for k, v in data.items() if k not in ("model", "mesh")}
+    batch = read(Batch, data["batch"], f"{where}: batch")
+    model = _model(data["model"], batch, f"{where}: model")
+    values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
+    values.update(_remat(data, f"{where}: remat"))
+    if "cluster" in data:
+        values["cluster"] = _with_numbers(data["cluster"], f"{where}: cluster")
+    return read(Run, values, where)
+
+
+def load_run(path: Path) -> Run:
+    """Return the run that a run.json file describes."""
+    return read_run(read_json(path), str(path))
+
+
+def run_dict(run: Run) -> dict[str, Any]:
+    """Return the document of run.json, every field written out; `read_run` reads it back."""
+    data = _as_json(asdict(run))
+    data["model"] = model_dict(run.model)
+    if run.cluster is None:
+        del data["cluster"]
+    if run.mesh is None:
+        del data["mesh"]
+    else:
+        del data["mesh"]["device_order"]
+    return data
+
+
+def _as_json(value: Any) -> Any:
+    """The same with lists for tuples, as it is read back."""
+    if isinstance(value, dict):
+        return {key: _as_json(each) for key, each in value.items()}
+    return [_as_json(each) for each in value] if isinstance(value, list | tuple) else value
+
+
+def save_run(run: Run, path: Path) -> None:
+    """Write run.json."""
+    write_whole(path, json.dumps(run_dict(run), indent=1) + "\n")
+
+
+def _model(data: Any, batch: Batch, where: str) -> ModelConfig:
+    model = model_from(data, where)
+    try:
+        return with_positions(model, batch.seq_len)
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
+    order = data.get("device_order", AXES)
+    if "mesh" not in data or data["mesh"] is None:
+        return None
+    if not isinstance(data["mesh"], dict):
+        raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")
+    check_axes(data["mesh"], f"{where}: mesh")
+    return read(MeshShape, {**data["mesh"], "device_order": order}, f"{where}: mesh")
+
+
+def _remat(data: dict[str, Any], where: str) -> dict[str, Any]:
+    """`remat`, if stated, as a policy's name or `Kept`, from a text, a list or a table."""
+    remat = data.get("remat")
+    if isinstance(remat, str):
+        return {"remat": parse_remat(remat)}
+    if isinstance(remat, list | tuple):
+        return {"remat": read(Kept, {"save": remat}, where)}
+    return {"remat": read(Kept, remat, where)} if isinstance(remat, dict) else {}
+
+
+def _with_numbers(cluster: Any, where: str) -> Any:
+    """Return the table with overrides as numbers, also of texts such as "400Gb/s"."""
+    overrides = cluster.get("overrides") if isinstance(cluster, dict) else None
+    if not isinstance(overrides, dict):
+        return cluster
+    texts = [f"{key}={value}" for key, value in overrides.items() if isinstance(value, str)]
+    try:
+        return {**cluster, "overrides": {**overrides, **parse_overrides(texts)}}
+    except InputError as error:
+        raise InputError(f"{where}: overrides: {str(error).removeprefix('--override ')}") from None

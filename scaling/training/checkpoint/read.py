@@ -1,0 +1,121 @@
+"""Reading one checkpoint of Orbax: its arrays, its place in the data and its run description."""
+
+import gc
+import logging
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from orbax.checkpoint import v1 as ocp
+
+from scaling.meshes.errors import InputError
+from scaling.training.weights.naming import to_dict
+
+State = Any  # a pytree of jax arrays, or of what describes them
+Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
+Described = dict[str, str]  # name of an array -> float32[64, 32]
+# What Orbax raises of a checkpoint that is damaged, or that another version wrote.
+UNREADABLE = (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)
+
+
+def describe(state: State) -> Described:
+    """The types and shapes of the arrays of a state."""
+    return {n: f"{np.dtype(x.dtype)}{list(x.shape)}" for n, x in to_dict(state).items()}
+
+
+def difference(there: Mapping[str, str], here: Mapping[str, str], partial: bool = False) -> str:
+    """The first array that two descriptions differ in; "" if there is none.
+
+    Args:
+        partial: `there` may have more arrays.
+    """
+    for name in here if partial else {**here, **there}:
+        if here.get(name) != there.get(name):
+            missing = "missing"
+            return f"{name} is {there.get(name, missing)} there and {here.get(name, missing)} here"
+    return ""
+
+
+def check_saved(path: Path, saved: Described) -> None:
+    """Raise ValueError, or what Orbax raises, unless it finds all arrays that were saved."""
+    if differs := difference(_described(path)[0], saved):
+        raise ValueError(f"Orbax does not find again what it saved: {differs}")
+
+
+def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restored:
+    """State, place in the data and run description of an intact checkpoint.
+
+    Args:
+        abstract_state: pytree of jax.ShapeDtypeStruct with the shardings wanted.
+        partial: the checkpoint may hold more arrays, which are not read.
+
+    Raises:
+        InputError: it is one of another model, or cannot be read.
+    """
+    context = ocp.Context()
+    context.pytree.loading.partial_load = partial
+    try:
+        with _quiet():
+            return _read(path, abstract_state, context)
+    except InputError:
+        raise
+    except Exception as error:
+        if not isinstance(error, UNREADABLE) and type(error) is not Exception:  # Orbax raises those
+            raise
+        raise InputError(
+            f"checkpoint {path} cannot be read: where its files are as their checksums say, "
+            f"another program or version of Orbax wrote it ({error!r:.300})"
+        ) from None
+
+
+def _read(path: Path, abstract_state: State, context: ocp.Context) -> Restored:
+    """As `read_checkpoint`; raises what Orbax raises."""
+    partial = context.pytree.loading.partial_load
+    there, custom = _described(path)
+    place, run = (dict(custom[key]) for key in ("iterator_state", "run"))
+    if differs := difference(there, describe(abstract_state), partial):
+        raise InputError(
+            f"checkpoint {path} belongs to another run: {differs}. "
+            "Resume with the model and optimizer it was saved with (run.json beside it), or "
+            "start in another --run-dir."
+        )
+    with context:
+        return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
+
+
+def place_in_data(path: Path) -> dict[str, Any]:
+    """What a checkpoint holds beside its arrays as the place in the data; {} if it is damaged."""
+    try:
+        place: dict[str, Any] = ocp.metadata(path.absolute()).custom_metadata["iterator_state"]
+    except UNREADABLE:
+        return {}
+    return place
+
+
+def _described(path: Path) -> tuple[Described, Mapping[str, Any]]:
+    """The arrays that Orbax finds in a checkpoint, and what was saved beside them."""
+    metadata = ocp.metadata(path, checkpointable_name="state")
+    return describe(metadata.metadata), metadata.custom_metadata
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Say nothing of reads that Orbax leaves unfinished where one fails: a page about each."""
+    hook, log = sys.unraisablehook, logging.getLogger("asyncio")
+    sys.unraisablehook = lambda unraisable: None
+    log.addFilter(_nothing)
+    try:
+        yield
+    except Exception:
+        gc.collect()  # now they are told
+        raise
+    finally:
+        sys.unraisablehook = hook
+        log.removeFilter(_nothing)
+
+
+def _nothing(record: logging.LogRecord) -> bool:
+    return False

@@ -1,0 +1,213 @@
+"""The data that a run names, opened and split: `train.data`, `train.tokenizer`, `train.documents`.
+
+    "stdlib", a folder, a text file      documents of text
+    FILE.jsonl, FILE.parquet             documents of text, or chats
+    FILE.bin                             token ids, read in pieces: uint16 if vocab_size <= 65536,
+                                         else uint32 (FILE.uint16.bin, FILE.uint32.bin say it)
+    {"a.jsonl": 3, "stdlib": 1}          a mixture: shares of the sequences
+
+joined     one stream of all documents, each followed by the tokenizer's end of text
+packed     documents side by side in a sequence; of chats only what the assistant says counts
+"""
+
+import difflib
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from scaling.meshes.errors import InputError, nearest
+from scaling.run import Train
+from scaling.training.data.cache import key_of, load_or_make
+from scaling.training.data.chat import encode_chats
+from scaling.training.data.documents import NUL, RECORDS, STDLIB, read_records, read_texts
+from scaling.training.data.packing import PackedRows, TokenizedDocuments, one_document
+from scaling.training.data.tokenizer import BYTES, Tokenizer, open_tokenizer
+from scaling.training.data.tokens import (
+    HELD_OUT_FRACTION,
+    Mixture,
+    PackedSource,
+    Source,
+    Stream,
+    TokenSource,
+    split_stream,
+    token_file,
+)
+
+AT_ONCE = 1000  # documents that are tokenized together
+
+
+def open_data(train: Train, vocab_size: int, seq_len: int) -> Source:
+    """What a run trains on, with the held-out part split off.
+
+    Raises:
+        InputError: nothing there, nothing usable in it, too few tokens, an id out of range.
+    """
+    packed = train.documents == "packed"
+    if isinstance(train.data, str):
+        return open_source(train.data, vocab_size, seq_len, train.tokenizer, packed)
+    wrong = {name: weight for name, weight in train.data.items() if weight <= 0}
+    if wrong or not train.data:
+        raise InputError(f"train.data {train.data}: each source needs a share above 0")
+    opened = [
+        open_source(name, vocab_size, seq_len, train.tokenizer, packed) for name in train.data
+    ]
+    return Mixture(tuple(train.data), tuple(opened), tuple(train.data.values()))
+
+
+def open_source(
+    spec: str, vocab_size: int, seq_len: int, tokenizer: str | None = None, packed: bool = False
+) -> TokenSource | PackedSource:
+    """The source that `spec` names, with the held-out part split off.
+
+    Args:
+        spec: see above.
+        vocab_size: ids must lie below it; at least 256 for text that is read byte by byte.
+        seq_len: tokens per sequence; each part of a stream must hold a window of seq_len + 1.
+        tokenizer: see `scaling.training.data.tokenizer`; of text only.
+        packed: documents side by side instead of one stream.
+
+    Raises:
+        InputError: see `open_data`.
+    """
+    path = _existing(spec)
+    with _readable(spec):
+        if path.suffix == ".bin" and path.is_file():
+            if packed:
+                raise InputError(
+                    f"data {spec!r} is a stream of token ids, which does not say where documents "
+                    "begin: use train.documents 'joined', or .jsonl"
+                )
+            stream: tuple[Stream, str] = token_file(path, vocab_size)
+        else:
+            known = open_tokenizer(tokenizer, vocab_size)
+            if packed:
+                return _packed(path, known, seq_len)
+            stream = _joined(path, known)
+    return split_stream(stream[0], vocab_size, seq_len, spec, stream[1])
+
+
+def open_whole(
+    spec: str, vocab_size: int, tokenizer: str | None = None
+) -> tuple[TokenizedDocuments, int | None]:
+    """All documents of a source, none of them held out, and the bytes of their text.
+
+    A `.bin` is one document, whose text is not known (None); neither is that of chats.
+
+    Raises:
+        InputError: as `open_source`.
+    """
+    path = _existing(spec)
+    with _readable(spec):
+        if path.suffix == ".bin" and path.is_file():
+            return one_document(token_file(path, vocab_size)[0]), None
+        known = open_tokenizer(tokenizer, vocab_size)
+        documents, _ = _texts_or_chats(path)
+        texts = isinstance(documents[0], bytes)
+        return _tokenized(documents, known), sum(map(len, documents)) if texts else None
+
+
+def _joined(path: Path, tokenizer: Tokenizer) -> tuple[Stream, str]:
+    """The ids of all documents as one stream, and its description."""
+    if tokenizer is BYTES:
+        texts, where = _texts(path)
+        joined = np.frombuffer(NUL.join(texts), np.uint8)
+        return joined, f"{len(texts):,} documents, {len(joined):,} bytes of {where}"
+    texts, where = _texts(path)
+    found = _tokenized(texts, tokenizer)
+    said = f"{len(found):,} documents, {len(found.ids):,} tokens of {where}"
+    return found.ids, f"{said} by {tokenizer.description}"
+
+
+def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
+    """The documents packed into rows."""
+    documents, where = _texts_or_chats(path)
+    found = _tokenized(documents, tokenizer)
+    if len(found) < 2:
+        raise InputError(
+            f"data '{path}' has {len(found)} document; packed ones need 2 at least, one to train "
+            "on and one held out: use train.documents 'joined'"
+        )
+    first = len(found) - max(1, int(HELD_OUT_FRACTION * len(found)))
+    rows = PackedRows(found.part(0, first), seq_len, f"data '{path}'")
+    held_out = PackedRows(found.part(first, len(found)), seq_len, f"held-out part of '{path}'")
+    filled = sum(last - begin for row in rows.rows for begin, last in row) / seq_len / len(rows)
+    split = f", {rows.split:,} longer than a sequence and split" if rows.split else ""
+    return PackedSource(
+        rows,
+        held_out,
+        f"{len(found):,} documents of {where} by {tokenizer.description}: {len(found.ids):,} "
+        f"tokens, {found.counted.mean():.0%} of which count{split}; {len(rows):,} rows to train "
+        f"on, {filled:.0%} full",
+    )
+
+
+def _tokenized(documents: list[Any], tokenizer: Tokenizer) -> TokenizedDocuments:
+    """The ids of texts as UTF-8, or of chats."""
+
+    def make() -> TokenizedDocuments:
+        starts = range(0, len(documents), AT_ONCE)
+        some = (documents[start : start + AT_ONCE] for start in starts)
+        ids, counted = zip(
+            *(pair for part in some for pair in _encoded(tokenizer, part)), strict=True
+        )
+        ends = np.cumsum([len(document) for document in ids])
+        return TokenizedDocuments(np.concatenate(ids), np.concatenate(counted), ends)
+
+    if tokenizer is BYTES:
+        return make()
+    texts = (d if isinstance(d, bytes) else json.dumps(d).encode() for d in documents)
+    return load_or_make(key_of(texts, tokenizer.digest), make)
+
+
+def _texts(path: Path) -> tuple[list[bytes], str]:
+    """The documents of a source of text as UTF-8, and where they are."""
+    documents, where = _texts_or_chats(path)
+    if not isinstance(documents[0], bytes):
+        raise InputError(
+            f"data '{path}' holds {len(documents):,} chats, of which only what the assistant says "
+            "is to count: set train.documents to 'packed'"
+        )
+    return documents, where
+
+
+def _texts_or_chats(path: Path) -> tuple[list[Any], str]:
+    """Texts as UTF-8, or chats, and where they are."""
+    if path.suffix not in RECORDS or not path.is_file():
+        return read_texts(path)
+    records = read_records(path)
+    return [r.encode() if isinstance(r, str) else r for r in records], str(path)
+
+
+def _encoded(tokenizer: Tokenizer, documents: list[Any]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Ids of documents, and which count: of texts all, and the end of text behind each."""
+    if not isinstance(documents[0], bytes):
+        return encode_chats(tokenizer, documents)
+    end = np.array([] if tokenizer.end is None else [tokenizer.end], np.int32)
+    encoded = tokenizer.encode([text.decode() for text in documents])
+    found = [np.append(ids, end) for ids, _ in encoded]
+    return [(ids, np.ones(len(ids), bool)) for ids in found]
+
+
+def _existing(spec: str) -> Path:
+    """The path of a source; if there is none InputError with the best matches beside it."""
+    path = Path(spec).expanduser()
+    if path == STDLIB or path.exists():
+        return path
+    folder = path.parent if path.parent.is_dir() else Path()
+    beside = [str(folder / name) for name in sorted(os.listdir(folder)) if name[0] != "."]
+    close = nearest(spec, [STDLIB.name, *difflib.get_close_matches(spec, beside, n=5)])
+    raise InputError(f"data {spec!r}: no such file or folder; {close}")
+
+
+@contextmanager
+def _readable(spec: str) -> Iterator[None]:
+    """Turn what the disk refuses into an InputError."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"data {spec!r} cannot be read: {error}") from error

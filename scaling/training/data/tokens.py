@@ -1,0 +1,188 @@
+"""Token sources: a stream of ids or packed documents, and mixtures; the same on every process.
+
+Of a stream the last twentieth of the tokens is held out, of documents the last twentieth of them.
+"""
+
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from scaling.meshes.errors import InputError
+from scaling.training.data.packing import PackedRows, Row
+from scaling.training.data.token_file import TokenFile
+
+HELD_OUT_FRACTION = 0.05  # a twentieth is plenty for a mean loss
+SAMPLED_CHUNKS, CHUNK = 16, 1 << 16  # token ids read before the first step: at most a million
+
+Part = Literal["train", "held_out"]
+Stream = np.ndarray | TokenFile  # integers [tokens]
+
+
+class Windows(Sequence[Row]):
+    """Non-overlapping windows of `seq_len` tokens, and of those that follow each: int32 both."""
+
+    def __init__(self, source: "TokenSource", part: Part, seq_len: int):
+        self.source, self.tokens, self.seq_len = source, getattr(source, part), seq_len
+
+    def __len__(self) -> int:
+        return (len(self.tokens) - 1) // self.seq_len
+
+    def __getitem__(self, index: int) -> Row:  # type: ignore[override]
+        start = index * self.seq_len
+        window = np.asarray(self.tokens[start : start + self.seq_len + 1], np.int32)
+        check_ids(window, self.source.vocab_size, self.source.description)
+        return window[:-1], window[1:]
+
+
+@dataclass(frozen=True, eq=False)
+class TokenSource:
+    """A token stream, split once into what is trained on and what never is."""
+
+    train: Stream
+    held_out: Stream
+    vocab_size: int
+    description: str  # one line for people
+
+    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
+        """The sequences of a part: inputs and targets [seq_len]."""
+        return Windows(self, part, seq_len)
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        return [self.train, self.held_out]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the order of its sequences, as JSON, besides batch and seed."""
+        return {"tokens": len(self.train)}
+
+
+@dataclass(frozen=True, eq=False)
+class PackedSource:
+    """Packed documents, split once into those trained on and those never are."""
+
+    train: PackedRows
+    held_out: PackedRows
+    description: str
+
+    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
+        """The sequences of a part: inputs, targets, segments and weights [seq_len]."""
+        rows: PackedRows = getattr(self, part)
+        assert rows.seq_len == seq_len
+        return rows
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        parts = self.train.documents, self.held_out.documents
+        return [x for part in parts for x in (part.ids, part.ends, part.counted)]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        return {"tokens": len(self.train.documents.ids), "packed_rows": len(self.train)}
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """Several sources; each gives its share of the sequences of every stretch of training."""
+
+    names: tuple[str, ...]
+    sources: tuple[TokenSource | PackedSource, ...]
+    weights: tuple[float, ...]  # above 0
+
+    @property
+    def description(self) -> str:
+        return "; ".join(f"{share:.1%} {part.description}" for _, part, share in parts_of(self))
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        return [stream for source in self.sources for stream in source.streams]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        of_each = [source.identity for source in self.sources]
+        return {"sources": of_each, "weights": list(self.weights)}
+
+
+Source = TokenSource | PackedSource | Mixture
+
+
+def parts_of(source: Source) -> Iterator[tuple[str, TokenSource | PackedSource, float]]:
+    """Name, source and share of each source of a mixture; of another one itself, share 1."""
+    if not isinstance(source, Mixture):
+        yield "", source, 1.0
+        return
+    total = sum(source.weights)
+    for name, one, weight in zip(source.names, source.sources, source.weights, strict=True):
+        yield name, one, weight / total
+
+
+def split_stream(
+    tokens: Stream, vocab_size: int, seq_len: int, spec: str, description: str
+) -> TokenSource:
+    """A stream with its end held out; InputError where a part is shorter than a window."""
+    held_out = max(seq_len + 1, int(HELD_OUT_FRACTION * len(tokens)))
+    if len(tokens) - held_out < seq_len + 1:
+        raise InputError(
+            f"data {spec!r} has {len(tokens):,} tokens; sequences of seq_len {seq_len:,} need at "
+            f"least {2 * (seq_len + 1):,}: seq_len + 1 to train on and seq_len + 1 held out. "
+            "Use more data or a smaller batch.seq_len."
+        )
+    return TokenSource(tokens[:-held_out], tokens[-held_out:], vocab_size, description)
+
+
+def fingerprint(source: Source) -> np.ndarray:
+    """Number of ids in all, and CRC-32 of the streams' lengths and of samples: uint32 [2]."""
+    crc = total = 0
+    for stream in source.streams:
+        crc = zlib.crc32(len(stream).to_bytes(8, "little"), crc)
+        total += len(stream)
+        for chunk in _samples(stream):
+            crc = zlib.crc32(chunk.tobytes(), crc)
+    return np.array([total % (1 << 32), crc], np.uint32)
+
+
+def token_file(path: Path, vocab_size: int) -> tuple[TokenFile, str]:
+    """Token ids of a `.bin` file, and their description."""
+    dtype = _item_type(path, vocab_size)
+    size = path.stat().st_size
+    if size == 0 or size % dtype.itemsize:
+        raise InputError(
+            f"token file {path} has {size:,} bytes: not a whole, positive number of {dtype} tokens "
+            f"of {dtype.itemsize} bytes. Write it with ids.astype('{dtype}').tofile(path); a name "
+            "that ends in .uint16.bin or .uint32.bin says which width it has."
+        )
+    tokens = TokenFile(path, dtype)
+    for chunk in _samples(tokens):
+        check_ids(chunk, vocab_size, str(path))
+    return tokens, f"{len(tokens):,} {dtype} tokens of {path}"
+
+
+def check_ids(tokens: np.ndarray, vocab_size: int, where: str) -> None:
+    """Raise InputError if a token id is outside the vocabulary (an embedding would clamp it).
+
+    Ids in int32 that were larger than fits are negative.
+    """
+    smallest, largest = int(tokens.min()), int(tokens.max())
+    if smallest < 0 or largest >= vocab_size:
+        wrong = largest if largest >= vocab_size else smallest % (1 << 32)
+        raise InputError(
+            f"{where} holds token id {wrong:,}, but model.vocab_size is {vocab_size:,}. Use the "
+            "vocabulary of the tokenizer that wrote the file; if the ids have another width, name "
+            "the file .uint16.bin or .uint32.bin."
+        )
+
+
+def _item_type(path: Path, vocab_size: int) -> np.dtype:
+    """Integer type of a token file: by its name, else the smaller one that holds the ids."""
+    named = [name for name in ("uint16", "uint32") if path.name.endswith(f".{name}.bin")]
+    return np.dtype(named[0] if named else "uint16" if vocab_size <= 1 << 16 else "uint32")
+
+
+def _samples(tokens: Stream) -> Iterator[np.ndarray]:
+    """Parts spread evenly over a stream."""
+    for start in np.linspace(0, max(0, len(tokens) - CHUNK), SAMPLED_CHUNKS, dtype=int):
+        yield np.asarray(tokens[start : start + CHUNK])

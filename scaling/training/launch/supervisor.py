@@ -1,0 +1,196 @@
+"""The supervisor of a training process: prints how it ended, and restarts it (`--restarts N`).
+
+    supervisor ---- scaling train ...            ends with 134, say
+               ---- scaling train ... --resume   from the last checkpoint
+
+Every process of a job of several has one. When one training process is gone, the others cannot go
+on: a step of theirs fails (`train.launch.lost_peer`), or jax aborts them in the middle of it, where
+no Python can print a word. Then all are started again, each by its supervisor. A host that is lost
+takes its supervisor along: then the job is started anew, on the hosts that are left.
+"""
+
+import ctypes
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import FrameType
+
+from scaling.meshes.errors import InputError
+from scaling.training.checkpoint.steps import latest_step
+from scaling.training.launch.distributed import (
+    HEARTBEAT,
+    JOIN,
+    coordinator_of_others,
+    job_kind,
+    process_name,
+)
+
+STOPPING = (signal.SIGTERM, signal.SIGINT)
+LOST, BAD_INPUT = 1, 2  # exit codes
+ANOTHER = "another process of the job"  # where jax does not say which one is gone
+SHELL_SIGNAL = 128  # added to the number of the signal that ended a process
+ABORTED = SHELL_SIGNAL + signal.SIGABRT  # by jax.distributed: the others are gone
+SIGNALS = {number.value: number.name for number in signal.Signals}
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# Environment variables of the training process.
+BEGAN = "SCALING_TRAIN_BEGAN"  # unix time at which the first attempt began
+RESTARTED = "SCALING_TRAIN_RESTARTED"  # set in every attempt but the first
+SETTLE = 2.0  # s until the others have seen that the coordinator is gone
+LONGEST_END = HEARTBEAT + 10.0  # s until the old processes of a job have ended
+POLL = 0.2  # s
+
+
+def run_with_restarts(
+    arguments: list[str],
+    restarts: int,
+    folder: Path,
+    env: Mapping[str, str] = os.environ,
+    stopped_code: int = 0,
+) -> int:
+    """Run `scaling ARGUMENTS` in a child process, and again after a crash, up to `restarts` times.
+
+    A restarted run resumes from the last checkpoint in `folder`, where there is one. Bad input
+    (exit code 2) and a stop on NaN are not retried: they would happen again. SIGTERM and SIGINT
+    are passed on to the child, and nothing is retried after one, nor after one that another process
+    of the job was sent: all of them end with `stopped_code`.
+
+    Returns:
+        The exit code of the last attempt.
+    """
+    if restarts < 0:
+        raise InputError(f"--restarts {restarts} must not be negative")
+    several, environment = job_kind(env) is not None, {**env, BEGAN: repr(time.time())}
+    metrics = folder / "metrics.jsonl"
+    ours = not (metrics.exists() and metrics.stat().st_size)  # else an earlier run wrote it
+    code = 0
+    for attempt in range(restarts + 1):
+        nan_files = _nan_files(folder)
+        argv = _resumed(arguments, folder, ours) if attempt else arguments
+        code, stopped = _attempt(argv, environment)
+        environment[RESTARTED] = "1"
+        if several and code - SHELL_SIGNAL in SIGNALS and not stopped:
+            message = _crash_message(code, process_name(env), folder)
+            print(message, file=sys.stderr, flush=True)
+            code = LOST
+        # Input that was good once still is: then a job of several could not come together.
+        bad_input = code == BAD_INPUT and not (several and attempt)
+        if code in (0, stopped_code) or bad_input or stopped or attempt == restarts:
+            break
+        if several:
+            _wait_for_old_job(env)
+        if _nan_files(folder) != nan_files:
+            break
+        waits = f", which waits up to {JOIN} s for the others of the job" if several else ""
+        message = f"ended with {code}; restart {attempt + 1} of {restarts}{waits}"
+        print(message, file=sys.stderr, flush=True)
+    return code
+
+
+def is_worker(env: Mapping[str, str] = os.environ) -> bool:
+    """True if this process has a supervisor."""
+    return BEGAN in env
+
+
+def die_with_parent() -> None:
+    """Have the kernel kill this process when its supervisor dies, where it can (Linux)."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+
+
+def lost_peer_message(
+    who: str, reason: str, saved: int | None, folder: Path, peer: str = ANOTHER
+) -> str:
+    """The message of the process `who` whose `peer` is gone.
+
+    `saved` is the last checkpoint in the run folder; without one the folder may have been moved.
+    """
+    if saved is not None:
+        advice = (
+            f"the checkpoint of step {saved} is the last: the same command with --resume goes on "
+            "from it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
+        )
+    elif os.path.isdir(folder):
+        advice = (
+            f"{folder} holds no checkpoint: start again in a new --run-dir (train.checkpoint_every "
+            "says how often to save)"
+        )
+    else:
+        advice = (
+            f"{folder} is not there: if it was moved, put it back, and go on with --resume if it "
+            "holds a checkpoint; else start again"
+        )
+    return (
+        f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
+        f"{advice}"
+    )
+
+
+def _crash_message(code: int, who: str, folder: Path) -> str:
+    """The message for a training process that a signal ended."""
+    if code == ABORTED:
+        because = "jax names it above, as a task that crashed, if it is known"
+        return lost_peer_message(who, because, latest_step(folder / "checkpoints"), folder)
+    name = SIGNALS[code - SHELL_SIGNAL]
+    return f"stopped: {who} was ended by {name}; the other processes of the job end too"
+
+
+def _nan_files(folder: Path) -> set[tuple[Path, int]]:
+    """Files of stops on NaN with their times: the same step may stop again."""
+    return {(path, path.stat().st_mtime_ns) for path in folder.glob("nan_step_*.npz")}
+
+
+def _wait_for_old_job(env: Mapping[str, str]) -> None:
+    """Wait until the coordinator of the old job is gone, so that the new one does not join it."""
+    address, deadline = coordinator_of_others(env), time.monotonic() + LONGEST_END
+    while address and _answers(address) and time.monotonic() < deadline:
+        time.sleep(POLL)
+    if address is None and job_kind(env) != "explicit":  # only jax knows the address
+        time.sleep(LONGEST_END)
+    time.sleep(SETTLE)
+
+
+def _answers(address: tuple[str, int]) -> bool:
+    try:
+        with socket.create_connection(address, timeout=POLL):
+            return True
+    except OSError:
+        return False
+
+
+def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int, bool]:
+    """Exit code of one child, and whether a signal stopped it."""
+    received: list[int] = []
+    child: subprocess.Popen | None = None
+
+    def pass_on(number: int, frame: FrameType | None) -> None:
+        received.append(number)
+        if child is not None:
+            child.send_signal(number)
+
+    before = {number: signal.signal(number, pass_on) for number in STOPPING}
+    try:
+        command = [sys.executable, "-P", "-m", "scaling", *arguments]
+        # In a session of its own: signals come from us alone.
+        child = subprocess.Popen(command, start_new_session=True, env=environment)
+        for number in received:  # before there was a child
+            child.send_signal(number)
+        code = child.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    ended_by_signal = -code in STOPPING
+    return (SHELL_SIGNAL - code if code < 0 else code), bool(received) or ended_by_signal
+
+
+def _resumed(arguments: list[str], folder: Path, ours: bool) -> list[str]:
+    """The arguments of a restart; our metrics from before the first checkpoint are deleted."""
+    if latest_step(folder / "checkpoints") is None:
+        if ours:
+            (folder / "metrics.jsonl").unlink(missing_ok=True)
+        return arguments
+    return arguments if "--resume" in arguments else [*arguments, "--resume"]

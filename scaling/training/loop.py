@@ -1,0 +1,320 @@
+"""The training loop. The host stays one step ahead of the devices and never blocks them:
+
+    dispatch step n+1          returns at once
+    read the metrics of n      waits until step n is done, while n+1 already runs
+
+Only a checkpoint and a held-out loss read the newest step, because they need its state, and then
+the one before it first; and a recording before it is written, because that takes its time.
+"""
+
+import json
+import math
+import os
+import sys
+import time
+from array import array
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from scaling.meshes.durable import make_folders, write_whole
+from scaling.run import run_dict, save_run
+from scaling.training.checkpoint.checkpoints import Checkpoints
+from scaling.training.checkpoint.resume import METRICS, start
+from scaling.training.checkpoint.schedule import CheckpointSchedule
+from scaling.training.data.batches import Batch, TrainingBatches
+from scaling.training.data.sums import save_sums
+from scaling.training.data.tokenizer import copy_tokenizer
+from scaling.training.evaluation.held_out import held_out_losses
+from scaling.training.launch.lost_peer import abort_on_lost_peer
+from scaling.training.launch.stopping import StopSignal, stop_on_nan
+from scaling.training.monitor.environment import save_environment
+from scaling.training.monitor.goodput import Clock, started_clock
+from scaling.training.monitor.hosts import Hosts
+from scaling.training.monitor.measured import measured, peak_memory
+from scaling.training.monitor.metrics import MetricsLog, open_sinks
+from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
+from scaling.training.monitor.progress import ProgressLine
+from scaling.training.monitor.recover_measured import MEASURED
+from scaling.training.monitor.utilization import NOT_KNOWN, Predicted
+from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
+from scaling.training.run_folder import TOKENIZER, Options, explain_unwritable, own_folder
+from scaling.training.step import TrainState
+from scaling.training.weights.naming import to_dict
+
+COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The end of a run."""
+
+    step: int  # finished steps
+    new_steps: int  # of them, in this process
+    loss: float  # of the last one; NaN if there was none
+    stopped_by: str = ""  # name of the signal that ended it early
+
+
+@dataclass
+class InFlight:
+    """A step that was dispatched and whose metrics have not been read."""
+
+    step: int
+    metrics: dict[str, Any]  # float32 scalars, of experts also arrays, on the devices
+    batch: Batch  # this process's rows
+    waited: float  # s, for the batch
+    dispatched: float  # seconds on the monotonic clock
+    finished: Future[float]  # on the same clock
+
+    def is_ready(self) -> bool:
+        """True if the step has finished, so that reading its metrics does not wait."""
+        return all(value.is_ready() for value in self.metrics.values())
+
+
+def train(
+    plan: Plan, programs: Programs, options: Options, check: Callable[[], None] = lambda: None
+) -> RunResult:
+    """Train to `run.train.steps`, or until a signal; everything is written below the folder.
+
+    Args:
+        check: called before every write; raises InputError if the folder is not ours any more.
+
+    Raises:
+        NotFinite: the step's number and batch are saved as `nan_step_N.npz`.
+        InputError: the checkpoint to resume from does not fit, or a file cannot be written.
+    """
+    run, folder = plan.run, options.folder
+    check()
+    make_folders(folder)
+    with ExitStack() as stack:
+        stack.enter_context(jax.set_mesh(plan.mesh))
+        checkpoints = stack.enter_context(
+            Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)
+        )
+        names = stack.enter_context(abort_on_lost_peer(checkpoints))
+        stack.enter_context(explain_unwritable(folder))
+        size, own = (run.batch.global_batch, run.batch.seq_len), own_rows(programs).tolist()
+        batches = TrainingBatches(plan.source, *size, run.train.seed, own)
+        stack.callback(batches.close)
+        state, notes = start(plan, options, programs, checkpoints, batches)
+        step, first = int(state.step), jax.process_index() == 0
+        unfinished = step < run.train.steps
+        if first and unfinished:  # else everything stays as it is
+            save_run(run, folder / "run.json")
+            if plan.sums is not None:
+                save_sums(folder, plan.sums)
+            if run.train.tokenizer is not None:
+                copy_tokenizer(run.train.tokenizer, folder / TOKENIZER)
+            (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
+        sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
+        clock = started_clock(options, step)
+        log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
+        if unfinished:
+            save_environment(own_folder(folder), plan.mesh)
+        stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))
+        line = stack.enter_context(ProgressLine(run.train.steps, step, stream, options.predicted))
+        for text in notes:
+            line.note(text)
+        profile = stack.enter_context(ProfileRecorder(folder / PROFILE, options.profile))
+        stop = stack.enter_context(StopSignal())
+        every = run.train.checkpoint_every, run.train.checkpoint_minutes
+        schedule = CheckpointSchedule(*every, step)
+        loop = _Loop(
+            *(plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop),
+            *(clock, check, Hosts(step, names), options.predicted),
+        )
+        stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
+        return loop.run(state)
+
+
+@dataclass
+class _Loop:
+    """The loop's collaborators and what it has seen so far."""
+
+    plan: Plan
+    programs: Programs
+    folder: Path
+    checkpoints: Checkpoints
+    schedule: CheckpointSchedule
+    batches: TrainingBatches
+    log: MetricsLog
+    line: ProgressLine
+    profile: ProfileRecorder
+    stop: StopSignal
+    clock: Clock
+    check: Callable[[], None]  # before every write: the folder is still ours
+    hosts: Hosts
+    predicted: Predicted | None = None  # of one step, by the first process
+    saved: int = -1  # step of the last save; the folder may not show it to every process yet
+    ready: float = 0.0  # when the last step that was read had finished
+    step_times: array = field(default_factory=lambda: array("d"))  # s, of the new steps
+    loss: float = math.nan
+    # Waits for steps: a later dispatch, in which CPUs work themselves, hides their end.
+    watcher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
+
+    def run(self, state: TrainState) -> RunResult:
+        """Steps until the end or a signal, then the last checkpoint and `measured.json`."""
+        train = self.plan.run.train
+        done = first = int(state.step)
+        ahead: InFlight | None = None
+        self.clock.start()
+        stopped_by = self.stop.before_step(done + 1)
+        while done < train.steps and not stopped_by:
+            done += 1
+            if ahead is not None and (
+                ahead.is_ready()  # where dispatching itself waits, as on CPU
+                or self.profile.begins(done)  # else its time would include the beginning
+                or self._is_read_at_once(done)  # else a thread that wakes late mixes their times
+            ):
+                self._read(ahead)
+                ahead = None
+            state, this = self._dispatch(state, done)
+            if ahead is not None:
+                self._read(ahead)
+            ahead = self._after(state, this, last=done == train.steps)
+            stopped_by = self.stop.before_step(done + 1)
+        if ahead is not None:
+            self._read(ahead)
+        self._finish(state, first, done)
+        return RunResult(done, done - first, self.loss, stopped_by if done < train.steps else "")
+
+    def _after(self, state: TrainState, this: InFlight, last: bool) -> InFlight | None:
+        """Do what some steps are followed by: reports, a recording's end, evaluation, a checkpoint.
+
+        Returns:
+            The step if it is still in flight.
+        """
+        step, eval_every = this.step, self.plan.run.train.eval_every
+        evaluate = bool(eval_every) and (last or step % eval_every == 0)
+        save = self.schedule.is_due(step) and not last
+        look = self.hosts.is_due(step, last)
+        read = last or evaluate or save or look or self.profile.ends(step)
+        if read:
+            self._read(this)
+        if self.profile.after(step, this.metrics):  # writes, while no step is in flight
+            self.line.note(how_to_open(self.folder / PROFILE, self.profile.recorded))
+        if look:
+            self._compare_hosts(step)
+        if evaluate:
+            self._evaluate(state, step)
+        if save:
+            self._save(state, step)
+        return None if read else this
+
+    def _is_read_at_once(self, step: int) -> bool:
+        """True if it is known before a step that the host will wait for it."""
+        train = self.plan.run.train
+        return step == train.steps or any(
+            every and step % every == 0 for every in (train.checkpoint_every, train.eval_every)
+        )
+
+    def _finish(self, state: TrainState, first: int, done: int) -> None:
+        """Save the last step unless it is saved; write `measured.json`.
+
+        Raises:
+            InputError: the folder is not ours any more.
+            OSError: it, or a line of `metrics.jsonl` before, cannot be written; all else is saved.
+        """
+        self.check()
+        with self.clock.pause("checkpoints"):
+            self.checkpoints.wait()
+        if done == first:
+            return
+        if self.saved != done:
+            self._save(state, done)
+            with self.clock.pause("checkpoints"):
+                self.checkpoints.wait()
+        if self.log.failure:
+            raise self.log.failure
+        if jax.process_index() == 0:
+            times = dict(enumerate(self.step_times, first + 1))
+            figures = times, self.profile.recorded, self.clock
+            document = measured(self.plan, self.programs, *figures)
+            write_whole(self.folder / MEASURED, json.dumps(document, indent=1) + "\n")
+
+    def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
+        started = time.perf_counter()
+        batch = next(self.batches)
+        waited = time.perf_counter() - started
+        tokens = place_tokens(self.programs, batch)
+        self.profile.before(step, state.step)
+        dispatched = time.perf_counter()
+        state, metrics = self.programs.run_step(state, tokens)
+        finished = self.watcher.submit(_finished, metrics)
+        return state, InFlight(step, metrics, batch, waited, dispatched, finished)
+
+    def _read(self, this: InFlight) -> None:
+        """Wait for a step, write its line, stop on NaN."""
+        values = {name: float(value) for name, value in this.metrics.items() if not np.ndim(value)}
+        arrays = {n: np.asarray(v).tolist() for n, v in this.metrics.items() if np.ndim(v)}
+        finished = this.finished.result()
+        step_time = finished - max(self.ready, this.dispatched)
+        self.ready = finished
+        self.step_times.append(step_time)
+        self.loss = values["loss"]
+        tokens = self.plan.run.batch.tokens
+        self.clock.step(step_time, this.waited)
+        self.hosts.step(step_time, this.waited)
+        self.check()
+        self.log.write(
+            this.step,
+            loss=values["loss"],
+            tokens=tokens,
+            tokens_seen=tokens * this.step,
+            step_time=step_time,
+            tokens_per_second=tokens / step_time,
+            learning_rate=values["learning_rate"],
+            grad_norm=values["grad_norm"],
+            time=time.time(),
+            data_time=this.waited,
+            checkpoint_time=self.clock.since_last("checkpoints"),
+            peak_memory=peak_memory(self.plan.mesh),
+            goodput=self.clock.goodput,
+            **(self.predicted.at(step_time) if self.predicted else NOT_KNOWN),
+            **{name: value for name, value in values.items() if name not in COMMON},
+            **arrays,
+        )
+        figures = values["loss"], tokens / step_time, step_time
+        self.line.update(this.step, *figures, self.clock.checkpoint_share)
+        if self.log.failure:
+            self.stop.stop()
+        if not all(map(math.isfinite, values.values())):
+            stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
+
+    def _evaluate(self, state: TrainState, step: int) -> None:
+        with self.clock.pause("evaluation"):
+            losses = held_out_losses(self.plan, self.programs, state)
+        self.log.write(step, **losses)
+        self.line.note(f"step {step}: held-out loss {losses['held_out_loss']:.4f}")
+
+    def _compare_hosts(self, step: int) -> None:
+        """Log what each host takes for its data and for the same work; name the slow ones."""
+        seconds, messages = self.hosts.look(step)
+        self.log.write(step, **seconds)
+        for message in messages:
+            self.line.note(f"step {step}: {message}")
+
+    def _save(self, state: TrainState, step: int) -> None:
+        self.check()
+        self.saved = step
+        place = {**self.batches.get_state(), METRICS: self.log.kept()}
+        run = run_dict(self.plan.run)
+        before = self.clock.pauses["checkpoints"]
+        with self.clock.pause("checkpoints"):
+            self.log.sync()
+            self.checkpoints.save(step, to_dict(state), place, run)
+        self.clock.saves += 1
+        if said := self.schedule.saved(self.clock.pauses["checkpoints"] - before):
+            self.line.note(said)
+
+
+def _finished(metrics: dict[str, Any]) -> float:
+    """Wait for a step; the time at its end, in seconds on the monotonic clock."""
+    jax.block_until_ready(metrics)
+    return time.perf_counter()

@@ -1,0 +1,66 @@
+"""`environment.json`: host, devices, versions and settings of a process, beside run.json.
+
+{"began": 1.79e9, "host": "node7", "process": 3, "processes": 8,
+ "machine": "64 x NVIDIA H100 80GB HBM3, x86_64", "devices": ["NVIDIA H100 80GB HBM3", ...],
+ "versions": {"jax": ...}, "compiler_options": {...}, "settings": {"NCCL_ALGO": "Ring", ...}}
+
+Settings are environment variables of known prefixes: others may hold secrets.
+"""
+
+import json
+import os
+import platform
+import socket
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+from jax.sharding import Mesh
+
+from scaling.compile.options import compiler_options
+from scaling.meshes.durable import write_whole
+from scaling.program.versions import installed_versions
+from scaling.training.monitor.recover_measured import ENVIRONMENT
+
+# Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
+PREFIXES = (
+    *("NCCL_", "AWS_OFI_NCCL_", "OFI_NCCL_", "FI_", "UCX_", "NVSHMEM_", "RCCL_"),
+    *("XLA_", "TF_XLA_", "TF_CUDNN_", "JAX_", "LIBTPU_", "TPU_"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GLOO_"),
+)
+PACKAGES = (
+    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain"),
+    *("jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),
+    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
+)
+
+
+def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+    """Host, devices, versions and settings of this process; `began` is now, as unix time."""
+    return {
+        "began": time.time(),
+        "host": socket.gethostname(),
+        "process": jax.process_index(),
+        "processes": jax.process_count(),
+        "machine": machine_name(mesh),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "devices": [device.device_kind for device in mesh.local_devices],
+        "driver": getattr(mesh.local_devices[0].client, "platform_version", None),
+        "versions": installed_versions(PACKAGES),
+        "compiler_options": compiler_options(mesh.devices.flat[0].platform),
+        "settings": {name: env[name] for name in sorted(env) if name.startswith(PREFIXES)},
+    }
+
+
+def save_environment(folder: Path, mesh: Mesh) -> None:
+    """Write `environment.json` into this process's folder."""
+    text = json.dumps(describe_environment(mesh), indent=1)
+    write_whole(folder / ENVIRONMENT, text + "\n")
+
+
+def machine_name(mesh: Mesh) -> str:
+    """Devices of the run and processor: `8 x cpu, x86_64`."""
+    return f"{mesh.size} x {mesh.devices.flat[0].device_kind}, {platform.machine()}"

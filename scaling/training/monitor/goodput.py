@@ -1,0 +1,108 @@
+"""The wall time of a run by what it is spent on.
+
+    began | imports, data, compile, restore | steps | checkpoint | steps | evaluation | steps ...
+            start                             useful  the loop stands still
+
+    goodput = seconds of steps that the run keeps / seconds since it began
+
+With `--restarts` a run began with its first attempt: what a crash costs, the steps after the last
+checkpoint included, is in the wall time and not in the useful time.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaling.meshes.errors import InputError
+from scaling.training.launch.supervisor import BEGAN
+from scaling.training.monitor.metrics import readable_metrics
+from scaling.training.run_folder import Options, own_folder
+
+PAUSES = ("checkpoints", "evaluation")
+
+
+def began(env: Mapping[str, str] = os.environ) -> float:
+    """Unix time at which this run began: now, or when its first attempt did."""
+    return float(env.get(BEGAN, time.time()))
+
+
+def useful_time(records: Iterable[Mapping[str, Any]], since: float, until: int) -> float:
+    """Seconds of the steps up to number `until` that ended after `since`, each once.
+
+    `records` are lines of `metrics.jsonl` in order, `since` is a unix time.
+    """
+    steps = {}
+    for line in records:
+        step, ended, seconds = (line.get(key) for key in ("step", "time", "step_time"))
+        if isinstance(step, int) and isinstance(ended, float) and isinstance(seconds, float):
+            if ended >= since and step <= until:
+                steps[step] = seconds
+    return sum(steps.values())
+
+
+@dataclass
+class Clock:
+    """Sums of the wall time of one run."""
+
+    began: float  # unix time
+    useful: float = 0.0  # s, of steps that are kept
+    saves: int = 0  # checkpoints
+    data: float = 0.0  # s that the host waited for batches; hidden while a step is in flight
+    first: float = field(default_factory=time.time)  # unix time at which the loop began
+    pauses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
+    reported: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
+
+    def start(self) -> None:
+        """Mark the beginning of the loop."""
+        self.first = time.time()
+
+    def step(self, seconds: float, waited: float = 0.0) -> None:
+        """Add a step of `seconds`, for whose batch the host waited `waited` s."""
+        self.useful += seconds
+        self.data += waited
+
+    @contextmanager
+    def pause(self, what: str) -> Iterator[None]:
+        """Add the seconds within it to one of PAUSES."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.pauses[what] += time.perf_counter() - started
+
+    def since_last(self, what: str) -> float:
+        """Seconds of such pauses since the last call for them."""
+        before, self.reported[what] = self.reported[what], self.pauses[what]
+        return self.pauses[what] - before
+
+    @property
+    def goodput(self) -> float:
+        """Useful time over wall time, so far."""
+        return self.useful / max(time.time() - self.began, self.useful, 1e-9)
+
+    @property
+    def checkpoint_share(self) -> float:
+        """Share of the wall time so far in which checkpoints stopped the steps."""
+        paused = self.pauses["checkpoints"]
+        return paused / max(time.time() - self.began, paused, 1e-9)
+
+    def summary(self) -> dict[str, float]:
+        """Seconds by what they went into; `other` is the rest, lost steps included."""
+        total = time.time() - self.began
+        parts = {"start": self.first - self.began, "steps": self.useful, **self.pauses}
+        other = max(0.0, total - sum(parts.values()))
+        return {"total": total, **parts, "other": other, "data": self.data}
+
+
+def started_clock(options: Options, done: int) -> Clock:
+    """The clock of a run of which `done` steps are restored."""
+    now = time.time()
+    began, useful = options.began or now, 0.0
+    if options.resume:
+        with suppress(InputError):  # somebody has taken the file away
+            records, _ = readable_metrics(own_folder(options.folder))
+            useful = useful_time(records, began, done)
+    return Clock(began, useful)

@@ -1,0 +1,124 @@
+"""`measured.json` from the other files of a run folder, where a run could not write it at its end.
+
+metrics.jsonl       the steps of the last process that trained, and their memory
+environment.json    when that process began, its machine and versions
+run.json            the name
+
+What only that process knew is null: the compiled memory, the wall time, the recorded steps. Without
+jax, so that a comparison need not wait for it.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from scaling.meshes.durable import write_whole
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_json, writing
+from scaling.training.monitor.metrics import readable_metrics
+
+MEASURED, ENVIRONMENT = "measured.json", "environment.json"
+WARM_UP = 3  # steps left out: first use of buffers, threads and caches
+PACKAGES = ("jax", "jaxlib", "flax", "optax")
+
+
+def step_time_summary(
+    step_times: Mapping[int, float], recorded: tuple[int, int] | None
+) -> dict[str, Any]:
+    """Median, spread (quartile distance over median) and number of steps.
+
+    The first ones and the recorded ones, which take longer, are left out unless no others are left.
+
+    Args:
+        step_times: seconds of every step of a process, by its number, in order.
+        recorded: first and last step of a recorded profile.
+    """
+    disturbed = range(recorded[0], recorded[1] + 1) if recorded else ()
+    later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
+    alone = [seconds for step, seconds in later.items() if step not in disturbed]
+    times = alone or list(later.values()) or list(step_times.values())
+    return {
+        "measured": statistics.median(times) if times else None,
+        "spread": _spread(times),
+        "steps": len(times),
+    }
+
+
+def lacks_measured(folder: Path) -> bool:
+    """True if measured.json is missing, or was not written to its end."""
+    try:
+        read_json(folder / MEASURED)
+    except InputError:
+        return True
+    return False
+
+
+def rebuild_measured(folder: Path) -> list[str]:
+    """Write measured.json unless it is there or nothing is known of a step.
+
+    Returns:
+        A line that says so, or what else is missing for it.
+
+    Raises:
+        InputError: the folder cannot be written to.
+    """
+    if not lacks_measured(folder):
+        return []
+    try:
+        document = _document(folder)
+    except InputError as error:  # the other files are missing, or of an earlier version
+        return _not_rebuilt(folder, error)
+    if document["step_time"]["measured"] is None:
+        return []
+    with writing(folder / MEASURED, "make it writable, then try again"):
+        write_whole(folder / MEASURED, json.dumps(document, indent=1) + "\n")
+    return [f"{folder / MEASURED} was missing: made again from metrics.jsonl"]
+
+
+def _not_rebuilt(folder: Path, error: InputError) -> list[str]:
+    """Why there is no measurement, where there are steps."""
+    try:
+        steps = sum("step_time" in line for line in readable_metrics(folder)[0])
+    except InputError:
+        return []
+    if not steps:
+        return []
+    return [
+        f"{folder / MEASURED} is missing, and cannot be made again from the {steps:,} steps in "
+        f"metrics.jsonl: {error}. Put it back as it was, or train on with --resume and a "
+        "larger --steps, which measures anew"
+    ]
+
+
+def _document(folder: Path) -> dict[str, Any]:
+    environment, run = read_json(folder / ENVIRONMENT), read_json(folder / "run.json")
+    try:
+        began, machine = environment["began"], environment["machine"]
+        versions = {name: environment["versions"][name] for name in PACKAGES}
+        lines = [line for line in readable_metrics(folder)[0] if line.get("time", 0.0) >= began]
+        times = {line["step"]: line["step_time"] for line in lines if line.get("step_time")}
+        peak = max((line["peak_memory"] for line in lines if line.get("peak_memory")), default=None)
+        step_time = step_time_summary(times, None)
+        name = run["name"]
+    except (KeyError, TypeError, AttributeError, OverflowError) as error:
+        raise InputError(f"{folder}: {error!r}") from None
+    return {
+        "name": name,
+        "machine": machine,
+        "versions": versions,
+        "step_time": step_time,
+        "memory": {"measured": peak, "compiled": None},
+        "recorded_steps": None,
+        "goodput": lines[-1].get("goodput") if lines else None,
+        "wall_time": None,
+        "checkpoints": None,
+    }
+
+
+def _spread(times: Sequence[float]) -> float | None:
+    if len(times) < 4:
+        return None
+    low, middle, high = statistics.quantiles(times, n=4)
+    return (high - low) / middle

@@ -1,0 +1,227 @@
+"""Everything before the first step: checks, data, mesh, compiled programs; cheap checks first."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from scaling.compile.options import Options, compile_with, compiler_options
+from scaling.meshes.devices import present_mesh
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.models.adapters import without_adapters
+from scaling.models.attention_kernels.zigzag import zigzag_order
+from scaling.models.execution import Execution
+from scaling.models.transformer import Transformer
+from scaling.run import Run, run_dict
+from scaling.run.optimizers import optimizer_of
+from scaling.run.parallelism.checks import check_device, check_settings, check_trainable
+from scaling.run.parallelism.rules import resolved_mesh, rules_for
+from scaling.training.checkpoint.layer_order import reorder_layers
+from scaling.training.data.batches import Batch
+from scaling.training.data.sources import open_data
+from scaling.training.data.sums import Sums, changed_files, data_sums, named
+from scaling.training.data.tokens import Source, fingerprint, parts_of
+from scaling.training.execution import execution_on
+from scaling.training.launch.consensus import all_processes, mismatched_processes
+from scaling.training.optim.trained import joined
+from scaling.training.step import (
+    Tokens,
+    TrainState,
+    abstract_arguments,
+    eval_step,
+    init_state,
+    jitted_step,
+    state_of,
+)
+from scaling.training.weights.imported import import_weights
+from scaling.training.weights.naming import from_dict, to_dict
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run that has passed every check that needs no device program."""
+
+    run: Run  # with its mesh filled in
+    execution: Execution
+    mesh: Mesh
+    source: Source
+    sums: Sums | None = None  # of the files of the data, by process 0
+
+
+@dataclass(frozen=True)
+class Programs:
+    """The compiled programs of a run, and the shapes they take. Use them under `plan.mesh`."""
+
+    state: TrainState  # of ShapeDtypeStruct
+    tokens: Tokens  # of ShapeDtypeStruct
+    init: Callable[[], TrainState]
+    step: jax.stages.Compiled
+    evaluate: Callable[..., jax.Array]
+    run_step: Callable[[TrainState, Tokens], tuple[TrainState, dict]]  # `step`, or see `_guided`
+
+
+def plan(run: Run) -> Plan:
+    """Check the run against the devices present and open its data.
+
+    Raises:
+        InputError: whatever does not fit, with the numbers and the fix.
+    """
+    check_settings(run)
+    mesh = resolved_mesh(run, None)  # of the run itself, before jax makes devices
+    check_trainable(run, mesh)
+    if run.mesh is not None:
+        rules_for(run, mesh)
+    mesh = resolved_mesh(run, jax.device_count())
+    rules = rules_for(run, mesh)
+    source = _same_source(run)
+    check_device(run, jax.devices()[0])
+    if run.train.pgle_runs and jax.devices()[0].platform != "gpu":
+        raise InputError(
+            f"train.pgle_runs={run.train.pgle_runs}: jax profiles steps on GPUs only, and these "
+            f"devices are {jax.devices()[0].device_kind}; use 0"
+        )
+    execution = execution_on(jax.devices()[0], run, rules)
+    sums = data_sums(run.train) if jax.process_index() == 0 else None
+    return Plan(replace(run, mesh=mesh), execution, present_mesh(mesh), source, sums)
+
+
+def _same_source(run: Run) -> Source:
+    """The run's data; raises InputError on all processes unless all can use the same."""
+    source, problem = None, None
+    try:
+        source = open_data(run.train, run.model.vocab_size, run.batch.seq_len)
+        _check_enough(run, source)
+    except InputError as error:
+        problem = error
+    if not all_processes(problem is None):
+        raise problem or InputError(
+            f"another process cannot use the data {run.train.data!r} on its host, and prints why: "
+            "put the same files on every host"
+        )
+    assert source is not None
+    others = mismatched_processes(fingerprint(source))
+    if others:
+        raise InputError(
+            f"the data of processes {', '.join(map(str, others))} are not those of process 0: here "
+            f'{source.description}. Name the same files on every host ("stdlib" differs from one '
+            "version of Python to the next)."
+        )
+    return source
+
+
+def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]:
+    """Refuse, on all processes, to resume with data that have changed; lines where it is allowed.
+
+    Raises:
+        InputError: by process 0 with the files, each with how it differs.
+    """
+    found, problem = "", ""
+    try:
+        found = named(changed_files(folder, sums)) if sums is not None else ""
+    except InputError as error:
+        problem = str(error)
+    if found and not allowed:
+        problem = (
+            f"--resume: the data have changed since the run began: {found}. Put them back, start "
+            "in another --run-dir, or, if they have as many tokens as before, go on with them by "
+            "--allow-changed-data."
+        )
+    if not all_processes(not problem):
+        raise InputError(problem or "process 0 found that the data have changed, and says which")
+    return [f"warning: the data have changed: {found}"] if found else []
+
+
+def _check_enough(run: Run, source: Source) -> None:
+    windows = sum(len(part.rows("train", run.batch.seq_len)) for _, part, _ in parts_of(source))
+    if run.batch.global_batch > windows:
+        raise InputError(
+            f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} tokens "
+            f"is more than the data's {windows} ({source.description}); use at most {windows}, or "
+            "more data"
+        )
+
+
+def compile_programs(plan: Plan) -> Programs:
+    """Lower and compile the step with the project's compiler options."""
+    run, execution, optimizer = plan.run, plan.execution, optimizer_of(plan.run)
+    with jax.set_mesh(plan.mesh):
+        state, tokens = abstract_arguments(run, execution)
+        options = compiler_options(plan.mesh.devices.flat[0].platform)
+        lowered = jitted_step(run.train, optimizer).lower(state, tokens)
+        step = compile_with(lowered, options)
+        init = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))
+        evaluate: Callable[..., jax.Array] = jax.jit(eval_step)
+        if run.train.eval_every:  # now, not hours into the run
+            lowered = jax.jit(eval_step).lower(state.params, tokens)
+            evaluate = compile_with(lowered, options)
+        run_step = _guided(run, options) if run.train.pgle_runs else step
+    return Programs(state, tokens, init, step, evaluate, run_step)
+
+
+def _guided(run: Run, options: Options) -> Callable:
+    """The step under AutoPGLE: jax profiles its first runs, then compiles it anew by their times.
+
+    jax does so only for what it dispatches itself, in the whole process.
+    """
+    jax.config.update("jax_enable_pgle", True)
+    jax.config.update("jax_pgle_profiling_runs", run.train.pgle_runs)
+    return jitted_step(run.train, optimizer_of(run), options)
+
+
+def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> TrainState:
+    """A fresh state: random parameters, or those of safetensors files, with fresh adapters if any.
+
+    Call it under the mesh.
+
+    Raises:
+        InputError: the files are of another model, or incomplete.
+    """
+    if weights is None:
+        return programs.init()
+    run = plan.run
+    params = import_weights(weights, without_adapters(programs.state.params))
+
+    def begin(params: Transformer) -> TrainState:
+        fresh = Transformer(run.model, plan.execution, jax.random.key(run.train.seed))
+        return state_of(joined(params, fresh), run.train, optimizer_of(run))
+
+    state = jax.jit(begin, donate_argnums=0)(params)
+    in_order = run_dict(replace(plan.run, mesh=MeshShape()))  # as files have their layers
+    return from_dict(programs.state, reorder_layers(to_dict(state), in_order, plan.run))
+
+
+def own_rows(programs: Programs) -> np.ndarray:
+    """The rows of a global batch that the devices of this process hold, ascending."""
+    target: Any = programs.tokens.inputs
+    rows_MB = _rows_of(target)
+    held = target.sharding.addressable_devices_indices_map(target.shape).values()
+    return np.unique(np.concatenate([rows_MB[place[:2]].ravel() for place in held]))
+
+
+def place_tokens(programs: Programs, batch: Batch) -> Tokens:
+    """One batch on the devices, as [M, B, S]; `batch` holds the rows of `own_rows` [rows, S].
+
+    Where sequences are sharded over `context`, their tokens are in zigzag order
+    (`models.attention_kernels.zigzag`).
+    """
+    own = own_rows(programs)
+
+    def place(rows: np.ndarray, target: Any) -> jax.Array:
+        zigzag = zigzag_order(target.shape[-1], target.sharding.mesh.shape.get("context", 1))
+        rows_MB = np.searchsorted(own, _rows_of(target))  # places in `rows`
+        shard = lambda at: rows[rows_MB[at[:2]]][..., zigzag[at[2]]]
+        return jax.make_array_from_callback(target.shape, target.sharding, shard)
+
+    targets = jax.tree.leaves(programs.tokens)
+    return Tokens(*(place(r, t) for r, t in zip(batch, targets, strict=True)))
+
+
+def _rows_of(target: Any) -> np.ndarray:
+    """The row of a global batch at each place of [M, B]."""
+    M, B = target.shape[:2]
+    return np.arange(M * B).reshape(M, B)

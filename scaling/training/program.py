@@ -1,0 +1,122 @@
+"""The Program of one of our runs: the trainer's own step, compiled for the cluster it is meant for.
+
+A program that was read before is found without importing jax, by what describes the run, the chip,
+the versions and the project's own sources.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from scaling.compile import cache
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.placement import check_fits
+from scaling.meshes.shape import MeshShape
+from scaling.meshes.xla_target import xla_target_text
+from scaling.program.ir import Program
+from scaling.program.stored import key_of, stored_program, stored_programs
+from scaling.program.versions import compiler_settings, compiler_versions
+from scaling.run import Run, run_dict
+from scaling.run.optimizers import optimizer_of
+from scaling.run.parallelism.checks import check_trainable
+from scaling.run.parallelism.pipeline import pipeline_schedule
+from scaling.run.parallelism.rules import rules_for
+from scaling.simulate.pipeline_bubble import mark_bubbles
+
+Options = Mapping[str, bool | str | int]  # of XLA, by name
+DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
+NEAREST = 3  # commands that a message lists
+FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
+
+
+def program_of_run(
+    run: Run,
+    shape: MeshShape,
+    cluster: Cluster,
+    estimates: bool = False,
+    options: Options | None = None,
+) -> tuple[Program, str]:
+    """The Program of a step of `run` on the mesh `shape`, and the compiler's text.
+
+    Args:
+        cluster: of NVIDIA GPUs that need not exist, or `host`.
+        estimates: also keep XLA's own estimates.
+        options: of XLA, by name: besides the trainer's, or instead of them.
+
+    Raises:
+        InputError: what the trainer cannot run, a mesh that does not fit, a chip that cannot be
+            compiled for.
+    """
+    check_trainable(run, shape)
+    rules_for(run, shape)
+    check_fits(shape, cluster)
+    given = dict(options or {})
+    key = _key(run, shape, cluster, estimates, given)
+    make = lambda: _compiled(run, shape, cluster, estimates, given)
+    return cache.load_or_make(key, run.name, make)
+
+
+def stored_key(run: Run, shape: MeshShape, cluster: Cluster) -> str:
+    """Key of the step among the programs that come with the package (`scaling.program.stored`)."""
+    where = f"{cluster.devices_per_node} {_chip(cluster)}"
+    return key_of(_decides(run), shape.sizes, where)
+
+
+def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Program:
+    """The kept Program of a step of `run`; needs no compiler and no jax.
+
+    Raises:
+        InputError: there is none; those of the nearest runs are named.
+    """
+    program = stored_program(stored_key(run, shape, cluster))
+    if program is None:
+        near = [f"`{s.command}`" for s in stored_programs() if s.run == run.name][:NEAREST]
+        there = "; there is " + "; ".join(near) if near else ""
+        raise InputError(
+            f"no compiled program of {run.name} on {shape} of {cluster.name} with these settings "
+            f"comes with the package: --source compiled makes one{there}"
+        )
+    return replace(program, name=run.name)
+
+
+def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options) -> str:
+    """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
+    sizes = list(shape.sizes.items())
+    what = json.dumps(
+        [_decides(run), sizes, estimates, options, compiler_versions(), compiler_settings()],
+        sort_keys=True,
+    )
+    return cache.key_of(what, _chip(cluster), f"{cluster.devices_per_node}")
+
+
+def _decides(run: Run) -> dict[str, Any]:
+    """What of run.json decides the step, besides the mesh."""
+    return {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
+
+
+def _chip(cluster: Cluster) -> str:
+    return "host" if cluster.virtual_devices else xla_target_text(cluster.accelerator)
+
+
+def _compiled(
+    run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options
+) -> tuple[Program, str]:
+    """Lower and compile the trainer's step."""
+    import jax
+
+    from scaling.compile.jitted import program_and_text
+    from scaling.meshes.devices import absent_mesh, host_mesh
+    from scaling.training.execution import execution_for
+    from scaling.training.step import abstract_arguments, jitted_step
+
+    mesh = host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
+    platform = "cpu" if cluster.virtual_devices else "cuda"
+    capability = 0.0 if cluster.virtual_devices else cluster.accelerator.compute_capability or 0.0
+    execution = execution_for(run, rules_for(run, shape), platform, capability)
+    with jax.set_mesh(mesh):
+        arguments = abstract_arguments(run, execution)
+    step = jitted_step(run.train, optimizer_of(run))
+    program, text = program_and_text(step, arguments, cluster, run.name, estimates, options=options)
+    return mark_bubbles(program, pipeline_schedule(run, shape)), text

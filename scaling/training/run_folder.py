@@ -1,0 +1,172 @@
+"""The run folder: its checks before a run, and the message where it cannot be written."""
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import jax
+
+from scaling.meshes.errors import InputError
+from scaling.training.checkpoint.paths import check_path
+from scaling.training.checkpoint.steps import latest_step
+from scaling.training.launch.consensus import broadcast_from_first
+from scaling.training.launch.supervisor import RESTARTED
+from scaling.training.lock import LOCK, locked
+from scaling.training.monitor.utilization import Predicted
+
+TOKENIZER = "tokenizer"  # folder of a copy
+
+
+@dataclass(frozen=True)
+class Options:
+    """Settings of one process of a run that run.json does not hold."""
+
+    folder: Path
+    resume: bool = False
+    profile: tuple[int, int] | None = None  # first and last step recorded
+    sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
+    predicted: Predicted | None = None  # of one step; shown beside the measured one
+    began: float | None = None  # unix time, of the first of its attempts; None: now
+    initial: Path | None = None  # safetensors files that the first step begins with
+
+
+def check_folder(options: Options) -> None:
+    """Refuse to write over an earlier run, or to resume where nothing was saved.
+
+    Raises:
+        InputError: which of the two, and what to do; or the folder cannot be written to, cannot
+            hold checkpoints, or holds a link that the run would write through.
+    """
+    folder = options.folder
+    check_path(folder)
+    _check_links(folder)
+    saved = latest_step(folder / "checkpoints")
+    if options.resume and saved is None:
+        raise InputError(
+            f"--resume: no finished checkpoint in {folder / 'checkpoints'}; check --run-dir, or "
+            "start without --resume in a new folder"
+        )
+    metrics = folder / "metrics.jsonl"
+    if not options.resume and (saved is not None or (metrics.exists() and metrics.stat().st_size)):
+        found = "that saved no checkpoint; choose another --run-dir, or move it away"
+        if saved is not None:
+            found = f"(saved up to step {saved}); continue it with --resume, or choose another"
+        raise InputError(f"--run-dir {folder} already holds a run {found}")
+    resumed_later = options.profile and saved is not None and options.profile[0] <= saved
+    if options.profile and resumed_later and RESTARTED not in os.environ:
+        raise InputError(
+            f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
+            f"{saved}; choose later steps"
+        )
+    for place in (folder, folder / "checkpoints"):  # which may be a link to another disk
+        _check_writable(place)
+
+
+def finished_step(options: Options, steps: int) -> int | None:
+    """The newest saved step of a resumed run, if it is the last one; None: there is more to do."""
+    saved = latest_step(options.folder / "checkpoints") if options.resume else None
+    return saved if saved is not None and saved >= steps else None
+
+
+def own_folder(folder: Path) -> Path:
+    """Folder of this process's metrics: the run folder for the first one."""
+    index = jax.process_index()
+    return folder / f"process_{index}" if index else folder
+
+
+@contextmanager
+def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
+    """Make the run folder and lock it for this job.
+
+    Its checkpoints, to which several run folders may link, have a lock of their own.
+
+    Yields:
+        What to call before every write: it raises InputError once the folder, or the lock in it, is
+        not at its place any more. Process 0, which holds the lock, finds out for all.
+
+    Raises:
+        InputError: another job writes there and does not end soon, or the folder does not fit the
+            command (`check_folder`), now that nobody else writes to it. On all processes.
+    """
+    folder, problem, check = options.folder.absolute(), None, lambda: None
+    with ExitStack() as stack:
+        if jax.process_index() == 0:
+            try:
+                check_path(folder)
+                lost = stack.enter_context(locked(folder))
+                saves = folder / "checkpoints"
+                if os.path.realpath(saves) != os.path.realpath(folder):  # else it is locked now
+                    stack.enter_context(locked(saves))
+                check_folder(options)
+                check = lambda: _check_lock(lost, folder)
+            except InputError as error:
+                problem = error
+        if not broadcast_from_first(problem is None):
+            raise problem or InputError(
+                f"process 0 cannot use {options.folder}, and prints why; choose another --run-dir"
+            )
+        yield check
+
+
+def _check_lock(lost: Callable[[], str], folder: Path) -> None:
+    if reason := lost():
+        raise InputError(
+            f"{folder}, or {LOCK} in it, was moved or deleted while the run wrote there "
+            f"({reason}). The run ends and writes nothing more. Put the folder back and go on with "
+            "--resume if it holds a checkpoint; else start again"
+        )
+
+
+@contextmanager
+def explain_unwritable(folder: Path) -> Iterator[None]:
+    """Turn what the file system refuses, of any file of the run, into one message.
+
+    Raises:
+        InputError: with the file and the last checkpoint; of a full disk the bytes that are free.
+    """
+    try:
+        yield
+    except ConnectionError:  # no file: who reads our output has gone
+        raise
+    except OSError as error:
+        saved = latest_step(folder / "checkpoints")
+        newest, then = "no checkpoint was saved", "start again in another --run-dir"
+        if saved is not None:
+            newest, then = f"the checkpoint of step {saved} is intact", "continue with --resume"
+        what, first = f"{error.filename or folder}: {error.strerror or error}", "Make it writable"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            free = shutil.disk_usage(folder).free
+            what, first = f"{what}; {free:,} bytes are free on its disk", "Make room"
+        raise InputError(f"{what}; {newest}. {first}, then {then}.") from error
+
+
+def _check_links(folder: Path) -> None:
+    """Refuse links where the run would write through them; other files are replaced as a whole."""
+    others = list(folder.glob("process_*"))
+    logs = [place / "metrics.jsonl" for place in (folder, *others)]
+    locks = folder / LOCK, folder / "checkpoints" / LOCK
+    for path in (*locks, folder / TOKENIZER, *others, *logs):
+        if path.is_symlink():
+            raise InputError(
+                f"{path} is a link to {path.readlink()}, which the run would write to; remove the "
+                "link, or choose another --run-dir"
+            )
+
+
+def _check_writable(folder: Path) -> None:
+    place = folder.absolute()
+    existing = next(path for path in (place, *place.parents) if os.path.lexists(path))
+    try:
+        with tempfile.TemporaryDirectory(dir=existing):
+            pass
+    except OSError as error:
+        link = f", a link to {existing.readlink()}" if existing.is_symlink() else ""
+        raise InputError(
+            f"cannot write to {folder}{link}: {error.strerror}; make it a folder that can be "
+            "written to, or choose another --run-dir"
+        ) from None

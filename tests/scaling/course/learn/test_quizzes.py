@@ -1,0 +1,63 @@
+"""Every number of every quiz: ours, the one by hand, and the guide's."""
+
+from functools import cache
+
+import pytest
+
+from scaling.cli.learn import run_command
+from scaling.course.learn.common_mistakes import KNOWN, slip
+from scaling.course.learn.quiz import CHAPTERS, FOLDER, Quiz, QuizAnswer, compute, number, quizzes
+from scaling.course.learn.table import near, verdict_of
+from scaling.meshes.errors import InputError
+
+run = cache(run_command)  # several numbers are of one document
+ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]
+
+
+@pytest.mark.parametrize(
+    ("quiz", "answer"), ALL, ids=[f"{quiz.id}, {answer.name}" for quiz, answer in ALL]
+)
+def test_our_number_is_the_one_by_hand_and_the_guides_or_the_reason_is_given(
+    quiz: Quiz, answer: QuizAnswer
+):
+    verdict = verdict_of(quiz, answer, compute(answer, run))
+    assert verdict.word != "wrong", str(verdict)
+    agrees = verdict.as_expected and verdict.as_printed
+    assert not (agrees and answer.reason), "nothing differs, the reason is stale"
+
+
+@pytest.mark.parametrize(("quiz", "answer"), ALL, ids=[f"{q.id}, {a.name}" for q, a in ALL])
+def test_every_slip_is_known_and_distinct_from_a_right_guess(quiz: Quiz, answer: QuizAnswer):
+    for text in answer.slips:
+        found = slip(text)
+        assert not near(found.factor, 1.0, answer.tolerance), text
+
+
+def test_quizzes_have_ids_of_their_own_and_stand_in_their_chapters_file():
+    ids = [quiz.id for quiz in quizzes()]
+    assert len(set(ids)) == len(ids)
+    assert {quiz.chapter for quiz in quizzes()} <= set(CHAPTERS)
+    files = {file.name.removesuffix(".toml") for file in FOLDER.iterdir()}
+    assert files <= set(CHAPTERS)
+
+
+def test_a_number_stands_at_a_path_of_a_document():
+    last = {"name": "x/s of a y", "answer": 4}
+    document = {"answer": 1, "parts": [{"name": "b", "answer": 2.5, "rows": [{"x (s)": 3}]}, last]}
+    assert number(document, "") == 1
+    assert number(document, "x/s of a y") == 4
+    assert number(document, "b") == 2.5
+    assert number(document, "b/rows/0/x (s)") == 3
+    assert number([{"time": 4}], "0/time") == 4
+
+
+@pytest.mark.parametrize("path", ["c", "b/rows/1", "b/name", "parts"])
+def test_a_path_without_a_number_is_named(path):
+    document = {"answer": 1, "parts": [{"name": "b", "answer": 2.5, "rows": [{"x": 3}]}]}
+    with pytest.raises(InputError):
+        number(document, path)
+
+
+def test_slips_are_sentences():
+    for sentence, check in ((known[1], known[2]) for known in KNOWN.values()):
+        assert sentence.endswith(".") and check.endswith(".")

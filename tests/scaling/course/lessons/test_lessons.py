@@ -1,0 +1,208 @@
+"""Lessons and labs run from top to bottom; their tests pass; no number in a text is typed."""
+
+import importlib
+import os
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import scaling.course.lessons.notebooks
+from scaling.course.lessons import parts
+from scaling.course.lessons.slow_cable import why_not_here
+from scaling.training.monitor.metrics import read_metrics
+
+pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[lessons]'")
+FOLDER = Path(next(iter(scaling.course.lessons.notebooks.__path__)))
+LESSONS = sorted(path.stem for path in FOLDER.glob("lesson_*.py"))
+LABS = sorted(path.stem for path in FOLDER.glob("lab_*.py"))
+NOTEBOOKS = [*LESSONS, *LABS]
+# A number with a unit that is typed into a text; in an f-string it would stand in braces.
+TYPED = re.compile(
+    r"(?<![\w.*{])\d[\d,.]*\s?(?:ms|us|s|GB/s|GiB|GB|MB|TFLOPs?(?:/s)?|tokens|%|times)(?![\w}])"
+)
+
+
+@cache
+def ran(name: str) -> tuple[tuple[object, ...], dict[str, object]]:
+    """Outputs of all cells, and what they define."""
+    outputs, definitions = importlib.import_module(
+        f"scaling.course.lessons.notebooks.{name}"
+    ).app.run()
+    return outputs, dict(definitions)
+
+
+def html(outputs: tuple[object, ...]) -> str:
+    return "\n".join(str(getattr(output, "text", "")) for output in outputs if output is not None)
+
+
+def test_there_are_lessons():
+    assert LESSONS and LABS
+
+
+@pytest.mark.parametrize("name", LESSONS)
+def test_a_lesson_runs_and_has_what_every_lesson_has(name):
+    shown = html(ran(name)[0])
+    for part in ("Take away", "Three problems", "Where the model is wrong", "On paper"):
+        assert part in shown, f"{name} has no {part!r}"
+    assert "In the simulator" in shown and "On the trainer" in shown
+    assert "aria-label" in shown, f"{name} has no picture with a description"
+    assert "<h1" in shown and "Afterwards you can" in shown
+
+
+@pytest.mark.parametrize("name", LABS)
+def test_a_lab_runs_and_has_checked_answers(name):
+    shown = html(ran(name)[0])
+    for part in ("Take away", "Where the model is wrong", "Afterwards you can", "<h1"):
+        assert part in shown, f"{name} has no {part!r}"
+    assert "aria-label" in shown, f"{name} has no picture with a description"
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert source.count("parts.verdict(") >= 2, f"{name} checks fewer than two answers"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_nothing_stands_below_the_guess_before_it_is_made(name, monkeypatch):
+    """No problem, table or picture, which could hold the answer."""
+    monkeypatch.setattr(parts, "guessed", lambda mo, field: mo.stop(True))
+    module = importlib.import_module(f"scaling.course.lessons.notebooks.{name}")
+    shown = [html((output,)) for output in module.app.run()[0]]
+    (field,) = [i for i, text in enumerate(shown) if parts.OPENS in text]
+    assert not any(shown[field + 1 :]), f"{name} shows more than its question"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_tests_in_a_lesson_pass(name):
+    """They are cells named test_*, over what the other cells define."""
+    module = importlib.import_module(f"scaling.course.lessons.notebooks.{name}")
+    _, definitions = ran(name)
+    tests = [cell for key, cell in vars(module).items() if key.startswith("test_")]
+    assert tests, f"{name} tests nothing"
+    for cell in tests:
+        wanted = {key: definitions[key] for key in cell.refs if key in definitions}
+        cell.run(**wanted)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_no_number_with_a_unit_is_typed_into_the_text(name):
+    """Texts compute what they state; "25 minutes" and names of sizes are no results."""
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    typed = [found[0] for found in TYPED.finditer(source.split("app = marimo.App", 1)[1])]
+    assert not typed, f"{name}: compute {typed}"
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_reader_must_guess_first(name):
+    """Cells that show an answer ask `parts.guessed`, which stops without a guess."""
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    assert source.index("parts.guess(") < source.index("parts.guessed(")
+    assert source.index("parts.guessed(") < source.index("parts.takeaway(")
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_a_notebook_follows_the_readers_theme(name):
+    assert (FOLDER / f"{name}.py").read_text(encoding="utf-8").startswith("# /// script\n")
+
+
+def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
+    class Field:
+        value = None
+
+    class Stop(Exception):
+        pass
+
+    class Notebook:
+        def __init__(self, mode, guess=None):
+            self.mode, self.guess = mode, guess
+
+        def app_meta(self):
+            return self
+
+        def cli_args(self):
+            return {"guess": self.guess}
+
+        def stop(self, condition):
+            if condition:
+                raise Stop
+
+    assert parts.guessed(Notebook("script"), Field) == 1.0
+    for mode in ("run", "edit"):
+        with pytest.raises(Stop):
+            parts.guessed(Notebook(mode), Field)
+    assert parts.guessed(Notebook("run", "2.5"), Field) == 2.5  # an executed page
+    Field.value = 3
+    assert parts.guessed(Notebook("run"), Field) == 3.0
+
+
+@pytest.mark.parametrize("name", LESSONS[:1])
+def test_a_lesson_is_a_script(name):
+    subprocess.run([sys.executable, str(FOLDER / f"{name}.py")], check=True, timeout=300)
+
+
+# What lessons ask the reader to train twice, and whose last losses they say are the same.
+PAIRS = {
+    "07": ("tiny", ("--mesh", "fsdp=8"), ("--mesh", "fsdp=4,tensor=2")),
+    "08": ("tiny-moe", ("--mesh", "fsdp=8"), ("--mesh", "fsdp=2,expert=4")),
+    "10": (
+        "tiny",
+        ("--mesh", "fsdp=8", "--set", "batch.seq_len=64"),
+        ("--mesh", "fsdp=2,context=4", "--set", "batch.seq_len=64"),
+    ),
+    "11": ("tiny", ("--set", "remat=none"), ("--set", "remat=full")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", PAIRS)
+def test_a_trainers_problem_runs_as_the_lesson_says_and_has_its_answer(number, tmp_path):
+    recipe, *pair = PAIRS[number]
+    source = (FOLDER / f"lesson_{number}.py").read_text(encoding="utf-8")
+    assert f"`{recipe}`" in source and pair[1][1].rpartition(",")[2] in source
+    losses = []
+    for place, options in zip(("one", "two"), pair, strict=True):
+        words = ["train", recipe, "--devices", "8", "--steps", "20", *options]
+        command = [sys.executable, "-m", "scaling", *words, "--run-dir", str(tmp_path / place)]
+        subprocess.run(command, check=True, timeout=300, capture_output=True)
+        losses.append(
+            [line["loss"] for line in read_metrics(tmp_path / place) if "loss" in line][-1]
+        )
+    assert losses[1] / losses[0] == pytest.approx(1, abs=0.001)
+
+
+def typed_in(folder: Path, commands: tuple[str, ...], **environment: str) -> None:
+    """Run a lesson's commands as a reader types them, in an empty folder."""
+    ours = f"{sys.executable} -m scaling "
+    for command in commands:
+        line = command.removeprefix("sudo ").replace("scaling ", ours)
+        line = line.replace("python -c", f"{sys.executable} -c")
+        done = subprocess.run(
+            line, shell=True, cwd=folder, env=os.environ | environment, timeout=300, text=True,
+            capture_output=True,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{command}: {done.stderr[-2000:]}"
+
+
+@pytest.mark.slow
+def test_the_best_plan_is_trained_as_lesson_13_says(tmp_path):
+    definitions = ran("lesson_13")[1]
+    typed_in(tmp_path, definitions["commands"])
+    last = [line for line in read_metrics(tmp_path / "runs" / "best") if "loss" in line][-1]
+    assert last["tokens_seen"] == definitions["seen"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(why_not_here()), reason=f"no testbed here: {why_not_here()}")
+def test_a_cable_is_trained_over_as_lesson_12_says(tmp_path):
+    commands = ran("lesson_12")[1]["commands"]
+    try:
+        typed_in(tmp_path, commands, SCALING_CACHE=str(tmp_path / "cache"))
+    finally:
+        subprocess.run(
+            [sys.executable, "-m", "scaling", "testbed", "down"],
+            env=os.environ | {"SCALING_CACHE": str(tmp_path / "cache")},
+            check=False, capture_output=True,
+        )  # fmt: skip
+    steps = [line for line in read_metrics(tmp_path / "runs" / "cable") if "loss" in line]
+    assert len(steps) == 20

@@ -1,0 +1,45 @@
+"""Lesson 3: steps of collectives around a ring, lines through sweeps, and their drawings."""
+
+import pytest
+
+from scaling.course.lessons.sweeps import Line, through
+from scaling.pictures.drawing.frames import KINDS, frames
+from scaling.pictures.drawing.rings import ring
+from scaling.pictures.drawing.sweep import sweep
+
+
+@pytest.mark.parametrize("members", [2, 3, 8])
+@pytest.mark.parametrize("kind", KINDS)
+def test_everyone_sends_what_it_receives_and_finishes(kind, members):
+    run = frames(kind, members)
+    assert len(run) - 1 == (2 if kind == "all-reduce" else 1) * (members - 1)
+    for before, after in zip(run, run[1:], strict=False):
+        for end in (0, 1):
+            assert sorted(send[end] for send in after.sends) == list(range(members))
+        assert all(before.terms[source][piece] for source, _, piece in after.sends)
+    finished = [row.count(run[0].full) for row in run[-1].terms]
+    assert finished == [1 if kind == "reduce-scatter" else members] * members
+
+
+@pytest.mark.parametrize("members", [2, 5])
+def test_a_sum_gets_one_term_with_every_step(members):
+    for step, frame in enumerate(frames("reduce-scatter", members)):
+        assert max(map(max, frame.terms)) == step + 1
+        sent = {(target, piece) for _, target, piece in frame.sends}
+        assert all(frame.terms[m][p] == step + 1 for m, p in sent)
+
+
+def test_a_drawing_marks_what_came():
+    start, first, *_ = frames("all-gather", 4)
+    assert 'stroke-width="4"' not in ring(start)
+    assert ring(first).count('stroke-width="4"') == 4 and "sent 3 to GPU 0" in ring(first)
+
+
+def test_a_line_is_found_again():
+    truth = Line(1e-4, 4e11)
+    times = {2**power: truth.seconds(2**power) for power in (16, 20, 30)}
+    found = through(times)
+    assert found.alpha == pytest.approx(1e-4) and found.bandwidth == pytest.approx(4e11)
+    assert found.worst(times) < 1e-9 and found.half == pytest.approx(4e7)
+    assert through({2**20: 2e-3, 2**26: 1e-9}) is None
+    assert sweep(times, {"line": found.seconds}).count("<circle") == 3

@@ -1,0 +1,168 @@
+"""The server of the pages: files of its folder and answers, for this machine's browser alone."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import closing
+from threading import Thread
+
+import pytest
+
+from scaling.cli.main import main
+from scaling.course.lessons.shelf import lessons
+from scaling.course.web import server as web_server
+from scaling.course.web.server import MOST_BODY, PAGES, PageServer, serve
+from scaling.course.web.texts import WRITTEN, glossary_page
+
+
+@pytest.fixture(scope="module")
+def server():
+    with PageServer() as found:
+        Thread(target=found.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+        yield found
+        found.shutdown()
+
+
+def request(server, method, path, body=None, **headers):
+    """Status, headers and body of an answer; the headers given replace those of a browser."""
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
+    host = f"127.0.0.1:{server.server_port}"
+    sent = {"Host": host} | {name.replace("_", "-"): value for name, value in headers.items()}
+    if method == "POST":
+        sent = {"Origin": f"http://{host}", "Content-Type": "application/json"} | sent
+    connection.request(method, path, body, {k: v for k, v in sent.items() if v is not None})
+    answer = connection.getresponse()
+    with closing(connection):
+        return answer.status, answer.headers, answer.read()
+
+
+def test_a_page_is_sent_with_headers_that_let_nothing_else_in(server):
+    status, headers, body = request(server, "GET", "/")
+    assert status == 200 and body == (PAGES / "index.html").read_bytes()
+    assert "default-src 'self'" in headers["Content-Security-Policy"]
+    assert headers["X-Content-Type-Options"] == "nosniff"
+    assert request(server, "GET", "/ask.js?x=1")[1]["Content-Type"].startswith("text/javascript")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/nothing.html", "/../server.py", "/%2e%2e/server.py", "/..%2fserver.py", "//etc/passwd"),
+        *("/.", "/pages/", "/%00", "/index.html/", "/../pages/index.html", "/C:/x", "/ask"),
+    ],
+)
+def test_no_other_file_is_sent_and_no_folder_is_listed(server, path):
+    status, _, body = request(server, "GET", path)
+    assert status == 404 and json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1", "localhost:1", "", None])
+def test_a_name_that_is_not_ours_is_refused(server, host):
+    for method, path in (("GET", "/"), ("POST", "/ask")):
+        connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=600)
+        connection.putrequest(method, path, skip_host=True)
+        if host is not None:
+            connection.putheader("Host", host)
+        connection.endheaders()
+        assert connection.getresponse().status == 403
+        connection.close()
+
+
+def test_a_question_is_answered(server):
+    status, _, body = request(server, "POST", "/ask", '{"what": "quizzes"}')
+    assert status == 200 and json.loads(body)["answer"]
+    status, _, body = request(server, "POST", "/ask", '{"what": "quizes"}')
+    assert status == 200 and "did you mean" in json.loads(body)["error"]
+    localhost = f"localhost:{server.server_port}"
+    origin = {"Host": localhost, "Origin": f"http://{localhost}"}
+    assert request(server, "POST", "/ask", "\xff".encode("latin-1"), **origin)[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "path", "headers"),
+    [
+        (404, "/asks", {}),
+        (403, "/ask", {"Origin": "http://evil.example"}),
+        (403, "/ask", {"Origin": "null"}),
+        (403, "/ask", {"Origin": None}),
+        (415, "/ask", {"Content_Type": "text/plain"}),
+        (413, "/ask", {"Content_Length": str(MOST_BODY + 1)}),
+        (413, "/ask", {"Content_Length": "-1"}),
+        (413, "/ask", {"Content_Length": "9" * 30}),
+        (413, "/ask", {"Content_Length": "x"}),
+    ],
+)
+def test_other_questions_are_refused(server, status, path, headers):
+    found, _, body = request(server, "POST", path, None, **headers)
+    assert found == status and json.loads(body)["error"]
+
+
+def test_a_fault_of_ours_is_told_in_the_page_and_in_the_terminal(server, monkeypatch, capsys):
+    monkeypatch.setattr(web_server, "ask", lambda text: 1 / 0)
+    status, _, body = request(server, "POST", "/ask", "{}")
+    assert status == 500 and "ZeroDivisionError" in json.loads(body)["error"]
+    assert "division by zero" in capsys.readouterr().err
+
+
+def test_the_page_is_opened_and_ctrl_c_ends_the_server(monkeypatch, capsys):
+    opened = []
+
+    def interrupted(address):
+        opened.append(address)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(web_server.webbrowser, "open", interrupted)
+    assert serve("quizzes.html") == 0
+    assert opened[0].startswith("http://127.0.0.1:") and opened[0] in capsys.readouterr().out
+
+
+def test_ctrl_c_ends_the_command_with_exit_code_0():
+    environment = os.environ | {"BROWSER": "true"}
+    # Tests may themselves run where Ctrl-C is ignored.
+    code = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    code += "from scaling.cli.main import command; sys.exit(command())"
+    command = [sys.executable, "-c", code, "learn", "quizzes"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, env=environment, text=True, **pipes) as process:
+        assert "Ctrl-C ends" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(), process.stderr.read()) == (0, "")
+
+
+def test_what_is_no_address_is_no_fault_of_ours(server):
+    assert request(server, "GET", "http://[/")[0] == 400
+
+
+def test_every_link_of_a_page_leads_to_a_page(server):
+    """Documents are linked in a site alone."""
+    pages = [*(file.name for file in PAGES.glob("*.html")), *WRITTEN]
+    for name in pages:
+        status, _, body = request(server, "GET", f"/{name}")
+        assert status == 200 and b'data-backend="server"' in body
+        for target in re.findall(r'(?:href|src)="([^"#:]+)"', body.decode()):
+            if target != "docs/index.html":
+                assert request(server, "GET", f"/{target}")[0] == 200, f"{name}: {target}"
+
+
+def test_the_glossary_and_the_lessons_are_written_from_the_projects_own_text(server):
+    text = request(server, "GET", "/glossary.html")[2].decode()
+    assert "<td>microbatch</td>" in text and ".md" not in text
+    text = request(server, "GET", "/lessons.html")[2].decode()
+    assert all(f"scaling learn lesson {lesson.number}<" in text for lesson in lessons())
+    assert '<a href="docs/reference.html">' in glossary_page(docs=True)
+
+
+@pytest.mark.parametrize("words", [["gpu-q2.3"], ["--json"], ["--guess", "1"], ["--all"]])
+def test_a_page_takes_no_options(words, capsys, monkeypatch):
+    monkeypatch.setattr("scaling.cli.learn.serve_pages", lambda page: 1 / 0)
+    assert main(["learn", "quizzes", *words]) == 2
+    assert "scaling learn quizzes, and nothing more" in capsys.readouterr().err
+
+
+def test_the_command_line_opens_a_page(monkeypatch):
+    monkeypatch.setattr("scaling.cli.learn.serve_pages", lambda page: len(page))
+    assert main(["learn", "explorer"]) == len("explorer.html")

@@ -1,0 +1,164 @@
+"""What the trainer refuses: by its name in run.json, with what to use instead."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.remat import Kept
+from scaling.models.config import Mla, Moe
+from scaling.models.lora import Lora
+from scaling.run import Pipeline, Precision, Run, Sharding, Train
+from scaling.run.parallelism.checks import check_settings, check_trainable
+from scaling.run.recipes import recipe, recipe_names
+
+TINY = recipe("tiny")
+ONE = MeshShape()
+MLA = Mla(8, 8, qk_nope_head_dim=8, qk_rope_head_dim=4, v_head_dim=8)
+
+
+def with_model(**changes) -> Run:
+    return replace(TINY, model=replace(TINY.model, **changes))
+
+
+def refused(run: Run, mesh: MeshShape = ONE) -> str:
+    """What the trainer refuses `run` with."""
+    with pytest.raises(InputError) as raised:
+        check_trainable(run, mesh)
+    return str(raised.value)
+
+
+def test_a_sequence_whose_rotary_tables_no_program_holds_is_refused():
+    long = replace(TINY, batch=replace(TINY.batch, seq_len=10**9))
+    assert "batch.seq_len 1,000,000,000" in refused(long) and "33,554,432 tokens" in refused(long)
+    check_trainable(replace(long, batch=replace(TINY.batch, seq_len=2**25)), ONE)
+
+
+@pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
+def test_a_schedule_that_is_not_trained_is_refused_only_where_there_are_stages(schedule):
+    run = replace(TINY, pipeline=Pipeline(schedule))
+    said = refused(run, MeshShape(stage=2, fsdp=2))
+    assert f"pipeline.schedule {schedule!r} is not yet trained; use gpipe, 1f1b or" in said
+    check_trainable(run, MeshShape(fsdp=2))
+
+
+def test_experts_are_trained_in_stages_by_every_schedule_and_in_every_layer():
+    run, mesh = recipe("tiny-moe"), MeshShape(stage=2)
+    for pipeline in (Pipeline("gpipe"), Pipeline("1f1b"), Pipeline("circular", 2)):
+        check_trainable(replace(run, pipeline=pipeline), mesh)
+    moe = replace(run.model.moe, first_dense_layers=1)
+    said = refused(replace(run, model=replace(run.model, moe=moe)), mesh)
+    assert "first_dense_layers 1 on mesh axis stage=2 is not yet trained; use 0" in said
+
+
+@pytest.mark.parametrize("remat", ["qkv_proj_offloaded", Kept(offload=("query", "key", "value"))])
+def test_tensors_are_not_offloaded_in_stages(remat):
+    run = replace(TINY, remat=remat)
+    said = refused(run, MeshShape(stage=2))
+    assert "remat with query, key, value offloaded on mesh axis stage=2 is not yet" in said
+    assert "keep them on the device" in said
+    check_trainable(run, MeshShape(fsdp=2))
+
+
+@pytest.mark.parametrize(
+    ("run", "name", "instead"),
+    [
+        (with_model(moe=Moe(4, 2), bias=True), "experts with biases", "bias to false"),
+        (with_model(mla=MLA, bias=True), "latent attention with biases", "bias to false"),
+        (with_model(mla=MLA, qk_norm=True), "latent attention with qk_norm", "qk_norm to false"),
+        (with_model(mla=Mla(8, 8, 8, 3, 8)), "mla.qk_rope_head_dim=3", "even qk_rope_head_dim"),
+        (with_model(positions="alibi"), "'alibi'", "rope"),
+        (replace(TINY, dropout=0.1), "dropout 0.1", "0.0"),
+        (replace(TINY, software="megatron"), "software 'megatron'", "jax"),
+        (replace(TINY, precision=Precision("fp16")), "precision.compute 'fp16'", "bf16"),
+        *(
+            (replace(TINY, precision=Precision(**{name: "bf16"})), f"{name} 'bf16'", "fp32")
+            for name in ("parameters", "gradients")
+        ),
+    ],
+)
+def test_features_that_are_not_trained_are_named_with_what_is(run, name, instead):
+    what, fix = refused(run).split(";")
+    assert name in what and "not yet trained" in what and instead in fix
+
+
+@pytest.mark.parametrize(("stage", "fix"), [(0, "use 1 or 3, or the data"), (2, "use 1 (weights")])
+def test_zero_stages_that_are_not_trained_are_refused_over_fsdp_only(stage, fix):
+    run = replace(TINY, sharding=Sharding(zero_stage=stage))
+    message = refused(run, MeshShape(fsdp=2))
+    assert f"sharding.zero_stage {stage} over fsdp" in message and fix in message
+    check_trainable(run, MeshShape(data=2))
+
+
+def test_values_longer_than_keys_are_trained_on_sequences_that_are_cut():
+    check_trainable(with_model(mla=replace(MLA, v_head_dim=16)), MeshShape(context=2))
+
+
+@pytest.mark.parametrize("name", recipe_names())
+@given(sizes=st.tuples(*[st.integers(1, 64)] * 6))
+def test_any_mix_of_the_axes_is_trained(name, sizes):
+    """Without experts, `expert` is one more axis of replicas; with dense layers first no stages."""
+    run = recipe(name)
+    stages = {"stage": 1} if run.model.moe and run.model.moe.first_dense_layers else {}
+    check_trainable(run, replace(MeshShape(*sizes), **stages))
+
+
+# --- settings -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *(
+            (name, value)
+            for name in ("steps", "keep_checkpoints", "eval_batches")
+            for value in (0, -1)
+        ),
+        *((name, -1) for name in ("warmup_steps", "checkpoint_every", "eval_every")),
+        *((name, -0.5) for name in ("checkpoint_minutes", "clip_norm", "z_loss", "weight_decay")),
+        *(("learning_rate", value) for value in (0.0, -1e-3, float("nan"), float("inf"))),
+        *((name, float("nan")) for name in ("clip_norm", "z_loss", "weight_decay")),
+        ("seed", 2**70),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused_by_name(name, value):
+    with pytest.raises(InputError, match=f"train.{name}={value}"):
+        check_settings(replace(TINY, train=replace(Train(), **{name: value})))
+
+
+@pytest.mark.parametrize("setting", [{"lora": Lora()}, {"freeze": ("*",)}, {"trainable": ("*",)}])
+def test_frozen_parameters_are_refused_in_stages(setting):
+    (key,) = setting
+    run = replace(TINY, train=replace(TINY.train, **setting))
+    assert f"train.{key} on mesh axis stage=2" in refused(run, MeshShape(stage=2))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lora": Lora(), "freeze": ("*",)}, "train.lora and train.freeze are both there"),
+        ({"trainable": ("*",), "freeze": ("*",)}, "train.trainable and train.freeze are both"),
+        ({"lora": Lora(targets=("query", "gates"))}, "train.lora.targets: no matrix gates"),
+        ({"ema": 1.0}, "train.ema=1.0 must be at least 0 and below 1"),
+        ({"ema": -0.1}, "train.ema=-0.1 must be"),
+    ],
+)
+def test_what_is_trained_and_averaged_must_mean_something(settings, message):
+    run = replace(TINY, train=replace(TINY.train, **settings))
+    assert message in refused(run)
+    with pytest.raises(InputError, match=message):  # also where nothing is trained: priced only
+        check_settings(run)
+
+
+def test_a_format_of_frozen_matrices_needs_frozen_matrices():
+    run = replace(TINY, precision=Precision(frozen="bf16"))
+    assert "precision.frozen='bf16', but nothing is frozen" in refused(run)
+    check_trainable(replace(run, train=replace(run.train, lora=Lora())), ONE)
+
+
+def test_optimizers_that_look_at_whole_matrices_do_not_train_adapters():
+    run = replace(TINY, optimizer="muon", train=replace(TINY.train, lora=Lora()))
+    assert "train.lora with optimizer 'muon'" in refused(run) and "adamw" in refused(run)
