@@ -2,13 +2,13 @@
 
 candidates   a mesh, microbatches or remat that may help against what binds the step; of the remat
              policies the fastest that fits, by closed forms, which are priced at once
+ranked       by their closed forms, so that few are compiled
 confirmed    priced by `try_run`: it fits, and takes at least 2 % less time (or fits at last)
 """
 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import islice
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
@@ -47,7 +47,7 @@ class Advice(Candidate):
 
 MUCH = 1 / 3  # share of the step that is worth acting on
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
-MOST_TRIES = 2  # each costs a compile
+MOST_TRIES = 2  # each costs a compile; the first that is confirmed is said
 CAPACITY = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
 # Remat policies of the trainer, that of more memory first; any software has POLICIES.
 LADDER: tuple[Remat, ...] = (
@@ -63,23 +63,49 @@ def advice(
     try_run: TryRun | None,
     closed: TryRun | None = None,
 ) -> list[Advice]:
-    """The best of some changes that help, if any does.
+    """The change that helps most by its closed form, if a second pricing confirms one.
 
     Args:
         run: whose step it is, with its mesh; None (a step that is not ours): no advice.
         prediction: of the run.
         try_run: prices a changed run as the prediction was; None, or a result of None: nothing
             is said.
-        closed: prices a changed run by a closed form; None: no policies are compared.
+        closed: prices a changed run by a closed form, which ranks the changes; None: they are
+            tried as they come, and no policies are compared.
     """
     if run is None or run.mesh is None or try_run is None:
         return []
     best_remat = _best_remat(run, prediction, closed) if closed else None
-    candidates = islice(_candidates(run, run.mesh, prediction, best_remat), MOST_TRIES)
-    pairs = [(candidate, _tried(candidate.run, try_run)) for candidate in candidates]
-    better = [(c, p) for c, p in pairs if p is not None and _is_better(p, prediction)]
-    best = sorted(better, key=lambda pair: float(pair[1].step_time))
-    return [Advice(**vars(c), effect=_effect(found, prediction)) for c, found in best[:1]]
+    candidates = list(_candidates(run, run.mesh, prediction, best_remat))
+    if closed:
+        candidates = _ranked(candidates, run, prediction, closed)
+    for candidate in candidates[:MOST_TRIES]:
+        found = _tried(candidate.run, try_run)
+        if found is not None and _is_better(found, prediction):
+            return [Advice(**vars(candidate), effect=_effect(found, prediction))]
+    return []
+
+
+def _ranked(
+    candidates: list[Candidate], run: Run, prediction: Prediction, closed: TryRun
+) -> list[Candidate]:
+    """The candidates that help by their closed forms, the fastest first."""
+    here = _tried(run, closed)
+    if here is None:
+        return candidates
+    ratio = float(prediction.step_time) / (float(here.step_time) or 1.0)
+    more = float(prediction.memory.peak) - float(here.memory.peak)
+    room = prediction.memory.capacity or math.inf
+    ranked = []
+    for candidate in candidates:
+        found = _tried(candidate.run, closed)
+        if found is None:
+            continue
+        fits = float(found.memory.peak) + more <= room
+        time = ratio * float(found.step_time)
+        if prediction.memory.fits is False or (fits and time < prediction.step_time):
+            ranked.append((not fits, time, candidate))
+    return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:2])]
 
 
 def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate | None:
