@@ -28,16 +28,8 @@ from scaling.analytic.step import FLOAT32, StepSizes, as_int, per_size
 from scaling.analytic.xla_choices import XLA
 from scaling.models.accounting import scores_share
 from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
-from scaling.program.ir import (
-    BACKWARD_PRODUCTS,
-    CAUSAL,
-    FORWARD_PRODUCTS,
-    Kernel,
-    Number,
-    Origin,
-    Phase,
-    left_by_mask,
-)
+from scaling.program import ops
+from scaling.program.ir import CAUSAL, Kernel, Number, Origin, Phase
 
 # Operations of the host that a fusion is elsewhere, forward and backward, counted in the layer of
 # NVIDIA/Megatron-LM @ 00baee4, megatron/model/transformer.py, without flash attention: 14 with the
@@ -135,7 +127,7 @@ def attention(
     if flash or "context" in step.cut:
         size, name = (step.sequences, length / shape.context, float(length)), f"{phase} attention"
         seen = np.minimum(
-            1.0, left_by_mask(length, config.sliding_window) / (share * shape.context)
+            1.0, ops.visible_share(length, config.sliding_window) / (share * shape.context)
         )
         return [fused_attention(step, name, phase, size, flash, times, seen, share)]
     batch = step.sequences * heads
@@ -172,22 +164,21 @@ def fused_attention(
     config, (batch, queries, keys) = step.config, size
     heads, parts = -(-config.n_heads // step.shape.tensor), step.shape.tensor
     dim, values = query_key_dim(config), value_dim(config)
-    pairs = batch * heads * (queries * keys if share is None else keys**2 * share)
-    along_keys, along_values = BACKWARD_PRODUCTS if phase == "backward" else FORWARD_PRODUCTS
+    scores = None if share is None else batch * heads * (keys**2 * share)
     groups = config.n_heads if config.mla else config.n_kv_heads
     moved = batch * queries * step.itemsize / parts * (config.n_heads + groups) * (dim + values)
-    return Kernel(
+    return ops.attention(
         name,
-        Origin(phase, "layers/attention"),
-        kind="attention",
-        flops=2 * pairs * (along_keys * dim + along_values * values) * times,
-        transcendentals=pairs * times,
-        bytes=moved * (2 if phase == "backward" else 1) * times,
-        dtype=step.run.precision.between,
-        dims=(batch, heads, queries, keys, float(dim)),
+        (batch, heads, queries, keys, float(dim)),
+        values,
+        moved,
+        step.run.precision.between,
+        scores=scores,
+        visible=visible,
+        times=times,
+        origin=Origin(phase, "layers/attention"),
         issue=step.habits.launch,
         share=step.habits.attention * (flash or 1.0),
-        visible=visible,
     )
 
 

@@ -14,6 +14,7 @@ from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import part_of
 from scaling.models.accounting.matrices import BYTES, Stack, block_stacks
+from scaling.program import ops
 from scaling.program.ir import Kernel, Number, Origin, Phase
 
 ENTERING = ("q", "k", "v", "gate", "up")  # products that are merged: same input
@@ -159,17 +160,15 @@ def matmul(
     dtype: str = "",
 ) -> Kernel:
     """A kernel of `dims` (batch, m, n, k): `times` is 0 where it does not run."""
-    batch, m, n, k = dims
     compute = dtype or step.run.precision.compute
-    item, out = BYTES[compute], itemsize_of_result or step.itemsize
-    return Kernel(
+    item = BYTES[compute]
+    return ops.matmul(
         name,
-        origin,
-        kind="matmul",
-        flops=2 * batch * m * n * k * times,
-        bytes=batch * (item * (m * k + k * n) + out * m * n) * times,
-        dtype=compute,
-        dims=dims,
+        dims,
+        compute,
+        (item, item, itemsize_of_result or step.itemsize),
+        times=times,
+        origin=origin,
         issue=step.habits.launch,
         share=step.habits.products,
     )

@@ -38,12 +38,11 @@ from scaling.models.accounting import scores_share, train_flops
 from scaling.models.accounting.matrices import compressing_matrices
 from scaling.models.accounting.remat import keeps
 from scaling.program.ir import (
-    BACKWARD_PRODUCTS,
     COLLECTIVE_KINDS,
-    FORWARD_PRODUCTS,
     Collective,
     CollectiveKind,
 )
+from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.run import Run
 from scaling.run.parallelism.rules import is_sequence_parallel, rules_for
 from scaling.simulate.step import (

@@ -23,7 +23,8 @@ from typing import Any, Literal
 
 from scaling.hlo.parse import Computation, Instruction, UnknownHlo
 from scaling.hlo.shapes import Array, arrays
-from scaling.program.ir import BACKWARD_PRODUCTS, CAUSAL, FORWARD_PRODUCTS, left_by_mask
+from scaling.program.ir import CAUSAL
+from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, visible_share
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
 NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
@@ -217,7 +218,7 @@ def _visible(config: Mapping[str, Any], keys: int) -> float:
     """Share of the scores that cuDNN's mask leaves."""
     if "CAUSAL" not in str(config.get("mask_type", "NO_MASK")):
         return 1.0
-    return left_by_mask(keys, int(config.get("sliding_window_length", 0)))
+    return visible_share(keys, int(config.get("sliding_window_length", 0)))
 
 
 def _as_forward(target: str, first: Array, second: Array, result: Array) -> tuple[Array, Array]:

@@ -31,23 +31,7 @@ CollectiveKind = Literal[
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
 COLLECTIVE_KINDS: tuple[CollectiveKind, ...] = get_args(CollectiveKind)
-# Products of a fused attention (arXiv 2205.14135, algorithm 4) along keys and along values:
-FORWARD_PRODUCTS = (1, 1)  # scores; their average of values
-BACKWARD_PRODUCTS = (3, 2)  # the scores again, dQ, dK; dP = dO V^T, dV
-
-
 CAUSAL = 0.5  # share of the scores that a causal mask leaves
-
-
-def left_by_mask(keys: int, window: int | None = None) -> float:
-    """Share of the scores of `keys` queries and keys that a causal mask leaves.
-
-    With a sliding window of w keys each row has w of them, the first w rows half: (w - w^2/2T) / T.
-    """
-    seen = min(1.0, (window or keys) / keys)
-    return seen * (1 - CAUSAL * seen)
-
-
 CONSTANTS = "constants"  # the name of the buffer that holds a program's constants
 
 

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from scaling.meshes.accelerator import Accelerator
 from scaling.models.accounting.matrices import BYTES, expert_width
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Kernel, KernelKind
+from scaling.program.ir import Kernel
+from scaling.program.ops import matmul
 from scaling.run import Run
 from scaling.simulate.kernels import kernel_time
 
@@ -111,11 +112,9 @@ def _kernels(mlp: Mlp, rows: float, cut: Cut, backward: bool) -> Iterator[tuple[
     """The products with how often they run; those of experts are grouped, of even load."""
     experts, F = max(1.0, mlp.experts / cut.expert), mlp.inner / cut.tensor
     m = rows * mlp.chosen / experts
-    kind: KernelKind = "grouped" if mlp.experts > 1 else "matmul"
     up, down = (experts, m, F, mlp.width), (experts, m, mlp.width, F)
     shapes = [(up, mlp.products - 1), (down, 1)]
     if backward:  # gradients of what goes in, and of the weights
         shapes = [(down, mlp.products - 1), (up, 1), ((experts, mlp.width, F, m), mlp.products)]
-    flops = 2 * rows * mlp.chosen * mlp.width * F
     for dims, count in shapes:
-        yield Kernel("product", kind=kind, flops=flops, dtype=mlp.dtype, dims=dims), count
+        yield matmul("product", dims, mlp.dtype, grouped=mlp.experts > 1), count

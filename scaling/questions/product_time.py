@@ -8,7 +8,7 @@ max(T_math, T_comms) <= time <= T_math + T_comms, with and without overlap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from scaling.program.ir import Kernel
+from scaling.program.ops import matmul
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.communication import Place, asked, total
 from scaling.questions.notation import NUMBER_BYTES, format_array, product_text
@@ -156,15 +156,9 @@ def _math_time(
 ) -> Answer:
     """Seconds of one device's product: its FLOPs, or its bytes where those take longer."""
     chip, dtype = place.cluster.accelerator, operand_dtype(product, setting)
+    dims = matmul_dims(product, local_sizes(way, setting))
     moved = sum(device_bytes(array, setting) for array in (way.left, way.right, way.made))
-    kernel = Kernel(
-        "product",
-        kind="matmul",
-        flops=float(flops),
-        bytes=float(moved),
-        dtype=dtype,
-        dims=matmul_dims(product, local_sizes(way, setting)),
-    )
+    kernel = replace(matmul("product", dims, dtype), bytes=moved)
     fitted = kernel_time(kernel, chip, place.fitted)
     F, M = (
         Input("F", float(flops), "FLOPs", "of one device"),

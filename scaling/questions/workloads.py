@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.models.accounting.matrices import STORED_BYTES
-from scaling.program.ir import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, KernelKind
+from scaling.program.ir import KernelKind
+from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.questions.answer import Input
 from scaling.questions.formula import evaluate, symbols
 

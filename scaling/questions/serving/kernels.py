@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 from scaling.models.accounting.matrices import STORED_BYTES, Stack, query_key_dim, stacks, value_dim
 from scaling.models.config import ModelConfig
-from scaling.program.ir import Kernel
+from scaling.program import ops
+from scaling.program.ir import CAUSAL, Kernel
 from scaling.questions.serving.model import ServedModel
 from scaling.questions.serving.servers import Servers
 
@@ -80,16 +81,14 @@ def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called
         values_dim = config.mla.kv_lora_rank
         keys_dim = values_dim + config.mla.qk_rope_head_dim
     heads = config.n_heads / tensor
-    pairs = work.sequences * heads * work.queries * work.keys
     sent = work.tokens * heads * (keys_dim + values_dim) * model.formats.activation_bytes
-    kernel = Kernel(
+    kernel = ops.attention(
         "attention",
-        kind="attention",
-        flops=2 * pairs * (keys_dim + values_dim),
-        transcendentals=pairs,
-        bytes=cached / config.n_layers + sent,
-        dtype=compute if STORED_BYTES.get(compute, 0) >= WIDE else "bf16",
-        dims=(work.sequences, heads, work.queries, work.keys, float(keys_dim)),
+        (work.sequences, heads, work.queries, work.keys, float(keys_dim)),
+        values_dim,
+        cached / config.n_layers + sent,
+        compute if STORED_BYTES.get(compute, 0) >= WIDE else "bf16",
+        visible=1.0 if decodes else CAUSAL,  # no mask halves the scores of one query
     )
     return kernel, config.n_layers
 
@@ -134,18 +133,13 @@ def _columns(stack: Stack, config: ModelConfig, tensor: int) -> int:
     return math.ceil(stack.outputs / tensor)
 
 
-def _product(name: str, model: ServedModel, dims: tuple[float, ...], kind: str = "") -> Kernel:
+def _product(
+    name: str, model: ServedModel, dims: tuple[float, ...], grouped: bool = False
+) -> Kernel:
     """A product (batch, m, n, k) of activations [m, k] with weights [k, n], `batch` of them."""
-    batch, m, n, k = dims
-    moved = batch * (n * k * model.formats.weight_bytes + m * (n + k) * _value(model))
-    return Kernel(
-        name,
-        kind="grouped" if kind == "grouped" else "matmul",
-        flops=2 * batch * m * n * k,
-        bytes=moved,
-        dtype=model.formats.compute,
-        dims=dims,
-    )
+    value = model.formats.activation_bytes
+    itemsizes = value, model.formats.weight_bytes, value
+    return ops.matmul(name, dims, model.formats.compute, itemsizes, grouped=grouped)
 
 
 def _experts(
@@ -160,7 +154,7 @@ def _experts(
     dims = (here, max(1.0, rows / here), columns, first.inputs)
     if first.name.endswith("down"):
         dims = (*dims[:2], first.outputs, math.ceil(first.inputs / mesh.tensor))
-    return _product(name, model, dims, "grouped")
+    return _product(name, model, dims, grouped=True)
 
 
 def _lumped(model: ServedModel, servers: Servers, work: Pass) -> Called:
@@ -172,7 +166,3 @@ def _lumped(model: ServedModel, servers: Servers, work: Pass) -> Called:
         bytes=model.weight_bytes / servers.mesh.tensor,
         dtype=model.formats.compute,
     ), 1
-
-
-def _value(model: ServedModel) -> float:
-    return model.formats.activation_bytes

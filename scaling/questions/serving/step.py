@@ -17,7 +17,7 @@ from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import n_moe_layers, value_dim
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import ANY, Profile
-from scaling.program.ir import CollectiveKind, Kernel
+from scaling.program.ir import CollectiveKind
 from scaling.questions.serving.kernels import (
     Pass,
     attention_kernel,
@@ -63,12 +63,9 @@ def pass_seconds(
     """Return the seconds of a forward pass with the figures of a profile."""
     chip, known = servers.cluster.accelerator, with_format(profile, model.formats.compute)
     seconds = lambda called: called[1] * float(kernel_time(called[0], chip, known).time)
-    attention, layers = attention_kernel(model, servers, work)
-    if work.queries == 1:
-        attention = _unmasked(attention)
     return Seconds(
         sum(map(seconds, weight_kernels(model, servers, work))),
-        seconds((attention, layers)),
+        seconds(attention_kernel(model, servers, work)),
         sum(map(seconds, small_kernels(model, servers, work))),
         tuple(call_seconds(part, servers, known) for part in parts),
     )
@@ -138,8 +135,3 @@ def with_format(profile: Profile, dtype: str) -> Profile:
         return profile
     other = next((fit for fit in profile.matmul if fit.dtype == "bf16"), profile.matmul[0])
     return replace(profile, matmul=(*profile.matmul, replace(other, dtype=dtype)))
-
-
-def _unmasked(kernel: Kernel) -> Kernel:
-    """The kernel, or the attention of one query, whose scores no mask halves."""
-    return replace(kernel, visible=1.0)
