@@ -46,7 +46,7 @@ def array(
     compile: bool = False,
     tile: str | None = None,
 ) -> Answer:
-    """Answer a question in the guide's notation for sharded arrays.
+    """Return what a sharded array, a resharding or a product takes: bytes, FLOPs, times.
 
     >>> import scaling as sc
     >>> float(sc.array("bf16[1024_X,4096]", mesh="X=4,Y=8"))
@@ -57,20 +57,21 @@ def array(
     'NVLink of a chip: 14.7 MB over 450 GB/s'
 
     Args:
-        expression: an array, `A[I_X,J] -> A[I,J]`, or `A[I,J] @ B[J,K] -> C[I,K]`.
-        mesh: axes of any names with their sizes, outermost first; None: one device.
-        shape: sizes of the dimensions that the expression names.
-        cluster: catalogue name, TOML file or Cluster; None: bytes and FLOPs, no times.
+        expression: A[I_X,J], A[I_X,J] -> A[I,J], or A[I,J_X] @ B[J_X,K] -> C[I,K]; I_X is dimension
+            I split over axis X, {U_X} behind an array says that it holds terms of a sum.
+        mesh: axes of any names with their sizes, outermost first: X=4,Y=8; None: one device.
+        shape: sizes of the dimensions: I=1024,J=4096, or a mapping.
+        cluster: catalogue name or TOML file, or a Cluster. Without it bytes and FLOPs, no times.
         nodes: number of hosts; None: as many as the mesh needs.
-        dtype: number format of arrays that state none.
-        device_order: axes of the mesh, outermost first; others follow.
-        overrides: figures of the cluster by key.
-        calibration: a Profile, or a file of `scaling calibrate`.
-        ideal: give the textbook's figures.
-        hops: the textbook's collectives take at least the latency of their hops.
-        compile: also show which collectives XLA puts in: of an NVIDIA cluster's GPUs, else of fake
-            devices of this machine's CPU.
-        tile: "8,128": also show the bytes with the last dimensions padded to whole tiles.
+        dtype: number format of arrays that state none (int8 A[I,J] does).
+        device_order: axes of the mesh joined by commas, outermost first; others follow.
+        ideal: give the textbook's figures: no latency, every link, unit and memory at its full
+            rate.
+        hops: the textbook's collectives take at least their hops' latency: max(T_hop x hops, V/W).
+        compile: also show which collectives XLA puts in, beside ours: of an NVIDIA cluster's GPUs,
+            else of fake devices of this machine's CPU.
+        tile: also give an array's bytes with its last dimensions padded to whole tiles, such as
+            8,128.
 
     Raises:
         InputError: what is not the notation, unknown axes, dimensions without a size or that

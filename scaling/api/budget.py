@@ -2,14 +2,22 @@
 
 from typing import Any, Literal
 
-from scaling.api.inputs import MeshLike, RunLike, as_mesh, load_run
-from scaling.api.place import Figures, place_of, products_format
+from scaling.api.chips import products_format
+from scaling.api.inputs import (
+    MOST_DEVICES,
+    MeshLike,
+    Overrides,
+    RunLike,
+    amount,
+    as_mesh,
+    cluster_with,
+    load_run,
+)
 from scaling.api.plan import plan
 from scaling.api.public_api import entrance
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
-from scaling.meshes.units import parse_count
 from scaling.models.accounting import count_parameters, model_flops
 from scaling.questions.answer import Answer
 from scaling.questions.budget.answer import budget as answer_budget
@@ -22,8 +30,6 @@ from scaling.questions.budget.training import (
     Training,
 )
 from scaling.run import Run
-
-MOST_DEVICES = 10_000_000  # as of a cluster of the catalogue
 
 
 @entrance
@@ -49,7 +55,7 @@ def budget(
     parameters: float | str | None = None,
     active: float | str | None = None,
     set: Settings | None = None,
-    overrides: Figures | None = None,
+    overrides: Overrides | None = None,
 ) -> Answer:
     """Return how long a training takes, or the devices or MFU that end it in time.
 
@@ -62,24 +68,29 @@ def budget(
     40
 
     Args:
-        model: as `load_run` takes it; None: `parameters` describe it.
-        tokens: of the whole training: 15e12, or "15T"; None: asks how many can be trained.
+        model: recipe, run.json or Hugging Face config.json; or leave it out and give `parameters`.
+        tokens: tokens of the whole training, such as 15T; None: asks how many can be trained.
         cluster: catalogue name or TOML file; its chip counts.
-        nodes, devices: how many of them train; None: those of the mesh, or one node.
-        mesh: only this one is predicted; of it, axes but data share one copy of the state.
-        tokens_per_device: of a step; with `batch` they say how many devices there are.
-        days, device_hours: in place of the MFU, or with it in place of the devices.
-        mfu: model FLOPs over the peak; None: predicted.
-        batch: tokens of a step: "4M"; None: the recipe's.
-        bytes_per_parameter: of weights and optimizer.
-        compute: format of the products, whose peak counts; None: bf16, or the chip's first.
-        price: dollars for a device and hour; None: of the table.
-        mtbf_hours: between two failures of one device; None: as in Llama 3's training.
-        save_seconds, restart_seconds: of a checkpoint, and after a failure.
-        parameters, active: of a model that is described by its numbers; neither it nor a model:
-            asks for the most parameters.
-        set: values of the run, such as batch.seq_len=4096.
-        overrides: figures of the cluster or its chip, such as peak_fp8=1.5e15.
+        nodes: number of hosts; None: those of the other options, else 1.
+        mesh: axis sizes, of which alone the MFU is predicted; all axes but data share one copy of
+            weights and optimizer.
+        devices: number of devices.
+        tokens_per_device: tokens of a step on a device; with `batch` it says how many devices there
+            are.
+        days: days that the training may take: asks for the devices, or for the MFU.
+        device_hours: hours of all devices together: asks for the MFU.
+        mfu: model FLOPs over the peak, such as 0.4; None: predicted, of the best mesh.
+        batch: tokens of a step, such as 4M or 4Mi; None: the recipe's.
+        bytes_per_parameter: weights with their optimizer: 10 has bf16 weights and fp32 moments, 16
+            mixed precision.
+        compute: format of the products, one that the chip multiplies; None: bf16, or its first.
+        price: dollars for an hour of a device; None: of the dated table, where it has the chip.
+        mtbf_hours: hours between two failures of one device; None: as in Llama 3's training.
+        save_seconds: seconds of a checkpoint; None: all of the state at 2 TB/s.
+        restart_seconds: seconds from a failure until the job trains again.
+        parameters: parameters of a model that has no name, such as 70e9 or 70B; without it and a
+            model the most are asked for.
+        active: how many of `parameters` a token uses.
 
     Raises:
         InputError: unknown names, figures that no training has, too many or too few of them.
@@ -91,16 +102,19 @@ def budget(
         missing = "parameters"
         if tokens is None:
             raise InputError(MISSING[missing])
-    host, _ = place_of(cluster, 1, None, overrides)
+    host, _ = cluster_with(None, cluster, 1, overrides)
     dtype = products_format(host, compute)
-    step, run = _number("--batch", batch), None
+    step, run = amount("--batch", batch, most=LARGEST), None
     if model is not None:
         run = load_run(model, set=_settings(set, dtype))
         step = step or float(run.batch.tokens)
     shape = None if mesh is None else as_mesh(mesh, AXES)
     asked = days is not None or device_hours is not None
     count = _devices(host.devices_per_node, nodes, devices, shape, step, tokens_per_device, asked)
-    counts = _number("--parameters", parameters), _number("--active", active)
+    counts = (
+        amount("--parameters", parameters, most=LARGEST),
+        amount("--active", active, most=LARGEST),
+    )
     size, used, flops = _model(run, *counts)
     predicted, note = None, Training.note
     if run is not None and count and mfu is None and not asked and not missing:
@@ -109,13 +123,13 @@ def budget(
         run.name if run else "a model",
         parameters=size,
         active=used,
-        tokens=_number("--tokens", tokens) or 1.0,
+        tokens=amount("--tokens", tokens, most=LARGEST) or 1.0,
         chip=host.accelerator,
         dtype=dtype,
         devices=count,
         mfu=mfu,
         days=days,
-        device_hours=_number("--device-hours", device_hours),
+        device_hours=amount("--device-hours", device_hours, most=LARGEST),
         token_flops=flops,
         batch=step,
         state_bytes=bytes_per_parameter,
@@ -180,7 +194,7 @@ def _predict(
     devices: int,
     mesh: MeshShape | None,
     batch: float | None,
-    overrides: Figures | None,
+    overrides: Overrides | None,
 ) -> tuple[Prediction | None, str]:
     """Return what `scaling plan` finds best, or why there is none."""
     length = run.batch.seq_len
@@ -189,7 +203,7 @@ def _predict(
         why = f"no MFU is predicted: --batch {batch:g} tokens are less than a sequence of {length}"
         return None, f"{why}; use more, or --set batch.seq_len"
     try:
-        place, _ = place_of(cluster, None, devices, overrides)
+        place, _ = cluster_with(devices, cluster, None, overrides)
         if place.devices != devices:
             return None, f"{devices} devices are no whole nodes of {place.name}: " + Training.note
         found = plan(run, place, mesh=mesh, set={"batch.global_batch": sequences}, top=1)
@@ -213,16 +227,3 @@ def _settings(settings: Settings | None, compute: str) -> dict[str, Any]:
     if compute != "bf16":
         values.setdefault("precision.compute", compute)
     return values
-
-
-def _number(name: str, value: float | str | None) -> float | None:
-    """Return a count that is a number, or a text such as 15T."""
-    if value is None:
-        return None
-    try:
-        number = parse_count(value) if isinstance(value, str) else float(value)
-    except InputError as error:
-        raise InputError(f"{name} {error}") from None
-    if not 0 < number <= LARGEST:
-        raise InputError(f"{name} {number:g} must be positive, at most {LARGEST:g}")
-    return number

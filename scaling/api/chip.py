@@ -1,10 +1,7 @@
 """What one chip can do."""
 
-from collections.abc import Iterable
-
-from scaling.api.kernel_place import device_count
+from scaling.api.inputs import Overrides, device_count, override_texts
 from scaling.api.public_api import entrance
-from scaling.api.settings import as_texts
 from scaling.meshes import catalog
 from scaling.meshes.catalog.chip_overrides import override_chip
 from scaling.meshes.errors import whole_number
@@ -19,7 +16,7 @@ def chip(
     dtype: str | None = None,
     devices: int = 1,
     registers: int | None = None,
-    override: str | Iterable[str] = (),
+    overrides: Overrides | None = None,
 ) -> Answer:
     """Return the peaks and figures of a chip, and the intensity from which it is compute bound.
 
@@ -32,14 +29,13 @@ def chip(
         dtype: number format of the peak that the intensity is of; None: bf16, or fp16 or fp32 where
             the chip does not multiply that.
         devices: so many chips have their peaks, memory and power added up.
-        registers: 32-bit registers of a thread: the answer has the warps that fit a core.
-        override: figures in place of the catalogue's, "clock=1.59GHz" or "peak_bf16=400e12".
+        registers: 32-bit registers of a thread, to ask how many warps fit a core.
+        overrides: a figure in place of the catalogue's, such as clock=1.59GHz or peak_bf16=400e12,
+            or a mapping.
 
     Raises:
         InputError: an unknown chip, figure (the nearest one is named) or format.
     """
-    own = override_chip(
-        catalog.accelerator(name), as_texts(override, "--override", "clock=1.59GHz")
-    )
+    own = override_chip(catalog.accelerator(name), override_texts(overrides))
     held = None if registers is None else whole_number("--registers", registers)
     return answer_chip(own, dtype, device_count(devices), held)

@@ -1,17 +1,13 @@
 """What a model costs by counting."""
 
-from scaling.api.inputs import RunLike, load_run
-from scaling.api.kernel_place import device_count
+from scaling.api.inputs import RunLike, amount, device_count, load_run
 from scaling.api.public_api import entrance
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.errors import InputError, nearest, whole_number
-from scaling.meshes.units import parse_count, parse_quantity
 from scaling.models.accounting.matrices import BYTES, STORED_BYTES
 from scaling.questions.answer import Answer
 from scaling.questions.count import count as answer_count
 from scaling.questions.kept import Counted
-
-LARGEST = 1e18  # tokens, or bytes of a device, chosen by this project
 
 
 @entrance
@@ -19,16 +15,16 @@ def count(
     model: RunLike,
     *,
     set: Settings | None = None,
-    batch: str | int | float | None = None,
+    batch: float | str | None = None,
     seq_len: int | None = None,
     dtype: str | None = None,
     kv: str | None = None,
-    tokens: str | int | float | None = None,
+    tokens: float | str | None = None,
     checkpoints_per_layer: float | None = None,
     bytes_per_parameter: float = 10,
     devices: int = 1,
     causal: bool = False,
-    memory: str | int | float | None = None,
+    memory: float | str | None = None,
 ) -> Answer:
     """Return the parameters of a model by part, with its FLOPs, caches, memory and training.
 
@@ -38,18 +34,19 @@ def count(
     (70553706496, 163840.0)
 
     Args:
-        model: as of `load_run`: a preset, a config.json, "custom" with every shape in `set`.
-        set: values by dotted key of run.json.
-        batch: tokens of a step, a number or "4M"; None: the run's.
-        seq_len: tokens of a sequence, the context of attention; None: the run's.
+        model: a recipe's name, run.json, a Hugging Face config.json, or custom with all shapes in
+            `set`.
+        batch: tokens of a step, such as 4M; None: the recipe's.
+        seq_len: tokens of a sequence, the context of attention; None: the recipe's.
         dtype: format of activations; None: that of the run's computation.
         kv: format of the KV cache; None: as activations.
-        tokens: of the whole training, a number or "15T"; None: 20 a parameter.
+        tokens: tokens of the whole training, such as 15T; None: 20 a parameter.
         checkpoints_per_layer: tensors of width d_model that a layer keeps for its backward pass.
-        bytes_per_parameter: of weights and optimiser.
-        devices: that share weights, optimiser and activations evenly.
+        bytes_per_parameter: bytes of weights and optimizer; 10, 12, 16 and 18 are usual.
+        devices: devices that share weights, optimizer and activations evenly.
         causal: half of the attention's scores count.
-        memory: bytes of a device, a number or "96GB": also how many devices are filled.
+        memory: bytes of a device, such as 96GB: how many devices weights, optimizer and activations
+            fill.
 
     Raises:
         InputError: an unknown model, format or key (the nearest one is named), or a number out of
@@ -66,42 +63,14 @@ def count(
         if name not in known:
             raise InputError(f"{option} {name!r} is no format; {nearest(name, known)}")
     asked = Counted(
-        tokens_per_step=run.batch.tokens if batch is None else _amount("--batch", batch),
+        tokens_per_step=amount("--batch", batch, least=1) or run.batch.tokens,
         kv=kv or own,
         dtype=own,
-        tokens=None if tokens is None else _amount("--tokens", tokens),
-        checkpoints=_positive("--checkpoints-per-layer", checkpoints_per_layer),
-        bytes_per_parameter=_positive("--bytes-per-parameter", bytes_per_parameter) or 0.0,
+        tokens=amount("--tokens", tokens, least=1),
+        checkpoints=amount("--checkpoints-per-layer", checkpoints_per_layer, most=1e4),
+        bytes_per_parameter=amount("--bytes-per-parameter", bytes_per_parameter, most=1e4) or 0.0,
         devices=device_count(devices),
         causal=causal,
-        memory=None if memory is None else _bytes(memory),
+        memory=amount("--memory", memory, "B", least=1),
     )
     return answer_count(run, asked)
-
-
-def _amount(option: str, value: str | float) -> float:
-    """Return a number of tokens from "15T", "4M" or 4e6."""
-    try:
-        found = parse_count(value) if isinstance(value, str) else float(value)
-    except InputError as error:
-        raise InputError(f"{option} {error}") from None
-    if not 1 <= found <= LARGEST:
-        raise InputError(f"{option} {found:g} tokens: from 1 to {LARGEST:g}")
-    return found
-
-
-def _bytes(memory: str | float) -> float:
-    """Return the bytes of a device's memory from "96GB" or a number."""
-    try:
-        found = parse_quantity(memory) if isinstance(memory, str) else float(memory)
-    except InputError as error:
-        raise InputError(f"--memory {error}") from None
-    if not 1 <= found <= LARGEST:  # also no NaN
-        raise InputError(f"--memory {found:g} bytes: from 1 to {LARGEST:g}")
-    return found
-
-
-def _positive(option: str, value: float | None) -> float | None:
-    if value is not None and not 0 < value <= 1e4:  # also no NaN
-        raise InputError(f"{option} {value:g} must be positive, at most 10,000")
-    return value

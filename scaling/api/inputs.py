@@ -1,15 +1,18 @@
 """Names, paths and objects that the API accepts, as runs, meshes and clusters.
 
-run       recipe name | file.py:function | run.json | its folder | mapping | Run
-          | "custom", whose settings state the whole model
-cluster   catalogue name | TOML file | Cluster
-mesh      "fsdp=8,tensor=4" | {"fsdp": 8, "tensor": 4} | MeshShape
+run         recipe name | file.py:function | run.json | its folder | mapping | Run
+            | "custom", whose settings state the whole model
+cluster     catalogue name | TOML file | Cluster
+mesh        "fsdp=8,tensor=4" | {"fsdp": 8, "tensor": 4} | MeshShape
+overrides   "memory=40GB" | ["memory=40GB", "peak_bf16=400e12"] | {"memory": "40GB"}
+amount      15e12 | "15T" | "96GB" | "20ms"
 """
 
 import os
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +26,12 @@ from scaling.api.settings import (
     custom_run,
 )
 from scaling.meshes import catalog
+from scaling.meshes.catalog.chip_overrides import override_chip
+from scaling.meshes.catalog.overrides import KEYS
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
+from scaling.meshes.units import Unit, parse_count, parse_quantity
 from scaling.run import Run, read_run
 from scaling.run.recipes import resolve
 from scaling.simulate.resolve import loaded_already
@@ -35,6 +41,8 @@ RunLike = Run | str | Path | Mapping[str, Any]
 ClusterLike = Cluster | str | Path
 MeshLike = MeshShape | str | Mapping[str, int]
 Overrides = Mapping[str, float | str] | Iterable[str]
+MOST_DEVICES = 10_000_000  # as of a cluster of the catalogue; chosen by this project
+LARGEST = 1e18  # tokens, parameters, or bytes of a device; chosen by this project
 
 
 def keep_devices_free() -> None:
@@ -122,6 +130,73 @@ def cluster_for(
     return place
 
 
+def cluster_with(
+    devices: int | None, cluster: ClusterLike, nodes: int | None, overrides: Overrides | None
+) -> tuple[Cluster, int]:
+    """Return a cluster with as many nodes, and chips of them, as the devices need; their number.
+
+    Unlike those of `load_cluster`, overrides may be of the chip too: peak_bf16=400e12.
+
+    Args:
+        devices: how many are used; None: all.
+        cluster: catalogue name, TOML file or Cluster.
+        nodes: hosts; None: as many as the devices need, or 1.
+        overrides: figures of the cluster, and peaks and figures of its chip.
+
+    Raises:
+        InputError: unknown names or keys, more devices than there can be.
+    """
+    if isinstance(cluster, Cluster):
+        place = loaded_already(cluster, nodes, overrides)
+        return place, devices or place.devices
+    items = override_texts(overrides)
+    chip_items = [item for item in items if item.partition("=")[0] not in KEYS]
+    figures = catalog.parse_overrides(item for item in items if item not in chip_items)
+    count = None if devices is None else whole_number("--devices", devices)
+    if nodes is None and count is not None:
+        host = catalog.load(str(cluster), 1, figures)
+        if count < host.devices_per_node or host.virtual_devices:
+            figures["gpus_per_node"] = float(count)
+        else:
+            nodes = -(-count // host.devices_per_node)
+    place = catalog.load(str(cluster), 1 if nodes is None else nodes, figures)
+    if count is not None and count > place.devices:
+        raise InputError(
+            f"--devices {count}: {place.nodes} node(s) of {place.name} have {place.devices}"
+        )
+    place = replace(place, accelerator=override_chip(place.accelerator, chip_items))
+    return place, count or place.devices
+
+
+def device_count(devices: int) -> int:
+    """Return a number of devices; InputError below 1 or above MOST_DEVICES."""
+    count = whole_number("--devices", devices)
+    if count > MOST_DEVICES:
+        raise InputError(f"--devices {count}: at most {MOST_DEVICES:,}")
+    return count
+
+
+def amount(
+    name: str, value: float | str | None, unit: Unit = "", least: float = 0.0, most: float = LARGEST
+) -> float | None:
+    """Return the number that an option has, or its text states: 15T, 70B, or 96GB of a unit.
+
+    Raises:
+        InputError: it cannot be read, is not positive, or not between `least` and `most`.
+    """
+    if value is None:
+        return None
+    try:
+        parse = partial(parse_quantity, unit=unit) if unit else parse_count
+        found = parse(value) if isinstance(value, str) else float(value)
+    except InputError as error:
+        raise InputError(f"{name} {error}") from None
+    if not (0 < found and least <= found <= most):  # also no NaN
+        lower = f"at least {least:g}" if least else "positive"
+        raise InputError(f"{name} {found:g} must be {lower}, at most {most:g}")
+    return found
+
+
 def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:
     """Return the mesh; sizes given as text or as a mapping take the device order `order`."""
     if isinstance(mesh, MeshShape):
@@ -131,13 +206,14 @@ def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:
 
 def as_overrides(overrides: Overrides | None) -> dict[str, float]:
     """Return overrides as numbers in SI units, from a mapping or from "key=value" texts."""
-    if overrides is None:
-        return {}
-    if isinstance(overrides, str):
-        overrides = [overrides]
+    return catalog.parse_overrides(override_texts(overrides))
+
+
+def override_texts(overrides: Overrides | None) -> tuple[str, ...]:
+    """Return overrides as "key=value" texts."""
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={value}" for key, value in overrides.items()]
-    return catalog.parse_overrides(as_texts(overrides, "--override", "memory=40GB"))
+    return as_texts(overrides or (), "--override", "memory=40GB")
 
 
 def axis_sizes(mesh: MeshLike) -> dict[str, int]:

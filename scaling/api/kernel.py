@@ -6,7 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.kernel_place import place_of
+from scaling.api.chips import kernel_target
+from scaling.api.inputs import Overrides
 from scaling.api.public_api import entrance
 from scaling.meshes.errors import InputError, check_keys, nearest, whole_number
 from scaling.meshes.units import format_size, parse_count, parse_quantity
@@ -40,7 +41,7 @@ def kernel(
     cluster: str | None = None,
     source: str | None = None,
     bandwidth: str | float | None = None,
-    override: Iterable[str] = (),
+    overrides: Overrides | None = None,
     sweep: str | None = None,
     plot: Path | str | None = None,
 ) -> Answer:
@@ -52,23 +53,27 @@ def kernel(
     (34359738368.0, 'compute')
 
     Args:
-        kind: matmul, attention, elementwise, reduce, embedding, read, copy or work.
-        sizes: of the kind, in the order of `scaling.questions.workloads`: numbers, or one text.
+        kind: one of matmul, attention, elementwise, reduce, embedding, read, copy or work.
+        sizes: those of matmul [b,]m,n,k; attention
+            sequences,heads,queries,keys,head_dim[,kv_heads]; elementwise
+            elements[,inputs[,operations]]; reduce elements; embedding tokens,width,vocabulary; read
+            or copy bytes; work FLOPs[,bytes].
         dtype: number format of activations, and of all else that is not stated.
-        accelerator: catalogue name or TOML file; None: the chip of `cluster`.
-        weights: format of a matmul's second operand, or of the table of an embedding.
+        accelerator: an accelerator of the catalogue, or a TOML file; None: that of the cluster.
+        weights: format of a matmul's second operand, or of an embedding's table.
         output: format of a matmul's result.
         kv: format of an attention's keys and values.
         compute: format whose peak rate counts.
         causal: attention where a query sees no later keys.
         backward: the backward pass of an attention.
         devices: chips that the work is divided over, evenly and without communication.
-        cluster: catalogue name or TOML file, for the link to the host.
-        source: "host", or the rate of the link over which weights come, such as "16GB/s".
-        bandwidth: of the memory: "22x" that of the chip, or a rate.
-        override: figures of the chip, "peak_bf16=400e12" or "memory_bandwidth=2TB/s".
-        sweep: a size and its values, "m=1:8192" (doubled) or "m=1,64,512": rows of the answer.
-        plot: picture of the roofline with the kernel on it (.svg, .png).
+        cluster: catalogue name or TOML file, where chips have several links to a host.
+        source: where weights come from over a link: host, or the link's rate, such as 16GB/s.
+        bandwidth: bandwidth of the memory: 22x that of the chip, or a rate.
+        overrides: a figure of the chip, such as peak_bf16=400e12 or memory_bandwidth=2TB/s, or a
+            mapping.
+        sweep: a size and its values: m=1:8192 (doubled) or m=1,64,512.
+        plot: file for the roofline with the kernel on it (.svg or .png).
 
     Raises:
         InputError: an unknown kind, format, chip or figure, sizes that are not those of the kind.
@@ -82,7 +87,7 @@ def kernel(
     formats = Formats(dtype, weights, output, kv, compute)
     how = Attention(causal, backward)
     steps = None if sweep is None else _sweep(kind, sweep, numbers)
-    place = place_of(formats, accelerator, cluster, source, bandwidth, override, devices)
+    place = kernel_target(formats, accelerator, cluster, source, bandwidth, overrides, devices)
     make = lambda changes: work_of(kind, {**numbers, **changes}, formats, how)
     work = make({})
     if work.flops and not work.is_vector:

@@ -45,15 +45,8 @@ def limits(
     (2474, 13.0)
 
     Args:
-        run: recipe name, `file.py:function`, run.json or its folder, a Hugging Face config.json,
-            mapping, or Run: its model, batch and formats.
-        cluster: catalogue name, TOML file or Cluster; None: the run's.
-        nodes: number of hosts; None: the run's, else 1.
-        mesh: axis sizes whose limits are asked; None: the run's, else places of the cluster.
-        set: values by dotted key of run.json, such as {"model.d_ff": 28000}.
-        device_order: axes of the mesh, outermost first.
-        overrides: figures of the cluster by key.
-        calibration: a Profile, or a file of `scaling calibrate`.
+        mesh: axis sizes such as data=64,tensor=8, whose limits are asked; None: the run's, else all
+            places on the cluster.
 
     Warns:
         UserWarning: a figure that no machine has, a calibration of another machine or version.

@@ -16,9 +16,12 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
+from scaling.api.parameters import described
 from scaling.api.request import at_the_command_line, literal
 from scaling.meshes.errors import InputError
 
+OTHER_NAMES = {"override": "overrides"}  # of parameters: as the option is called
+PARAMETERS = {**OTHER_NAMES, "from": "source"}  # by the options of other names
 OPTIONAL = {"jax", "jaxlib", "flax", "optax", "orbax", "grain", "chex", "safetensors", "matplotlib"}
 NAMES: Mapping[Any, str] = {  # how messages call a type; others go by their own name
     int: "a whole number",
@@ -54,9 +57,13 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
             is not installed.
     """
     signature = inspect.signature(function)
+    function.__doc__ = described(function)
 
     @functools.wraps(function)
     def checked(*arguments: P.args, **options: P.kwargs) -> T:
+        for other, name in OTHER_NAMES.items():
+            if other in options and name in signature.parameters and name not in options:
+                options[name] = options.pop(other)
         bound = signature.bind(*arguments, **options)
         for name, value in bound.arguments.items():
             parameter = signature.parameters[name]
@@ -67,7 +74,7 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
                     wanted = " or ".join(", ".join(map(type_words, hints)).rsplit(", ", 1))
                     raise InputError(f"{function.__name__}: {name}={value!r} must be {wanted}")
         try:
-            with python_words(signature.parameters):
+            with python_words():
                 return function(*arguments, **options)
         except ModuleNotFoundError as error:
             package = (error.name or "").partition(".")[0]
@@ -82,32 +89,31 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
 
 
 @contextmanager
-def python_words(parameters: Iterable[str] = ()) -> Iterator[None]:
+def python_words() -> Iterator[None]:
     """Say an InputError in the words of who has called: options where a command is executed."""
     try:
         yield
     except InputError as error:
         if not at_the_command_line():
-            error.args = (in_python(str(error), parameters),)
+            error.args = (in_python(str(error)),)
         raise
 
 
-def in_python(message: str, parameters: Iterable[str] = ()) -> str:
+def in_python(message: str) -> str:
     """Return a message about options as one about parameters.
 
     `add --cluster, such as --cluster dgx-h100`    `add cluster, such as cluster='dgx-h100'`
     `use --set remat=full`                         `use set={'remat': 'full'}`
     """
-    table = "override" if "override" in parameters else "overrides"
 
     def parameter(found: re.Match[str]) -> str:
         if found["pairs"]:
             pairs = re.findall(rf"--[a-z]+ ([\w.]+)=({VALUE})", found["pairs"])
-            name = "set" if found["table"] == "set" else table
+            name = PARAMETERS.get(found["table"], found["table"])
             return f"{name}={literal(name, dict(pairs))}"
         if not found["name"]:
             return found[0]
-        name = table if found["name"] == "override" else found["name"].replace("-", "_")
+        name = PARAMETERS.get(found["name"], found["name"].replace("-", "_"))
         value = found["value"]
         if value is None:
             return name

@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-FLAGS = {"overrides": "--override"}  # options of another name than the parameter
+FLAGS = {"overrides": "override"}  # options of another name than the parameter
 PAIRS = ("set", "overrides")  # values by key; on a command line each is an option KEY=VALUE
 _AT_THE_COMMAND_LINE: ContextVar[bool] = ContextVar("at_the_command_line", default=False)
 
@@ -80,7 +80,7 @@ def request(run: object, **arguments: Any) -> Request:
 
 def options(name: str, value: Any) -> list[str]:
     """Return a parameter and its value as words of a command line; `set` in key order as given."""
-    flag = FLAGS.get(name, f"--{name.replace('_', '-')}")
+    flag = f"--{FLAGS.get(name, name).replace('_', '-')}"
     if name in PAIRS:
         return [w for k, v in value.items() for w in (flag, f"{k}={_text(v)}")]
     if value is True:

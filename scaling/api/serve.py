@@ -4,14 +4,17 @@ import warnings
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
+from scaling.api.chips import products_format
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
+    Overrides,
     RunLike,
+    amount,
     as_mesh,
+    cluster_with,
     load_run,
 )
-from scaling.api.place import Figures, place_of, products_format
 from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError, whole_number
@@ -46,13 +49,13 @@ def serve(
     kv: str = "bf16",
     compute: str | None = None,
     mfu: float | None = None,
-    step_time: float | None = None,
+    step_time: float | str | None = None,
     price: float | None = None,
-    parameters: float | None = None,
-    active: float | None = None,
+    parameters: float | str | None = None,
+    active: float | str | None = None,
     kv_per_token: int | str | None = None,
     set: Settings | None = None,
-    overrides: Figures | None = None,
+    overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
 ) -> Answer:
     """Return the time of a decode step with throughput, memory, thresholds, requests and money.
@@ -63,22 +66,25 @@ def serve(
     20.4
 
     Args:
-        model: as `load_run` takes it; None: `parameters` and `kv_per_token` describe it.
-        cluster, nodes, calibration: as for `price_collective`.
-        overrides: figures of the cluster or its chip: {"memory": "16GB", "peak_bf16": 1.97e14}.
-        mesh: data, expert and tensor; None: all devices are tensor.
-        devices: how many of them are used; None: those of the mesh, or of all nodes.
+        model: recipe, run.json or Hugging Face config.json; or leave it out and give `parameters`.
+        cluster: catalogue name or TOML file, or a Cluster.
+        nodes: number of hosts; None: as many as devices or mesh need, else 1.
+        mesh: axis sizes of data, expert and tensor; None: all devices are tensor.
+        devices: number of devices that serve.
         batch: sequences that are decoded at once, on all devices.
-        context: tokens of each in the KV cache; None: prompt and answer, or the recipe's length.
-        prompt, generate: tokens of a request before and after its prefill.
-        weights, kv: formats in memory: bf16, int8, int4 and others.
-        compute: format of the products, whose peak counts; None: bf16, or the chip's first.
-        mfu: share of the peak that prefill reaches; None: as its kernels are priced.
-        step_time: seconds that a step may take: asks for the largest batch within.
-        price: dollars for a device and hour; None: of the table, where it has the chip.
-        parameters, active: of a model that is described by its numbers; a token uses `active`.
-        kv_per_token: bytes of a token's keys and values in all layers, such as "100kB".
-        set: values of the run, such as model.n_layers=4.
+        context: tokens of each sequence in the KV cache; None: prompt and answer, else the
+            recipe's.
+        prompt: tokens of a request's prompt.
+        generate: tokens that are generated after it.
+        weights: format of the weights in memory: bf16, fp8, int8, fp4, int4, fp32.
+        kv: format of the KV cache, likewise.
+        compute: format of the products, one that the chip multiplies; None: bf16, or its first.
+        mfu: share of the peak that prefill reaches, such as 0.4; None: as its kernels are priced.
+        step_time: time that a step may take, such as 20ms: asks for the largest batch within it.
+        price: dollars for an hour of a device; None: of the dated table, where it has the chip.
+        parameters: parameters of a model that has no name, such as 30e9 or 30B.
+        active: how many of `parameters` a token uses.
+        kv_per_token: bytes of a token's keys and values in all layers, of `parameters`: 100kB.
 
     Warns:
         UserWarning: a calibration of another machine or version.
@@ -90,7 +96,7 @@ def serve(
         _check_size(name, value)
     shape = None if mesh is None else as_mesh(mesh, AXES)
     wanted = devices if shape is None or devices is not None else shape.devices
-    place, count = place_of(cluster, nodes, wanted, overrides)
+    place, count = cluster_with(wanted, cluster, nodes, overrides)
     if count > MOST_DEVICES:
         raise InputError(f"{count:,} devices serve: at most {MOST_DEVICES:,}; use fewer --nodes")
     formats = Formats(weights, kv, products_format(place, compute))
@@ -100,13 +106,23 @@ def serve(
     length = context
     if context is None and (prompt or generate):
         length = (prompt or 0) + (generate or 0)
-    served, length = _model(model, parameters, active, kv_per_token, formats, set, length)
+    served, length = _model(
+        model,
+        amount("--parameters", parameters),
+        amount("--active", active),
+        kv_per_token,
+        formats,
+        set,
+        length,
+    )
     _check_size("--context", length)
     profile, doubts = load_profile(place, calibration)
     for text in doubts:
         warnings.warn(text, stacklevel=3)  # past `entrance`
     case = Case(served, Servers(place, shape), profile, int(batch), int(length))
-    return answer_serve(case, Request(prompt, generate, mfu, step_time), price)
+    return answer_serve(
+        case, Request(prompt, generate, mfu, amount("--step-time", step_time, "s")), price
+    )
 
 
 def _model(

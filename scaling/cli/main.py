@@ -26,6 +26,9 @@ from typing import Any, NoReturn, get_type_hints
 import tyro
 
 from scaling.api.request import command_line
+from scaling.cli.commands import GENERATED, GROUPS
+from scaling.cli.generated import command_class as generated_class
+from scaling.cli.generated import location, summary_of
 from scaling.cli.options import Command
 from scaling.compile.quiet import VERBOSE
 from scaling.meshes.errors import InputError, nearest
@@ -42,30 +45,7 @@ DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and pri
 UNREADABLE = re.compile(
     r"Error parsing (--[\w-]+): (?:.*? from \[|[^']*literal[^']*|could[^']*)('.*?')"
 )
-COMMANDS = {  # name -> class in scaling/cli/NAME.py
-    "train": "TrainCommand",
-    "predict": "PredictCommand",
-    "price": "PriceCommand",
-    "plan": "PlanCommand",
-    "collective": "CollectiveCommand",
-    "compare": "CompareCommand",
-    "calibrate": "CalibrateCommand",
-    "eval": "EvalCommand",
-    "sample": "SampleCommand",
-    "export": "ExportCommand",
-    "sharding": "ShardingCommand",
-    "config": "ConfigCommand",
-    "cluster": "ClusterCommand",
-    "chip": "ChipCommand",
-    "kernel": "KernelCommand",
-    "count": "CountCommand",
-    "limits": "LimitsCommand",
-    "learn": "LearnCommand",
-    "serve": "ServeCommand",
-    "array": "ArrayCommand",
-    "budget": "BudgetCommand",
-    "testbed": "TestbedCommand",
-}
+COMMANDS = [name for group in GROUPS.values() for name in group]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -125,7 +105,7 @@ def _parse_options(name: str, arguments: list[str]) -> Command | None:
     try:
         with redirect_stderr(said):
             command: Command = tyro.cli(
-                _class(name),
+                command_class(name),
                 prog=f"scaling {name}",
                 args=arguments,
                 config=(tyro.conf.FlagCreatePairsOff,),
@@ -141,19 +121,22 @@ def _check_repeats(name: str, arguments: list[str]) -> None:
     """Refuse an option that is given twice, unless it is repeatable; tyro takes the last."""
     ours = itertools.takewhile(lambda word: word != "--", arguments)
     given = Counter(word.partition("=")[0] for word in ours if word.startswith("--"))
-    for field in fields(_class(name)):
-        option = _option(field.name)
+    for field in fields(command_class(name)):
+        option = option_of(field.name)
         if given[option] > 1 and field.default != ():
             raise InputError(f"{option} is given twice; give it once")
 
 
-def _option(field: str) -> str:
+def option_of(field: str) -> str:
     """The option of a field; one with a name that Python keeps for itself ends in an underscore."""
     return f"--{field.rstrip('_').replace('_', '-')}"
 
 
-def _class(name: str) -> type:
-    return getattr(importlib.import_module(f"scaling.cli.{name}"), COMMANDS[name])
+def command_class(name: str) -> Any:
+    """Return the class whose fields are the options of a command."""
+    if name in GENERATED:
+        return generated_class(GENERATED[name])
+    return getattr(importlib.import_module(f"scaling.cli.{name}"), f"{name.title()}Command")
 
 
 def _one_line(box: str, name: str, arguments: list[str]) -> str:
@@ -173,8 +156,8 @@ def _one_line(box: str, name: str, arguments: list[str]) -> str:
         return f"{found}; {where}"
     if unknown := re.match(r"Unrecognized (?:options|arguments): (.*)", message):
         word = unknown[1].split(",")[0]
-        hints = get_type_hints(_class(name), include_extras=True).items()
-        options = [_option(field) for field, hint in hints if not _is_positional(hint)]
+        hints = get_type_hints(command_class(name), include_extras=True).items()
+        options = [option_of(field) for field, hint in hints if not _is_positional(hint)]
         return f"scaling {name} has no option {word}; {nearest(word, options)}"
     return f"{message}; {where}"
 
@@ -184,18 +167,27 @@ def _is_positional(hint: Any) -> bool:
 
 
 def _help() -> str:
-    """Return the list of commands with their first lines."""
+    """Return the list of commands, in groups, with their summaries."""
     width = max(map(len, COMMANDS))
-    lines = "\n".join(f"  {name.ljust(width)}  {_first_line(name)}" for name in COMMANDS)
+    groups = (
+        "\n".join([f"{title}:", *(f"  {name.ljust(width)}  {_summary(name)}" for name in names)])
+        for title, names in GROUPS.items()
+    )
     more = "scaling COMMAND --help shows its options; scaling --version the version."
-    return f"usage: scaling COMMAND ...\n\n{DESCRIPTION}\n\n{lines}\n\n{more}"
+    return "\n\n".join(["usage: scaling COMMAND ...", DESCRIPTION, *groups, more])
 
 
-def _first_line(name: str) -> str:
-    """The first line of a command's docstring, read without importing what the command needs."""
-    body = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8")).body
-    (found,) = (c for c in body if isinstance(c, ast.ClassDef) and c.name == COMMANDS[name])
-    return str(ast.get_docstring(found)).partition("\n")[0]
+def _summary(name: str) -> str:
+    """The first sentence about a command, read without importing what the command needs."""
+    path, is_own = Path(__file__).with_name(f"{name}.py"), lambda node: "Command" in node.name
+    if name in GENERATED:
+        module, function = location(GENERATED[name].function)
+        path = Path(__file__).parents[1].joinpath(*module.split(".")[1:]).with_suffix(".py")
+        is_own = lambda node: node.name == function
+    body = ast.parse(path.read_text(encoding="utf-8")).body
+    kinds = ast.ClassDef | ast.FunctionDef
+    nodes = [node for node in body if isinstance(node, kinds) and is_own(node)]
+    return summary_of(ast.get_docstring(nodes[-1]))
 
 
 def command() -> NoReturn:

@@ -1,6 +1,5 @@
 """Types of command-line options, for tyro and for `--help`; what commands have in common."""
 
-import json as json_text
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,7 +10,6 @@ from tyro.constructors import PrimitiveConstructorSpec
 
 import scaling as sc
 from scaling.meshes.units import parse_real, parse_whole
-from scaling.questions.answer import Answer, textbook
 
 # Written so that tyro can check a default by itself. For `X | None` and `tuple[str, ...]` it takes
 # typeguard, whose imports (asyncio, ssl) take as long as NumPy's.
@@ -122,29 +120,3 @@ class TrainedCommand(Command):
     def placement(self) -> dict[str, Any]:
         """Return the options above, as `sc.evaluate` and `sc.sample` take them."""
         return {f.name: getattr(self, f.name) for f in fields(TrainedCommand)[1:]}
-
-
-@dataclass(frozen=True, kw_only=True)
-class QuestionCommand(Command):
-    """A question of the guide, answered by one `scaling.questions.answer.Answer`."""
-
-    ideal: Switch = False
-    """Give the textbook's figure: no latency, every link, unit and memory at its full rate."""
-    json: Switch = False
-    """Print one JSON document."""
-
-    @property
-    def subject(self) -> str:
-        """What the question is about: the first option of the command itself."""
-        own = [f.name for f in fields(self) if f not in fields(QuestionCommand)]
-        return str(getattr(self, own[0]) or "")
-
-    def ask(self) -> Answer:
-        """Return the answer."""
-        raise NotImplementedError
-
-    def execute(self) -> int:
-        """Print the answer."""
-        answer = textbook(self.ask()) if self.ideal else self.ask()
-        print(json_text.dumps(answer.to_dict()) if self.json else answer)
-        return 0

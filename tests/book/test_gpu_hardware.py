@@ -78,7 +78,7 @@ def test_quiz_1_q6_clock_that_the_b200s_vector_rate_needs(printed):
     """The book divides the 80e12 of NVIDIA's first brief; its datasheet prints 75e12, which is the
     clock that drivers report."""
     name = "clock at which multiply-adds of all lanes give the fp32 peak"
-    assert float(sc.chip("b200-sxm", override="peak_fp32=80e12")[name]) == printed("2.1e9")
+    assert float(sc.chip("b200-sxm", overrides="peak_fp32=80e12")[name]) == printed("2.1e9")
     own = float(sc.chip("b200-sxm")[name])
     assert own == pytest.approx(chip("b200-sxm").clock, rel=0.01)
 
@@ -87,7 +87,7 @@ def test_tensor_core_clock_is_1_83_ghz_and_not_the_1_76_of_the_text():
     """1024 FLOPs per cycle and unit, 4 units per core; 1.76 GHz would need 1065 (our erratum)."""
     clock = float(sc.chip("h100-sxm")["clock of the matrix units"])
     assert clock == pytest.approx(1.83e9, rel=1e-3)
-    slow = sc.chip("h100-sxm", override="clock=1.76e9")
+    slow = sc.chip("h100-sxm", overrides="clock=1.76e9")
     assert float(slow["FLOPs per cycle of a matrix unit"]) == pytest.approx(1065, abs=1)
 
 

@@ -313,7 +313,8 @@ WRONG = {
     ),
     "set: batch: unknown key 'seqlen'": lambda: sc.load_run("tiny", set={"batch.seqlen": 8}),
     "overrides='nic'": lambda: sc.load_cluster("dgx-h100", overrides="nic"),
-    "override: unknown key 'nic'": lambda: sc.chip("h100-sxm", override=["nic=3"]),
+    "overrides: unknown key 'nic'": lambda: sc.chip("h100-sxm", override=["nic=3"]),
+    "source='x' is not a rate": lambda: sc.kernel("read", 8, accelerator="t4", source="x"),
     "add active, such as 8": lambda: sc.price_collective("all-to-all", 8, "dgx-h100", random=True),
     "unknown axis 'dp'; here 'dp' is 'data'": lambda: sc.plan("tiny", "dgx-h100", mesh={"dp": 8}),
     "use set={'precision.compute': 'fp32'}": lambda: sc.predict(

@@ -16,7 +16,7 @@ import pytest
 
 import scaling as sc
 from scaling.api import result
-from scaling.cli.main import COMMANDS, _class, _option
+from scaling.cli.main import COMMANDS, command_class, option_of
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of, write_profile
 from scaling.report.advice import Advice
@@ -158,7 +158,7 @@ def messages(path):
 
 def test_every_option_that_a_message_names_is_one_of_a_command():
     """Behind `scaling VERB` of that command."""
-    known = {name: {_option(f.name) for f in fields(_class(name))} for name in COMMANDS}
+    known = {name: {option_of(f.name) for f in fields(command_class(name))} for name in COMMANDS}
     every = set().union(*known.values()) | {f"--{name}" for name in FOREIGN}
     paths = [path for path in TEXTS if "testbed" not in path.parts]
     found = [(path, text) for path in paths for text in messages(path)]

@@ -29,7 +29,7 @@ def test_the_guides_figures_of_an_h100():
 def test_a_tensor_core_multiplies_1024_at_1_83_ghz_and_1065_would_need_1_76():
     h100 = check(sc.chip("h100-sxm"))
     assert float(h100["clock of the matrix units"]) == pytest.approx(1.83e9, rel=1e-3)
-    slow = sc.chip("h100-sxm", override="clock=1.76GHz")
+    slow = sc.chip("h100-sxm", overrides="clock=1.76GHz")
     assert float(slow["FLOPs per cycle of a matrix unit"]) == pytest.approx(1065, abs=1)
     assert float(sc.chip("b200-sxm")["clock of the matrix units"]) == pytest.approx(
         1.86e9, rel=3e-3
@@ -74,7 +74,7 @@ def test_more_registers_than_a_core_has_for_a_warp_are_refused():
 
 
 def test_a_clock_follows_from_an_fp32_peak():
-    b200 = sc.chip("b200-sxm", override=["peak_fp32=80e12"])
+    b200 = sc.chip("b200-sxm", overrides=["peak_fp32=80e12"])
     name = "clock at which multiply-adds of all lanes give the fp32 peak"
     assert float(b200[name]) == pytest.approx(2.11e9, rel=1e-3)
 
@@ -87,7 +87,7 @@ def test_what_a_pod_has():
     with pytest.raises(InputError, match="devices=0"):
         sc.chip("tpu-v5p", devices=0)
     with pytest.raises(InputError, match="did you mean 'base_clock'?"):
-        sc.chip("tpu-v5p", override="bas_clock=1GHz")
+        sc.chip("tpu-v5p", overrides="bas_clock=1GHz")
 
 
 def test_a_format_that_a_chip_lacks_is_named_with_those_it_has():

@@ -111,7 +111,7 @@ def test_a_faster_memory_and_figures_of_ones_own():
     answer = sc.kernel("matmul", (8, 16384, 4096), dtype="int8", bandwidth="22x", **V5E)
     assert float(answer["critical batch"].ideal) == pytest.approx(10.96, abs=0.05)
     own = ("peak_bf16=1e15", "memory_bandwidth=1TB/s")
-    answer = sc.kernel("matmul", (8, 4096, 4096), override=own, **V5E)
+    answer = sc.kernel("matmul", (8, 4096, 4096), overrides=own, **V5E)
     assert float(answer["intensity of the ridge"]) == 1000
 
 
@@ -185,9 +185,9 @@ def test_a_chip_of_ones_own_needs_its_vector_rate_as_well(tmp_path):
         'name = "mine"\nvendor = "me"\n[peaks]\nbf16 = "100TFLOP/s"\n'
         '[figures]\nmemory_bandwidth = "1TB/s"\n'
     )
-    with pytest.raises(InputError, match="mine has no peak rate for 'fp32'.*override peak_fp32="):
+    with pytest.raises(InputError, match="mine has no peak rate for 'fp32'.*overrides peak_fp32="):
         sc.kernel("matmul", (64, 4096, 4096), accelerator=str(file))
-    own = sc.kernel("matmul", (64, 4096, 4096), accelerator=str(file), override="peak_fp32=1e13")
+    own = sc.kernel("matmul", (64, 4096, 4096), accelerator=str(file), overrides="peak_fp32=1e13")
     assert float(own["intensity of the ridge"]) == 100
 
 

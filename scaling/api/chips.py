@@ -1,38 +1,35 @@
 """The chip that a kernel is asked about: its figures, another memory's bandwidth, a link."""
 
-from collections.abc import Iterable
-from typing import Any
-
-from scaling.api.settings import as_texts
+from scaling.api.inputs import Overrides, device_count, override_texts
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator, with_figures
 from scaling.meshes.catalog.chip_overrides import override_chip
-from scaling.meshes.errors import InputError, check_range, whole_number
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.host_link import rated_host_bandwidth
 from scaling.meshes.provenance import overridden
 from scaling.meshes.units import parse_quantity
 from scaling.questions.place import Place
 from scaling.questions.workloads import Formats
 
-MOST_DEVICES = 10_000_000  # chosen by this project
 RATES = (1.0, 1e24)  # bytes/s, chosen by this project: times stay finite
 HOST = "host"
 
 
-def place_of(
+def kernel_target(
     formats: Formats,
     accelerator: str | None,
     cluster: str | None,
     source: str | None,
     bandwidth: str | float | None,
-    override: Iterable[str],
+    overrides: Overrides | None,
     devices: int,
 ) -> Place:
     """Return the chip with its figures as they are asked for, and the link to the host.
 
     Args:
         formats, devices: of the kernel.
-        accelerator, cluster, source, bandwidth, override: see `scaling.api.kernel.kernel`.
+        accelerator, cluster, source, bandwidth, overrides: see `scaling.api.kernel.kernel`.
 
     Raises:
         InputError: see there.
@@ -44,7 +41,7 @@ def place_of(
         if accelerator is None
         else catalog.accelerator(accelerator)
     )
-    chip = override_chip(chip, as_texts(override, "--override", "peak_bf16=400e12"))
+    chip = override_chip(chip, override_texts(overrides))
     memory = "memory bandwidth"
     if bandwidth is not None:
         chip, memory = _with_bandwidth(chip, str(bandwidth).strip())
@@ -53,12 +50,16 @@ def place_of(
     return Place(chip, formats.products or formats.activations, count, link, memory)
 
 
-def device_count(devices: int) -> int:
-    """Return a number of devices; InputError below 1 or above MOST_DEVICES."""
-    count = whole_number("--devices", devices)
-    if count > MOST_DEVICES:
-        raise InputError(f"--devices {count}: at most {MOST_DEVICES:,}")
-    return count
+def products_format(cluster: Cluster, stated: str | None) -> str:
+    """Return the format of products: the one stated, bf16, or the first that the chip has.
+
+    Raises:
+        InputError: the chip does not multiply in that format.
+    """
+    peaks = cluster.accelerator.peaks
+    compute = stated or next((dtype for dtype in ("bf16", *peaks) if dtype in peaks), "bf16")
+    cluster.accelerator.peak(compute)
+    return compute
 
 
 def _with_bandwidth(chip: Accelerator, text: str) -> tuple[Accelerator, str]:
@@ -104,6 +105,6 @@ def _link(text: str, chip: Accelerator, cluster: str | None) -> float:
     return next(iter(known.values()))
 
 
-def _rated(place: Any) -> float | None:
+def _rated(place: Cluster) -> float | None:
     """Bytes/s from a chip to its host's memory; where none is described, to its socket."""
     return rated_host_bandwidth(place) or rated_host_bandwidth(place, "socket")

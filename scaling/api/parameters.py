@@ -1,0 +1,83 @@
+"""What each parameter of a public function means: `Args:` of its docstring, or one text for all.
+
+A function describes what is its own. What many functions take is described here, once:
+`described` adds it to their docstrings, where `help` shows it, and the command line
+(scaling.cli.generated) shows the same texts.
+"""
+
+import inspect
+import re
+import textwrap
+from collections.abc import Mapping
+from typing import Any
+
+SHARED: Mapping[str, str] = {
+    "run": "recipe name, `file.py:function`, run.json, its folder, a Hugging Face config.json, or "
+    "a mapping, or a Run.",
+    "cluster": "catalogue name (`scaling cluster list`) or TOML file, or a Cluster; None: the "
+    "run's.",
+    "nodes": "number of hosts; None: the run's, else 1.",
+    "mesh": "axis sizes such as data=2,fsdp=4; replaces the run's mesh; None: the run's, else all "
+    "devices are fsdp.",
+    "set": "any value of run.json by dotted key, such as batch.microbatches=8, or a mapping. 8k is "
+    "8,000 and 8Ki 8,192, here and wherever a number stands.",
+    "device_order": "axes joined by commas, outermost first; the last has neighbouring devices. "
+    "Axes that are not named follow in default order.",
+    "overrides": "a figure of the cluster or its chip, such as node_network_bandwidth=3200Gb/s "
+    "(all NICs of a node) or memory=40GB, or a mapping.",
+    "calibration": "file of `scaling calibrate` to price with, or a Profile.",
+}
+ENTRY = re.compile(r"(\*{0,2}\w+(?:, \w+)*): (.*)")  # the first line about a parameter
+INDENT = " " * 4
+WIDTH = 100
+
+
+def arguments_of(function: Any) -> dict[str, str]:
+    """Return parameter -> what it means, of a function's own parameters under `Args:`."""
+    lines = (inspect.getdoc(function) or "").splitlines()
+    found: dict[str, str] = {}
+    names: list[str] = []
+    if "Args:" not in lines:
+        return found
+    for line in lines[lines.index("Args:") + 1 :]:
+        if line and not line.startswith(INDENT):
+            break
+        entry = ENTRY.fullmatch(line[len(INDENT) :])
+        if entry:
+            names = entry[1].split(", ")
+        for name in names if line.strip() else ():
+            text = entry[2] if entry else f"{found[name]} {line.strip()}"
+            found[name] = text
+    return found
+
+
+def texts_of(function: Any) -> dict[str, str]:
+    """Return parameter -> what it means, of all parameters that are described."""
+    own = arguments_of(function)
+    return {
+        name: own.get(name) or SHARED[name]
+        for name in inspect.signature(function).parameters
+        if name in own or name in SHARED
+    }
+
+
+def described(function: Any) -> str | None:
+    """Return a function's docstring with the parameters of SHARED that it does not describe."""
+    text = function.__doc__
+    own = arguments_of(function)
+    more = [n for n in inspect.signature(function).parameters if n in SHARED and n not in own]
+    if text is None or "Args:" not in text or not more:
+        return text
+    head, args, tail = text.partition("Args:\n")
+    entries, blank, rest = tail.partition("\n\n")
+    margin = INDENT * 2
+    added = (
+        textwrap.fill(
+            f"{name}: {SHARED[name]}",
+            WIDTH,
+            initial_indent=margin,
+            subsequent_indent=margin + INDENT,
+        )
+        for name in more
+    )
+    return head + args + "\n".join([entries.rstrip(), *added]) + (blank or "\n" + INDENT) + rest

@@ -1,0 +1,184 @@
+"""Options of a command, made from the signature and the `Args:` of a function of the API.
+
+    def plan(run, cluster=None, *, top: int = 10): ...     scaling plan RUN --cluster NAME --top N
+
+What only a terminal has is a function of its own: it is given the call, ready to be made, and
+more options, which are read from its signature and `Args:` in the same way.
+
+    def shown(call, *, json: bool = False) -> int: ...     --json
+"""
+
+import importlib
+import inspect
+import keyword
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, make_dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Annotated, Any, Literal, Optional, get_args, get_origin
+
+from tyro.conf import Positional, UseAppendAction, arg
+
+import scaling as sc
+from scaling.api.parameters import texts_of
+from scaling.api.public_api import alternatives
+from scaling.api.request import FLAGS
+from scaling.cli.options import REAL, WHOLE, Command, PathOrNone, TextOrNone, Texts
+
+METAVARS = {
+    "cluster": "NAME",
+    "mesh": "AXIS=N,...",
+    "device_order": "AXIS,...",
+    "set": "KEY=VALUE",
+    "overrides": "KEY=VALUE",
+    "what_if": "'FIGURE xN'",
+    **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
+}
+REPEATED = ("set", "overrides", "what_if")  # as well as what is annotated as a tuple of texts
+NAMED = ("run", "cluster", "model")  # may be paths, and names of what comes with the project
+# What is seldom asked for stands last in the help.
+SELDOM = ("device_order", "overrides", "calibration", "ideal", "json", "verbose")
+# In a description: what only Python can give, and what is done without the parameter.
+ONLY_PYTHON = re.compile(r",? or an? (?:[A-Z]\w+|mapping|sequence)(?=[.;,]|$)")
+WITHOUT = re.compile(r"; None: (.+?)(?=\.$|\. (?=[A-Z])|; )")
+
+
+@dataclass(frozen=True, eq=False)
+class Generated:
+    """A command that calls one function."""
+
+    function: str  # of `scaling`, or module:name
+    example: str
+    positional: tuple[str, ...]  # parameters without a flag
+    shown: str = "scaling.cli.show:result"  # module:name of the function that is given the call
+    flags: Mapping[str, str] = field(default_factory=dict)  # parameter -> flag of another name
+    hidden: tuple[str, ...] = ()  # parameters that no option gives
+
+
+@dataclass(frozen=True)
+class Option:
+    """One parameter as an option."""
+
+    parameter: str
+    hint: Any
+    default: Any
+    text: str  # its help
+    flag: str  # without dashes
+    is_positional: bool
+
+    @property
+    def name(self) -> str:
+        """The field of the command that holds its value."""
+        name = self.flag.replace("-", "_")
+        return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def location(function: str) -> tuple[str, str]:
+    """Return the module and the name of a function: of `scaling`, or of module:name."""
+    module, _, name = function.rpartition(":")
+    return module or sc._MODULES[name], name
+
+
+def function_of(text: str) -> Any:
+    """Return the function."""
+    module, name = location(text)
+    return getattr(importlib.import_module(module), name)
+
+
+@cache
+def command_class(face: Generated) -> type[Command]:
+    """Return the class whose fields are the options of a command."""
+    function, shown = function_of(face.function), function_of(face.shown)
+    asked, more = list(_options(function, face)), list(_options(shown, face))
+
+    def execute(self: Any) -> int:
+        given = {o.parameter: (getattr(self, o.name), o.default) for o in asked}
+        changed = {name: value for name, (value, default) in given.items() if value != default}
+        extra = {option.parameter: getattr(self, option.name) for option in more}
+        code: int = shown(partial(function, **changed), **extra)
+        return code
+
+    summary = summary_of(inspect.getdoc(function))
+    return make_dataclass(
+        f"{face.function.title()}Command",
+        [(o.name, *_field(o)) for o in sorted([*asked, *more], key=_seldom)],
+        bases=(Command,),
+        namespace={"execute": execute, "__doc__": f"{summary}\n\nExample: {face.example}"},
+        frozen=True,
+        kw_only=True,
+    )
+
+
+def summary_of(docstring: str | None) -> str:
+    """Return the first sentence of a docstring on one line; what is returned is printed."""
+    text = " ".join((docstring or "").partition("\n\n")[0].split())
+    return re.sub(r"^Return ", "Print ", text.partition(". ")[0].rstrip(".") + ".")
+
+
+def words(text: str, flags: Mapping[str, str]) -> str:
+    """Return what a parameter means as the help of its option; `flags` are those of parameters."""
+    text = WITHOUT.sub(r" (default: \1)", ONLY_PYTHON.sub("", text))
+    option = lambda found: f"--{flags[found[1]]}" if found[1] in flags else found[1]
+    text = re.sub(r"`([^`]*)`", option, text)
+    return text[:1].upper() + text[1:]
+
+
+def _seldom(option: Option) -> int:
+    return SELDOM.index(option.parameter) + 1 if option.parameter in SELDOM else 0
+
+
+def _options(function: Any, face: Generated) -> Iterator[Option]:
+    """Yield the parameters that a command line gives; that of the call is no option."""
+    texts = texts_of(function)
+    given = {
+        name: parameter
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in (*face.hidden, "call")
+    }
+    flags = {n: (face.flags.get(n) or FLAGS.get(n, n)).replace("_", "-") for n in given}
+    for name, parameter in given.items():
+        text = words(texts[name], flags)
+        where = flags[name], name in face.positional
+        yield Option(name, parameter.annotation, parameter.default, text, *where)
+
+
+def _field(option: Option) -> tuple[Any, Any]:
+    """Return the type of an option, as tyro reads it, and the field with its default."""
+    is_required = option.default is inspect.Parameter.empty
+    default = None if is_required else option.default
+    hint, metavar, *marks = _read(option)
+    if hint is Texts:
+        default = default or ()
+    text = option.text + " (repeatable)" * (hint is Texts)
+    if default not in (None, False, ()) and "(default: " not in text:
+        text += (
+            f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
+        )
+    metavar = METAVARS.get(option.parameter, metavar)
+    if option.is_positional:
+        name = option.parameter.upper()
+        marks += get_args(Positional[str])[1:]  # type: ignore[misc]
+        metavar = name if is_required else f"[{name}]"
+    hints: Mapping[str, Any] = {} if is_required else {"help_behavior_hint": ""}
+    shown = arg(name=option.flag, metavar=metavar, help=text, **hints)
+    own = field() if is_required else field(default=default)
+    return Annotated[(hint, *marks, shown)], own
+
+
+def _read(option: Option) -> tuple[Any, ...]:
+    """Return the type of an option's value, its name in the help, and how it is read."""
+    kinds = alternatives(option.hint)
+    if option.parameter in REPEATED or get_origin(option.hint) is tuple:
+        return Texts, "TEXT", UseAppendAction
+    if bool in kinds:
+        return bool, None
+    if Literal in kinds:
+        (choices,) = (hint for hint in get_args(option.hint) or () if get_origin(hint) is Literal)
+        return TextOrNone, "|".join(get_args(choices))
+    if Path in kinds and option.parameter not in NAMED:
+        return PathOrNone, "PATH"
+    if str in kinds or not {int, float} & set(kinds):
+        return TextOrNone, "TEXT"
+    kind, metavar, read = (int, "N", WHOLE) if int in kinds else (float, "X", REAL)
+    return (Optional[kind] if type(None) in kinds else kind), metavar, read  # noqa: UP045
