@@ -24,9 +24,14 @@ from scaling.models.config import with_positions
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer
 from scaling.questions.serving.answer import serve as answer_serve
-from scaling.questions.serving.decode import Case
-from scaling.questions.serving.model import Formats, ServedModel, bare_model, served_model
-from scaling.questions.serving.servers import Servers
+from scaling.questions.serving.case import (
+    Case,
+    Formats,
+    ServedModel,
+    Servers,
+    bare_model,
+    served_model,
+)
 from scaling.questions.serving.traffic import Request
 
 MOST_DEVICES = 2**20  # a million: a second or two; the largest machines have a tenth of it

@@ -84,21 +84,37 @@ class Answer:
         return page(self)
 
 
+def letters(*inputs: Input) -> dict[str, Input]:
+    """Return inputs by their symbols; of two with the same symbol the later one."""
+    return {given.symbol: given for given in inputs}
+
+
 def by_formula(
-    name: str, unit: str, formula: str, inputs: tuple[Input, ...], fitted: Value = None, **more: Any
+    name: str,
+    unit: str,
+    formula: str,
+    inputs: tuple[Input, ...] | Mapping[str, Input],
+    fitted: Value | Mapping[str, float] = None,
+    **more: Any,
 ) -> Answer:
     """Return an answer whose textbook number is computed from the text of its formula.
 
     Args:
         name, unit: of the answer.
         formula: over the symbols of `inputs`.
-        inputs: every symbol of the formula, and no other.
-        fitted: the number with fitted figures; it is then the one that is given.
+        inputs: every symbol of the formula, and no other; or `letters`, of which the formula takes
+            those that it has.
+        fitted: the number with fitted figures, or the fitted figures of some symbols, with which
+            the same formula gives it; it is then the one that is given.
         more: other fields of Answer.
     """
+    if isinstance(inputs, Mapping):
+        inputs = tuple(inputs[symbol] for symbol in symbols(formula))
     values = {i.symbol: i.value for i in inputs}
-    assert symbols(formula) == set(values), f"{formula} has not the symbols {sorted(values)}"
+    assert {*symbols(formula)} == set(values), f"{formula} has not the symbols {sorted(values)}"
     ideal = evaluate(formula, values)
+    if isinstance(fitted, Mapping):
+        fitted = evaluate(formula, {**values, **fitted})
     given = ideal if fitted is None else fitted
     return Answer(name, given, unit, formula, inputs, ideal=ideal, fitted=fitted, **more)
 

@@ -49,9 +49,9 @@ def substituted(formula: str, texts: Mapping[str, str]) -> str:
     return _SYMBOL.sub(lambda word: texts.get(word[0], word[0]), formula)
 
 
-def symbols(formula: str) -> set[str]:
-    """Return the symbols of a formula, without the names of functions."""
-    return set(_SYMBOL.findall(formula)) - set(FUNCTIONS)
+def symbols(formula: str) -> list[str]:
+    """Return the symbols of a formula in their order, without the names of functions."""
+    return [word for word in dict.fromkeys(_SYMBOL.findall(formula)) if word not in FUNCTIONS]
 
 
 def _number(node: ast.AST, values: Mapping[str, Any]) -> Any:

@@ -17,9 +17,8 @@ from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Kernel
 from scaling.questions.block import Cut, Mlp, math_time
+from scaling.questions.serving.case import Formats, Servers, served_model
 from scaling.questions.serving.kernels import Pass, attention_kernel, weight_kernels
-from scaling.questions.serving.model import Formats, served_model
-from scaling.questions.serving.servers import Servers
 from scaling.run.recipes import recipe_names
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import running_kernels

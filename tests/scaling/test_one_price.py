@@ -20,8 +20,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.profiles.io import profile_of
 from scaling.program.ir import COLLECTIVE_KINDS, Collective, Program
-from scaling.questions.serving.model import Formats, served_model
-from scaling.questions.serving.servers import SERVING_AXES, Servers
+from scaling.questions.serving.case import SERVING_AXES, Formats, Servers, served_model
 from scaling.questions.serving.step import call_seconds, calls, decode_pass
 from scaling.simulate.batch import Prices, timeline_of
 from scaling.simulate.step import price, running_collectives

@@ -3,13 +3,19 @@
 from dataclasses import replace
 
 from scaling.meshes.errors import InputError
-from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.answer import Answer
 from scaling.questions.prices import flops_per_dollar, price_of
-from scaling.questions.serving.decode import Case, decode_step
+from scaling.questions.serving.case import Case, check_servers
+from scaling.questions.serving.decode import decode_step
 from scaling.questions.serving.memory import memory_answers
-from scaling.questions.serving.servers import check_servers
 from scaling.questions.serving.thresholds import threshold_answers
-from scaling.questions.serving.traffic import Request, frontier, request_answers, throughput
+from scaling.questions.serving.traffic import (
+    Request,
+    frontier,
+    request_answers,
+    seconds_of_step,
+    throughput,
+)
 
 
 def serve(case: Case, request: Request, price: float | None = None) -> Answer:
@@ -22,17 +28,16 @@ def serve(case: Case, request: Request, price: float | None = None) -> Answer:
     """
     check_servers(case.servers, case.model)
     mesh = case.servers.mesh
-    if case.batch < mesh.data * mesh.expert:
+    if case.batch < case.shards:
         raise InputError(
-            f"--batch {case.batch} leaves some of the {mesh.data * mesh.expert} shards of the "
+            f"--batch {case.batch} leaves some of the {case.shards} shards of the "
             f"batch (data x expert of mesh {mesh}) without a sequence; use at least as many"
         )
     step = decode_step(case)
-    A = Input("A", case.model.active, "parameters", "that a token uses")
     parts = (
         *step.parts,
         *throughput(case, step),
-        by_formula("FLOPs of a token", "FLOPs", "2 * A", (A,)),
+        case.answer("FLOPs of a token", "FLOPs", "2 * A"),
         *memory_answers(case),
         *threshold_answers(case),
         *request_answers(case, step, request),
@@ -52,10 +57,7 @@ def _money(case: Case, step: Answer, stated: float | None) -> list[Answer]:
     price = price_of(chip, stated)
     if price is None:
         return []
-    B = Input("B", case.batch, "sequences")
-    N = Input("N", case.servers.devices, "devices")
-    t = Input("t", float(step.ideal or 0.0), "s", "of a step")
-    fitted = price[0].value * case.servers.devices / 3600 * float(step) / case.batch * 1e6
+    t, fitted = seconds_of_step(step)
     formula = "p * N / 3600 * t / B * 1000000"
-    money = by_formula("a million tokens", "dollars", formula, (price[0], N, t, B), fitted)
+    money = case.answer("a million tokens", "dollars", formula, price[0], t, fitted=fitted)
     return [flops_per_dollar(chip, case.model.formats.compute, price), money]

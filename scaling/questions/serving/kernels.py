@@ -16,8 +16,7 @@ from scaling.models.accounting.matrices import STORED_BYTES, Stack, query_key_di
 from scaling.models.config import ModelConfig
 from scaling.program import ops
 from scaling.program.ir import CAUSAL, Kernel
-from scaling.questions.serving.model import ServedModel
-from scaling.questions.serving.servers import Servers
+from scaling.questions.serving.case import ServedModel, Servers
 
 FUSED = {  # matrices of one input -> the product that they run as
     **dict.fromkeys(("q", "k", "v"), "qkv"),

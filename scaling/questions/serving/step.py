@@ -18,14 +18,13 @@ from scaling.models.accounting.matrices import n_moe_layers, value_dim
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import CollectiveKind
+from scaling.questions.serving.case import ServedModel, Servers
 from scaling.questions.serving.kernels import (
     Pass,
     attention_kernel,
     small_kernels,
     weight_kernels,
 )
-from scaling.questions.serving.model import ServedModel
-from scaling.questions.serving.servers import Servers
 from scaling.simulate.kernels import kernel_time
 
 ALL_REDUCES = 2  # of a layer: after the attention's output matrix and after the MLP's

@@ -18,14 +18,16 @@ from scaling.meshes.placement import crossed_level
 from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
 from scaling.questions.answer import Answer, Input, by_formula
-from scaling.questions.serving.decode import Case, link_rate
-from scaling.questions.serving.step import calls, decode_pass
+from scaling.questions.serving.case import Case
+from scaling.questions.serving.decode import decode_calls, link_rate
 
 
 def threshold_answers(case: Case) -> list[Answer]:
     """Return the thresholds that the model and the mesh have."""
-    parts = [*critical_batches(case), *_cache_batch(case)]
-    config = case.model.config
+    parts, config = critical_batches(case), case.model.config
+    if case.model.kv_token:
+        name = "batch whose KV cache is as large as the weights"
+        parts.append(case.answer(name, "sequences", "M / (T * V)"))
     if config is not None:
         parts += [*_tensor_limit(case, config), *_latency_bound(case)]
         parts += _two_dims(config)
@@ -34,73 +36,49 @@ def threshold_answers(case: Case) -> list[Answer]:
 
 def critical_batches(case: Case) -> list[Answer]:
     """Return the batch from which products are compute bound; of experts, and of all weights."""
-    model, chip = case.model, case.servers.cluster.accelerator
-    dtype = model.formats.compute
-    C = Input("C", chip.peak(dtype), "FLOP/s", f"{dtype} peak")
-    W = Input("W", case.servers.peak_bytes, "bytes/s", "memory bandwidth of a device")
-    b = Input("b", model.formats.weight_bytes, "bytes", f"of a weight in {model.formats.weights}")
-    rule = "b / 2 * C / W"
-    parts = [by_formula("critical batch", "sequences", rule, (b, C, W))]
+    model, rule = case.model, "b / 2 * C / W"
+    parts = [case.answer("critical batch", "sequences", rule)]
     if model.routed:
-        E = Input("E", model.experts, "experts", "of a layer")
-        k = Input("k", model.used, "experts", "of a token")
         name = "critical batch of the experts"
-        parts.append(by_formula(name, "sequences", f"{rule} * E / k", (b, C, W, E, k)))
+        parts.append(case.answer(name, "sequences", f"{rule} * E / k"))
     if model.active < model.total:
-        P = Input("P", model.total, "parameters")
-        A = Input("A", model.active, "parameters", "that a token uses")
         name = "critical batch of all weights"
-        parts.append(by_formula(name, "sequences", f"{rule} * P / A", (b, C, W, P, A)))
+        parts.append(case.answer(name, "sequences", f"{rule} * P / A"))
     return parts
-
-
-def _cache_batch(case: Case) -> list[Answer]:
-    if not case.model.kv_token:
-        return []
-    M = Input("M", case.model.weight_bytes, "bytes", "of weights")
-    T = Input("T", case.model.kept(case.context), "tokens", "of each that the KV cache holds")
-    V = Input("V", case.model.kv_token, "bytes", f"of a token in {case.model.formats.kv}")
-    name = "batch whose KV cache is as large as the weights"
-    return [by_formula(name, "sequences", "M / (T * V)", (M, T, V))]
 
 
 def _latency_bound(case: Case) -> list[Answer]:
     """Bytes of a sum over tensor below which its hops decide."""
     servers = case.servers
-    size = servers.mesh.tensor
-    if size == 1:
+    if servers.mesh.tensor == 1:
         return []
     own = [level for level in levels(servers.cluster) if level.own_hops]
     inside = crossed_level(servers.groups("tensor"), servers.cluster) in ("node", "domain")
     link = next((x for x in own if (x.link != "network") == inside), own[0])
-    inputs = (
-        Input("Y", size, "devices", "along tensor"),
-        Input("W_l", link.bandwidth, "bytes/s", link.name),
-        Input("T_h", link.hop_latency, "s", "of a hop"),
-    )
+    W_l = Input("W_l", link.bandwidth, "bytes/s", link.name)
+    T_h = Input("T_h", link.hop_latency, "s", "of a hop")
     name = "bytes of a sum below which its hops decide"
-    return [by_formula(name, "bytes", "Y * W_l * T_h", inputs)]
+    return [case.answer(name, "bytes", "Y * W_l * T_h", W_l, T_h)]
 
 
 def _tensor_limit(case: Case, config: ModelConfig) -> list[Answer]:
-    work = decode_pass(case.servers, case.model, case.batch, case.context)
-    found = [c for c in calls(case.model, case.servers, work) if c.kind == "all-reduce"]
+    found = [call for call in decode_calls(case) if call.kind == "all-reduce"]
     if not found:
         return []
-    W_n = 2 * link_rate(found[0], case.servers)
+    mesh = case.servers.mesh
     width = expert_width(config) * config.moe.experts_per_token if config.moe else config.d_ff
-    inputs = (
-        Input("F", width, "", "hidden units of a token"),
-        Input("B", work.sequences, "sequences", "of a copy of the model"),
-        Input("W", case.servers.peak_bytes, "bytes/s", "memory bandwidth of a device"),
-        Input("W_n", W_n, "bytes/s", "of a device's links: twice an all-reduce's"),
-    )
-    bound = float(inputs[0].value) * W_n / (work.sequences * case.servers.peak_bytes)
-    size = case.servers.mesh.tensor
-    binds = f"the links: tensor={size} is beyond it" if size > bound else ""
-    beta = by_formula("beta, memory over links", "", "W / W_n", inputs[2:])
+    sequences = case.batch / case.shards
+    F = Input("F", width, "", "hidden units of a token")
+    B = Input("B", sequences, "sequences", "of a copy of the model")
+    rate = 2 * link_rate(found[0], case)
+    W_n = Input("W_n", rate, "bytes/s", "of a device's links: twice an all-reduce's")
+    bound = width * rate / (sequences * case.servers.peak_bytes)
+    binds = f"the links: tensor={mesh.tensor} is beyond it" if mesh.tensor > bound else ""
     name, formula = "largest useful tensor size", "F * W_n / (B * W)"
-    return [by_formula(name, "devices", formula, inputs, binds=binds), beta]
+    return [
+        case.answer(name, "devices", formula, F, B, W_n, binds=binds),
+        case.answer("beta, memory over links", "", "W / W_n", W_n),
+    ]
 
 
 def _two_dims(config: ModelConfig) -> list[Answer]:

@@ -23,7 +23,7 @@ def check(answer: Answer) -> Answer:
 def _check(answer: Answer) -> None:
     if answer.formula:
         values = {i.symbol: i.value for i in answer.inputs}
-        assert symbols(answer.formula) <= values.keys()
+        assert set(symbols(answer.formula)) <= values.keys()
         if answer.ideal is not None:
             given = float(answer.ideal)
             assert evaluate(answer.formula, values) == pytest.approx(given, rel=1e-6)

@@ -33,7 +33,7 @@ def test_nothing_but_arithmetic_is_computed(text):
 
 
 def test_symbols_are_replaced_and_functions_are_kept():
-    assert symbols("max(V, W_hbm)") == {"V", "W_hbm"}
+    assert symbols("max(V, W_hbm) / V") == ["V", "W_hbm"]
     assert substituted("max(V, W_hbm) * W", {"V": "1", "W_hbm": "2"}) == "max(1, 2) * W"
 
 

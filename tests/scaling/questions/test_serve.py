@@ -16,9 +16,8 @@ from scaling.models.presets import preset
 from scaling.profiles.io import ideal
 from scaling.program.ir import Kernel
 from scaling.questions.answer import textbook
+from scaling.questions.serving.case import Formats, Servers, served_model
 from scaling.questions.serving.kernels import Pass, weight_kernels
-from scaling.questions.serving.model import Formats, served_model
-from scaling.questions.serving.servers import Servers
 from scaling.questions.serving.step import decode_pass, pass_seconds
 from scaling.simulate.kernels import kernel_time
 from tests.scaling.questions.formulas import check
