@@ -143,9 +143,13 @@ def parse_axes(text: str) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
         axis, _, size = (s.strip() for s in part.partition("="))
-        if not axis or not is_count(size) or int(size) < 1:
-            why = ": a size is a whole number, at least 1" if axis and size else ""
-            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}{why}")
+        if not axis or not size:
+            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}")
+        if not is_count(size) or int(size) < 1:
+            raise InputError(
+                f"--mesh: {part!r}: the size of an axis is a whole number, at least 1; "
+                "write for example data=2,fsdp=4"
+            )
         if axis in sizes:
             raise InputError(f"--mesh: axis {axis!r} is given twice in {text!r}")
         sizes[axis] = int(size)

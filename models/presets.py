@@ -1,19 +1,19 @@
 """Named models, and the forms in which a run names its model.
 
 preset("llama3-8b") is a ModelConfig; {"preset": "llama3-8b", "n_layers": 4} in run.json replaces
-one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/published.py.
+one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/published.toml.
 """
 
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from importlib.resources import files
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import read
+from scaling.meshes.reading import parse_toml, read
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.huggingface.read import read_config
-from scaling.models.published import PUBLISHED
 
 # Our own toys over bytes: seconds per run for tests (dense, and with experts), and 0.9 M parameters
 # to watch learning.
@@ -30,7 +30,34 @@ _TOYS = {
     ),
     "demo": ModelConfig(256, d_model=128, n_layers=4, n_heads=4, d_ff=384),
 }
-_PRESETS: dict[str, ModelConfig] = _TOYS | PUBLISHED
+
+
+def _published() -> dict[str, ModelConfig]:
+    """The models of published.toml, whose head says how its tables are read."""
+    where = "published.toml"
+    text = files("scaling.models").joinpath(where).read_text(encoding="utf-8")
+    families, models = parse_toml(text, where), {}
+    for family in families.values():
+        parent = families.get(family.get("like"), {})
+        fields = {**parent, **family}["fields"]
+        common = _merged(parent.get("common", {}), family["common"])
+        for name, row in family["models"].items():
+            sizes = dict(zip(fields, row, strict=False))
+            rest = _merged(common, *row[len(fields) :])
+            models[name] = read(ModelConfig, {**rest, **sizes}, f"{where}: {name}")
+    return models
+
+
+def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables in one, later ones first; tables in them are merged as well."""
+    merged: dict[str, Any] = {}
+    for key, value in (item for table in tables for item in table.items()):
+        both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = {**merged[key], **value} if both_tables else value
+    return merged
+
+
+_PRESETS: dict[str, ModelConfig] = _TOYS | _published()
 
 
 def preset(name: str) -> ModelConfig:
@@ -99,7 +126,4 @@ def _replaced(base: ModelConfig, changes: Mapping[str, Any], where: str) -> Mode
         fields["head_dim"] = 0
     if base.n_kv_heads == base.n_heads and "n_heads" in changes:
         fields["n_kv_heads"] = 0
-    for name, value in changes.items():
-        both_tables = isinstance(value, Mapping) and isinstance(fields.get(name), Mapping)
-        fields[name] = {**fields[name], **value} if both_tables else value
-    return read(ModelConfig, fields, where)
+    return read(ModelConfig, _merged(fields, changes), where)

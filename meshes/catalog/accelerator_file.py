@@ -13,16 +13,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
-from scaling.meshes.catalog.entries import UNITS, figure_from, read_sources, read_table
+from scaling.meshes.catalog.entries import figure_from, read_sources, read_table
+from scaling.meshes.catalog.schema import figure
 from scaling.meshes.errors import Problems, check_keys
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.reading import read
 
-INTEGER_FIGURES = (
-    *("cores", "fpus_per_core", "l2_cache", "registers_per_core", "threads_per_core"),
-    *("shared_memory_per_core", "shared_memory_per_block"),
-    *("chip_cores", "vector_lanes", "vector_registers", "matrix_units_per_core"),
-)
 TABLES = ("peaks", "figures", "sources")
 
 
@@ -44,23 +40,17 @@ def read_accelerator(
     top = {key: value for key, value in data.items() if key not in TABLES}
     file = problems.attempt(read, AcceleratorFile, top, where)
     problems.attempt(check_keys, figures, FIGURE_NAMES, f"{where}: figures")
-    found = {
-        peak_name(d): problems.attempt(figure_from, v, sources, f"{where}: peaks.{d}", "FLOP/s")
-        for d, v in peaks.items()
-    }
-    for name, value in figures.items():
-        label, unit = f"{where}: figures.{name}", UNITS.get(name, "")
-        found[name] = problems.attempt(figure_from, value, sources, label, unit)
-    stated = {name: figure for name, figure in found.items() if figure is not None}
-    for name in filter(stated.__contains__, INTEGER_FIGURES):
-        if not float(stated[name].value).is_integer():
-            problems.messages.append(
-                f"{where}: figures.{name} = {stated[name].value:g} must be a whole number"
-            )
+    labelled = [(peak_name(dtype), f"peaks.{dtype}", value) for dtype, value in peaks.items()]
+    labelled += [(name, f"figures.{name}", value) for name, value in figures.items()]
+    stated = {}
+    for name, label, value in labelled:
+        read_figure = problems.attempt(figure_from, value, sources, f"{where}: {label}", name)
+        if read_figure is not None:
+            stated[name] = read_figure
     if file is None or problems.messages:
         return None, stated
     numbers: dict[str, Any] = {
-        name: int(stated[name].value) if name in INTEGER_FIGURES else stated[name].value
+        name: int(stated[name].value) if figure(name).whole else stated[name].value
         for name in figures
     }
     accelerator = Accelerator(

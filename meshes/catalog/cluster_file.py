@@ -39,7 +39,7 @@ from scaling.meshes.cluster import (
     Fabric,
     LinkSpec,
 )
-from scaling.meshes.errors import InputError, Problems, check_keys, whole_number
+from scaling.meshes.errors import InputError, Problems, check_keys
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.reading import convert
 from scaling.meshes.torus import Torus
@@ -152,10 +152,6 @@ def _assembled(
     """The cluster, once all tables could be read."""
     if file.domain_nodes is not None and torus is not None:
         raise InputError(f"{where}: torus: leave out domain_nodes; the largest slice says how many")
-    for name in ("nvswitch_chips", "nvswitch_ports"):
-        figure = getattr(file, name)
-        if figure is not None and not float(figure.value).is_integer():
-            raise InputError(f"{where}: {name} = {figure.value:g} must be a whole number")
     if file.machine_numbers and sorted(file.machine_numbers) != list(range(parts["chip"])):
         raise InputError(
             f"{where}: machine_numbers = {list(file.machine_numbers)} must name each chip of the "
@@ -164,27 +160,19 @@ def _assembled(
     chips = {"value": parts["chip"], "source": file.layout_source}
     domain = torus.chips // parts["chip"] if torus else 1
     if file.domain_nodes is not None:
-        domain = whole_number(f"{where}: domain_nodes", file.domain_nodes.value)
-    assert draft.chip is not None
+        domain = int(file.domain_nodes.value)
+    known = {key: value for key, value in vars(file).items() if key != "layout_source"}
+    known["title"] = file.name if file.title is None else file.title
+    known |= {"accelerator": draft.chip, "domain_nodes": domain}
     return Cluster(
-        name=file.name,
-        title=file.name if file.title is None else file.title,
-        accelerator=draft.chip,
+        **known,
         nodes=1,
         devices_per_node=parts["chip"],
         parts=parts,
         links=tuple(draft.links),
-        layout=figure_from(chips, sources, f"{where}: layout_source"),
+        layout=figure_from(chips, sources, f"{where}: layout_source", "chips"),
         fabric=draft.fabric,
-        peer_access=file.peer_access,
-        virtual_devices=file.virtual_devices,
-        domain_nodes=domain,
-        has_nvls=file.has_nvls,
-        cpu=file.cpu,
-        machine_numbers=file.machine_numbers,
         torus=torus,
-        nvswitch_chips=file.nvswitch_chips,
-        nvswitch_ports=file.nvswitch_ports,
     )
 
 
@@ -231,16 +219,9 @@ def _check_wiring(link: LinkSpec, parts: Mapping[str, int], where: str) -> None:
 
 def fabric_from(data: Any, sources: Sources, where: str) -> Fabric:
     """The fabric of a [fabric] table; InputError names all that is wrong with it."""
-    fabric, problems = read_facts(Fabric, data, sources, where), Problems()
-    for name in ("leaf_nodes", "spine_nodes", "pod_nodes", "switch_ports"):
-        figure, what = getattr(fabric, name), "ports" if name == "switch_ports" else "nodes"
-        if figure is not None and not float(figure.value).is_integer():
-            problems.messages.append(
-                f"{where}: {name} = {figure.value:g} must be a whole number of {what}"
-            )
+    fabric = read_facts(Fabric, data, sources, where)
     if fabric.switch_ports is not None and fabric.switch_ports.value < 2:
-        problems.messages.append(f"{where}: switch_ports must be at least 2, one down and one up")
-    problems.raise_any()
+        raise InputError(f"{where}: switch_ports must be at least 2, one down and one up")
     return fabric
 
 

@@ -10,23 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
+from scaling.meshes.catalog.schema import figure
 from scaling.meshes.errors import InputError, Problems, nearest
 from scaling.meshes.provenance import Source, SourcedValue
 from scaling.meshes.reading import read
-from scaling.meshes.units import Unit, parse_number
+from scaling.meshes.units import parse_number
 
 T = TypeVar("T")
 Sources = Mapping[str, Source]
-UNITS: dict[str, Unit] = {  # by name of a figure; the others are counts and ratios
-    **dict.fromkeys(("memory", "usable_memory", "l2_cache"), "B"),
-    **dict.fromkeys(("shared_memory_per_core", "shared_memory_per_block"), "B"),
-    "vector_registers": "B",
-    **dict.fromkeys(("bandwidth", "memory_bandwidth", "node_network_bandwidth"), "B/s"),
-    **dict.fromkeys(("latency", "hop_latency", "launch_time"), "s"),
-    "power": "W",
-    "clock": "Hz",
-    "base_clock": "Hz",
-}
 
 
 @dataclass(frozen=True)
@@ -38,22 +29,27 @@ class ValueEntry:
     note: str = ""
 
 
-def figure_from(data: Any, sources: Sources, where: str, unit: Unit = "") -> SourcedValue:
-    """The figure that a file writes, in SI units, its source written out.
+def figure_from(data: Any, sources: Sources, where: str, name: str) -> SourcedValue:
+    """The figure `name` that a file writes, in SI units, its source written out.
 
     Raises:
-        InputError: the source is not listed, the text is no number of `unit`, or the value is
-            negative, or zero and no latency.
+        InputError: the source is not listed, the text is no number of the figure's unit, or the
+            value is negative, zero and no latency, or must be whole and is not.
     """
+    kind = figure(name)
     entry = read(
         ValueEntry, {"value": data} if isinstance(data, int | float | str) else data, where
     )
     try:
-        value = parse_number(entry.value, unit) if isinstance(entry.value, str) else entry.value
+        value = (
+            parse_number(entry.value, kind.unit) if isinstance(entry.value, str) else entry.value
+        )
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-    if not (value > 0 or (value == 0 and "latency" in where)):
+    if not (value > 0 or (value == 0 and name.endswith("latency"))):
         raise InputError(f"{where} = {value:g} must be positive")
+    if kind.whole and not float(value).is_integer():
+        raise InputError(f"{where} = {value:g} must be a whole number")
     if entry.source not in sources:
         raise InputError(
             f"{where}: source {entry.source!r} is not in [sources]; "
@@ -70,9 +66,7 @@ def read_facts(cls: type[T], data: Any, sources: Sources, where: str) -> T:
         hints = get_type_hints(cls)
         names = {name for name, hint in hints.items() if SourcedValue in (hint, *get_args(hint))}
         figures = {
-            name: problems.attempt(
-                figure_from, data[name], sources, f"{where}: {name}", UNITS.get(name, "")
-            )
+            name: problems.attempt(figure_from, data[name], sources, f"{where}: {name}", name)
             for name in data
             if name in names
         }

@@ -9,9 +9,9 @@ checked alike.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 
 from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.catalog.schema import LINKS, Figure, figure
 from scaling.meshes.catalog.topology import PCIE_X16, PORTS
 from scaling.meshes.cluster import (
     Cluster,
@@ -30,65 +30,15 @@ ROUNDING = 1.05  # specifications round 15.75 GB/s to 16 GB/s
 SHOWN = 5  # parts named when some cannot be reached
 
 
-@dataclass(frozen=True)
-class Range:
-    """Plausible figures of one kind."""
-
-    low: float
-    high: float
-    unit: Unit
-    source: str  # what the two ends are
-
-    def times(self, count: int) -> "Range":
-        """The range of the sum of `count` such figures."""
-        return replace(self, low=count * self.low, high=count * self.high)
-
-
-# bytes/s, one physical link, one direction. Every end is that of a public specification.
-LINKS = {
-    "nvlink": Range(
-        *(14e9, 100e9, "B/s"),
-        "RTX 3090 bridge, NVIDIA GA102 whitepaper; twice NVLink 5, GB200 datasheet",
-    ),
-    "xgmi": Range(
-        *(23e9, 128e9, "B/s"),
-        "MI50, AMD Vega 20 whitepaper; twice MI300X, AMD CDNA 3 whitepaper",
-    ),
-    "ici": Range(
-        *(45e9, 200e9, "B/s"),
-        "TPU v5e, scaling book; twice TPU v5p, Google Cloud documentation",
-    ),
-    "c2c": Range(
-        *(36e9, 450e9, "B/s"), "MI250X to CPU, Frontier User Guide; GH200, NVIDIA datasheet"
-    ),
-    "pcie": Range(0.9e9, 121e9, "B/s", "one lane of PCIe 3.0; 16 lanes of PCIe 6.0, PCI-SIG"),
-    "upi": Range(
-        *(12e9, 128e9, "B/s"), "QPI of 6.4 GT/s, Intel; twice xGMI of 32 GT/s, AMD EPYC 9004"
-    ),
-    "memory": Range(
-        *(12e9, 2e12, "B/s"), "a channel of DDR3-1600, JEDEC; beyond any socket of 2026"
-    ),
-    "network": Range(
-        *(12.5e6, 100e9, "B/s"),
-        "100 Mb/s Ethernet, IEEE 802.3u; 800 Gb/s, NVIDIA ConnectX-8 datasheet",
-    ),
-}
-LATENCY = Range(0.0, 1e-3, "s", "a metropolitan network; within one hall a hop takes microseconds")
-MEMORY = Range(1e9, 2e12, "B", "a laptop's GPU; seven times the 288 GB of GB300, NVIDIA")
-CHIP = {
-    "memory": MEMORY,
-    "usable_memory": MEMORY,
-    "memory_bandwidth": Range(
-        *(1e10, 1e14, "B/s"), "one DDR3 channel; twelve times GB300's 8 TB/s"
-    ),
-    "clock": Range(1e8, 1e10, "Hz", "a tenth of a GHz; more than any processor of 2026"),
-}
-PEAK = Range(1e9, 1e17, "FLOP/s", "one CPU core; five times GB300's fp4")
 # What a figure outside its range was probably written in, and its factor to SI.
 MISTAKES: dict[Unit, tuple[tuple[str, float], ...]] = {
     "B/s": (
-        *(("GB/s", 1e9), ("Gb/s", 1e9 / 8), ("MB/s", 1e6), ("bits", 1 / 8)),
-        *(("1000 times too much", 1e-3), ("bits taken for bytes once too often", 8)),
+        ("GB/s", 1e9),
+        ("Gb/s", 1e9 / 8),
+        ("MB/s", 1e6),
+        ("bits", 1 / 8),
+        ("1000 times too much", 1e-3),
+        ("bits taken for bytes once too often", 8),
     ),
     "B": (("GB", 1e9), ("MB", 1e6), ("bits", 1 / 8)),
     "FLOP/s": (("TFLOP/s", 1e12), ("GFLOP/s", 1e9)),
@@ -106,8 +56,8 @@ def lint_cluster(cluster: Cluster) -> Iterator[str]:
         links.remove(network)
         count = cluster.nics * network.count
         label = f"node_network_bandwidth over {count} links"
-        known = LINKS["network"].times(count)
-        yield from implausible(label, cluster.node_network_bandwidth, known)
+        total = LINKS["network"].times(count)
+        yield from implausible(label, cluster.node_network_bandwidth, total)
     yield from lint_links(links, cluster.fabric, cluster.name)
     yield from lint_chip(cluster.accelerator.figures, cluster.accelerator.name)
     yield from _slots(cluster)
@@ -123,24 +73,24 @@ def lint_links(links: Iterable[LinkSpec], fabric: Fabric | None, where: str) -> 
     for link in links:
         label = f"{where}: {link.kind} {' - '.join(link.parts)}"
         if link.bandwidth is not None:
-            known = LINKS[link.kind]
-            yield from implausible(f"{label}: bandwidth", link.bandwidth.value, known, link.count)
+            kind, value = LINKS[link.kind], link.bandwidth.value
+            yield from implausible(f"{label}: bandwidth", value, kind, link.count)
         if link.latency is not None:
-            yield from implausible(f"{label}: latency", link.latency.value, LATENCY)
+            latency = figure("latency")
+            yield from implausible(f"{label}: latency", link.latency.value, latency)
     if fabric is not None and fabric.hop_latency is not None:
-        yield from implausible(f"{where}: fabric: hop_latency", fabric.hop_latency.value, LATENCY)
+        latency = figure("hop_latency")
+        yield from implausible(f"{where}: fabric: hop_latency", fabric.hop_latency.value, latency)
 
 
 def lint_chip(figures: Mapping[str, SourcedValue], where: str) -> Iterator[str]:
     """Warnings about memory, clock and peak rates of an accelerator."""
-    for name, figure in figures.items():
-        known = PEAK if name.startswith("peak_") else CHIP.get(name)
-        if known is not None:
-            yield from implausible(f"{where}: {name}", figure.value, known)
+    for name, stated in figures.items():
+        yield from implausible(f"{where}: {name}", stated.value, figure(name))
 
 
-def implausible(label: str, value: float, known: Range, count: int = 1) -> Iterator[str]:
-    """A warning if `value`, one of `count` links side by side, lies outside the range."""
+def implausible(label: str, value: float, known: Figure, count: int = 1) -> Iterator[str]:
+    """A warning if `value`, one of `count` links side by side, is not plausible."""
     if known.low <= value <= known.high:
         return
     meant = [(f"all {count} links together", 1 / count)] if count > 1 else []

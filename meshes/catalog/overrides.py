@@ -1,4 +1,4 @@
-"""Figures of a catalogue cluster that one run states otherwise.
+"""Figures of a catalogue cluster, or of a chip, that one run or question states otherwise.
 
 node_network_bandwidth   bytes/s of one node, all its NICs together, one direction
 gpus_per_node            devices of a node that are used; links inside the node stay
@@ -8,53 +8,74 @@ nvlink_domain_nodes      nodes that share one NVLink domain
 link_bandwidth           bytes/s of a chip's NVLink or xGMI to a switch, or to all others together,
                          one direction; of one physical link between pairs of chips, or of a torus
 peak_bf16, peak_fp8 ..   dense FLOP/s of one device
+
+Every figure of a chip can be stated otherwise in a question about it: clock=1.59GHz.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from scaling.meshes.accelerator import peak_name, with_figures
-from scaling.meshes.catalog.chip_overrides import PEAKS
-from scaling.meshes.catalog.entries import UNITS
+from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name, with_figures
+from scaling.meshes.catalog.schema import PEAKS, figure
 from scaling.meshes.cluster import Cluster, network_link
 from scaling.meshes.errors import InputError, check_keys, check_range, whole_number
 from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.rings import FAST
-from scaling.meshes.units import Unit, parse_quantity
+from scaling.meshes.units import parse_quantity
 
 # What is taken for the rate of one NIC.
 OF_ONE_NIC = ("nic", "nics", "nic_bandwidth", "network", "network_bandwidth", "bandwidth")
 RATES = (1.0, 1e24)  # bytes/s and FLOP/s beyond any machine, whose quotients are still floats
+RANGE = (1e-9, 1e24)  # of any figure of a chip; products and quotients of them stay finite
 
 
 def parse_overrides(items: Iterable[str]) -> dict[str, float]:
     """Overrides from `key=value` texts: `node_network_bandwidth=400Gb/s`, `memory=40GB`."""
-    overrides: dict[str, float] = {}
-    for item in items:
-        key, equals, value = item.partition("=")
-        if not equals:
-            raise InputError(f"--override {item!r}: write key=value, for example memory=40GB")
+    items = list(items)
+    for key in (item.partition("=")[0] for item in items if "=" in item):
         if key in OF_ONE_NIC:
             raise InputError(
                 f"--override: unknown key {key!r}; did you mean 'node_network_bandwidth', the rate "
                 "of all NICs of a node together? (8 of 400Gb/s are 3200Gb/s)"
             )
-        check_keys([key], KEYS, "--override")
-        if key in overrides:
+    return _parsed(items, KEYS, "memory=40GB")
+
+
+def override_chip(chip: Accelerator, items: Iterable[str]) -> Accelerator:
+    """The chip with the figures of `key=value` texts, whose source becomes "override".
+
+    Raises:
+        InputError: no such key (the nearest is named), one that is given twice, or no number of
+            its unit.
+    """
+    stated = {}
+    for key, value in _parsed(items, (*PEAKS, *FIGURE_NAMES), "peak_bf16=400e12").items():
+        check_range(f"--override {key}", value, *RANGE)
+        whole = figure(key).whole
+        stated[key] = overridden(whole_number(f"--override {key}", value) if whole else value)
+    peaks = {PEAKS[key]: float(rate.value) for key, rate in stated.items() if key in PEAKS}
+    figures = {key: value for key, value in stated.items() if key not in PEAKS}
+    sources = {**chip.figures, **stated}
+    changed = replace(chip, peaks={**chip.peaks, **peaks}, figures=sources)
+    return with_figures(changed, figures)
+
+
+def _parsed(items: Iterable[str], keys: Collection[str], example: str) -> dict[str, float]:
+    """Keys and numbers of `key=value` texts; InputError where one is not of `keys` or wrong."""
+    values: dict[str, float] = {}
+    for item in items:
+        key, equals, text = item.partition("=")
+        if not equals:
+            raise InputError(f"--override {item!r}: write key=value, for example {example}")
+        check_keys([key], keys, "--override")
+        if key in values:
             raise InputError(f"--override: key {key!r} is given twice")
         try:
-            overrides[key] = parse_quantity(value, _unit(key))
+            values[key] = parse_quantity(text, figure(key).unit)
         except InputError as error:
             raise InputError(f"--override {item}: {error}") from None
-    return overrides
-
-
-def _unit(key: str) -> Unit:
-    """The unit of an override's value."""
-    if key in PEAKS:
-        return "FLOP/s"
-    return "B/s" if key == "link_bandwidth" else UNITS.get(key, "")
+    return values
 
 
 def apply_overrides(cluster: Cluster, overrides: Mapping[str, float], host: Cluster) -> Cluster:

@@ -3,7 +3,7 @@
 from scaling.api.inputs import Overrides, device_count, override_texts
 from scaling.api.public_api import entrance
 from scaling.meshes import catalog
-from scaling.meshes.catalog.chip_overrides import override_chip
+from scaling.meshes.catalog.overrides import override_chip
 from scaling.meshes.errors import whole_number
 from scaling.questions.answer import Answer
 from scaling.questions.chip import chip as answer_chip

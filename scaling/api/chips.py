@@ -3,7 +3,7 @@
 from scaling.api.inputs import Overrides, device_count, override_texts
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator, with_figures
-from scaling.meshes.catalog.chip_overrides import override_chip
+from scaling.meshes.catalog.overrides import override_chip
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.host_link import rated_host_bandwidth

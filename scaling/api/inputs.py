@@ -26,8 +26,7 @@ from scaling.api.settings import (
     custom_run,
 )
 from scaling.meshes import catalog
-from scaling.meshes.catalog.chip_overrides import override_chip
-from scaling.meshes.catalog.overrides import KEYS
+from scaling.meshes.catalog.overrides import KEYS, override_chip
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order

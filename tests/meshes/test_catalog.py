@@ -173,7 +173,7 @@ def test_a_rack_is_as_many_nodes_as_divide_evenly(write):
     with pytest.raises(InputError, match="nvlink_domain_nodes=5 must divide the 32 nodes"):
         catalog.load(path, 32, {"nvlink_domain_nodes": 5})
     part = wide.replace("18", "0.5")
-    with pytest.raises(InputError, match="domain_nodes=0.5 must be a whole number, at least 1"):
+    with pytest.raises(InputError, match="domain_nodes = 0.5 must be a whole number"):
         catalog.load(write(("layout_source", part)), 2)
 
 

@@ -1,15 +1,25 @@
 """Figures in another unit, slots slower than their NICs, racks that do not split."""
 
+import math
 import re
-from typing import get_args
+from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from scaling.meshes.catalog.lint import CHIP, LATENCY, LINKS, PEAK, implausible
-from scaling.meshes.cluster import Interconnect
+from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator
+from scaling.meshes.catalog.cluster_file import ClusterFile
+from scaling.meshes.catalog.lint import implausible
+from scaling.meshes.catalog.overrides import KEYS
+from scaling.meshes.catalog.schema import FIGURES, LINKS, figure
+from scaling.meshes.cluster import Fabric, Interconnect, LinkSpec
+from scaling.meshes.torus import Torus
+
+# Figures and bandwidths of links of which it is known what is plausible.
+RANGES = [known for known in (*FIGURES.values(), *LINKS.values()) if known.source]
 
 
 def found(name, nodes=1, **overrides):
@@ -18,7 +28,7 @@ def found(name, nodes=1, **overrides):
 
 @pytest.mark.parametrize("name", catalog.names())
 def test_the_catalogue_itself_has_no_warnings(name):
-    assert found(name) == []
+    assert list(catalog.lint_cluster(catalog.load(name))) == found(name) == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +86,7 @@ def test_a_plausible_bandwidth_in_gigabytes_or_bits_is_never_silent(kind, where,
 
 
 @given(
-    st.sampled_from([*LINKS.values(), *CHIP.values(), PEAK, LATENCY]),
+    st.sampled_from(RANGES),
     st.floats(1e-20, 1e40),
     st.integers(1, 18),
 )
@@ -89,5 +99,14 @@ def test_what_a_warning_tells_to_write_is_plausible(known, value, count):
 
 def test_every_kind_of_link_has_a_plausible_range_with_its_source():
     assert set(LINKS) == set(get_args(Interconnect))
-    every = [*LINKS.values(), *CHIP.values(), PEAK, LATENCY]
-    assert all(r.low < r.high and len(r.source) > 20 for r in every)
+    assert all(r.low < r.high and len(r.source) > 20 for r in RANGES)
+    assert all(math.isinf(r.high) for r in FIGURES.values() if r not in RANGES)
+
+
+def test_whole_figures_of_a_chip_are_integers_and_every_figure_of_the_table_exists():
+    hints = get_type_hints(Accelerator)
+    assert {n for n in FIGURE_NAMES if figure(n).whole} == {
+        n for n in FIGURE_NAMES if hints[n] == int | None
+    }
+    keys = {f.name for entry in (ClusterFile, LinkSpec, Fabric, Torus) for f in fields(entry)}
+    assert set(FIGURES) <= {"peak", *FIGURE_NAMES, *keys, *KEYS}

@@ -92,11 +92,11 @@ def test_spaces_and_order_of_writing_do_not_matter() -> None:
         ("fspd=8", ["unknown axis 'fspd'", "did you mean 'fsdp'?"]),
         ("data=2,data=4", ["'data' is given twice", "data=2,data=4"]),
         ("data", ["expected axis=size", "'data'"]),
-        ("data=two", ["expected axis=size", "'data=two'"]),
-        ("data=2.5", ["expected axis=size", "'data=2.5'"]),
-        ("data=²", ["expected axis=size", "'data=²'"]),
-        ("data=0", ["expected axis=size", "'data=0'"]),
-        ("data=2 fsdp=4", ["expected axis=size", "'data=2 fsdp=4'"]),
+        ("data=two", ["--mesh: 'data=two'", "whole number, at least 1"]),
+        ("data=2.5", ["--mesh: 'data=2.5'", "whole number, at least 1"]),
+        ("data=²", ["--mesh: 'data=²'", "whole number, at least 1"]),
+        ("data=0", ["--mesh: 'data=0'", "whole number, at least 1"]),
+        ("data=2 fsdp=4", ["--mesh: 'data=2 fsdp=4'", "whole number, at least 1"]),
     ],
 )
 def test_a_misspelt_mesh_says_what_is_wrong(text: str, words: list[str]) -> None:

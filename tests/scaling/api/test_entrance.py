@@ -299,7 +299,7 @@ def test_calibrating_keeps_the_noise_of_an_import_of_jax_in_the_log(tmp_path):
 
 
 WRONG = {
-    "mesh: expected axis=size such as data=2,fsdp=4, got 'fsdp=8.5'": lambda: sc.predict(
+    "mesh: 'fsdp=8.5': the size of an axis is a whole number, at least 1": lambda: sc.predict(
         "tiny", "dgx-h100", mesh={"fsdp": 8.5}
     ),
     "use nodes=2 or a smaller mesh": lambda: sc.predict("tiny", "dgx-h100", mesh="fsdp=16"),

@@ -1,0 +1,44 @@
+"""What figures.toml says of each figure: its unit, whether it is whole, and what is plausible."""
+
+import math
+from dataclasses import dataclass, replace
+from importlib.resources import files
+
+from scaling.meshes.accelerator import peak_name
+from scaling.meshes.reading import parse_toml, read
+from scaling.meshes.units import Unit
+
+# Formats in which chips of the catalogue multiply, or others may.
+FORMATS = ("bf16", "fp16", "fp8", "fp4", "int8", "int4", "int32", "tf32", "fp32", "fp64")
+PEAKS = {peak_name(dtype): dtype for dtype in FORMATS}
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One kind of figure, in SI units."""
+
+    unit: Unit = ""
+    whole: bool = False
+    low: float = 0.0  # plausible figures lie between the two, which are plausible too
+    high: float = math.inf
+    source: str = ""  # what the two are
+
+    def times(self, count: int) -> "Figure":
+        """The sum of `count` such figures."""
+        return replace(self, low=count * self.low, high=count * self.high)
+
+
+@dataclass(frozen=True)
+class _Schema:
+    figures: dict[str, Figure]
+    links: dict[str, Figure]
+
+
+_TEXT = files("scaling.meshes.catalog").joinpath("figures.toml").read_text(encoding="utf-8")
+_SCHEMA = read(_Schema, parse_toml(_TEXT, "figures.toml"), "figures.toml")
+FIGURES, LINKS = _SCHEMA.figures, _SCHEMA.links
+
+
+def figure(name: str) -> Figure:
+    """What is known of the figure `name`; a ratio with any value where nothing is."""
+    return FIGURES.get("peak" if name.startswith(peak_name("")) else name, Figure())
