@@ -7,7 +7,7 @@ from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.models.accounting.matrices import BYTES, STORED_BYTES
 from scaling.questions.answer import Answer
 from scaling.questions.count import count as answer_count
-from scaling.questions.kept import Counted
+from scaling.questions.training_memory import CountQuery
 
 
 @entrance
@@ -62,7 +62,7 @@ def count(
     for option, name, known in (("--dtype", own, BYTES), ("--kv", kv or own, STORED_BYTES)):
         if name not in known:
             raise InputError(f"{option} {name!r} is no format; {nearest(name, known)}")
-    asked = Counted(
+    query = CountQuery(
         tokens_per_step=amount("--batch", batch, least=1) or run.batch.tokens,
         kv=kv or own,
         dtype=own,
@@ -73,4 +73,4 @@ def count(
         causal=causal,
         memory=amount("--memory", memory, "B", least=1),
     )
-    return answer_count(run, asked)
+    return answer_count(run, query)

@@ -12,34 +12,37 @@ from dataclasses import replace
 
 from scaling.models.accounting import count_parameters
 from scaling.models.accounting.flops import FORWARD_AND_BACKWARD
-from scaling.models.accounting.matrices import (
-    STORED_BYTES,
-    query_key_dim,
-    value_dim,
-)
+from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.config import ModelConfig
-from scaling.questions.answer import Answer, Input, by_formula
-from scaling.questions.kept import Counted, kept
-from scaling.questions.parameters import COUNT, active_mlp, attention, parameters
+from scaling.questions.answer import Answer, Input, by_formula, letters
+from scaling.questions.parameters import (
+    COUNT,
+    active_mlp,
+    attention,
+    model_letters,
+    parameters,
+)
+from scaling.questions.training_memory import CountQuery, training_memory
 from scaling.run import Run
 
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al., arXiv 2203.15556, table 3: about 20 in every row
-BACKWARD_AND_FORWARD = Input("r", FORWARD_AND_BACKWARD, "", "products: forward, two backward")
+SECTION = "transformers: counting FLOPs"
+CORE = "2 * c * L * N * (q + v)"  # FLOPs of attention's core for every token of the context
 
 
-def count(run: Run, asked: Counted) -> Answer:
+def count(run: Run, query: CountQuery) -> Answer:
     """Return the parameters of a model, with FLOPs, caches, memory and training as parts."""
     config, seq = run.model, run.batch.seq_len
     answer = parameters(config)
-    forward = flops_of_token(config, seq, asked.causal)
+    forward = flops_of_token(config, seq, query.causal)
     parts = (
         *answer.parts,
         forward,
         *_training_flops(config, forward),
-        *_crossings(config, asked.causal),
-        *_cache(config, seq, asked),
-        *kept(run, asked),
-        *_whole_run(config, forward, asked),
+        *_crossings(config, query.causal),
+        *_cache(config, seq, query),
+        *training_memory(run, query),
+        *_whole_run(config, forward, query),
     )
     return replace(answer, name=f"parameters of {run.name}", parts=parts)
 
@@ -52,123 +55,86 @@ def flops_of_token(config: ModelConfig, seq: int, causal: bool = False) -> Answe
         seq: tokens; a sliding window that is shorter bounds the context.
         causal: half of the scores count, as a kernel that skips masked ones computes them.
     """
-    A, M = _weights(config)
-    core, inputs = _core(config, causal)
-    context = Input("T", min(seq, config.sliding_window or seq), "tokens", "context")
-    D, V = (
-        Input("D", config.d_model, "", "d_model"),
-        Input("V", config.vocab_size, "", "vocabulary"),
-    )
+    T = Input("T", min(seq, config.sliding_window or seq), "tokens", "context")
+    own = _flops_letters(config, causal) | letters(T)
+    core = f"T * {CORE}"
     parts = (
-        by_formula("projections", "FLOPs", "2 * A", (A,)),
-        by_formula("MLP", "FLOPs", "2 * M", (M,)),
-        by_formula("attention core", "FLOPs", f"T * {core}", (context, *inputs)),
-        by_formula("head", "FLOPs", "2 * D * V", (D, V)),
+        by_formula("projections", "FLOPs", "2 * A", own),
+        by_formula("MLP", "FLOPs", "2 * M", own),
+        by_formula("attention core", "FLOPs", core, own),
+        by_formula("head", "FLOPs", "2 * D * V", own),
     )
-    formula = f"2 * A + 2 * M + T * {core} + 2 * D * V"
-    symbols = {i.symbol: i for i in (A, M, context, *inputs, D, V)}
-    name = "forward FLOPs of a token"
-    section = "transformers: counting FLOPs"
-    return by_formula(name, "FLOPs", formula, tuple(symbols.values()), section=section, parts=parts)
+    name, formula = "forward FLOPs of a token", f"2 * A + 2 * M + {core} + 2 * D * V"
+    return by_formula(name, "FLOPs", formula, own, section=SECTION, parts=parts)
 
 
-def _weights(config: ModelConfig) -> tuple[Input, Input]:
-    """A and M: weights that a token passes in attention and MLP, of all layers."""
-    A = Input("A", attention(config).answer, COUNT, "attention")  # type: ignore[arg-type]
-    return A, Input("M", active_mlp(config), COUNT, "MLP, as far as a token passes it")
-
-
-def _core(config: ModelConfig, causal: bool) -> tuple[str, tuple[Input, ...]]:
-    """FLOPs of scores and average of values, of one token for every token of its context."""
-    inputs = (
-        Input("c", 0.5 if causal else 1, "", "of the scores that count"),
-        Input("L", config.n_layers, "", "layers"),
-        Input("N", config.n_heads, "", "heads"),
-        Input("q", query_key_dim(config), "", "head dimension of queries and keys"),
-        Input("v", value_dim(config), "", "head dimension of values"),
-    )
-    return "2 * c * L * N * (q + v)", inputs
+def _flops_letters(config: ModelConfig, causal: bool) -> dict[str, Input]:
+    """Letters of the FLOPs of a token: A and M are weights that it passes, of all layers."""
+    A = Input("A", float(attention(config)), COUNT, "attention")
+    M = Input("M", active_mlp(config), COUNT, "MLP, as far as a token passes it")
+    c = Input("c", 0.5 if causal else 1, "", "of the scores that count")
+    return model_letters(config) | letters(A, M, c)
 
 
 def _training_flops(config: ModelConfig, forward: Answer) -> list[Answer]:
     """FLOPs of a token forward and backward, the rule of six, and attention's share."""
-    f = Input("f", float(forward), "FLOPs", "forward")
-    core = Input("core", float(forward["attention core"]), "FLOPs", "attention core")
-    P = Input("P", count_parameters(config).active, COUNT, "that a token uses")
-    exact = by_formula("training FLOPs of a token", "FLOPs", "r * f", (BACKWARD_AND_FORWARD, f))
+    own = letters(
+        Input("f", float(forward), "FLOPs", "forward"),
+        Input("core", float(forward["attention core"]), "FLOPs", "attention core"),
+        Input("P", count_parameters(config).active, COUNT, "that a token uses"),
+        Input("r", FORWARD_AND_BACKWARD, "", "products: forward, two backward"),
+    )
     return [
-        exact,
-        by_formula("6 x parameters", "FLOPs", "6 * P", (P,)),
-        by_formula(
-            "exact over 6 x parameters", "", "r * f / (6 * P)", (BACKWARD_AND_FORWARD, f, P)
-        ),
-        by_formula("attention core's share", "", "core / f", (core, f)),
+        by_formula("training FLOPs of a token", "FLOPs", "r * f", own),
+        by_formula("6 x parameters", "FLOPs", "6 * P", own),
+        by_formula("exact over 6 x parameters", "", "r * f / (6 * P)", own),
+        by_formula("attention core's share", "", "core / f", own),
     ]
 
 
 def _crossings(config: ModelConfig, causal: bool) -> list[Answer]:
     """Contexts at which the attention core costs as much as projections, and as the block."""
-    A, M = _weights(config)
-    core, inputs = _core(config, causal)
+    own = _flops_letters(config, causal)
+    name = "context at which the attention core costs as much as"
     return [
-        by_formula(
-            "context at which the attention core costs as much as its projections", "tokens",
-            f"2 * A / ({core})", (A, *inputs),
-        ),
-        by_formula(
-            "context at which the attention core costs as much as all else in a layer", "tokens",
-            f"2 * (A + M) / ({core})", (A, M, *inputs),
-        ),
-    ]  # fmt: skip
-
-
-def _cache(config: ModelConfig, seq: int, asked: Counted) -> list[Answer]:
-    """Bytes of the KV cache: of a token, a sequence, the batch."""
-    z = Input("z", STORED_BYTES[asked.kv], "bytes", f"{asked.kv} cache")
-    L = Input("L", config.n_layers, "", "layers")
-    if config.mla:
-        formula, latent = "L * (C + r) * z", config.mla
-        own = (
-            Input("C", latent.kv_lora_rank, "", "latent of keys and values"),
-            Input("r", latent.qk_rope_head_dim, "", "rotated head dimension"),
-        )
-    else:
-        formula = "2 * L * K * H * z"
-        own = (
-            Input("K", config.n_kv_heads, "", "heads of keys and values"),
-            Input("H", config.head_dim, "", "head dimension"),
-        )
-    of_token = by_formula(
-        "KV cache of a token", "bytes", formula, (L, *own, z), section="inference: KV cache"
-    )
-    kv = Input("kv", float(of_token), "bytes", "of a token")
-    S = Input("S", min(seq, config.sliding_window or seq), "tokens", "kept of a sequence")
-    B = Input("B", asked.tokens_per_step / seq, "", "sequences")
-    return [
-        of_token,
-        by_formula("KV cache of a sequence", "bytes", "S * kv", (S, kv)),
-        by_formula("KV cache of the batch", "bytes", "B * S * kv", (B, S, kv)),
+        by_formula(f"{name} its projections", "tokens", f"2 * A / ({CORE})", own),
+        by_formula(f"{name} all else in a layer", "tokens", f"2 * (A + M) / ({CORE})", own),
     ]
 
 
-def _whole_run(config: ModelConfig, forward: Answer, asked: Counted) -> list[Answer]:
+def _cache(config: ModelConfig, seq: int, query: CountQuery) -> list[Answer]:
+    """Bytes of the KV cache of a token, a sequence and a batch: `models.accounting` as text."""
+    z = Input("z", STORED_BYTES[query.kv], "bytes", f"{query.kv} cache")
+    formula = "L * (C + r) * z" if config.mla else "2 * L * K * H * z"
+    own, section = model_letters(config) | letters(z), "inference: KV cache"
+    of_token = by_formula("KV cache of a token", "bytes", formula, own, section=section)
+    sizes = letters(
+        Input("kv", float(of_token), "bytes", "of a token"),
+        Input("S", min(seq, config.sliding_window or seq), "tokens", "kept of a sequence"),
+        Input("B", query.tokens_per_step / seq, "", "sequences"),
+    )
+    return [
+        of_token,
+        by_formula("KV cache of a sequence", "bytes", "S * kv", sizes),
+        by_formula("KV cache of the batch", "bytes", "B * S * kv", sizes),
+    ]
+
+
+def _whole_run(config: ModelConfig, forward: Answer, query: CountQuery) -> list[Answer]:
     """Tokens by Chinchilla's rule, and FLOPs of a training by six times the parameters."""
     counted = count_parameters(config)
     ratio = Input("ratio", TOKENS_PER_PARAMETER, "tokens", "per parameter")
-    rule = by_formula(
-        "tokens by Chinchilla's rule", "tokens", "ratio * P",
-        (ratio, Input("P", counted.total, COUNT)),
-    )  # fmt: skip
-    given = float(rule) if asked.tokens is None else asked.tokens
-    tokens = Input("tokens", given, "tokens", "of the training")
-    P = Input("P", counted.active, COUNT, "that a token uses")
-    f = Input("f", float(forward), "FLOPs", "forward, of a token")
-    inputs = (BACKWARD_AND_FORWARD, f, tokens)
-    section = "transformers: counting FLOPs"
+    P = Input("P", counted.total, COUNT)
+    rule = by_formula("tokens by Chinchilla's rule", "tokens", "ratio * P", (ratio, P))
+    own = letters(
+        Input("tokens", query.tokens or float(rule), "tokens", "of the training"),
+        Input("P", counted.active, COUNT, "that a token uses"),
+        Input("f", float(forward), "FLOPs", "forward, of a token"),
+        Input("r", FORWARD_AND_BACKWARD, "", "products: forward, two backward"),
+    )
+    name = "FLOPs of the training"
     return [
         rule,
-        by_formula(
-            "FLOPs of the training", "FLOPs", "6 * P * tokens", (P, tokens), section=section
-        ),
-        by_formula("FLOPs of the training, exact", "FLOPs", "r * f * tokens", inputs),
+        by_formula(name, "FLOPs", "6 * P * tokens", own, section=SECTION),
+        by_formula(f"{name}, exact", "FLOPs", "r * f * tokens", own),
     ]

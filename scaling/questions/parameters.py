@@ -7,9 +7,6 @@
 What is left, norms and biases, is counted per layer by `scaling.models.accounting`.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
-
 from scaling.models.accounting import block_parameters, count_parameters
 from scaling.models.accounting.matrices import (
     attention_matrices,
@@ -18,9 +15,11 @@ from scaling.models.accounting.matrices import (
     mlp_matrices,
     n_dense_layers,
     n_moe_layers,
+    query_key_dim,
+    value_dim,
 )
 from scaling.models.config import ModelConfig
-from scaling.questions.answer import Answer, Input, Value, by_formula
+from scaling.questions.answer import Answer, Input, by_formula, letters
 
 SECTION = "transformers: counting parameters"
 COUNT = "parameters"
@@ -34,6 +33,44 @@ SYMBOLS = {  # of the parts in the formula of all parameters
 }
 
 
+def model_letters(config: ModelConfig) -> dict[str, Input]:
+    """Return the guide's letters for the sizes of a model, those that it has."""
+    found = [
+        Input("D", config.d_model, "", "d_model"),
+        Input("F", config.d_ff, "", "d_ff"),
+        Input("V", config.vocab_size, "", "vocabulary"),
+        Input("L", config.n_layers, "", "layers"),
+        Input("R", n_moe_layers(config), "", "layers with experts"),
+        Input("n", len(mlp_matrices(config, 1)), "", f"matrices of a {config.mlp} MLP"),
+        Input("N", config.n_heads, "", "heads"),
+        Input("K", config.n_kv_heads, "", "heads of keys and values"),
+        Input("H", config.head_dim, "", "head dimension"),
+        Input("q", query_key_dim(config), "", "head dimension of queries and keys"),
+        Input("v", value_dim(config), "", "head dimension of values"),
+    ]
+    if moe := config.moe:
+        found += [
+            Input("E", moe.n_experts, "", "experts of a layer"),
+            Input("k", moe.experts_per_token, "", "of them for each token"),
+            Input("Z", expert_width(config), "", "width of an expert"),
+            Input("s", moe.n_shared_experts, "", "shared experts"),
+        ]
+    if mla := config.mla:
+        found += [
+            Input("h", mla.qk_nope_head_dim, "", "head dimension without rotation"),
+            Input("r", mla.qk_rope_head_dim, "", "rotated head dimension"),
+            Input("C", mla.kv_lora_rank, "", "latent of keys and values"),
+            Input("Q", mla.q_lora_rank or 0, "", "latent of queries"),
+        ]
+    return letters(*found)
+
+
+def dense_layers(config: ModelConfig) -> Input:
+    """Return the layers without experts as the letter L."""
+    words = "layers without experts" if n_moe_layers(config) else "layers"
+    return Input("L", n_dense_layers(config), "", words)
+
+
 def parameters(config: ModelConfig) -> Answer:
     """Return the number of parameters, those of each part, and those that a token uses.
 
@@ -41,65 +78,43 @@ def parameters(config: ModelConfig) -> Answer:
         InputError: learned positions whose table has no length yet.
     """
     counted = count_parameters(config)
-    found = [mlp(config), attention(config), _small(config), *_tables(config)]
-    inputs = [
-        Input(SYMBOLS[part.name], part.answer, COUNT, part.name)  # type: ignore[arg-type]
-        for part in found
-    ]
+    found = [_mlp(config), attention(config), _small(config), *_tables(config)]
+    inputs = tuple(Input(SYMBOLS[part.name], float(part), COUNT, part.name) for part in found)
     formula = " + ".join(i.symbol for i in inputs)
-    total = by_formula("parameters", COUNT, formula, tuple(inputs), section=SECTION)
-    rows: tuple[Mapping[str, Value], ...] = tuple(
+    rows = tuple(
         {"component": name, "parameters": count, "share": count / counted.total}
         for name, count in counted.components.items()
     )
-    parts = (*found, *_active(config, counted.total), *_layers(config))
-    notes = ("the head is the embedding's table",) if config.tied_embeddings else ()
-    return replace(total, parts=parts, rows=rows, notes=notes)
+    return by_formula(
+        "parameters",
+        COUNT,
+        formula,
+        inputs,
+        section=SECTION,
+        parts=(*found, *_active(config, counted.total), *_layers(config)),
+        rows=rows,
+        notes=("the head is the embedding's table",) if config.tied_embeddings else (),
+    )
 
 
-def mlp(config: ModelConfig) -> Answer:
-    """Return the weights of all MLPs, experts and routers."""
-    dense, moe = n_dense_layers(config), n_moe_layers(config)
-    terms, inputs = [], [_matrices(config), _width(config)]
-    if dense:
-        terms.append("L * n * D * F")
-        inputs += [Input("L", dense, "", _layer_words(config)), Input("F", config.d_ff, "", "d_ff")]
-    if moe:
+def _mlp(config: ModelConfig) -> Answer:
+    """The weights of all MLPs, experts and routers."""
+    terms = ["L * n * D * F"] if n_dense_layers(config) else []
+    if n_moe_layers(config):
         assert config.moe is not None
-        shared = config.moe.n_shared_experts
-        terms.append(
-            "R * (n * D * Z * (E + s) + D * E)" if shared else "R * (n * D * Z * E + D * E)"
-        )
-        inputs += [
-            Input("R", moe, "", "layers with experts"),
-            Input("E", config.moe.n_experts, "", "experts of a layer"),
-            Input("Z", expert_width(config), "", "width of an expert"),
-            *([Input("s", shared, "", "shared experts")] if shared else []),
-        ]
-    return by_formula("MLP", COUNT, " + ".join(terms), tuple(inputs))
+        experts = "(E + s)" if config.moe.n_shared_experts else "E"
+        terms.append(f"R * (n * D * Z * {experts} + D * E)")
+    own = model_letters(config) | letters(dense_layers(config))
+    return by_formula("MLP", COUNT, " + ".join(terms), own)
 
 
 def attention(config: ModelConfig) -> Answer:
     """Return the weights of the projections of all layers."""
-    inputs: tuple[Input, ...] = (_width(config), Input("L", config.n_layers, "", "layers"))
-    heads = Input("N", config.n_heads, "", "heads")
-    if not config.mla:
-        key_heads = Input("K", config.n_kv_heads, "", "heads of keys and values")
-        inputs += (heads, key_heads, Input("H", config.head_dim, "", "head dimension"))
-        return by_formula("attention", COUNT, "L * D * H * (2 * N + 2 * K)", inputs)
-    mla = config.mla
-    formula = "D * N * (h + r) + " if mla.q_lora_rank is None else "Q * (D + N * (h + r)) + "
-    rest = "D * (C + r) + C * N * (h + v) + N * v * D"
-    own: tuple[Input, ...] = (
-        heads,
-        Input("h", mla.qk_nope_head_dim, "", "head dimension without rotation"),
-        Input("r", mla.qk_rope_head_dim, "", "rotated head dimension"),
-        Input("v", mla.v_head_dim, "", "head dimension of values"),
-        Input("C", mla.kv_lora_rank, "", "latent of keys and values"),
-    )
-    if mla.q_lora_rank is not None:
-        own += (Input("Q", mla.q_lora_rank, "", "latent of queries"),)
-    return by_formula("attention", COUNT, f"L * ({formula}{rest})", (*inputs, *own))
+    formula = "L * D * H * (2 * N + 2 * K)"
+    if config.mla:
+        queries = "D * N * (h + r)" if config.mla.q_lora_rank is None else "Q * (D + N * (h + r))"
+        formula = f"L * ({queries} + D * (C + r) + C * N * (h + v) + N * v * D)"
+    return by_formula("attention", COUNT, formula, model_letters(config))
 
 
 def active_mlp(config: ModelConfig) -> int:
@@ -116,28 +131,27 @@ def active_mlp(config: ModelConfig) -> int:
 
 def _small(config: ModelConfig) -> Answer:
     """Norms and biases, and biases that select experts: what is in no matrix."""
-    inner = [(n_dense_layers(config), "L", "a", False), (n_moe_layers(config), "R", "e", True)]
+    moe_layers = model_letters(config)["R"]
     terms, inputs = ["c"], [Input("c", count_parameters(config).components["final_norm"], COUNT)]
-    for layers, symbol, each, moe in inner:
-        if layers:
+    for layers, each, moe in ((dense_layers(config), "a", False), (moe_layers, "e", True)):
+        if layers.value:
             weights = sum(stack.matrices * stack.size for stack in block_stacks(config, moe))
             rest = sum(block_parameters(config, moe).values()) - weights
-            terms.append(f"{symbol} * {each}")
-            words = "layers with experts" if moe else _layer_words(config)
-            inputs += [Input(symbol, layers, "", words), Input(each, rest, COUNT, "of each")]
+            terms.append(f"{layers.symbol} * {each}")
+            inputs += [layers, Input(each, rest, COUNT, "of each")]
     return by_formula("norms and biases", COUNT, " + ".join(terms), tuple(inputs))
 
 
 def _tables(config: ModelConfig) -> list[Answer]:
     """The token table, that of positions where it is learned, and a head of its own."""
-    D, V = _width(config), Input("V", config.vocab_size, "", "vocabulary")
-    found = [by_formula("embedding", COUNT, "V * D", (V, D))]
-    rows = config.max_positions if config.positions == "learned" else 0
-    positions = Input("P", rows, "", "learned positions")
-    found.append(by_formula("positions", COUNT, "P * D", (positions, D)))
+    own = model_letters(config)
+    found = [by_formula("embedding", COUNT, "V * D", own)]
+    if config.positions == "learned" and config.max_positions:
+        P = Input("P", config.max_positions, "", "learned positions")
+        found.append(by_formula("positions", COUNT, "P * D", own | letters(P)))
     if not config.tied_embeddings:
-        found.append(by_formula("head", COUNT, "D * V", (D, V)))
-    return found if rows else [part for part in found if part.name != "positions"]
+        found.append(by_formula("head", COUNT, "D * V", own))
+    return found
 
 
 def _active(config: ModelConfig, total: int) -> list[Answer]:
@@ -146,16 +160,11 @@ def _active(config: ModelConfig, total: int) -> list[Answer]:
         return []
     assert config.moe is not None
     idle = total - count_parameters(config).active
-    unused = config.moe.n_experts - config.moe.experts_per_token
-    layers = n_moe_layers(config)
-    inputs = (
-        Input("P", total, COUNT),
-        Input("R", layers, "", "layers with experts"),
-        Input("E", config.moe.n_experts, "", "experts of a layer"),
-        Input("k", config.moe.experts_per_token, "", "of them for each token"),
-        Input("e", idle / unused / layers if unused else 0, COUNT, "of an expert"),
-    )
-    return [by_formula("active parameters", COUNT, "P - R * (E - k) * e", inputs)]
+    unused = (config.moe.n_experts - config.moe.experts_per_token) * n_moe_layers(config)
+    P = Input("P", total, COUNT)
+    e = Input("e", idle / unused if unused else 0, COUNT, "of an expert")
+    own = model_letters(config) | letters(P, e)
+    return [by_formula("active parameters", COUNT, "P - R * (E - k) * e", own)]
 
 
 def _layers(config: ModelConfig) -> list[Answer]:
@@ -169,15 +178,3 @@ def _layers(config: ModelConfig) -> list[Answer]:
             count = sum(block_parameters(config, moe).values())
             found.append(Answer(name, count, COUNT, ideal=count))
     return found
-
-
-def _width(config: ModelConfig) -> Input:
-    return Input("D", config.d_model, "", "d_model")
-
-
-def _matrices(config: ModelConfig) -> Input:
-    return Input("n", len(mlp_matrices(config, 1)), "", f"matrices of a {config.mlp} MLP")
-
-
-def _layer_words(config: ModelConfig) -> str:
-    return "layers without experts" if n_moe_layers(config) else "layers"
