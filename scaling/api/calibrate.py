@@ -37,7 +37,7 @@ def calibrate(
     Args:
         out: file to write; None: in ~/.cache/scaling/calibrations.
         quick: fewer sizes, under a minute.
-        devices: number of fake host devices, where no accelerator is present (default: 8).
+        devices: number of fake host devices, where no accelerator is present; None: 8.
 
     Raises:
         InputError: the file cannot be written; found before anything is measured.

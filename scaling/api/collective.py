@@ -57,24 +57,23 @@ def price_collective(
     True
 
     Args:
-        kind: all-reduce, all-gather, reduce-scatter, all-to-all, permute or broadcast.
-        bytes: size as nccl-tests counts it, a number or a text such as "56MiB".
-        cluster: catalogue name, TOML file or Cluster.
+        kind: one of all-reduce, all-gather, reduce-scatter, all-to-all, permute or broadcast.
+        bytes: size as nccl-tests counts it, a number or a text such as 56MiB.
+        cluster: catalogue name or TOML file, or a Cluster.
         nodes: number of hosts; None: 1.
         mesh: axis sizes on the first devices; None: one group of all devices.
-        axis: axes of the mesh that the collective runs over; None: all.
-        algorithm: auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise, pat or
+        axis: axes of the mesh that the collective runs over, joined by commas; None: all.
+        algorithm: one of auto, ring, tree, nvls, nvls-tree, sharp, hierarchical, pairwise, pat or
             one-way-ring.
-        device_order: axes of the mesh, outermost first.
-        overrides: figures of the cluster by key.
-        calibration: a Profile, or a file of `scaling calibrate`.
-        ideal: no latency, every link at its full bandwidth; "auto" is then the fastest of all
-            algorithms that the links and switches can run.
-        skew: of an all-to-all, what the busiest member of each group receives over the mean.
-        devices: instead of a mesh, device ids of a group, "1,2", or of several: "0,1:2,3".
-        active: of an all-to-all, destinations that each member sends to, of as many as there are.
-        random: those destinations are drawn at random, some of them twice.
-        hops: with `ideal`, take at least the latency of the hops: max(T_hop x hops, V/W).
+        device_order: axes of the mesh joined by commas, outermost first.
+        ideal: the textbook's rule: no latency, every link at its full bandwidth, the fastest of all
+            algorithms that they can run.
+        skew: of an all-to-all, what the busiest member of each group receives over the mean, 1 to
+            the number of members.
+        devices: device ids of one group, 1,2, or of several at once, 0,1:2,3; instead of a mesh.
+        active: of an all-to-all, destinations that each member sends to, as experts of a token.
+        random: with `active`, those destinations are drawn at random, some of them twice.
+        hops: with `ideal`, take at least the latency of the hops, max(T_hop x hops, V/W).
 
     Warns:
         UserWarning: a figure that no machine has, a calibration of another machine or version.
@@ -83,10 +82,24 @@ def price_collective(
         InputError: unknown names, a mesh that does not fit, an algorithm that cannot run there.
     """
     size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
-    where = (cluster, nodes, mesh, axis, algorithm, device_order, overrides)
-    how = (calibration, ideal, skew)
-    more = {"devices": devices, "active": active, "random": random, "hops": hops}
-    prices, _, doubts = price_sizes(kind, [size], *where, *how, **more)  # type: ignore[arg-type]
+    prices, _, doubts = price_sizes(
+        kind,
+        [size],
+        cluster,
+        nodes,
+        mesh,
+        axis,
+        algorithm,
+        device_order=device_order,
+        overrides=overrides,
+        calibration=calibration,
+        ideal=ideal,
+        skew=skew,
+        devices=devices,
+        active=active,
+        random=random,
+        hops=hops,
+    )
     for text in doubts:
         warnings.warn(text, stacklevel=3)  # past `entrance`
     return prices[0]
@@ -96,16 +109,16 @@ def price_sizes(
     kind: str,
     sizes: Sequence[int],
     cluster: ClusterLike,
-    nodes: int | None,
-    mesh: MeshLike | None,
-    axis: str | Iterable[str] | None,
-    algorithm: str,
-    device_order: str | Iterable[str] | None,
-    overrides: Overrides | None,
-    calibration: Path | str | Profile | None,
-    ideal: bool,
-    skew: float | None,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    axis: str | Iterable[str] | None = None,
+    algorithm: str = "auto",
     *,
+    device_order: str | Iterable[str] | None = None,
+    overrides: Overrides | None = None,
+    calibration: Path | str | Profile | None = None,
+    ideal: bool = False,
+    skew: float | None = None,
     devices: str | None = None,
     active: int | None = None,
     random: bool = False,

@@ -64,9 +64,10 @@ def compare(
     True
 
     Args:
-        run_dir: folder of a run; with a recorded profile, also per term and collective. With
-            `other`: a prediction, a file of `scaling predict --json`, or a run folder.
-        other: the same, to compare with.
+        run_dir: folder of a run; with a recorded profile, also per term and collective; with
+            `other` one of two predictions, or a PredictionResult.
+        other: compare two predictions instead: a file of `scaling predict --json` or a run folder,
+            or a PredictionResult.
 
     Raises:
         InputError: no run folder, one that lacks a file, files of another run or version; no

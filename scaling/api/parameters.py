@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 SHARED: Mapping[str, str] = {
-    "run": "recipe name, `file.py:function`, run.json, its folder, a Hugging Face config.json, or "
-    "a mapping, or a Run.",
+    "run": "recipe name, `file.py:function`, run.json, its folder, or a Hugging Face config.json, "
+    "or a mapping, or a Run.",
     "cluster": "catalogue name (`scaling cluster list`) or TOML file, or a Cluster; None: the "
     "run's.",
     "nodes": "number of hosts; None: the run's, else 1.",
@@ -25,7 +25,16 @@ SHARED: Mapping[str, str] = {
     "Axes that are not named follow in default order.",
     "overrides": "a figure of the cluster or its chip, such as node_network_bandwidth=3200Gb/s "
     "(all NICs of a node) or memory=40GB, or a mapping.",
+    "what_if": 'multiply a figure, such as "network x2": nvlink, pcie, network, oversubscription '
+    "(of leaf switches), latency, peak, memory_bandwidth, memory, launch; network xinf and "
+    "latency x0 are free.",
     "calibration": "file of `scaling calibrate` to price with, or a Profile.",
+    "batch": "sequences at once on the whole mesh; None: on each device as many as in a microbatch "
+    "of training, or 4,096 tokens.",
+    "seq_len": "tokens that the model sees at most; None: as in training, and of a Hugging Face "
+    "model 2,048, its learned positions, or its recipe's.",
+    "weights": "parameters of the last step, or their running mean; None: the mean with train.ema.",
+    "devices": "number of fake host devices, where no accelerator is present.",
 }
 ENTRY = re.compile(r"(\*{0,2}\w+(?:, \w+)*): (.*)")  # the first line about a parameter
 INDENT = " " * 4

@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import (
@@ -12,6 +12,7 @@ from scaling.api.inputs import (
     MeshLike,
     Overrides,
     RunLike,
+    amount,
     as_overrides,
     keep_devices_free,
     load_run,
@@ -25,7 +26,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
-from scaling.meshes.units import format_size, parse_count
+from scaling.meshes.units import format_size
 from scaling.planning.reasons import losers, reason, shortfall
 from scaling.planning.result import Plan, Plans
 from scaling.planning.search import Found, Target, search, settings_of, words_of
@@ -89,7 +90,7 @@ def plan(
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     top: int = 10,
-    objective: str = "time",
+    objective: Literal["time", "cost", "energy"] = "time",
     tokens: float | str | None = None,
     verify: int = 0,
 ) -> PlanResult:
@@ -106,15 +107,17 @@ def plan(
     True
 
     Args:
-        run: recipe name, `file.py:function`, run.json or its folder, mapping, or Run. Its mesh,
-            microbatches, remat and ZeRO stage are replaced.
-        cluster, nodes, set, device_order, overrides, calibration: as for `predict`.
-        mesh: plan the settings of this mesh only.
+        run: recipe name, `file.py:function`, run.json, its folder, or a Hugging Face config.json,
+            or a mapping, or a Run; its mesh, microbatches, remat and ZeRO stage are replaced.
+        cluster: catalogue name (`scaling cluster list`) or TOML file, or a Cluster; None: the
+            run's, else host, this machine.
+        mesh: axis sizes such as data=2,fsdp=4: plan the settings of this mesh only.
         top: most plans to return, each of another mesh.
-        objective: "time" of a step; "cost", devices x time, or "energy" at the chips' power limit:
-            these two also try fewer nodes.
-        tokens: of a whole training, a number or "15T", whose time, cost and energy each plan says.
-        verify: number of best plans that are priced again from their compiled programs.
+        objective: what is least: time of a step, cost as devices x time, or energy at the chips'
+            power limit; the last two also try fewer nodes.
+        tokens: tokens of the whole training, such as 15T: each plan also says its time,
+            device-hours and energy.
+        verify: price so many of the best plans again from their compiled programs.
 
     Raises:
         InputError: unknown names, settings that mean nothing, a chip without the figures that are
@@ -122,7 +125,7 @@ def plan(
     """
     check_keys([objective], OBJECTIVES, "--objective", "objective")
     top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
-    tokens = parse_count(tokens) if isinstance(tokens, str) else tokens
+    tokens = amount("--tokens", tokens)
     keep_devices_free()
     start = time.monotonic()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)

@@ -66,23 +66,17 @@ def predict(
     True
 
     Args:
-        run: recipe name, `file.py:function`, run.json or its folder, mapping, or Run.
-        cluster: catalogue name, TOML file or Cluster; None: the run's, else "host", this machine.
-        nodes: number of hosts; None: the run's, else 1.
-        mesh: replaces the run's mesh; without either, all devices are `fsdp`.
-        device_order: axes, outermost first; see `load_run`.
-        set: values of the run by dotted key; see `load_run`.
-        overrides: figures of the cluster by key, such as {"memory": "40GB"}.
-        source: "compiled" is the trainer's own step, "analytic" a closed form, of other software
-            too; "auto" compiles where that can be; "stored" takes a compiled program that comes
-            with the package and needs no JAX (`scaling.program.stored`).
-        calibration: a Profile, or a file of `scaling calibrate`, to price with.
-        what_if: figures to multiply, such as "network x2".
+        cluster: catalogue name (`scaling cluster list`) or TOML file, or a Cluster; None: the
+            run's, else host, this machine.
+        source: where the step comes from. compiled: the trainer's own step; analytic: a closed
+            form, also of other software; auto: compiled where the trainer can run it and the target
+            can be compiled for; stored: a compiled program that comes with the package, priced
+            without JAX.
         causal_flops: count half of attention in the model FLOPs.
         estimates: also keep XLA's own estimate of every operation, for `explain`.
         options: of XLA, by name without dashes, for the compiled program: besides the trainer's
             (`scaling.compile.options`), or instead of them.
-        dump_hlo: file to which the compiled program's text is written.
+        dump_hlo: write the compiled program's text to this file.
 
     Raises:
         InputError: unknown names, a mesh that does not fit; with source "compiled" a run that the

@@ -28,6 +28,7 @@ NAMES: Mapping[Any, str] = {  # how messages call a type; others go by their own
     float: "a number",
     bool: "True or False",
     str: "a text",
+    typing.Literal: "a text",
     Path: "a path",
     Mapping: "a mapping",
     Iterable: "a sequence",
@@ -134,6 +135,8 @@ def fits(value: Any, hint: Any) -> bool:
     """True if a value is of a type; whole floats are whole numbers, truth values are none."""
     if hint is Any:
         return True
+    if hint is typing.Literal:  # the function says which texts there are
+        return isinstance(value, str)
     if hint is Path:
         return isinstance(value, os.PathLike)
     if hint in (int, float):

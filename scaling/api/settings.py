@@ -4,25 +4,21 @@ batch.global_batch=256   train.learning_rate=1e-4   remat=full   model.preset=ll
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from functools import cache
 from typing import Any
 
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.reading import read_json, without_repeats
+from scaling.meshes.reading import without_repeats
 from scaling.meshes.shape import parse_mesh, parse_order
 from scaling.models.config import ModelConfig
-from scaling.models.presets import preset
-from scaling.run import Batch, Run, read_run, run_dict
-from scaling.run.recipes import file_of
+from scaling.run import Run, read_run, run_dict
 
 Settings = Mapping[str, Any] | Iterable[str]
 WHERE = "--set"  # how messages call the place of the mistake
 CUSTOM = "custom"  # a run without a recipe
 CUSTOM_BATCH = {"global_batch": 1, "seq_len": 2048}
 SHAPES = {"vocab_size": 32_000, "d_model": 4096, "n_layers": 32, "n_heads": 32, "d_ff": 11_008}
-REQUIRED = ("name", "batch.global_batch", "batch.seq_len")  # values of run.json without a default
 
 
 def apply_settings(run: Run, settings: Settings) -> Run:
@@ -101,71 +97,6 @@ def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
     if isinstance(axes, str):
         return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
     return as_texts(() if axes is None else axes, "axes", "data,fsdp")
-
-
-def value_origins(
-    document: Mapping[str, Any], name: str, settings: Settings, options: Iterable[str] = ()
-) -> list[tuple[str, str, str]]:
-    """Return (dotted key, JSON value, origin) for every value of a resolved run.json.
-
-    Args:
-        document: of the resolved run.
-        name: recipe or file that the run was read from.
-        settings: as given to `apply_settings`.
-        options: keys that an option of their own replaced, such as mesh.
-    """
-    source, stated, has_preset = _source(name, document)
-    changed = set(parse_settings(settings))
-    rows = []
-    for key, value in _leaves(document):
-        tables = {key, *(key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))}
-        if option := next((k for k in options if k in tables), None):
-            origin = f"--{option.replace('_', '-')}"
-        elif found := tables & changed:
-            origin = f"--set {max(found, key=len)}"
-        elif key.startswith("model.") and "model.preset" in changed:
-            origin = "--set model.preset"
-        elif tables & stated:
-            origin = source
-        else:
-            origin = "preset" if key.startswith("model.") and has_preset else "default"
-        rows.append((key, json.dumps(value), origin))
-    return rows
-
-
-def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool]:
-    """Return the place that a run is read from, the keys it states, and if its model is a preset.
-
-    A recipe or a function states what differs from the default.
-    """
-    path = file_of(name)
-    data = read_json(path) if path is not None and path.suffix == ".json" else None
-    if data is not None and not ("model_type" in data and "batch" not in data):
-        model = data.get("model")
-        return str(path), set(dict(_leaves(data))), isinstance(model, dict) and "preset" in model
-    defaults = _defaults("tiny" if path is not None else name)
-    chosen = {key for key, value in _leaves(document) if value != defaults.get(key, "")}
-    if data:  # a Hugging Face config.json, which describes a model and nothing else
-        return str(path), {"model"}, False
-    if path is not None:
-        return name, chosen | {"model"}, False
-    return f"recipe {name}", chosen, True
-
-
-@cache
-def _defaults(model: str) -> dict[str, Any]:
-    """Return the value that every key of run.json has by default, or by the preset of the model."""
-    values = dict(_leaves(run_dict(Run("", preset(model), Batch(1, 1)))))
-    return {key: value for key, value in values.items() if key not in REQUIRED}
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for every value that is not a table."""
-    for key, value in table.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _value(text: str, where: str) -> Any:

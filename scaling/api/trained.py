@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from scaling.api.inputs import MeshLike, as_mesh
 from scaling.api.public_api import entrance
@@ -54,7 +54,7 @@ def evaluate(
     devices: int | None = None,
     batch: int | None = None,
     seq_len: int | None = None,
-    weights: str | None = None,
+    weights: Literal["last", "ema"] | None = None,
 ) -> Evaluation:
     """Return the loss per token of a trained model on whole files, and its accuracy on questions.
 
@@ -65,16 +65,12 @@ def evaluate(
 
     Args:
         run_dir: folder of a run, or of a Hugging Face model with safetensors.
-        data: text, folders, .jsonl, .parquet, .bin; with neither these nor `choices` the part of
-            the run's data that was held out.
-        choices: .jsonl of {"question", "choices", "answer"}.
-        chat: a user asks the questions, and choices are the assistant's answers.
-        mesh: over data, fsdp, expert and tensor; None: all devices are `fsdp`.
-        devices: number of fake host devices, where no accelerator is present.
-        batch: sequences at once on the whole mesh; None: on each device as many as in a
-            microbatch of training, or 4,096 tokens.
-        seq_len: tokens that the model sees at most; None: as in training.
-        weights: "last" or "ema", the running mean; None: that of a run with train.ema.
+        data: what training takes: text, a folder, .jsonl, .parquet, .bin. With neither these nor
+            `choices` the part of the run's data that was held out.
+        choices: .jsonl of {"question": TEXT, "choices": [TEXT, ...], "answer": NUMBER}.
+        chat: a user asks the questions of `choices`, and choices are the assistant's answers.
+        mesh: axis sizes over data, fsdp, expert and tensor, whatever the run was trained on; None:
+            all devices are fsdp.
 
     Raises:
         InputError: whatever does not fit, before the model is read.
@@ -112,7 +108,7 @@ def sample(
     devices: int | None = None,
     batch: int | None = None,
     seq_len: int | None = None,
-    weights: str | None = None,
+    weights: Literal["last", "ema"] | None = None,
 ) -> list[str]:
     """Return a text after each prompt, from a trained model.
 
@@ -121,12 +117,17 @@ def sample(
     ['2 + 3 = 5']
 
     Args:
-        tokens: new ones at most; a text ends before where it, or the turn of a chat, ends.
-        temperature: 0 takes the likeliest token; 1 draws from the model's distribution.
-        top_k: draw from so many likeliest tokens alone.
+        run_dir: folder of a run, or of a Hugging Face model with safetensors.
+        prompts: how each text begins.
+        tokens: tokens to add at most, bytes of a byte-level run; a text ends before where it, or
+            the turn of a chat, ends.
+        temperature: 0 is greedy; higher is more random.
+        top_k: draw from the N likeliest tokens alone.
         top_p: draw from the fewest likeliest tokens that have this probability in all.
-        chat: prompts are messages, and the answers alone are returned.
-        run_dir, mesh, devices, batch, seq_len, weights: as of `evaluate`.
+        seed: seed of the sampling.
+        chat: the prompts are messages, and only the answers are given.
+        mesh: axis sizes over data, fsdp, expert and tensor, whatever the run was trained on; None:
+            all devices are fsdp.
 
     Raises:
         InputError: whatever does not fit, before the model is read.

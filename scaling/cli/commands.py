@@ -16,6 +16,71 @@ GROUPS: Mapping[str, tuple[str, ...]] = {  # in this order in the help
 }
 QUESTION = "scaling.cli.show:answer"
 GENERATED: Mapping[str, Generated] = {
+    "eval": Generated(
+        "evaluate",
+        "scaling eval runs/demo --data notes.txt --choices questions.jsonl",
+        ("run_dir",),
+    ),
+    "sample": Generated(
+        "sample",
+        'scaling sample runs/demo --prompt "def "',
+        ("run_dir",),
+        "scaling.cli.show:texts",
+        hidden=("prompts",),
+        first=("prompt", "prompts"),
+    ),
+    "export": Generated(
+        "scaling.api.export:export",
+        "scaling export runs/demo --output demo-weights",
+        ("run_dir",),
+    ),
+    "compare": Generated(
+        "compare",
+        "scaling compare runs/demo. Or two predictions: scaling compare before.json after.json",
+        ("run_dir", "other"),
+        "scaling.cli.compare:compare",
+    ),
+    "calibrate": Generated(
+        "calibrate", "scaling calibrate --quick --devices 8", (), "scaling.cli.show:calibration"
+    ),
+    "predict": Generated(
+        "predict",
+        "scaling predict llama3-70b --mesh fsdp=64,tensor=8 --cluster dgx-h100 --nodes 64",
+        ("run",),
+        "scaling.cli.predict:predict",
+        hidden=("estimates", "options"),
+        first=("cluster", "nodes", "mesh", "set", "explain", "what_if", "scale"),
+    ),
+    "plan": Generated(
+        "plan",
+        "scaling plan llama3-8b --cluster dgx-h100 --nodes 8",
+        ("run",),
+        "scaling.cli.show:plotted",
+        texts={"plot": "write a picture of the plans' step times, by term (.png or .svg)."},
+    ),
+    "collective": Generated(
+        "price_collective",
+        "scaling collective all-reduce --bytes 1GiB --cluster dgx-h100 --nodes 4",
+        ("kind",),
+        "scaling.cli.collective:collective",
+        hidden=("bytes",),
+        first=("bytes", "sweep", "cluster"),
+    ),
+    "config": Generated(
+        "scaling.api.config:config",
+        "scaling config llama3-8b --set batch.microbatches=8",
+        ("run",),
+    ),
+    "sharding": Generated(
+        "scaling.api.sharding:sharding",
+        "scaling sharding llama3-70b --mesh fsdp=64,tensor=8",
+        ("run",),
+        "scaling.cli.show:plotted",
+        texts={
+            "plot": "write a picture of the devices, coloured by their place along each axis (.png "
+            "or .svg)."
+        },
+    ),
     "limits": Generated(
         "limits", "scaling limits llama3-70b --cluster dgx-h100 --nodes 128", ("run",), QUESTION
     ),

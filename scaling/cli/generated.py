@@ -21,21 +21,25 @@ from typing import Annotated, Any, Literal, Optional, get_args, get_origin
 from tyro.conf import Positional, UseAppendAction, arg
 
 import scaling as sc
-from scaling.api.parameters import texts_of
+from scaling.api.parameters import arguments_of, texts_of
 from scaling.api.public_api import alternatives
 from scaling.api.request import FLAGS
 from scaling.cli.options import REAL, WHOLE, Command, PathOrNone, TextOrNone, Texts
 
-METAVARS = {
+METAVARS = {  # by flag
     "cluster": "NAME",
     "mesh": "AXIS=N,...",
-    "device_order": "AXIS,...",
+    "device-order": "AXIS,...",
     "set": "KEY=VALUE",
-    "overrides": "KEY=VALUE",
-    "what_if": "'FIGURE xN'",
+    "override": "KEY=VALUE",
+    "what-if": "'FIGURE xN'",
+    **dict.fromkeys(("data", "choices", "also"), "PATH"),
+    "plot": "KIND=FILE",
+    "source": "auto|analytic|compiled|stored",
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
 }
-REPEATED = ("set", "overrides", "what_if")  # as well as what is annotated as a tuple of texts
+# As well as what is annotated as a tuple of texts.
+REPEATED = ("set", "overrides", "what_if", "data", "choices")
 NAMED = ("run", "cluster", "model")  # may be paths, and names of what comes with the project
 # What is seldom asked for stands last in the help.
 SELDOM = ("device_order", "overrides", "calibration", "ideal", "json", "verbose")
@@ -53,7 +57,9 @@ class Generated:
     positional: tuple[str, ...]  # parameters without a flag
     shown: str = "scaling.cli.show:result"  # module:name of the function that is given the call
     flags: Mapping[str, str] = field(default_factory=dict)  # parameter -> flag of another name
-    hidden: tuple[str, ...] = ()  # parameters that no option gives
+    hidden: tuple[str, ...] = ()  # parameters of the function that no option gives
+    first: tuple[str, ...] = ()  # options that stand before the others in the help
+    texts: Mapping[str, str] = field(default_factory=dict)  # parameter -> what it means here
 
 
 @dataclass(frozen=True)
@@ -99,12 +105,23 @@ def command_class(face: Generated) -> type[Command]:
         code: int = shown(partial(function, **changed), **extra)
         return code
 
+    def subject(self: Any) -> str:
+        values = (getattr(self, name) for name in face.positional[:1])
+        return str(next(values, None) or "")
+
     summary = summary_of(inspect.getdoc(function))
     return make_dataclass(
         f"{face.function.title()}Command",
-        [(o.name, *_field(o)) for o in sorted([*asked, *more], key=_seldom)],
+        [
+            (o.name, *_field(o))
+            for o in sorted([*asked, *more], key=lambda option: _place(option, face))
+        ],
         bases=(Command,),
-        namespace={"execute": execute, "__doc__": f"{summary}\n\nExample: {face.example}"},
+        namespace={
+            "execute": execute,
+            "subject": property(subject),
+            "__doc__": f"{summary}\n\nExample: {face.example}",
+        },
         frozen=True,
         kw_only=True,
     )
@@ -117,28 +134,33 @@ def summary_of(docstring: str | None) -> str:
 
 
 def words(text: str, flags: Mapping[str, str]) -> str:
-    """Return what a parameter means as the help of its option; `flags` are those of parameters."""
+    """Return what a parameter means as the help of its option; `flags` are by parameter."""
     text = WITHOUT.sub(r" (default: \1)", ONLY_PYTHON.sub("", text))
-    option = lambda found: f"--{flags[found[1]]}" if found[1] in flags else found[1]
-    text = re.sub(r"`([^`]*)`", option, text)
+    text = re.sub(r"`([^`]*)`", lambda found: flags.get(found[1], found[1]), text)
     return text[:1].upper() + text[1:]
 
 
-def _seldom(option: Option) -> int:
-    return SELDOM.index(option.parameter) + 1 if option.parameter in SELDOM else 0
+def _place(option: Option, face: Generated) -> int:
+    """Return where an option stands among all."""
+    order = (*face.positional, *face.first, "", *SELDOM)
+    return order.index(option.parameter if option.parameter in order else "")
 
 
 def _options(function: Any, face: Generated) -> Iterator[Option]:
     """Yield the parameters that a command line gives; that of the call is no option."""
-    texts = texts_of(function)
+    texts = {**texts_of(function), **arguments_of(function_of(face.shown)), **face.texts}
     given = {
         name: parameter
         for name, parameter in inspect.signature(function).parameters.items()
-        if name not in (*face.hidden, "call")
+        if name != "call"
+        and (name not in face.hidden or function is not function_of(face.function))
     }
     flags = {n: (face.flags.get(n) or FLAGS.get(n, n)).replace("_", "-") for n in given}
     for name, parameter in given.items():
-        text = words(texts[name], flags)
+        called = {
+            n: n.upper() if n in face.positional else f"--{flag}" for n, flag in flags.items()
+        }
+        text = words(texts[name], called)
         where = flags[name], name in face.positional
         yield Option(name, parameter.annotation, parameter.default, text, *where)
 
@@ -155,10 +177,11 @@ def _field(option: Option) -> tuple[Any, Any]:
         text += (
             f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
         )
-    metavar = METAVARS.get(option.parameter, metavar)
+    if hint is not PathOrNone:
+        metavar = METAVARS.get(option.flag, metavar)
     if option.is_positional:
         name = option.parameter.upper()
-        marks += get_args(Positional[str])[1:]  # type: ignore[misc]
+        marks += get_args(Positional[str])[1:]
         metavar = name if is_required else f"[{name}]"
     hints: Mapping[str, Any] = {} if is_required else {"help_behavior_hint": ""}
     shown = arg(name=option.flag, metavar=metavar, help=text, **hints)
@@ -174,8 +197,9 @@ def _read(option: Option) -> tuple[Any, ...]:
     if bool in kinds:
         return bool, None
     if Literal in kinds:
-        (choices,) = (hint for hint in get_args(option.hint) or () if get_origin(hint) is Literal)
-        return TextOrNone, "|".join(get_args(choices))
+        hints = (option.hint, *get_args(option.hint))
+        choices = next(get_args(hint) for hint in hints if get_origin(hint) is Literal)
+        return TextOrNone, "|".join(choices)
     if Path in kinds and option.parameter not in NAMED:
         return PathOrNone, "PATH"
     if str in kinds or not {int, float} & set(kinds):

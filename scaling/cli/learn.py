@@ -178,23 +178,22 @@ class LearnCommand(Command):
 
 def _ladder_of(line: str, guess: float | None) -> Ladder:
     """Return the ladder of a command line of `scaling collective` or `scaling predict`."""
-    from scaling.cli.collective import CollectiveCommand
     from scaling.cli.main import parse
-    from scaling.cli.predict import PredictCommand
 
     try:
         words = shlex.split(line)
     except ValueError as error:  # a quote that nothing closes
         raise InputError(f"{line!r}: {error}; write {LADDER_EXAMPLE}") from None
-    command = parse(words[words[:1] == ["scaling"] :])
-    if isinstance(command, CollectiveCommand):
+    words = words[words[:1] == ["scaling"] :]
+    command: Any = parse(words)
+    if words[:1] == ["collective"] and command is not None:
         _check_taken(command, "kind", "bytes", "cluster", "nodes", "mesh", "axis")
         return sc.collective_ladder(
             *(command.kind, command.bytes or DEFAULT_SIZE, command.cluster, command.nodes),
             *(command.mesh, command.axis),
             guess=guess,
         )
-    if isinstance(command, PredictCommand) and command.cluster is not None:
+    if words[:1] == ["predict"] and command is not None and command.cluster is not None:
         _check_taken(command, "run", "cluster", "nodes", "mesh", "source", "set")
         return sc.step_ladder(
             *(command.run, command.cluster, command.nodes, command.mesh, command.source),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from scaling.cli import export
+from scaling.api import export
 from scaling.cli import main as cli
 from scaling.meshes.devices import host_mesh
 from scaling.run import Pipeline, load_run, run_dict, save_run

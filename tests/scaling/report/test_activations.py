@@ -1,17 +1,16 @@
 """What remat keeps, tensor by tensor: the rows sum up to the buffers of the step."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
 from scaling.analytic.program import analytic_program
 from scaling.analytic.saved import saved_rows
-from scaling.cli.sharding import ShardingCommand
+from scaling.api.sharding import sharding
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting.remat import Kept
 from scaling.report.activations import saved_table
-from scaling.run import Batch, Pipeline, save_run
+from scaling.run import Batch, Pipeline
 from scaling.run.recipes import recipe
 
 OFFLOADED = Kept(("query", "attention"), ("mlp_up",))
@@ -46,11 +45,9 @@ def test_each_tensor_is_named_with_its_memory_and_its_bytes():
     assert cells[-1][-1] == f"{32 * of_layer:,}" and "host" in cells[-1]
 
 
-def test_scaling_sharding_has_them_in_its_document(tmp_path, capsys):
+def test_scaling_sharding_has_them_in_its_document():
     run = replace(recipe("tiny"), remat=OFFLOADED)
-    save_run(run, tmp_path / "run.json")
-    assert ShardingCommand(str(tmp_path / "run.json"), "fsdp=2", json=True).execute() == 0
-    document = json.loads(capsys.readouterr().out)
+    document = sharding(run, "fsdp=2").to_dict()
     assert document["remat"] == "query,attention,mlp_up@host"
     kept = {row["kept_as"]: row["memory"] for row in document["activations"]}
     assert kept == {"": "device", "query": "device", "attention": "device", "mlp_up": "host"}

@@ -1,14 +1,13 @@
 """`scaling sharding`, the prediction and the compiled program agree on an optimiser's bytes."""
 
-import json
 from dataclasses import replace
 
 import pytest
 
-from scaling.cli.sharding import ShardingCommand
+from scaling.api.sharding import sharding
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
-from scaling.run import Precision, Run, save_run
+from scaling.run import Precision, Run
 from scaling.run.optimizers import DEFAULTS
 from scaling.run.recipes import recipe
 from scaling.simulate.memory import memory_use
@@ -24,34 +23,30 @@ def run_of(name: str, state: str) -> Run:
     return replace(recipe("tiny"), optimizer=name, precision=precision)
 
 
-def shown(run: Run, mesh: str, tmp_path, capsys) -> dict:
+def shown(run: Run, mesh: str) -> dict:
     """What `scaling sharding --json` says of the state."""
-    save_run(run, tmp_path / "run.json")
-    assert ShardingCommand(str(tmp_path / "run.json"), mesh, json=True).execute() == 0
-    return json.loads(capsys.readouterr().out)["optimizer_state"]
+    return sharding(run, mesh).to_dict()["optimizer_state"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", DEFAULTS)
 @pytest.mark.parametrize("state", ["fp32", "bf16"])
-def test_the_bytes_shown_are_the_programs_arguments(name: str, state: str, tmp_path, capsys):
+def test_the_bytes_shown_are_the_programs_arguments(name: str, state: str):
     run = run_of(name, state)
     program, _ = program_of_run(run, parse_mesh(MESH), catalog.load("host"))
     kept = [b for b in program.buffers if b.category == "optimizer_state" and b.persistent]
-    found = shown(run, MESH, tmp_path, capsys)["device_bytes"]
+    found = shown(run, MESH)["device_bytes"]
     assert sum(buffer.bytes for buffer in kept) == found
     assert memory_use(program).by_category["optimizer_state"] == found
 
 
 @pytest.mark.parametrize("name", DEFAULTS)
 @pytest.mark.parametrize(("state", "size"), [("fp32", 4), ("bf16", 2)])
-def test_the_whole_state_is_the_count_times_the_format(name, state, size, tmp_path, capsys):
+def test_the_whole_state_is_the_count_times_the_format(name, state, size):
     run = run_of(name, state)
-    whole = shown(run, "fsdp=4", tmp_path, capsys)["bytes"]
+    whole = shown(run, "fsdp=4")["bytes"]
     assert 0 <= whole - size * optimizer_numbers(run.model, name) <= COUNTERS
 
 
-def test_the_table_ends_with_the_state_in_words(tmp_path, capsys):
-    save_run(run_of("lion", "bf16"), tmp_path / "run.json")
-    assert ShardingCommand(str(tmp_path / "run.json"), "fsdp=8").execute() == 0
-    assert "\noptimizer state (lion, bf16): " in capsys.readouterr().out
+def test_the_table_ends_with_the_state_in_words():
+    assert "\noptimizer state (lion, bf16): " in str(sharding(run_of("lion", "bf16"), "fsdp=8"))

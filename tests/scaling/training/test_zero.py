@@ -11,10 +11,10 @@ import jax
 import pytest
 
 from scaling.analytic.table import expected_bytes
-from scaling.cli.sharding import ShardingCommand
+from scaling.api.sharding import sharding
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import parse_mesh
-from scaling.run import Precision, Run, save_run
+from scaling.run import Precision, Run
 from tests.harness import Case, abstract_arguments, priced
 
 LAYER = 2 * 64 * 128 + 2 * 64 * 64 + 3 * 64 * 128  # elements of matrices of the llama toy, by hand
@@ -47,12 +47,10 @@ def in_bf16(case: Case) -> Run:
     return replace(case.run, precision=Precision("bf16"))
 
 
-def printed(case: Case, tmp_path, capsys, as_json: bool = True) -> str:
+def printed(case: Case, as_json: bool = True) -> str:
     """What `scaling sharding` prints."""
-    save_run(in_bf16(case), tmp_path / "run.json")
-    command = ShardingCommand(str(tmp_path / "run.json"), case.mesh, json=as_json)
-    assert command.execute() == 0
-    return capsys.readouterr().out
+    found = sharding(in_bf16(case), case.mesh)
+    return json.dumps(found.to_dict()) if as_json else str(found)
 
 
 @pytest.mark.parametrize(
@@ -65,9 +63,9 @@ def printed(case: Case, tmp_path, capsys, as_json: bool = True) -> str:
     ids=str,
 )
 def test_sharding_json_has_the_bytes_held_in_a_step(
-    case: Case, elements: int, gradient_bytes: int, tmp_path, capsys
+    case: Case, elements: int, gradient_bytes: int
 ) -> None:
-    held = json.loads(printed(case, tmp_path, capsys))["held"]
+    held = json.loads(printed(case))["held"]
     assert held == {
         "zero_stage": 1,
         "matrices": 2 * elements,
@@ -78,14 +76,14 @@ def test_sharding_json_has_the_bytes_held_in_a_step(
 @pytest.mark.parametrize("model", ["mixtral", "latent"])
 def test_bytes_held_are_those_gathered_and_scattered(model: str, tmp_path, capsys) -> None:
     case = Case("fsdp=2,tensor=2", model, zero=1)  # a router is held in float32
-    held = json.loads(printed(case, tmp_path, capsys))["held"]
+    held = json.loads(printed(case))["held"]
     table = expected_bytes(in_bf16(case), case.run.mesh, 0)
     wanted = [table["fsdp", kind] for kind in ("all-gather", "reduce-scatter")]
     assert [held[key] for key in HELD] == wanted
 
 
 def test_sharding_text_names_zero_stage_1_over_fsdp_only(tmp_path, capsys) -> None:
-    text = lambda case: printed(case, tmp_path, capsys, as_json=False)
+    text = lambda case: printed(case, as_json=False)
     bytes_held = f"{2 * (4 * LAYER + TABLES):,}"
     first = text(Case("fsdp=2", zero=1))
     assert f"\nzero_stage 1: during a step also {bytes_held} bytes/device of matrices" in first

@@ -1,0 +1,123 @@
+"""The resolved run.json of a run, each value with where it came from."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from scaling.api.inputs import MeshLike, RunLike, load_run
+from scaling.api.public_api import entrance
+from scaling.api.settings import Settings, parse_settings
+from scaling.meshes.reading import read_json
+from scaling.models.presets import preset
+from scaling.run import Batch, Run, run_dict
+from scaling.run.recipes import file_of
+
+REQUIRED = ("name", "batch.global_batch", "batch.seq_len")  # values of run.json without a default
+WIDTH = 60  # of a value, from which its origin no longer stands in line with the others
+
+
+@dataclass(frozen=True)
+class Config:
+    """A whole run.json; prints as a value a line, with its origin."""
+
+    document: dict[str, Any]
+    origins: tuple[tuple[str, str, str], ...]  # dotted key, JSON value, origin
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the run.json, without the origins."""
+        return self.document
+
+    def __str__(self) -> str:
+        width = min(WIDTH, max(len(f"{key} = {value}") for key, value, _ in self.origins))
+        return "\n".join(
+            f"{f'{key} = {value}'.ljust(width)}  # {origin}" for key, value, origin in self.origins
+        )
+
+
+@entrance
+def config(
+    run: RunLike,
+    mesh: MeshLike | None = None,
+    *,
+    device_order: str | Iterable[str] | None = None,
+    set: Settings | None = None,
+) -> Config:
+    """Return the whole description of a run, each value with where it came from.
+
+    Args:
+        run: recipe name, `file.py:function`, run.json, its folder, or a Hugging Face config.json.
+
+    Raises:
+        InputError: unknown names, keys or axes (the nearest one is named).
+    """
+    document = run_dict(load_run(run, mesh=mesh, device_order=device_order, set=set))
+    options = {"mesh": mesh, "device_order": device_order}
+    given = [name for name, value in options.items() if value]
+    return Config(document, tuple(value_origins(document, str(run), set or (), given)))
+
+
+def value_origins(
+    document: Mapping[str, Any], name: str, settings: Settings, options: Iterable[str] = ()
+) -> list[tuple[str, str, str]]:
+    """Return (dotted key, JSON value, origin) for every value of a resolved run.json.
+
+    Args:
+        document: of the resolved run.
+        name: recipe or file that the run was read from.
+        settings: as given to `apply_settings`.
+        options: keys that an option of their own replaced, such as mesh.
+    """
+    source, stated, has_preset = _source(name, document)
+    changed = set(parse_settings(settings))
+    rows = []
+    for key, value in _leaves(document):
+        tables = {key, *(key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))}
+        if option := next((k for k in options if k in tables), None):
+            origin = f"--{option.replace('_', '-')}"
+        elif found := tables & changed:
+            origin = f"--set {max(found, key=len)}"
+        elif key.startswith("model.") and "model.preset" in changed:
+            origin = "--set model.preset"
+        elif tables & stated:
+            origin = source
+        else:
+            origin = "preset" if key.startswith("model.") and has_preset else "default"
+        rows.append((key, json.dumps(value), origin))
+    return rows
+
+
+def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool]:
+    """Return the place that a run is read from, the keys it states, and if its model is a preset.
+
+    A recipe or a function states what differs from the default.
+    """
+    path = file_of(name)
+    data = read_json(path) if path is not None and path.suffix == ".json" else None
+    if data is not None and not ("model_type" in data and "batch" not in data):
+        model = data.get("model")
+        return str(path), set(dict(_leaves(data))), isinstance(model, dict) and "preset" in model
+    defaults = _defaults("tiny" if path is not None else name)
+    chosen = {key for key, value in _leaves(document) if value != defaults.get(key, "")}
+    if data:  # a Hugging Face config.json, which describes a model and nothing else
+        return str(path), {"model"}, False
+    if path is not None:
+        return name, chosen | {"model"}, False
+    return f"recipe {name}", chosen, True
+
+
+@cache
+def _defaults(model: str) -> dict[str, Any]:
+    """Return the value that every key of run.json has by default, or by the preset of the model."""
+    values = dict(_leaves(run_dict(Run("", preset(model), Batch(1, 1)))))
+    return {key: value for key, value in values.items() if key not in REQUIRED}
+
+
+def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every value that is not a table."""
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

@@ -1,0 +1,109 @@
+"""How a mesh cuts a model: every parameter's shard, the optimizer's state, kept activations."""
+
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from scaling.analytic.saved import saved_rows
+from scaling.api.inputs import MeshLike, RunLike, load_run
+from scaling.api.public_api import entrance
+from scaling.api.settings import Settings
+from scaling.compile.quiet import quiet
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
+from scaling.report.activations import saved_table
+from scaling.run.optimizers import optimizer_of
+from scaling.run.parallelism.checks import check_trainable
+from scaling.run.parallelism.rules import notes, resolved_mesh, rules_for
+from scaling.run.parallelism.sequence import sequence_cut
+from scaling.run.recipes import with_dividing_microbatches
+
+ROW = 8  # devices that are drawn beside one another: as many as most hosts have
+
+
+@dataclass(frozen=True)
+class Sharding:
+    """The table of `scaling sharding`; prints as it."""
+
+    name: str
+    mesh: MeshShape
+    document: dict[str, Any]
+    lines: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of `scaling sharding --json`."""
+        return self.document
+
+    def plot(self, path: str | Path) -> None:
+        """Write a picture of the devices, coloured by their place along each axis."""
+        from scaling.pictures.plots import plot_mesh
+
+        plot_mesh(self.mesh.sizes, ROW, f"{self.name} on {self.mesh}", Path(path))
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines)
+
+
+@entrance
+def sharding(
+    run: RunLike,
+    mesh: MeshLike | None = None,
+    *,
+    devices: int | None = None,
+    device_order: str | Iterable[str] | None = None,
+    set: Settings | None = None,
+) -> Sharding:
+    """Show every parameter's shape, spec and bytes per device on a mesh, and kept activations.
+
+    The activations are those that are kept for the backward pass. Needs no devices.
+
+    Args:
+        devices: number of devices; must be the mesh's, where one is given; None: 1.
+
+    Raises:
+        InputError: unknown names, a mesh that the trainer cannot use.
+    """
+    if devices is not None and devices < 1:
+        raise InputError(f"--devices {devices} must be a positive whole number")
+    resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
+    shape = resolved_mesh(resolved, devices)
+    resolved, lowered = with_dividing_microbatches(resolved, shape)
+    check_trainable(resolved, shape)
+    rules, split = rules_for(resolved, shape), sequence_cut(resolved, shape)
+    saved = saved_rows(resolved, shape)
+    optimizer = optimizer_of(resolved)
+
+    with quiet():
+        import jax
+
+        from scaling.meshes.devices import abstract_mesh
+        from scaling.report import shardings
+        from scaling.training.execution import execution_for
+        from scaling.training.optim.trained import trained_line
+        from scaling.training.step import abstract_state
+
+        with jax.sharding.use_abstract_mesh(abstract_mesh(shape)):
+            execution = execution_for(resolved, rules, "cpu")
+            state = abstract_state(resolved.model, execution, resolved.train, optimizer)
+            held = shardings.held_bytes(state.params, execution, resolved.batch.microbatches)
+        rows, kept = shardings.rows(state.params, rules), shardings.state_bytes(state.optimizer)
+        notices = lowered + notes(resolved, rules) + shardings.warnings(rows)
+        lines = [shardings.table(rows), *trained_line(state.params, resolved.train)]
+        lines += [shardings.state_line(kept, optimizer)]
+        lines += [*([shardings.held_line(held)] if held else []), *([str(split)] if split else [])]
+        lines += ["", saved_table(saved, resolved.remat)]
+        lines += [f"warning: {line}" for line in notices]
+    document = {
+        "name": resolved.name,
+        "mesh": str(shape),
+        "devices": shape.devices,
+        "parameters": [asdict(row) for row in rows],
+        "optimizer_state": kept,
+        "activations": [asdict(row) for row in saved],
+        "remat": str(resolved.remat),
+        **({"held": held} if held else {}),
+        "warnings": notices,
+        **({"sequence": asdict(split)} if split else {}),
+    }
+    return Sharding(resolved.name, shape, document, tuple(lines))
