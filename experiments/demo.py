@@ -22,7 +22,11 @@ from scaling.api.inputs import load_run
 from scaling.cli.main import main as scaling
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
-from scaling.pictures.plots import picture
+from scaling.pictures.axes import Scale
+from scaling.pictures.chart import Series, chart
+from scaling.pictures.files import write_picture
+from scaling.pictures.legend import Look
+from scaling.pictures.palette import BLUE, SKY
 from scaling.simulate.resolve import HOST, profile_for, target
 from scaling.training.launch.gpu import avoid_absent_gpus
 from scaling.training.monitor.metrics import read_metrics
@@ -141,17 +145,15 @@ def _plot_loss(records: Sequence[dict[str, Any]], title: str, stem: Path) -> lis
     train = [(r["step"], r["loss"]) for r in records if r.get("loss") is not None]
     held_out = [(r["step"], r["held_out_loss"]) for r in records if "held_out_loss" in r]
     paths = [stem.with_suffix(suffix) for suffix in (".png", ".svg")]
-    with picture(*paths) as axes:
-        axes.plot(*_points(train), linewidth=1, label="training")
-        axes.plot(*_points(held_out), "o-", label="held out")
-        axes.set(xlabel="step", ylabel="loss (nats per token)", title=title)
-        axes.grid()
-        axes.legend()
+    losses = [loss for _, loss in train + held_out]
+    series = {
+        "training": Series(Look(SKY, "", ""), train),
+        "held out": Series(Look(BLUE, "o", ""), held_out),
+    }
+    x = Scale(0, max(step for step, _ in train + held_out), "step")
+    y = Scale(min(losses), max(losses), "loss (nats per token)")
+    write_picture(chart(title, x, y, series), *paths)
     return paths
-
-
-def _points(points: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in points], [y for _, y in points]
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ import argparse
 from pathlib import Path
 
 from experiments.figures.table import FIGURES
+from scaling.pictures.files import write_picture
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 
@@ -24,7 +25,11 @@ def main(arguments: list[str] | None = None) -> None:
     given.out.mkdir(parents=True, exist_ok=True)
     for name in given.names or FIGURES:
         path = given.out / f"{name}.svg"
-        FIGURES[name](path)
+        drawn = FIGURES[name]()
+        if isinstance(drawn, str):
+            path.write_text(drawn, encoding="utf-8")
+        else:
+            write_picture(drawn, path)
         print(f"{path}: {path.stat().st_size:,} bytes", flush=True)
 
 

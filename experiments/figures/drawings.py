@@ -1,23 +1,24 @@
 """Drawings of a cluster, of a mesh on it, and of a collective around a ring."""
 
-from pathlib import Path
-
 import scaling as sc
-from scaling.pictures.drawing.frames import frames
-from scaling.pictures.plots import plot_cluster, plot_mesh, plot_ring
+from scaling.pictures.cluster import cluster_levels
+from scaling.pictures.frames import frames
+from scaling.pictures.mesh import mesh_axes
+from scaling.pictures.ring import ring_steps
+from scaling.pictures.shapes import Picture
 
 
-def cluster(path: Path) -> None:
+def cluster() -> Picture:
     """Four nodes of a cluster of 16."""
     found = sc.load_cluster("dgx-h100", 16)
-    plot_cluster(found, f"{found.name}: {found.title}", path)
+    return cluster_levels(found, f"{found.name}: {found.title}")
 
 
-def mesh(path: Path) -> None:
+def mesh() -> Picture:
     """Three axes on 32 devices."""
-    plot_mesh({"data": 2, "fsdp": 4, "tensor": 4}, 8, "data=2, fsdp=4, tensor=4", path)
+    return mesh_axes({"data": 2, "fsdp": 4, "tensor": 4}, 8, "data=2, fsdp=4, tensor=4")
 
 
-def ring(path: Path) -> None:
+def ring() -> Picture:
     """An all-gather of four members."""
-    plot_ring(frames("all-gather", 4), "all-gather around a ring of 4", path)
+    return ring_steps(frames("all-gather", 4), "all-gather around a ring of 4")

@@ -1,14 +1,14 @@
 """Priced kernels against measured ones: the tables that the profiles were fitted on."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 
 from experiments.figures.against import points
 from experiments.published import fit_grouped, fit_kernels
 from scaling.meshes import catalog
-from scaling.pictures.plots import plot_scatter
+from scaling.pictures.scatter import scatter
+from scaling.pictures.shapes import Picture
 from scaling.profiles.io import shipped
 from scaling.profiles.profile import matmul_fit
 from scaling.simulate.kernels import kernel_time
@@ -16,7 +16,7 @@ from scaling.simulate.kernels import kernel_time
 WORDS = ("measured", "priced")
 
 
-def products(path: Path) -> None:
+def products() -> Picture:
     """All products of XLA's tables, as bursts: they are over before a power limit counts."""
     found = []
     for (chip, dtype), shapes in sorted(fit_kernels.tables().items()):
@@ -25,14 +25,14 @@ def products(path: Path) -> None:
             profile = replace(shipped(chip), matmul=(replace(fit, sustained=1.0),))
             time = np.asarray(kernel_time(shapes.kernel, catalog.accelerator(chip), profile).time)
             found += points(f"{chip} {dtype}", zip(shapes.seconds, time, strict=True))
-    plot_scatter(found, "Matrix products, sides of 256 to 4,096", path, WORDS)
+    return scatter(found, "Matrix products, sides of 256 to 4,096", WORDS)
 
 
-def grouped(path: Path) -> None:
+def grouped() -> Picture:
     """Products of experts by Triton's kernels, recorded by tokamax."""
     found = []
     for chip in fit_grouped.FITTED:
         of = fit_grouped.records(chip)
         time = fit_grouped.seconds(of, chip, *fit_grouped.fitted(chip))
         found += points(chip, zip(of.seconds, time, strict=True))
-    plot_scatter(found, "Grouped products, bf16", path, WORDS)
+    return scatter(found, "Grouped products, bf16", WORDS)

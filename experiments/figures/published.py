@@ -1,23 +1,22 @@
 """Pictures of predictions beside what others measured."""
 
-from pathlib import Path
-
 import scaling as sc
 from experiments.published.collectives import Case, cases
 from experiments.published.validate import held_out, scatter_points
 from scaling.meshes.units import parse_sweep
-from scaling.pictures.plots import plot_bandwidth, plot_scatter
+from scaling.pictures import bandwidth as bandwidths
+from scaling.pictures.scatter import scatter
+from scaling.pictures.shapes import Picture
 
 SWEEP = "64KiB:8GiB"
 
 
-def validation(path: Path) -> None:
+def validation() -> Picture:
     """Training steps that no constant was fitted on."""
-    title = "Training steps that nothing was fitted on"
-    plot_scatter(scatter_points(held_out()), title, path)
+    return scatter(scatter_points(held_out()), "Training steps that nothing was fitted on")
 
 
-def bandwidth(path: Path) -> None:
+def bandwidth() -> Picture:
     """All-reduces over the eight GPUs of a DGX H100; some of the points were fitted on."""
     sizes = parse_sweep(SWEEP)
     prices = [sc.price_collective("all-reduce", size, "dgx-h100") for size in sizes]
@@ -27,7 +26,7 @@ def bandwidth(path: Path) -> None:
         if sizes[0] <= case.bytes <= sizes[-1]:
             points = measured.setdefault(case.machine, [])
             points.append((case.bytes, factor * case.bytes / case.time))
-    plot_bandwidth(prices, "All-reduce over the 8 H100 of a node", path, measured)
+    return bandwidths.bandwidth(prices, "All-reduce over the 8 H100 of a node", measured)
 
 
 def _is_wanted(case: Case) -> bool:

@@ -65,11 +65,6 @@ def floors(rooms: Rooms) -> list[list[str]]:
     return found
 
 
-def draw(path: Path) -> None:
-    """Write the picture."""
-    path.write_text(drawing(), encoding="utf-8")
-
-
 def drawing() -> str:
     """The picture as SVG."""
     rooms, free, users = table()

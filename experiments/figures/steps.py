@@ -1,10 +1,11 @@
 """Pictures of predicted steps."""
 
-from pathlib import Path
-
 import scaling as sc
+from scaling.api.plots import prediction_picture
 from scaling.api.result import PredictionResult
-from scaling.pictures.plots import plot_scaling, plot_steps
+from scaling.pictures.scaling import scaling_curves
+from scaling.pictures.shapes import Picture
+from scaling.pictures.steps import step_bars
 
 MESHES = (
     *("fsdp=64", "data=8,fsdp=8", "fsdp=32,tensor=2", "fsdp=8,tensor=8", "data=8,tensor=8"),
@@ -15,7 +16,7 @@ NODES = (1, 2, 4, 8)
 OF_STAGES = {**SETTINGS, "batch.microbatches": 64}  # one sequence each: a bubble of 7 in 71 ticks
 
 
-def meshes(path: Path) -> None:
+def meshes() -> Picture:
     """The step of one model on six meshes of one cluster, compiled; the fastest that fits first."""
     predictions = {
         mesh: sc.predict(
@@ -26,39 +27,40 @@ def meshes(path: Path) -> None:
     }
     rank = lambda mesh: (not predictions[mesh].memory.fits, float(predictions[mesh].step_time))
     ordered = {mesh: predictions[mesh] for mesh in sorted(MESHES, key=rank)}
-    plot_steps(ordered, "Llama 3 8B, 4 M tokens a step, 64 x H100", path)
+    return step_bars(ordered, "Llama 3 8B, 4 M tokens a step, 64 x H100")
 
 
-def timeline(path: Path) -> None:
+def timeline() -> Picture:
     """A pipeline of four stages that runs 1F1B, as compiled."""
     settings = {"remat": "selective", "batch.global_batch": 128, "batch.microbatches": 8}
     where = ("llama3-1b", "dgx-h100", 1, "stage=4,fsdp=2")
-    sc.predict(*where, set=settings, source="stored").plot("timeline", path)
+    step = sc.predict(*where, set=settings, source="stored")
+    return prediction_picture(step, "timeline")
 
 
-def roofline(path: Path) -> None:
+def roofline() -> Picture:
     """Every kernel of a compiled step."""
-    _one_node("selective").plot("roofline", path)
+    return prediction_picture(_one_node("selective"), "roofline")
 
 
-def memory(path: Path) -> None:
+def memory() -> Picture:
     """Memory of one device over the same step."""
-    _one_node("selective").plot("memory", path)
+    return prediction_picture(_one_node("selective"), "memory")
 
 
-def remat(path: Path) -> None:
+def remat() -> Picture:
     """The same step with other tensors kept for the backward pass."""
     steps = {f"remat={policy}": _one_node(policy) for policy in ("none", "selective", "full")}
-    plot_steps(steps, "Llama 3 8B on 8 H100, one sequence each", path)
+    return step_bars(steps, "Llama 3 8B on 8 H100, one sequence each")
 
 
-def scaling(path: Path) -> None:
+def scaling() -> Picture:
     """Strong scaling of 64 sequences, weak scaling of 8 a node; compiled programs."""
     curves = {
         "strong": [_on_nodes(nodes, 64) for nodes in NODES],
         "weak": [_on_nodes(nodes, 8 * nodes) for nodes in NODES],
     }
-    plot_scaling(curves, "Llama 3 1B, fsdp over 8 to 64 H100", path)
+    return scaling_curves(curves, "Llama 3 1B, fsdp over 8 to 64 H100")
 
 
 def _one_node(remat: str) -> PredictionResult:

@@ -4,19 +4,20 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Mapping
-from pathlib import Path
 from statistics import median
 from typing import Any
-
-import numpy as np
 
 from experiments.figures.against import points
 from experiments.published.fit_software import priced
 from experiments.published.training import FOLDER, measured_runs, part_of
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_size
+from scaling.pictures.axes import Scale
+from scaling.pictures.bars import dots
+from scaling.pictures.legend import Look
 from scaling.pictures.palette import BLUE, VERMILION
-from scaling.pictures.plots import ScatterPoint, picture, plot_scatter
+from scaling.pictures.scatter import ScatterPoint, scatter
+from scaling.pictures.shapes import Picture
 
 RESULTS = FOLDER.parent / "results"
 VALIDATED = RESULTS / "2026-11-23-validate" / "README.md"
@@ -41,40 +42,37 @@ WORDS, FORMS = ("measured", "predicted"), ("compiled program", "closed form")
 RARE = 5  # runs of a source below which it counts with the others of the picture
 
 
-def xla_steps(path: Path) -> None:
+def xla_steps() -> Picture:
     """Published steps of JAX programs, and what our compiled step of their shape is priced at."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for run, m, of_m, p, of_p in COMPILED.findall(VALIDATED.read_text(encoding="utf-8")):
         found[KINDS[run]].append((float(m) * SECONDS[of_m], float(p) * SECONDS[of_p]))
-    plot_scatter(_all(found), "Steps that XLA compiled for H100, B200 and GB200", path, WORDS)
+    return scatter(_all(found), "Steps that XLA compiled for H100, B200 and GB200", WORDS)
 
 
-def sources(path: Path) -> None:
+def sources() -> Picture:
     """The median error of each source: runs that nothing was fitted on, and a typical MFU's."""
     text = VALIDATED.read_text(encoding="utf-8")
     first, second = text.split("## Rows of each source")
     unfitted = {row[0]: row for row in SOURCE.findall(first)}
     left_out = {row[0]: row for row in SOURCE.findall(second.split("## Memory")[0])}
-    names = sorted({*unfitted, *left_out}, key=str.lower, reverse=True)
-    with picture(path, size=(7.0, 4.6)) as axes:
-        at = np.arange(len(names))
-        for shift, rows, label, colour in (
-            (0.2, unfitted, "runs that no constant was fitted on", BLUE),
-            (-0.2, left_out, "constants fitted without the source", VERMILION),
-        ):
-            own = [i for i, name in enumerate(names) if name in rows]
-            errors = [float(rows[names[i]][2]) for i in own]
-            axes.barh(at[own] + shift, errors, 0.38, color=colour, label=label)
-            naive = [float(rows[names[i]][4]) for i in own]
-            known = "a typical MFU, same runs" if shift < 0 else None
-            axes.plot(naive, at[own] + shift, "k|", ms=9, label=known)
-        axes.set(xlabel="median error of the step time, %", yticks=at)
-        axes.set_yticklabels(names)
-        axes.grid(axis="x")
-        axes.legend(loc="upper right")
+    looks: dict[str, Look] = {}
+    rows: dict[str, dict[str, float]] = {}
+    for what, found, colour, mark in (
+        ("runs that no constant was fitted on", unfitted, BLUE, "o"),
+        ("constants fitted without the source", left_out, VERMILION, "D"),
+    ):
+        naive = f"a typical MFU, {'these runs' if found is unfitted else 'all runs of the source'}"
+        looks |= {what: Look(colour, mark), naive: Look(colour, "|")}
+        for name, row in found.items():
+            rows.setdefault(name, {}).update({what: float(row[2]), naive: float(row[4])})
+    rows = dict(sorted(rows.items(), key=lambda item: item[0].lower()))
+    most = max(error for row in rows.values() for error in row.values())
+    scale = Scale(0, 1.05 * most, "median error of the step time, %")
+    return dots(rows, looks, scale, title="Median error of each source of published steps")
 
 
-def pipelines(path: Path) -> None:
+def pipelines() -> Picture:
     """Published steps over stages that no constant was fitted on, in closed form."""
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for row in measured_runs():
@@ -87,19 +85,19 @@ def pipelines(path: Path) -> None:
     few = [name for name, pairs in found.items() if len(pairs) < RARE]
     for name in few:
         found["others"] += found.pop(name)
-    plot_scatter(_all(found), "Published steps over pipeline stages, none fitted", path, WORDS)
+    return scatter(_all(found), "Published steps over pipeline stages, none fitted", WORDS)
 
 
-def front_ends(path: Path) -> None:
+def front_ends() -> Picture:
     """Step times in closed form against those of the compiled programs."""
     title = "Step times of the trainer on 8 to 1,024 GPUs"
-    plot_scatter(_front_ends("time"), title, path, FORMS)
+    return scatter(_front_ends("time"), title, FORMS)
 
 
-def memory(path: Path) -> None:
+def memory() -> Picture:
     """Peak memory in closed form against that of the compiled programs."""
     title = "Peak memory of the trainer's step"
-    plot_scatter(_front_ends("memory"), title, path, FORMS, format_size)
+    return scatter(_front_ends("memory"), title, FORMS, format_size)
 
 
 def _front_ends(what: str) -> list[ScatterPoint]:
@@ -120,7 +118,7 @@ def _all(found: Mapping[str, list[tuple[float, float]]]) -> list[ScatterPoint]:
     return [point for name, pairs in sorted(found.items()) for point in points(name, pairs)]
 
 
-def testbed(path: Path) -> None:
+def testbed() -> Picture:
     """Steps across hosts over links of known rate, with their ranges."""
     found: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for case in json.loads(TESTBED.read_text(encoding="utf-8"))["cases"]:
@@ -134,10 +132,10 @@ def testbed(path: Path) -> None:
             [(case["low"], case["high"]) for case in cases],
         )
     ]
-    plot_scatter(every, "Training steps over links of 0.2 to 1 Gbit/s", path)
+    return scatter(every, "Training steps over links of 0.2 to 1 Gbit/s")
 
 
-def host(path: Path) -> None:
+def host() -> Picture:
     """Steps on eight fake devices of one machine, and FLOPs over the matmul rate beside."""
     results = json.loads(HOST.read_text(encoding="utf-8"))["results"]
     found = {
@@ -146,4 +144,4 @@ def host(path: Path) -> None:
             (median(case["measured"]), case["naive"]) for case in results
         ],
     }
-    plot_scatter(_all(found), "Training steps on eight fake devices of a CPU", path, WORDS)
+    return scatter(_all(found), "Training steps on eight fake devices of a CPU", WORDS)

@@ -1,11 +1,10 @@
 """Every picture of README.md and docs/ that is drawn, by the name of its file.
 
-A picture is a function that is given the path and writes an SVG there. Nothing is drawn at random
-and no clock is read, so that the same versions write the same bytes.
+A figure is a function that returns a picture; that of the rooms is SVG text of its own. Nothing is
+drawn at random and no clock is read, so that the same figures write the same bytes.
 """
 
 from collections.abc import Callable
-from pathlib import Path
 
 from experiments.figures import (
     collectives,
@@ -17,8 +16,9 @@ from experiments.figures import (
     steps_against,
     xla_estimates,
 )
+from scaling.pictures.shapes import Picture
 
-FIGURES: dict[str, Callable[[Path], None]] = {
+FIGURES: dict[str, Callable[[], Picture | str]] = {
     "bandwidth": published.bandwidth,
     "cluster": drawings.cluster,
     "memory_step": steps.memory,
@@ -27,7 +27,7 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "remat": steps.remat,
     "ring": drawings.ring,
     "roofline": steps.roofline,
-    "rooms": rooms.draw,
+    "rooms": rooms.drawing,
     "products": kernels.products,
     "grouped": kernels.grouped,
     "systems": collectives.systems,

@@ -27,7 +27,8 @@ from experiments.published.score_training import (
 )
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.api.result import with_step_error
-from scaling.pictures.plots import ScatterPoint, plot_scatter
+from scaling.pictures.files import write_picture
+from scaling.pictures.scatter import ScatterPoint, scatter
 from scaling.report.formatting import columns
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
@@ -105,7 +106,7 @@ def main(arguments: list[str] | None = None) -> None:
         lines.append(line)
     out.mkdir(parents=True, exist_ok=True)
     title = "Training steps that nothing was fitted on"
-    plot_scatter(scatter_points(left), title, out / "training.svg")
+    write_picture(scatter(scatter_points(left), title), out / "training.svg")
     head = HEAD.format(date=date.today().isoformat())
     (out / "README.md").write_text("\n".join([head, *lines]), encoding="utf-8")
 

@@ -36,11 +36,12 @@ class ScalingCurves:
         Raises:
             InputError: another suffix, or a file that cannot be written.
         """
-        from scaling.pictures.plots import plot_scaling
+        from scaling.pictures.files import write_picture
+        from scaling.pictures.scaling import scaling_curves
 
         first, last = self.strong[0], self.strong[-1]
         title = f"{first.name} on {first.mesh} to {last.mesh} of {first.cluster.name}"
-        plot_scaling(self._curves(), title, Path(path))
+        write_picture(scaling_curves(self._curves(), title), Path(path))
 
     def _curves(self) -> Mapping[str, tuple[PredictionResult, ...]]:
         return {"strong": self.strong, "weak": self.weak}

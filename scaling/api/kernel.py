@@ -11,7 +11,9 @@ from scaling.api.inputs import Overrides
 from scaling.api.public_api import entrance
 from scaling.meshes.errors import InputError, check_keys, nearest, whole_number
 from scaling.meshes.units import format_size, parse_count, parse_quantity
-from scaling.pictures.plots import RooflinePoint, check_picture, plot_roofline
+from scaling.pictures.files import check_picture, write_picture
+from scaling.pictures.palette import ORANGE, SKY
+from scaling.pictures.roofline import Dot, roofline
 from scaling.questions.answer import Answer
 from scaling.questions.critical import critical
 from scaling.questions.kinds import KINDS, check_options, work_of
@@ -184,17 +186,16 @@ def _plot(answer: Answer, work: Work, place: Place, path: Path) -> None:
     if not (work.flops and work.moved):
         raise InputError(f"--plot {path}: {work.kind} has no intensity: it lacks FLOPs or bytes")
     rows = answer.rows or (row(work, place, {"": ""}),)
-    points = [
-        RooflinePoint(
-            " ".join(f"{key}={value}" for key, value in list(line.items())[:1] if key),
-            float(line["intensity (FLOPs/byte)"]),  # type: ignore[arg-type]
-            *(
-                float(line["FLOPs (FLOPs)"]) / float(line[key]) / place.devices  # type: ignore[arg-type]
-                for key in ("textbook (s)", "time (s)")
-            ),
-        )
-        for line in rows
-    ]
+    dots = []
+    for line in rows:
+        label = " ".join(f"{key}={value}" for key, value in list(line.items())[:1] if key)
+        flops = float(line["FLOPs (FLOPs)"]) / place.devices  # type: ignore[arg-type]
+        intensity = float(line["intensity (FLOPs/byte)"])  # type: ignore[arg-type]
+        ideal, fitted = (flops / float(line[k]) for k in ("textbook (s)", "time (s)"))  # type: ignore[arg-type]
+        dots.append(Dot(intensity, ideal, "kernel, textbook"))
+        dots.append(Dot(intensity, fitted, "kernel, fitted", label=label))
     sizes = "" if answer.rows else answer.name.split(" on ")[0].removeprefix(work.kind)
     title = f"{work.kind}{sizes} on {place.chip.title}"
-    plot_roofline(points, peak_of(work, place).value, bandwidth_of(place).value, title, path)
+    chip = peak_of(work, place).value, bandwidth_of(place).value
+    colours = {"kernel, textbook": SKY, "kernel, fitted": ORANGE}
+    write_picture(roofline(*chip, dots, colours, title), path)

@@ -7,16 +7,14 @@ from typing import TYPE_CHECKING
 
 from scaling.api.public_api import entrance
 from scaling.meshes.errors import InputError, check_keys
-from scaling.pictures.plots import (
-    ScatterPoint,
-    check_picture,
-    plot_memory,
-    plot_mesh,
-    plot_scatter,
-    plot_step_roofline,
-    plot_steps,
-    plot_timeline,
-)
+from scaling.pictures.files import check_picture, write_picture
+from scaling.pictures.memory import step_memory
+from scaling.pictures.mesh import mesh_axes
+from scaling.pictures.roofline import step_roofline
+from scaling.pictures.scatter import ScatterPoint, scatter
+from scaling.pictures.shapes import Picture
+from scaling.pictures.steps import step_bars
+from scaling.pictures.timeline import timeline
 
 if TYPE_CHECKING:
     from scaling.api.compare import ComparisonResult
@@ -54,25 +52,30 @@ def picture_paths(
 
 def plot_prediction(result: "PredictionResult", kind: str, path: Path) -> None:
     """Write one picture of a prediction."""
+    check_keys([kind], KINDS, "plot", "kind")
+    check_picture("plot", path)
+    write_picture(prediction_picture(result, kind), path, option="plot")
+
+
+def prediction_picture(result: "PredictionResult", kind: str) -> Picture:
+    """Return one picture of a prediction, of KINDS."""
     from scaling.api.result import price_program
     from scaling.simulate.step import partition_devices
 
-    check_keys([kind], KINDS, "plot", "kind")
-    check_picture("plot", path)
     title = f"{result.name} on {result.mesh} of {result.cluster.name}"
     if kind == "time":
-        return plot_steps({result.mesh: result}, title, path)
+        return step_bars({result.mesh: result}, title)
     if kind == "mesh":
         program = result.pricing.program
         per_node = result.cluster.devices_per_node
         devices = partition_devices(program, result.cluster)
-        return plot_mesh(dict(program.mesh), per_node, title, path, devices)
+        return mesh_axes(dict(program.mesh), per_node, title, devices)
     priced = price_program(result.pricing, record=kind != "roofline")
     if kind == "roofline":
-        return plot_step_roofline(priced, title, path)
+        return step_roofline(priced, title)
     if kind == "timeline":
-        return plot_timeline(priced, title, path)
-    return plot_memory(priced, result.memory.capacity, title, path, "plot")
+        return timeline(priced, title)
+    return step_memory(priced, result.memory.capacity, title)
 
 
 @entrance
@@ -105,7 +108,7 @@ def plot_side_by_side(
         }
     if not 0 < len(predictions) <= MOST_BARS:
         raise InputError(f"plot {path}: give 1 to {MOST_BARS} predictions, not {len(predictions)}")
-    plot_steps(predictions, title, Path(path))
+    write_picture(step_bars(predictions, title), Path(path))
 
 
 @entrance
@@ -125,7 +128,9 @@ def plot_comparisons(comparisons: "Sequence[ComparisonResult]", path: Path | str
     """
     points = [point for each in comparisons for point in _points(each, len(comparisons) > 1)]
     names = ", ".join(dict.fromkeys(each.name for each in comparisons))
-    plot_scatter(points, f"{names}: predicted and measured", Path(path))
+    if not points:
+        raise InputError(f"--plot {path}: nothing was both predicted and measured")
+    write_picture(scatter(points, f"{names}: predicted and measured"), Path(path))
 
 
 def _points(comparison: "ComparisonResult", several: bool) -> Iterator[ScatterPoint]:

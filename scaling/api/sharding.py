@@ -37,9 +37,11 @@ class Sharding:
 
     def plot(self, path: str | Path) -> None:
         """Write a picture of the devices, coloured by their place along each axis."""
-        from scaling.pictures.plots import plot_mesh
+        from scaling.pictures.files import write_picture
+        from scaling.pictures.mesh import mesh_axes
 
-        plot_mesh(self.mesh.sizes, ROW, f"{self.name} on {self.mesh}", Path(path))
+        title = f"{self.name} on {self.mesh}"
+        write_picture(mesh_axes(self.mesh.sizes, ROW, title), Path(path))
 
     def __str__(self) -> str:
         return "\n".join(self.lines)

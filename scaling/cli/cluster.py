@@ -101,11 +101,12 @@ class ClusterCommand(Command):
 
     def _draw(self, cluster: "sc.Cluster", path: Path) -> None:
         from scaling.api.output_paths import check_outputs
-        from scaling.pictures.plots import check_picture, plot_cluster
+        from scaling.pictures.cluster import cluster_levels
+        from scaling.pictures.files import check_picture, write_picture
 
         check_outputs({"--plot": path})
         check_picture("--plot", path)
-        plot_cluster(cluster, f"{cluster.name}: {cluster.title}", path)
+        write_picture(cluster_levels(cluster, f"{cluster.name}: {cluster.title}"), path)
 
     def _check(self, path: str) -> int:
         if os.path.exists(path) and not path.endswith(".toml"):

@@ -54,9 +54,11 @@ def collective(
         print(f"warning: {text}", file=sys.stderr)
     title = heading(prices, cluster, dtype)
     if "bandwidth" in pictures:
-        from scaling.pictures.plots import plot_bandwidth
+        from scaling.pictures.bandwidth import bandwidth
+        from scaling.pictures.files import write_picture
 
-        plot_bandwidth(prices, title, pictures["bandwidth"], _measured(asked, prices, cluster))
+        drawn = bandwidth(prices, title, _measured(asked, prices, cluster))
+        write_picture(drawn, pictures["bandwidth"])
     if "ring" in pictures:
         _plot_ring(asked["kind"], prices[0].ranks, pictures["ring"])
     if json:
@@ -80,7 +82,7 @@ def _pictures(kind: str, plot: tuple[str, ...]) -> dict[str, Path]:
     found = picture_paths("--plot", plot, ("bandwidth", "ring"), default="bandwidth")
     check_outputs({f"--plot {kind}": path for kind, path in found.items()})
     if "ring" in found:
-        from scaling.pictures.drawing.frames import KINDS
+        from scaling.pictures.frames import KINDS
 
         check_keys([kind], KINDS, "--plot ring", "collective")
     return found
@@ -107,15 +109,16 @@ def _measured(
 
 def _plot_ring(kind: str, members: int, path: Path) -> None:
     """Draw the steps of the collective around a ring of its members."""
-    from scaling.pictures.drawing.frames import frames
-    from scaling.pictures.plots import plot_ring
+    from scaling.pictures.files import write_picture
+    from scaling.pictures.frames import frames
+    from scaling.pictures.ring import ring_steps
 
     if not 2 <= members <= MOST_MEMBERS:
         raise InputError(
             f"--plot ring={path}: a group has {members:,} members, a ring of 2 to {MOST_MEMBERS} "
             "is drawn; choose a smaller one by --devices 0,1,2,3"
         )
-    plot_ring(frames(kind, members), f"{kind} around a ring of {members}", path)
+    write_picture(ring_steps(frames(kind, members), f"{kind} around a ring of {members}"), path)
 
 
 def _sizes(bytes: str | None, sweep: str | None) -> list[int]:

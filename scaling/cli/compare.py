@@ -70,7 +70,7 @@ def _check_outputs(folder: Path, trace: Path | None, plot: Path | None) -> None:
     from scaling.api.compare import PAGE, SUFFIXES
     from scaling.api.output_paths import check_outputs
     from scaling.comparing.folder import KEPT
-    from scaling.pictures.plots import check_picture
+    from scaling.pictures.files import check_picture
 
     inputs = [folder / name for name in KEPT]
     inputs += [(folder / PAGE).with_suffix(suffix) for suffix in SUFFIXES]

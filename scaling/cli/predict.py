@@ -81,7 +81,7 @@ def predict(
 def _pictures(texts: tuple[str, ...], memory: Path | None, of_curves: bool) -> dict[str, Path]:
     """Return the pictures to write, by kind."""
     from scaling.api.plots import KINDS, picture_paths
-    from scaling.pictures.plots import check_picture
+    from scaling.pictures.files import check_picture
 
     found = picture_paths("--plot", texts, ("scaling",) if of_curves else KINDS)
     check_picture("--plot-memory", memory)

@@ -66,7 +66,7 @@ def plotted(call: "partial[Any]", *, plot: Path | None = None, json: bool = Fals
         json: print one JSON document.
     """
     from scaling.api.output_paths import check_outputs
-    from scaling.pictures.plots import check_picture
+    from scaling.pictures.files import check_picture
 
     check_outputs({"--plot": plot})
     check_picture("--plot", plot)

@@ -13,8 +13,9 @@ from pathlib import Path
 from scaling.comparing.compare import Comparison
 from scaling.comparing.pairs import CollectivePair, Pair
 from scaling.meshes.units import format_range, format_size, format_time
+from scaling.pictures.bars import grouped_bars
+from scaling.pictures.files import write_picture
 from scaling.pictures.palette import BLUE, ORANGE
-from scaling.pictures.plots.style import picture
 from scaling.report.formatting import columns
 
 MOST_LINES = 12  # collectives and kernels that the table shows
@@ -202,17 +203,9 @@ def _html_bars(pairs: dict[str, Pair]) -> str:
 def draw_bars(comparison: Comparison, *paths: Path) -> None:
     """Draw step time and every term, predicted beside measured."""
     shown = _bars(comparison)
-    places = range(len(shown))
-    with picture(*paths, size=(8, 1 + 0.5 * len(shown))) as axes:
-        for offset, colour, name in zip(
-            (-0.2, 0.2), COLOURS, ("predicted", "measured"), strict=True
-        ):
-            values = [1e3 * (getattr(pair, name) or 0.0) for pair in shown.values()]
-            axes.barh([p + offset for p in places], values, 0.38, color=colour, label=name)
-        axes.set_yticks(list(places), list(shown))
-        axes.invert_yaxis()
-        axes.set_xlabel("ms per step")
-        axes.legend()
+    groups = [(name, (p.predicted or 0.0, p.measured or 0.0)) for name, p in shown.items()]
+    title = f"{comparison.name}: seconds of a step"
+    write_picture(grouped_bars(groups, ("predicted", "measured"), format_time, title), *paths)
 
 
 def _html_table(title: str, rows: Sequence[Row]) -> str:

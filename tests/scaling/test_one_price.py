@@ -164,7 +164,7 @@ HOMES = {  # who may ask where the devices of an axis are in a mesh, before it l
     "scaling/hlo/replica_groups.py",  # partitions of a compiled program, by axes
     "scaling/hlo/mesh_fit.py",
     "scaling/simulate/step.py",  # which names its own devices
-    "scaling/pictures/plots/mesh.py",  # draws them
+    "scaling/pictures/mesh.py",  # draws them
 }  # fmt: skip
 
 

@@ -67,7 +67,7 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
             *stages_picture(run, priced),
             *streams_pictures(priced, asked.look),
             *memory_picture(priced, now),
-            *roofline_picture(priced, run.precision.compute),
+            *roofline_picture(priced),
             cluster_picture(priced, chosen),
         ],
     }

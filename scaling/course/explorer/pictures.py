@@ -4,25 +4,24 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from scaling.course.explorer.collectives import Row, level_words, levels_of, members_words, talkers
+from scaling.course.explorer.collectives import Row as Calls
+from scaling.course.explorer.collectives import level_words, levels_of, members_words, talkers
 from scaling.meshes.errors import InputError
-from scaling.meshes.levels import levels
-from scaling.meshes.units import format_rate, format_time
-from scaling.pictures.drawing.bars import stacked_bars
-from scaling.pictures.drawing.cluster import Load, cluster_drawing
-from scaling.pictures.drawing.memory import memory_curve
-from scaling.pictures.drawing.pipeline import pipeline
-from scaling.pictures.drawing.roofline import Point, roofline_of_kernels
-from scaling.pictures.drawing.streams import Bar, closer_look, whole_step
-from scaling.pictures.drawing.timetable import idle_share, timetable
+from scaling.meshes.units import format_memory, format_rate, format_time
+from scaling.pictures.bars import stacked_bars
+from scaling.pictures.cluster import cluster_levels
+from scaling.pictures.memory import step_memory
 from scaling.pictures.palette import COLOURS
-from scaling.program.ir import Kernel
+from scaling.pictures.pipeline import pipeline
+from scaling.pictures.roofline import kernel_dots, roofs, step_roofline
+from scaling.pictures.rows import Bar, Row, boxes, shares
+from scaling.pictures.shapes import Picture
+from scaling.pictures.svg import svg_text
+from scaling.pictures.timetable import idle_share, timetable
 from scaling.report.trace import label
 from scaling.run import Run
-from scaling.simulate.kernels import computed_flops, peak_rate
-from scaling.simulate.memory import ON_DEVICE, fullest_moments, memory_over_time
 from scaling.simulate.prediction import Prediction
-from scaling.simulate.step import Priced, running_kernels
+from scaling.simulate.step import Priced
 from scaling.simulate.timeline import Event
 
 TERMS = {  # of the step time, as the legend calls them
@@ -43,14 +42,12 @@ KINDS = {phase: COLOURS[number] for phase, number in PHASES.items()} | {
     COPY: LILAC,
 }
 STREAMS = {"communication": "collectives", "permute": "permutes", "copy": "copies"}
-KERNELS = {"matmul": 0, "grouped": 5, "attention": 3, "fusion": 1, "copy": 4, "custom": 2}
 CLOSE = 60  # operations of the compute stream in the closer look
-MOMENTS = 280  # of the memory that are drawn: one in two pixels
 MOST_PASSES = 1200  # of a pipeline that are drawn one by one
-Picture = dict[str, str]
+Figure = dict[str, str]  # name, title, svg and words: what a page shows
 
 
-def split_picture(now: Prediction, before: Prediction | None) -> Picture:
+def split_picture(now: Prediction, before: Prediction | None) -> Figure:
     """The parts of the step time; with changes also as it was before."""
     steps = {"as built": before, "changed": now} if before else {"one step": now}
     rows = {
@@ -59,12 +56,11 @@ def split_picture(now: Prediction, before: Prediction | None) -> Picture:
     }
     last = list(rows.values())[-1]
     said = ", ".join(f"{words} {format_time(n)}" for words, n in last.items() if n > 0)
-    return _picture(
-        "split", "Where the time goes", stacked_bars(rows, format_time), f"Of one step: {said}"
-    )
+    drawn = stacked_bars(rows, format_time, title="Where the time goes")
+    return _figure("split", drawn, f"Of one step: {said}")
 
 
-def streams_pictures(priced: Priced, look: float) -> Iterator[Picture]:
+def streams_pictures(priced: Priced, look: float) -> Iterator[Figure]:
     """Timelines of one device: the whole step, and some operations one by one."""
     rows = _rows(priced.timeline.events)
     if "compute" not in rows:
@@ -72,13 +68,14 @@ def streams_pictures(priced: Priced, look: float) -> Iterator[Picture]:
     end = float(max(bar.end for bars in rows.values() for bar in bars))
     waits = sum(b.end - b.start for bars in rows.values() for b in bars if b.kind == ALONE)
     said = f"Streams of one device over {format_time(end)}; communication alone {waits / end:.0%}"
-    yield _picture("streams", "What runs when on one device", whole_step(rows, KINDS, end), said)
+    drawn = {name: Row(bars) for name, bars in rows.items()}
+    yield _figure("streams", shares(drawn, KINDS, end, "What runs when on one device"), said)
     begin, until = _window(rows["compute"], look * end)
-    title, said = "A closer look", f"{CLOSE} operations; point at one for its name"
-    yield _picture("look", title, closer_look(rows, KINDS, begin, until), said)
+    said = f"{CLOSE} operations from {format_time(begin)}; point at one for its name"
+    yield _figure("look", boxes(drawn, KINDS, begin, until, "A closer look"), said)
 
 
-def stages_picture(run: Run, priced: Priced) -> Iterator[Picture]:
+def stages_picture(run: Run, priced: Priced) -> Iterator[Figure]:
     """The rows of a pipeline's stages, where there are any."""
     stages = int(priced.program.mesh.get("stage", 1))
     microbatches, plan = run.batch.microbatches, run.pipeline
@@ -86,65 +83,49 @@ def stages_picture(run: Run, priced: Priced) -> Iterator[Picture]:
         return
     passes = timetable(plan.schedule, stages, microbatches, plan.virtual_stages)
     idle = f"{stages} stages, {microbatches} microbatches, rows {idle_share(passes):.0%} empty"
-    title = "Which stage works on which microbatch"
     said = f"{plan.schedule}: {idle}; a backward pass is drawn twice as long as a forward one"
     said += f". The priced bubble: {format_time(priced.timeline.bubble)}"
-    yield _picture("stages", title, pipeline(passes), said)
+    yield _figure("stages", pipeline(passes, "Which stage works on which microbatch"), said)
 
 
-def memory_picture(priced: Priced, now: Prediction) -> Iterator[Picture]:
+def memory_picture(priced: Priced, now: Prediction) -> Iterator[Figure]:
     """The memory of one device over the step, against its capacity."""
-    times, sizes = memory_over_time(priced.memory, priced.timeline.events)
-    if not len(times):
-        return
-    end = float(now.step_time)
-    names = [name.replace("_", " ") for name in ON_DEVICE]
-    if len(times) > MOMENTS:
-        times, sizes = fullest_moments(times, sizes, end, MOMENTS)
-    drawn = memory_curve(times, sizes, names, end, now.memory.capacity)
-    peak = format_rate(now.memory.peak, "B")
-    yield _picture("memory", "Memory of one device", drawn, f"It peaks at {peak}")
+    if priced.timeline.events:
+        drawn = step_memory(priced, now.memory.capacity, "Memory of one device")
+        yield _figure("memory", drawn, f"It peaks at {format_memory(now.memory.peak)}")
 
 
-def roofline_picture(priced: Priced, dtype: str) -> Iterator[Picture]:
+def roofline_picture(priced: Priced) -> Iterator[Figure]:
     """Every kernel below the roofline, its area by its share of the kernels' time."""
-    chip, by_name = priced.cluster.accelerator, priced.timeline.by_name
-    kernels = [kernel for kernel, _ in running_kernels(priced)]
-    total = float(sum(by_name[kernel.name] for kernel in kernels))
     try:
-        peak = peak_rate(chip, dtype)
+        drawn = step_roofline(priced, "Every kernel below its roof")
+        dtype, peak, bandwidth = roofs(priced)
     except InputError:
         return
-    if not chip.memory_bandwidth or not total:
-        return
-    points = list(_points(priced, kernels, total))
-    rest = 1 - sum(point.share for point in points)
-    drawn = roofline_of_kernels(
-        peak, chip.memory_bandwidth, points, {k: COLOURS[n] for k, n in KERNELS.items()}
-    )
-    said = f"{len(points)} kernels below {format_rate(peak, 'FLOP/s')} of {dtype} and "
-    said += f"{format_rate(chip.memory_bandwidth)}; {rest:.0%} of their time computes nothing"
-    yield _picture("roofline", "Every kernel below its roof", drawn, said)
+    dots = kernel_dots(priced)
+    rest = 1 - sum(dot.share or 0.0 for dot in dots)
+    said = f"{len(dots)} kernels below {format_rate(peak, 'FLOP/s')} of {dtype} and "
+    said += f"{format_rate(bandwidth)}; {rest:.0%} of their time computes nothing"
+    yield _figure("roofline", drawn, said)
 
 
-def cluster_picture(priced: Priced, row: Row | None) -> Picture:
+def cluster_picture(priced: Priced, row: Calls | None) -> Figure:
     """The cluster, with the links lit that the chosen collective uses."""
     groups: dict[int, int] = {}
-    loads: list[Load] = []
+    loads: dict[str, str] = {}
     said = "Nothing is communicated"
     if row is not None:
         groups = talkers(row, priced)
-        loaded = levels_of(row, priced)
-        inside = {level.name: level.link != "network" for level in levels(priced.cluster)}
-        loads = [Load(v.level, not inside.get(v.level, False), level_words(v)) for v in loaded]
-        said = "; ".join(f"{load.level}: {load.words}" for load in loads) or "as measured in a node"
+        loads = {load.level: level_words(load) for load in levels_of(row, priced)}
+        said = "; ".join(f"{level}: {words}" for level, words in loads.items())
+        said = said or "as measured in a node"
         said = f"{row.first.kind} in {members_words(row, priced)}, those with one number. {said}"
-    drawn = cluster_drawing(priced.cluster, groups, loads)
-    return _picture("cluster", "Links of the chosen collective", drawn, said)
+    title = "Links of the chosen collective"
+    return _figure("cluster", cluster_levels(priced.cluster, title, groups, loads), said)
 
 
-def _picture(name: str, title: str, svg: str, words: str) -> Picture:
-    return {"name": name, "title": title, "svg": svg, "words": words}
+def _figure(name: str, drawn: Picture, words: str) -> Figure:
+    return {"name": name, "title": drawn.title, "svg": svg_text(drawn), "words": words}
 
 
 def _rows(events: Sequence[Event]) -> dict[str, list[Bar]]:
@@ -197,19 +178,3 @@ def _window(bars: Sequence[Bar], moment: float) -> tuple[float, float]:
     first = max(0, min(middle - CLOSE // 2, len(bars) - CLOSE))
     some = bars[first : first + CLOSE]
     return some[0].start, some[-1].end
-
-
-def _points(priced: Priced, kernels: Sequence[Kernel], total: float) -> Iterator[Point]:
-    for kernel in kernels:
-        cost, time = priced.kernels[kernel.name], float(priced.timeline.by_name[kernel.name])
-        done = computed_flops(kernel, priced.profile)
-        flops = float(done or kernel.vector_flops + kernel.transcendentals)
-        if flops and cost.moved and cost.time:
-            rate = flops / float(cost.time)
-            where = " ".join(filter(None, (kernel.origin.phase, kernel.origin.layer)))
-            words = (
-                f"{kernel.kind} {kernel.name}, {where or 'origin not known'}: "
-                f"{format_rate(rate, 'FLOP/s')}, {time / total:.1%} of the time, "
-                f"bound by {cost.bound}"
-            )
-            yield Point(words, flops / float(cost.moved), rate, time / total, kernel.kind)

@@ -11,6 +11,8 @@ from typing import Any
 from scaling.course.learn.common_mistakes import diagnose
 from scaling.course.learn.ladder import Ladder, step
 from scaling.course.learn.puzzle import puzzles
+from scaling.pictures.shapes import Picture
+from scaling.pictures.svg import svg_text
 from scaling.questions.answer import Answer, Value
 from scaling.questions.page import GUIDE, page, show
 
@@ -130,9 +132,10 @@ def verdict(
     return mo.callout(mo.md(str(found).replace("\n", "\n\n")), kind="warn")
 
 
-def picture(mo: Any, svg: str, alt: str) -> Any:
+def picture(mo: Any, drawn: Picture, alt: str) -> Any:
     """Return a drawing with its description, as screen readers and tests take it."""
-    return mo.Html(f'<figure role="img" aria-label="{escape(alt, quote=True)}">{svg}</figure>')
+    words = escape(alt, quote=True)
+    return mo.Html(f'<figure role="img" aria-label="{words}">{svg_text(drawn)}</figure>')
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

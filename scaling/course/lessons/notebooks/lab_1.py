@@ -16,7 +16,7 @@ def _():
 
     from scaling.comparing import discrepancy
     from scaling.course.lessons import culprits, parts
-    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.pictures.bars import stacked_bars
     from scaling.questions.page import show
 
     return culprits, discrepancy, mo, parts, show, stacked_bars

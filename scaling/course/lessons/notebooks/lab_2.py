@@ -16,7 +16,7 @@ def _():
 
     import scaling as sc
     from scaling.course.lessons import parts, two_unknowns
-    from scaling.pictures.drawing.curves import curves
+    from scaling.pictures.curves import curves
     from scaling.questions.page import show
 
     return curves, mo, parts, sc, show, two_unknowns

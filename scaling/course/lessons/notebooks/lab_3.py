@@ -21,8 +21,8 @@ def _():
     from scaling.course.lessons.recorded import line_over_rates, recorded_pipelines, recorded_steps
     from scaling.meshes.errors import InputError
     from scaling.meshes.units import format_rate, format_time
-    from scaling.pictures.drawing.bars import stacked_bars
-    from scaling.pictures.drawing.curves import curves
+    from scaling.pictures.bars import stacked_bars
+    from scaling.pictures.curves import curves
 
     return (
         InputError, curves, format_rate, format_time, line_over_rates, mo, parts,

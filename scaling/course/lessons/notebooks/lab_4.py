@@ -17,7 +17,7 @@ def _():
     from scaling.cli.learn import run_command, said_by
     from scaling.course.learn.common_mistakes import diagnose, slip
     from scaling.course.lessons import museum, parts
-    from scaling.pictures.drawing.ratios import ratios
+    from scaling.pictures.bars import ratios
     from scaling.questions.page import show
 
     return diagnose, mo, museum, parts, ratios, run_command, said_by, show, slip

@@ -16,10 +16,11 @@ def _():
 
     import scaling as sc
     from scaling.course.lessons import parts
-    from scaling.pictures.drawing.roofline import roofline
+    from scaling.pictures.palette import ORANGE, VERMILION
+    from scaling.pictures.roofline import Dot, roofline
     from scaling.questions.page import show
 
-    return mo, parts, roofline, sc, show
+    return Dot, ORANGE, VERMILION, mo, parts, roofline, sc, show
 
 
 @app.cell
@@ -95,7 +96,7 @@ def _(critical, mo):
 
 
 @app.cell
-def _(bandwidth, batch, chip, mo, parts, peak, roofline, sc, width):
+def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, mo, parts, peak, roofline, sc, width):
     product = sc.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
     intensity = product["intensity"].answer
     rate = product["rate"]
@@ -103,8 +104,9 @@ def _(bandwidth, batch, chip, mo, parts, peak, roofline, sc, width):
         f"Roofline of {chip.value}: at {intensity:.3g} FLOPs per byte the roof is "
         f"{rate.ideal / 1e12:.3g} and a real kernel reaches {rate.fitted / 1e12:.3g} TFLOP/s"
     )
-    points = [("roof", intensity, rate.ideal), ("fitted", intensity, rate.fitted)]
-    drawn = roofline(peak, bandwidth, points, x_most=1e4)
+    dots = [Dot(intensity, rate.ideal, "on the roof"), Dot(intensity, rate.fitted, "fitted")]
+    colours = {"on the roof": VERMILION, "fitted": ORANGE}
+    drawn = roofline(peak, bandwidth, dots, colours, ends=(0.5, 1e4))
     mo.vstack([parts.picture(mo, drawn, alt), parts.formula_view(mo, product)])
     return (product,)
 

@@ -20,8 +20,8 @@ def _():
     from scaling.course.learn.ladder import Rung, ladder
     from scaling.course.learn.measured import measured_kernel
     from scaling.course.lessons import parts
-    from scaling.pictures.drawing.arrays import array_on_mesh
-    from scaling.pictures.drawing.arrays import parts as parts_of_devices
+    from scaling.pictures.arrays import array_on_mesh
+    from scaling.pictures.arrays import parts as parts_of_devices
     from scaling.questions.page import show
 
     return (

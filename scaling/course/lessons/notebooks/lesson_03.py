@@ -17,9 +17,9 @@ def _():
     import scaling as sc
     from scaling.course.learn.measured import measured_sweep
     from scaling.course.lessons import parts, sweeps
-    from scaling.pictures.drawing.frames import KINDS, frames
-    from scaling.pictures.drawing.rings import ring as ring_drawing
-    from scaling.pictures.drawing.sweep import sweep as sweep_drawing
+    from scaling.pictures.curves import sweep as sweep_drawing
+    from scaling.pictures.frames import KINDS, frames
+    from scaling.pictures.ring import ring as ring_drawing
     from scaling.questions.page import show
 
     return KINDS, frames, measured_sweep, mo, parts, ring_drawing, sc, show, sweep_drawing, sweeps

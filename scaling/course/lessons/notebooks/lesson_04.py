@@ -18,8 +18,8 @@ def _():
     from scaling.course.learn.ladder import Rung, ladder
     from scaling.course.learn.measured import measured_step
     from scaling.course.lessons import parts
-    from scaling.pictures.drawing.bars import stacked_bars
-    from scaling.pictures.drawing.curves import curves
+    from scaling.pictures.bars import stacked_bars
+    from scaling.pictures.curves import curves
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 

@@ -18,8 +18,8 @@ def _():
     from scaling.course.learn.ladder import Rung, ladder
     from scaling.course.learn.measured import measured_collective, measured_kernel
     from scaling.course.lessons import parts
-    from scaling.pictures.drawing.curves import curves
-    from scaling.pictures.drawing.overlap import overlap
+    from scaling.pictures.curves import curves
+    from scaling.pictures.pipeline import overlap
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 

@@ -17,11 +17,11 @@ def _():
     import scaling as sc
     from scaling.course.learn.measured import measured_series
     from scaling.course.lessons import parts
-    from scaling.pictures.drawing.pairs import pairs
+    from scaling.pictures.bars import grouped_bars
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
-    return measured_series, mo, pairs, parts, sc, show, stored_programs
+    return grouped_bars, measured_series, mo, parts, sc, show, stored_programs
 
 
 @app.cell
@@ -142,7 +142,7 @@ def _(cluster, field, inner, mo, parts, per_node, place, sc, tokens, width):
 
 
 @app.cell
-def _(cluster, exact, mo, pairs, parts, per_node, show, times, tokens):
+def _(cluster, exact, grouped_bars, mo, parts, per_node, show, times, tokens):
     name = {True: "fitted", False: "textbook"}[exact.value]
     nodes_of = lambda chips: max(1, chips // per_node)
     groups = [
@@ -160,7 +160,7 @@ def _(cluster, exact, mo, pairs, parts, per_node, show, times, tokens):
             for title, values in groups
         )
     )
-    drawn = pairs(groups, ("products", "exchanges"), lambda seconds: show(seconds, "s"))
+    drawn = grouped_bars(groups, ("products", "exchanges"), lambda seconds: show(seconds, "s"))
     mo.vstack(
         [
             parts.picture(mo, drawn, alt),

@@ -17,7 +17,7 @@ def _():
     import scaling as sc
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_time
-    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.pictures.bars import stacked_bars
     from scaling.program.stored import stored_programs
 
     return format_time, mo, parts, sc, stacked_bars, stored_programs

@@ -18,7 +18,7 @@ def _():
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_time
     from scaling.models.accounting import exchanged_bytes
-    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.pictures.bars import stacked_bars
     from scaling.program.stored import stored_programs
 
     return exchanged_bytes, format_time, mo, parts, sc, stacked_bars, stored_programs

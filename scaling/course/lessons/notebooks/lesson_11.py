@@ -19,24 +19,21 @@ def _():
     from scaling.course.learn.ladder import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
-    from scaling.pictures.drawing.bars import stacked_bars
-    from scaling.pictures.drawing.memory import memory_curve
+    from scaling.pictures.bars import stacked_bars
+    from scaling.pictures.memory import step_memory
     from scaling.program.stored import stored_programs
-    from scaling.simulate.memory import ON_DEVICE, memory_over_time
 
     return (
-        ON_DEVICE,
         Rung,
         format_rate,
         format_time,
         ladder,
-        memory_curve,
-        memory_over_time,
         mo,
         parts,
         price_program,
         sc,
         stacked_bars,
+        step_memory,
         stored_programs,
     )
 
@@ -128,22 +125,18 @@ def _(field, mo, parts, steps):
 
 @app.cell
 def _(
-    ON_DEVICE,
     format_rate,
     format_time,
-    memory_curve,
-    memory_over_time,
     mo,
     parts,
     policy,
     price_program,
+    step_memory,
     steps,
 ):
     shown = steps[policy.value]
     priced = price_program(shown.pricing, record=True)
-    times, sizes = memory_over_time(priced.memory, priced.timeline.events)
-    names = [name.replace("_", " ") for name in ON_DEVICE]
-    curve = memory_curve(times, sizes, names, float(shown.step_time), shown.memory.capacity)
+    curve = step_memory(priced, shown.memory.capacity)
     peak = format_rate(shown.memory.peak, "B")
     alt = f"Memory over a step with remat {policy.value}: it peaks at {peak}"
     mo.vstack(

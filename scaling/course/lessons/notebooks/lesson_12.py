@@ -18,7 +18,7 @@ def _():
     from scaling.course.lessons import parts
     from scaling.course.lessons.recorded import TERMS, line_over_rates, recorded_steps
     from scaling.meshes.units import format_rate, format_time
-    from scaling.pictures.drawing.bars import stacked_bars
+    from scaling.pictures.bars import stacked_bars
 
     return (
         Rung,

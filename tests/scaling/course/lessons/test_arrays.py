@@ -10,7 +10,8 @@ import pytest
 
 from scaling.cli.main import main
 from scaling.course.lessons.notebooks import __path__ as folders
-from scaling.pictures.drawing.arrays import array_on_mesh, parts
+from scaling.pictures.arrays import array_on_mesh, parts
+from scaling.pictures.svg import svg_text
 
 MESH = {"X": 2, "Y": 4}
 
@@ -30,7 +31,7 @@ def test_the_order_of_axes_says_who_holds_which_rows():
 
 
 def test_a_drawing_has_the_array_and_every_device():
-    drawn = array_on_mesh("A[I_X,J] {U_Y}", MESH, chosen=5)
+    drawn = svg_text(array_on_mesh("A[I_X,J] {U_Y}", MESH, chosen=5))
     assert drawn.count("<rect") == 2 + 2 * 8
     assert drawn.count('stroke-width="4"') == 2
     assert "device 7" in drawn and "term 3" in drawn and "4, 5, 6, 7" in drawn

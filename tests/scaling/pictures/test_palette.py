@@ -5,8 +5,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from scaling.pictures import roofline, steps, timeline
 from scaling.pictures.palette import COLOURS
-from scaling.pictures.plots import roofline, steps, timeline
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision
 # Deficiency", IEEE TVCG 15(6), 2009: severity 1, on linear RGB.

@@ -5,14 +5,16 @@ import pytest
 
 import scaling as sc
 from scaling.api.result import price_program
-from scaling.course.explorer.pictures import ALONE, BESIDE, _points, _rows
-from scaling.pictures.drawing.cluster import Load, cluster_drawing, shown_nodes, tier_of
-from scaling.pictures.drawing.roofline import Point, roofline_of_kernels
-from scaling.pictures.drawing.streams import Bar, closer_look, column_shares, legend, whole_step
+from scaling.course.explorer.pictures import ALONE, BESIDE, _rows
+from scaling.pictures.cluster import LIT, cluster_levels, shown_nodes
+from scaling.pictures.legend import Look, legend
+from scaling.pictures.roofline import LARGEST, Dot, kernel_dots, roofline
+from scaling.pictures.rows import Bar, Row, boxes, column_shares, shares
+from scaling.pictures.shapes import Circle, Line
+from scaling.pictures.svg import svg_text
 from scaling.program.stored import stored_programs
 from scaling.simulate.kernels import peak_rate
 from scaling.simulate.memory import fullest_moments
-from scaling.simulate.step import running_kernels
 
 
 def test_columns_hold_the_time_of_all_bars():
@@ -36,17 +38,18 @@ def test_no_kernel_stands_above_the_roof():
     """Of an attention the scores count that its mask leaves."""
     stored = next(s for s in stored_programs() if s.mesh == "data=8,fsdp=8")
     priced = price_program(sc.predict(**stored.arguments).pricing)
-    kernels = [kernel for kernel, _ in running_kernels(priced)]
     peak = peak_rate(priced.cluster.accelerator, "bf16")
-    points = list(_points(priced, kernels, 1.0))
-    assert {"attention", "matmul"} <= {point.kind for point in points}
-    assert max(point.rate for point in points) <= peak
+    dots = kernel_dots(priced)
+    assert {"attention", "matrix products"} <= {dot.kind for dot in dots}
+    assert max(dot.rate for dot in dots) <= peak
+    assert 0.5 < sum(dot.share for dot in dots) <= 1
 
 
 def test_a_long_step_is_drawn_as_small_as_a_short_one():
     many = [Bar(i, i + 0.9, "a", "words") for i in range(20_000)]
-    assert len(whole_step({"row": many}, {"a": "red"}, 20_000)) < 20_000
-    drawn = closer_look({"row": many}, {"a": "red"}, 10.0, 20.0)
+    rows = {"row": Row(many)}
+    assert len(svg_text(shares(rows, {"a": "red"}, 20_000))) < 20_000
+    drawn = svg_text(boxes(rows, {"a": "red"}, 10.0, 20.0))
     assert drawn.count("<title>words") == 10
 
 
@@ -57,41 +60,45 @@ def test_the_fullest_moments_are_kept():
 
 
 def test_a_legend_stays_inside_its_drawing():
-    shapes, height = legend({f"a rather long name {i}": "red" for i in range(9)}, 20)
+    shapes, height = legend({f"a rather long name {i}": Look("red") for i in range(9)}, 20, 640)
     assert len(shapes) == 18 and height > 60
 
 
 def test_the_area_of_a_kernel_is_its_share_of_the_time():
-    points = [Point("a", 100.0, 1e14, 0.25, "x"), Point("b", 1.0, 1e12, 1.0, "x")]
-    drawn = roofline_of_kernels(1e15, 3e12, points, {"x": "red"})
-    assert 'r="70.0"' in drawn and 'r="35.0"' in drawn
+    found = [Dot(100.0, 1e14, "x", 0.25), Dot(1.0, 1e12, "x", 1.0)]
+    drawn = roofline(1e15, 3e12, found, {"x": "red"})
+    radii = [shape.radius for shape in drawn.shapes if isinstance(shape, Circle)]
+    assert radii[:2] == [LARGEST, LARGEST / 2]
 
 
 @pytest.mark.parametrize(
     ("nodes", "shown", "words"),
     [
-        (1, [0], ">NVSwitch</text>"),
-        (8, [0, 1, 2, 3], "leaf switches of 8 nodes"),
-        (64, [0, 1, 32, 33], "spine switches"),
-        (512, [0, 1, 32, 33], "core switches"),
+        (1, [0], "NVLink of a chip, 450 GB/s, joins 8 chips"),
+        (8, [0, 1, 2, 3], "NICs of a node, 400 GB/s, joins 64 chips"),
+        (64, [0, 1, 32, 33], "uplinks of a leaf group, 12.8 TB/s, joins 512 chips"),
+        (512, [0, 1, 32, 33], "uplinks of a spine layer, 51.2 TB/s, joins 4,096 chips"),
     ],
 )
 def test_a_few_nodes_stand_for_all(nodes, shown, words):
     cluster = sc.load_cluster("dgx-h100", nodes=nodes)
     assert shown_nodes(cluster) == shown
-    dark = cluster_drawing(cluster, {}, [])
-    assert words in dark and "device 0" in dark
-    load = Load("NICs of a node", True, "1 GB over 400 GB/s: 2.5 ms")
-    lit = cluster_drawing(cluster, {0: 0, 8: 0}, [load, Load("NVLink of a chip", False, "8 B")])
+    dark = svg_text(cluster_levels(cluster))
+    assert words in dark and "device 0" in dark and LIT not in dark
+    loads = {"NICs of a node": "1 GB over 400 GB/s: 2.5 ms", "NVLink of a chip": "8 B"}
+    lit = svg_text(cluster_levels(cluster, "", {0: 0, 8: 0}, loads))
     assert "device 0, in group 0" in lit and "NVLink of a chip: 8 B" in lit
-    assert ("NICs of a node: 1 GB" in lit) == (nodes > 1)
+    assert "NICs of a node: 1 GB" in lit  # below the drawing where it has no such level
 
 
-def test_loads_light_the_links_that_lead_up():
-    tiers = [tier_of(Load(n, True, "")) for n in ("NIC of a chip", "uplinks of a leaf group")]
-    assert tiers == ["leaf", "spine"] and tier_of(Load("PCIe of a chip", False, "")) == "node"
+def test_loads_light_the_links_of_chips_that_talk():
+    cluster = sc.load_cluster("dgx-h100", nodes=64)
+    drawn = cluster_levels(cluster, "", {0: 0, 8: 0}, {"NVLink of a chip": "8 B"})
+    lit = [shape for shape in drawn.shapes if isinstance(shape, Line) and shape.colour == LIT]
+    wires = [line for line in lit if line.points[0][0] == line.points[1][0]]
+    assert len(wires) == 2 and len(lit) == 2 + 4  # of devices 0 and 8, and the bars of four nodes
 
 
 @pytest.mark.parametrize("name", ["gb200-nvl72", "rtx3090-10", "mi300x-8", "h100-pcie-8"])
 def test_other_machines_are_drawn_too(name):
-    assert "node 0" in cluster_drawing(sc.load_cluster(name), {}, [])
+    assert "node 0" in svg_text(cluster_levels(sc.load_cluster(name)))

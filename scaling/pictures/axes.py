@@ -1,0 +1,134 @@
+"""Axes of every picture: linear or logarithmic, with ticks at round numbers."""
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from scaling.pictures.shapes import GRID, SMALL, WIDTH, Line, Point, Shape, Text, text_width
+
+HEIGHT = 320.0  # pixels of a plane with what is written beside its axes
+RIGHT, BELOW, ABOVE = 24.0, 44.0, 28.0  # pixels right of a plane, below it and above it
+MOST_TICKS = 8
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One axis.
+
+    Attributes:
+        low, high: its ends; logarithmic where `base` is given.
+        name: what it shows, with its unit if `show` writes none.
+        show: a number as text.
+        base: of the powers at which a logarithmic axis has ticks, 10 or 2; 0: linear.
+        ticks: where these stand; None: at round numbers.
+    """
+
+    low: float
+    high: float
+    name: str = ""
+    show: Callable[[float], str] = "{:,.10g}".format
+    base: int = 0
+    ticks: Sequence[float] | None = None
+
+    def share(self, value: float) -> float:
+        """Return where a value lies between the ends, 0 to 1; what lies beyond is at an end."""
+        if self.base:
+            low, high, value = (math.log(max(v, 1e-300)) for v in (self.low, self.high, value))
+        else:
+            low, high = self.low, self.high
+        return min(1.0, max(0.0, (value - low) / (high - low)))
+
+    def text(self, value: float) -> str:
+        """Return a number as it stands beside its tick; nothing needs no unit."""
+        return self.show(value) if value else "0"
+
+    def places(self) -> Sequence[float]:
+        """Return the numbers at which there is a tick."""
+        if self.ticks is not None:
+            return self.ticks
+        low, high = self.low * (1 - 1e-9), self.high * (1 + 1e-9)
+        if not self.base:
+            step = _round_step((high - low) / 7)
+            return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+        first, last = math.ceil(math.log(low, self.base)), math.floor(math.log(high, self.base))
+        every = -(-(last - first + 1) // MOST_TICKS)
+        powers = [float(self.base) ** i for i in range(first, last + 1, max(1, every))]
+        if self.base == 10 and len(powers) < 3:
+            found = [m * 10.0**i for i in range(first - 1, last + 1) for m in (1, 2, 5)]
+            return [value for value in found if low <= value <= high]
+        return powers
+
+
+def log_scale(
+    values: Iterable[float], name: str, show: Callable[[float], str], room: float = 1.5,
+    base: int = 10,
+) -> Scale:  # fmt: skip
+    """Return a logarithmic axis around values, with a factor of room beside the outermost."""
+    found = list(values)
+    return Scale(min(found) / room, max(found) * room, name, show, base)
+
+
+@dataclass(frozen=True)
+class Plane:
+    """Two axes on a part of a picture."""
+
+    x: Scale
+    y: Scale
+    left: float
+    top: float
+    width: float
+    height: float
+
+    def at(self, x: float, y: float) -> Point:
+        """Return the pixel of a point."""
+        across, up = self.x.share(x), self.y.share(y)
+        return self.left + across * self.width, self.top + (1 - up) * self.height
+
+    def path(self, points: Iterable[Point]) -> list[Point]:
+        """Return the pixels of points."""
+        return [self.at(x, y) for x, y in points]
+
+    def frame(self) -> list[Shape]:
+        """Return both axes with their ticks, the grid, and their names."""
+        base, right = self.top + self.height, self.left + self.width
+        shapes = ticks_below(self.x, self.left, self.width, self.top, base)
+        for value in self.y.places():
+            y = self.at(self.x.low, value)[1]
+            shapes.append(Line([(self.left, y), (right, y)], GRID, 1))
+            shapes.append(Text(self.left - 6, y + 4.5, self.y.text(value), "end", size=SMALL))
+        shapes.append(Line([(self.left, self.top), (self.left, base), (right, base)], width=1))
+        return [*shapes, Text(6, self.top - 12, self.y.name, size=SMALL)]
+
+    @property
+    def below(self) -> float:
+        """Pixel at which a legend begins, below the axis and its name."""
+        return self.top + self.height + BELOW
+
+
+def plane(x: Scale, y: Scale, width: float = WIDTH, height: float = HEIGHT) -> Plane:
+    """Return axes that leave room for the numbers beside them."""
+    left = 18 + max(text_width(y.text(value), SMALL) for value in y.places())
+    return Plane(x, y, left, ABOVE, width - left - RIGHT, height - ABOVE - BELOW)
+
+
+def ticks_below(scale: Scale, left: float, width: float, top: float, base: float) -> list[Shape]:
+    """Return a grid line for each tick from `top` to `base`, its number below, and the name."""
+    shapes: list[Shape] = []
+    free = -math.inf  # where the number before ends
+    for value in scale.places():
+        x, words = left + scale.share(value) * width, scale.text(value)
+        shapes.append(Line([(x, top), (x, base)], GRID, 1))
+        half = text_width(words, SMALL) / 2
+        if x - half > free:
+            shapes.append(Text(x, base + 17, words, "middle", size=SMALL))
+            free = x + half + 10
+    if scale.name:
+        down = 36 if scale.places() else 17
+        shapes.append(Text(left + width / 2, base + down, scale.name, "middle", size=SMALL))
+    return shapes
+
+
+def _round_step(least: float) -> float:
+    """1, 2 or 5 times a power of ten, at least this."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9))

@@ -1,0 +1,94 @@
+"""How a kind of thing looks, in a picture and in the legend below it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scaling.pictures.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
+from scaling.pictures.shapes import SMALL, Area, Circle, Line, Point, Rect, Shape, Text, text_width
+
+SWATCH, ENTRY = 13.0, 22.0  # pixels of a legend: a square, a line
+LEFT, GAP = 10.0, 18.0  # pixels left of it, and between its columns
+RADIUS = 4.5  # pixels of a mark
+MARKS = {  # corners of marks that are no disc, in radii; y goes down
+    "^": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
+    "v": ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
+    "<": ((-1.2, 0), (0.8, -1.1), (0.8, 1.1)),
+    "D": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    "s": ((-1, -1), (1, -1), (1, 1), (-1, 1)),
+}
+STROKES: Mapping[str, tuple[tuple[Point, Point], ...]] = {
+    "x": (((-1, -1), (1, 1)), ((-1, 1), (1, -1))),
+    "|": (((0, -1.6), (0, 1.6)),),
+}
+
+
+@dataclass(frozen=True)
+class Look:
+    """Colour, mark and line of a kind.
+
+    Attributes:
+        colour: of all of it.
+        mark: of a point: "o", one of MARKS or STROKES; "": none. "box": a square in the legend.
+        dash: of the line, "" for a solid one; None: there is no line.
+        hollow: only the edge of the mark is drawn.
+        opacity: of the fill of marks.
+    """
+
+    colour: str
+    mark: str = "box"
+    dash: str | None = None
+    hollow: bool = False
+    opacity: float = 1.0
+
+
+_MARKS = ("o", "^", "s", "D", "v")
+_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, BLACK, SKY)
+LOOKS = tuple(  # of groups in turn, told apart without colour too
+    Look(_COLOURS[i % len(_COLOURS)], _MARKS[i % len(_MARKS)])
+    for i in range(len(_MARKS) * len(_COLOURS))
+)
+
+
+def mark(at: Point, look: Look, words: str = "") -> list[Shape]:
+    """Return the mark of a point."""
+    x, y = at
+    fill, edge = ("none", look.colour) if look.hollow else (look.colour, "white")
+    line = 1.5 if look.hollow else 0.4
+    if look.mark == "o":
+        return [Circle(x, y, RADIUS, fill, edge, line, look.opacity, words)]
+    if look.mark in STROKES:
+        pairs = STROKES[look.mark]
+        ends = [[(x + RADIUS * a, y + RADIUS * b) for a, b in pair] for pair in pairs]
+        return [Line(pair, look.colour, 1.6) for pair in ends]
+    corners = [(x + RADIUS * a, y + RADIUS * b) for a, b in MARKS[look.mark]]
+    return [Area(corners, fill, look.opacity, edge, line, words)]
+
+
+def legend(looks: Mapping[str, Look], top: float, width: float) -> tuple[list[Shape], float]:
+    """Return the entries in aligned columns that do not leave the picture, and the lower edge.
+
+    Args:
+        looks: by the words of each entry.
+        top: pixel at which the legend begins.
+        width: pixels of the picture.
+    """
+    if not looks:
+        return [], top
+    wide = [2 * SWATCH + 6 + text_width(words, SMALL) + GAP for words in looks]
+    columns = len(looks)
+    if sum(wide) - GAP > width - LEFT:  # they do not fit in one line
+        columns = max(1, int((width - LEFT + GAP) // max(wide)))
+        columns = -(-len(looks) // -(-len(looks) // columns))  # as even as they can be
+        wide = [max(wide)] * len(looks)
+    shapes: list[Shape] = []
+    for number, (words, look) in enumerate(looks.items()):
+        x, y = LEFT + sum(wide[: number % columns]), top + ENTRY * (number // columns + 0.5)
+        if look.mark == "box":
+            box = x + SWATCH / 2, y - SWATCH / 2, SWATCH, SWATCH
+            shapes.append(Rect(*box, look.colour, opacity=look.opacity))
+        if look.dash is not None:
+            shapes.append(Line([(x, y), (x + 2 * SWATCH, y)], look.colour, 2, look.dash))
+        if look.mark not in ("", "box"):
+            shapes += mark((x + SWATCH, y), look)
+        shapes.append(Text(x + 2 * SWATCH + 6, y + 4.5, words, size=SMALL))
+    return shapes, top + ENTRY * -(-len(looks) // columns)

@@ -1,0 +1,160 @@
+"""The roofline: FLOP/s of kernels over their FLOPs per byte, under the two roofs of a chip.
+
+attainable = min(peak, bandwidth x intensity); the roofs meet at peak / bandwidth
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_rate, format_time
+from scaling.pictures.axes import Scale, plane
+from scaling.pictures.legend import RADIUS, Look, legend
+from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
+from scaling.pictures.shapes import INK, SMALL, WIDTH, Circle, Line, Picture, Text
+from scaling.simulate.kernels import computed_flops, peak_rate
+from scaling.simulate.step import Priced, running_kernels
+
+MARGIN = 4  # factor of intensity beside the outermost kernels
+KERNELS = {  # kind of a kernel: words and colour
+    "matmul": ("matrix products", ORANGE),
+    "grouped": ("experts' products", GREEN),
+    "attention": ("attention", PURPLE),
+    "fusion": ("elementwise and sums", SKY),
+    "custom": ("kernels of libraries", GREY),
+}
+LARGEST, LEAST = (
+    60.0,
+    1.6,
+)  # pixels: radius of a kernel that takes all of the time, and of the least
+LEAST_RATE = 1e-5  # of the peak: less than this is drawn at the edge
+LEAST_SHARE = 5e-4  # of the kernels' time: a kernel with less of it is left out of `step_roofline`
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A kernel below the roof."""
+
+    intensity: float  # FLOPs per byte of the device memory
+    rate: float  # FLOP/s
+    kind: str  # decides the colour
+    share: float | None = None  # of all kernels' time, which the area shows; None: not known
+    words: str = ""  # what the pointer shows
+    label: str = ""  # what stands beside it
+
+
+def roofline(
+    peak: float,
+    bandwidth: float,
+    dots: Sequence[Dot],
+    colours: Mapping[str, str],
+    title: str = "",
+    ends: tuple[float, float] | None = None,
+) -> Picture:
+    """Return the roofs of a chip with kernels below them.
+
+    Args:
+        peak: FLOP/s, the roof of compute.
+        bandwidth: bytes/s, the slope of the roof of memory.
+        dots: those with the most time are drawn first, below the others.
+        colours: by kind, in the order of the legend.
+        title: above the picture.
+        ends: least and largest intensity that are drawn; None: those of the dots, and some room.
+    """
+    ridge = peak / bandwidth
+    found = [dot.intensity for dot in dots]
+    low, high = ends or (min(*found, ridge) / MARGIN, max(*found, ridge) * MARGIN)
+    slowest = min([low * bandwidth, *(0.5 * dot.rate for dot in dots)])
+    axes = plane(
+        Scale(low, high, "FLOPs per byte", "{:,g}".format, 10),
+        Scale(max(slowest, LEAST_RATE * peak), 2 * peak, "FLOP/s", _prefix, 10),
+    )
+    shapes = axes.frame()
+    steep = axes.path((x, x * bandwidth) for x in (max(low, axes.y.low / bandwidth), ridge))
+    shapes.append(Line([axes.at(ridge, axes.y.low), axes.at(ridge, peak)], INK, 1, "4 4"))
+    for dot in sorted(dots, key=lambda dot: -(dot.share or 0.0)):
+        x, y = axes.at(dot.intensity, dot.rate)
+        radius = RADIUS + 1 if dot.share is None else max(LEAST, LARGEST * math.sqrt(dot.share))
+        colour, pale = colours[dot.kind], 1.0 if dot.share is None else 0.6
+        shapes.append(Circle(x, y, radius, colour, opacity=pale, words=dot.words))
+        if dot.label:
+            shapes.append(Text(x + 6, y + 18, dot.label, size=SMALL, turn=40))
+    shapes.append(Line(steep, BLUE))
+    shapes.append(Line(axes.path([(ridge, peak), (high, peak)]), VERMILION))
+    looks = {
+        f"memory, {format_rate(bandwidth)}": Look(BLUE, "", ""),
+        f"compute, {format_rate(peak, 'FLOP/s')}": Look(VERMILION, "", ""),
+    }
+    for kind, colour in colours.items():
+        own = [dot.share for dot in dots if dot.kind == kind]
+        shares = [share for share in own if share is not None]
+        words = f"{kind}, {sum(shares):.0%} of the time" if shares else kind
+        looks |= {words: Look(colour, "o")} if own else {}
+    marks, bottom = legend(looks, axes.below, WIDTH)
+    return Picture(title, WIDTH, bottom + 8, [*shapes, *marks])
+
+
+def kernel_dots(priced: Priced) -> list[Dot]:
+    """Return the kernels of a step that compute, each with all its calls.
+
+    Of an attention the scores count that its kernel computes. Kernels without arithmetic, copies
+    among them, have no place; `share` is that of all kernels' time, theirs included.
+    """
+    calls: dict[str, float] = defaultdict(float)
+    kernels = {kernel.name: kernel for kernel, _ in running_kernels(priced)}
+    for kernel, count in running_kernels(priced):
+        calls[kernel.name] += float(count)
+    seconds = {name: calls[name] * float(priced.kernels[name].time) for name in kernels}
+    total = sum(seconds.values())
+    found = []
+    for name, kernel in kernels.items():
+        cost, share = priced.kernels[name], seconds[name] / total if total else 0.0
+        done = float(computed_flops(kernel, priced.profile))
+        flops = done or float(kernel.vector_flops + kernel.transcendentals)
+        if flops and cost.moved and cost.time:
+            rate = flops / float(cost.time)
+            where = " ".join(filter(None, (kernel.origin.phase, kernel.origin.layer)))
+            words = (
+                f"{kernel.kind} {name}, {where or 'origin not known'}: "
+                f"{format_rate(rate, 'FLOP/s')}, {format_time(seconds[name])}, "
+                f"{share:.1%} of the time, bound by {cost.bound}"
+            )
+            kind = KERNELS.get(kernel.kind, KERNELS["custom"])[0]
+            found.append(Dot(flops / float(cost.moved), rate, kind, share, words))
+    return found
+
+
+def step_roofline(priced: Priced, title: str = "") -> Picture:
+    """Return every kernel of a step under the roofs of its chip (`roofs`).
+
+    The area of a dot is its share of the kernels' time; those of hardly any time are left out.
+
+    Raises:
+        InputError: no kernel of the step computes.
+    """
+    _, peak, bandwidth = roofs(priced)
+    seen = [dot for dot in kernel_dots(priced) if (dot.share or 0.0) >= LEAST_SHARE]
+    if not seen:
+        raise InputError(f"--plot roofline: no kernel of {priced.program.name} computes")
+    return roofline(peak, bandwidth, seen, dict(KERNELS.values()), title)
+
+
+def roofs(priced: Priced) -> tuple[str, float, float]:
+    """Return the format in which most products are, its peak (FLOP/s), and bytes/s of the memory.
+
+    Raises:
+        InputError: the chip has no such figure.
+    """
+    chip = priced.cluster.accelerator
+    products: dict[str, float] = defaultdict(float)
+    for kernel, calls in running_kernels(priced):
+        products[kernel.dtype] += float(kernel.flops * calls)
+    dtype = max(products, key=lambda name: products[name])
+    bandwidth = priced.profile.memory.bandwidth or chip.required("memory_bandwidth")
+    return dtype, peak_rate(chip, dtype), bandwidth
+
+
+def _prefix(rate: float) -> str:
+    return format_rate(rate, "").strip()

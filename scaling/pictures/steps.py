@@ -1,0 +1,60 @@
+"""Step times side by side: a bar for each prediction, cut into its terms, with its range.
+
+A pale bar does not fit in memory; the black line is the prediction's range.
+"""
+
+import math
+from collections.abc import Mapping
+
+from scaling.meshes.units import format_memory, format_time
+from scaling.pictures.bars import stacked_bars
+from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE
+from scaling.pictures.shapes import Picture
+from scaling.simulate.prediction import Prediction
+
+TERMS = {  # of a step: words and colour
+    "compute": ("compute", BLUE),
+    "exposed_communication": ("waiting for communication", ORANGE),
+    "bubble": ("pipeline bubble", GREY),
+    "optimizer": ("optimizer", GREEN),
+    "host": ("host", PURPLE),
+}
+
+
+def step_bars(predictions: Mapping[str, Prediction], title: str = "") -> Picture:
+    """Return stacked bars of step times, the first one on top.
+
+    Args:
+        predictions: by the label of their bar.
+        title: above the picture.
+    """
+    found = predictions.values()
+    return stacked_bars(
+        {
+            label: {words: float(getattr(p.time, term)) for term, (words, _) in TERMS.items()}
+            for label, p in predictions.items()
+        },
+        format_time,
+        title=title,
+        colours=[colour for _, colour in TERMS.values()],
+        notes=[_note(p) for p in found],
+        ranges=[(float(p.step_time_low), _end(p)) for p in found],
+        axis="time of a step, predicted",
+        faint={label for label, p in predictions.items() if p.memory.fits is False},
+    )
+
+
+def _end(prediction: Prediction) -> float:
+    """The high end of the range; of one without, the step itself."""
+    high = float(prediction.step_time_high)
+    return high if math.isfinite(high) else float(prediction.step_time)
+
+
+def _note(prediction: Prediction) -> str:
+    """`6.5 s, MFU 59%, 47 GB`."""
+    low, is_open = prediction.step_time_low, not math.isfinite(prediction.step_time_high)
+    parts = [f"at least {format_time(low)}" if is_open else format_time(prediction.step_time)]
+    parts += [f"MFU {prediction.mfu:.0%}"] if prediction.mfu is not None else []
+    parts += [format_memory(round(float(prediction.memory.peak), -8))]
+    parts += ["does not fit"] if prediction.memory.fits is False else []
+    return ", ".join(parts)
