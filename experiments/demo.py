@@ -27,7 +27,8 @@ from scaling.pictures.chart import Series, chart
 from scaling.pictures.files import write_picture
 from scaling.pictures.legend import Look
 from scaling.pictures.palette import BLUE, SKY
-from scaling.simulate.resolve import HOST, profile_for, target
+from scaling.profiles.calibrations import profile_for
+from scaling.simulate.resolve import HOST, target
 from scaling.training.launch.gpu import avoid_absent_gpus
 from scaling.training.monitor.metrics import read_metrics
 

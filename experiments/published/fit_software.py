@@ -35,10 +35,11 @@ from experiments.published.training import FOLDER, Measured, measured_runs, memo
 from scaling.analytic.program import analytic_program, flash_rate
 from scaling.analytic.software import habits_of
 from scaling.models.attention_kernels.support import AMPERE
+from scaling.profiles.calibrations import profile_for
 from scaling.profiles.io import shipped
 from scaling.profiles.profile import Profile
 from scaling.run import read_run
-from scaling.simulate.resolve import Target, profile_for, target
+from scaling.simulate.resolve import Target, target
 from scaling.simulate.step import Priced, price
 
 FITS = FOLDER / "software_fits.json"

@@ -23,12 +23,13 @@ from experiments.published.score_training import Scored, naive_error, scored
 from experiments.published.training import Measured, dense_runs, part_of
 from scaling.api.predict import predict
 from scaling.api.result import with_step_error
+from scaling.profiles.calibrations import profile_for
 from scaling.program.ir import Program
 from scaling.program.serialization import program_dict, read_program_dict
 from scaling.report.formatting import columns
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
-from scaling.simulate.resolve import profile_for, target
+from scaling.simulate.resolve import target
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
 

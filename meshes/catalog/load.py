@@ -184,3 +184,13 @@ def _warnings(draft: Draft, where: str) -> list[str]:
 def _names(kind: str) -> list[str]:
     folder = files("scaling.meshes.catalog").joinpath(kind)
     return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name[-5:] == ".toml")
+
+
+def loaded_already(cluster: Cluster, nodes: int | None, overrides: object) -> Cluster:
+    """Return the cluster; raise InputError where it is to have other nodes or figures."""
+    if overrides or nodes not in (None, cluster.nodes):
+        raise InputError(
+            f"cluster {cluster.name} is loaded already, with {cluster.nodes} node(s): give "
+            "nodes and overrides to load_cluster"
+        )
+    return cluster

@@ -11,11 +11,15 @@ from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
-from scaling.profiles.calibrations import calibration_folder, calibration_path, host_calibration
+from scaling.profiles.calibrations import (
+    calibration_folder,
+    calibration_path,
+    host_calibration,
+    profile_for,
+)
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.io import write_profile
 from scaling.profiles.profile import Profile
-from scaling.simulate.resolve import profile_for
 
 HOST_DEVICES = 8  # fake devices of a CPU, as in the tests, the demo and the host cluster
 STDERR = 2  # file descriptor

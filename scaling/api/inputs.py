@@ -26,6 +26,7 @@ from scaling.api.settings import (
     custom_run,
 )
 from scaling.meshes import catalog
+from scaling.meshes.catalog.load import loaded_already
 from scaling.meshes.catalog.overrides import KEYS, override_chip
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
@@ -33,7 +34,6 @@ from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
 from scaling.meshes.units import Unit, parse_count, parse_quantity
 from scaling.run import Run, read_run
 from scaling.run.recipes import resolve
-from scaling.simulate.resolve import loaded_already
 from scaling.training.launch.gpu import avoid_absent_gpus
 
 RunLike = Run | str | Path | Mapping[str, Any]

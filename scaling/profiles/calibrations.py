@@ -1,4 +1,4 @@
-"""Finds calibrations of this machine on disk: the one nearest to what is priced.
+"""The profile to price a cluster with: a calibration of this machine on disk, or a shipped one.
 
 ~/.cache/scaling/calibrations/8-x-cpu--intel-xeon--2-cores-.json
 
@@ -10,12 +10,14 @@ import math
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
+from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import cache_path
-from scaling.profiles.io import read_profile
-from scaling.profiles.machine import host
+from scaling.profiles.io import differences, host_links, profile_of, read_profile
+from scaling.profiles.machine import host, versions
 from scaling.profiles.profile import Profile
 
 CPU = re.compile(r"(\d+) x cpu \(")  # how `scaling.profiles.machine.host` begins
@@ -63,3 +65,43 @@ def _distance(profile: Profile, devices: int) -> tuple[float, bool]:
     assert match is not None  # of a CPU
     measured = int(match[1])
     return abs(math.log(max(measured, 1) / devices)), profile.machine != host(measured)
+
+
+def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Profile, list[str]]:
+    """Return the efficiencies to price with, and warnings where they may not hold.
+
+    Args:
+        cluster: where the run is priced.
+        calibration: a file of `scaling calibrate`; None: the nearest calibration of this machine's
+            CPU, a calibration of the same node of GPUs, else the profile shipped for the chip.
+
+    Raises:
+        InputError: this machine has no calibration, or the file cannot be read.
+    """
+    if calibration is not None:
+        profile = read_profile(calibration)
+    elif not cluster.virtual_devices:
+        kept = calibration_of(machine_of(cluster)) if cluster.nodes == 1 else None
+        profile = kept or profile_of(cluster.accelerator)
+        return profile, differences(profile, profile.machine, versions())
+    else:
+        calibrated = host_calibration(cluster.devices)
+        if calibrated is None:
+            raise InputError(
+                "this machine has not been measured yet: run `scaling calibrate --quick --devices "
+                f"{cluster.devices}`"
+            )
+        profile = calibrated
+    if cluster.virtual_devices and cluster.nodes > 1:
+        profile = replace(profile, links=host_links())
+    warnings = differences(profile, machine_of(cluster), versions())
+    if warnings and cluster.virtual_devices:
+        warnings[-1] += f"; `scaling calibrate --devices {cluster.devices}` measures it"
+    return profile, warnings
+
+
+def machine_of(cluster: Cluster) -> str:
+    """Return the name that `scaling calibrate` gives to a node of the cluster, or to all hosts."""
+    if cluster.virtual_devices:
+        return host(cluster.devices)
+    return f"{cluster.devices_per_node} x {cluster.accelerator.title}"

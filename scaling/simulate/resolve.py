@@ -1,4 +1,4 @@
-"""Where a run is priced: its mesh, the cluster, and the profile of the cluster's chips.
+"""Where a run is priced: its mesh and the cluster.
 
 The cluster is the one given, else the run's, else this machine (`host`).
 """
@@ -11,16 +11,13 @@ from typing import Any
 
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator, with_figures
+from scaling.meshes.catalog.load import loaded_already
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
-from scaling.profiles.calibrations import calibration_of, host_calibration
-from scaling.profiles.io import differences, host_links, profile_of, read_profile
-from scaling.profiles.machine import host, versions
-from scaling.profiles.profile import Profile
 from scaling.run import ClusterChoice, Run
 from scaling.run.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
 from scaling.run.parallelism.pipeline import check_parts
@@ -148,46 +145,6 @@ def _check_format(dtype: str, chip: Accelerator) -> None:
         )
 
 
-def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Profile, list[str]]:
-    """Return the efficiencies to price with, and warnings where they may not hold.
-
-    Args:
-        cluster: where the run is priced.
-        calibration: a file of `scaling calibrate`; None: the nearest calibration of this machine's
-            CPU, a calibration of the same node of GPUs, else the profile shipped for the chip.
-
-    Raises:
-        InputError: this machine has no calibration, or the file cannot be read.
-    """
-    if calibration is not None:
-        profile = read_profile(calibration)
-    elif not cluster.virtual_devices:
-        kept = calibration_of(machine_of(cluster)) if cluster.nodes == 1 else None
-        profile = kept or profile_of(cluster.accelerator)
-        return profile, differences(profile, profile.machine, versions())
-    else:
-        calibrated = host_calibration(cluster.devices)
-        if calibrated is None:
-            raise InputError(
-                "this machine has not been measured yet: run `scaling calibrate --quick --devices "
-                f"{cluster.devices}`"
-            )
-        profile = calibrated
-    if cluster.virtual_devices and cluster.nodes > 1:
-        profile = replace(profile, links=host_links())
-    warnings = differences(profile, machine_of(cluster), versions())
-    if warnings and cluster.virtual_devices:
-        warnings[-1] += f"; `scaling calibrate --devices {cluster.devices}` measures it"
-    return profile, warnings
-
-
-def machine_of(cluster: Cluster) -> str:
-    """Return the name that `scaling calibrate` gives to a node of the cluster, or to all hosts."""
-    if cluster.virtual_devices:
-        return host(cluster.devices)
-    return f"{cluster.devices_per_node} x {cluster.accelerator.title}"
-
-
 def cluster_record(cluster: Cluster) -> dict[str, Any]:
     """Return the data from which `cluster_from_record` makes the same catalogue cluster."""
     sizes = {"nodes": cluster.nodes, "gpus_per_node": cluster.devices_per_node}
@@ -217,16 +174,6 @@ def stated_cluster(choice: ClusterChoice, nodes: int, gpus_per_node: int) -> Clu
     """
     sizes = {"gpus_per_node": float(gpus_per_node)}
     return catalog.load(choice.file or choice.name or HOST, nodes, {**choice.overrides, **sizes})
-
-
-def loaded_already(cluster: Cluster, nodes: int | None, overrides: object) -> Cluster:
-    """Return the cluster; raise InputError where it is to have other nodes or figures."""
-    if overrides or nodes not in (None, cluster.nodes):
-        raise InputError(
-            f"cluster {cluster.name} is loaded already, with {cluster.nodes} node(s): give "
-            "nodes and overrides to load_cluster"
-        )
-    return cluster
 
 
 def _cluster(

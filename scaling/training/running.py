@@ -17,12 +17,13 @@ from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.link_figures import LINK_RATE
+from scaling.profiles.calibrations import profile_for
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program, placed_on
 from scaling.run import Run
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.simulate.pipeline_bubble import mark_bubbles
-from scaling.simulate.resolve import HOST, profile_for, stated_cluster, target
+from scaling.simulate.resolve import HOST, stated_cluster, target
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import Prediction, summarize
 

@@ -11,7 +11,7 @@ import pytest
 from scaling.api import calibrate
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
-from scaling.simulate.resolve import profile_for
+from scaling.profiles.calibrations import profile_for
 from tests.scaling.cli.running import run
 
 COMMON = ["collective", "all-reduce", "--cluster", "dgx-h100"]

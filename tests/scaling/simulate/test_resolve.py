@@ -9,7 +9,7 @@ import pytest
 from scaling.api.inputs import as_overrides, load_run
 from scaling.meshes.errors import InputError
 from scaling.models.lora import Lora
-from scaling.profiles.calibrations import calibration_path
+from scaling.profiles.calibrations import calibration_path, machine_of, profile_for
 from scaling.profiles.io import profile_of, write_profile
 from scaling.profiles.machine import host, versions
 from scaling.profiles.profile import CollectiveFit
@@ -19,8 +19,6 @@ from scaling.simulate.resolve import (
     chosen_source,
     cluster_from_record,
     cluster_record,
-    machine_of,
-    profile_for,
     target_warnings,
 )
 from scaling.simulate.resolve import target as target_of
