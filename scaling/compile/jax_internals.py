@@ -29,7 +29,7 @@ from jax._src.interpreters import mlir, pxla
 
 from scaling.compile.kernels import without_kernels
 from scaling.compile.options import WITHOUT_DEVICE
-from scaling.compile.pretend.arrays import Count
+from scaling.compile.pretend.arrays import KnownNumber
 from scaling.compile.pretend.devices import (
     is_absent,
     is_for_absent,
@@ -125,15 +125,12 @@ def _with_counts(
     if any(isinstance(value, jax.ShapeDtypeStruct) for value in values):
         return made
     for i, shape in enumerate(made):
-        function = small_result(jaxpr, i) if _is_count(shape) else None
+        is_integer = shape.shape == () and jax.dtypes.issubdtype(shape.dtype, np.integer)
+        function = small_result(jaxpr, i) if is_integer else None
         if function is not None:
             with _without_mesh(), jax.ensure_compile_time_eval():
-                made[i] = Count(shape, function(*values)[0])
+                made[i] = KnownNumber(shape, function(*values)[0])
     return made
-
-
-def _is_count(array: Any) -> bool:
-    return array.shape == () and bool(jax.dtypes.issubdtype(array.dtype, np.integer))
 
 
 def _executing(build: Callable[..., Any]) -> Callable[..., Any]:
@@ -162,18 +159,16 @@ def _resolving(resolve: Callable[..., Any]) -> Callable[..., Any]:
 
     def resolved(arguments: Any, shardings: Any) -> Any:
         held = [argument.sharding for argument in arguments]
+        one = jax.sharding.SingleDeviceSharding
         if any(map(is_over_absent, (*held, *shardings))):
+            here = [isinstance(own, one) and not is_over_absent(own) for own in held]
             arguments = [
-                a.replace(sharding=None) if _is_one_here(a.sharding) else a for a in arguments
+                argument.replace(sharding=None) if is_here else argument
+                for argument, is_here in zip(arguments, here, strict=True)
             ]
         return resolve(arguments, shardings)
 
     return resolved
-
-
-def _is_one_here(sharding: Any) -> bool:
-    is_one = isinstance(sharding, jax.sharding.SingleDeviceSharding)
-    return is_one and not is_over_absent(sharding)
 
 
 def _constraining(constrain: Callable[..., Any]) -> Callable[..., Any]:

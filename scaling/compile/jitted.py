@@ -140,7 +140,12 @@ def program_of(
 
     def make_with_given() -> tuple[Program, str]:
         found = cache.load_cached(key)
-        made = _as_compiled(*found) if found else compiled()
+        if found is None:
+            made = compiled()
+        else:  # what the stored program was read from
+            program, text = found
+            notes = tuple(note for note in program.warnings if note in NOTES)
+            made = CompiledText(text, program.compiler_peak, notes)
         return _read(step, made, name, given or {}), made.text
 
     if not given:
@@ -157,12 +162,6 @@ def _read(step: Lowered, made: CompiledText, name: str, given: Mapping[str, Any]
     program = read_program(made.text, dict(step.mesh.shape), name, made.peak, **words)
     placed = placed_on(program, device_numbers(step.mesh))
     return replace(placed, warnings=(*made.notes, *program.warnings))
-
-
-def _as_compiled(program: Program, text: str) -> CompiledText:
-    """What a program was read from."""
-    notes = tuple(note for note in program.warnings if note in NOTES)
-    return CompiledText(text, program.compiler_peak, notes)
 
 
 def _read_compiled(

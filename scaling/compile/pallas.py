@@ -16,18 +16,17 @@ NARROW = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "
 
 
 def estimated_work(traced: Any) -> dict[str, Work]:
-    """Name of a kernel -> its work, of those with an estimate; none where calls differ in it."""
+    """Name of a kernel -> its work, of those with an estimate; none where calls differ in it.
+
+    The name is that of the compiled program: the one given, else its function's.
+    """
     works: dict[str, set[Work]] = {}
-    for call in _calls(traced):
+    for call in _equations(traced):
         estimate = call.params.get("cost_estimate")
-        if estimate is not None:
-            works.setdefault(_name(call), set()).add(_work(call, estimate))
+        if call.primitive.name == "pallas_call" and estimate is not None:
+            name = call.params.get("name") or call.params["jaxpr"].debug_info.func_name
+            works.setdefault(str(name), set()).add(_work(call, estimate))
     return {name: found.pop() for name, found in works.items() if len(found) == 1}
-
-
-def _name(call: JaxprEqn) -> str:
-    """The name of a kernel in the compiled program: the one given, else its function's."""
-    return str(call.params.get("name") or call.params["jaxpr"].debug_info.func_name)
 
 
 def _work(call: JaxprEqn, estimate: Any) -> Work:
@@ -41,10 +40,6 @@ def _work(call: JaxprEqn, estimate: Any) -> Work:
         dtype=NARROW.get(name, ""),
         transcendentals=float(estimate.transcendentals),
     )
-
-
-def _calls(traced: Any) -> Iterator[JaxprEqn]:
-    return (e for e in _equations(traced) if e.primitive.name == "pallas_call")
 
 
 def _equations(jaxpr: Any) -> Iterator[JaxprEqn]:

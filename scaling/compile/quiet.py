@@ -9,18 +9,22 @@ While `quiet` is on, descriptor 2 is the log file and `sys.stderr` a copy of the
 
 import io
 import os
+import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from scaling.compile.address_space import check_address_space
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import cache_path
 
 VERBOSE = "SCALING_VERBOSE"  # environment variable: 1 leaves stderr alone; set by --verbose
 LONGEST = 1_000_000  # bytes of the log, from which it is begun anew
 SHOWN = 4000  # last characters of the log that a failure shows
+# Bytes of address space: where `ulimit -v` leaves less, jax's C++ ends the process. On two cores
+# `scaling train tiny` ends well with 3.5e9, and is aborted by a thread that cannot begin, without a
+# message, with 3.28e9 (jaxlib 0.10.2, CPU devices). GPUs need far more.
+LEAST_ADDRESS_SPACE = 3.3e9
 
 
 def log_path() -> Path:
@@ -55,6 +59,20 @@ def quiet(message: str = "") -> Iterator[None]:
         except Exception:
             _show(log, start)
             raise
+
+
+def check_address_space() -> None:
+    """Refuse a limit of the address space with which no program can be compiled and run.
+
+    Raises:
+        InputError: the limit, and how to lift it.
+    """
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit != resource.RLIM_INFINITY and limit < LEAST_ADDRESS_SPACE:
+        raise InputError(
+            f"this process may use {limit / 1e9:.1f} GB of address space, and jax needs "
+            f"{LEAST_ADDRESS_SPACE / 1e9:.1f} GB at least: lift the limit (ulimit -v unlimited)"
+        )
 
 
 def _descriptor_is_log() -> bool:

@@ -131,15 +131,13 @@ def _set_by_caller() -> Mesh | None:
 
 
 def _mesh_over(lowered: jax.stages.Lowered, mesh: Mesh | None) -> Mesh:
-    """The mesh that is set, if the step was lowered for its devices in its order."""
-    if mesh is not None and list(mesh.devices.flat) == devices_of(lowered):
-        return mesh
-    return _mesh_of_lowered(lowered)
+    """The mesh that is set, if the step was lowered for its devices in its order.
 
-
-def _mesh_of_lowered(lowered: jax.stages.Lowered) -> Mesh:
-    """The mesh of the lowered text over the step's devices; one axis where it has none."""
+    Else that of the lowered text over the step's devices; one axis where it has none.
+    """
     devices = devices_of(lowered)
+    if mesh is not None and list(mesh.devices.flat) == devices:
+        return mesh
     for found in MESH.finditer(lowered.as_text()):
         sizes = {axis: int(size) for axis, size in AXIS.findall(found[1])}
         if sizes and math.prod(sizes.values()) == len(devices):

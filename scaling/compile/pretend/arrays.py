@@ -3,7 +3,7 @@
 a.astype(t), a + b, a[i], a.T, ...     the shape and sharding of the result; jax compiles it
 a.at[i].set(b)                         likewise
 a.addressable_shards, a.nbytes         those of the process that asks
-float(a), np.asarray(a), a.item()      refused: there are no values, but of a Count
+float(a), np.asarray(a), a.item()      refused: there are no values, but of a KnownNumber
 """
 
 from collections.abc import Callable, Iterator
@@ -25,20 +25,21 @@ ARRAYS = jax.Array | Shape | np.ndarray
 BINARY = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 OPERATORS = (*BINARY, *(f"r{name}" for name in BINARY), "neg", "getitem", "lt", "le", "gt", "ge")
 METHODS = ("astype", "reshape", "ravel", "squeeze", "transpose", "sum", "mean", "max", "min", "dot")
-OF_ARRAYS = (  # functions of jax.numpy that refuse whatever is no array (jax 0.10.2)
-    *("stack", "concatenate", "vstack", "hstack", "split", "array_split", "tile", "repeat", "pad"),
-    *("reshape", "transpose", "moveaxis", "squeeze", "expand_dims", "broadcast_to", "roll", "flip"),
-    *("where", "einsum", "tensordot", "var", "std", "argmax", "diag", "astype", "copy"),
-)
+# Functions of jax.numpy that refuse whatever is no array (jax 0.10.2)
+OF_ARRAYS = (
+    "stack concatenate vstack hstack split array_split tile repeat pad reshape transpose moveaxis "
+    "squeeze expand_dims broadcast_to roll flip where einsum tensordot var std argmax diag astype "
+    "copy"
+).split()
 FUNCTIONS = (
     *((jnp, name) for name in OF_ARRAYS),
     *((jax.random, name) for name in ("split", "fold_in", "key_data")),
 )
 VALUES = ("__bool__", "__float__", "__int__", "__array__", "item", "tolist")
-HERE = 0  # index of the process that asks
+THIS_PROCESS = 0  # index of the process that asks
 
 
-class Count(Shape):
+class KnownNumber(Shape):
     """A whole number on absent devices whose value is known, as of the step that a state is at."""
 
     __slots__ = ("value",)
@@ -72,13 +73,16 @@ def answering_as_arrays() -> Iterator[None]:
     answers |= {
         "nbytes": property(lambda self: self.size * self.dtype.itemsize),
         "addressable_shards": property(_shards),
-        "is_fully_replicated": property(_is_replicated),
+        "is_fully_replicated": property(
+            lambda self: self.sharding is None or bool(self.sharding.is_fully_replicated)
+        ),
         "is_fully_addressable": property(lambda self: self.sharding is None),
         "addressable_data": lambda self, index: _shards(self)[index].data,
         "block_until_ready": lambda self: self,
         "at": property(_Changing),
         "devices": lambda self: set(self.sharding.device_set) if self.sharding else set(),
-        "__format__": _format,
+        # an f-string shows the shape where it asks for no number
+        "__format__": lambda self, form: _value("__format__")(self, form) if form else str(self),
         "__iter__": lambda self: iter([self[0]] * len(self) if len(self) else []),
         "__array_priority__": 100,  # so that arrays of numpy leave operators to it, as to jax's
     }
@@ -132,7 +136,7 @@ def _value(name: str) -> Callable[..., Any]:
     """A method of arrays that reads values."""
 
     def read(self: Shape, *given: Any, **named: Any) -> Any:
-        if isinstance(self, Count):
+        if isinstance(self, KnownNumber):
             return getattr(self.value, name)(*given, **named)
         raise InputError(
             f"an array of shape {self.shape} lies on GPUs that are not here, so it has no values: "
@@ -140,15 +144,6 @@ def _value(name: str) -> Callable[..., Any]:
         )
 
     return read
-
-
-def _format(self: Shape, form: str) -> str:
-    """The text of an f-string: that of a shape, where no number is asked for."""
-    return _value("__format__")(self, form) if form else str(self)
-
-
-def _is_replicated(self: Shape) -> bool:
-    return self.sharding is None or bool(self.sharding.is_fully_replicated)
 
 
 def _shards(self: Shape) -> list[Any]:
@@ -160,5 +155,5 @@ def _shards(self: Shape) -> list[Any]:
     return [
         SimpleNamespace(data=part, device=device, index=index, replica_id=0)
         for device, index in found
-        if device.process_index == HERE
+        if device.process_index == THIS_PROCESS
     ]

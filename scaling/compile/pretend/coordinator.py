@@ -6,7 +6,7 @@ one says: a gather holds its value once per process, a barrier is passed, and th
 """
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,7 +28,10 @@ class Coordinator:
     def key_value_try_get(self, key: str, *_: Any, **__: Any) -> Any:
         """The value of a key; as jax's own client raises where there is none."""
         if key not in self.kept:
-            self._missing(key)
+            raise jax.errors.JaxRuntimeError(
+                f"NOT_FOUND: {key}: another process of the job would write it, and inside "
+                "sc.pretend only the first one runs"
+            )
         return self.kept[key]
 
     def key_value_dir_get(self, start: str) -> list[tuple[str, Any]]:
@@ -48,12 +51,6 @@ class Coordinator:
     def get_live_nodes(self, processes: Any) -> dict[int, int]:
         """All of them, none of which was started again."""
         return dict.fromkeys(processes, 0)
-
-    def _missing(self, key: str) -> NoReturn:
-        raise jax.errors.JaxRuntimeError(
-            f"NOT_FOUND: {key}: another process of the job would write it, and inside sc.pretend "
-            "only the first one runs"
-        )
 
     key_value_set_bytes = key_value_set
     blocking_key_value_get = blocking_key_value_get_bytes = key_value_try_get
@@ -112,7 +109,7 @@ def _to_local(value: Any, mesh: Mesh, spec: PartitionSpec) -> Shape:
 
 
 def _parts(value: Any, mesh: Mesh, spec: PartitionSpec) -> list[int]:
-    """Of each dim of an array the number of processes' parts that it has."""
+    """For each dim of an array, how many parts of processes it has."""
     parts = [1] * len(value.shape)
     for dim, axes in enumerate(spec):
         for axis in (axes,) if isinstance(axes, str) else axes or ():

@@ -37,7 +37,11 @@ def _abstract(put: Callable[..., Any], shape_of: Callable[..., Any]) -> Callable
         values, where = shape_of(*given, **options)
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values)):
             return put(*given, **options)
-        if not any(map(_is_over_absent, jax.tree.leaves(where, is_leaf=_is_place))):
+        targets = jax.tree.leaves(where, is_leaf=_is_place)
+        if not any(
+            is_absent(place) if isinstance(place, jax.Device) else is_over_absent(place)
+            for place in targets
+        ):
             return put(*given, **options)
         places = where if not _is_place(where) else jax.tree.map(lambda _: where, values)
         return jax.tree.map(_shape, values, places)
@@ -49,10 +53,6 @@ def _is_place(where: Any) -> bool:
     return isinstance(where, jax.sharding.Sharding | jax.Device)
 
 
-def _is_over_absent(where: Any) -> bool:
-    return is_absent(where) if isinstance(where, jax.Device) else is_over_absent(where)
-
-
 def _shape(value: Any, where: Any) -> jax.ShapeDtypeStruct:
     """The shape of a value; on one device that is not in a mesh, without a sharding."""
     sharding = where if isinstance(where, jax.sharding.Sharding) else None
@@ -61,7 +61,7 @@ def _shape(value: Any, where: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
 
 
-def _of_callback(shape: Any, sharding: Any, data: Any, dtype: Any = None, **_: Any) -> Any:
+def _callback_array(shape: Any, sharding: Any, data: Any, dtype: Any = None, **_: Any) -> Any:
     """The array of `make_array_from_callback`, whose type the callback's first part tells."""
     if dtype is None:
         index = next(iter(sharding.devices_indices_map(tuple(shape)).values()))
@@ -69,14 +69,14 @@ def _of_callback(shape: Any, sharding: Any, data: Any, dtype: Any = None, **_: A
     return jax.ShapeDtypeStruct(tuple(shape), dtype), sharding
 
 
-def _of_process(sharding: Any, data: Any, global_shape: Any = None) -> Any:
+def _process_arrays(sharding: Any, data: Any, global_shape: Any = None) -> Any:
     """The arrays of `make_array_from_process_local_data`."""
     shapes = jax.tree.map(lambda _: None, data) if global_shape is None else global_shape
     each = jax.tree.broadcast(sharding, data, is_leaf=_is_place)
-    return jax.tree.map(_whole, data, each, shapes), each
+    return jax.tree.map(_whole_array, data, each, shapes), each
 
 
-def _whole(data: Any, sharding: Any, shape: Any) -> jax.ShapeDtypeStruct:
+def _whole_array(data: Any, sharding: Any, shape: Any) -> jax.ShapeDtypeStruct:
     """The array of which a process has a part: an equal one of the first dim where none is said."""
     if shape is None:
         processes = len({device.process_index for device in sharding.device_set})
@@ -84,7 +84,7 @@ def _whole(data: Any, sharding: Any, shape: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(tuple(shape), canonicalize_dtype(data.dtype))
 
 
-def _of_parts(shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None, **_: Any) -> Any:
+def _array_of_parts(shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None, **_: Any) -> Any:
     """The array of `make_array_from_single_device_arrays`."""
     dtype = dtype or next((part.dtype for part in arrays), np.float32)
     return jax.ShapeDtypeStruct(tuple(shape), dtype), sharding
@@ -92,7 +92,7 @@ def _of_parts(shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None, **_:
 
 _PUTTERS: dict[str, Callable[..., Any]] = {
     "device_put": lambda x, device=None, **_: (x, device),
-    "make_array_from_callback": _of_callback,
-    "make_array_from_process_local_data": _of_process,
-    "make_array_from_single_device_arrays": _of_parts,
+    "make_array_from_callback": _callback_array,
+    "make_array_from_process_local_data": _process_arrays,
+    "make_array_from_single_device_arrays": _array_of_parts,
 }

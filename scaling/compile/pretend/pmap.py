@@ -33,21 +33,18 @@ class Mapped:
     def lower(self, *arguments: Any, **keywords: Any) -> Any:
         """Lower it for the arguments of all processes, by their shapes."""
         given = tuple(
-            argument if axes is None else jax.tree.map(self._whole, argument)
+            argument if axes is None else jax.tree.map(self._whole_array, argument)
             for argument, axes in zip(arguments, self._axes(arguments), strict=True)
         )
-        return self.mapped.lower(*given, **{k: self._of(v) for k, v in keywords.items()})
-
-    def _of(self, argument: Any) -> Any:
-        return jax.tree.map(self._whole, argument)
+        return self.mapped.lower(*given, **jax.tree.map(self._whole_array, keywords))
 
     def _axes(self, arguments: tuple[Any, ...]) -> Iterator[Any]:
-        """Of each argument the dim that is mapped; None: none is, or it is static."""
+        """The mapped dim of each argument; None: none is, or it is static."""
         for i, _ in enumerate(arguments):
             axes = self.in_axes[i] if isinstance(self.in_axes, list | tuple) else self.in_axes
             yield None if i in self.static else axes
 
-    def _whole(self, leaf: Any) -> Any:
+    def _whole_array(self, leaf: Any) -> Any:
         """The shape of an array of all processes."""
         if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
             return leaf

@@ -29,12 +29,12 @@ import jax
 from jax.experimental import mesh_utils, multihost_utils
 from jax.extend import backend
 
-from scaling.compile.entries import changing_jax
 from scaling.compile.jax_internals import coordinated, tracing_for_absent_devices
-from scaling.compile.pretend.arrays import HERE, answering_as_arrays
+from scaling.compile.pretend.arrays import THIS_PROCESS, answering_as_arrays
 from scaling.compile.pretend.coordinator import Coordinator, answers
 from scaling.compile.pretend.device_put import putting_shapes
 from scaling.compile.pretend.devices import is_absent
+from scaling.compile.pretend.entries import changing_jax
 from scaling.compile.pretend.pmap import mapping
 from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
@@ -90,7 +90,7 @@ def pretending(cluster: Cluster) -> Iterator[list[jax.Device]]:
             made = getattr(place, name)
             made = _over(_one_slice(made) if name == "make_mesh" else made, devices)
             stack.enter_context(patch.object(place, name, made))
-        local = sum(device.process_index == HERE for device in devices)
+        local = sum(device.process_index == THIS_PROCESS for device in devices)
         stack.enter_context(patch.object(jax, "pmap", mapping(jax.pmap, local, len(devices))))
         stack.enter_context(putting_shapes())
         for name, answer in _of_devices(cluster).items():
@@ -133,7 +133,7 @@ def _answers(devices: list[jax.Device]) -> dict[str, Callable[..., Any]]:
     processes = 1 + max(device.process_index for device in devices)
 
     def local_devices(process_index: int | None = None, **_: Any) -> list[jax.Device]:
-        index = HERE if process_index is None else process_index
+        index = THIS_PROCESS if process_index is None else process_index
         return [device for device in devices if device.process_index == index]
 
     return {
@@ -141,7 +141,7 @@ def _answers(devices: list[jax.Device]) -> dict[str, Callable[..., Any]]:
         "local_devices": local_devices,
         "device_count": lambda *_: len(devices),
         "local_device_count": lambda *_: len(local_devices()),
-        "process_index": lambda *_: HERE,
+        "process_index": lambda *_: THIS_PROCESS,
         "process_count": lambda *_: processes,
         "process_indices": lambda *_: list(range(processes)),
         "default_backend": lambda: "gpu",

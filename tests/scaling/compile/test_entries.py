@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scaling as sc
-from scaling.compile.entries import changing_jax
 from scaling.compile.pretend import pretend as pretending
+from scaling.compile.pretend.entries import changing_jax
 from scaling.meshes.errors import InputError
 
 THREADS, TASKS = 2, 2  # tasks of a thread, each with a context of its own

@@ -217,4 +217,4 @@ def test_two_meshes_of_one_cluster_are_of_equal_devices():
 
 def test_a_device_that_does_not_compile_only_is_present():
     assert not is_absent(jax.devices()[0])
-    assert pretending.HERE == jax.process_index()
+    assert pretending.THIS_PROCESS == jax.process_index()

@@ -44,7 +44,11 @@ def changing_jax() -> Iterator[ExitStack]:
     try:
         yield entry.changes
     finally:
-        _leave(entry)
+        with _LOCK:
+            entry.has_left = True
+            if _INSIDE.get() is entry:
+                _INSIDE.set(entry.outer)
+            _undo()
 
 
 def _enter() -> _Entry:
@@ -65,14 +69,6 @@ def _enter() -> _Entry:
         _ENTRIES.append(entry)
         _INSIDE.set(entry)
         return entry
-
-
-def _leave(entry: _Entry) -> None:
-    with _LOCK:
-        entry.has_left = True
-        if _INSIDE.get() is entry:
-            _INSIDE.set(entry.outer)
-        _undo()
 
 
 def _undo() -> None:
