@@ -128,7 +128,12 @@ class _Nearest:
         if above[0] > below[0]:
             return majority(self.votes(below[1]))
         votes = self.votes(above[1])
-        return majority(_latest(votes) if _multiplies(i, self.module) else votes)
+        inside = [j for name in i.called("calls") for j in self.module.computations[name]]
+        if any(j.opcode in PRODUCTS for j in (i, *inside)):
+            # the last phase only: nothing of a phase needs results of a later one
+            last = max((PHASES.index(origin.phase) for origin in votes), default=0)
+            votes = {o: weight for o, weight in votes.items() if o.phase == PHASES[last]}
+        return majority(votes)
 
     def votes(self, keys: tuple[Key, ...]) -> Votes:
         """Votes of those that have an origin, by the bytes they make."""
@@ -166,18 +171,6 @@ def _union(parts: Sequence[tuple[Key, ...]]) -> tuple[Key, ...]:
     if all(part is parts[0] for part in parts):
         return parts[0]
     return tuple(islice(dict.fromkeys(chain(*parts)), MOST_VOTERS))
-
-
-def _latest(votes: Votes) -> Votes:
-    """The votes for the last phase: nothing of a phase needs results of a later one."""
-    last = max((PHASES.index(origin.phase) for origin in votes), default=0)
-    return {origin: weight for origin, weight in votes.items() if origin.phase == PHASES[last]}
-
-
-def _multiplies(i: Instruction, module: Module) -> bool:
-    """Return True for a matrix product, alone or in a fusion."""
-    inside = [j for name in i.called("calls") for j in module.computations[name]]
-    return any(j.opcode in PRODUCTS for j in (i, *inside))
 
 
 def _steps(

@@ -28,9 +28,7 @@ from scaling.program.ir import (
 
 WORD = re.compile(r"\w+")
 # Words of an argument's path, as optax, Flax and jax's examples have them; the first kind wins.
-OPTIMIZER_WORDS = (
-    *("optimizer", "optimizer_state", "opt_state", "opt", "mu", "nu", "momentum", "ema"),
-)
+OPTIMIZER_WORDS = "optimizer optimizer_state opt_state opt mu nu momentum ema".split()
 PARAMETER_WORDS = ("params", "parameters", "weights", "model")
 INPUT_WORDS = ("tokens", "batch", "inputs", "targets", "labels", "images", "data", "x", "y")
 MOVED = ("all-gather", "all-to-all", "permute", "broadcast")
@@ -92,16 +90,13 @@ def _gradients(buffers: Sequence[Buffer], operations: Sequence[Operation]) -> se
     links = [
         (source, target)
         for step in operations
-        if step.origin.phase in ("", *BACKWARD) and not _multiplies(step)
+        if step.origin.phase in ("", *BACKWARD)
+        and not (isinstance(step, Kernel) and bool(np.any(step.flops)))
         for target in step.writes
         for source in step.reads
         if _are_alike(buffers[source], buffers[target])
     ]
     return _reached(made, links) & _reached(used, [(b, a) for a, b in links])
-
-
-def _multiplies(step: Operation) -> bool:
-    return isinstance(step, Kernel) and bool(np.any(step.flops))
 
 
 def _are_alike(first: Buffer, second: Buffer) -> bool:

@@ -13,16 +13,16 @@ from dataclasses import dataclass, field
 
 from scaling.hlo.aliasing import is_operand, makes, may_write_over, source_of
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
-from scaling.hlo.post_order import post_order
 from scaling.hlo.result_reuse import (
     END,
     START,
-    Life,
-    Place,
+    Key,
+    LiveRange,
     Value,
     gaps,
     life_of,
     placed,
+    post_order,
     schedule_places,
 )
 from scaling.hlo.shapes import Array, Path, leaves
@@ -218,7 +218,7 @@ class _Names:
         results = sorted(out, key=lambda first: (sizes[first], -turns[first]))
         free = [g for first in results for g in gaps(lives[first], first, sizes[first])]
         others = [
-            (first, Life(begins[first], max(life.last for life in lives[first])), n)
+            (first, LiveRange(begins[first], max(life.last for life in lives[first])), n)
             for first, n in sorted(sizes.items(), key=lambda each: (-each[1], turns[each[0]]))
             if first not in kept
             and n
@@ -228,20 +228,20 @@ class _Names:
         over = self._writes_over(places)
         return placed(free, others, lambda one, then, at: (one, then) in over.get(at, ()))
 
-    def _lives(self, values: list[Value], places: Mapping[Place, Life]) -> list[Life]:
+    def _lives(self, values: list[Value], places: Mapping[Key, LiveRange]) -> list[LiveRange]:
         """When each of some values is needed: arguments from the start, results to the end."""
         found, entry = [], self.module.entry
         for where, name, path in values:
             computation = self.module.computations[where]
             life = life_of(computation, computation.instructions[name], path, places)
             if computation is entry and computation.instructions[name].opcode == "parameter":
-                life = Life(START, life.last)
+                life = LiveRange(START, life.last)
             if computation is entry and name == entry.root.name:
-                life = Life(life.first, END)
+                life = LiveRange(life.first, END)
             found.append(life)
         return found
 
-    def _writes_over(self, places: Mapping[Place, Life]) -> dict[int, set[tuple[Value, Value]]]:
+    def _writes_over(self, places: Mapping[Key, LiveRange]) -> dict[int, set[tuple[Value, Value]]]:
         """Place of an instruction -> the pairs (old, new) of groups that it may write over.
 
         It must take the old value by the last of its names (xla/hlo/utils/hlo_live_range.cc:

@@ -40,8 +40,11 @@ ALGORITHM = re.compile(r"(?:ALG_)?DOT_(TF32|BF16|F16|F32|F64)_")
 # Library calls by name (those of NVIDIA: openxla/xla, xla/service/gpu/cublas_cudnn.cc).
 CUBLAS = ("__cublas$gemm", "__cublas$lt$matmul", "__cublas$lt$matmul$f8")
 CONVOLUTIONS = (
-    *("__cudnn$convForward", "__cudnn$convForwardGraph", "__cudnn$convBiasActivationForward"),
-    *("__cudnn$convBackwardInput", "__cudnn$convBackwardFilter"),
+    "__cudnn$convForward",
+    "__cudnn$convForwardGraph",
+    "__cudnn$convBiasActivationForward",
+    "__cudnn$convBackwardInput",
+    "__cudnn$convBackwardFilter",
 )
 ATTENTION = "__cudnn$fmha"  # how those of attention begin
 ONEDNN = "__onednn$matmul"
@@ -122,7 +125,7 @@ def type_name(xla: str) -> str:
 
 
 def _dot(instruction: Instruction, operands: list[Array]) -> Product:
-    sides = [_numbers(instruction.attribute(f"{side}_dims")) for side in SIDES]
+    sides = [instruction.numbers(f"{side}_dims") for side in SIDES]
     algorithm = instruction.attribute("algorithm") or ""
     dims = _dot_dims(operands, *sides)
     return _matmul(operands[0], dims, _is_exact(instruction), algorithm)
@@ -135,7 +138,7 @@ def _is_exact(instruction: Instruction) -> bool:
 def _cublas(instruction: Instruction, operands: list[Array]) -> Product:
     config = _stated(instruction, "gemm_backend_config")
     numbers = _stated(instruction, "gemm_backend_config", "dot_dimension_numbers")
-    sides = [[int(n) for n in numbers.get(f"{side}_dimensions", ())] for side in SIDES]
+    sides = [tuple(map(int, numbers.get(f"{side}_dimensions", ()))) for side in SIDES]
     precision = config.get("precision_config", {})
     exact = "HIGHEST" in precision.get("operand_precision", ())
     dims, algorithm = _dot_dims(operands, *sides), precision.get("algorithm", "")
@@ -156,10 +159,10 @@ def _onednn(instruction: Instruction, operands: list[Array]) -> Product:
 
 def _dot_dims(
     operands: list[Array],
-    lhs_batch: list[int],
-    lhs_contracting: list[int],
-    rhs_batch: list[int],
-    rhs_contracting: list[int],
+    lhs_batch: tuple[int, ...],
+    lhs_contracting: tuple[int, ...],
+    rhs_batch: tuple[int, ...],
+    rhs_contracting: tuple[int, ...],
 ) -> tuple[int, int, int, int]:
     lhs, rhs = operands[0].dims, operands[1].dims
     batch = math.prod(lhs[i] for i in lhs_batch)
@@ -274,7 +277,3 @@ def _stated(instruction: Instruction, *keys: str) -> Any:
 
 def _result(instruction: Instruction) -> Array:
     return arrays(instruction.shape)[0]
-
-
-def _numbers(text: str | None) -> list[int]:
-    return [int(n) for n in re.findall(r"\d+", text or "")]

@@ -7,15 +7,15 @@
 
 The counts are those of XLA's HloCostAnalysis (openxla/xla, xla/service/hlo_cost_analysis.cc),
 except for `sort` and `topk`, which count comparisons along the sorted dimension, and `fft`
-(`scaling.hlo.transforms`).
+(`scaling.hlo.passes`).
 """
 
 import math
 import re
 
 from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
+from scaling.hlo.passes import transform
 from scaling.hlo.shapes import arrays
-from scaling.hlo.transforms import transform
 
 # Instructions that only name or order values: no kernel runs.
 FREE = frozenset(
@@ -111,8 +111,8 @@ def _applied(instruction: Instruction, computation: Computation, module: Module)
 def _n_log_n(instruction: Instruction, computation: Computation) -> float:
     """elements x log2(length), the length of the last or the sorted dimension."""
     operand = arrays(computation.operands(instruction)[0].shape)[0]
-    along = re.findall(r"\d+", instruction.attribute("dimensions") or "")
-    length = operand.dims[int(along[0]) if along else -1] if operand.dims else 1
+    along = (*instruction.numbers("dimensions"), -1)[0]
+    length = operand.dims[along] if operand.dims else 1
     return operand.elements * math.log2(max(length, 1))
 
 

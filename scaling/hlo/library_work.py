@@ -34,13 +34,12 @@ from scaling.hlo.parse import Computation, Instruction
 from scaling.hlo.shapes import Array, arrays
 from scaling.hlo.user_hints import Work
 
-Flops = Callable[[Array, Array], float]  # of one matrix [.., m, n] and of the second operand
+Flops = Callable[[float, float, float], float]  # of one matrix, see FLOPS
 
 # cu_lu_pivots_to_permutation swaps integers; the others copy, or do a few operations an element.
-MOVES = (
-    *("cu_lu_pivots_to_permutation", "PadToStatic", "SliceToDynamic", "MoveToHost"),
-    *("MoveToDevice", "annotate_device_placement", "__onednn$softmax", "__onednn$layernorm"),
-    *("__cudnn$norm", "__gpu$TopK"),
+MOVES = tuple(
+    "cu_lu_pivots_to_permutation PadToStatic SliceToDynamic MoveToHost MoveToDevice "
+    "annotate_device_placement __onednn$softmax __onednn$layernorm __cudnn$norm __gpu$TopK".split()
 )
 THREEFRY = "cu_threefry2x32"
 # Threefry-2x32 of 20 rounds, each an addition, a rotation (two shifts, an or) and an exclusive or,
@@ -69,108 +68,64 @@ def library_work(call: Instruction, computation: Computation) -> tuple[Work, boo
         return None
     # Four real multiplications and additions for a complex one
     factor = 4.0 if matrix.dtype.startswith("c") else 1.0
-    batch = math.prod(matrix.dims[:-2])
-    total = factor * batch * flops(matrix, second)
+    batch, sides = math.prod(matrix.dims[:-2]), [float(side) for side in matrix.dims[-2:]]
+    right = math.prod(second.dims[-2:])
+    total = factor * batch * flops(max(sides), min(sides), right)
     return Work(flops=total, dtype=type_name(matrix.dtype)), False
 
 
 def _method(target: str, config: str, matrix: Array) -> Flops | None:
     """The count of a solver, by its target and configuration."""
-    found = next((count for name, count in SOLVERS.items() if re.search(name, target)), None)
-    if found is _eigenvectors:
+    method = next((name for words, name in SOLVERS.items() if re.search(words, target)), None)
+    if method == "eigenvectors":
         stated = ALGORITHM.search(config)
         algorithm = int(stated[1]) if stated else DEFAULT
         small = algorithm == DEFAULT and matrix.dims[-1] <= SMALL
-        return _jacobi_eigenvectors if algorithm == JACOBI or small else found
-    if found not in VECTORS or "compute_uv = true" not in config:
-        return found
-    is_full = "full_matrices = true" in config and found is _values
-    return _all_vectors if is_full else VECTORS[found]
+        method = "eigenvectors, Jacobi" if algorithm == JACOBI or small else method
+    elif method in WITH_VECTORS and "compute_uv = true" in config:
+        is_full = "full_matrices = true" in config and method == "singular values"
+        method = "singular vectors, all" if is_full else WITH_VECTORS[method]
+    return None if method is None else FLOPS[method]
 
 
-def _sides(matrix: Array) -> tuple[float, float]:
-    """The longer and the shorter side."""
-    return float(max(matrix.dims[-2:])), float(min(matrix.dims[-2:]))
-
-
-def _cholesky(matrix: Array, _: Array) -> float:
-    return _sides(matrix)[1] ** 3 / 3
-
-
-def _lu(matrix: Array, _: Array) -> float:
-    m, n = _sides(matrix)
-    return m * n**2 - n**3 / 3
-
-
-def _qr(matrix: Array, _: Array) -> float:
-    m, n = _sides(matrix)
-    return 2 * m * n**2 - 2 * n**3 / 3
-
-
-def _solve(matrix: Array, right: Array) -> float:
-    """All right-hand sides of a triangular matrix."""
-    n = _sides(matrix)[1]
-    return n * math.prod(right.dims[-2:])
-
-
-def _eigenvectors(matrix: Array, _: Array) -> float:
-    return (4 / 3 + 2) * _sides(matrix)[1] ** 3
-
-
-def _tridiagonal(matrix: Array, _: Array) -> float:
-    return 4 * _sides(matrix)[1] ** 3 / 3
-
-
-def _jacobi_eigenvectors(matrix: Array, _: Array) -> float:
-    return 6 * _sides(matrix)[1] ** 3
-
-
-def _values(matrix: Array, _: Array) -> float:
-    m, n = _sides(matrix)
-    return min(4 * m * n**2 - 4 * n**3 / 3, 2 * m * n**2 + 2 * n**3)
-
-
-def _vectors(matrix: Array, _: Array) -> float:
-    m, n = _sides(matrix)
-    return min(14 * m * n**2 + 8 * n**3, 6 * m * n**2 + 20 * n**3)
-
-
-def _all_vectors(matrix: Array, _: Array) -> float:
-    """With all m columns of U."""
-    m, n = _sides(matrix)
-    return min(4 * m**2 * n + 8 * m * n**2 + 9 * n**3, 4 * m**2 * n + 22 * n**3)
-
-
-def _jacobi_values(matrix: Array, _: Array) -> float:
-    m, n = _sides(matrix)
-    return n**2 / 2 * 8 * m
-
-
-def _jacobi_vectors(matrix: Array, right: Array) -> float:
-    n = _sides(matrix)[1]
-    return _jacobi_values(matrix, right) + n**2 / 2 * 6 * n
-
-
-def _polar_values(matrix: Array, right: Array) -> float:
-    m, n = _sides(matrix)
-    step = 4 * m * n**2 + n**3 / 3
-    return step + 2 * m * n**2 + _eigenvectors(matrix, right)
-
-
-def _polar_vectors(matrix: Array, right: Array) -> float:
-    m, n = _sides(matrix)
-    return _polar_values(matrix, right) + 2 * m * n**2
-
-
-SOLVERS: dict[str, Flops] = {
-    r"potrf": _cholesky,
-    r"getrf": _lu,
-    r"geqrf|orgqr|ungqr": _qr,
-    r"triangularSolve|trsm": _solve,
-    r"syevd|heevd|syev": _eigenvectors,
-    r"sytrd|hetrd": _tridiagonal,
-    r"gesvdj": _jacobi_values,
-    r"gesvdp": _polar_values,
-    r"gesvd|gesdd": _values,
+# m and n are the longer and the shorter side, `right` the numbers of the right-hand sides.
+FLOPS: dict[str, Flops] = {
+    "Cholesky": lambda m, n, right: n**3 / 3,
+    "LU": lambda m, n, right: m * n**2 - n**3 / 3,
+    "QR": lambda m, n, right: 2 * m * n**2 - 2 * n**3 / 3,
+    "triangular": lambda m, n, right: n * right,
+    "eigenvectors": lambda m, n, right: (4 / 3 + 2) * n**3,
+    "eigenvectors, Jacobi": lambda m, n, right: 6 * n**3,
+    "tridiagonal": lambda m, n, right: 4 * n**3 / 3,
+    "singular values": lambda m, n, right: min(
+        4 * m * n**2 - 4 * n**3 / 3, 2 * m * n**2 + 2 * n**3
+    ),
+    "singular vectors": lambda m, n, right: min(14 * m * n**2 + 8 * n**3, 6 * m * n**2 + 20 * n**3),
+    "singular vectors, all": lambda m, n, right: min(  # all m columns of U
+        4 * m**2 * n + 8 * m * n**2 + 9 * n**3, 4 * m**2 * n + 22 * n**3
+    ),
+    "singular values, Jacobi": lambda m, n, right: n**2 / 2 * 8 * m,
+    "singular vectors, Jacobi": lambda m, n, right: n**2 / 2 * 8 * m + n**2 / 2 * 6 * n,
+    "singular values, polar": lambda m, n, right: (
+        4 * m * n**2 + n**3 / 3 + 2 * m * n**2 + (4 / 3 + 2) * n**3
+    ),
+    "singular vectors, polar": lambda m, n, right: (
+        4 * m * n**2 + n**3 / 3 + 2 * m * n**2 + (4 / 3 + 2) * n**3 + 2 * m * n**2
+    ),
 }
-VECTORS = {_values: _vectors, _jacobi_values: _jacobi_vectors, _polar_values: _polar_vectors}
+SOLVERS = {  # words of a target -> what it computes; the first that matches
+    r"potrf": "Cholesky",
+    r"getrf": "LU",
+    r"geqrf|orgqr|ungqr": "QR",
+    r"triangularSolve|trsm": "triangular",
+    r"syevd|heevd|syev": "eigenvectors",
+    r"sytrd|hetrd": "tridiagonal",
+    r"gesvdj": "singular values, Jacobi",
+    r"gesvdp": "singular values, polar",
+    r"gesvd|gesdd": "singular values",
+}
+WITH_VECTORS = {
+    "singular values": "singular vectors",
+    "singular values, Jacobi": "singular vectors, Jacobi",
+    "singular values, polar": "singular vectors, polar",
+}

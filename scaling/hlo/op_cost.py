@@ -12,13 +12,12 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import replace
 
-from scaling.hlo.custom_calls import DOTS, Product, call_target, product_of, type_name, written_by
+from scaling.hlo.custom_calls import DOTS, call_target, product_of, type_name, written_by
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.passes import CUB, MOST_ARRAYS, radix_bytes, sort_bytes, transform
 from scaling.hlo.shapes import Array, arrays
-from scaling.hlo.sorting import CUB, MOST_ARRAYS, radix_bytes, sort_bytes
-from scaling.hlo.transforms import transform
 from scaling.program.ir import CAUSAL, Kernel, KernelKind
 
 FINISHING = ("-done", "-update")  # later parts of an asynchronous instruction
@@ -96,6 +95,9 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     vector, transcendental = _vector_work(content, module)
     largest = max(products, key=lambda p: p.flops, default=None)
     stated, again = largest.bytes if largest else None, _sorted(instruction, computation, content)
+    dtype = largest.dtype if largest else _moved_type(moved)
+    if largest and largest.may_round and "fusion_backend_config" in instruction.backend_config:
+        dtype = "tf32"  # as the compiler for NVIDIA's chips rounds float32
     work = Kernel(
         instruction.name,
         kind=largest.kind if largest else _kind(content, bool(vector or transcendental)),
@@ -104,7 +106,7 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
         transcendentals=transcendental + sum(p.transcendentals for p in products),
         bytes=max(sum(moved.values()), again) if stated is None else stated,
         host_bytes=sum(sum(way.values()) for way in from_host),
-        dtype=_product_type(largest, instruction) if largest else _moved_type(moved),
+        dtype=dtype,
         dims=largest.dims if largest else (),
         visible=largest.visible if largest else CAUSAL,
         is_timed=all(p.is_timed for p in products),
@@ -160,12 +162,6 @@ def _is_address(instruction: Instruction) -> bool:
     """Arithmetic on single integers says where a slice begins: nothing that takes time."""
     result = arrays(instruction.shape)[0]
     return instruction.opcode in ARITHMETIC and result.elements == 1 and result.dtype in INTEGERS
-
-
-def _product_type(product: Product, instruction: Instruction) -> str:
-    """The compiler for NVIDIA's chips rounds float32 to TF32 where a product may be inexact."""
-    nvidia = product.may_round and "fusion_backend_config" in instruction.backend_config
-    return "tf32" if nvidia else product.dtype
 
 
 def _moved(

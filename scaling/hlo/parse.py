@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from scaling.hlo.places import frame_places
 from scaling.hlo.shapes import Path, Shape, parse_shape
+from scaling.hlo.source_lines import frame_lines
 from scaling.meshes.errors import InputError
 
 HEADER = re.compile(r"^HloModule ([\w.\-<>]+)(.*)$")
@@ -66,6 +66,10 @@ class Instruction:
     def attribute(self, name: str) -> str | None:
         """The value of `name=...` as written, brackets and all; None: there is none."""
         return self._values.get(name)
+
+    def numbers(self, attribute: str) -> tuple[int, ...]:
+        """The numbers in the value of an attribute: (1, 0) of `dimensions={1,0}`; () without it."""
+        return tuple(int(n) for n in re.findall(r"\d+", self.attribute(attribute) or ""))
 
     def called(self, attribute: str) -> tuple[str, ...]:
         """Names of the computations that `attribute` (calls, body, ...) refers to."""
@@ -194,7 +198,7 @@ def parse_module(text: str) -> Module:
     if entry is None:
         raise UnknownHlo(f"module {header[1]} has no ENTRY computation")
     entered, aliases = computations[entry], _aliases(header[2])
-    return Module(header[1], computations, entered, aliases, frame_places(lines))
+    return Module(header[1], computations, entered, aliases, frame_lines(lines))
 
 
 def parse_instruction(line: str) -> Instruction:

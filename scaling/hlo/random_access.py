@@ -16,7 +16,6 @@ CUpti_ActivityGlobalAccess3: "32 bytes transactions"). Rows may straddle two sec
 """
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -77,25 +76,23 @@ def random_access(
     """
     found: list[RandomAccess] = []
     if instruction.opcode == "gather":
-        rows = _gathered(instruction, body, share)
+        table, made = arrays(body.operands(instruction)[0].shape)[0], arrays(instruction.shape)[0]
+        window = instruction.numbers("slice_sizes")
+        rows = _rows(instruction, table, window, made.elements * share)
         found = [rows.beyond(array) for array in _sources(instruction, body, is_fused)]
     elif instruction.opcode == "scatter":
         rows, function = _scattered(instruction, body), _function(instruction, module)
         ways = 1 if function == SET else 2  # written, and read before
         found = ways * [rows.beyond(array) for array in arrays(instruction.shape)]
-        found.append(RandomAccess(clashes=_clashes(instruction, rows, function)))
+        if function != SET and instruction.attribute("unique_indices") != "true":
+            clashes = rows.accesses * (ADDING if function == "add" else SWAPPING)
+            found.append(RandomAccess(clashes=clashes))
     return sum(found, RandomAccess())
 
 
 def replaces(scatter: Instruction, module: Module) -> bool:
     """Return True if a scatter replaces what was there, and so does not read it."""
     return _function(scatter, module) == SET
-
-
-def _clashes(scatter: Instruction, rows: Rows, function: str) -> float:
-    if function == SET or scatter.attribute("unique_indices") == "true":
-        return 0.0
-    return rows.accesses * (ADDING if function == "add" else SWAPPING)
 
 
 def _function(scatter: Instruction, module: Module) -> str:
@@ -108,17 +105,12 @@ def _function(scatter: Instruction, module: Module) -> str:
     return SET if 2 * root.parameter_number >= len(function.parameters) else root.opcode
 
 
-def _gathered(gather: Instruction, body: Computation, share: float) -> Rows:
-    table, made = arrays(body.operands(gather)[0].shape)[0], arrays(gather.shape)[0]
-    return _rows(gather, table, _numbers(gather, "slice_sizes"), made.elements * share)
-
-
 def _scattered(scatter: Instruction, body: Computation) -> Rows:
     """The rows of each of the arrays that a scatter updates."""
     operands = body.operands(scatter)
     table, update = arrays(operands[0].shape)[0], arrays(operands[-1].shape)[0]
-    single = {*_numbers(scatter, "inserted_window_dims"), *_numbers(scatter, "input_batching_dims")}
-    sizes = iter([update.dims[dim] for dim in _numbers(scatter, "update_window_dims")])
+    single = {*scatter.numbers("inserted_window_dims"), *scatter.numbers("input_batching_dims")}
+    sizes = iter([update.dims[dim] for dim in scatter.numbers("update_window_dims")])
     window = tuple(1 if d in single else next(sizes, 1) for d in range(len(table.dims)))
     return _rows(scatter, table, window, update.elements)
 
@@ -150,7 +142,3 @@ def _sources(gather: Instruction, body: Computation, is_fused: bool) -> Iterator
             same = [o for o in body.operands(found) if arrays(o.shape)[0].elements == count]
             todo += [operand for operand in same if operand.name not in seen]
             seen |= {operand.name for operand in same}
-
-
-def _numbers(instruction: Instruction, name: str) -> tuple[int, ...]:
-    return tuple(int(n) for n in re.findall(r"\d+", instruction.attribute(name) or ""))

@@ -19,8 +19,8 @@ from scaling.hlo.extent import check_extent
 from scaling.hlo.library_work import library_work
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
-from scaling.hlo.places import place_of, short
-from scaling.hlo.user_hints import Given, KernelWork, Work, kernel_name
+from scaling.hlo.source_lines import short, source_line
+from scaling.hlo.user_hints import KernelWork, UserHints, Work, kernel_name
 from scaling.meshes.errors import InputError, is_count
 from scaling.program.ir import (
     Branch,
@@ -48,7 +48,7 @@ class Reading:
     memory: Assignment
     ungrouped: list[Collective]  # of which the groups of devices are those of no axes
     computations: dict[str, str]  # kernel or collective -> name of its computation
-    given: Given
+    hints: UserHints
 
 
 def read_program(
@@ -75,10 +75,10 @@ def read_program(
         UnknownHlo: with the line that is not understood, or why the lines contradict each other.
         InputError: `trips` or `kernels` name what the program does not have, or are no numbers.
     """
-    given = Given(trips or {}, kernels or {})
+    hints = UserHints(trips or {}, kernels or {})
     try:
-        program = _read(parse_module(text), mesh, name, peak, given)
-        given.check_all_used()
+        program = _read(parse_module(text), mesh, name, peak, hints)
+        hints.check_all_used()
         return program
     except InputError:
         raise
@@ -87,10 +87,10 @@ def read_program(
 
 
 def _read(
-    module: Module, mesh: Mapping[str, int], name: str, peak: int | None, given: Given
+    module: Module, mesh: Mapping[str, int], name: str, peak: int | None, hints: UserHints
 ) -> Program:
     check_extent(module)
-    reading = Reading(module, mesh, origins(module), assign(module), [], {}, given)
+    reading = Reading(module, mesh, origins(module), assign(module), [], {}, hints)
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(reading.memory.buffers)
     if peak is not None:  # XLA counts arguments and results in the host's memory too
@@ -171,7 +171,7 @@ def _operations(
 def _communication(
     instruction: Instruction, computation: Computation, reading: Reading
 ) -> Collective | None:
-    is_local = lambda call: reading.given.work_of(call) is not None
+    is_local = lambda call: reading.hints.work_of(call) is not None
     return communication_of(instruction, computation, reading.module, reading.mesh, is_local)
 
 
@@ -181,7 +181,7 @@ def _with_calls(
     """The kernel with what the caller says about its custom calls; it names those left unknown."""
     unknown: dict[str, None] = {}
     for call, where in unknown_calls(instruction, computation, reading.module):
-        given, counted = reading.given.work_of(call), library_work(call, where)
+        given, counted = reading.hints.work_of(call), library_work(call, where)
         if isinstance(given, Work):
             work = _with_work(work, given)
         elif counted:
@@ -221,19 +221,15 @@ def _common(instruction: Instruction, computation: Computation, reading: Reading
     return {
         "name": instruction.name,
         "origin": reading.origins.get((computation.name, instruction.name), Origin()),
-        "reads": _each(memory.of(computation, operand) for operand in operands),
+        "reads": tuple(dict.fromkeys(i for o in operands for i in memory.of(computation, o))),
         "writes": memory.written(computation, instruction),
         "over": memory.replaced(computation, instruction, reading.module),
     }
 
 
-def _each(groups: Iterator[tuple[int, ...]]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(index for group in groups for index in group))
-
-
 def _place(instruction: Instruction, reading: Reading) -> str:
     """The line of code of an instruction, whole path; "" where it is not known."""
-    return place_of(instruction.attribute("metadata") or "", reading.module.places)
+    return source_line(instruction.attribute("metadata") or "", reading.module.places)
 
 
 def _loop(
@@ -244,7 +240,7 @@ def _loop(
     if known is not None and not is_count(str(known)):
         raise InputError(f"a loop that runs {str(known)[:LINE]!r} times: {loop.excerpt}")
     place = _place(loop, reading)
-    said = float(known) if known is not None else reading.given.trips_of(loop, place)
+    said = float(known) if known is not None else reading.hints.trips_of(loop, place)
     if said is None:
         return Loop(**common, body=body, trips=1, unknown=short(place) or loop.name)
     return Loop(**common, body=body, trips=int(said) if said.is_integer() else said)

@@ -7,7 +7,7 @@
 
 XLA gives every result memory of its own, the largest first, and then puts into it each temporary,
 the largest first, that fits and whose life lies in a gap; it takes the smallest that will do. Among
-equal ones `scaling.hlo.post_order` decides. The others it packs into a heap (openxla/xla, xla/
+equal ones `post_order` decides. The others it packs into a heap (openxla/xla, xla/
 service/buffer_assignment.cc: AssignSingleHloBuffer, MaybeAssignBuffer). Lives meet at one
 instruction only where the one may be written over the other.
 """
@@ -17,16 +17,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.parse import NAME, Computation, Instruction, Module
 from scaling.hlo.shapes import Path
 
-Place = tuple[str, str]  # computation, instruction
+Key = tuple[str, str]  # computation, instruction
 Value = tuple[str, str, Path]  # and the index in its shape
 START, END = -1, 2**62  # before the first instruction, after the last
+CONTROL = "control-predecessors"
 
 
 @dataclass(frozen=True)
-class Life:
+class LiveRange:
     """From which instruction to which some memory is in use, by their places in the schedule."""
 
     first: int
@@ -34,7 +35,7 @@ class Life:
 
 
 @dataclass(frozen=True)
-class Gap:
+class FreeSpan:
     """A time in which the memory of a result is free, and what uses it before and after."""
 
     first: int
@@ -44,22 +45,22 @@ class Gap:
     after: Value
 
 
-def schedule_places(module: Module) -> dict[Place, Life]:
+def schedule_places(module: Module) -> dict[Key, LiveRange]:
     """The first and the last time that each instruction stands in the schedule of all that runs.
 
     A loop stands after its body; a computation that is called twice stands there twice.
     """
-    found: dict[Place, Life] = {}
+    found: dict[Key, LiveRange] = {}
     _number(module.entry, module, 0, found)
     return found
 
 
-def _number(computation: Computation, module: Module, at: int, found: dict[Place, Life]) -> int:
+def _number(computation: Computation, module: Module, at: int, found: dict[Key, LiveRange]) -> int:
     for instruction in computation:
         for name in instruction.blocks:
             at = _number(module.computations[name], module, at, found)
         before = found.get((computation.name, instruction.name))
-        found[computation.name, instruction.name] = Life(before.first if before else at, at)
+        found[computation.name, instruction.name] = LiveRange(before.first if before else at, at)
         at += 1
     return at
 
@@ -68,8 +69,8 @@ def life_of(
     computation: Computation,
     instruction: Instruction,
     path: tuple[int, ...],
-    places: Mapping[Place, Life],
-) -> Life:
+    places: Mapping[Key, LiveRange],
+) -> LiveRange:
     """From the instruction that makes a value to the last that takes it."""
     own = places[computation.name, instruction.name]
     parts = {(), path[:1]}
@@ -77,22 +78,22 @@ def life_of(
         user for part in parts for user in computation.takers.get((instruction.name, part), ())
     ]
     last = max((places[computation.name, user.name].last for user in users), default=own.last)
-    return Life(own.first, max(last, own.last))
+    return LiveRange(own.first, max(last, own.last))
 
 
-def gaps(lives: Iterable[Life], group: Value, size: int) -> list[Gap]:
+def gaps(lives: Iterable[LiveRange], group: Value, size: int) -> list[FreeSpan]:
     """The times between the lives of the values of one result, and before them."""
     found, busy = [], START
     for life in sorted(lives, key=lambda life: life.first):
         if life.first > busy:
-            found.append(Gap(busy, life.first, size, group, group))
+            found.append(FreeSpan(busy, life.first, size, group, group))
         busy = max(busy, life.last)
     return found
 
 
 def placed(
-    free: Sequence[Gap],
-    temporaries: Sequence[tuple[Value, Life, int]],
+    free: Sequence[FreeSpan],
+    temporaries: Sequence[tuple[Value, LiveRange, int]],
     may_follow: Callable[[Value, Value, int], bool],
 ) -> set[Value]:
     """The temporaries (name, life, bytes) that fit into the gaps of results.
@@ -102,7 +103,7 @@ def placed(
         temporaries: larger ones first, of equal ones the first in post-order.
         may_follow: (one, next, place): if the instruction there may write `next` over `one`.
     """
-    spaces, found = _Spaces(free), set()
+    spaces, found = _FreeSpans(free), set()
     for name, life, size in temporaries:
         for number in spaces.around(life, size):
             gap = spaces.gaps[number]
@@ -115,21 +116,21 @@ def placed(
     return found
 
 
-class _Spaces:
+class _FreeSpans:
     """The gaps that are left, with their numbers as arrays: there may be thousands."""
 
-    def __init__(self, free: Sequence[Gap]):
+    def __init__(self, free: Sequence[FreeSpan]):
         self.gaps = list(free)
         self.numbers = np.array([[g.first, g.last, g.bytes] for g in free], dtype=np.int64)
 
-    def around(self, life: Life, size: int) -> list[int]:
+    def around(self, life: LiveRange, size: int) -> list[int]:
         """The gaps that hold a life and a size."""
         if not self.gaps:
             return []
         first, last, room = self.numbers.T
         return np.flatnonzero((first <= life.first) & (life.last <= last) & (size <= room)).tolist()
 
-    def fill(self, number: int, name: Value, life: Life) -> None:
+    def fill(self, number: int, name: Value, life: LiveRange) -> None:
         """Leave of a gap what lies before and after a life."""
         gap = self.gaps[number]
         rest = [
@@ -139,3 +140,47 @@ class _Spaces:
         self.gaps[number : number + 1] = rest
         rows = [[g.first, g.last, g.bytes] for g in rest]
         self.numbers = np.concatenate([self.numbers[:number], rows, self.numbers[number + 1 :]])
+
+
+def post_order(module: Module) -> dict[Key, int]:
+    """Position of each instruction of all computations that the schedule runs.
+
+    In this order XLA gives out the memory of results that are equally large. Operands stand before
+    what takes them, the first operand first, from the root down; a computation stands before those
+    that it runs, and of these the last first (openxla/xla, xla/hlo/ir/hlo_computation.cc:
+    MakeInstructionPostOrder; xla/service/buffer_assignment.cc: AssignBuffersForComputations).
+    """
+    order: list[Computation] = []
+    _callees_first(module.entry, module, order, set())
+    places = [(c.name, name) for c in reversed(order) for name in _in_post_order(c)]
+    return {place: number for number, place in enumerate(places)}
+
+
+def _callees_first(
+    computation: Computation, module: Module, order: list[Computation], seen: set[str]
+) -> None:
+    seen.add(computation.name)
+    for instruction in computation:
+        for name in instruction.blocks:
+            if name not in seen:
+                _callees_first(module.computations[name], module, order, seen)
+    order.append(computation)
+
+
+def _in_post_order(computation: Computation) -> list[str]:
+    """Names of the instructions, operands first."""
+    found: dict[str, None] = {}
+    entered: set[str] = set()
+    for root in computation:
+        waiting = [] if computation.users[root.name] else [root.name]
+        while waiting:
+            name = waiting[-1]
+            if name in entered:
+                found.setdefault(waiting.pop())
+                continue
+            entered.add(name)
+            instruction = computation.instructions[name]
+            before = NAME.findall(instruction.attribute(CONTROL) or "")
+            todo = (*reversed(instruction.operands), *before)
+            waiting += [other for other in todo if other not in found]
+    return list(found)

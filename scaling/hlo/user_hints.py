@@ -33,7 +33,7 @@ SHOWN = 5  # names in a message
 class Work:
     """What one call of a kernel does.
 
-    Of `flops` those of matrix products run at the peak of `dtype`; without it they are vector
+    The `flops` are those of matrix products in the format `dtype`; without one they are vector
     arithmetic. `bytes` are read and written in the device's memory; None: operands and results,
     once each.
     """
@@ -59,7 +59,7 @@ KernelWork = Work | Literal["local"]
 
 
 @dataclass
-class Given:
+class UserHints:
     """The caller's answers, and which of them were used."""
 
     trips: Mapping[str, float] = field(default_factory=dict)
@@ -83,7 +83,8 @@ class Given:
     def trips_of(self, loop: Instruction, place: str) -> float | None:
         """How often a loop runs; None: not said."""
         self.loops[f"{loop.name} ({place or loop.op_name})"] = None
-        named = [k for k in self.trips if k == loop.name or _ends(place, k)]
+        # the end of a place by whole names of folders: `train/step.py:6`
+        named = [k for k in self.trips if k in (loop.name, place) or place.endswith(f"/{k}")]
         key = self._best(named, [k for k in self.trips if k in loop.op_name])
         return None if key is None else float(self.trips[key])
 
@@ -121,11 +122,6 @@ def kernel_name(call: Instruction) -> str:
     target = call_target(call)
     named = KERNEL_NAME.search(call.attribute("backend_config") or "") if target == TRITON else None
     return named[1] if named else target
-
-
-def _ends(place: str, key: str) -> bool:
-    """True if `key` is the end of a place, whole names of folders: `train/step.py:6`."""
-    return place == key or place.endswith(f"/{key}")
 
 
 def _check_name(name: Any, argument: str) -> None:

@@ -95,7 +95,7 @@ class Kernel(Operation):
     issue: float = 0.0  # s that the host takes to start it
     visible: Number = CAUSAL  # share of an attention's scores that its mask leaves
     # Of rows that indices name (scaling.hlo.random_access), what decides how long they take; of
-    # transforms in passes (scaling.hlo.transforms) what lies between two of them:
+    # transforms in passes (scaling.hlo.passes) what lies between two of them:
     again: Number = 0.0  # bytes beyond `bytes` if nothing is found in a cache
     spread: Number = 0.0  # bytes of the arrays that may be found there
     clashes: Number = 0.0  # clocks of updates that all wait for one address

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from scaling.hlo.passes import TILE, network_passes
 from scaling.hlo.reader import read_program
-from scaling.hlo.sorting import TILE, network_passes
 from scaling.program.ir import Kernel
 from tests.scaling.hlo.texts import text
 

@@ -1,4 +1,6 @@
-"""Fourier transforms: passes over memory, and FLOPs.
+"""Operations that go over their arrays several times: Fourier transforms and sorts.
+
+Fourier transforms:
 
     n = 2^20   [ read, transform parts of it in a core's memory, write ] twice
     8 x 512    an axis after the other, each a pass; one pass for all that a core's memory holds
@@ -10,10 +12,20 @@ VkFFT, IEEE Access 11, 2023; Bailey, FFTs in External or Hierarchical Memory, 19
 say what it holds. At least it is as if a block held the most that any has; at most what every GPU
 gives without asking, and then the arrays between two passes are found in the L2 cache as far as
 that holds them. Nobody has timed cuFFT here.
+
+Sorts on a GPU:
+
+    network   XLA's own: bitonic, one pass for every exchange over more than a tile, one for those
+              inside (openxla/xla, xla/service/gpu, EmitSortThunkSequence and what it was before)
+    radix     CUB's, for one or two arrays: a pass for every 8 bits of the key, and the keys read
+              once before (Adinets and Merrill, Onesweep, arXiv 2206.01784)
+
+A compile where no GPU is has networks only, though XLA takes CUB where it can: the cheaper of both
+is priced. Positions that XLA adds to keep equal keys in order are no array of CUB's.
 """
 
 import math
-import re
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from scaling.hlo.parse import Computation, Instruction
@@ -26,6 +38,11 @@ STATIC, MOST = 48 * 1024, 227 * 1024
 # Lengths with larger prime factors are convolved: cuFFT has kernels for factors up to 127
 # (vincefn/pyvkfft, its benchmark's options; cuFFT's documentation promises those up to 7).
 PRIMES = [p for p in range(2, 128) if all(p % d for d in range(2, p))]
+# Elements: 1,024 threads, the most of a block, with four each; a smaller one: more passes.
+TILE = 4096
+MOST_ARRAYS = 2  # keys and values, of CUB's sort
+DIGIT = 1  # bytes of a key that a pass of CUB's sort looks at
+CUB = "__cub$DeviceRadixSort"  # how the targets of XLA's calls of it begin
 
 
 @dataclass(frozen=True)
@@ -41,36 +58,27 @@ class Transform:
 def transform(fft: Instruction, computation: Computation) -> Transform:
     """The work of an `fft` of complex numbers, or of real ones, which is half as much."""
     operand, result = arrays(computation.operands(fft)[0].shape)[0], arrays(fft.shape)[0]
-    lengths = [int(n) for n in re.findall(r"\d+", fft.attribute("fft_length") or "")]
+    lengths = list(fft.numbers("fft_length"))
     real = 0.5 if operand.dtype.startswith("f") else 1.0
     flops = real * FFT_FLOPS * operand.elements * sum(map(_steps, lengths))
     if "RFFT" in (fft.attribute("fft_type") or "") and lengths[-1:] > [1]:
         lengths[-1] = math.ceil(lengths[-1] / 2)  # two real numbers as one
-    width = _width(operand)
+    width = 16 if operand.dtype in ("f64", "c128") else 8  # bytes of a complex number
     least, most = (_passes(lengths, held // width) for held in (MOST, STATIC))
     moved = operand.bytes + result.bytes
     spread = float(max(operand.bytes, result.bytes))
     return Transform(flops, least * moved, max(0.0, most - least) * moved, spread)
 
 
-def _width(array: Array) -> int:
-    """Bytes of a complex number of an array's precision."""
-    return 16 if array.dtype in ("f64", "c128") else 8
-
-
 def _passes(lengths: list[int], held: int) -> float:
     """Passes over the array, where a block of threads holds so many numbers."""
     if math.prod(map(_padded, lengths)) <= held:
         return 1.0
-    return sum(_passes_of(n, held) for n in lengths if n > 1)
-
-
-def _passes_of(n: int, held: int) -> float:
-    m = _padded(n)
-    if m <= held:
-        return 1.0
-    passes = math.ceil(math.log(m) / math.log(held))
-    return passes if m == n else 2 * passes * m / n
+    total = 0.0
+    for n, m in ((n, _padded(n)) for n in lengths if n > 1):
+        passes = 1.0 if m <= held else math.ceil(math.log(m) / math.log(held))
+        total += passes if m <= held or m == n else 2 * passes * m / n
+    return total
 
 
 def _steps(n: int) -> float:
@@ -86,3 +94,36 @@ def _padded(n: int) -> int:
         while rest % prime == 0:
             rest //= prime
     return max(n, 1) if rest == 1 else 1 << (2 * n - 2).bit_length()
+
+
+def sort_bytes(sort: Instruction, computation: Computation, used: Container[int]) -> float:
+    """Bytes that a `sort` reads and writes on a GPU; `used` are the numbers of results in use."""
+    found, last = arrays(sort.shape), computation.operands(sort)[-1]
+    added = last.opcode == "iota" and len(found) - 1 not in used
+    along = sort.numbers("dimensions")
+    length = found[0].dims[along[0]] if along and found[0].dims else 1
+    network = 2 * network_passes(length) * float(sum(array.bytes for array in found))
+    sorted_by_cub = found[:-1] if added else found
+    if not 1 <= len(sorted_by_cub) <= MOST_ARRAYS:
+        return network
+    return min(network, radix_bytes(sorted_by_cub))
+
+
+def network_passes(length: int) -> int:
+    """Times that a bitonic network over `length` elements goes over the memory."""
+    stages = math.ceil(math.log2(max(2, length)))
+    passes, is_inside = 0, False
+    for stage in range(stages):
+        for mask in range(stage, -1, -1):
+            distance = 2 ** (stage + 1) - 1 if mask == stage else 2**mask
+            is_wide = distance >= TILE
+            passes += is_wide or not is_inside
+            is_inside = not is_wide
+    return passes
+
+
+def radix_bytes(found: Sequence[Array]) -> float:
+    """Bytes that a radix sort of keys, and of values with them, reads and writes."""
+    key, total = found[0], float(sum(array.bytes for array in found))
+    digits = math.ceil(key.bytes / max(1, key.elements) / DIGIT)
+    return 2 * digits * total + key.bytes

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.hlo.op_cost import work_of
-from scaling.hlo.transforms import MOST, STATIC
+from scaling.hlo.passes import MOST, STATIC
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Kernel, Program

@@ -24,7 +24,7 @@ FRAME = re.compile(r"\bstack_frame_id=(\d+)")
 SOURCE = re.compile(r'\bsource_file="([^"]*)" source_line=(\d+)')
 
 
-def frame_places(text: Sequence[str]) -> dict[int, str]:
+def frame_lines(text: Sequence[str]) -> dict[int, str]:
     """The place of every stack frame of a module, from its lines; empty where it has none."""
     tables = _tables(text)
     lines: dict[int, str] = {}
@@ -35,7 +35,7 @@ def frame_places(text: Sequence[str]) -> dict[int, str]:
     return {n: lines.get(int(fields.get("file_location_id", 0)), "") for n, fields in frames}
 
 
-def place_of(metadata: str, known: Mapping[int, str]) -> str:
+def source_line(metadata: str, known: Mapping[int, str]) -> str:
     """The place of an instruction with this metadata; "" where it is not known."""
     if stated := SOURCE.search(metadata):
         return f"{stated[1]}:{stated[2]}"

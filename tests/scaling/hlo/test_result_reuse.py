@@ -4,9 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.hlo.post_order import post_order
 from scaling.hlo.reader import read_program
-from scaling.hlo.result_reuse import END, START, Gap, Life, gaps, placed, schedule_places
+from scaling.hlo.result_reuse import (
+    END,
+    START,
+    FreeSpan,
+    LiveRange,
+    gaps,
+    placed,
+    post_order,
+    schedule_places,
+)
 from scaling.simulate.memory import memory_use
 from tests.scaling.hlo.texts import ADD, module, text
 
@@ -23,7 +31,7 @@ def value(number: int) -> tuple:
     return ("main", f"v{number}", ())
 
 
-LIVES = st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda ends: Life(*sorted(ends)))
+LIVES = st.tuples(st.integers(0, 20), st.integers(0, 20)).map(lambda ends: LiveRange(*sorted(ends)))
 
 
 @given(
@@ -34,7 +42,7 @@ def test_what_is_placed_fits_and_never_overlaps(results: list, others: list) -> 
     free = [
         gap
         for n, (life, size) in enumerate(results)
-        for gap in gaps([Life(life.first, END)], value(100 + n), size)
+        for gap in gaps([LiveRange(life.first, END)], value(100 + n), size)
     ]
     named = [(value(n), life, size) for n, (life, size) in enumerate(others)]
     named.sort(key=lambda each: -each[2])
@@ -49,8 +57,8 @@ def test_what_is_placed_fits_and_never_overlaps(results: list, others: list) -> 
 
 
 def test_the_memory_of_a_donated_argument_is_free_until_its_result_is_made() -> None:
-    lives = [Life(START, 3), Life(9, 9), Life(9, END)]
-    assert gaps(lives, value(0), 8) == [Gap(3, 9, 8, value(0), value(0))]
+    lives = [LiveRange(START, 3), LiveRange(9, 9), LiveRange(9, END)]
+    assert gaps(lives, value(0), 8) == [FreeSpan(3, 9, 8, value(0), value(0))]
 
 
 def test_a_loop_stands_after_its_body() -> None:

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from scaling.hlo.parse import parse_module
-from scaling.hlo.places import place_of, short
 from scaling.hlo.reader import read_program
+from scaling.hlo.source_lines import short, source_line
 from scaling.hlo.user_hints import Work
 from scaling.meshes.errors import InputError
 from scaling.program.ir import Kernel, Loop
@@ -142,5 +142,5 @@ def test_numbers_of_numpy_are_numbers() -> None:
 
 def test_a_text_without_tables_has_no_places() -> None:
     module = parse_module(text("x = f32[] parameter(0)"))
-    assert module.places == {} and place_of("stack_frame_id=3", module.places) == ""
+    assert module.places == {} and source_line("stack_frame_id=3", module.places) == ""
     assert short("/opt/b.py:3") == "b.py:3"
