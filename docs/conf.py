@@ -42,6 +42,7 @@ html_copy_source = False
 html_static_path = ["extensions/static"]
 html_css_files = ["docs.css"]
 
-# `scaling.train` and others are packages as well as functions: the functions are documented.
-for name, module in scaling._MODULES.items():
-    vars(scaling)[name] = getattr(importlib.import_module(module), name)
+# Names are loaded when they are first used: all are, so that they are found.
+for package in (scaling, scaling.learn):
+    for name, module in package._MODULES.items():
+        vars(package)[name] = getattr(importlib.import_module(module), name)

@@ -23,7 +23,15 @@ def printable(text: str) -> str:
 
 
 class InputError(ValueError):
-    """The user's input cannot be used. The command line prints the message and exits with 2."""
+    """The user's input cannot be used. The command line prints the message and exits with 2.
+
+    >>> import scaling as sc
+    >>> try:
+    ...     sc.load_cluster("dgx-h10")
+    ... except sc.InputError as error:
+    ...     print("did you mean 'dgx-h100'?" in str(error))
+    True
+    """
 
     def __str__(self) -> str:
         return printable(super().__str__())

@@ -41,7 +41,13 @@ SETTINGS = {
 
 @dataclass(frozen=True)
 class MeshShape:
-    """Sizes of the six axes; the batch is sharded over data x fsdp x expert."""
+    """Sizes of the six axes; the batch is sharded over data x fsdp x expert.
+
+    >>> import scaling as sc
+    >>> mesh = sc.MeshShape(fsdp=8, tensor=2)
+    >>> str(mesh), mesh.devices, mesh.batch_shards
+    ('fsdp=8,tensor=2', 16, 8)
+    """
 
     data: int = 1  # replicas
     fsdp: int = 1  # replicas that share one sharded copy of the parameters

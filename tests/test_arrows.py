@@ -50,7 +50,7 @@ ROOMS: dict[str, set[str]] = {
     },
 }
 # entrances, who uses them
-ABOVE_ALL = {"__init__", "__main__", "api", "cli", "course"}
+ABOVE_ALL = {"__init__", "__main__", "api", "cli", "course", "learn"}
 JAX_FAMILY = {"jax", "jaxlib", "flax", "optax", "chex", "orbax", "grain"}
 # Rooms that import without JAX, whole; and the modules of other rooms that do.
 JAX_FREE_ROOMS = {

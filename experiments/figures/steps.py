@@ -35,17 +35,19 @@ def timeline() -> Picture:
     settings = {"remat": "selective", "batch.global_batch": 128, "batch.microbatches": 8}
     where = ("llama3-1b", "dgx-h100", 1, "stage=4,fsdp=2")
     step = sc.predict(*where, set=settings, source="stored")
-    return prediction_picture(step, "timeline")
+    return prediction_picture(step, step.pricing, "timeline")
 
 
 def roofline() -> Picture:
     """Every kernel of a compiled step."""
-    return prediction_picture(_one_node("selective"), "roofline")
+    step = _one_node("selective")
+    return prediction_picture(step, step.pricing, "roofline")
 
 
 def memory() -> Picture:
     """Memory of one device over the same step."""
-    return prediction_picture(_one_node("selective"), "memory")
+    step = _one_node("selective")
+    return prediction_picture(step, step.pricing, "memory")
 
 
 def remat() -> Picture:

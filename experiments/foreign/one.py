@@ -24,7 +24,8 @@ import numpy as np
 
 from experiments.foreign.result import Priced
 from experiments.foreign.work import Work, product_flops
-from scaling.api.result import PredictionResult, price_program
+from scaling.api.pricing import price_program
+from scaling.api.result import PredictionResult
 from scaling.simulate.step import running_kernels
 
 PROGRAMS = "experiments.foreign.programs"

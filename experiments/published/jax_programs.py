@@ -22,7 +22,7 @@ from experiments.published.jax_rows import reasons, runs_of_table
 from experiments.published.score_training import Scored, naive_error, scored
 from experiments.published.training import Measured, dense_runs, part_of
 from scaling.api.predict import predict
-from scaling.api.result import with_step_error
+from scaling.api.pricing import with_step_error
 from scaling.profiles.calibrations import profile_for
 from scaling.program.ir import Program
 from scaling.program.serialization import program_dict, read_program_dict

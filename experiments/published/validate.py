@@ -26,7 +26,7 @@ from experiments.published.score_training import (
     worst,
 )
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
-from scaling.api.result import with_step_error
+from scaling.api.pricing import with_step_error
 from scaling.pictures.files import write_picture
 from scaling.pictures.scatter import ScatterPoint, scatter
 from scaling.report.formatting import columns

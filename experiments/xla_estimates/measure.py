@@ -9,7 +9,8 @@ import scaling as sc
 from experiments.foreign.work import product_flops
 from experiments.xla_estimates.case import Case, Row
 from experiments.xla_estimates.programs import CLUSTER
-from scaling.api.result import PredictionResult, price_program
+from scaling.api.pricing import price_program
+from scaling.api.result import PredictionResult
 from scaling.compile.lower import WITH_ESTIMATES, WITHOUT_DEVICE
 from scaling.compile.options import compiler_options
 from scaling.program.ir import Collective, Kernel, operations

@@ -3,7 +3,9 @@
 import os
 import subprocess
 import sys
+from dataclasses import dataclass, fields
 from pathlib import Path
+from typing import Any
 
 from scaling.api.output_paths import check_new_file
 from scaling.api.public_api import entrance
@@ -11,6 +13,7 @@ from scaling.compile.quiet import quiet
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
+from scaling.meshes.result import Result
 from scaling.profiles.calibrations import (
     calibration_folder,
     calibration_path,
@@ -18,17 +21,34 @@ from scaling.profiles.calibrations import (
     profile_for,
 )
 from scaling.profiles.io import ideal as ideal_profile
-from scaling.profiles.io import write_profile
+from scaling.profiles.io import profile_document, write_profile
 from scaling.profiles.profile import Profile
 
 HOST_DEVICES = 8  # fake devices of a CPU, as in the tests, the demo and the host cluster
 STDERR = 2  # file descriptor
 
 
+@dataclass(frozen=True, repr=False)
+class CalibrationResult(Result, Profile):
+    """A profile that was measured here; prints as the table of `scaling calibrate`."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of the calibration file."""
+        return profile_document(self)
+
+    def __str__(self) -> str:
+        from scaling.report.calibration import table
+
+        return table(self)
+
+    def line(self) -> str:
+        return f"calibration of {self.machine}, {self.date}"
+
+
 @entrance
 def calibrate(
     out: Path | str | None = None, quick: bool = False, devices: int | None = None
-) -> Profile:
+) -> CalibrationResult:
     """Measure this machine, write the calibration file and return the profile.
 
     Predictions for `host`, and for one node of the same GPUs, use the file from then on.
@@ -59,7 +79,7 @@ def calibrate(
     with writing(path, "choose another --out"):
         path.parent.mkdir(parents=True, exist_ok=True)
         write_profile(profile, path)
-    return profile
+    return CalibrationResult(**{f.name: getattr(profile, f.name) for f in fields(profile)})
 
 
 def load_profile(

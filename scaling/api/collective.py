@@ -2,7 +2,9 @@
 
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
@@ -13,8 +15,9 @@ from scaling.collectives.candidates import FASTEST
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
+from scaling.meshes.result import Result
 from scaling.meshes.shape import parse_order
-from scaling.meshes.units import parse_size
+from scaling.meshes.units import format_size, format_time, parse_size
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
 from scaling.simulate.collective import (
@@ -24,6 +27,28 @@ from scaling.simulate.collective import (
     collective_prices,
     listed_groups,
 )
+
+
+@dataclass(frozen=True, repr=False)
+class CollectiveResult(Result, CollectivePrice):
+    """A price that prints as the page of `scaling collective`; see `CollectivePrice`."""
+
+    cluster: Cluster = field(kw_only=True, compare=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `scaling collective --json` prints."""
+        return {k: v for k, v in CollectivePrice.to_dict(self).items() if k != "cluster"}
+
+    def __str__(self) -> str:
+        from scaling.report.collective import page
+
+        return page([self], self.cluster)
+
+    def line(self) -> str:
+        return (
+            f"{self.kind} of {format_size(self.bytes)} over {self.ranks} ranks of "
+            f"{self.cluster.name}: {format_time(self.time)}"
+        )
 
 
 @entrance
@@ -45,7 +70,7 @@ def price_collective(
     active: int | None = None,
     random: bool = False,
     hops: bool = False,
-) -> CollectivePrice:
+) -> CollectiveResult:
     """Price one collective: seconds, bandwidths, algorithm, lower bound.
 
     >>> import scaling as sc
@@ -123,7 +148,7 @@ def price_sizes(
     active: int | None = None,
     random: bool = False,
     hops: bool = False,
-) -> tuple[list[CollectivePrice], Cluster, list[str]]:
+) -> tuple[list[CollectiveResult], Cluster, list[str]]:
     """As `price_collective`, at several sizes in bytes: prices, the cluster, warnings about it."""
     check_keys([kind], COLLECTIVE_KINDS, "collective")
     check_keys([algorithm], ("auto", *ALGORITHMS), "algorithm")
@@ -143,7 +168,8 @@ def price_sizes(
     how = (FASTEST if ideal and algorithm == "auto" else algorithm, skew)
     part = 1.0 if active is None else active_part(active, groups.shape[1], random)
     prices = collective_prices(kind, sizes, groups, place, profile, *how, part)  # type: ignore[arg-type]
-    return prices, place, doubts + more
+    results = [CollectiveResult(**vars(price), cluster=place) for price in prices]
+    return results, place, doubts + more
 
 
 def _check_options(

@@ -1,6 +1,8 @@
 """A finished run against its prediction, and one prediction against another."""
 
+import math
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
@@ -13,6 +15,9 @@ from scaling.comparing.difference import Difference, difference, prediction_docu
 from scaling.comparing.folder import RunFolder, read_folder
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
+from scaling.meshes.result import Result
+from scaling.pictures.files import write_picture
+from scaling.pictures.scatter import ScatterPoint, scatter
 
 PAGE, SUFFIXES = "comparison", (".html", ".svg", ".png")  # written beside the run's files
 
@@ -34,13 +39,18 @@ class ComparisonResult(ProfileComparison):
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class DifferenceResult(Difference):
+class DifferenceResult(Result, Difference):
     """What changed between two predictions; prints as the table of `scaling compare A B`."""
+
+    to_dict = Difference.to_dict
 
     def __str__(self) -> str:
         from scaling.report.difference import difference_table
 
         return difference_table(self)
+
+    def line(self) -> str:
+        return str(self).partition("\n")[0]
 
 
 @overload
@@ -56,9 +66,9 @@ def compare(
     """Compare a run's measured steps with its prediction, or a prediction with another one.
 
     >>> import scaling as sc
-    >>> comparison = sc.compare("runs/demo")             # doctest: +SKIP
-    >>> comparison.step_time.error                       # doctest: +SKIP
-    -0.04
+    >>> step = sc.compare("runs/tiny").step_time.seconds  # doctest: +SKIP
+    >>> step.error == step.predicted / step.measured - 1  # doctest: +SKIP
+    True
     >>> p = sc.predict("tiny", cluster="dgx-h100", mesh="fsdp=8")
     >>> sc.compare(p, p.what_if("nvlink x2")).step_time.difference <= 0
     True
@@ -108,3 +118,40 @@ def compare_folder(folder: Path, files: RunFolder) -> ComparisonResult:
     """As `compare`, for files that are read already."""
     with quiet():  # jax reads the recorded profile
         return ComparisonResult(**vars(compare_run(files)), folder=folder)
+
+
+@entrance
+def plot_comparisons(comparisons: Sequence[ComparisonResult], path: Path | str) -> None:
+    """Draw predicted over measured times of finished runs: steps, collectives and kernels.
+
+    >>> import scaling as sc
+    >>> runs = [sc.compare("runs/a"), sc.compare("runs/b")]            # doctest: +SKIP
+    >>> sc.plot_comparisons(runs, "scatter.svg")                       # doctest: +SKIP
+
+    Args:
+        comparisons: of `sc.compare`, one run or several.
+        path: of the picture (.png, .svg, .pdf).
+
+    Raises:
+        InputError: another suffix, a file that cannot be written, nothing that was measured.
+    """
+    points = [point for each in comparisons for point in _points(each, len(comparisons) > 1)]
+    names = ", ".join(dict.fromkeys(each.name for each in comparisons))
+    if not points:
+        raise InputError(f"--plot {path}: nothing was both predicted and measured")
+    write_picture(scatter(points, f"{names}: predicted and measured"), Path(path))
+
+
+def _points(comparison: ComparisonResult, several: bool) -> Iterator[ScatterPoint]:
+    """The step with its range, and each collective and kernel that can be compared."""
+    name, step = comparison.folder.name, comparison.step_time.seconds
+    group = lambda what: f"{name}: {what}" if several else what
+    low, high = comparison.step_range
+    if step.predicted and step.measured:
+        end = high if math.isfinite(high) else None  # a part of the step is not known
+        yield ScatterPoint(group("step"), step.measured, step.predicted, low, end)
+    kernels = () if comparison.shares_cores else comparison.kernels
+    for what, pairs in (("collectives", comparison.collectives), ("kernels", kernels)):
+        for pair in pairs:
+            if pair.seconds.predicted and pair.seconds.measured:
+                yield ScatterPoint(group(what), pair.seconds.measured, pair.seconds.predicted)

@@ -12,6 +12,7 @@ from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.result import Result
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.run import Run
@@ -19,8 +20,8 @@ from scaling.run import Run
 MOST = 20  # numbers of nodes: two programs each, of seconds to compile
 
 
-@dataclass(frozen=True)
-class ScalingCurves:
+@dataclass(frozen=True, repr=False)
+class ScalingCurves(Result):
     """Predictions by number of nodes, on as many devices each; prints as a table."""
 
     strong: tuple[PredictionResult, ...]
@@ -50,6 +51,10 @@ class ScalingCurves:
         from scaling.report.curves import curves_table
 
         return curves_table(self._curves())
+
+    def line(self) -> str:
+        first, last = self.strong[0], self.strong[-1]
+        return f"{first.name} on {first.devices:,} to {last.devices:,} devices, strong and weak"
 
 
 @entrance

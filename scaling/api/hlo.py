@@ -7,8 +7,9 @@ from pathlib import Path
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
 from scaling.api.predict import read_changes
+from scaling.api.pricing import Pricing
 from scaling.api.public_api import entrance
-from scaling.api.result import PredictionResult, Pricing, priced_result
+from scaling.api.result import PredictionResult, priced_result
 from scaling.api.step import check_figures
 from scaling.hlo.dump import Dump, dump_of, read_dump
 from scaling.hlo.mesh_fit import check_mesh

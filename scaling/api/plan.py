@@ -20,10 +20,11 @@ from scaling.api.inputs import (
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
 from scaling.api.request import Request, request
-from scaling.api.result import PredictionResult
+from scaling.api.result import PredictionResult, plot_side_by_side
 from scaling.api.settings import Settings
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
+from scaling.meshes.result import Result
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
@@ -41,7 +42,7 @@ OBJECTIVES = ("time", "cost", "energy")
 
 
 @dataclass(frozen=True, repr=False)
-class PlanResult(Plans):
+class PlanResult(Result, Plans):
     """Plans that print as the page of `scaling plan`; see `Plans` for the figures."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -57,8 +58,6 @@ class PlanResult(Plans):
         Raises:
             InputError: nothing fits; another suffix, or a file that cannot be written.
         """
-        from scaling.api.plots import plot_side_by_side
-
         if not self.plans:
             raise InputError(f"plot {path}: there is no plan to draw: {self.error}")
         first = self.plans[0]
@@ -71,11 +70,9 @@ class PlanResult(Plans):
 
         return plan_page(self)
 
-    def __repr__(self) -> str:
-        best = (
-            f"{float(self.plans[0].prediction.step_time):.4g} s" if self.plans else "nothing fits"
-        )
-        return f"<{len(self.plans)} plans of {self.space} configurations: {best}>"
+    def line(self) -> str:
+        best = f"{self.best.mesh} {self.best.step_time:.4g} s" if self.best else "nothing fits"
+        return f"{len(self.plans)} plans of {self.space} configurations: {best}"
 
 
 @entrance
@@ -101,8 +98,10 @@ def plan(
 
     >>> import scaling as sc
     >>> found = sc.plan("gpt2-124m", cluster="dgx-h100", top=3)
-    >>> [plan.rank for plan in found.plans], found.plans[0].prediction.memory.fits
+    >>> [row["rank"] for row in found.rows()], found.best.prediction.memory.fits
     ([1, 2, 3], True)
+    >>> found.step_time == found.rows()[0]["step_time"]
+    True
     >>> found.space == found.priced + found.pruned + found.infeasible
     True
 

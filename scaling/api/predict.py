@@ -15,14 +15,10 @@ from scaling.api.inputs import (
     keep_devices_free,
     load_run,
 )
+from scaling.api.pricing import Pricing, with_step_error
 from scaling.api.public_api import entrance
 from scaling.api.request import request
-from scaling.api.result import (
-    PredictionResult,
-    Pricing,
-    priced_result,
-    with_step_error,
-)
+from scaling.api.result import PredictionResult, priced_result
 from scaling.api.settings import Settings, as_texts
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import writing

@@ -3,25 +3,27 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from scaling.api.pricing import Pricing, price_program
 from scaling.comparing.compare import Comparison
 from scaling.comparing.profile_comparison import check_machine, compare_recording
 from scaling.comparing.recorded import RecordedEvent, recorded_events
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
-
-if TYPE_CHECKING:
-    from scaling.api.result import PredictionResult
+from scaling.meshes.result import Result
+from scaling.meshes.units import format_time
+from scaling.simulate.prediction import Prediction
 
 RECORD = "record some steps of the run with jax.profiler.trace(FOLDER)"
 MOST_STEPS = 10**6  # chosen by this project: a profiler keeps fewer kernels than that
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ProfileComparison(Comparison):
+class ProfileComparison(Result, Comparison):
     """A prediction beside a profile; prints as the table of `scaling price --compare`."""
+
+    to_dict = Comparison.to_dict
 
     def trace(self, path: str | Path) -> None:
         """Write the predicted and the measured timeline as two processes of one Perfetto file."""
@@ -38,7 +40,11 @@ class ProfileComparison(Comparison):
 
         return table(self)
 
-    __repr__ = __str__  # in a notebook
+    def line(self) -> str:
+        step = self.step_time.seconds
+        seconds = {"predicted": step.predicted, "measured": step.measured}
+        words = [f"{name} {format_time(t)}" for name, t in seconds.items() if t is not None]
+        return f"comparison of {self.name}: step {', '.join(words)}"
 
 
 def recorded_profile(profile: str | Path, cluster: str, steps: int | None) -> list[RecordedEvent]:
@@ -62,10 +68,8 @@ def recorded_profile(profile: str | Path, cluster: str, steps: int | None) -> li
 
 
 def compared(
-    result: "PredictionResult", events: Sequence[RecordedEvent], steps: int | None
+    prediction: Prediction, pricing: Pricing, events: Sequence[RecordedEvent], steps: int | None
 ) -> ProfileComparison:
     """The prediction beside events that are read already."""
-    from scaling.api.result import price_program
-
-    priced = price_program(result.pricing, record=True)
-    return ProfileComparison(**vars(compare_recording(result, priced, events, steps)))
+    priced = price_program(pricing, record=True)
+    return ProfileComparison(**vars(compare_recording(prediction, priced, events, steps)))

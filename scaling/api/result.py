@@ -6,61 +6,35 @@ A result keeps its Pricing, so that it can be priced again: with a figure change
 with its timeline recorded (`trace`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.analytic.software import habits_of
-from scaling.api.public_api import python_words
-from scaling.api.request import Request, change_words
+from scaling.api.plots import plot_prediction
+from scaling.api.pricing import Pricing, discrepancies, predicted, price_program
+from scaling.api.profile import ProfileComparison, compared, recorded_profile
+from scaling.api.public_api import entrance, python_words
+from scaling.api.request import change_words
 from scaling.api.settings import as_texts
-from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.memory_pool import TRAINERS, xla_pool
+from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
+from scaling.meshes.result import Result
 from scaling.meshes.units import format_time
-from scaling.profiles.io import LINKS
-from scaling.profiles.profile import Evidence, Profile, StepFit
-from scaling.program.ir import Program
+from scaling.pictures.files import write_picture
+from scaling.pictures.steps import step_bars
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction, prediction_dict
-from scaling.simulate.step import Priced, price
-from scaling.simulate.summary import summarize
-from scaling.simulate.what_if import changed, changed_program, check_changes
 
 if TYPE_CHECKING:
-    from scaling.api.profile import ProfileComparison
-    from scaling.comparing.discrepancy import Discrepancy
     from scaling.report.advice import Advice
 
-
-@dataclass(frozen=True)
-class Pricing:
-    """A program and where it is priced."""
-
-    program: Program
-    cluster: Cluster
-    profile: Profile
-    run: Run | None = None  # with its mesh; None: a step that is not ours
-    changes: tuple[str, ...] = ()  # as `what_if` takes them
-    causal_flops: bool = False  # count attention's model FLOPs of the unmasked half only
-    warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the profile
-    tokens: float | None = None  # of one step that is not ours
-    model_flops: float | None = None  # of one such step on all devices
-    memory_fraction: float | None = None  # that its pool is given; None: see `xla_pool`
-    compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
-    request: Request | None = None  # as it was made; None: of a step that is not ours
-
-    @property
-    def mesh(self) -> str:
-        """Axes with more than one device, in device order: `fsdp=64,tensor=8`."""
-        sizes = self.program.mesh
-        return ",".join(f"{axis}={n}" for axis, n in sizes.items() if n > 1) or "data=1"
+MOST_BARS = 40  # of `plot_side_by_side`: more cannot be read
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class PredictionResult(Prediction):
+class PredictionResult(Result, Prediction):
     """A prediction that prints as the page of `scaling predict`; see `Prediction` for the figures.
 
     Results pickle, and are equal if their documents are.
@@ -98,7 +72,7 @@ class PredictionResult(Prediction):
             more = as_texts(changes, "--what-if", "network x2")
             return priced_result(replace(self.pricing, changes=self.pricing.changes + more))
 
-    def compare(self, profile: str | Path, steps: int | None = None) -> "ProfileComparison":
+    def compare(self, profile: str | Path, steps: int | None = None) -> ProfileComparison:
         """Hold the prediction beside a profile that jax.profiler recorded of the real run.
 
         Args:
@@ -109,9 +83,8 @@ class PredictionResult(Prediction):
         Raises:
             InputError: no such profile, one of another program or machine, or of fewer steps.
         """
-        from scaling.api.profile import compared, recorded_profile
-
-        return compared(self, recorded_profile(profile, self.cluster.name, steps), steps)
+        events = recorded_profile(profile, self.cluster.name, steps)
+        return compared(self, self.pricing, events, steps)
 
     def trace(self, path: str | Path) -> None:
         """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format).
@@ -137,10 +110,8 @@ class PredictionResult(Prediction):
         Raises:
             InputError: an unknown kind or suffix, or a file that cannot be written.
         """
-        from scaling.api.plots import plot_prediction
-
         with python_words():
-            plot_prediction(self, kind, Path(path))
+            plot_prediction(self, self.pricing, kind, Path(path))
 
     def plot_memory(self, path: str | Path) -> None:
         """Write a picture of a device's memory over the step: `plot("memory", path)`."""
@@ -156,7 +127,7 @@ class PredictionResult(Prediction):
         from scaling.report.formulas import formulas
 
         priced = price_program(self.pricing)
-        parts = formulas(priced, self), explanation(priced, _discrepancies(self.pricing, priced))
+        parts = formulas(priced, self), explanation(priced, discrepancies(self.pricing, priced))
         return "\n\n".join(parts)
 
     def advice(self) -> list[str]:
@@ -220,10 +191,10 @@ class PredictionResult(Prediction):
         gain = f", {now / before - 1:+.1%}" if before else ""
         yield f"with the change: {format_time(now)} a step instead of {format_time(before)}{gain}"
 
-    def __repr__(self) -> str:
+    def line(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"
         time = f"at least {self.step_time_low:.4g}" if self.unknown else f"{self.step_time:.4g}"
-        return f"<prediction of {self.name} on {where}: {time} s>"
+        return f"prediction of {self.name} on {where}: {time} s"
 
     def _repr_html_(self) -> str:
         from scaling.report.notebook import html
@@ -247,72 +218,39 @@ def _overrides(pricing: Pricing) -> Iterator[str]:
         yield f"override {key}={value}{of_all}"
 
 
-def with_step_error(profile: Profile, software: str) -> Profile:
-    """The profile with the errors of whole steps of a software, unless it has measured ones."""
-    habits = habits_of(software)
-    evidence = Evidence(habits.evidence, "2026-11", "calibrated")
-    return replace(profile, step=profile.step or StepFit(1.0, evidence, habits.range))
-
-
-def price_program(pricing: Pricing, record: bool = False) -> Priced:
-    """Return the program with its costs; `record` keeps every event of the timeline."""
-    cluster, profile = changed(pricing.cluster, pricing.profile, pricing.changes)
-    program = changed_program(pricing.program, pricing.changes)
-    return price(program, cluster, profile, record=record)
-
-
 def priced_result(pricing: Pricing) -> PredictionResult:
     """Price a program and sum it up."""
-    check_changes(pricing.changes)
-    priced = price_program(pricing)
-    run = pricing.run
-    warnings = [*pricing.warnings, *_implausible_changes(pricing)]
-    warnings += _changes_without_effect(pricing, priced)
-    warnings += _noticeable(pricing, priced)
-    given = (pricing.tokens, pricing.model_flops)
-    pool = TRAINERS if run else xla_pool(pricing.memory_fraction)
-    prediction = summarize(priced, run, pricing.causal_flops, warnings, given, pool)
-    return PredictionResult(**vars(prediction), pricing=pricing)
+    return PredictionResult(**vars(predicted(pricing)), pricing=pricing)
 
 
-def _discrepancies(pricing: Pricing, priced: Priced) -> "list[Discrepancy]":
-    """Return what the program does otherwise than the analytic count expects."""
-    run = pricing.run
-    if run is None or run.mesh is None or pricing.program.source == "analytic":
-        return []
-    if not run.train.trains_all:  # the table is that of a step that trains all parameters
-        return []
-    from scaling.comparing.audit import audit
+@entrance
+def plot_side_by_side(
+    predictions: Mapping[str, PredictionResult] | Sequence[PredictionResult],
+    path: Path | str,
+    title: str = "",
+) -> None:
+    """Draw the step times of several predictions as stacked bars, with their ranges.
 
-    return audit(priced, run, run.mesh)
+    >>> import scaling as sc
+    >>> where = {"cluster": "dgx-h100", "source": "analytic"}
+    >>> steps = [sc.predict("gpt2-124m", mesh=mesh, **where) for mesh in ("data=8", "fsdp=8")]
+    >>> sc.plot_side_by_side(steps, "steps.svg", "GPT-2 on 8 H100")    # doctest: +SKIP
 
+    Args:
+        predictions: by the label of their bar, or a sequence: labels are then name and mesh.
+        path: of the picture (.png, .svg, .pdf).
+        title: above it.
 
-def _noticeable(pricing: Pricing, priced: Priced) -> list[str]:
-    """Return those that take time enough to be a warning."""
-    found = _discrepancies(pricing, priced)
-    if not found:
-        return []
-    from scaling.comparing.audit import noticeable
-
-    return [str(discrepancy) for discrepancy in noticeable(found, priced)]
-
-
-def _implausible_changes(pricing: Pricing) -> Iterator[str]:
-    """Yield a warning for each figure that no machine has and that a change to it has made.
-
-    Infinite ones are meant.
+    Raises:
+        InputError: no prediction, or too many; another suffix, a file that cannot be written.
     """
-    if changes := [text for text in pricing.changes if not text.rstrip().endswith("inf")]:
-        before = set(lint_cluster(pricing.cluster))
-        cluster, _ = changed(pricing.cluster, pricing.profile, changes)
-        yield from (f"--what-if: {text}" for text in lint_cluster(cluster) if text not in before)
-
-
-def _changes_without_effect(pricing: Pricing, priced: Priced) -> Iterator[str]:
-    """Yield a warning for each change of links that the step does not wait for."""
-    for i, change in enumerate(pricing.changes):
-        if change.split()[0] in (*LINKS, "oversubscription"):
-            others = (*pricing.changes[:i], *pricing.changes[i + 1 :])
-            without = price_program(replace(pricing, changes=others))
-            if without.timeline.by_name == priced.timeline.by_name:
-                yield f"--what-if {change!r} changed nothing: such links hold up no collective"
+    if not isinstance(predictions, Mapping):
+        several = len({p.name for p in predictions}) > 1
+        labels = [f"{p.name} {p.mesh}" if several else p.mesh for p in predictions]
+        predictions = {
+            f"{number}. {label}": p
+            for number, (label, p) in enumerate(zip(labels, predictions, strict=True), 1)
+        }
+    if not 0 < len(predictions) <= MOST_BARS:
+        raise InputError(f"plot {path}: give 1 to {MOST_BARS} predictions, not {len(predictions)}")
+    write_picture(step_bars(predictions, title), Path(path))

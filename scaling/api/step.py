@@ -18,8 +18,9 @@ from scaling.api.inputs import (
     load_cluster,
 )
 from scaling.api.predict import read_changes, write_text
+from scaling.api.pricing import Pricing
 from scaling.api.public_api import entrance
-from scaling.api.result import PredictionResult, Pricing, priced_result
+from scaling.api.result import PredictionResult, priced_result
 from scaling.compile.quiet import quiet
 from scaling.hlo.user_hints import LARGEST, KernelWork
 from scaling.meshes.errors import InputError, nearest

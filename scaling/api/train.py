@@ -58,8 +58,8 @@ def train(
 
     >>> import scaling as sc
     >>> outcome = sc.train("tiny", devices=8, run_dir="runs/tiny")   # doctest: +SKIP
-    >>> outcome.step                                                 # doctest: +SKIP
-    20
+    >>> outcome.step, outcome.loss < 7                               # doctest: +SKIP
+    (20, True)
 
     Args:
         run: recipe name, `file.py:function`, run.json or its folder, mapping, or Run.

@@ -10,6 +10,7 @@ from scaling.api.inputs import MeshLike, as_mesh
 from scaling.api.public_api import entrance
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import check_keys
+from scaling.meshes.result import Result
 from scaling.meshes.shape import AXES
 from scaling.report.formatting import columns
 from scaling.run import Run
@@ -22,8 +23,8 @@ if TYPE_CHECKING:  # they import jax, which must wait until the devices are know
 PathLike = str | Path
 
 
-@dataclass(frozen=True)
-class Evaluation:
+@dataclass(frozen=True, repr=False)
+class Evaluation(Result):
     """What was measured; prints as the page of `scaling eval`."""
 
     name: str  # of the run
@@ -38,9 +39,11 @@ class Evaluation:
         return {"name": self.name, "step": self.step, "mesh": self.mesh, **of_each}
 
     def __str__(self) -> str:
+        return "\n".join([self.line(), *_losses(self.data), *_accuracies(self.choices)])
+
+    def line(self) -> str:
         at = "" if self.step is None else f", step {self.step}"
-        head = f"{self.name}{at}, on {self.mesh}"
-        return "\n".join([head, *_losses(self.data), *_accuracies(self.choices)])
+        return f"{self.name}{at}, on {self.mesh}"
 
 
 @entrance
@@ -113,8 +116,9 @@ def sample(
     """Return a text after each prompt, from a trained model.
 
     >>> import scaling as sc
-    >>> sc.sample("runs/sums", "What is 2 + 3?", chat=True, temperature=0)   # doctest: +SKIP
-    ['2 + 3 = 5']
+    >>> texts = sc.sample("runs/tiny", ["The", "A"], tokens=4, temperature=0)   # doctest: +SKIP
+    >>> len(texts)                                                              # doctest: +SKIP
+    2
 
     Args:
         run_dir: folder of a run, or of a Hugging Face model with safetensors.

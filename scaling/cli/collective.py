@@ -2,7 +2,7 @@
 
 import json as json_text
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,7 +42,7 @@ def collective(
     from scaling.api.collective import price_sizes
     from scaling.meshes import catalog
     from scaling.report.cluster import numbering
-    from scaling.report.collective import choice_lines, heading, level_lines, switch_lines, table
+    from scaling.report.collective import heading, level_lines, page, switch_lines
 
     asked = call.keywords
     pictures = _pictures(asked["kind"], plot)
@@ -68,7 +68,7 @@ def collective(
     else:
         more = level_lines(prices[-1]) + switch_lines(prices[-1]) if switches else []
         more += numbering(cluster) if asked.get("devices") else []
-        print("\n".join([title, *table(prices), *choice_lines(prices), *more]))
+        print(page(prices, cluster, dtype, more))
     return 0
 
 
@@ -89,7 +89,7 @@ def _pictures(kind: str, plot: tuple[str, ...]) -> dict[str, Path]:
 
 
 def _measured(
-    asked: Mapping[str, Any], prices: "list[CollectivePrice]", cluster: "Cluster"
+    asked: Mapping[str, Any], prices: "Sequence[CollectivePrice]", cluster: "Cluster"
 ) -> dict[str, list[tuple[float, float]]]:
     """Return who measured this collective over a whole cluster of the catalogue, and points."""
     from scaling.course.learn.measured import measured_sweep

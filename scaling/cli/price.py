@@ -145,7 +145,7 @@ class PriceCommand(Command):
         """The prediction beside the profile."""
         from scaling.api.profile import compared
 
-        return compared(result, recorded, self.steps)
+        return compared(result, result.pricing, recorded, self.steps)
 
     def _pictures(self) -> dict[str, Path]:
         """Return the pictures to write, by kind."""

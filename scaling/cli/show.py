@@ -80,10 +80,9 @@ def plotted(call: "partial[Any]", *, plot: Path | None = None, json: bool = Fals
 def calibration(call: "partial[Profile]") -> int:
     """Measure, and print how well the fits hold."""
     from scaling.profiles.calibrations import calibration_path
-    from scaling.report.calibration import table
 
     profile = call()
-    print(table(profile))
+    print(profile)
     print(f"calibration: {call.keywords.get('out') or calibration_path(profile.machine)}")
     print("next: scaling predict demo --cluster host, or train: predictions now use it")
     return 0

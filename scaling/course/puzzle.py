@@ -6,13 +6,15 @@ from typing import Any
 
 from scaling.api.inputs import RunLike, keep_devices_free, load_run
 from scaling.api.predict import SOURCES, predict
+from scaling.api.pricing import price_program
 from scaling.api.public_api import entrance
-from scaling.api.result import PredictionResult, price_program
+from scaling.api.result import PredictionResult
 from scaling.api.settings import apply_settings
 from scaling.course.learn.puzzle import Puzzle, find
 from scaling.course.learn.puzzle_goal import Judged
 from scaling.course.learn.puzzle_rules import check_rules
 from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.result import Result
 from scaling.report.stream_rows import stream_rows
 from scaling.run import Run
 from scaling.simulate.resolve import Target, chosen_source, target
@@ -23,7 +25,7 @@ REPORT = "nobody has reported that yet: please open an issue with your run"
 
 
 @dataclass(frozen=True, repr=False)
-class PuzzleResult:
+class PuzzleResult(Result):
     """A judged answer; prints as the page of `scaling learn check`."""
 
     puzzle: Puzzle
@@ -86,6 +88,11 @@ class PuzzleResult:
 
     def __str__(self) -> str:
         return "\n".join([*self._head(), *self.rows, *self._verdict()])
+
+    def line(self) -> str:
+        missed = sum(not one.reached for one in self.judged)
+        state = f"{missed} of {len(self.judged)} goals missed" if missed else "solved"
+        return f"puzzle {self.puzzle.number}, {self.puzzle.title}: {state}"
 
     def _head(self) -> list[str]:
         step, where = self.prediction, f"{self.prediction.mesh} of {self.prediction.cluster.name}"

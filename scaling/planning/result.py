@@ -1,8 +1,10 @@
 """What a search over configurations has found, as plain data."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.shape import MeshShape
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 
@@ -19,6 +21,47 @@ class Plan:
     total_time: float | None = None  # s, for the tokens that were asked for
     device_hours: float | None = None  # likewise
     energy: float | None = None  # J, likewise, at the chips' power limit
+
+    @property
+    def mesh(self) -> MeshShape | None:
+        """Its mesh, as `sc.predict(mesh=...)` takes it."""
+        return self.run.mesh
+
+    @property
+    def step_time(self) -> float:
+        """Seconds of a step."""
+        return float(self.prediction.step_time)
+
+    @property
+    def mfu(self) -> float | None:
+        """Share of the chips' peak that the model's FLOPs are; None: not known."""
+        return None if self.prediction.mfu is None else float(self.prediction.mfu)
+
+    def row(self) -> dict[str, Any]:
+        """Return its main figures, in SI units, by name."""
+        p, batch = self.prediction, self.run.batch
+        tokens = p.tokens_per_second
+        totals = ("total_time", "device_hours", "energy")
+        return {
+            "rank": self.rank,
+            "mesh": str(self.mesh),
+            "nodes": self.cluster.nodes,
+            "devices": p.devices,
+            "global_batch": batch.global_batch,
+            "seq_len": batch.seq_len,
+            "microbatches": batch.microbatches,
+            "remat": str(self.run.remat),
+            "zero_stage": self.run.sharding.zero_stage,
+            "step_time": self.step_time,
+            "step_time_low": float(p.step_time_low),
+            "step_time_high": float(p.step_time_high),
+            "tokens_per_second": None if tokens is None else float(tokens),
+            "mfu": self.mfu,
+            "memory": float(p.memory.peak),
+            "capacity": p.memory.capacity,
+            "why": self.why,
+            **{name: value for name in totals if (value := getattr(self, name)) is not None},
+        }
 
 
 @dataclass(frozen=True)
@@ -50,3 +93,27 @@ class Plans:
     error: str | None = None  # where nothing fits
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the run
     next: str | None = None  # the command, or the call, that prices the best plan alone
+
+    @property
+    def best(self) -> Plan | None:
+        """The first plan; None where nothing fits."""
+        return self.plans[0] if self.plans else None
+
+    @property
+    def mesh(self) -> MeshShape | None:
+        """Mesh of the best plan; None where nothing fits."""
+        return self.best.mesh if self.best else None
+
+    @property
+    def step_time(self) -> float | None:
+        """Seconds of a step of the best plan; None where nothing fits."""
+        return self.best.step_time if self.best else None
+
+    @property
+    def mfu(self) -> float | None:
+        """MFU of the best plan; None where nothing fits, or it is not known."""
+        return self.best.mfu if self.best else None
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a table of the plans, best first: `pandas.DataFrame(plans.rows())`."""
+        return [plan.row() for plan in self.plans]

@@ -71,11 +71,15 @@ TPU_VECTOR = 2 * 4 * 8 * 128 * 1.75e9 / 459e12
 Fit = TypeVar("Fit")
 
 
+def profile_document(profile: Profile) -> dict[str, Any]:
+    """The profile as its file has it, with the hash of what it says."""
+    document: dict[str, Any] = json.loads(json.dumps(asdict(profile)))
+    return document | {"sha256": content_hash(document)}
+
+
 def write_profile(profile: Profile, path: Path) -> None:
-    """Save as JSON, with the hash of what it says."""
-    document = json.loads(json.dumps(asdict(profile)))
-    document["sha256"] = content_hash(document)
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    """Save as JSON."""
+    path.write_text(json.dumps(profile_document(profile), indent=1) + "\n", encoding="utf-8")
 
 
 def read_profile(path: Path) -> Profile:

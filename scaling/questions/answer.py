@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scaling.meshes.result import Result
 from scaling.questions.formula import evaluate, symbols
 
 Value = float | int | str | None
@@ -28,9 +29,12 @@ class Input:
     meaning: str = ""
 
 
-@dataclass(frozen=True)
-class Answer:
-    """One answered question; `parts` answer what it consists of, by the same keys."""
+@dataclass(frozen=True, repr=False)
+class Answer(Result):
+    """One answered question; `parts` answer what it consists of, by the same keys.
+
+    `float(answer)` is its number, and `answer["name"]` the part of that name.
+    """
 
     name: str  # what is asked, in a few words
     answer: Value  # None: there is none, `binds` or `notes` say why
@@ -54,8 +58,16 @@ class Answer:
         raise KeyError(f"{name!r} is no part of {self.name!r}: {[p.name for p in self.parts]}")
 
     def __float__(self) -> float:
-        """Return the answer as a number."""
-        return float(self.answer)  # type: ignore[arg-type]
+        """Return the answer as a number; TypeError if it is a word or there is none."""
+        if isinstance(self.answer, int | float):
+            return float(self.answer)
+        raise TypeError(f"{self.name}: {self.answer or 'there is none'} is no number")
+
+    @property
+    def figures(self) -> dict[str, Value]:
+        """Symbol or part -> its value: what the answer was computed from, and consists of."""
+        given = {i.symbol: i.value for i in self.inputs}
+        return given | {part.name: part.answer for part in self.parts}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the answer as JSON has it."""
@@ -78,10 +90,14 @@ class Answer:
         }
 
     def __str__(self) -> str:
-        """Return the page of the command line."""
         from scaling.questions.page import page
 
         return page(self)
+
+    def line(self) -> str:
+        from scaling.questions.page import show
+
+        return f"{self.name}: {show(self.answer, self.unit)}"
 
 
 def letters(*inputs: Input) -> dict[str, Input]:

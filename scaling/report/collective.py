@@ -20,6 +20,24 @@ SHOWN = 3  # alternatives
 HEAD = ("size", "time", "from", "to", "algbw GB/s", "busbw GB/s", "algorithm", "at least")
 
 
+def page(
+    prices: Sequence[CollectivePrice],
+    cluster: Cluster,
+    dtype: str | None = None,
+    more: Sequence[str] = (),
+) -> str:
+    """The page of `scaling collective`: a line for each size, and why each algorithm was selected.
+
+    Args:
+        prices: of one collective, in rising order of size.
+        cluster: where.
+        dtype: stands in the heading, for sizes are bytes.
+        more: lines below.
+    """
+    lines = [heading(prices, cluster, dtype), *table(prices), *choice_lines(prices), *more]
+    return "\n".join(lines)
+
+
 def heading(prices: Sequence[CollectivePrice], cluster: Cluster, dtype: str | None) -> str:
     """Kind, ranks, cluster and grade in one line."""
     first = prices[0]

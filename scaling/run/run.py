@@ -25,7 +25,12 @@ Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
 
 @dataclass(frozen=True)
 class Batch:
-    """The tokens that one optimiser step consumes."""
+    """The tokens that one optimiser step consumes.
+
+    >>> import scaling as sc
+    >>> sc.Batch(global_batch=512, seq_len=8192).tokens
+    4194304
+    """
 
     global_batch: int  # sequences
     seq_len: int  # tokens
@@ -148,7 +153,14 @@ class ClusterChoice:
 
 @dataclass(frozen=True)
 class Run:
-    """A full description of one run. `mesh=None`: all devices as fsdp."""
+    """A full description of one run. `mesh=None`: all devices as fsdp.
+
+    >>> import scaling as sc
+    >>> from dataclasses import replace
+    >>> run = replace(sc.load_run("tiny"), mesh=sc.MeshShape(fsdp=8), remat="full")
+    >>> run.name, run.mesh.devices
+    ('tiny', 8)
+    """
 
     name: str
     model: ModelConfig

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import scaling as sc
-from scaling.api.result import price_program
+from scaling.api.pricing import price_program
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES, MeshShape

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from scaling.api.predict import predict
-from scaling.api.result import PredictionResult, price_program
+from scaling.api.pricing import price_program
+from scaling.api.result import PredictionResult
 from scaling.course.explorer.collectives import chosen_row, details, rows_of, table
 from scaling.course.explorer.pictures import (
     cluster_picture,

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from scaling.meshes.result import Result
 from scaling.questions.page import show
 
 RUNGS = ("guess", "bound", "textbook", "fitted", "compiled", "measured")
@@ -23,8 +24,8 @@ class Rung:
     adds: str
 
 
-@dataclass(frozen=True)
-class Ladder:
+@dataclass(frozen=True, repr=False)
+class Ladder(Result):
     """The rungs of one question, in the order of RUNGS."""
 
     question: str
@@ -52,6 +53,11 @@ class Ladder:
             if rung.value is not None and rung.name != "guess":
                 below = rung
         return "\n".join(lines)
+
+    def line(self) -> str:
+        last = next((rung for rung in reversed(self.rungs) if rung.value is not None), None)
+        found = f": {last.name} {show(last.value, self.unit)}" if last else ""
+        return f"ladder of {len(self.rungs)} rungs, {self.question}{found}"
 
 
 def step(below: Rung | None, rung: Rung) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 
 import scaling as sc
 from scaling.analytic.table import SMALLEST, expected_bytes
-from scaling.api.result import price_program
+from scaling.api.pricing import price_program
 from scaling.comparing.audit import audit
 from scaling.comparing.discrepancy import PRODUCTS, Discrepancy
 from scaling.program.ir import Collective, collectives

@@ -17,25 +17,27 @@ import pytest
 import scaling as sc
 from scaling.api.inputs import keep_devices_free
 from scaling.api.public_api import in_python
+from scaling.meshes.result import Result
 
 ROOT = Path(__file__).resolve().parents[3]
-COMPILED = ("predict", "predict_step", "device_mesh")  # examples that compile for GPUs
+COMPILED = ("predict", "predict_step", "pretend", "device_mesh", "compare")  # for GPUs
+ON_DEVICES = ("calibrate", "train", "sample", "compare")  # each has a file of those before it
 
 
 def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
 
 
-def examples(name):
-    """Run the examples of a docstring; returns (failed, tried)."""
-    module = importlib.import_module(sc._MODULES[name])
-    (test,) = doctest.DocTestFinder(recurse=False).find(getattr(module, name), name, module)
+def examples(name, is_run=False):
+    """Run the examples of a docstring, of `is_run` those that are skipped too: (failed, tried)."""
+    function = getattr(sc, name)
+    (test,) = doctest.DocTestFinder(recurse=False).find(function, name, False, {})
+    for example in test.examples if is_run else ():
+        example.options.pop(doctest.SKIP, None)
     return doctest.DocTestRunner().run(test)
 
 
-@pytest.mark.parametrize(
-    "name", ["load_run", "load_cluster", "predict_hlo", "price_collective", "scaling_curves"]
-)
+@pytest.mark.parametrize("name", [n for n in sc.__all__ if n not in (*COMPILED, *ON_DEVICES)])
 def test_the_example_of_a_docstring_runs(name):
     failed, tried = examples(name)
     assert (failed, tried > 0) == (0, True)
@@ -47,9 +49,18 @@ def test_the_example_that_compiles_for_gpus_runs(name):
     assert examples(name).failed == 0
 
 
-@pytest.mark.parametrize("name", [n for n in sc.__all__ if n[0].islower()])
+@pytest.mark.slow
+def test_the_examples_that_need_devices_run_one_after_the_other(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
+    for name in ON_DEVICES:
+        failed, tried = examples(name, is_run=True)
+        assert (failed, tried > 1) == (0, True), name
+
+
+@pytest.mark.parametrize("name", [n for n in sc._MODULES if n[0].islower()])
 def test_every_function_has_an_example_and_checks_its_arguments(name):
-    function = getattr(importlib.import_module(sc._MODULES[name]), name)
+    function = getattr(sc, name)
     assert ">>> import scaling as sc" in function.__doc__
     assert function.__wrapped__  # by `entrance`
 
@@ -67,8 +78,13 @@ def test_importing_the_package_loads_nothing_else():
 
 
 def test_every_public_name_is_there():
-    assert all(getattr(sc, name) is not None for name in sc.__all__)
-    assert set(sc._MODULES) == set(sc.__all__)
+    assert all(getattr(sc, name) is not None for name in sc._MODULES)
+    assert set(sc.__all__) < set(sc._MODULES) and len(sc.__all__) == 17
+    assert set(dir(sc)) == {*sc.__all__, "learn", "__version__"}
+    assert set(sc.learn.__all__) == set(dir(sc.learn)) < set(sc._MODULES)
+    assert all(getattr(sc.learn, name) is getattr(sc, name) for name in sc.learn.__all__)
+    with pytest.raises(sc.InputError, match="'limit'.*did you mean 'limits'"):
+        sc.learn.limit  # noqa: B018
 
 
 def test_an_unknown_name_gives_the_nearest():
@@ -193,6 +209,44 @@ def test_a_result_prints_as_the_page_and_shows_as_a_table(result):
     assert "reduce on data=2,model=4 of dgx-h100" in repr(result)
 
 
+RESULTS = {
+    "price": lambda: sc.price_collective("all-gather", "1MiB", "dgx-h100"),
+    "answer": lambda: sc.learn.kernel("matmul", (4096, 4096, 4096), accelerator="h100-sxm"),
+    "curves": lambda: sc.scaling_curves("gpt2-124m", "dgx-h100", (1, 2), source="analytic"),
+    "plans": lambda: sc.plan("gpt2-124m", "dgx-h100", top=2),
+    "ladder": lambda: sc.learn.kernel_ladder("matmul", (4096, 4096, 4096), "h100-sxm"),
+    "prediction": lambda: sc.predict("tiny", "dgx-h100", source="analytic"),
+    "difference": lambda: sc.compare(RESULTS["prediction"](), RESULTS["prediction"]()),
+    "puzzle": lambda: sc.learn.check_puzzle(
+        1,
+        {
+            **{"name": "mine", "model": "llama3-8b", "mesh": {"fsdp": 8}, "remat": "full"},
+            "batch": {"global_batch": 32, "seq_len": 4096, "microbatches": 4},
+        },
+        source="analytic",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RESULTS)
+def test_results_are_alike(name):
+    """A page, a line, HTML for a notebook, and a document."""
+    found = RESULTS[name]()
+    assert isinstance(found, Result)
+    assert len(str(found).splitlines()) > 1
+    assert repr(found).startswith("<") and "\n" not in repr(found) and len(repr(found)) < 150
+    assert found._repr_html_().startswith(("<pre>", "<table>"))
+    assert json.loads(json.dumps(found.to_dict()))
+
+
+def test_an_answer_is_a_number_with_named_figures():
+    found = RESULTS["answer"]()
+    assert float(found) == found.answer > 0
+    assert found.figures["compute time"] == found["compute time"].answer > 0
+    with pytest.raises(TypeError, match="the link: nvlink is no number"):
+        float(sc.Answer("the link", "nvlink"))
+
+
 def test_what_if_prices_the_same_program_again(result):
     faster = result.what_if("nvlink x2")
     assert faster.step_time < result.step_time and faster != result
@@ -291,7 +345,8 @@ def test_calibrating_keeps_the_noise_of_an_import_of_jax_in_the_log(tmp_path):
     code = (
         "import sys, types\n"
         "stub = sys.modules['scaling.calibration.calibrate'] = types.ModuleType('stub')\n"
-        "stub.calibrate = lambda quick, report: None\n"
+        "from tests.scaling.host_profile import host_profile\n"
+        "stub.calibrate = lambda quick, report: host_profile()\n"
         "import scaling.profiles.io as io\n"
         "io.write_profile = lambda profile, path: None\n"
         "from scaling.api.calibrate import calibrate\n"

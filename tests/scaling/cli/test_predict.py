@@ -15,12 +15,8 @@ import jax
 import pytest
 
 from scaling.api import calibrate, predict
-from scaling.api.result import (
-    PredictionResult,
-    Pricing,
-    _changes_without_effect,
-    price_program,
-)
+from scaling.api.pricing import Pricing, _changes_without_effect, price_program
+from scaling.api.result import PredictionResult
 from scaling.cli import predict as predict_command
 from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape

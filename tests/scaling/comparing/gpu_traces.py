@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from scaling.api.result import price_program
+from scaling.api.pricing import price_program
 from scaling.comparing.classes import class_of
 from scaling.comparing.steps import known_operations
 from scaling.simulate.timeline import Timeline, run_schedule

@@ -3,7 +3,7 @@
 import pytest
 
 import scaling as sc
-from scaling.api.result import price_program
+from scaling.api.pricing import price_program
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.simulate.stages import Tick, stage_spans
 

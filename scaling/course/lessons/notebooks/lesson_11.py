@@ -15,7 +15,7 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.api.result import price_program
+    from scaling.api.pricing import price_program
     from scaling.course.learn.ladder import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time

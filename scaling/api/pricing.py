@@ -1,0 +1,109 @@
+"""What a prediction is computed from: a program, where it is priced, and its price.
+
+Pricing (program, cluster, profile, changes) -> price -> Priced, summed up -> Prediction
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from scaling.analytic.software import habits_of
+from scaling.api.request import Request
+from scaling.comparing.discrepancy import Discrepancy
+from scaling.meshes.catalog import lint_cluster
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.memory_pool import TRAINERS, xla_pool
+from scaling.profiles.io import LINKS
+from scaling.profiles.profile import Evidence, Profile, StepFit
+from scaling.program.ir import Program
+from scaling.run import Run
+from scaling.simulate.prediction import Prediction
+from scaling.simulate.step import Priced, price
+from scaling.simulate.summary import summarize
+from scaling.simulate.what_if import changed, changed_program, check_changes
+
+
+@dataclass(frozen=True)
+class Pricing:
+    """A program and where it is priced."""
+
+    program: Program
+    cluster: Cluster
+    profile: Profile
+    run: Run | None = None  # with its mesh; None: a step that is not ours
+    changes: tuple[str, ...] = ()  # as `what_if` takes them
+    causal_flops: bool = False  # count attention's model FLOPs of the unmasked half only
+    warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the profile
+    tokens: float | None = None  # of one step that is not ours
+    model_flops: float | None = None  # of one such step on all devices
+    memory_fraction: float | None = None  # that its pool is given; None: see `xla_pool`
+    compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
+    request: Request | None = None  # as it was made; None: of a step that is not ours
+
+    @property
+    def mesh(self) -> str:
+        """Axes with more than one device, in device order: `fsdp=64,tensor=8`."""
+        sizes = self.program.mesh
+        return ",".join(f"{axis}={n}" for axis, n in sizes.items() if n > 1) or "data=1"
+
+
+def with_step_error(profile: Profile, software: str) -> Profile:
+    """The profile with the errors of whole steps of a software, unless it has measured ones."""
+    habits = habits_of(software)
+    evidence = Evidence(habits.evidence, "2026-11", "calibrated")
+    return replace(profile, step=profile.step or StepFit(1.0, evidence, habits.range))
+
+
+def price_program(pricing: Pricing, record: bool = False) -> Priced:
+    """Return the program with its costs; `record` keeps every event of the timeline."""
+    cluster, profile = changed(pricing.cluster, pricing.profile, pricing.changes)
+    program = changed_program(pricing.program, pricing.changes)
+    return price(program, cluster, profile, record=record)
+
+
+def predicted(pricing: Pricing) -> Prediction:
+    """Price a program and sum it up, with warnings about what the price rests on."""
+    check_changes(pricing.changes)
+    priced = price_program(pricing)
+    run = pricing.run
+    warnings = [*pricing.warnings, *_implausible_changes(pricing)]
+    warnings += _changes_without_effect(pricing, priced)
+    if found := discrepancies(pricing, priced):
+        from scaling.comparing.audit import noticeable
+
+        warnings += map(str, noticeable(found, priced))
+    given = (pricing.tokens, pricing.model_flops)
+    pool = TRAINERS if run else xla_pool(pricing.memory_fraction)
+    return summarize(priced, run, pricing.causal_flops, warnings, given, pool)
+
+
+def discrepancies(pricing: Pricing, priced: Priced) -> list[Discrepancy]:
+    """Return what the program does otherwise than the analytic count expects."""
+    run = pricing.run
+    if run is None or run.mesh is None or pricing.program.source == "analytic":
+        return []
+    if not run.train.trains_all:  # the table is that of a step that trains all parameters
+        return []
+    from scaling.comparing.audit import audit
+
+    return audit(priced, run, run.mesh)
+
+
+def _implausible_changes(pricing: Pricing) -> Iterator[str]:
+    """Yield a warning for each figure that no machine has and that a change to it has made.
+
+    Infinite ones are meant.
+    """
+    if changes := [text for text in pricing.changes if not text.rstrip().endswith("inf")]:
+        before = set(lint_cluster(pricing.cluster))
+        cluster, _ = changed(pricing.cluster, pricing.profile, changes)
+        yield from (f"--what-if: {text}" for text in lint_cluster(cluster) if text not in before)
+
+
+def _changes_without_effect(pricing: Pricing, priced: Priced) -> Iterator[str]:
+    """Yield a warning for each change of links that the step does not wait for."""
+    for i, change in enumerate(pricing.changes):
+        if change.split()[0] in (*LINKS, "oversubscription"):
+            others = (*pricing.changes[:i], *pricing.changes[i + 1 :])
+            without = price_program(replace(pricing, changes=others))
+            if without.timeline.by_name == priced.timeline.by_name:
+                yield f"--what-if {change!r} changed nothing: such links hold up no collective"

@@ -1,0 +1,51 @@
+"""The guide's questions, the ladder from a guess to a measurement, and the puzzles.
+
+    sc.learn.kernel("matmul", (8192, 8192, 8192), accelerator="h100-sxm")
+    sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=8)
+
+A question has an `Answer`: its number, the formula with what was put in, and what binds. Names are
+loaded when they are first used, without JAX.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from scaling.api.array import array as array
+    from scaling.api.budget import budget as budget
+    from scaling.api.chip import chip as chip
+    from scaling.api.count import count as count
+    from scaling.api.kernel import kernel as kernel
+    from scaling.api.limits import limits as limits
+    from scaling.api.serve import serve as serve
+    from scaling.course.ladder import collective_ladder as collective_ladder
+    from scaling.course.ladder import kernel_ladder as kernel_ladder
+    from scaling.course.ladder import step_ladder as step_ladder
+    from scaling.course.puzzle import check_puzzle as check_puzzle
+
+_MODULES = {  # name -> the module that defines it
+    "chip": "scaling.api.chip",
+    "kernel": "scaling.api.kernel",
+    "count": "scaling.api.count",
+    "array": "scaling.api.array",
+    "limits": "scaling.api.limits",
+    "serve": "scaling.api.serve",
+    "budget": "scaling.api.budget",
+    "kernel_ladder": "scaling.course.ladder",
+    "collective_ladder": "scaling.course.ladder",
+    "step_ladder": "scaling.course.ladder",
+    "check_puzzle": "scaling.course.puzzle",
+}
+__all__ = list(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        from scaling.meshes.errors import UnknownName, nearest
+
+        raise UnknownName(f"sc.learn has no attribute {name!r}; {nearest(name, __all__)}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
