@@ -83,7 +83,7 @@ class Option:
 def location(function: str) -> tuple[str, str]:
     """Return the module and the name of a function: of `scaling`, or of module:name."""
     module, _, name = function.rpartition(":")
-    return module or sc._MODULES[name], name
+    return module or (sc._MODULES | sc.learn._MODULES)[name], name
 
 
 def function_of(text: str) -> Any:
