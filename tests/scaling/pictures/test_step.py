@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import scaling as sc
-<<<<<<< HEAD:tests/scaling/pictures/test_step.py
 from scaling.api.pricing import price_program
 from scaling.course.explorer.pictures import ALONE, BESIDE, _rows
 from scaling.pictures.cluster import LIT, cluster_levels, shown_nodes
@@ -13,13 +12,6 @@ from scaling.pictures.roofline import LARGEST, Dot, kernel_dots, roofline
 from scaling.pictures.rows import Bar, Row, boxes, column_shares, shares
 from scaling.pictures.shapes import Circle, Line
 from scaling.pictures.svg import svg_text
-=======
-from scaling.api.pricing import price_program
-from scaling.course.explorer.pictures import ALONE, BESIDE, _points, _rows
-from scaling.pictures.drawing.cluster import Load, cluster_drawing, shown_nodes, tier_of
-from scaling.pictures.drawing.roofline import Point, roofline_of_kernels
-from scaling.pictures.drawing.streams import Bar, closer_look, column_shares, legend, whole_step
->>>>>>> 4f7b928e (Results are alike: a page, a line, a document and what a notebook shows; sc lists 17 names, the questions stand under sc.learn):tests/scaling/pictures/drawing/test_streams.py
 from scaling.program.stored import stored_programs
 from scaling.simulate.kernels import peak_rate
 from scaling.simulate.memory import fullest_moments
