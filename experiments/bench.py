@@ -40,8 +40,8 @@ from scaling.run import Batch, Run, Train
 from scaling.run.recipes import recipe
 from scaling.training import prepare
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 
 DEVICES = 8  # fake ones, as many as the tests use
 BATCH = Batch(global_batch=DEVICES, seq_len=128)

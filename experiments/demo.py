@@ -30,7 +30,7 @@ from scaling.pictures.palette import BLUE, SKY
 from scaling.profiles.calibrations import profile_for
 from scaling.simulate.resolve import HOST, target
 from scaling.training.launch.gpu import avoid_absent_gpus
-from scaling.training.monitor.metrics import read_metrics
+from scaling.training.run_folder.metrics import read_metrics
 
 HOST_DEVICES = 8
 RECORDED = "20:22"  # steps whose profile is recorded, once caches are warm

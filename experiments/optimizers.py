@@ -20,9 +20,9 @@ import optax
 from scaling.models.config import ModelConfig
 from scaling.run import Batch, Precision, Run, Train
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
 from scaling.training.prepare import compile_programs, plan
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 
 STEPS, MEAN = 100, 10  # steps of a run; losses averaged in the table
 MODEL = ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=192)

@@ -25,7 +25,7 @@ from pathlib import Path
 from experiments.soak_growth import Sample, growths, table, write
 from scaling.meshes.errors import InputError
 from scaling.run import Train
-from scaling.training.monitor.metrics import read_metrics
+from scaling.training.run_folder.metrics import read_metrics
 
 SAMPLES = "samples.csv"
 START = 600.0  # s until the first step, on a busy machine

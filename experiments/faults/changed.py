@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 from experiments.faults.bench import STEPS, TRAIN, Bench, Outcome, case, numbers, refused
-from scaling.training.checkpoint.steps import saved_steps
+from scaling.training.run_folder.steps import saved_steps
 
 COPIES = 6  # made while the run goes on
 BATCH = ("--set", "batch.global_batch=4")  # another one than the recipe's

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 from experiments.faults.bench import KILLS, STEPS, Bench, Outcome, case, last_step, numbers, refused
-from scaling.training.checkpoint.steps import TEMPORARY, saved_steps
+from scaling.training.run_folder.steps import TEMPORARY, saved_steps
 
 
 @case

@@ -21,8 +21,8 @@ from experiments.faults.bench import (
     refused,
     remount,
 )
-from scaling.training.checkpoint.checksums import find_damage
-from scaling.training.checkpoint.steps import saved_steps, step_path
+from scaling.training.run_folder.checksums import find_damage
+from scaling.training.run_folder.steps import saved_steps, step_path
 
 
 @case

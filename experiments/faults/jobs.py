@@ -8,7 +8,7 @@ from pathlib import Path
 
 from experiments.faults.bench import OFTEN, Bench, Outcome, case, numbers
 from experiments.faults.calls import preloaded
-from scaling.training.checkpoint.steps import saved_steps
+from scaling.training.run_folder.steps import saved_steps
 
 STEPS = 90
 TRAIN = ("train", "tiny", "--mesh", "data=2", "--steps", STEPS, *OFTEN)

@@ -24,7 +24,7 @@ import numpy as np
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint import checkpoints as module
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.steps import TEMPORARY, saved_steps
+from scaling.training.run_folder.steps import TEMPORARY, saved_steps
 
 SOON = 60  # s for a save; more is a hang
 

@@ -98,7 +98,7 @@ def read_run_folder(folder: Path) -> RunFolder:
     Raises:
         InputError: what is missing.
     """
-    from scaling.training.monitor.recover_measured import lacks_measured, rebuild_measured
+    from scaling.training.run_folder.measured import lacks_measured, rebuild_measured
 
     notes = rebuild_measured(folder)
     if notes and lacks_measured(folder) and (folder / "run.json").is_file():

@@ -32,7 +32,7 @@ if TYPE_CHECKING:  # they import jax, which must wait until the devices are know
     from scaling.training.loop import RunResult
     from scaling.training.monitor.utilization import Predicted
     from scaling.training.prepare import Plan, Programs
-    from scaling.training.run_folder import Options
+    from scaling.training.run_folder.folder import Options
 
 
 @entrance
@@ -114,9 +114,9 @@ def _options(
 ) -> "Options":
     """Check the folder, the profile's steps, the sinks and the initial weights."""
     from scaling.training.monitor.goodput import began
-    from scaling.training.monitor.metrics import check_sinks
     from scaling.training.monitor.profile import parse_range
-    from scaling.training.run_folder import Options, check_folder
+    from scaling.training.monitor.sinks import check_sinks
+    from scaling.training.run_folder.folder import Options, check_folder
     from scaling.training.weights.imported import open_weights
 
     profile = parse_range(record_profile, run.train.steps) if record_profile else None
@@ -174,11 +174,15 @@ def _train(
         import jax
 
         from scaling.compile.options import use_compilation_cache
-        from scaling.training.complete_run import mend_finished
+        from scaling.training.checkpoint.resume import mend_finished
         from scaling.training.loop import RunResult
         from scaling.training.loop import train as train_loop
         from scaling.training.prepare import check_same_data, compile_programs, plan
-        from scaling.training.run_folder import explain_unwritable, finished_step, lock_run_folder
+        from scaling.training.run_folder.folder import (
+            explain_unwritable,
+            finished_step,
+            lock_run_folder,
+        )
 
         done = finished_step(options, run.train.steps)
         if done is not None:

@@ -77,21 +77,22 @@ class TrainCommand(RunCommand):
         check_stopped_code(self.stopped_code)
         with quiet():  # imports jax
             from scaling.training.checkpoint.failure import CheckpointError
-            from scaling.training.launch.lost_peer import abort
+            from scaling.training.launch.lost_peer import abort, end_with_peers
             from scaling.training.launch.stopping import NotFinite
 
         try:
-            outcome = sc.train(
-                run,
-                run_dir=folder,
-                resume=self.resume,
-                devices=self.devices,
-                record_profile=self.record_profile,
-                init=self.init,
-                tensorboard=self.tensorboard,
-                wandb=self.wandb,
-                allow_changed_data=self.allow_changed_data,
-            )
+            with end_with_peers(folder):
+                outcome = sc.train(
+                    run,
+                    run_dir=folder,
+                    resume=self.resume,
+                    devices=self.devices,
+                    record_profile=self.record_profile,
+                    init=self.init,
+                    tensorboard=self.tensorboard,
+                    wandb=self.wandb,
+                    allow_changed_data=self.allow_changed_data,
+                )
         except NotJoined as error:
             print(f"error: {error}", file=sys.stderr)
             return LOST

@@ -7,7 +7,6 @@ Only a checkpoint and a held-out loss read the newest step, because they need it
 the one before it first; and a recording before it is written, because that takes its time.
 """
 
-import json
 import math
 import os
 import sys
@@ -23,7 +22,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scaling.meshes.durable import make_folders, write_whole
+from scaling.meshes.durable import make_folders
 from scaling.run import run_dict, save_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, start
@@ -34,17 +33,17 @@ from scaling.training.data.tokenizer import copy_tokenizer
 from scaling.training.evaluation.held_out import held_out_losses
 from scaling.training.launch.lost_peer import abort_on_lost_peer
 from scaling.training.launch.stopping import StopSignal, stop_on_nan
-from scaling.training.monitor.environment import save_environment
+from scaling.training.monitor.environment import measured, peak_memory, save_environment
 from scaling.training.monitor.goodput import Clock, started_clock
 from scaling.training.monitor.hosts import Hosts
-from scaling.training.monitor.measured import measured, peak_memory
-from scaling.training.monitor.metrics import MetricsLog, open_sinks
 from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.training.monitor.progress import ProgressLine
-from scaling.training.monitor.recover_measured import MEASURED
+from scaling.training.monitor.sinks import open_sinks
 from scaling.training.monitor.utilization import NOT_KNOWN, Predicted
 from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
-from scaling.training.run_folder import TOKENIZER, Options, explain_unwritable, own_folder
+from scaling.training.run_folder.folder import TOKENIZER, Options, explain_unwritable, own_folder
+from scaling.training.run_folder.measured import MEASURED, write_measured
+from scaling.training.run_folder.metrics import MetricsLog
 from scaling.training.step import TrainState
 from scaling.training.weights.naming import to_dict
 
@@ -235,8 +234,7 @@ class _Loop:
         if jax.process_index() == 0:
             times = dict(enumerate(self.step_times, first + 1))
             figures = times, self.profile.recorded, self.clock
-            document = measured(self.plan, self.programs, *figures)
-            write_whole(self.folder / MEASURED, json.dumps(document, indent=1) + "\n")
+            write_measured(self.folder, measured(self.plan, self.programs, *figures))
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
         started = time.perf_counter()

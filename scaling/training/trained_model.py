@@ -29,11 +29,11 @@ from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import resolve
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.layer_order import reorder_layers
-from scaling.training.checkpoint.steps import latest_step
 from scaling.training.data.tokenizer import BYTES, FILE, Tokenizer, open_tokenizer
 from scaling.training.execution import execution_on
 from scaling.training.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
-from scaling.training.run_folder import TOKENIZER
+from scaling.training.run_folder.folder import TOKENIZER
+from scaling.training.run_folder.steps import latest_step
 from scaling.training.step import abstract_state
 from scaling.training.weights.imported import import_weights
 from scaling.training.weights.naming import from_dict, to_dict

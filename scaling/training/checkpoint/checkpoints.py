@@ -32,10 +32,7 @@ from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
-from scaling.training.checkpoint.checksums import find_damage, unsummed, write_checksums
 from scaling.training.checkpoint.failure import CheckpointError, failure, free_bytes, no_answer
-from scaling.training.checkpoint.owned_checkpoints import begin, delete, forget, own_steps
-from scaling.training.checkpoint.paths import check_path
 from scaling.training.checkpoint.read import (
     Described,
     Restored,
@@ -44,8 +41,17 @@ from scaling.training.checkpoint.read import (
     describe,
     read_checkpoint,
 )
-from scaling.training.checkpoint.steps import saved_steps, step_path
 from scaling.training.launch.consensus import all_processes, broadcast_from_first
+from scaling.training.run_folder.checksums import find_damage, unsummed, write_checksums
+from scaling.training.run_folder.folder import check_path
+from scaling.training.run_folder.steps import (
+    begin,
+    delete,
+    forget,
+    own_steps,
+    saved_steps,
+    step_path,
+)
 
 LIMIT = 1200  # s for writing one checkpoint, on the monotonic clock: Orbax's own default
 # Orbax counts its limit on the wall clock, which may be set forward at any time: by 56 years where

@@ -1,12 +1,14 @@
-"""The start of a run: a fresh state, or the newest intact checkpoint.
+"""The start of a run: a fresh state, or the newest intact checkpoint; or that it has ended.
 
 state         of that step, on the mesh of today
 data          the iterator goes on with the next batch
 random keys   follow from `train.seed` and the step, both of which are restored or compared
 description   differences from the saved one are named
+metrics       lines that the file lacks are written again, at the end measured.json as well
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,11 +16,14 @@ import jax
 from scaling.run import run_dict
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.layer_order import reorder_layers
-from scaling.training.checkpoint.steps import interrupted_steps
+from scaling.training.checkpoint.read import place_in_data
 from scaling.training.data.batches import TrainingBatches
-from scaling.training.monitor.metrics import mend_metrics
+from scaling.training.launch.consensus import broadcast_from_first
 from scaling.training.prepare import Plan, Programs, initial_state
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options, explain_unwritable, lock_run_folder
+from scaling.training.run_folder.measured import lacks_measured, rebuild_measured
+from scaling.training.run_folder.metrics import ends_whole, mend_metrics
+from scaling.training.run_folder.steps import interrupted_steps, step_path
 from scaling.training.step import TrainState
 from scaling.training.weights.naming import from_dict, to_dict
 
@@ -54,6 +59,23 @@ def start(
     if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
     return from_dict(programs.state, reorder_layers(arrays, saved, plan.run)), lines
+
+
+def mend_finished(folder: Path, step: int) -> list[str]:
+    """Write what the folder of a run that ended at `step` lacks; lines for the user.
+
+    Where nothing is lacking nothing is written.
+
+    Raises:
+        InputError: the folder still cannot be written to.
+    """
+    if broadcast_from_first(ends_whole(folder, step) and not lacks_measured(folder)):
+        return []
+    with lock_run_folder(Options(folder, resume=True)), explain_unwritable(folder):
+        if jax.process_index() != 0:
+            return []
+        place = place_in_data(step_path(folder / "checkpoints", step))
+        return mend_metrics(folder, place.get(METRICS, ()), step) + rebuild_measured(folder)
 
 
 def changes(saved: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:

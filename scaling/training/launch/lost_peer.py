@@ -5,6 +5,8 @@
     a step hangs   the heartbeat of jax.distributed aborts the process, and its supervisor prints
                    the message (`scaling.training.launch.supervisor`)
 
+So it is before and after the steps, where processes agree on what each of them found.
+
 A step needs every process, so the state of the step in flight is lost on all of them, and the last
 checkpoint is what is left.
 """
@@ -23,15 +25,18 @@ import jax
 
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.steps import latest_step
 from scaling.training.launch.consensus import process_names
 from scaling.training.launch.distributed import process_name
 from scaling.training.launch.stopping import NotFinite
 from scaling.training.launch.supervisor import ANOTHER, BAD_INPUT, LOST, lost_peer_message
+from scaling.training.run_folder.steps import latest_step
 
 LAST_CHANCE = 5.0  # s for a checkpoint that is being written; without its peers it may not end
 OWN_FAULTS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")  # of XLA, not a peer's
 REASON_CHARACTERS = 300  # of XLA's message
+# jax 0.10 raises what XLA reports as a JaxRuntimeError or, where the host reads an array, as a
+# ValueError. It begins with the name of the status (absl/status/status.h).
+STATUS = re.compile(r"(ABORTED|CANCELLED|DEADLINE_EXCEEDED|INTERNAL|UNAVAILABLE|UNKNOWN): ")
 # Where jax 0.10 has the number of the process that is gone, in errors of barriers and heartbeats.
 NUMBER = re.compile(r"(?:[Tt]ask:? ?|task names:\n|heartbeats\):\n)(\d+)")
 
@@ -54,6 +59,20 @@ def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[list[str]]:
             raise
         checkpoints.finish(LAST_CHANCE)
         abort(error, checkpoints.folder.parent, checkpoints.latest(), names)
+
+
+@contextmanager
+def end_with_peers(folder: Path) -> Iterator[None]:
+    """Around a run of one process among several: say which peer is gone, and end at once.
+
+    An orderly end would wait for it. Other errors pass.
+    """
+    try:
+        yield
+    except Exception as error:
+        if lost_peer(error) is None or jax.process_count() == 1:
+            raise
+        abort(error, folder)
 
 
 def abort(
@@ -90,6 +109,8 @@ def lost_peer(error: BaseException | None) -> BaseException | None:
     """
     while error is not None:
         if isinstance(error, jax.errors.JaxRuntimeError) and not str(error).startswith(OWN_FAULTS):
+            return error
+        if isinstance(error, ValueError) and STATUS.match(str(error)):
             return error
         error = error.__cause__
     return None

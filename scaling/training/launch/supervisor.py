@@ -21,7 +21,6 @@ from pathlib import Path
 from types import FrameType
 
 from scaling.meshes.errors import InputError
-from scaling.training.checkpoint.steps import latest_step
 from scaling.training.launch.distributed import (
     HEARTBEAT,
     JOIN,
@@ -29,6 +28,7 @@ from scaling.training.launch.distributed import (
     job_kind,
     process_name,
 )
+from scaling.training.run_folder.steps import latest_step
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 LOST, BAD_INPUT = 1, 2  # exit codes

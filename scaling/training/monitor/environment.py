@@ -1,4 +1,4 @@
-"""`environment.json`: host, devices, versions and settings of a process, beside run.json.
+"""What a process runs on, and what it measures there: `environment.json` and `measured.json`.
 
 {"began": 1.79e9, "host": "node7", "process": 3, "processes": 8,
  "machine": "64 x NVIDIA H100 80GB HBM3, x86_64", "devices": ["NVIDIA H100 80GB HBM3", ...],
@@ -19,10 +19,14 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from scaling.compile.lower import planned_peak
 from scaling.compile.options import compiler_options
 from scaling.meshes.durable import write_whole
 from scaling.program.versions import installed_versions
-from scaling.training.monitor.recover_measured import ENVIRONMENT
+from scaling.training.monitor.goodput import Clock
+from scaling.training.prepare import Plan, Programs
+from scaling.training.run_folder.measured import ENVIRONMENT, measured_document
+from scaling.training.run_folder.measured import PACKAGES as MEASURED_PACKAGES
 
 # Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
 PREFIXES = (
@@ -64,3 +68,28 @@ def save_environment(folder: Path, mesh: Mesh) -> None:
 def machine_name(mesh: Mesh) -> str:
     """Devices of the run and processor: `8 x cpu, x86_64`."""
     return f"{mesh.size} x {mesh.devices.flat[0].device_kind}, {platform.machine()}"
+
+
+def measured(
+    plan: Plan,
+    programs: Programs,
+    step_times: Mapping[int, float],
+    recorded: tuple[int, int] | None,
+    clock: Clock,
+) -> dict[str, Any]:
+    """The document of measured.json for the steps of this process; see `measured_document`."""
+    peaks = {
+        "measured": peak_memory(plan.mesh),
+        "compiled": planned_peak(programs.step, plan.mesh),
+    }
+    machine, versions = machine_name(plan.mesh), installed_versions(MEASURED_PACKAGES)
+    return measured_document(
+        plan.run.name, machine, versions, step_times, peaks, recorded, clock.figures()
+    )
+
+
+def peak_memory(mesh: Mesh) -> int | None:
+    """Bytes at the fullest moment of the fullest local device; None where jax does not count."""
+    counts = [device.memory_stats() for device in mesh.local_devices]
+    peaks = [stats["peak_bytes_in_use"] for stats in counts if stats]
+    return max(peaks) if peaks else None

@@ -18,8 +18,8 @@ from typing import Any
 
 from scaling.meshes.errors import InputError
 from scaling.training.launch.supervisor import BEGAN
-from scaling.training.monitor.metrics import readable_metrics
-from scaling.training.run_folder import Options, own_folder
+from scaling.training.run_folder.folder import Options, own_folder
+from scaling.training.run_folder.metrics import readable_metrics
 
 PAUSES = ("checkpoints", "evaluation")
 
@@ -89,12 +89,16 @@ class Clock:
         paused = self.pauses["checkpoints"]
         return paused / max(time.time() - self.began, paused, 1e-9)
 
-    def summary(self) -> dict[str, float]:
-        """Seconds by what they went into; `other` is the rest, lost steps included."""
+    def figures(self) -> dict[str, Any]:
+        """Goodput, seconds by what they went into (`other`: lost steps and the rest), saves."""
         total = time.time() - self.began
         parts = {"start": self.first - self.began, "steps": self.useful, **self.pauses}
         other = max(0.0, total - sum(parts.values()))
-        return {"total": total, **parts, "other": other, "data": self.data}
+        return {
+            "goodput": self.goodput,
+            "wall_time": {"total": total, **parts, "other": other, "data": self.data},
+            "checkpoints": {"saves": self.saves, "share": parts["checkpoints"] / total},
+        }
 
 
 def started_clock(options: Options, done: int) -> Clock:

@@ -19,7 +19,7 @@ from scaling.training.data.sources import open_source
 from scaling.training.execution import execution_for
 from scaling.training.loop import train
 from scaling.training.prepare import Plan, Programs, initial_state
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
 from scaling.training.step import abstract_state, init_state
 from scaling.training.trained_model import newest_model, on_mesh
 from scaling.training.weights.naming import to_dict

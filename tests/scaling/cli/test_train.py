@@ -20,7 +20,7 @@ from scaling.training import running
 from scaling.training.checkpoint.failure import CheckpointError
 from scaling.training.launch import supervisor
 from scaling.training.loop import RunResult
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
 
 H100 = catalog.load("dgx-h100")
 

@@ -28,9 +28,7 @@ from scaling.run.recipes import recipe
 from scaling.testbed.plan import TestbedConfig
 from scaling.testbed.state import read_state, write_state
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.checksums import write_checksums
 from scaling.training.checkpoint.layer_order import reorder_layers
-from scaling.training.checkpoint.owned_checkpoints import RECORD, begin, own_steps
 from scaling.training.checkpoint.resume import changes
 from scaling.training.data.batches import TrainingBatches
 from scaling.training.data.chat import ask
@@ -39,13 +37,15 @@ from scaling.training.data.sums import DATA, changed_files
 from scaling.training.data.tokenizer import open_tokenizer
 from scaling.training.data.tokens import TokenSource
 from scaling.training.evaluation import choices
-from scaling.training.monitor.metrics import mend_metrics, read_metrics
-from scaling.training.monitor.recover_measured import (
+from scaling.training.run_folder.checksums import write_checksums
+from scaling.training.run_folder.measured import (
     ENVIRONMENT,
     MEASURED,
     PACKAGES,
     rebuild_measured,
 )
+from scaling.training.run_folder.metrics import mend_metrics, read_metrics
+from scaling.training.run_folder.steps import RECORD, begin, own_steps
 from scaling.training.weights.files import WeightFiles
 from tests.scaling.fuzz.mutations import as_json, as_toml, mutated, shuffled, turned
 

@@ -15,9 +15,9 @@ from scaling.run import save_run
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import processes
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
 from scaling.training.monitor.slow_host import LOOKS
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 
 pytestmark = pytest.mark.slow  # they change the machine's network, and take its time
 ROOT = Path(__file__).resolve().parents[3]

@@ -15,9 +15,9 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.lora import Lora
 from scaling.models.transformer import Transformer
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
 from scaling.training.prepare import initial_state
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder
 from scaling.training.weights.exported import export_weights
 from scaling.training.weights.naming import to_dict

@@ -1,7 +1,7 @@
 """`--resume` of a run that has all its steps."""
 
-from scaling.training.complete_run import mend_finished
-from scaling.training.monitor.metrics import MetricsLog
+from scaling.training.checkpoint.resume import mend_finished
+from scaling.training.run_folder.metrics import MetricsLog
 
 
 def test_a_torn_line_of_another_process_is_removed_though_all_else_is_whole(tmp_path):

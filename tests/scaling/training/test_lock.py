@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.training import lock
-from scaling.training.lock import HELD, locked
+from scaling.training.run_folder import lock
+from scaling.training.run_folder.lock import HELD, locked
 
 pytestmark = pytest.mark.filterwarnings("ignore:the file system of the run folder has no locks")
 NO_LOCKS = """
@@ -24,7 +24,7 @@ from pathlib import Path
 def refuse(file, how): raise OSError(errno.ENOLCK, "No locks available")
 fcntl.flock = refuse
 warnings.simplefilter("ignore")
-from scaling.training.lock import locked
+from scaling.training.run_folder.lock import locked
 with locked(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(600)

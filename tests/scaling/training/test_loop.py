@@ -20,15 +20,15 @@ import pytest
 from scaling.meshes.errors import InputError
 from scaling.run import load_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.checksums import find_damage
-from scaling.training.checkpoint.steps import saved_steps as steps_in
 from scaling.training.data.batches import TrainingBatches
 from scaling.training.data.sums import data_sums
 from scaling.training.launch.stopping import NotFinite
 from scaling.training.loop import RunResult, train
-from scaling.training.monitor import metrics
-from scaling.training.monitor.metrics import read_metrics
-from scaling.training.run_folder import Options, lock_run_folder
+from scaling.training.run_folder import metrics
+from scaling.training.run_folder.checksums import find_damage
+from scaling.training.run_folder.folder import Options, lock_run_folder
+from scaling.training.run_folder.metrics import read_metrics
+from scaling.training.run_folder.steps import saved_steps as steps_in
 from tests.scaling.training.fakes import with_step
 
 STEPS = 8

@@ -15,8 +15,8 @@ from scaling.models.config import ModelConfig
 from scaling.run import Batch
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.weights.naming import to_dict
 
 pytestmark = pytest.mark.slow  # they compile for each mesh, or mount a disk

@@ -13,7 +13,7 @@ from scaling.models.config import ModelConfig
 from scaling.run import Batch, Precision, Run, Train
 from scaling.training.loop import train
 from scaling.training.prepare import compile_programs, plan
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
 from scaling.training.sample import Sampling, encode_prompts, generate
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
 from tests.scaling.training.fakes import with_step

@@ -11,21 +11,21 @@ import jax
 import pytest
 
 from scaling.meshes.errors import InputError
-from scaling.training import lock
-from scaling.training import run_folder as module
 from scaling.training.launch.consensus import (
     all_processes,
     broadcast_from_first,
     mismatched_processes,
 )
 from scaling.training.launch.supervisor import RESTARTED
-from scaling.training.lock import LOCK
-from scaling.training.run_folder import (
+from scaling.training.run_folder import folder as module
+from scaling.training.run_folder import lock
+from scaling.training.run_folder.folder import (
     Options,
     check_folder,
     finished_step,
     lock_run_folder,
 )
+from scaling.training.run_folder.lock import LOCK
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def test_only_a_resumed_run_that_has_all_its_steps_is_finished(saved, resume, st
 HOLDS = """
 import sys, time
 from pathlib import Path
-from scaling.training.run_folder import Options, lock_run_folder
+from scaling.training.run_folder.folder import Options, lock_run_folder
 with lock_run_folder(Options(Path(sys.argv[1]))):
     print("held", flush=True)
     time.sleep(600)

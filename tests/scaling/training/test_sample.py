@@ -17,7 +17,7 @@ from scaling.run import Batch, Run, save_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.data.tokenizer import BYTES
 from scaling.training.loop import train
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
 from scaling.training.sample import Sampling, _likeliest, encode_prompts, generate
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
 from scaling.training.weights.naming import to_dict

@@ -17,8 +17,8 @@ from scaling.training.checkpoint.layer_order import layer_order_of, reorder_laye
 from scaling.training.data.batches import held_out_batches
 from scaling.training.evaluation.scores import row_of, scores
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder
 from tests.harness import MODELS
 from tests.scaling.training.fakes import scaling

@@ -13,7 +13,7 @@ import pytest
 import scaling.course.lessons.notebooks
 from scaling.course.lessons import parts
 from scaling.course.lessons.slow_cable import why_not_here
-from scaling.training.monitor.metrics import read_metrics
+from scaling.training.run_folder.metrics import read_metrics
 
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[lessons]'")
 FOLDER = Path(next(iter(scaling.course.lessons.notebooks.__path__)))

@@ -24,11 +24,10 @@ from jax.sharding import NamedSharding, PartitionSpec
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint import checkpoints as module
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.checksums import RECORDS, find_damage, write_checksums
 from scaling.training.checkpoint.failure import CheckpointError
-from scaling.training.checkpoint.owned_checkpoints import own_steps
 from scaling.training.checkpoint.read import place_in_data
-from scaling.training.checkpoint.steps import TEMPORARY, interrupted_steps, latest_step
+from scaling.training.run_folder.checksums import RECORDS, find_damage, write_checksums
+from scaling.training.run_folder.steps import TEMPORARY, interrupted_steps, latest_step, own_steps
 
 RECORD = RECORDS.replace("*", "0")  # of the first process
 PLACE, RUN = {"position": {"next_index": 7}}, {"name": "toy", "train": {"learning_rate": 3e-4}}

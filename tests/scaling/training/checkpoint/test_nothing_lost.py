@@ -12,11 +12,11 @@ import pytest
 
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint import checkpoints as module
-from scaling.training.checkpoint import checksums, owned_checkpoints
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.checksums import unsummed, write_checksums
 from scaling.training.checkpoint.failure import CheckpointError
-from scaling.training.checkpoint.paths import check_path
+from scaling.training.run_folder import checksums, steps
+from scaling.training.run_folder.checksums import unsummed, write_checksums
+from scaling.training.run_folder.folder import check_path
 
 
 def state_of(step):
@@ -63,7 +63,7 @@ def test_every_file_and_folder_is_synced_then_the_sums_then_the_older_is_deleted
     monkeypatch.setattr(os, "fsync", lambda fd: record("sync", opened(fd), fsync, fd))
     monkeypatch.setattr(Path, "replace", lambda p, to: record("name", to, replace, p, to))
     monkeypatch.setattr(
-        owned_checkpoints.shutil,
+        steps.shutil,
         "rmtree",
         lambda p, **named: record("delete", p, rmtree, p, **named),
     )

@@ -21,8 +21,8 @@ from scaling.run import Precision, Sharding, run_dict
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, changes
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.weights.naming import to_dict
 from tests.scaling.training.fakes import scaling, with_step
 
@@ -293,7 +293,7 @@ def test_other_data_cannot_be_continued(cube, half, tmp_path):
 SLOW_RUN = """
 import json, time
 from scaling.run import read_run
-from scaling.training.monitor.metrics import MetricsLog
+from scaling.training.run_folder.metrics import MetricsLog
 
 write = MetricsLog.write
 

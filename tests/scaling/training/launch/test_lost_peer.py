@@ -9,7 +9,7 @@ import pytest
 from scaling.meshes.errors import InputError
 from scaling.training import launch
 from scaling.training.checkpoint.checkpoints import CheckpointError
-from scaling.training.launch.lost_peer import abort_on_lost_peer, lost_peer
+from scaling.training.launch.lost_peer import abort_on_lost_peer, end_with_peers, lost_peer
 from scaling.training.launch.stopping import NotFinite
 
 
@@ -76,6 +76,21 @@ def test_a_process_alone_ends_as_it_always_did():
         raise ZeroDivisionError
 
 
+# As jaxlib 0.10.2 raises it of an array that is read on the host.
+GLOO = "UNKNOWN: Gloo AllGather failed: [pair.cc:547] Connection closed by peer [10.0.0.2]:54950"
+
+
+def test_a_peer_that_is_lost_before_the_steps_gives_no_traceback(leaving, capsys, tmp_path):
+    (tmp_path / "checkpoints" / "step_00000040").mkdir(parents=True)
+    with pytest.raises(Left), end_with_peers(tmp_path):
+        raise ValueError(GLOO)
+    said = capsys.readouterr().err
+    assert "another process of the job has ended or cannot be reached: UNKNOWN: Gloo" in said
+    assert "checkpoint of step 40" in said and "Traceback" not in said
+    with pytest.raises(InputError, match="full"), end_with_peers(tmp_path):
+        raise InputError("the disk is full")
+
+
 # As jaxlib 0.10.2 writes them, three processes, of which number 1 was gone.
 LATE = (
     "DEADLINE_EXCEEDED: Barrier timed out. Id: b1::0. This usually happens because a task "
@@ -117,6 +132,9 @@ def test_a_checkpoint_that_waits_for_a_lost_peer_names_it(leaving, capsys, text)
         ),
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), False),
         (RuntimeError("Connection closed by peer"), False),
+        (ValueError(GLOO), True),
+        (ValueError("UNIMPLEMENTED: this product"), False),
+        (ValueError("the loss is UNKNOWN: why"), False),
     ],
 )
 def test_only_what_xla_reports_can_be_a_lost_peer(error, lost):

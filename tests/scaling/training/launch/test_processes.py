@@ -12,8 +12,8 @@ from experiments.chat.make import HERE
 from scaling.meshes.shape import MeshShape
 from scaling.run import run_dict, save_run
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 from tests.scaling.training.fakes import scaling
 
 CHATS = HERE / "chats.jsonl"
@@ -139,7 +139,7 @@ def test_a_signal_to_any_process_saves_one_checkpoint_of_all(toy, tmp_path, told
 DIES_ONCE = """
 import json, os, pathlib
 from scaling.run import read_run
-from scaling.training.monitor.metrics import MetricsLog
+from scaling.training.run_folder.metrics import MetricsLog
 
 write, first = MetricsLog.write, not pathlib.Path({marker!r}).exists()
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scaling.training.launch.supervisor import BEGAN
 from scaling.training.monitor.environment import describe_environment, save_environment
 from scaling.training.monitor.goodput import PAUSES, Clock, began, started_clock, useful_time
-from scaling.training.monitor.recover_measured import ENVIRONMENT
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.measured import ENVIRONMENT
 
 SECONDS = st.floats(0, 1e3)
 
@@ -31,7 +31,7 @@ def test_parts_are_not_negative_and_add_up_to_no_less_than_the_whole(steps, befo
     clock.start()
     for seconds, waited in steps:
         clock.step(seconds, waited)
-    found = clock.summary()
+    found = clock.figures()["wall_time"]
     parts = [found[name] for name in ("start", "steps", *PAUSES, "other")]
     assert all(part >= 0 for part in parts)
     assert sum(parts) >= found["total"] * (1 - 1e-9) - 1e-6
@@ -48,7 +48,7 @@ def test_goodput_is_steps_over_the_time_since_the_beginning(monkeypatch):
     clock.step(20.0)
     now[0] = 1100.0
     assert clock.goodput == 0.4
-    assert clock.summary() == {
+    assert clock.figures()["wall_time"] == {
         "total": 100.0,
         "start": 10.0,
         "steps": 40.0,

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 from scaling.api.compare import read_run_folder
 from scaling.meshes.errors import InputError
+from scaling.training.monitor.environment import measured
 from scaling.training.monitor.goodput import Clock
-from scaling.training.monitor.measured import measured
-from scaling.training.monitor.metrics import MetricsLog
-from scaling.training.monitor.recover_measured import WARM_UP, rebuild_measured
+from scaling.training.run_folder.measured import WARM_UP, rebuild_measured
+from scaling.training.run_folder.metrics import MetricsLog
 
 COMPILED = 123_456  # bytes
 

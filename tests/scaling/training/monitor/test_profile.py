@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from scaling.meshes.errors import InputError
 from scaling.training import loop
 from scaling.training.loop import train
-from scaling.training.monitor.metrics import read_metrics
 from scaling.training.monitor.profile import ProfileRecorder, parse_range
-from scaling.training.run_folder import Options
+from scaling.training.run_folder.folder import Options
+from scaling.training.run_folder.metrics import read_metrics
 from tests.scaling.training.fakes import with_step
 
 

@@ -1,6 +1,12 @@
-"""The run folder: its checks before a run, and the message where it cannot be written."""
+"""The run folder as a whole: its checks before a run, its lock, and what is said of its disk.
+
+Seen with orbax-checkpoint 0.12.8, tensorstore 0.1.86 and etils 1.15.0: Orbax looks for the folders
+of its processes with a pattern that begins with the whole path (`[a]` finds nothing, `a*` also
+those of another run in `ab`), TensorStore takes `\\` for `/`, and gs:/ anywhere is made gs://.
+"""
 
 import errno
+import glob
 import os
 import shutil
 import tempfile
@@ -12,14 +18,16 @@ from pathlib import Path
 import jax
 
 from scaling.meshes.errors import InputError
-from scaling.training.checkpoint.paths import check_path
-from scaling.training.checkpoint.steps import latest_step
 from scaling.training.launch.consensus import broadcast_from_first
 from scaling.training.launch.supervisor import RESTARTED
-from scaling.training.lock import LOCK, locked
 from scaling.training.monitor.utilization import Predicted
+from scaling.training.run_folder.lock import LOCK, locked
+from scaling.training.run_folder.steps import latest_step
 
 TOKENIZER = "tokenizer"  # folder of a copy
+STORES = ("/gs/", "/s3/", "/az/", "/hf/")  # etils.epath opens gs://... for them
+# Below the folder of checkpoints Orbax's longest names, with room: of folders, then of a file.
+BELOW = Path("step_00000000.orbax-checkpoint-tmp" + "-" * 20, "ocdbt.process_00000", "d", "0" * 60)
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,39 @@ class Options:
     predicted: Predicted | None = None  # of one step; shown beside the measured one
     began: float | None = None  # unix time, of the first of its attempts; None: now
     initial: Path | None = None  # safetensors files that the first step begins with
+
+
+def check_path(folder: Path) -> None:
+    """Refuse the folder of a run, or of its checkpoints, whose path is not taken literally.
+
+    Raises:
+        InputError: why, and how to go on.
+    """
+    path = folder.absolute()
+    if reason := _unusable(path):
+        raise InputError(
+            f"{path} cannot hold checkpoints: {reason}. Choose another --run-dir, or reach it by a "
+            "link (ln -s) with a plain name"
+        )
+
+
+def _unusable(path: Path) -> str:
+    """Why checkpoints cannot be saved below a path and found again; "" if they can."""
+    name = str(path)
+    if glob.escape(name) != name or "\\" in name:
+        return "the checkpoint library takes [, *, ? and \\ in a path for a pattern or a separator"
+    if "gs:/" in f"{name}/" or f"{name}/".startswith(STORES):
+        return "the checkpoint library takes gs:/, /gs, /s3, /az and /hf for stores in a cloud"
+    try:
+        name.encode()
+        os.lstat(path / BELOW)
+    except UnicodeEncodeError:
+        return "the path is not UTF-8"
+    except OSError as error:  # others: it is not there yet, or is refused elsewhere
+        return "the path is too long" if error.errno == errno.ENAMETOOLONG else ""
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def check_folder(options: Options) -> None:
@@ -93,7 +134,17 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
         InputError: another job writes there and does not end soon, or the folder does not fit the
             command (`check_folder`), now that nobody else writes to it. On all processes.
     """
-    folder, problem, check = options.folder.absolute(), None, lambda: None
+    folder, problem = options.folder.absolute(), None
+    lost: Callable[[], str] = lambda: ""  # the others write nothing that the first does not check
+
+    def check() -> None:
+        if reason := lost():
+            raise InputError(
+                f"{folder}, or {LOCK} in it, was moved or deleted while the run wrote there "
+                f"({reason}). The run ends and writes nothing more. Put the folder back and go on "
+                "with --resume if it holds a checkpoint; else start again"
+            )
+
     with ExitStack() as stack:
         if jax.process_index() == 0:
             try:
@@ -103,7 +154,6 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
                 if os.path.realpath(saves) != os.path.realpath(folder):  # else it is locked now
                     stack.enter_context(locked(saves))
                 check_folder(options)
-                check = lambda: _check_lock(lost, folder)
             except InputError as error:
                 problem = error
         if not broadcast_from_first(problem is None):
@@ -111,15 +161,6 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
                 f"process 0 cannot use {options.folder}, and prints why; choose another --run-dir"
             )
         yield check
-
-
-def _check_lock(lost: Callable[[], str], folder: Path) -> None:
-    if reason := lost():
-        raise InputError(
-            f"{folder}, or {LOCK} in it, was moved or deleted while the run wrote there "
-            f"({reason}). The run ends and writes nothing more. Put the folder back and go on with "
-            "--resume if it holds a checkpoint; else start again"
-        )
 
 
 @contextmanager

@@ -1,49 +1,78 @@
-"""`measured.json` from the other files of a run folder, where a run could not write it at its end.
+"""`measured.json`: step time and memory of a run, to compare with its prediction. Imports no jax.
+
+A run that could not write it at its end leaves the other files, from which it is made again:
 
 metrics.jsonl       the steps of the last process that trained, and their memory
 environment.json    when that process began, its machine and versions
 run.json            the name
 
-What only that process knew is null: the compiled memory, the wall time, the recorded steps. Without
-jax, so that a comparison need not wait for it.
+What only that process knew is null: the compiled memory, the wall time, the recorded steps.
 """
 
 import json
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from scaling.meshes.durable import write_whole
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json, writing
-from scaling.training.monitor.metrics import readable_metrics
+from scaling.training.run_folder.metrics import readable_metrics
 
 MEASURED, ENVIRONMENT = "measured.json", "environment.json"
 WARM_UP = 3  # steps left out: first use of buffers, threads and caches
 PACKAGES = ("jax", "jaxlib", "flax", "optax")
+NO_CLOCK: Mapping[str, Any] = {"goodput": None, "wall_time": None, "checkpoints": None}
 
 
-def step_time_summary(
-    step_times: Mapping[int, float], recorded: tuple[int, int] | None
+def measured_document(
+    name: str,
+    machine: str,
+    versions: Mapping[str, str],
+    step_times: Mapping[int, float],
+    memory: Mapping[str, int | None],
+    recorded: tuple[int, int] | None = None,
+    clock: Mapping[str, Any] = NO_CLOCK,
 ) -> dict[str, Any]:
-    """Median, spread (quartile distance over median) and number of steps.
+    """The document of measured.json: median step time with its spread (quartile distance over
+    median), memory, machine, versions.
 
-    The first ones and the recorded ones, which take longer, are left out unless no others are left.
+    The first steps of the process and the recorded ones, which take longer, are left out unless no
+    others are left. None is in flight when a recording begins or is written.
 
     Args:
         step_times: seconds of every step of a process, by its number, in order.
+        memory: bytes on a device, `measured` and `compiled`.
         recorded: first and last step of a recorded profile.
+        clock: what the wall time went into; see `Clock.figures`.
     """
     disturbed = range(recorded[0], recorded[1] + 1) if recorded else ()
     later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
     alone = [seconds for step, seconds in later.items() if step not in disturbed]
     times = alone or list(later.values()) or list(step_times.values())
+    spread = None
+    if len(times) >= 4:
+        low, middle, high = statistics.quantiles(times, n=4)
+        spread = (high - low) / middle
     return {
-        "measured": statistics.median(times) if times else None,
-        "spread": _spread(times),
-        "steps": len(times),
+        "name": name,
+        "machine": machine,
+        "versions": versions,
+        "step_time": {
+            "measured": statistics.median(times) if times else None,
+            "spread": spread,
+            "steps": len(times),
+        },
+        "memory": memory,
+        "recorded_steps": list(recorded) if recorded else None,
+        **clock,
     }
+
+
+def write_measured(folder: Path, document: Mapping[str, Any]) -> None:
+    """Write measured.json."""
+    write_whole(folder / MEASURED, json.dumps(document, indent=1) + "\n")
 
 
 def lacks_measured(folder: Path) -> bool:
@@ -73,7 +102,7 @@ def rebuild_measured(folder: Path) -> list[str]:
     if document["step_time"]["measured"] is None:
         return []
     with writing(folder / MEASURED, "make it writable, then try again"):
-        write_whole(folder / MEASURED, json.dumps(document, indent=1) + "\n")
+        write_measured(folder, document)
     return [f"{folder / MEASURED} was missing: made again from metrics.jsonl"]
 
 
@@ -93,6 +122,7 @@ def _not_rebuilt(folder: Path, error: InputError) -> list[str]:
 
 
 def _document(folder: Path) -> dict[str, Any]:
+    """As `measured_document`, from the other files; InputError where they do not say enough."""
     environment, run = read_json(folder / ENVIRONMENT), read_json(folder / "run.json")
     try:
         began, machine = environment["began"], environment["machine"]
@@ -100,25 +130,8 @@ def _document(folder: Path) -> dict[str, Any]:
         lines = [line for line in readable_metrics(folder)[0] if line.get("time", 0.0) >= began]
         times = {line["step"]: line["step_time"] for line in lines if line.get("step_time")}
         peak = max((line["peak_memory"] for line in lines if line.get("peak_memory")), default=None)
-        step_time = step_time_summary(times, None)
-        name = run["name"]
+        memory = {"measured": peak, "compiled": None}
+        clock = {**NO_CLOCK, "goodput": lines[-1].get("goodput") if lines else None}
+        return measured_document(run["name"], machine, versions, times, memory, clock=clock)
     except (KeyError, TypeError, AttributeError, OverflowError) as error:
         raise InputError(f"{folder}: {error!r}") from None
-    return {
-        "name": name,
-        "machine": machine,
-        "versions": versions,
-        "step_time": step_time,
-        "memory": {"measured": peak, "compiled": None},
-        "recorded_steps": None,
-        "goodput": lines[-1].get("goodput") if lines else None,
-        "wall_time": None,
-        "checkpoints": None,
-    }
-
-
-def _spread(times: Sequence[float]) -> float | None:
-    if len(times) < 4:
-        return None
-    low, middle, high = statistics.quantiles(times, n=4)
-    return (high - low) / middle

@@ -1,16 +1,19 @@
-"""The folders of checkpoints that this run wrote: no other is ever deleted. Imports no jax.
+"""Steps in a folder of checkpoints: which are saved, and which this run wrote. Imports no jax.
 
-checkpoints/.written    {"step_00000200": "9f86d081884c7d65",             saved
-                         "step_00000300.orbax-checkpoint-tmp": "", ...}   being written, or deleted
+checkpoints/step_00000200                          saved: Orbax gives this name at the end
+            step_00000300.orbax-checkpoint-tmp     interrupted, or being written
+            .written    {"step_00000200": "9f86d081884c7d65",
+                         "step_00000300.orbax-checkpoint-tmp": "", ...}   or deleted
 
-A name is recorded before its folder is made and struck out once that is gone: whenever the process
-is killed, what it leaves is named here. A saved folder also holds the recorded mark in one of its
-files, and one that somebody put in its place does not.
+A name is recorded in `.written` before its folder is made and struck out once that is gone:
+whenever the process is killed, what it leaves is named here. A saved folder also holds the recorded
+mark in one of its files, and one that somebody put in its place does not. Others are never deleted.
 """
 
 import itertools
 import json
 import os
+import re
 import secrets
 import shutil
 import warnings
@@ -18,14 +21,37 @@ from contextlib import suppress
 from pathlib import Path
 
 from scaling.meshes.durable import write_whole
-from scaling.training.checkpoint.steps import STEP_NAME, TEMPORARY, saved_steps, step_path
 
+TEMPORARY = ".orbax-checkpoint-tmp"  # Orbax's ending
+STEP_NAME = re.compile(r"step_(\d{8,})")
+INTERRUPTED_NAME = re.compile(rf"step_(\d{{8,}}){re.escape(TEMPORARY)}.*")
 RECORD = ".written"
 DELETED = ".deleted"  # half of a checkpoint must not have the name of a whole one
 MOVED = ".moved"
 MARK_BYTES = 8  # random
 
 Record = dict[str, str]  # name of a folder -> its mark; "" of an unfinished one
+
+
+def step_path(folder: Path, step: int) -> Path:
+    """The folder of one checkpoint."""
+    return folder / f"step_{step:08d}"
+
+
+def saved_steps(folder: Path, name: re.Pattern[str] = STEP_NAME) -> list[int]:
+    """Steps of the saved checkpoints, or of other folders of these names, ascending."""
+    matches = (name.fullmatch(path.name) for path in folder.glob("step_*"))
+    return sorted({int(match[1]) for match in matches if match})
+
+
+def latest_step(folder: Path) -> int | None:
+    """The newest saved step; None if there is none."""
+    return max(saved_steps(folder), default=None)
+
+
+def interrupted_steps(folder: Path) -> list[int]:
+    """Steps whose saving did not end, ascending."""
+    return saved_steps(folder, INTERRUPTED_NAME)
 
 
 def begin(folder: Path, step: int) -> str:

@@ -8,29 +8,22 @@ steps are written again. A checkpoint holds the line of its step and those that 
 written, so that none is lost.
 """
 
-import importlib.util
 import io
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from scaling.meshes.durable import make_folders, sync
-from scaling.meshes.errors import InputError, Problems, nearest
+from scaling.meshes.errors import InputError, Problems
+from scaling.training.monitor.sinks import Sink
 
 FILE = "metrics.jsonl"
 NAMED = 3  # lines that are no JSON which are named one by one
 Value = float | int | str | bool | None
 Record = dict[str, Any]
-
-
-class Sink(NamedTuple):
-    """Another place that receives every record."""
-
-    write: Callable[[int, dict[str, float]], object]  # a step, and its numbers
-    close: Callable[[], object]  # sends what is still buffered
 
 
 class MetricsLog:
@@ -130,15 +123,25 @@ def readable_metrics(path: Path | str) -> tuple[list[Record], list[str]]:
     return [record for record in found if record is not None], problems.messages
 
 
-def metrics_files(folder: Path) -> list[Path]:
+def _metrics_files(folder: Path) -> list[Path]:
     """The file of the first process, which need not be there, and those of the others."""
     others = sorted(folder.glob(f"process_*/{FILE}"))
     return [folder / FILE, *(path for path in others if path.is_file())]
 
 
-def is_torn(path: Path) -> bool:
+def _is_torn(path: Path) -> bool:
     """True if the last line of an existing file has no end."""
     return path.read_bytes()[-1:] not in (b"", b"\n")
+
+
+def ends_whole(folder: Path, step: int) -> bool:
+    """True if the last lines of all metrics are whole, and the first process's of `step`."""
+    try:
+        records, _ = readable_metrics(folder)
+        torn = any(map(_is_torn, _metrics_files(folder)))
+    except (InputError, OSError):
+        return False
+    return not torn and any(line.get("step") == step and "loss" in line for line in records)
 
 
 def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
@@ -153,8 +156,8 @@ def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
         Lines for the user: lines that are not JSON, which are left as they are, and steps without
         a line.
     """
-    path, *others = metrics_files(folder)
-    torn = [other for other in others if is_torn(other)]
+    path, *others = _metrics_files(folder)
+    torn = [other for other in others if _is_torn(other)]
     for each in (path, *torn):
         _remove_torn_line(each)
     records, wrong = readable_metrics(path) if path.exists() else ([], [])
@@ -219,48 +222,3 @@ def _each(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
         return
     yield from ((f"{name}/{number}", element) for number, element in enumerate(value))
-
-
-def _tensorboard(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:
-    """TensorBoard scalars below `folder`."""
-    from tensorboardX import SummaryWriter
-
-    writer = SummaryWriter(str(folder / "tensorboard"))
-
-    def write(step: int, numbers: dict[str, float]) -> None:
-        for key, value in numbers.items():
-            writer.add_scalar(key, value, step)
-
-    return Sink(write, writer.close)
-
-
-def _wandb(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:
-    """A Weights & Biases run, its local files below `folder`."""
-    import wandb
-
-    opened = wandb.init(project="scaling", name=name, dir=str(folder), config=dict(run))
-    return Sink(lambda step, numbers: opened.log(numbers, step=step), opened.finish)
-
-
-# Names, which are extras of this project too: module, and what opens it.
-SINKS = {"tensorboard": ("tensorboardX", _tensorboard), "wandb": ("wandb", _wandb)}
-
-
-def check_sinks(names: Sequence[str]) -> None:
-    """Raise InputError for a sink that is unknown or whose package is not installed."""
-    for name in names:
-        if name not in SINKS:
-            raise InputError(f"unknown metrics sink {name!r}; {nearest(name, SINKS)}")
-        package, _ = SINKS[name]
-        if importlib.util.find_spec(package) is None:
-            raise InputError(
-                f"{package} is not installed: pip install "
-                f"'jax-scaling[{name}]' (metrics.jsonl is written in any case)"
-            )
-
-
-def open_sinks(
-    names: Sequence[str], folder: Path | str, run_name: str, run: Mapping[str, Any]
-) -> list[Sink]:
-    """The sinks of these names, which `check_sinks` has passed; each is imported only now."""
-    return [SINKS[name][1](Path(folder), run_name, run) for name in names]
