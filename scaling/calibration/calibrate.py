@@ -14,7 +14,6 @@ from typing import TypeVar
 import jax
 from jax.sharding import Mesh
 
-from scaling.calibration.attention import attention_cases, backward_alone
 from scaling.calibration.collectives import collective_cases
 from scaling.calibration.dispatch import KEPT, dispatch_benches
 from scaling.calibration.fit import (
@@ -26,8 +25,9 @@ from scaling.calibration.fit import (
     grouped,
 )
 from scaling.calibration.fit_host import fit_dispatch, fit_step, fit_sum
-from scaling.calibration.kernels import matmul_cases, sizes_for
+from scaling.calibration.kernels import attention_cases, backward_alone, matmul_cases
 from scaling.calibration.memory import memory_cases
+from scaling.calibration.sizes import sizes_for
 from scaling.calibration.steps import priced_alone, step_benches
 from scaling.calibration.timing import FULL, QUICK, Bench, Case, measure
 from scaling.meshes import catalog
@@ -113,8 +113,8 @@ def all_cases(quick: bool) -> list[Case]:
     return [
         *matmul_cases(mesh, sizes),
         *memory_cases(mesh, sizes.elements),
-        *attention_cases(mesh, quick, flash),
-        *collective_cases(mesh.size, quick, device.platform == "cpu"),
+        *attention_cases(mesh, sizes, flash),
+        *collective_cases(mesh.size, quick, sizes.messages),
     ]
 
 

@@ -4,33 +4,30 @@
                                   4 . 6 .    mesh data=2, fsdp=2, tensor=2, over fsdp
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 
-from scaling.calibration.timing import Case
+from scaling.calibration.timing import FLOAT, Case
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.samples import CollectiveSample
 from scaling.program.ir import CollectiveKind
 
-FLOAT = 4  # bytes of fp32
 AXIS = "fsdp"  # the groups run along it; `data` and `tensor` are what lies outside and inside
-HOST_QUICK = (2**10, 2**14, 2**18, 2**20, 2**22)  # bytes
-HOST_FULL = tuple(2**i for i in range(10, 23, 3))
-GPU_QUICK = (2**16, 2**22, 2**28)
-GPU_FULL = tuple(2**i for i in range(12, 31, 2))
 
 
-def collective_cases(devices: int, quick: bool, host: bool) -> Iterator[Case]:
-    """Yields every kind, axis and size; if quick, the axis with the largest stride only."""
-    sizes = (HOST_QUICK if quick else HOST_FULL) if host else (GPU_QUICK if quick else GPU_FULL)
+def collective_cases(devices: int, quick: bool, messages: Sequence[int]) -> Iterator[Case]:
+    """Yields every kind, axis and size; if quick, the axis with the largest stride only.
+
+    `messages` are the sizes in bytes.
+    """
     for ranks, stride in axes(devices, quick):
         shape = MeshShape(data=devices // (ranks * stride), fsdp=ranks, tensor=stride)
         mesh = present_mesh(shape)
         for kind, operation in collective_operations(ranks).items():
-            for size in sizes:
+            for size in messages:
                 total = size // FLOAT // ranks * ranks  # elements; a multiple of the ranks
                 local = total // ranks if kind == "all-gather" else total
                 sample = CollectiveSample(kind, ranks, devices // ranks, FLOAT * total, ())

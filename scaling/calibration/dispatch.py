@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from scaling.calibration.timing import Bench, over_all
+from scaling.calibration.timing import FLOAT, Bench, over_all
 from scaling.hlo.reader import read_program
 from scaling.profiles.samples import DispatchSample
 from scaling.program.ir import kernels
@@ -22,7 +22,6 @@ from scaling.simulate.step import buffers_of, temporaries
 # glibc gives blocks above this size back to the system when they are freed, smaller ones not
 # always (mallopt(3), DEFAULT_MMAP_THRESHOLD_MAX on 64-bit systems).
 KEPT = 32 * 2**20  # bytes
-FLOAT = 4  # bytes of fp32
 BUFFERS_QUICK, BUFFERS_FULL = (1, 32), (1, 8, 32, 128)
 SIZES_QUICK, SIZES_FULL = (40 * 2**20, 80 * 2**20), tuple(i * 2**20 for i in (40, 64, 96, 128))
 WIDTH = 128  # elements of a small argument

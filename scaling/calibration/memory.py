@@ -12,10 +12,8 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from scaling.calibration.timing import Case
+from scaling.calibration.timing import FLOAT, Case
 from scaling.profiles.samples import MemorySample
-
-FLOAT = 4  # bytes of fp32
 
 
 @dataclass(frozen=True)
@@ -44,15 +42,6 @@ def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Case]:
             yield Case(sample, mesh, operation, (shape,) * counted.read)
 
 
-def _transpose(x: jax.Array) -> jax.Array:
-    """Transposed and flattened, so that the compiler cannot skip the copy."""
-    return x.T.reshape(-1)
-
-
-def _row_sums(x: jax.Array) -> jax.Array:
-    return x.sum(axis=1)
-
-
 def _chain(length: int) -> Callable[[jax.Array], jax.Array]:
     """`length` times x (1 - x) + 1/4: three operations that stay three, and within 0 and 1."""
 
@@ -64,35 +53,28 @@ def _chain(length: int) -> Callable[[jax.Array], jax.Array]:
     return apply
 
 
-def _sum_of_squares(x: jax.Array) -> jax.Array:
-    return (x * x).sum(axis=1)
-
-
-def _column_sums(x: jax.Array) -> jax.Array:
-    return x.sum(axis=0)
-
-
-def _gated(x: jax.Array, y: jax.Array) -> jax.Array:
-    """The gate of a gated MLP."""
-    return jax.nn.silu(x) * y
-
-
-def _update(x: jax.Array, mean: jax.Array, square: jax.Array) -> jax.Array:
-    """An optimizer update: several arrays, a root and a division."""
-    return x - 0.001 * mean / (jnp.sqrt(square) + 1e-8)
-
-
 OPERATIONS: tuple[tuple[str, Callable[..., Any], Counted], ...] = (
     ("copy", jnp.copy, Counted()),
-    ("transpose", _transpose, Counted()),
-    ("reduce", _row_sums, Counted(written=0, rows=1, flops=1)),
-    ("reduce", _sum_of_squares, Counted(written=0, rows=1, flops=2)),
-    ("reduce", _column_sums, Counted(written=0, columns=1, flops=1)),
+    # Flattened, so that the compiler cannot skip the copy.
+    ("transpose", lambda x: x.T.reshape(-1), Counted()),
+    ("reduce", lambda x: x.sum(axis=1), Counted(written=0, rows=1, flops=1)),
+    ("reduce", lambda x: (x * x).sum(axis=1), Counted(written=0, rows=1, flops=2)),
+    ("reduce", lambda x: x.sum(axis=0), Counted(written=0, columns=1, flops=1)),
     ("elementwise", jnp.add, Counted(read=2, flops=1)),
     ("elementwise", _chain(1), Counted(flops=3)),
     ("elementwise", _chain(8), Counted(flops=3 * 8)),
-    ("elementwise", _update, Counted(read=3, flops=4, transcendentals=1)),
+    # An optimizer update: several arrays, a root and a division.
+    (
+        "elementwise",
+        lambda x, mean, square: x - 0.001 * mean / (jnp.sqrt(square) + 1e-8),
+        Counted(read=3, flops=4, transcendentals=1),
+    ),
     ("transcendental", jnp.exp, Counted(transcendentals=1)),
     ("transcendental", jnp.tanh, Counted(transcendentals=1)),
-    ("transcendental", _gated, Counted(read=2, flops=5, transcendentals=1)),
+    # The gate of a gated MLP.
+    (
+        "transcendental",
+        lambda x, y: jax.nn.silu(x) * y,
+        Counted(read=2, flops=5, transcendentals=1),
+    ),
 )

@@ -9,7 +9,6 @@ The barrier makes every iteration's inputs new to the compiler, which otherwise 
 operation once, before the loop. Interleaving lets a slow moment of the machine hit all cases alike.
 """
 
-import functools
 import math
 import random
 import time
@@ -27,6 +26,7 @@ from jax.sharding import PartitionSpec as P
 from scaling.profiles.machine import MUCH, OtherLoad, cores
 from scaling.profiles.samples import Sample, StepSample
 
+FLOAT = 4  # bytes of fp32
 PILOT = 4  # iterations of the first program, which says how many are needed
 BLOCK = 2**20  # random numbers that are drawn; larger inputs repeat them
 MOST = 10_000  # iterations; a loop whose body costs nothing ends too
@@ -94,34 +94,26 @@ def measure(
         again = "" if len(repeats) < effort.repeats else " (again: the machine was busy)"
         progress(f"measuring {len(benches)} operations, {number}{again}")
         load = OtherLoad()
-        seconds = _one_repeat(benches, draw)
-        repeats.append((load.share(), seconds))
+        order = draw.sample(range(len(benches)), len(benches))
+        seconds = {i: window(benches[i]) for i in order}
+        repeats.append((load.share(), [seconds[i] for i in range(len(benches))]))
     kept = sorted(repeats, key=lambda repeat: repeat[0])[: effort.repeats]
     columns = zip(*(seconds for _, seconds in kept), strict=True)
     samples = [replace(b.sample, seconds=s) for b, s in zip(benches, columns, strict=True)]
     return samples, kept[-1][0]
 
 
-def _one_repeat(benches: Sequence[Bench], draw: random.Random) -> list[float]:
-    """Seconds of every bench, run in random order."""
-    order = draw.sample(range(len(benches)), len(benches))
-    seconds = {i: window(benches[i]) for i in order}
-    return [seconds[i] for i in range(len(benches))]
-
-
 def prepared(cases: Sequence[Case], effort: Effort) -> list[Bench]:
     """Benches with enough iterations for `effort.call`."""
     pilots = _compiled_all([(case, PILOT) for case in cases])
-    iterations = list(map(functools.partial(_iterations, effort), cases, pilots))
+    iterations = []
+    for case, pilot in zip(cases, pilots, strict=True):
+        needed = math.ceil(effort.call / window(_bench(case, PILOT, pilot)))
+        iterations.append(min(MOST, needed) if needed > 2 * PILOT else PILOT)
     long = [(case, n) for case, n in zip(cases, iterations, strict=True) if n > PILOT]
     longer = iter(_compiled_all(long))
     programs = [next(longer) if n > PILOT else p for p, n in zip(pilots, iterations, strict=True)]
     return list(map(_bench, cases, iterations, programs))
-
-
-def _iterations(effort: Effort, case: Case, pilot: jax.stages.Compiled) -> int:
-    needed = math.ceil(effort.call / window(_bench(case, PILOT, pilot)))
-    return min(MOST, needed) if needed > 2 * PILOT else PILOT
 
 
 def _compiled_all(cases: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
@@ -173,17 +165,14 @@ def repeated(
         return jax.lax.optimization_barrier((inputs, operation(*inputs)))
 
     def separate(*inputs: jax.Array) -> Any:
-        nothing = jax.tree.map(_zeros, jax.eval_shape(operation, *inputs))
+        zeros = lambda like: jnp.zeros(like.shape, like.dtype, out_sharding=like.sharding)
+        nothing = jax.tree.map(zeros, jax.eval_shape(operation, *inputs))
         return jax.lax.fori_loop(0, iterations, again, (inputs, nothing))[1]
 
     def same(x: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, iterations, lambda _, x: operation(x), x)
 
     return same if in_place else separate
-
-
-def _zeros(like: jax.ShapeDtypeStruct) -> jax.Array:
-    return jnp.zeros(like.shape, like.dtype, out_sharding=like.sharding)
 
 
 def over_all(mesh: Mesh) -> P:

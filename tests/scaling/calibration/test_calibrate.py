@@ -16,7 +16,8 @@ from scaling.calibration.calibrate import (
     with_host_fits,
 )
 from scaling.calibration.fit import attention_flops
-from scaling.calibration.kernels import HOST_FULL, matmul_cases
+from scaling.calibration.kernels import matmul_cases
+from scaling.calibration.sizes import HOST_FULL
 from scaling.calibration.timing import Effort
 from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape

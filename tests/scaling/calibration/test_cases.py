@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from scaling.calibration import attention, collectives, kernels
-from scaling.calibration.attention import attention_cases, backward_alone
+from scaling.calibration import collectives
 from scaling.calibration.collectives import axes, collective_cases
 from scaling.calibration.fit import attention_flops
-from scaling.calibration.kernels import matmul_cases, sizes_for, slabs
+from scaling.calibration.kernels import attention_cases, backward_alone, matmul_cases
 from scaling.calibration.memory import memory_cases
+from scaling.calibration.sizes import HOST_FULL, HOST_QUICK, Sizes, sizes_for, slabs
 from scaling.calibration.timing import compiled
 from scaling.hlo.parse import parse_module
 from scaling.hlo.replica_groups import replica_groups
@@ -35,8 +35,9 @@ def mesh():
 def test_no_operation_is_measured_twice_and_all_fit(mesh, platform, quick):
     sizes = sizes_for(platform, quick)
     cases = [*matmul_cases(mesh, sizes), *memory_cases(mesh, sizes.elements)]
-    names = Counter((case.sample, case.operation.__name__) for case in cases)
-    assert set(names.values()) == {1}
+    inputs = lambda case: (jax.ShapeDtypeStruct(s, case.dtype) for s in case.shapes)
+    done = lambda case: str(jax.make_jaxpr(case.operation)(*inputs(case)))
+    assert set(Counter((case.sample, done(case)) for case in cases).values()) == {1}
     assert all(math.prod(shape) * 4 <= LARGEST for case in cases for shape in case.shapes)
 
 
@@ -49,7 +50,7 @@ def test_slabs_have_one_dimension_apart():
 
 @pytest.mark.parametrize(("batch", "m", "n", "k"), [(1, 3, 4, 5), (2, 3, 4, 5)])
 def test_a_point_names_the_shape_that_is_multiplied(mesh, batch, m, n, k):
-    sizes = kernels.Sizes(("fp32",), ((batch, m, n, k),), ())
+    sizes = Sizes(("fp32",), ((batch, m, n, k),), ())
     (case,) = matmul_cases(mesh, sizes)
     result = jax.eval_shape(case.operation, *(np.zeros(s, np.float32) for s in case.shapes))
     assert result.shape == ((batch, m, n) if batch > 1 else (m, n))
@@ -57,7 +58,7 @@ def test_a_point_names_the_shape_that_is_multiplied(mesh, batch, m, n, k):
 
 
 def test_other_dtypes_are_measured_on_squares_only(mesh):
-    sizes = kernels.Sizes(("fp32",), ((1, 8, 8, 8), (1, 8, 8, 16)), (), ("bf16",))
+    sizes = Sizes(("fp32",), ((1, 8, 8, 8), (1, 8, 8, 16)), (), ("bf16",))
     samples = [case.sample for case in matmul_cases(mesh, sizes)]
     assert [(p.dtype, p.k) for p in samples] == [("fp32", 8), ("fp32", 16), ("bf16", 8)]
 
@@ -82,7 +83,9 @@ def test_axes_have_every_size_and_stride_that_divide_the_devices():
 
 def test_groups_of_a_collective_have_the_stated_ranks_and_stride():
     for (ranks, stride), case in zip(
-        [(2, 4), (4, 2), (8, 1)], list(collective_cases(8, True, True))[::25], strict=True
+        [(2, 4), (4, 2), (8, 1)],
+        list(collective_cases(8, True, HOST_QUICK.messages))[::25],
+        strict=True,
     ):
         module = parse_module(compiled(case, 3).as_text())
         found = [i for c in module.computations.values() for i in c if i.opcode == "all-reduce"]
@@ -94,7 +97,7 @@ def test_groups_of_a_collective_have_the_stated_ranks_and_stride():
 @pytest.mark.parametrize("kind", ["all-reduce", "all-gather", "reduce-scatter", "all-to-all"])
 def test_bytes_are_the_unsharded_total(kind):
     """What nccl-tests calls the size: the larger of a rank's input and output."""
-    cases = [c for c in collective_cases(8, True, True) if c.sample.kind == kind]
+    cases = [c for c in collective_cases(8, True, HOST_QUICK.messages) if c.sample.kind == kind]
     for case in cases:
         ((elements,),) = case.shapes
         factor = case.sample.ranks if kind == "all-gather" else 1
@@ -104,22 +107,22 @@ def test_bytes_are_the_unsharded_total(kind):
 
 def test_sizes_that_do_not_divide_are_rounded_down(monkeypatch):
     monkeypatch.setattr(collectives, "present_mesh", lambda shape: shape)
-    for case in collective_cases(6, quick=True, host=True):
+    for case in collective_cases(6, True, HOST_QUICK.messages):
         assert case.sample.bytes % (4 * case.sample.ranks) == 0
         least = 4 * case.sample.ranks
-        assert any(0 <= size - case.sample.bytes < least for size in collectives.HOST_QUICK)
+        assert any(0 <= size - case.sample.bytes < least for size in HOST_QUICK.messages)
 
 
 def test_attention_comes_in_pairs_of_the_same_size(mesh):
-    cases = list(attention_cases(mesh, quick=False, flash=False))
-    assert len(cases) == 2 * len(attention.HOST_FULL)
+    cases = list(attention_cases(mesh, HOST_FULL, flash=False))
+    assert len(cases) == 2 * len(HOST_FULL.attention)
     for forward, both in zip(cases[::2], cases[1::2], strict=True):
         assert both.sample == replace(forward.sample, direction="backward")
         assert len(both.shapes) == len(forward.shapes) + 1  # the gradient of the result
 
 
 def test_flash_attention_is_measured_in_bf16(mesh):
-    assert {c.sample.dtype for c in attention_cases(mesh, True, flash=True)} == {"bf16"}
+    assert {c.sample.dtype for c in attention_cases(mesh, HOST_QUICK, flash=True)} == {"bf16"}
 
 
 def attention_sample(direction, *seconds):

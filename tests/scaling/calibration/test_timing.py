@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from scaling.calibration import timing
-from scaling.calibration.attention import attention_cases
 from scaling.calibration.collectives import collective_cases
-from scaling.calibration.kernels import Sizes, matmul_cases
+from scaling.calibration.kernels import attention_cases, matmul_cases
 from scaling.calibration.memory import memory_cases
+from scaling.calibration.sizes import HOST_QUICK, Sizes
 from scaling.calibration.timing import (
     Bench,
     Case,
@@ -104,7 +104,7 @@ def test_products_and_memory_operations_run_in_every_iteration(mesh):
 
 
 def test_collectives_run_in_every_iteration():
-    cases = [c for c in collective_cases(8, quick=True, host=True) if c.sample.ranks == 4]
+    cases = [c for c in collective_cases(8, True, HOST_QUICK.messages) if c.sample.ranks == 4]
     one_size = [case for case in cases if case.sample.bytes == 2**14]
     assert len(one_size) == 5
     for case in one_size:
@@ -113,7 +113,7 @@ def test_collectives_run_in_every_iteration():
 
 @pytest.mark.slow
 def test_attention_runs_in_every_iteration(mesh):
-    forward, both = itertools.islice(attention_cases(mesh, quick=True, flash=False), 2)
+    forward, both = itertools.islice(attention_cases(mesh, HOST_QUICK, flash=False), 2)
     for case in (forward, both):
         check_in_loop(case)
 
@@ -227,6 +227,6 @@ def test_repeats_on_a_busy_machine_are_done_again_at_most_half_of_them(
 @pytest.mark.slow
 def test_one_device_alone_can_be_measured():
     mesh = present_mesh(MeshShape(), jax.devices()[:1])
-    cases = [next(matmul_cases(mesh, SMALL)), *attention_cases(mesh, quick=True, flash=False)]
+    cases = [next(matmul_cases(mesh, SMALL)), *attention_cases(mesh, HOST_QUICK, flash=False)]
     for case in cases[:3]:
         assert "while" in compiled(case, 3).as_text()
