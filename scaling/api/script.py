@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from scaling.meshes.errors import InputError
-from scaling.run.recipes import described, folder_on_path, run_user_code, user_function
+from scaling.run.user_code import described, folder_on_path, run_user_code, user_function
 
 HOW = (
     "return (step, arguments) or (step, arguments, keywords), the step from jax.jit, or the step "

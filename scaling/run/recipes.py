@@ -7,21 +7,15 @@ the preset and of the config.json of the same name: experts drop no token unless
 """
 
 import difflib
-import importlib.util
 import math
 import os
 import re
-import sys
-import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
-from scaling.meshes.errors import CLOSE, InputError, nearest, whole_number
+from scaling.meshes.errors import CLOSE, InputError, whole_number
 from scaling.meshes.reading import read_json
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
@@ -30,6 +24,7 @@ from scaling.models.config import ModelConfig, with_positions
 from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
 from scaling.run import Batch, Precision, Run, Train, read_run
+from scaling.run.user_code import described, run_user_code, user_function
 
 # Name of a preset, or of all that begin like it -> (sequences, tokens per sequence) of one step,
 # where the training of the model itself used or implies one.
@@ -208,7 +203,11 @@ def resolve(text: str) -> Run:
     if text in recipe_names():  # also where a folder of that name holds a run
         return recipe(text)
     if ".py:" in text:
-        return _from_function(text)
+        path, make = user_function(text)
+        run = run_user_code(path, make)
+        if not isinstance(run, Run):
+            raise InputError(f"{text} returned {described(run)}; return a scaling.Run")
+        return run
     path = Path(text)
     if path.suffix == ".py":
         raise InputError(f"{text}: name the function in it that returns the run: {text}:FUNCTION")
@@ -246,84 +245,6 @@ def with_steps(run: Run, steps: int | None) -> Run:
     if steps is None:
         return run
     return replace(run, train=replace(run.train, steps=whole_number("--steps", steps)))
-
-
-def _from_function(text: str) -> Run:
-    path, make = user_function(text)
-    run = run_user_code(path, make)
-    if not isinstance(run, Run):
-        raise InputError(f"{text} returned {described(run)}; return a scaling.Run")
-    return run
-
-
-def described(made: Any) -> str:
-    """What a user's function returned: `an int`, `(int, list)`, `nothing`."""
-    if isinstance(made, tuple):
-        return f"({', '.join(type(part).__name__ for part in made)})"
-    name = type(made).__name__
-    article = "an" if name[0].lower() in "aeiou" else "a"
-    return "nothing" if made is None else f"{article} {name}"
-
-
-def user_function(text: str) -> tuple[Path, Callable[..., Any]]:
-    """Return the file and the function that `file.py:function` names.
-
-    Raises:
-        InputError: no such file or function, or the file's code fails.
-    """
-    file, _, function = text.rpartition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(f"{text}: there is no file {file}")
-    if not function:
-        raise InputError(f"{text}: no function is named; write {file}:FUNCTION")
-    module = run_user_code(path, lambda: _load_module(path))
-    make = getattr(module, function, None)
-    if not callable(make):
-        public = [n for n in vars(module) if callable(getattr(module, n)) and n[0] != "_"]
-        raise InputError(f"{file} has no function {function!r}; {nearest(function, public)}")
-    return path, make
-
-
-def _load_module(path: Path) -> ModuleType:
-    """Return the file as a module, under a name that no other module has."""
-    spec = importlib.util.spec_from_file_location(f"run_file_{path.stem}", path)
-    assert spec is not None and spec.loader is not None  # a .py file always has a loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses defined in the file look themselves up there
-    spec.loader.exec_module(module)
-    return module
-
-
-@contextmanager
-def folder_on_path(file: Path) -> Iterator[None]:
-    """Let modules beside a file be imported meanwhile."""
-    folder = str(file.absolute().parent)
-    sys.path.insert(0, folder)
-    try:
-        yield
-    finally:
-        sys.path.remove(folder)
-
-
-def run_user_code(path: Path, make: Callable[[], Any]) -> Any:
-    """Return what `make` returns; errors of the user's file become one message with its line.
-
-    Modules beside the file can be imported, as where Python runs it.
-    """
-    try:
-        with folder_on_path(path):
-            return make()
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:  # of a script that runs as it is imported
-        frames = traceback.extract_tb(error.__traceback__)
-        own = path.absolute()
-        lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == own]
-        line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
-        where = f"{path}, line {line}" if line else str(path)
-        first = str(error).strip().partition("\n")[0]
-        raise InputError(f"{where}: {type(error).__name__}: {first}") from error
 
 
 SPECIAL = {"tiny": tiny, "tiny-moe": tiny_moe, "demo": demo}
