@@ -1,6 +1,5 @@
 """Price of one collective on a cluster."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +7,7 @@ from typing import Any
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
-from scaling.api.public_api import entrance
+from scaling.api.public_api import entrance, warn
 from scaling.api.settings import as_axes
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.candidates import FASTEST
@@ -125,8 +124,7 @@ def price_collective(
         random=random,
         hops=hops,
     )
-    for text in doubts:
-        warnings.warn(text, stacklevel=3)  # past `entrance`
+    warn(doubts)
     return prices[0]
 
 

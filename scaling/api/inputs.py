@@ -32,6 +32,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
 from scaling.meshes.units import Unit, parse_count, parse_quantity
+from scaling.profiles.calibrations import host_calibration
 from scaling.run import Run, read_run
 from scaling.run.recipes import resolve
 from scaling.training.launch.gpu import avoid_absent_gpus
@@ -194,6 +195,16 @@ def amount(
         lower = f"at least {least:g}" if least else "positive"
         raise InputError(f"{name} {found:g} must be {lower}, at most {most:g}")
     return found
+
+
+def check_named(cluster: ClusterLike | None, run: Run, place: Cluster) -> None:
+    """Raise InputError where nobody has named this machine, and measuring it would take minutes."""
+    stated = cluster if cluster is not None else run.cluster
+    if stated is None and place.virtual_devices and host_calibration(place.devices) is None:
+        raise InputError(
+            "on which cluster? Name one, such as --cluster dgx-h100 (`scaling cluster list` has "
+            "all), or --cluster host, this machine, which is then measured first"
+        )
 
 
 def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:

@@ -1,6 +1,5 @@
 """How far each axis of a mesh can be cut."""
 
-import warnings
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from scaling.api.inputs import (
     load_cluster,
     load_run,
 )
-from scaling.api.public_api import entrance
+from scaling.api.public_api import entrance, warn
 from scaling.api.settings import Settings
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
@@ -57,8 +56,7 @@ def limits(
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place, doubts = _place(resolved, cluster, nodes, overrides)
     profile, more = load_profile(place, calibration)
-    for text in doubts + more:
-        warnings.warn(text, stacklevel=3)  # past `entrance`
+    warn(doubts + more)
     return answer_limits(resolved, place, profile)
 
 

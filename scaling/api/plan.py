@@ -14,6 +14,7 @@ from scaling.api.inputs import (
     RunLike,
     amount,
     as_overrides,
+    check_named,
     keep_devices_free,
     load_run,
 )
@@ -133,6 +134,8 @@ def plan(
     if resolved.software == OURS:
         check_optimizer(resolved)
     place = target(resolved, cluster, nodes, as_overrides(overrides)).cluster
+    if calibration is None:
+        check_named(cluster, resolved, place)
     profile, warnings = load_profile(place, calibration)
     how = {"device_order": device_order, "overrides": overrides, "calibration": calibration}
     asked = request(run, cluster=cluster, nodes=nodes, set=set, **how)

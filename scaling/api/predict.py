@@ -1,7 +1,9 @@
 """Step time, memory and collectives of a run."""
 
+import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +14,25 @@ from scaling.api.inputs import (
     Overrides,
     RunLike,
     as_overrides,
+    check_named,
     keep_devices_free,
     load_run,
 )
 from scaling.api.pricing import Pricing, with_step_error
-from scaling.api.public_api import entrance
+from scaling.api.public_api import entrance, in_callers_words
 from scaling.api.request import request
 from scaling.api.result import PredictionResult, priced_result
-from scaling.api.settings import Settings, as_texts
+from scaling.api.settings import CUSTOM, Settings, as_texts, parse_settings
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import writing
 from scaling.profiles.profile import Profile
-from scaling.simulate.resolve import chosen_source, target, target_warnings
+from scaling.program.ir import Program
+from scaling.run import Run
+from scaling.run.recipes import has_default_batch
+from scaling.simulate.resolve import Target, chosen_source, target, target_warnings
 from scaling.simulate.what_if import changed, check_changes
 
+MOST_TRIES = 3  # programs that may be compiled to find one that fits
 SOURCES = ("auto", "analytic", "compiled", "stored")
 
 
@@ -88,6 +95,8 @@ def predict(
     how |= {"calibration": calibration, "what_if": changes, "causal_flops": causal_flops}
     asked = request(run, **where, set=set, overrides=overrides, **how)
     source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
+    if calibration is None:
+        check_named(cluster, resolved, place.cluster)
     profile, warnings = load_profile(place.cluster, calibration)
     if not place.cluster.virtual_devices:
         profile = with_step_error(profile, resolved.software)
@@ -95,29 +104,91 @@ def predict(
     if dump_hlo is not None and source != "compiled":
         what = {"analytic": "a closed form", "stored": "a stored program"}[source]
         raise InputError(f"--dump-hlo: {what} has no HLO; use --source compiled")
-    start = time.monotonic()
+
+    def priced(run: Run, note: str = "") -> PredictionResult:
+        start = time.monotonic()
+        program, text = _program(replace(place, run=run), source, estimates, options)
+        write_text(dump_hlo, text)
+        notes = (*target_warnings(place), *([note] if note else []), *notes_of_source, *warnings)
+        pricing = Pricing(
+            *(program, place.cluster, profile, run, changes, causal_flops),
+            warnings=tuple(map(in_callers_words, notes)),
+            compile_seconds=time.monotonic() - start,
+            request=asked.changed(set=_settings(place.run, run)) if note else asked,
+        )
+        return priced_result(pricing)
+
+    if source == "stored" or not _is_default(run, set):
+        return priced(place.run)
+    return _first_that_fits(place, priced)
+
+
+def _program(
+    place: Target, source: str, estimates: bool, options: Mapping[str, bool | str | int] | None
+) -> tuple[Program, str]:
+    """Return the program of a run on its cluster, and the text of one that was compiled."""
     if source == "analytic":
         from scaling.analytic.program import closed_form
 
-        program = closed_form(place.run, place.mesh, place.cluster)
-    elif source == "stored":
+        return closed_form(place.run, place.mesh, place.cluster), ""
+    if source == "stored":
         from scaling.training.program import stored_program_of_run
 
-        program = stored_program_of_run(place.run, place.mesh, place.cluster)
-    else:
-        from scaling.training.program import program_of_run
+        return stored_program_of_run(place.run, place.mesh, place.cluster), ""
+    from scaling.training.program import program_of_run
 
-        program, text = program_of_run(place.run, place.mesh, place.cluster, estimates, options)
-        write_text(dump_hlo, text)
-    seconds = time.monotonic() - start
-    notes = (*target_warnings(place), *notes_of_source, *warnings)
-    return priced_result(
-        Pricing(
-            *(program, place.cluster, profile, place.run, changes, causal_flops, notes),
-            compile_seconds=seconds,
-            request=asked,
-        )
-    )
+    return program_of_run(place.run, place.mesh, place.cluster, estimates, options)
+
+
+def _is_default(run: RunLike, settings: Settings | None) -> bool:
+    """Whether nobody has stated the run's batch and remat: a recipe, or a model's config.json."""
+    if isinstance(run, Mapping | Run) or run == CUSTOM:
+        return False
+    stated = {key.partition(".")[0] for key in parse_settings(settings or ())}
+    return not stated & {"batch", "remat"} and has_default_batch(str(run))
+
+
+def _first_that_fits(
+    place: Target, priced: Callable[[Run, str], PredictionResult]
+) -> PredictionResult:
+    """Return the price of a recipe, or with the microbatches and remat with which it first fits.
+
+    A closed form chooses; the program of the prediction confirms, at most MOST_TRIES times. Where
+    nothing fits, the recipe is priced as it is.
+    """
+    from scaling.planning.fitting import fitting_runs
+
+    tries, most = 0, math.inf  # bytes of the closed form
+    for run, peak in fitting_runs(place.run, place.mesh, place.cluster):
+        if peak > most:
+            continue
+        found = priced(run, _note(place.run, run))
+        if found.memory.fits is not False:
+            return found
+        tries += 1
+        if tries == MOST_TRIES:
+            break
+        most = peak - (float(found.memory.peak) - float(found.memory.capacity or 0.0))
+    return priced(place.run, "")
+
+
+def _settings(own: Run, run: Run) -> dict[str, Any]:
+    """Return what differs from the recipe's own run, by key of run.json."""
+    both = {
+        "batch.microbatches": (own.batch.microbatches, run.batch.microbatches),
+        "remat": (str(own.remat), str(run.remat)),
+    }
+    return {key: now for key, (before, now) in both.items() if now != before}
+
+
+def _note(own: Run, run: Run) -> str:
+    """Return a sentence about what was taken instead of the recipe's, and how to have that."""
+    now, before = _settings(own, run), _settings(run, own)
+    if not now:
+        return ""
+    taken = " and ".join(f"{key}={value}" for key, value in now.items())
+    again = " ".join(f"--set {key}={value}" for key, value in before.items())
+    return f"{taken}, as the recipe's own step does not fit in memory; {again} prices that"
 
 
 def read_changes(what_if: str | Iterable[str]) -> tuple[str, ...]:

@@ -10,6 +10,7 @@ import os
 import re
 import types
 import typing
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
@@ -95,9 +96,19 @@ def python_words() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        if not at_the_command_line():
-            error.args = (in_python(str(error)),)
+        error.args = (in_callers_words(str(error)),)
         raise
+
+
+def in_callers_words(message: str) -> str:
+    """Return a message about options as it is for a command, else as one about parameters."""
+    return message if at_the_command_line() else in_python(message)
+
+
+def warn(texts: Iterable[str]) -> None:
+    """Warn the caller of a public function, in the caller's words."""
+    for text in texts:
+        warnings.warn(in_callers_words(text), stacklevel=4)  # past `entrance`
 
 
 def in_python(message: str) -> str:

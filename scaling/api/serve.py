@@ -1,6 +1,5 @@
 """Serving a model: decode steps, prompts, what fits, what it costs."""
 
-import warnings
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
@@ -15,7 +14,7 @@ from scaling.api.inputs import (
     cluster_with,
     load_run,
 )
-from scaling.api.public_api import entrance
+from scaling.api.public_api import entrance, warn
 from scaling.api.settings import Settings
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
@@ -122,8 +121,7 @@ def serve(
     )
     _check_size("--context", length)
     profile, doubts = load_profile(place, calibration)
-    for text in doubts:
-        warnings.warn(text, stacklevel=3)  # past `entrance`
+    warn(doubts)
     case = Case(served, Servers(place, shape), profile, int(batch), int(length))
     return answer_serve(
         case, Request(prompt, generate, mfu, amount("--step-time", step_time, "s")), price

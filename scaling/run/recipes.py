@@ -224,10 +224,21 @@ def resolve(text: str) -> Run:
 def _from_json(path: Path) -> Run:
     """Return the run of a run.json, or of a Hugging Face config.json (it has a model_type)."""
     data = read_json(path)
-    if isinstance(data, dict) and "model_type" in data and "batch" not in data:
+    if _is_model_alone(data):
         name = path.absolute().parent.name if path.stem == "config" else path.stem
         return _with_defaults(name.lower() or "model", read_config(path))
     return read_run(data, str(path))
+
+
+def _is_model_alone(data: Any) -> bool:
+    """Whether a document is a Hugging Face config.json, which describes no batch."""
+    return isinstance(data, dict) and "model_type" in data and "batch" not in data
+
+
+def has_default_batch(text: str) -> bool:
+    """Whether `resolve` gives what `text` names a batch by default: a recipe, or a config.json."""
+    file = file_of(text)
+    return file is None or (file.suffix == ".json" and _is_model_alone(read_json(file)))
 
 
 def file_of(text: str) -> Path | None:

@@ -203,7 +203,7 @@ def test_a_machine_that_was_never_measured_is_measured_first(cli, folder, monkey
 
     calibration_path(host(4)).unlink()
     monkeypatch.setattr(calibrate, "calibrate_in_subprocess", measure)
-    result = cli("small.json", "--json")
+    result = cli("small.json", "--cluster", "host", "--json")
     assert document(result)["grade"] == "calibrated"
     assert asked == [4] and "this machine is measured first, quickly, with 4 devices" in result[2]
 
@@ -218,7 +218,7 @@ def test_the_measurement_runs_in_a_process_of_its_own(cli, monkeypatch):
 
     calibration_path(host(4)).unlink()
     monkeypatch.setattr(calibrate.subprocess, "run", run)
-    code, out, err = cli("small.json", "--json")
+    code, out, err = cli("small.json", "--cluster", "host", "--json")
     assert (
         code == 2 and "could not be measured: scaling calibrate --quick --devices 4 failed" in err
     )

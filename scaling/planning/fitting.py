@@ -1,0 +1,46 @@
+"""The batch split and remat with which a run fits in memory, on its own mesh, by closed forms.
+
+The run as it is comes first; then more microbatches; then more remat, from as many microbatches on.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from scaling.analytic.program import closed_form
+from scaling.analytic.step import REMATS, Grid, policies
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.rules import divisors
+from scaling.meshes.shape import MeshShape
+from scaling.run import Run
+from scaling.simulate.capacity import capacity_of
+from scaling.simulate.memory import memory_use
+
+
+def fitting_runs(run: Run, mesh: MeshShape, cluster: Cluster) -> Iterator[tuple[Run, float]]:
+    """Yield the run, or one with more microbatches or remat, and bytes of its peak: those that fit.
+
+    Nothing where no setting fits, or where the chip's memory is not known.
+    """
+    own = run.batch.microbatches
+    local = -(-run.batch.global_batch // mesh.batch_shards)
+    counts = sorted({own, *(n for n in divisors(local) if n > own)})
+    if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
+        counts = [n for n in counts if n % mesh.stage == 0 or n == own]
+    order = policies(run)
+    later = REMATS[REMATS.index(run.remat) :] if run.remat in REMATS else (run.remat,)
+    every = [(remat, n) for remat in later for n in counts]
+    batch = np.full(len(every), float(run.batch.global_batch))
+    zero = np.full(len(every), run.sharding.zero_stage)
+    remats = np.array([order.index(remat) for remat, _ in every])
+    grid = Grid(np.array([float(n) for _, n in every]), batch, zero, remats)
+    program = closed_form(run, mesh, cluster, grid)
+    capacity = capacity_of(cluster, program, run.software).bytes
+    if capacity is None:
+        return
+    peaks, most = (np.broadcast_to(x, (len(every),)) for x in (memory_use(program).peak, capacity))
+    for (remat, count), peak, fits in zip(every, peaks, peaks <= most, strict=True):
+        if fits:
+            changed = replace(run, batch=replace(run.batch, microbatches=count), remat=remat)
+            yield changed, float(peak)
