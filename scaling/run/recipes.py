@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from scaling.meshes.errors import CLOSE, InputError, whole_number
 from scaling.meshes.reading import read_json
