@@ -1,4 +1,4 @@
-"""The counts of `scaling.comparing.quality` of four small steps, compiled for absent H100s.
+"""The counts of `experiments.quality` of four small steps, compiled for absent H100s.
 
 python -m experiments.program_quality        about a minute; needs the extra `deviceless`
 """
@@ -6,7 +6,7 @@ python -m experiments.program_quality        about a minute; needs the extra `de
 from collections.abc import Mapping
 from functools import cache
 
-from scaling.comparing.quality import Quality, quality_of
+from experiments.quality import Quality, quality_of
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.run import Run, read_run

@@ -9,13 +9,13 @@
     tensor   reduce-scatter   (4 layers + 2) X        + 2: embedding and head
 
 A recomputed layer gathers X twice more, for attention and MLP, and scatters it once more. Of what
-`scaling.comparing.quality` counts, the step has what `test_program_quality` knows, and no more.
+`experiments.quality` counts, the step has what `test_program_quality` knows, and no more.
 """
 
 import pytest
 
+from experiments.quality import quality_of
 from scaling.comparing.audit import audit
-from scaling.comparing.quality import quality_of
 from scaling.models.accounting import train_flops
 from scaling.training.program import program_of_run
 from tests.harness import H100, Case, moved, on_h100, wide

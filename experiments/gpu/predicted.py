@@ -14,7 +14,7 @@ import jax
 from jax.sharding import Mesh
 
 from experiments.gpu.machine import identify, short
-from scaling.comparing.profile_comparison import compare_recording
+from scaling.comparing.compare import compare_recording
 from scaling.comparing.recorded import recorded_events
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaling.api.pricing import Pricing, price_program
-from scaling.comparing.compare import Comparison
-from scaling.comparing.profile_comparison import check_machine, compare_recording
+from scaling.comparing.compare import check_machine, compare_recording
+from scaling.comparing.comparison import Comparison
 from scaling.comparing.recorded import RecordedEvent, recorded_events
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError

@@ -1,91 +1,38 @@
-"""Predicted against measured: step time, terms, collectives, memory; the difference named.
+"""Predicted against measured: a run's folder, or any program beside a recorded profile.
 
-    error = predicted / measured - 1
+Of a run's folder, step time and memory come from what the trainer measured in every step; terms
+and collectives from a recorded profile of some steps, joined with the program by the names of its
+instructions.
 
-Step time and memory come from what the trainer measured in every step; terms and collectives from
-a recorded profile of some steps, joined with the program by the names of its instructions. What was
-not measured is None.
-
-Devices of a CPU share its cores: while one waits in a collective, the others compute faster than
-they were priced to. Terms, single kernels and single collectives have no error there; the step
-time, sums of seconds over all kernels and collectives, and bytes do.
+Of a profile alone, the measured step is the time from the first recorded event to the last, over
+the number of steps: gaps between steps are in it, as time that the device waits for its host. A
+collective's time is that of its kernels, the waiting for slower devices included.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from scaling.comparing.explained import explanation
-from scaling.comparing.folder import MeasuredFile, PredictedFile, RunFolder, priced_again
+from scaling.comparing.comparison import SHARED_CORES, SUMMED, Comparison, Pair, StepPair
+from scaling.comparing.doubts import doubts
+from scaling.comparing.folder import (
+    MeasuredFile,
+    MemoryFile,
+    PredictedFile,
+    RunFolder,
+    StepTimeFile,
+    priced_again,
+)
 from scaling.comparing.join import joined
 from scaling.comparing.matching import match_recording
-from scaling.comparing.pairs import CollectivePair, KernelPair, Pair, StepPair
 from scaling.comparing.recorded import RecordedEvent, recorded_events
-from scaling.comparing.steps import Match, Recording
+from scaling.comparing.steps import Recording
+from scaling.meshes.errors import InputError
 from scaling.program.ir import Program
+from scaling.simulate.prediction import TERMS, Prediction
 from scaling.simulate.resolve import HOST
 from scaling.simulate.step import Priced
-
-SHARED_CORES = (
-    "the devices share the cores of one machine: while one waits in a collective, the others "
-    "compute faster than priced, so terms, single kernels and single collectives cannot be "
-    "compared; the step time, the sums of seconds and the bytes can"
-)
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One run, predicted and measured."""
-
-    name: str
-    setting: str  # model, mesh and batch, in words
-    machine: str
-    versions: Mapping[str, str]
-    step_time: StepPair
-    step_range: tuple[float, float]  # s, as predicted
-    time: Mapping[str, Pair]
-    sums: Mapping[str, Pair]  # s per step over all devices, of kernels and of all instructions
-    collectives: tuple[CollectivePair, ...]
-    kernels: tuple[KernelPair, ...]
-    memory: Pair
-    compiled_memory: float | None  # bytes, as the compiler planned them for one device
-    grade: str
-    warnings: tuple[str, ...] = ()  # what cannot be compared, and why
-    classes: Mapping[str, Pair] = field(default_factory=dict)  # s per step and device, summed
-    match: Match | None = None  # of a profile of any program
-    priced: Priced | None = field(default=None, repr=False)  # with events; None: no program
-    events: tuple[RecordedEvent, ...] = field(default=(), repr=False)  # recorded, of all devices
-
-    @property
-    def shares_cores(self) -> bool:
-        """True if the devices share the cores of one machine."""
-        return SHARED_CORES in self.warnings
-
-    @property
-    def explanation(self) -> str:
-        """Which terms make up the difference; "" where they were not measured."""
-        return explanation(self.time, self.classes, self.collectives)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the document that `scaling compare --json` prints."""
-        step = self.step_time
-        return {
-            "name": self.name,
-            "machine": self.machine,
-            "versions": dict(self.versions),
-            "step_time": step.seconds.to_dict() | {"spread": step.spread, "steps": step.steps},
-            "time": {term: pair.to_dict() for term, pair in self.time.items()},
-            "sums": {name: pair.to_dict() for name, pair in self.sums.items()},
-            "classes": {name: pair.to_dict() for name, pair in self.classes.items()},
-            "collectives": [c.to_dict() for c in self.collectives],
-            "kernels": [k.to_dict() for k in self.kernels],
-            "memory": self.memory.to_dict() | {"compiled": self.compiled_memory},
-            "grade": self.grade,
-            "warnings": list(self.warnings),
-            "explanation": self.explanation,
-            "match": self.match.to_dict() if self.match else None,
-        }
 
 
 def compare_run(files: RunFolder) -> Comparison:
@@ -103,8 +50,7 @@ def compare_run(files: RunFolder) -> Comparison:
         first, last = files.measured.recorded_steps
         events = recorded_events(files.recording)
         recording = match_recording(events, program, last - first + 1)
-    seconds = {name: float(time) for name, time in priced.timeline.by_name.items()}
-    found = compare(files.prediction, files.measured, program, seconds, recording)
+    found = compare(files.prediction, files.measured, program, _seconds(priced), recording)
     return replace(found, priced=priced, events=tuple(events))
 
 
@@ -120,18 +66,92 @@ def compare(
     `predicted_seconds`: of all calls of each instruction in one step, by name. Without `program`
     there are no kernels and collectives; without `recording` they and the terms are unmeasured.
     """
-    step, memory, is_host = measured.step_time, measured.memory, prediction.cluster.name == HOST
-    high = prediction.step_time_high
+    is_host = prediction.cluster.name == HOST
+    parts = joined(prediction.time, program, predicted_seconds or {}, recording, not is_host)
+    warnings = (SHARED_CORES,) if is_host and recording else ()
+    return _comparison(prediction, prediction.setting, measured, parts, warnings)
+
+
+def compare_recording(
+    prediction: Prediction, priced: Priced, events: Sequence[RecordedEvent], steps: int | None
+) -> Comparison:
+    """Join a prediction with a recorded profile of the same program, perhaps compiled otherwise.
+
+    Args:
+        priced: what was predicted, with every event.
+        steps: that were recorded; None: counted.
+
+    Raises:
+        InputError: a recording of another program or machine, or of fewer steps.
+    """
+    program, cluster = priced.program, priced.cluster
+    check_machine(events, cluster.name)
+    recording = match_recording(events, program, steps)
+    is_host = cluster.name == HOST
+    time = {term: float(getattr(prediction.time, term)) for term in TERMS}
+    parts = joined(time, program, _seconds(priced), recording, not is_host)
+    axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
+    measured = MeasuredFile(
+        name=prediction.name,
+        machine=f"{recording.devices} x {'CPU device' if is_host else 'GPU'}, recorded",
+        versions={},
+        step_time=StepTimeFile(
+            sum(recording.terms[term] for term in SUMMED), None, recording.steps
+        ),
+        memory=MemoryFile(None, program.compiler_peak),
+        recorded_steps=None,
+    )
+    step = Pair(float(prediction.step_time), measured.step_time.measured)
+    matched = replace(recording, match=parts["match"])
+    notes = tuple(doubts(matched, step, prediction.devices, program.module, steps))
+    found = _comparison(
+        prediction,
+        f"mesh {axes} of {cluster.name}",
+        measured,
+        parts,
+        (SHARED_CORES,) * is_host + notes,
+    )
+    return replace(found, priced=priced, events=tuple(events))
+
+
+def _comparison(
+    prediction: PredictedFile | Prediction,
+    setting: str,
+    measured: MeasuredFile,
+    parts: Mapping[str, Any],
+    warnings: tuple[str, ...],
+) -> Comparison:
+    """Return the comparison of a prediction with what was measured; `parts` are of `joined`."""
+    step, high = measured.step_time, prediction.step_time_high
     return Comparison(
         name=prediction.name,
-        setting=prediction.setting,
+        setting=setting,
         machine=measured.machine,
         versions=measured.versions,
-        step_time=StepPair(Pair(prediction.step_time, step.measured), step.spread, step.steps),
-        step_range=(prediction.step_time_low, math.inf if high is None else high),
-        memory=Pair(prediction.memory.peak, memory.measured),
-        compiled_memory=memory.compiled,
+        step_time=StepPair(
+            Pair(float(prediction.step_time), step.measured), step.spread, step.steps
+        ),
+        step_range=(float(prediction.step_time_low), math.inf if high is None else float(high)),
+        memory=Pair(float(prediction.memory.peak), measured.memory.measured),
+        compiled_memory=measured.memory.compiled,
         grade=prediction.grade,
-        warnings=(SHARED_CORES,) if is_host and recording else (),
-        **joined(prediction.time, program, predicted_seconds or {}, recording, not is_host),
+        warnings=warnings,
+        **parts,
     )
+
+
+def _seconds(priced: Priced) -> dict[str, float]:
+    """Predicted seconds of all calls of each instruction in one step, by name."""
+    return {name: float(time) for name, time in priced.timeline.by_name.items()}
+
+
+def check_machine(events: Sequence[RecordedEvent], cluster: str) -> None:
+    """Raise InputError if CPU devices were recorded and GPUs are priced, or the other way round."""
+    on_cpu = any(event.run is not None for event in events)
+    if on_cpu and cluster != HOST:
+        raise InputError(
+            f"the profile is of CPU devices, the price of {cluster}: record the run on its GPUs, "
+            f"or price it with --cluster {HOST}"
+        )
+    if not on_cpu and cluster == HOST:
+        raise InputError(f"the profile is of GPUs, the price of this machine's CPU ({HOST})")

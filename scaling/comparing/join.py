@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from scaling.comparing.classes import CLASSES, class_of
-from scaling.comparing.pairs import CollectivePair, KernelPair, Pair
+from scaling.comparing.comparison import CollectivePair, KernelPair, Pair
 from scaling.comparing.steps import Recording, longest
 from scaling.program.ir import (
     COLLECTIVE_KINDS,

@@ -10,8 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from scaling.comparing.compare import Comparison
-from scaling.comparing.pairs import CollectivePair, Pair
+from scaling.comparing.comparison import CollectivePair, Comparison, Pair
 from scaling.meshes.units import format_range, format_size, format_time
 from scaling.pictures.bars import grouped_bars
 from scaling.pictures.files import write_picture

@@ -12,7 +12,7 @@ import pytest
 from pytest import approx
 
 import scaling as sc
-from scaling.comparing.explained import SUMMED
+from scaling.comparing.comparison import SUMMED
 from tests.scaling.comparing.gpu_traces import write_run
 
 DUMP = Path(__file__).parents[1] / "hlo" / "dumps" / "jax-0.12.0"

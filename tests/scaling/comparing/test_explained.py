@@ -2,8 +2,7 @@
 
 import pytest
 
-from scaling.comparing.explained import SUMMED, explanation
-from scaling.comparing.pairs import CollectivePair, Pair
+from scaling.comparing.comparison import SUMMED, CollectivePair, Pair, explanation
 
 NOTHING = {term: Pair(0.0, 0.0) for term in SUMMED}
 SAME = Pair(1.0, 1.0)

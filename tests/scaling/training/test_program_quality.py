@@ -2,7 +2,7 @@
 
 Every tensor that remat keeps is stacked once, and no gather or scatter of the residual stream comes
 with a copy of it. `models.accounting` says what is kept. The other counts are those of
-`scaling.comparing.quality`; what is not yet as it should be may only become less.
+`experiments.quality`; what is not yet as it should be may only become less.
 """
 
 import re

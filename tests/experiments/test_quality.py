@@ -1,10 +1,10 @@
-"""Each fault that `scaling.comparing.quality` looks for is found in a program that has it."""
+"""Each fault that `experiments.quality` looks for is found in a program that has it."""
 
 from dataclasses import replace
 
 import pytest
 
-from scaling.comparing.quality import (
+from experiments.quality import (
     float32_arrays,
     head_products,
     layer_loops,
