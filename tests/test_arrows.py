@@ -61,6 +61,7 @@ OF_DEVICES = {"scaling.meshes.devices", "scaling.meshes.absent_memory"}
 NEEDS_JAX = {*OF_DEVICES, "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {
     *("scaling", "scaling.api", "scaling.cli", "scaling.course.web", "scaling.course.explorer"),
+    "scaling.learn",
     *("scaling.course.learn",),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
     *("scaling.models.accounting", "scaling.models.lora", "scaling.models.pipeline.schedule"),
@@ -167,6 +168,15 @@ def test_arrows_between_rooms_point_down():
             if used - ROOMS[room] - {room}:
                 wrong[name_of(path)] = sorted(used - ROOMS[room] - {room})
     assert not wrong
+
+
+def test_the_course_imports_the_api_and_the_command_line_imports_both():
+    above = {"api": {"course", "learn", "cli"}, "course": {"learn", "cli"}, "learn": {"cli"}}
+    wrong = {}
+    for path in sources("scaling"):
+        used = {room_of(n) for n in imports(path) if n.split(".")[0] == "scaling"}
+        wrong[name_of(path)] = used & above.get(room_of(name_of(path)), set())
+    assert not {name: found for name, found in wrong.items() if found}
 
 
 def test_nothing_imports_the_experiments_or_our_folders_by_their_own_names():

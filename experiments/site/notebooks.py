@@ -28,16 +28,15 @@ INSTALL = (
 
 
 def export(lesson: Lesson, wheel: Path, out: Path) -> None:
-    """Write LESSON_read.html, LESSON.ipynb and, where it opens in a browser, LESSON.html."""
+    """Write LESSON_read.html, LESSON.ipynb and LESSON.html, which opens in a browser."""
     name = lesson.file.stem
     with TemporaryDirectory() as folder:  # marimo keeps sessions beside what it exports
         copy = Path(folder) / lesson.file.name
         shutil.copyfile(lesson.file, copy)
         _marimo("ipynb", copy, out / f"{name}.ipynb")
         _marimo("html", copy, out / f"{name}_read.html", "--no-include-code", "--", "--guess", "1")
-        if opens_in_browser(lesson):
-            copy.write_text(with_header(lesson.file, wheel), encoding="utf-8")
-            _marimo("html-wasm", copy, out / f"{name}.html", "--mode", "run")
+        copy.write_text(with_header(lesson.file, wheel), encoding="utf-8")
+        _marimo("html-wasm", copy, out / f"{name}.html", "--mode", "run")
     add_install_cell(out / f"{name}.ipynb")
     load_from_here(out / f"{name}_read.html")
 
@@ -46,11 +45,6 @@ def load_from_here(page: Path) -> None:
     """Let the page of a run load marimo's scripts from its own folder."""
     text = page.read_text(encoding="utf-8")
     page.write_text(text.replace(CDN.format(version("marimo")), "."), encoding="utf-8")
-
-
-def opens_in_browser(lesson: Lesson) -> bool:
-    """True for a lesson that asks nothing of the command line, which a browser does not have."""
-    return "scaling.cli" not in lesson.file.read_text(encoding="utf-8")
 
 
 def add_install_cell(notebook: Path) -> None:

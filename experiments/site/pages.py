@@ -2,7 +2,7 @@
 
 build/site/*.html, *.js, *.css    scaling/course/web/pages, data-backend="pyodide"
 build/site/wheel/jax_scaling-*.whl    the project itself, which a worker gives to its Python
-build/site/answers.json           our numbers of all quizzes: a browser has no command line
+build/site/answers.json           our numbers of all quizzes: a browser's Python is slow to start
 build/site/docs/                  the documentation, as `make docs` writes it
 """
 
@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.site.notebooks import opens_in_browser
 from scaling.course.learn.quiz import Quiz
 from scaling.course.lessons.shelf import Lesson
 from scaling.course.web.quizzes import computed
@@ -56,9 +55,7 @@ def write_answers(out: Path, of: Sequence[Quiz]) -> None:
 
 def links(lesson: Lesson) -> str:
     """Return the forms that a lesson has in the site, as links."""
-    forms = {"_read.html": "read", ".ipynb": "notebook"}
-    if opens_in_browser(lesson):
-        forms = {".html": "open"} | forms
+    forms = {".html": "open", "_read.html": "read", ".ipynb": "notebook"}
     name, label = lesson.file.stem, f"{kind_of(lesson)} {lesson.number}"
     return " ".join(
         f'<a href="lessons/{name}{end}" aria-label="{word} {label}">{word}</a>'

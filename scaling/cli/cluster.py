@@ -16,9 +16,7 @@ from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_text
-from scaling.report.cluster import addresses, as_json, sources, tree
-from scaling.report.levels import level_table
-from scaling.report.switches import switch_table
+from scaling.report.cluster import as_json, page
 
 TO_EDIT = """A complete cluster file: change it, then `scaling cluster check FILE.toml`.
 Figures may be plain numbers or texts with a unit, "25Gb/s" or "25GB/s"; sources may be left out.
@@ -94,9 +92,7 @@ class ClusterCommand(Command):
             print(f"warning: {warning}", file=sys.stderr)
         if self.plot is not None:
             self._draw(cluster, self.plot)
-        pages = (tree, level_table, switch_table, sources, addresses)
-        parts = (page(cluster) for page in pages)
-        print(json.dumps(as_json(cluster)) if self.json else "\n\n".join(filter(None, parts)))
+        print(json.dumps(as_json(cluster)) if self.json else page(cluster))
         return 0
 
     def _draw(self, cluster: "sc.Cluster", path: Path) -> None:

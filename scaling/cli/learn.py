@@ -1,24 +1,18 @@
 """`scaling learn`: the guide's quizzes, answered by commands of this project; and ladders."""
 
-import io
 import json
-import shlex
 import sys
 from collections.abc import Mapping
-from contextlib import redirect_stdout
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
-import scaling as sc
 from scaling.cli import learn_puzzle
-from scaling.cli.collective import DEFAULT_SIZE
 from scaling.cli.learn_words import PAGES, check_words
 from scaling.cli.options import Command, File, PathOrNone, Switch, TextOrNone
+from scaling.course.ladder import EXAMPLE, ladder_of
 from scaling.course.learn.answered import answered, guess_of, guesses_of
-from scaling.course.learn.ladder import Ladder
 from scaling.course.learn.quiz import QuizAnswer, compute, find, quizzes
 from scaling.course.learn.table import LINE, summary, verdict_of
 from scaling.course.lessons.shelf import lab, labs, lesson, lessons, serve
@@ -26,9 +20,6 @@ from scaling.course.web.server import serve as serve_pages
 from scaling.meshes.errors import InputError
 from scaling.questions.page import show
 
-LADDER_EXAMPLE = (
-    'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'
-)
 What = Literal[
     "list", "lesson", "lab", "quiz", "ladder", "explorer", "quizzes", "puzzles", "puzzle", "check"
 ]
@@ -100,8 +91,7 @@ class LearnCommand(Command):
             print(quiz.question)
         if not guesses and not self.json and sys.stdin.isatty():
             guesses = [_asked(answer) for answer in quiz.answers]
-        run = cache(run_command)  # several numbers are of one document
-        results = answered(quiz, [compute(answer, run) for answer in quiz.answers], guesses)
+        results = answered(quiz, [compute(answer) for answer in quiz.answers], guesses)
         if self.json:
             print(json.dumps({"name": quiz.id, "question": quiz.question, "answers": results}))
             return 0
@@ -122,9 +112,9 @@ class LearnCommand(Command):
     def _ladder(self) -> int:
         """Print the ladder of a command line."""
         if not (self.name or "").strip() or len(self.guess) > 1:
-            raise InputError(f"write {LADDER_EXAMPLE}, with one --guess at most")
+            raise InputError(f"write {EXAMPLE}, with one --guess at most")
         guess = guess_of(self.guess[0]) if self.guess else None
-        ladder = _ladder_of(self.name or "", guess)
+        ladder = ladder_of(self.name or "", guess)
         print(json.dumps(ladder.to_dict()) if self.json else ladder)
         return 0
 
@@ -161,9 +151,8 @@ class LearnCommand(Command):
 
     def _compute_all(self) -> int:
         """Print a line for each number, then how many were asked, are right, differ."""
-        run = cache(run_command)  # several numbers are of one document
         verdicts = [
-            verdict_of(quiz, answer, compute(answer, run))
+            verdict_of(quiz, answer, compute(answer))
             for quiz in quizzes()
             for answer in quiz.answers
         ]
@@ -174,63 +163,6 @@ class LearnCommand(Command):
         print("\n".join(map(str, verdicts)))
         print(summary(verdicts))
         return 0
-
-
-def _ladder_of(line: str, guess: float | None) -> Ladder:
-    """Return the ladder of a command line of `scaling collective` or `scaling predict`."""
-    from scaling.cli.main import parse
-
-    try:
-        words = shlex.split(line)
-    except ValueError as error:  # a quote that nothing closes
-        raise InputError(f"{line!r}: {error}; write {LADDER_EXAMPLE}") from None
-    words = words[words[:1] == ["scaling"] :]
-    command: Any = parse(words)
-    if words[:1] == ["collective"] and command is not None:
-        _check_taken(command, "kind", "bytes", "cluster", "nodes", "mesh", "axis")
-        return sc.collective_ladder(
-            *(command.kind, command.bytes or DEFAULT_SIZE, command.cluster, command.nodes),
-            *(command.mesh, command.axis),
-            guess=guess,
-        )
-    if words[:1] == ["predict"] and command is not None and command.cluster is not None:
-        _check_taken(command, "run", "cluster", "nodes", "mesh", "source", "set")
-        return sc.step_ladder(
-            *(command.run, command.cluster, command.nodes, command.mesh, command.source),
-            *(command.set,),
-            guess=guess,
-        )
-    raise InputError(f"a ladder is of a collective or of a step with --cluster: {LADDER_EXAMPLE}")
-
-
-def _check_taken(command: Any, *taken: str) -> None:
-    """Raise InputError for an option that would change the answer and that no ladder takes."""
-    for field in fields(command):
-        if field.name not in taken and getattr(command, field.name) != field.default:
-            options = ", ".join(f"--{name}" for name in taken[1:])
-            name = field.name.replace("_", "-")
-            raise InputError(f"a ladder takes no --{name}: of {command.subject} it has {options}")
-
-
-def run_command(line: str) -> Mapping[str, Any]:
-    """Return the JSON document that a command line of ours prints.
-
-    Raises:
-        InputError: the command fails, with its message.
-    """
-    document: Mapping[str, Any] = json.loads(said_by(f"{line} --json"))
-    return document
-
-
-def said_by(line: str) -> str:
-    """Return what a command line of ours prints; InputError as `run_command`."""
-    from scaling.cli.main import parse
-
-    command, said = parse(shlex.split(line)), io.StringIO()
-    with redirect_stdout(said):
-        assert command is not None
-        command.execute()
-    return said.getvalue()
 
 
 def _lines(answer: QuizAnswer, result: Mapping[str, Any]) -> list[str]:

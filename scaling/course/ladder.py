@@ -1,6 +1,7 @@
 """The ladder of one kernel, collective or step: guess, bound, rule, fit, program, measurement."""
 
-from collections.abc import Iterable, Sequence
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scaling.api.collective import price_collective
 from scaling.api.inputs import ClusterLike, MeshLike, RunLike, load_cluster, load_run
@@ -8,6 +9,7 @@ from scaling.api.kernel import kernel
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
+from scaling.course.learn.command_lines import call_of
 from scaling.course.learn.ladder import Ladder, Rung, ladder
 from scaling.course.learn.measured import (
     Measurement,
@@ -19,6 +21,35 @@ from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.units import format_size
 from scaling.profiles.io import ideal
 from scaling.simulate.collective import CollectivePrice
+
+DEFAULT_SIZE = "1GiB"  # as of scaling collective
+EXAMPLE = (
+    'scaling learn ladder "collective all-gather --bytes 1GiB --cluster dgx-h100" --guess 2e-3'
+)
+
+
+def ladder_of(line: str, guess: float | None = None) -> Ladder:
+    """Return the ladder of a command line of `scaling collective` or `scaling predict`.
+
+    Raises:
+        InputError: another command, an option that no ladder takes, or as the ladder itself.
+    """
+    try:
+        words = shlex.split(line.removeprefix("scaling "))
+    except ValueError as error:  # a quote that nothing closes
+        raise InputError(f"{line!r}: {error}; write {EXAMPLE}") from None
+    ladders: Mapping[str, Callable[..., Ladder]] = {
+        "collective": collective_ladder,
+        "predict": step_ladder,
+    }
+    command = words[0] if words else ""
+    if command in ladders:
+        call = call_of(ladders[command], words[1:], f"a ladder of {command}")
+        if command == "collective":
+            call.keywords.setdefault("bytes", DEFAULT_SIZE)
+        if len(call.args) == 1 and "cluster" in call.keywords:
+            return call(guess=guess)
+    raise InputError(f"a ladder is of a collective or of a step with --cluster: write {EXAMPLE}")
 
 
 @entrance

@@ -22,8 +22,8 @@ from scaling.meshes.cluster import (
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
-from scaling.report.levels import levels_json
-from scaling.report.switches import switches_json
+from scaling.report.levels import level_table, levels_json
+from scaling.report.switches import switch_table, switches_json
 
 T = TypeVar("T")
 STEMS = {"├─": "│  ", "└─": "   "}  # of a branch, and of the lines below it
@@ -35,6 +35,12 @@ MARKS = {
     "computed": " [computed]",
     "memory": " [from memory, not checked]",
 }
+
+
+def page(cluster: Cluster) -> str:
+    """Return the page of `scaling cluster show`: tree, levels, switches, figures, addresses."""
+    parts = (part(cluster) for part in (tree, level_table, switch_table, sources, addresses))
+    return "\n\n".join(filter(None, parts))
 
 
 def tree(cluster: Cluster) -> str:

@@ -21,13 +21,14 @@ A file of quizzes (scaling/course/learn/quizzes/CHAPTER.toml) holds
 parts and places in lists, joined by `/`; no path: its answer.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
+from scaling.course.learn.command_lines import document_of
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import parse_toml
 from scaling.questions.formula import evaluate, substituted
@@ -38,7 +39,6 @@ CHAPTERS = (
     *("roofline", "tpus", "sharding", "transformers", "training", "applied-training"),
     *("inference", "applied-inference", "profiling", "jax-stuff", "gpus"),
 )
-Run = Callable[[str], Mapping[str, Any]]  # a command line -> its JSON document
 
 
 @dataclass(frozen=True)
@@ -97,21 +97,21 @@ def find(id: str) -> Quiz:
     return known[id]
 
 
-def compute(answer: QuizAnswer, run: Run) -> float:
-    """Return our number, in the unit of the quiz, by running its commands."""
+def compute(answer: QuizAnswer) -> float:
+    """Return our number, in the unit of the quiz, as its commands print it."""
     values = {}
     for name, ask in answer.asks.items():
         line, _, path = ask.partition(" :: ")
-        values[name] = number(run(line), path)
+        values[name] = number(document_of(line), path)
     return evaluate(answer.formula, values)
 
 
-def formulas(answer: QuizAnswer, run: Run) -> list[str]:
+def formulas(answer: QuizAnswer) -> list[str]:
     """Return the formulas of the textbook that its commands compute, with the numbers put in."""
     found = []
     for ask in answer.asks.values():
         line, _, path = ask.partition(" :: ")
-        part = _reach(run(line), [key for key in path.split("/") if key])
+        part = _reach(document_of(line), [key for key in path.split("/") if key])
         if isinstance(part, Mapping) and part.get("formula"):
             numbers = {symbol: plain(value) for symbol, value in part["inputs"].items()}
             found.append(f"{part['formula']} = {substituted(part['formula'], numbers)}")

@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from scaling.course.learn.common_mistakes import Verdict, diagnose
-from scaling.course.learn.quiz import QuizAnswer, Run, compute
+from scaling.course.learn.quiz import QuizAnswer, compute
 from scaling.meshes.reading import parse_toml
 
 FILE = resources.files("scaling.course.lessons") / "data" / "museum.toml"
@@ -62,14 +62,9 @@ def exhibits() -> tuple[Exhibit, ...]:
     return tuple(map(_exhibit, parse_toml(FILE.read_text("utf-8"), FILE.name)["exhibit"]))
 
 
-def shown(exhibit: Exhibit, run: Run) -> Shown:
-    """Return an exhibit with our number.
-
-    Args:
-        exhibit: what is asked.
-        run: a command line -> its JSON document (`scaling.cli.learn.run_command`).
-    """
-    ours = compute(exhibit.question, run)
+def shown(exhibit: Exhibit) -> Shown:
+    """Return an exhibit with our number."""
+    ours = compute(exhibit.question)
     return Shown(exhibit, ours, diagnose(exhibit.printed, ours, RIGHT, exhibit.question.slips))
 
 

@@ -1,7 +1,7 @@
 """The quizzes as the pages have them: all questions, and what a guess betrays.
 
-Our numbers are computed by the command lines of the quiz. A page without a server has no command
-line: the site brings what they printed when it was made, in `answers.json`.
+Our numbers are those of the quiz's command lines. The site brings them, as they were when it was
+made, in `answers.json`: a browser's own Python is slow to start.
 """
 
 from collections.abc import Mapping
@@ -69,9 +69,4 @@ def _ours(id: str) -> list[dict[str, Any]]:
 
 def computed(quiz: Quiz) -> list[dict[str, Any]]:
     """Return our number (`ours`) and `formulas` of each number of a quiz, by its command lines."""
-    from scaling.cli.learn import run_command  # the command line needs more than a browser has
-
-    run = cache(run_command)  # several numbers are of one document
-    return [
-        {"ours": compute(answer, run), "formulas": formulas(answer, run)} for answer in quiz.answers
-    ]
+    return [{"ours": compute(answer), "formulas": formulas(answer)} for answer in quiz.answers]

@@ -52,9 +52,8 @@ def _table(found: Sequence[Lesson], how: Links) -> str:
 
 NOTE = (
     "<p><b>Open</b> a lesson in this browser: Python and marimo are loaded once, which takes a "
-    "minute. Or <b>read</b> the page of a run, made with this site. Lessons that cannot be opened "
-    "ask the command line, and problems “on the trainer” need JAX: for these install the project, "
-    "where the <b>notebook</b> runs too.</p>\n"
+    "minute. Or <b>read</b> the page of a run, made with this site. Problems “on the trainer” need "
+    "JAX: for these install the project, where the <b>notebook</b> runs too.</p>\n"
 )
 
 

@@ -14,13 +14,13 @@ app = marimo.App(width="medium", app_title="Lab 4. A museum of wrong numbers")
 def _():
     import marimo as mo
 
-    from scaling.cli.learn import run_command, said_by
-    from scaling.course.learn.common_mistakes import diagnose, slip
+    from scaling.course.learn.command_lines import document_of, page_of
+    from scaling.course.learn.common_mistakes import slip
     from scaling.course.lessons import museum, parts
     from scaling.pictures.bars import ratios
     from scaling.questions.page import show
 
-    return diagnose, mo, museum, parts, ratios, run_command, said_by, show, slip
+    return document_of, mo, museum, page_of, parts, ratios, show, slip
 
 
 @app.cell
@@ -61,9 +61,9 @@ def _(every, mo, parts):
 
 
 @app.cell
-def _(every, field, mo, museum, parts, ratios, run_command):
+def _(every, field, mo, museum, parts, ratios):
     guess = parts.guessed(mo, field)
-    found = tuple(museum.shown(one, run_command) for one in every)
+    found = tuple(museum.shown(one) for one in every)
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= museum.RIGHT
     halves = [one for one in found if is_two(one)]
     named = sorted({one.cause for one in halves})
@@ -124,7 +124,7 @@ def _(asked, mo, parts, piece, should):
 
 
 @app.cell
-def _(asked, cause, mo, museum, piece, said_by, show, slip):
+def _(asked, cause, mo, museum, page_of, piece, show, slip):
     mo.stop(cause.value is None and mo.app_meta().mode not in (None, "script", "test"))
     hit = cause.value == piece.cause
     explained = (
@@ -132,7 +132,7 @@ def _(asked, cause, mo, museum, piece, said_by, show, slip):
         if asked.slips
         else ""
     )
-    pages = {f"$ scaling {line}": mo.md(f"```\n{said_by(line)}\n```") for line in asked.commands}
+    pages = {f"$ scaling {line}": mo.md(f"```\n{page_of(line)}\n```") for line in asked.commands}
     mo.vstack(
         [
             mo.callout(
@@ -223,8 +223,8 @@ def _(cards, mo, paper, parts, rate_, size):
 
 
 @app.cell
-def _(command, mo, parts, run_command, simulated):
-    through_host = run_command(command)["time"]
+def _(command, document_of, mo, parts, simulated):
+    through_host = document_of(command)["time"]
     parts.verdict(
         mo,
         simulated,
@@ -273,8 +273,8 @@ def test_there_are_many_kinds_and_one_that_is_right(found, halves, museum, named
 
 
 @app.cell
-def test_a_ring_takes_seconds_and_through_the_host_tens(command, ring, run_command, through_host):
-    assert abs(run_command(f"{command} --ideal")["time"] / ring - 1) < 0.03
+def test_a_ring_takes_seconds_and_through_the_host_tens(command, document_of, ring, through_host):
+    assert abs(document_of(f"{command} --ideal")["time"] / ring - 1) < 0.03
     assert through_host > 5 * ring
     return
 

@@ -1,16 +1,17 @@
 """Every number of every quiz: ours, the one by hand, and the guide's."""
 
-from functools import cache
+import json
+import shlex
 
 import pytest
 
-from scaling.cli.learn import run_command
+from scaling.cli.main import main
+from scaling.course.learn.command_lines import document_of
 from scaling.course.learn.common_mistakes import KNOWN, slip
 from scaling.course.learn.quiz import CHAPTERS, FOLDER, Quiz, QuizAnswer, compute, number, quizzes
 from scaling.course.learn.table import near, verdict_of
 from scaling.meshes.errors import InputError
 
-run = cache(run_command)  # several numbers are of one document
 ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]
 
 
@@ -20,10 +21,21 @@ ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]
 def test_our_number_is_the_one_by_hand_and_the_guides_or_the_reason_is_given(
     quiz: Quiz, answer: QuizAnswer
 ):
-    verdict = verdict_of(quiz, answer, compute(answer, run))
+    verdict = verdict_of(quiz, answer, compute(answer))
     assert verdict.word != "wrong", str(verdict)
     agrees = verdict.as_expected and verdict.as_printed
     assert not (agrees and answer.reason), "nothing differs, the reason is stale"
+
+
+LINES = [line for _, answer in ALL for line in answer.commands]
+OF_EACH_COMMAND = {line.split()[0]: f"scaling {line}" for line in reversed(LINES)}
+
+
+@pytest.mark.parametrize("line", OF_EACH_COMMAND.values())
+def test_the_command_that_answers_a_quiz_prints_what_it_is_answered_with(line, capsys):
+    _, *words = shlex.split(line)
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == document_of(line)
 
 
 @pytest.mark.parametrize(("quiz", "answer"), ALL, ids=[f"{q.id}, {a.name}" for q, a in ALL])
