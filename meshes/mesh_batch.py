@@ -14,50 +14,50 @@ import numpy as np
 
 from scaling.meshes.shape import AXES, MeshShape
 
-Size = int | np.ndarray  # of an axis: of one mesh, or one for each configuration
+AxisSize = int | np.ndarray  # of an axis: of one mesh, or one for each configuration
 
 
 @dataclass(frozen=True, eq=False)
-class Meshes:
+class MeshBatch:
     """Sizes of the axes of several meshes of one device order: int arrays [configurations].
 
     Reads like a `MeshShape`; an axis that no mesh cuts is the number 1.
     """
 
-    data: Size
-    fsdp: Size
-    stage: Size
-    expert: Size
-    context: Size
-    tensor: Size
+    data: AxisSize
+    fsdp: AxisSize
+    stage: AxisSize
+    expert: AxisSize
+    context: AxisSize
+    tensor: AxisSize
     device_order: tuple[str, ...]
 
     @cached_property
-    def sizes(self) -> dict[str, Size]:
+    def sizes(self) -> dict[str, AxisSize]:
         """Axis sizes in device order, outermost first."""
         return {axis: getattr(self, axis) for axis in self.device_order}
 
     @property
-    def devices(self) -> Size:
+    def devices(self) -> AxisSize:
         """Number of devices."""
         return self.size(AXES)
 
     @property
-    def batch_shards(self) -> Size:
+    def batch_shards(self) -> AxisSize:
         """Number of shards of the global batch."""
         return self.data * self.fsdp * self.expert
 
-    def size(self, axes: Iterable[str]) -> Size:
+    def size(self, axes: Iterable[str]) -> AxisSize:
         """Product of the sizes of `axes`."""
         return reduce(mul, (getattr(self, axis) for axis in axes), 1)
 
 
-def side_by_side(meshes: Sequence[MeshShape], counts: Sequence[int]) -> Meshes:
-    """Meshes of one device order, each for so many configurations."""
+def side_by_side(meshes: Sequence[MeshShape], counts: Sequence[int]) -> MeshBatch:
+    """MeshBatch of one device order, each for so many configurations."""
     table = np.array([[getattr(mesh, axis) for mesh in meshes] for axis in AXES], np.int64)
     each = np.repeat(table, counts, axis=1)
     sizes = (row if (row > 1).any() else 1 for row in each)
-    return Meshes(**dict(zip(AXES, sizes, strict=True)), device_order=meshes[0].device_order)
+    return MeshBatch(**dict(zip(AXES, sizes, strict=True)), device_order=meshes[0].device_order)
 
 
-Shape = MeshShape | Meshes  # of one configuration, or of each
+AnyMesh = MeshShape | MeshBatch  # of one configuration, or of each

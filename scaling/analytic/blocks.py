@@ -26,7 +26,7 @@ from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP, TABLES, weights_of
-from scaling.meshes.mesh_batch import Size
+from scaling.meshes.mesh_batch import AxisSize
 from scaling.program.ir import (
     Block,
     Buffer,
@@ -121,7 +121,7 @@ class Step:
         own = of_layers / shards(step, 2) if step.trains_all else adapter_elements(step)
         return [kernels.fills(step, saved * times, own)]
 
-    def count(self, layer: Layer) -> Size:
+    def count(self, layer: Layer) -> AxisSize:
         """Layers of such a kind on the device."""
         return self.step.stored(layer.layers)
 

@@ -27,7 +27,7 @@ from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import EXPERTS, MLP, Weights, part_of, weights_of
 from scaling.analytic.xla_choices import XLA
-from scaling.meshes.mesh_batch import Size
+from scaling.meshes.mesh_batch import AxisSize
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.program.ir import Buffer, Number
 from scaling.run.parallelism.pipeline import recomputes
@@ -67,7 +67,7 @@ def sharded_elements(step: StepSizes, first: int) -> Number:
     )
 
 
-def _holders(step: StepSizes, weights: Weights) -> Size:
+def _holders(step: StepSizes, weights: Weights) -> AxisSize:
     """Devices that hold the same weights and share the batch, not counting `data`."""
     expert = 1 if weights.what == EXPERTS else step.shape.expert
     return step.shape.fsdp * step.shape.context * expert

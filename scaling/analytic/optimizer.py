@@ -19,7 +19,7 @@ steps, a number per matrix, are left out.
 from collections.abc import Iterator
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
-from scaling.meshes.mesh_batch import Shape, Size
+from scaling.meshes.mesh_batch import AnyMesh, AxisSize
 from scaling.models.accounting.matrices import Stack, stacks
 from scaling.program.ir import Number
 from scaling.run.optimizers import MUON_ITERATIONS
@@ -54,7 +54,7 @@ def muon_flops(step: StepSizes) -> Number:
     return flops
 
 
-def _dealt_out(stack: Stack, shape: Shape) -> tuple[Size, tuple[str, ...]]:
+def _dealt_out(stack: Stack, shape: AnyMesh) -> tuple[AxisSize, tuple[str, ...]]:
     """Layers of which a device has complete matrices, and the axes that deal them out."""
     axes = ("tensor", "fsdp") if stack.over_tensor else ("fsdp",)
     return -(-stack.layers // (shape.stage * shape.size(axes))), axes
@@ -84,6 +84,6 @@ def _means(stack: Stack, layers: Number, step: StepSizes) -> Iterator[Transfer]:
     yield Transfer(step.over("fsdp"), "all-reduce", size * columns, 1, f"columns of {stack.name}")
 
 
-def _experts(stack: Stack, shape: Shape) -> Number:
+def _experts(stack: Stack, shape: AnyMesh) -> Number:
     """Matrices of a layer on one device."""
     return stack.experts / shape.expert if stack.experts else 1

@@ -18,7 +18,7 @@ from scaling.analytic.step import Grid, StepSizes, step_sizes
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.mesh_batch import Shape
+from scaling.meshes.mesh_batch import AnyMesh
 from scaling.models.attention_kernels.support import AMPERE, HOPPER, has_flash
 from scaling.program.ir import Program
 from scaling.run import Run
@@ -29,7 +29,7 @@ FLASH_2_ON_HOPPER = 0.35 / 0.75
 
 def analytic_program(
     run: Run,
-    shape: Shape,
+    shape: AnyMesh,
     grid: Grid | None = None,
     flash: float | None = None,
     habits: Habits | None = None,
@@ -68,7 +68,7 @@ def _flash_rate(run: Run, capability: float) -> float:
     return FLASH_2_ON_HOPPER if habits_of(run.software).flash_2 and capability >= HOPPER else 1.0
 
 
-def closed_form(run: Run, shape: Shape, cluster: Cluster, grid: Grid | None = None) -> Program:
+def closed_form(run: Run, shape: AnyMesh, cluster: Cluster, grid: Grid | None = None) -> Program:
     """The Program of a step on a cluster's devices; see `analytic_program`."""
     flash = 0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator)
     return analytic_program(run, shape, grid, flash)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaling.analytic.software import Habits, habits_of
-from scaling.meshes.mesh_batch import Shape, Size
+from scaling.meshes.mesh_batch import AnyMesh, AxisSize
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
@@ -70,7 +70,7 @@ class StepSizes:
     """
 
     run: Run
-    shape: Shape
+    shape: AnyMesh
     config: ModelConfig
     sequence_parallel: bool
     vocab_is_sharded: bool  # over tensor
@@ -204,7 +204,7 @@ class StepSizes:
         """True if a part of a pipeline is a single layer."""
         return bool(np.all(self.config.n_layers == self.shape.stage * self.virtual_stages))
 
-    def stored(self, layers: int) -> Size:
+    def stored(self, layers: int) -> AxisSize:
         """Layers of a device, out of `layers`: the fullest stage's."""
         return -(-layers // self.shape.stage)
 
@@ -262,7 +262,7 @@ class StepSizes:
 
 
 def step_sizes(
-    run: Run, shape: Shape, grid: Grid | None = None, habits: Habits | None = None
+    run: Run, shape: AnyMesh, grid: Grid | None = None, habits: Habits | None = None
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     habits = habits or habits_of(run.software)
@@ -294,7 +294,7 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
     )
 
 
-def per_size(figure: Callable[[int], float], sizes: Size) -> Number:
+def per_size(figure: Callable[[int], float], sizes: AxisSize) -> Number:
     """A figure of each size: a number, or [configurations]."""
     if not isinstance(sizes, np.ndarray):
         return figure(sizes)

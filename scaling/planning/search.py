@@ -20,7 +20,7 @@ from scaling.analytic.program import closed_form
 from scaling.collectives.torus import NoBox
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.mesh_batch import Size
+from scaling.meshes.mesh_batch import AxisSize
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import MeshShape
 from scaling.planning.bounds import least_memory, least_time
@@ -39,7 +39,9 @@ TOO_FEW = "fewer sequences than microbatches on all batch shards (data x fsdp x 
 # on 65,536 devices has 1,098 such meshes, 7e7.
 MOST_DEVICES = 10**8
 FIRST_WAVE = 64  # meshes that are priced before the bounds of the others are looked at again
-Value = Callable[[np.ndarray, Size], np.ndarray]  # (seconds of a step, devices) -> what is least
+Value = Callable[
+    [np.ndarray, AxisSize], np.ndarray
+]  # (seconds of a step, devices) -> what is least
 
 
 @dataclass(frozen=True, eq=False)

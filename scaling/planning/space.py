@@ -19,7 +19,7 @@ import numpy as np
 
 from scaling.analytic.step import REMATS, Grid, policies, structure
 from scaling.meshes.errors import InputError
-from scaling.meshes.mesh_batch import Meshes, side_by_side
+from scaling.meshes.mesh_batch import MeshBatch, side_by_side
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.program.ir import Number
@@ -81,7 +81,7 @@ class Together:
         return sum(self.counts)
 
     @cached_property
-    def mesh(self) -> Meshes:
+    def mesh(self) -> MeshBatch:
         """The mesh of each configuration."""
         return side_by_side([choices.mesh for choices in self.every], self.counts)
 
