@@ -26,8 +26,11 @@ ARCHITECTURES = {
 ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
 # Fields of Moe that files do not have.
 TRAINING: dict[str, Any] = {
-    **dict.fromkeys(("capacity_factor", "device_capacity_factor")),
-    **{"skew": 1.0, "z_loss": 0.0, "aux_loss": 0.0},
+    "capacity_factor": None,
+    "device_capacity_factor": None,
+    "skew": 1.0,
+    "z_loss": 0.0,
+    "aux_loss": 0.0,
 }
 
 
@@ -48,9 +51,10 @@ def to_huggingface(config: ModelConfig, seq_len: int, dtype: str = "float32") ->
     for name, family in FAMILIES.items():
         data = _written(config, name, family, seq_len, dtype)
         try:
-            different = _differences(config, translate(data, name))
+            ours, theirs = (asdict(_function(m)) for m in (config, translate(data, name)))
         except InputError:
             continue
+        different = [f"{f}={value!r}" for f, value in ours.items() if value != theirs[f]]
         if not different:
             return data
         closest = min(closest or different, different, key=len)
@@ -118,12 +122,6 @@ def _rope(config: ModelConfig) -> dict[str, Any]:
         stated = {k: v for k, v in named.items() if v or not k.startswith("mscale")}
         scaling = {"rope_type": "yarn", **stated}
     return {"rope_theta": config.rope_theta, "rope_scaling": scaling}
-
-
-def _differences(config: ModelConfig, read: ModelConfig) -> list[str]:
-    """Fields of `config` that change its function and differ from those of `read`."""
-    ours, theirs = (asdict(_function(model)) for model in (config, read))
-    return [f"{name}={value!r}" for name, value in ours.items() if value != theirs[name]]
 
 
 def _function(config: ModelConfig) -> ModelConfig:

@@ -35,7 +35,6 @@ from scaling.models.pipeline.shard_map import STAGE, custom_vmap_rule, stacked_s
 from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
-Spec = P
 
 
 def embedding_execution(execution: Execution) -> Execution:
@@ -64,11 +63,6 @@ def embed_microbatches(
     """
     chex.assert_rank(tokens_MBS, 3)
     entry, group = embedding_execution(execution), schedule.group
-    copy = jax.shard_map(
-        lambda tokens_mbs: jax.lax.pcast(tokens_mbs, STAGE, to="varying"),
-        in_specs=execution.spec(None, "batch", "sequence"),
-        out_specs=entry.spec(None, "batch", "sequence"),
-    )
 
     def at_iterations(x_mbsD: jax.Array) -> jax.Array:
         x = x_mbsD.reshape(-1, 1, group, *x_mbsD.shape[1:])
@@ -80,23 +74,29 @@ def embed_microbatches(
         in_specs=entry.spec(None, "stream", "residual", None),
         out_specs=_stream_spec(execution, None, STAGE),
     )
-    return enter(jax.lax.map(embed, copy(tokens_MBS)))
+    return enter(jax.lax.map(embed, _copied(execution, tokens_MBS)))
 
 
 def embed_microbatch(execution: Execution, embed: Callable, tokens_BS: jax.Array) -> jax.Array:
     """The embedded tokens on the first stage, zeros on the others: [P, B, S, D]."""
     entry = embedding_execution(execution)
-    copy = jax.shard_map(
-        lambda tokens_bs: jax.lax.pcast(tokens_bs, STAGE, to="varying"),
-        in_specs=execution.spec("batch", "sequence"),
-        out_specs=entry.spec("batch", "sequence"),
-    )
     enter = jax.shard_map(
         lambda x_bsD: jnp.where(jax.lax.axis_index(STAGE) == 0, x_bsD, 0)[None],
         in_specs=entry.spec("stream", "residual", None),
         out_specs=_stream_spec(execution, STAGE),
     )
-    return enter(embed(copy(tokens_BS), entry))
+    return enter(embed(_copied(execution, tokens_BS), entry))
+
+
+def _copied(execution: Execution, tokens: jax.Array) -> jax.Array:
+    """Tokens [B, S] or [M, B, S], the same on all stages, as each stage's own."""
+    dims = (*[None] * (tokens.ndim - 2), "batch", "sequence")
+    copy = jax.shard_map(
+        lambda tokens_bs: jax.lax.pcast(tokens_bs, STAGE, to="varying"),
+        in_specs=execution.spec(*dims),
+        out_specs=embedding_execution(execution).spec(*dims),
+    )
+    return copy(tokens)
 
 
 def hand_over(execution: Execution, x_PBSD: jax.Array, shift: int) -> jax.Array:
@@ -236,16 +236,14 @@ def _shift_to_next_stage(execution: Execution, schedule: PipelineSchedule) -> Ca
         first = jax.lax.axis_index(STAGE) == 0
         return jnp.where(first & (enters | (not ring)), x_1bsD, arrived)
 
-    shift = jax.shard_map(local, in_specs=(stream, stream, Spec()), out_specs=stream)
+    shift = jax.shard_map(local, in_specs=(stream, stream, P()), out_specs=stream)
     return custom_vmap_rule(lambda y_BSD, x_BSD, enters: x_BSD, lambda _, *args: shift(*args))
 
 
 def by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
     """A stored stack [P V L, ...] by stage and virtual stage, [P, V, L, ...]."""
     stored = spec_of(x)
-    rest = Spec(
-        None, None, *stored.partitions[1:], unreduced=stored.unreduced, reduced=stored.reduced
-    )
+    rest = P(None, None, *stored.partitions[1:], unreduced=stored.unreduced, reduced=stored.reduced)
     split = jax.shard_map(
         lambda x: x.reshape(1, schedule.virtual_stages, -1, *x.shape[1:]),
         in_specs=stored,
@@ -278,7 +276,7 @@ def _select_virtual_stage(x_VL: jax.Array, number: jax.Array) -> jax.Array:
     whose gradient stays partial. Not one product that is reduced: XLA makes a `dot` of that, whose
     results on CPU devices varied from one execution to the next.
     """
-    like = Spec(reduced=spec_of(x_VL).reduced)
+    like = P(reduced=spec_of(x_VL).reduced)
     ones = [1] * (x_VL.ndim - 1)
 
     def term(virtual_stage: int) -> jax.Array:
@@ -289,9 +287,9 @@ def _select_virtual_stage(x_VL: jax.Array, number: jax.Array) -> jax.Array:
     return x_VL[0] if count == 1 else functools.reduce(jnp.add, map(term, range(count)))
 
 
-def _stream_spec(execution: Execution, *leading: str | None) -> Spec:
+def _stream_spec(execution: Execution, *leading: str | None) -> P:
     """The residual stream's spec under leading dimensions sharded over these mesh axes."""
-    return Spec(*leading, *execution.spec("stream", "residual", None).partitions)
+    return P(*leading, *execution.spec("stream", "residual", None).partitions)
 
 
 def _repeat_last(x: jax.Array, axis: int, rows: int) -> jax.Array:

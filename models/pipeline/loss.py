@@ -39,7 +39,7 @@ from scaling.models.pipeline.one_forward_one_backward import OneForwardOneBackwa
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.models.pipeline.shard_map import STAGE, take_own
 from scaling.models.remat import rematerialized, with_dependency
-from scaling.models.transformer import Block, Transformer
+from scaling.models.transformer import Transformer
 from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Head = tuple[nnx.Module, nnx.Variable]  # final norm, head_VD
@@ -71,9 +71,12 @@ def pipeline_loss(
         embed = lambda tokens_BS: with_float32_grads(*embedding)(tokens_BS, rules)
         x_TPBSD = embed_microbatches(execution, schedule, embed, inputs_MBS)
     with jax.named_scope("layers"):
-        layer = rematerialized(functools.partial(_layer, execution), execution)
+        tie = execution.remat != "none" and execution.regathers_per_iteration
+        layer = lambda x_BSD, block: (with_dependency(block, x_BSD) if tie else block)(x_BSD)
         layers = params.layers, gathered and gathered.layers
-        y_TPBSD, routing = run_pipeline(execution, schedule, layer, layers, x_TPBSD)
+        y_TPBSD, routing = run_pipeline(
+            execution, schedule, rematerialized(layer, execution), layers, x_TPBSD
+        )
     with jax.named_scope("head"):
         x_MBSD = collect_outputs(execution, last_outputs(schedule, y_TPBSD))
         if params.head_VD is None:  # tied: one sum of the gradients of both uses
@@ -135,8 +138,15 @@ def pipeline_gradients(
             return hand_over(execution, x_PBSD, shift)
 
     pipeline = OneForwardOneBackward(
-        *(execution.rules.mesh.stage, count, tables, layers, embed, run, head, hop),
-        lambda aux: balance(aux) / count,
+        stages=execution.rules.mesh.stage,
+        microbatches=count,
+        tables=tables,
+        layers=layers,
+        embed=embed,
+        run=run,
+        head=head,
+        hop=hop,
+        balance=lambda aux: balance(aux) / count,
     )
     (_, loss), routing, gradients = pipeline.sums_and_gradients()
     return loss, jax.tree.map(unstack_stages, routing), *to_params(gradients)
@@ -161,12 +171,6 @@ def _head_of(tables: Any) -> tuple[Any, Any]:
         return None, None
     embedding, head_VD, norm = tables
     return embedding.table_VD if head_VD is None else head_VD, norm
-
-
-def _layer(execution: Execution, x_BSD: jax.Array, block: Block) -> tuple[jax.Array, Any]:
-    """One layer of a part."""
-    tie = execution.remat != "none" and execution.regathers_per_iteration
-    return (with_dependency(block, x_BSD) if tie else block)(x_BSD)
 
 
 def _loss(

@@ -42,7 +42,6 @@ from scaling.models.execution import spec_of
 from scaling.models.partial_sums import zeros_like
 from scaling.models.pipeline.schedule import DRAIN, FILL, slot_count
 from scaling.models.pipeline.shard_map import STAGE
-from scaling.models.pipeline.slots import empty_slots, read_slot, write_slot
 from scaling.models.sharding import axes_of
 
 Weights = Any
@@ -76,7 +75,7 @@ class OneForwardOneBackward:
         idle = jnp.zeros_like(self.embed(self.tables, number))
         _, aux, saved = jax.eval_shape(lambda x: self.forward(x, number)[:3], idle)
         count = slot_count(stages, self.microbatches)
-        ahead = idle, [empty_slots(count, leaf) for leaf in saved], jax.tree.map(zeros_like, aux)
+        ahead = idle, [_empty_slots(count, leaf) for leaf in saved], jax.tree.map(zeros_like, aux)
         values = jax.eval_shape(self.head, self.tables, idle, number)
         back = idle, jax.tree.map(_zero_gradient, (self.tables, self.layers))
         carry = ahead, back, jax.tree.map(zeros_like, values)
@@ -151,7 +150,7 @@ class OneForwardOneBackward:
         """The gradient of each stage's input, and those of tables and layers."""
         delay = 2 * self.stages - 2
         number_P = iteration - delay + self.stage_P
-        saved = [read_slot(slots_K, number_P, self.microbatches) for slots_K in slots]
+        saved = [_read_slot(slots_K, number_P, self.microbatches) for slots_K in slots]
         dlayers, dx_PBSD = run_back(saved, dy_PBSD, number_P)
         number = jnp.clip(iteration - delay, 0, self.microbatches - 1)
         _, embed_back = jax.vjp(lambda tables: self.embed(tables, number), self.tables)
@@ -159,7 +158,9 @@ class OneForwardOneBackward:
 
     def write(self, slots: list, saved: list, iteration: jax.Array) -> list:
         """The slots with what a forward pass has saved."""
-        put = partial(write_slot, number_P=iteration - self.stage_P, microbatches=self.microbatches)
+        put = partial(
+            _write_slot, number_P=iteration - self.stage_P, microbatches=self.microbatches
+        )
         return [put(slots_K, leaf) for slots_K, leaf in zip(slots, saved, strict=True)]
 
     @property
@@ -182,3 +183,48 @@ def _zero_gradient(weight: jax.Array) -> jax.Array:
     spec = spec_of(weight)
     out = P(*spec.partitions, unreduced=spec.reduced)
     return jnp.zeros(weight.shape, weight.dtype, out_sharding=out)
+
+
+# A ring of slots on each stage holds what a microbatch's forward pass saves until its backward
+# pass. Stages are at different microbatches at a time, so each reads and writes another slot: code
+# of one device, in a `shard_map` over all axes.
+
+
+def _empty_slots(count: int, leaf: jax.Array) -> jax.Array:
+    """Slots [K, ...] for arrays like `leaf`."""
+    return jnp.zeros((count, *leaf.shape), leaf.dtype, out_sharding=_slot_spec(leaf))
+
+
+def _write_slot(
+    slots_K: jax.Array, leaf: jax.Array, number_P: jax.Array, microbatches: int
+) -> jax.Array:
+    """The slots with `leaf`, of the microbatch of this number on each stage.
+
+    What an idle pass saves, before the first microbatch and after the last, goes where nothing is
+    read any more (`slot_count`).
+    """
+
+    def write(slots_K: jax.Array, leaf: jax.Array, number_1: jax.Array) -> jax.Array:
+        slot = jnp.clip(number_1[0], 0, microbatches) % len(slots_K)
+        return jax.lax.dynamic_update_index_in_dim(slots_K, leaf, slot, 0)
+
+    specs = _slot_spec(leaf), spec_of(leaf), P(STAGE)
+    return jax.shard_map(write, in_specs=specs, out_specs=specs[0])(slots_K, leaf, number_P)
+
+
+def _read_slot(slots_K: jax.Array, number_P: jax.Array, microbatches: int) -> jax.Array:
+    """Each stage's slot of the microbatch that it is at, without the dimension of slots.
+
+    An idle stage reads the slot of the nearest microbatch, so that it computes on finite numbers.
+    """
+
+    def read(slots_K: jax.Array, number_1: jax.Array) -> jax.Array:
+        return slots_K[jnp.clip(number_1[0], 0, microbatches - 1) % len(slots_K)]
+
+    spec = spec_of(slots_K)
+    out = P(*spec.partitions[1:])
+    return jax.shard_map(read, in_specs=(spec, P(STAGE)), out_specs=out)(slots_K, number_P)
+
+
+def _slot_spec(leaf: jax.Array) -> P:
+    return P(None, *spec_of(leaf).partitions)
