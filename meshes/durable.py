@@ -46,8 +46,8 @@ def sync(path: Path) -> None:
     """Return when the disk has the contents of a file, or the names in a folder.
 
     Raises:
-        OSError: the disk does not take them. Of a file system that cannot sync folders, and says
-            EINVAL (fsync(2)), nothing is raised: no program can do more there.
+        OSError: the disk does not take them. A file system that cannot sync folders, and says
+            EINVAL (fsync(2)), raises nothing: no program can do more there.
     """
     opened = os.open(path, os.O_RDONLY)
     try:

@@ -30,11 +30,11 @@ from scaling.meshes.cluster import (
 )
 from scaling.meshes.link_figures import (
     bandwidth_of,
-    host_bandwidth,
     latency_of,
     link_of,
     nic_bandwidth,
     node_bandwidth,
+    outward_bandwidth,
     path_latency,
     switch_latency,
 )
@@ -287,7 +287,7 @@ def _nic_levels(
     chip = NetworkLevel(
         "NIC of a chip",
         "network",
-        min(width, host_bandwidth(cluster)),
+        min(width, outward_bandwidth(cluster)),
         hop,
         LinkLabels(unit, devices, everywhere, unit),
         own_hops=False,

@@ -75,7 +75,7 @@ def _oversubscription(cluster: Cluster, fabric: Fabric, nodes: int) -> float:
 def node_bandwidth(cluster: Cluster, fabric: Fabric, links: LinkSpec, nodes: int) -> float:
     """bytes/s out of each node of a unit of `nodes` nodes that all send at once."""
     nics = cluster.nics * nic_bandwidth(cluster, links)
-    chips = cluster.devices_per_node * host_bandwidth(cluster)
+    chips = cluster.devices_per_node * outward_bandwidth(cluster)
     upwards, over = cluster.node_network_bandwidth, _oversubscription(cluster, fabric, nodes)
     return min(nics, chips, upwards / over) if over else min(nics, chips)
 
@@ -98,7 +98,7 @@ def nic_bandwidth(cluster: Cluster, network: LinkSpec) -> float:
     return min(ports, sum(links))
 
 
-def host_bandwidth(cluster: Cluster) -> float:
+def outward_bandwidth(cluster: Cluster) -> float:
     """bytes/s out of one chip by all links that do not lead to other chips."""
     if cluster.virtual_devices:
         return float("inf")

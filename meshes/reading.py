@@ -44,7 +44,9 @@ def read(cls: type[T], data: Any, where: str) -> T:
     for key in data:
         problems.attempt(check_keys, [key], fields, where)
     typos = "".join(problems.messages)
-    absent = [n for n, f in fields.items() if n not in data and not _has_default(f)]
+    none = dataclasses.MISSING
+    required = [n for n, f in fields.items() if f.default is none and f.default_factory is none]
+    absent = [name for name in required if name not in data]
     missing = [name for name in absent if f"did you mean {name!r}" not in typos]
     if missing:
         problems.messages.append(f"{where}: missing {', '.join(map(repr, missing))}")
@@ -162,11 +164,6 @@ def cache_path(name: str) -> Path:
     return Path(os.environ.get("SCALING_CACHE", "") or Path.home() / ".cache" / "scaling", name)
 
 
-def _has_default(field: dataclasses.Field) -> bool:
-    missing = dataclasses.MISSING
-    return field.default is not missing or field.default_factory is not missing
-
-
 def _convert_union(args: tuple, value: Any, where: str) -> Any:
     if value is None and type(None) in args:
         return None
@@ -204,11 +201,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
 
 
-def _is_too_large(value: Any) -> bool:
-    """True for a finite number beyond LARGEST."""
-    return isinstance(value, float) and LARGEST < abs(value) < math.inf
-
-
 def _convert_scalar(hint: type, value: Any, where: str) -> Any:
     if hint in (int, float) and isinstance(value, str):
         number = count_with_prefix(value)
@@ -221,7 +213,7 @@ def _convert_scalar(hint: type, value: Any, where: str) -> Any:
         raise InputError(f"{where}: {value!r} has control characters, which would move the cursor")
     if hint in (bool, str) and isinstance(value, hint):
         return value
-    if hint is float and _is_too_large(value):
+    if hint is float and isinstance(value, float) and LARGEST < abs(value) < math.inf:
         raise InputError(f"{where}: {value:g} is too large; numbers are read up to {LARGEST:.1e}")
     if hint is int and isinstance(value, int) and not isinstance(value, bool):
         raise InputError(

@@ -68,7 +68,7 @@ def _walks(members: tuple[int, ...]) -> Iterator[Walk]:
 
 def _edges(walk: Walk) -> Counter[Edge]:
     """Number of times that a closed walk passes each pair of chips."""
-    return Counter(map(_edge, walk, (*walk[1:], walk[0])))
+    return Counter((min(ends), max(ends)) for ends in zip(walk, (*walk[1:], walk[0]), strict=True))
 
 
 def _with_detour(walk: Walk, links: Links, members: tuple[int, ...]) -> Walk | None:
@@ -103,7 +103,3 @@ def _most(walks: np.ndarray, capacity: np.ndarray, ends: np.ndarray) -> int:
         some = some[np.argsort(some @ left, kind="stable")]  # the last one has most links to spare
         stack += [(count + 1, some[: n + 1], left - walk) for n, walk in enumerate(some)]
     return best
-
-
-def _edge(i: int, j: int) -> Edge:
-    return (i, j) if i < j else (j, i)

@@ -33,8 +33,9 @@ CHIP_FIELDS = {
 }
 FIRST_CAPABILITY = 7.0  # oldest that the CUDA plugin of jax compiles for
 RUNTIME = "runtime_version { major: 12 minor: 9 patch: 0 }"  # of CUDA, that the program meets
-# Of cuDNN. Blackwell's are that of XLA's own spec of a GB300: with an older one products of blocks
-# with scales are expanded into products of float32 or bf16, which no such machine runs.
+# The versions of cuDNN. Blackwell's is that of XLA's own spec of a GB300: with an older one
+# products of blocks with scales are expanded into products of float32 or bf16, which no such
+# machine runs.
 CUDNN = "dnn_version_info { major: 9 minor: 8 patch: 0 }"
 CUDNN_OF_BLACKWELL = "dnn_version_info { major: 9 minor: 15 patch: 0 }"
 BLACKWELL = 10.0  # its first compute capability

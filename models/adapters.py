@@ -30,7 +30,8 @@ class Adapter(nnx.Module):
     """The two factors of one matrix's change."""
 
     def __init__(self, execution: Execution, key: jax.Array, w: nnx.Param):
-        lora, dims, n = execution.lora, w.dims, _inputs(w)
+        lora, dims = execution.lora, w.dims
+        n = len(dims) - 1 if dims[-1] == "embed" else 1  # input dimensions: all before d_model
         assert lora is not None
         inputs, outputs = w[...].shape[:n], w[...].shape[n:]
         # As loralib: uniform within 1 / sqrt(inputs) has this deviation.
@@ -73,7 +74,9 @@ def adapted(
     own = {n: getattr(adapters, n) for n in results if hasattr(adapters, n)}
     if not own:
         return list(results.values())
-    lora, execution = execution.lora, _unquantised(execution)
+    lora = execution.lora
+    if execution.compute == "fp8":  # the adapters' products stay in bf16
+        execution = replace(execution, compute="bf16")
     assert lora is not None
     weights = tuple(adapter.a[...][..., None, :] for adapter in own.values())
     *dims, _ = next(iter(own.values())).a.dims
@@ -128,13 +131,3 @@ def _sum(w_L: jax.Array, adapter: Adapter, execution: Execution) -> jax.Array:
 def _letters(dims: Sequence[str | None]) -> str:
     """Letters of one dimension or two in an equation."""
     return "nk"[: len(dims)]
-
-
-def _inputs(w: nnx.Param) -> int:
-    """Number of input dimensions of a matrix: the first, or all before d_model."""
-    return len(w.dims) - 1 if w.dims[-1] == "embed" else 1
-
-
-def _unquantised(execution: Execution) -> Execution:
-    """The execution with products in bf16 where the model's are in fp8."""
-    return replace(execution, compute="bf16") if execution.compute == "fp8" else execution

@@ -14,10 +14,14 @@ from scaling.models.accounting.matrices import Shape, attention_matrices, mlp_ma
 from scaling.models.config import ModelConfig
 
 # Names of the matrices in arrays (`query_DNK`), by their names in `models.accounting.matrices`.
-ARRAYS = {"q": "query", "k": "key", "v": "value", "o": "out"} | {
-    **{"q_a": "query_a", "q_b": "query_b", "kv_a": "kv_a", "kv_b": "kv_b"},
-    **{"up": "up", "gate": "gate", "down": "down"},
-}
+ARRAYS = {
+    "q": "query",
+    "k": "key",
+    "v": "value",
+    "o": "out",
+    "q_a": "query_a",
+    "q_b": "query_b",
+} | {name: name for name in ("kv_a", "kv_b", "up", "gate", "down")}
 
 
 @dataclass(frozen=True)

@@ -65,14 +65,12 @@ def _forward(loss: Loss, weights: Any, constants: Any, x_N: jax.Array, given_N: 
 
 
 def _backward(loss: Loss, gradients: Any, dvalues: tuple[jax.Array, jax.Array]) -> tuple:
-    dweights, dx_N = jax.tree.map(lambda g: _scaled(g, dvalues[0]), gradients)
+    def scaled(gradient: jax.Array) -> jax.Array:  # perhaps partial sums
+        factor = dvalues[0].astype(gradient.dtype)
+        return gradient * reshard(factor, P(reduced=spec_of(gradient).unreduced))
+
+    dweights, dx_N = jax.tree.map(scaled, gradients)
     return dweights, None, dx_N, None
-
-
-def _scaled(gradient: jax.Array, factor: jax.Array) -> jax.Array:
-    """Their product; of a gradient's partial sums each."""
-    partial = spec_of(gradient).unreduced
-    return gradient * reshard(factor.astype(gradient.dtype), P(reduced=partial))
 
 
 mean_over_chunks.defvjp(_forward, _backward)

@@ -2,7 +2,7 @@
 
     memory_bandwidth = 1e12 | "1TB/s" | { value = 1e12, source = "a key of [sources]", note = "" }
 
-Of the catalogue's own files every figure has a source; a file of a user's own may leave it out.
+Every figure of the catalogue's own files has a source; a file of a user's own may leave it out.
 """
 
 from collections.abc import Mapping

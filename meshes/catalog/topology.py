@@ -65,7 +65,10 @@ def cluster_from_topology(text: str, accelerator: Accelerator) -> Cluster:
         InputError: the text is not understood, contradicts itself, or does not fit the chip.
     """
     ports, matrix = _ports(accelerator), read_matrix(text)
-    sockets, switches = _sockets(matrix), _switches(matrix)
+    sockets = _sockets(matrix)
+    # PXB, several bridges in a row, counts as one switch
+    below_one = _groups(matrix.devices, lambda a, b: matrix.entries[a, b] in BRIDGES)
+    switches = [group for group in below_one if len(group) > 1]
     nvlink, switched = _nvlink_links(matrix, ports, accelerator)
     parts = {
         "chip": len(matrix.gpus),
@@ -130,12 +133,6 @@ def _sockets(matrix: Matrix) -> Groups:
             "it and no NIC beside it; paste the whole output"
         )
     return groups
-
-
-def _switches(matrix: Matrix) -> Groups:
-    """Devices below one PCIe switch; PXB, several bridges in a row, counts as one switch."""
-    groups = _groups(matrix.devices, lambda a, b: matrix.entries[a, b] in BRIDGES)
-    return [group for group in groups if len(group) > 1]
 
 
 def _groups(devices: Iterable[str], together: Callable[[str, str], bool]) -> Groups:

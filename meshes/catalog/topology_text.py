@@ -52,7 +52,10 @@ class Matrix:
 def read_matrix(text: str) -> Matrix:
     """The matrix in the output of `nvidia-smi topo -m`; InputError names what is not understood."""
     lines = [(i, _COLOUR.sub("", line)) for i, line in enumerate(text.splitlines(), 1)]
-    start = next((k for k, (_, line) in enumerate(lines) if _is_header(line)), None)
+    # the rows of other blocks begin with GPU0 too, followed by an entry
+    heads = (line.split()[:2] for _, line in lines)
+    is_header = (len(head) > 1 and head[0] == "GPU0" and head[1] not in ENTRIES for head in heads)
+    start = next((k for k, found in enumerate(is_header) if found), None)
     if start is None:
         raise InputError("no line begins with GPU0: paste the output of `nvidia-smi topo -m`")
     number, header = lines[start]
@@ -72,11 +75,6 @@ def read_matrix(text: str) -> Matrix:
             _check_entry(number, name, device, entry)
         rows[name] = cells
     return _matrix(devices, [name for name in names if name in AFFINITIES], rows)
-
-
-def _is_header(line: str) -> bool:
-    cells = line.split()
-    return len(cells) > 1 and cells[0] == "GPU0" and cells[1] not in ENTRIES
 
 
 def _is_row(line: str) -> bool:

@@ -70,7 +70,8 @@ class AttentionKernel:
         lse_BMGT = jax.nn.logsumexp(scores, axis=-1)
         p = jnp.exp(scores - lse_BMGT[..., None]).astype(v_BUMV.dtype)
         out = jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=self.precision)
-        return PartialAttention(out.reshape(*q_BTNK.shape[:3], -1), _to_BTN(lse_BMGT))
+        lse_BTN = lse_BMGT.transpose(0, 3, 1, 2).reshape(q_BTNK.shape[:3])
+        return PartialAttention(out.reshape(*q_BTNK.shape[:3], -1), lse_BTN)
 
     def backward(
         self,
@@ -150,8 +151,3 @@ def _grouped(x_BTNK: jax.Array, M: int) -> jax.Array:
 def _to_BMGT(x_BTN: jax.Array, M: int) -> jax.Array:
     B, T, N = x_BTN.shape
     return x_BTN.reshape(B, T, M, N // M).transpose(0, 2, 3, 1)
-
-
-def _to_BTN(x_BMGT: jax.Array) -> jax.Array:
-    B, M, G, T = x_BMGT.shape
-    return x_BMGT.transpose(0, 3, 1, 2).reshape(B, T, M * G)

@@ -73,7 +73,10 @@ def _written(
     data |= {key: config.bias for key in family.bias_keys}
     data |= _fixed(config, family)
     if family.rope_theta is not None:
-        data |= _rope(config) | {"max_position_embeddings": _longest(config, seq_len)}
+        # with YaRN releases of transformers before 5 derive its factor from the longest sequence
+        yarn = config.yarn
+        longest = seq_len if yarn is None else round(yarn.factor * yarn.original_max_positions)
+        data |= _rope(config) | {"max_position_embeddings": longest}
     if family.window != "none":
         data["sliding_window"] = config.sliding_window
     if family.window == "switched":
@@ -98,16 +101,6 @@ def _fixed(config: ModelConfig, family: Family) -> dict[str, Any]:
         if ACTIVATIONS[config.mlp] in family.only.get(key, ()):
             keys[key] = ACTIVATIONS[config.mlp]
     return keys
-
-
-def _longest(config: ModelConfig, seq_len: int) -> int:
-    """`max_position_embeddings`: `seq_len`, or with YaRN its factor x its original length.
-
-    Releases of transformers before 5 derive the factor from that.
-    """
-    if config.yarn is None:
-        return seq_len
-    return round(config.yarn.factor * config.yarn.original_max_positions)
 
 
 def _rope(config: ModelConfig) -> dict[str, Any]:

@@ -63,7 +63,9 @@ def read_config(path: str | Path) -> ModelConfig:
 def translate(data: Json, where: str) -> ModelConfig:
     """The ModelConfig that the parsed config.json `data` describes (errors as `read_config`)."""
     family = _family(data, where)
-    data = {_key(family, data, key): value for key, value in data.items()}
+    # A key in its first spelling; a second spelling beside the first is refused as unknown.
+    first = {key: family.aliases.get(key, key) for key in data}
+    data = {key if first[key] in data else first[key]: value for key, value in data.items()}
     settings = {key: value for key, value in data.items() if value is not None}
     unknown = {k: v for k, v in settings.items() if not _is_expressible(family, k, v)}
     _refuse(unknown, where)
@@ -96,12 +98,6 @@ def _by_hand(data: Json) -> str:
         "if it is a decoder of such layers, write it as a run.json, with its mlp (swiglu, gelu, "
         f"relu), norm (rmsnorm, layernorm) and positions (rope, learned, alibi): {json.dumps(run)}"
     )
-
-
-def _key(family: Family, data: Json, key: str) -> str:
-    """A key in its first spelling; a second spelling beside the first is refused as unknown."""
-    first = family.aliases.get(key, key)
-    return key if first in data else first
 
 
 def _is_expressible(family: Family, key: str, value: Any) -> bool:

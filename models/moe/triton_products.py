@@ -46,7 +46,7 @@ def forward(
 ) -> jax.Array:
     """x [R, K] times w [E, K, N] of each row's group, or [E, N, K] transposed: [R, N]."""
     (rows, k), n = x.shape, w.shape[1 if transposed else 2]
-    columns, depth = block(n), _depth(k, x)
+    columns, depth = block(n), min(block(k), DEPTH // x.dtype.itemsize)
     tiles = row_tiles(sizes, rows, ROWS)
     kernel = functools.partial(
         _forward, tiles=tiles[0].size, shape=(columns, depth, k), transposed=transposed,
@@ -156,10 +156,6 @@ def _weights_gradient(
     sums = jax.lax.fori_loop(0, pl.cdiv(end - first, depth), add, jnp.zeros(blocks, jnp.float32))
     at = dw_ref.at[group, *(pl.ds(start, size) for start, size in zip(starts, blocks, strict=True))]
     triton.store(at, sums.astype(dw_ref.dtype))
-
-
-def _depth(k: int, x: jax.Array) -> int:
-    return min(block(k), DEPTH // x.dtype.itemsize)
 
 
 def _metadata(

@@ -14,7 +14,7 @@ import numpy as np
 from scaling.hlo.replica_groups import axes_of_groups
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import groups_along
-from scaling.program.ir import Collective, Program, collectives
+from scaling.program.ir import Program, collectives
 
 
 def check_mesh(program: Program, known: Mapping[str, int] | None) -> None:
@@ -31,7 +31,8 @@ def check_mesh(program: Program, known: Mapping[str, int] | None) -> None:
         raise InputError(
             f"{_misfit(program, groups)}: it says itself that its mesh is {_text(known)}"
         )
-    if not any(call.axes and _is_part(call, program.mesh) for call in calls):
+    # whether a call is among some devices of its axes, not among all
+    if not any(call.axes and len(groups_along(program.mesh, call.axes)) > 1 for call in calls):
         sizes = _suggested(groups, int(np.prod([*program.mesh.values()])))
         advice = (
             f", as axes of sizes {' x '.join(map(str, sizes))} have, outermost first"
@@ -52,11 +53,6 @@ def _misfit(program: Program, groups: Sequence[np.ndarray]) -> str:
 
 def _text(mesh: Mapping[str, int]) -> str:
     return ",".join(f"{axis}={size}" for axis, size in mesh.items())
-
-
-def _is_part(call: Collective, mesh: Mapping[str, int]) -> bool:
-    """Whether a call is among some devices, not among all."""
-    return len(groups_along(mesh, call.axes)) > 1
 
 
 def _suggested(groups: Sequence[np.ndarray], devices: int) -> list[int]:

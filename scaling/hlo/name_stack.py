@@ -69,8 +69,8 @@ def read_name(op_name: str) -> Origin | None:
 def majority(votes: Mapping[Origin, float]) -> Origin | None:
     """The phase with the most bytes; of its layers the deepest scope that has more than half.
 
-    Attention and MLP in equal parts are "layers". Of phases with the same bytes the last wins,
-    because it has to wait for the others; None: no votes.
+    Attention and MLP in equal parts are "layers". The last of several phases with the same bytes
+    wins, because it has to wait for the others; None: no votes.
     """
     phases: dict[Phase, float] = {}
     for origin, weight in votes.items():

@@ -98,9 +98,12 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     dtype = largest.dtype if largest else _moved_type(moved)
     if largest and largest.may_round and "fusion_backend_config" in instruction.backend_config:
         dtype = "tf32"  # as the compiler for NVIDIA's chips rounds float32
+    kind: KernelKind = "fusion" if vector or transcendental else "copy"
+    if any(part.instruction.opcode == "custom-call" for part in content.parts):
+        kind = "custom"
     work = Kernel(
         instruction.name,
-        kind=largest.kind if largest else _kind(content, bool(vector or transcendental)),
+        kind=largest.kind if largest else kind,
         flops=sum(p.flops for p in products),
         vector_flops=vector,
         transcendentals=transcendental + sum(p.transcendentals for p in products),
@@ -139,12 +142,6 @@ def _used(instruction: Instruction, computation: Computation) -> Container[int]:
     if instruction.is_root or len(taken) < len(users):
         return range(len(arrays(instruction.shape)))
     return {int(number) for number in taken if number}
-
-
-def _kind(content: FusionContent, computes: bool) -> KernelKind:
-    if any(part.instruction.opcode == "custom-call" for part in content.parts):
-        return "custom"
-    return "fusion" if computes else "copy"
 
 
 def _vector_work(content: FusionContent, module: Module) -> tuple[float, float]:

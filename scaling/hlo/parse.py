@@ -197,7 +197,9 @@ def parse_module(text: str) -> Module:
     computations, entry = _computations(lines)
     if entry is None:
         raise UnknownHlo(f"module {header[1]} has no ENTRY computation")
-    entered, aliases = computations[entry], _aliases(header[2])
+    entered, key = computations[entry], "input_output_alias="
+    start = header[2].find(f"{key}{{")
+    aliases = {} if start < 0 else read_aliases(_value(header[2], start + len(key)))
     return Module(header[1], computations, entered, aliases, frame_lines(lines))
 
 
@@ -260,11 +262,6 @@ def _computation(name: str, body: dict[str, Instruction]) -> Computation:
 def read_aliases(text: str) -> dict[Path, tuple[int, Path]]:
     """`{ {0}: (1, {}, may-alias) }`: output 0 lives where operand 1 did."""
     return {_path(out): (int(n), _path(index)) for out, n, index in ALIAS.findall(text)}
-
-
-def _aliases(header: str) -> dict[Path, tuple[int, Path]]:
-    start = header.find("input_output_alias={")
-    return {} if start < 0 else read_aliases(_value(header, start + len("input_output_alias=")))
 
 
 def _path(text: str) -> Path:

@@ -48,7 +48,7 @@ def lands_absent(parameters: Any, values: Sequence[Any]) -> bool:
 
 
 def known_shardings(parameters: Any, values: Sequence[Any]) -> list[Any] | None:
-    """Of each result the sharding that is stated, or that its type has; else something else.
+    """The sharding of each result that is stated, or that its type has; else something else.
 
     None: nothing lies on absent devices, so that no result has one.
     """
