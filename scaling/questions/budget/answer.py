@@ -3,12 +3,11 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.answer import Answer, Input
 from scaling.questions.budget.failures import Reliability, failure_answers
 from scaling.questions.budget.training import (
     DAY,
     HOUR,
-    MIXED_BYTES,
     SECTION,
     Training,
     check_training,
@@ -17,10 +16,8 @@ from scaling.questions.budget.training import (
     duration,
     utilization,
 )
-from scaling.questions.formula import evaluate
+from scaling.questions.formula import symbols
 from scaling.questions.prices import price_of
-
-TIME, HOURS = ("s", "of training"), ("hours", "of all devices")
 
 
 @dataclass(frozen=True)
@@ -33,6 +30,16 @@ class Span:
     def times(self, factor: float) -> "Span":
         """Return it multiplied."""
         return Span(self.ideal * factor, None if self.fitted is None else self.fitted * factor)
+
+    def answer(
+        self, training: Training, name: str, unit: str, formula: str, *others: Input, **more: Any
+    ) -> Answer:
+        """Return what follows from it as the letter t, or h for hours, of a formula."""
+        letter = Input("t", self.ideal, "s", "of training")
+        if "h" in symbols(formula):
+            letter = Input("h", self.ideal, "hours", "of all devices")
+        fitted = None if self.fitted is None else {letter.symbol: self.fitted}
+        return training.answer(name, unit, formula, letter, *others, fitted=fitted, **more)
 
 
 def budget(training: Training, reliability: Reliability | None = None) -> Answer:
@@ -55,8 +62,7 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
     if count and time is not None:
         hours = time.times(count / HOUR)
         parts += _steps(done, count, time)
-        N = Input("N", count, "devices")
-        parts.append(_over(time, "device hours", "hours", "N * t / 3600", "t", (N,), TIME))
+        parts.append(time.answer(done, "device hours", "hours", "N * t / 3600"))
     parts += _energy_and_money(training, hours) if hours else []
     if count and time is not None:
         state = training.parameters * training.state_bytes
@@ -83,88 +89,55 @@ def _main(training: Training) -> tuple[Answer, int | None, Span | None]:
     return found, count, Span(float(found.ideal or 0.0), fitted)
 
 
-def _over(
-    span: Span,
-    name: str,
-    unit: str,
-    formula: str,
-    symbol: str,
-    others: tuple[Input, ...],
-    meaning: tuple[str, str],
-    **more: Any,
-) -> Answer:
-    """Return an answer that follows from a time, by the formula's and by the predicted one."""
-    inputs = (Input(symbol, span.ideal, *meaning), *others)
-    values = {i.symbol: i.value for i in inputs}
-    fitted = None
-    if span.fitted is not None:
-        fitted = evaluate(formula, {**values, symbol: span.fitted})
-    return by_formula(name, unit, formula, inputs, fitted, **more)
-
-
 def _flops(training: Training) -> list[Answer]:
-    A, D, _ = training.symbols()
-    parts = [by_formula("FLOPs", "FLOPs", "6 * A * D", (A, D))]
+    parts = [training.answer("FLOPs", "FLOPs", "6 * A * D")]
     if training.token_flops is not None:
-        f = Input("f", training.token_flops, "FLOPs", "of a token, attention included")
-        name = "model FLOPs, as MFU counts them"
-        parts.append(by_formula(name, "FLOPs", "f * D", (f, D)))
+        parts.append(training.answer("model FLOPs, as MFU counts them", "FLOPs", "f * D"))
     return parts
 
 
 def _memory(training: Training) -> list[Answer]:
     """Weights and optimizer against the memory of a device."""
-    P = Input("P", training.parameters, "parameters")
-    meaning = f"of a parameter with its optimizer; {MIXED_BYTES:g} with fp32 weights"
-    b = Input("b", training.state_bytes, "bytes", meaning)
     what = "weights and optimizer"
-    parts = [by_formula(what, "bytes", "P * b", (P, b))]
+    parts = [training.answer(what, "bytes", "P * b")]
     if training.chip.memory is not None:
-        H = Input("H", training.chip.memory, "bytes", "of memory on a device")
         parts += [
-            by_formula(f"devices that {what} fill", "devices", "P * b / H", (P, b, H)),
-            by_formula(f"fewest devices for {what}", "devices", "ceil(P * b / H)", (P, b, H)),
-            by_formula("largest model of one device", "parameters", "H / b", (H, b)),
+            training.answer(f"devices that {what} fill", "devices", "P * b / H"),
+            training.answer(f"fewest devices for {what}", "devices", "ceil(P * b / H)"),
+            training.answer("largest model of one device", "parameters", "H / b"),
         ]
     count = training.shards or training.devices
     if not count:
         return parts
     K = Input("K", training.parameters * training.state_bytes, "bytes", f"of {what}")
-    meaning = "that share one copy" if training.shards else ""
-    S = Input("S", count, "devices", meaning)
+    S = Input("S", count, "devices", "that share one copy" if training.shards else "")
     short = training.chip.memory is not None and K.value / count > training.chip.memory
     binds = "memory: it does not fit" if short else ""
-    return [*parts, by_formula(f"{what} on a device", "bytes", "K / S", (K, S), binds=binds)]
+    return [*parts, training.answer(f"{what} on a device", "bytes", "K / S", K, S, binds=binds)]
 
 
 def _steps(training: Training, count: int, time: Span) -> list[Answer]:
     """Slices, and what a step of the batch is."""
-    N = Input("N", count, "devices")
-    Z = Input("Z", training.slice_devices or 0, "devices", "of the largest slice")
-    parts = [by_formula("slices", "", "N / Z", (N, Z))] if Z.value else []
+    slice_devices = training.slice_devices or 0
+    parts = [training.answer("slices", "", "N / Z")] if slice_devices else []
     if training.batch is None:
         return parts
-    B = Input("B", training.batch, "tokens", "of a step")
-    D = Input("D", training.tokens, "tokens")
-    parts.append(by_formula("tokens of a device", "tokens", "B / N", (B, N)))
-    if 0 < Z.value < count:
-        parts.append(by_formula("tokens of a slice", "tokens", "B * Z / N", (B, Z, N)))
-    parts.append(by_formula("steps", "steps", "D / B", (D, B)))
-    return [*parts, _over(time, "step", "s", "t * B / D", "t", (B, D), TIME)]
+    parts.append(training.answer("tokens of a device", "tokens", "B / N"))
+    if 0 < slice_devices < count:
+        parts.append(training.answer("tokens of a slice", "tokens", "B * Z / N"))
+    parts.append(training.answer("steps", "steps", "D / B"))
+    return [*parts, time.answer(training, "step", "s", "t * B / D")]
 
 
 def _energy_and_money(training: Training, hours: Span) -> list[Answer]:
-    parts = []
     if training.chip.power is None:
         why = f"the catalogue has no power of {training.chip.name}"
-        parts.append(Answer("energy", None, "kWh", binds=why))
+        parts = [Answer("energy", None, "kWh", binds=why)]
     else:
-        w = Input("w", training.chip.power, "W", "most that a board draws")
         notes = ("without hosts, network and cooling",)
-        formula = "h * w / 1000"
-        parts.append(_over(hours, "energy", "kWh", formula, "h", (w,), HOURS, notes=notes))
+        parts = [hours.answer(training, "energy", "kWh", "h * w / 1000", notes=notes)]
     price = price_of(training.chip, training.price)
     if price is not None:
         p, source = price
-        parts.append(_over(hours, "money", "dollars", "h * p", "h", (p,), HOURS, notes=(source,)))
+        parts.append(hours.answer(training, "money", "dollars", "h * p", p, notes=(source,)))
     return parts

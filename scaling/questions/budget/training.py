@@ -3,12 +3,14 @@
 time = 6 A D / (N C u)      A parameters that a token uses, D tokens, N devices of C FLOP/s, MFU u
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, check_range
-from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.answer import Answer, Input, Value, by_formula, letters
 
 SECTION = "applied-training: how long does training take"
 DAY, HOUR = 86_400.0, 3600.0  # s
@@ -57,13 +59,38 @@ class Training:
     price: float | None = None  # dollars for a device and hour
     asked: Literal["tokens", "parameters", ""] = ""  # a count that follows from all the others
 
-    def symbols(self) -> tuple[Input, Input, Input]:
-        """Return A, D and C."""
-        return (
+    @cached_property
+    def letters(self) -> dict[str, Input]:
+        """Symbols of formulas about a training; 0 stands for a figure that is not given."""
+        of_state = f"of a parameter with its optimizer; {MIXED_BYTES:g} with fp32 weights"
+        return letters(
             Input("A", self.active, "parameters", "that a token uses"),
+            Input("P", self.parameters, "parameters"),
             Input("D", self.tokens, "tokens"),
             Input("C", self.chip.peak(self.dtype), "FLOP/s", f"{self.dtype} peak of a device"),
+            Input("N", self.devices or 0, "devices"),
+            Input("u", self.mfu or 1.0, "", "MFU, as given"),
+            Input("d", self.days or 0.0, "days"),
+            Input("h", self.device_hours or 0.0, "hours", "of all devices"),
+            Input("f", self.token_flops or 0.0, "FLOPs", "of a token, attention included"),
+            Input("B", self.batch or 0.0, "tokens", "of a step"),
+            Input("Z", self.slice_devices or 0, "devices", "of the largest slice"),
+            Input("b", self.state_bytes, "bytes", of_state),
+            Input("H", self.chip.memory or 0.0, "bytes", "of memory on a device"),
+            Input("w", self.chip.power or 0.0, "W", "most that a board draws"),
         )
+
+    def answer(
+        self,
+        name: str,
+        unit: str,
+        formula: str,
+        *others: Input,
+        fitted: Value | Mapping[str, float] = None,
+        **more: Any,
+    ) -> Answer:
+        """Return `by_formula` over the letters, with `others` beside or in place of them."""
+        return by_formula(name, unit, formula, self.letters | letters(*others), fitted, **more)
 
 
 def check_training(training: Training) -> None:
@@ -105,61 +132,42 @@ def check_training(training: Training) -> None:
 
 def counted(training: Training) -> tuple[Training, Answer]:
     """Return the training with the tokens or parameters that are asked for, and the answer."""
-    A, D, C = training.symbols()
-    u = Input("u", training.mfu or 1.0, "", "MFU, as given")
-    known = A if training.asked == "tokens" else D
-    N = Input("N", training.devices or 0, "devices")
-    d = Input("d", training.days or 0.0, "days")
-    flops, spent = "86400 * d * N * C * u", [d, N]
-    if training.device_hours is not None:
-        flops = "3600 * h * C * u"
-        spent = [Input("h", training.device_hours, "hours", "of all devices")]
-    name = "tokens that are trained" if known is A else "parameters that a token may use"
-    formula = f"{flops} / (6 * {known.symbol})"
-    found = by_formula(name, training.asked, formula, (*spent, C, u, known))
-    if known is A:
+    asks_tokens = training.asked == "tokens"
+    spent = "86400 * d * N" if training.device_hours is None else "3600 * h"
+    name = "tokens that are trained" if asks_tokens else "parameters that a token may use"
+    formula = f"{spent} * C * u / (6 * {'A' if asks_tokens else 'D'})"
+    found = training.answer(name, training.asked, formula)
+    if asks_tokens:
         return replace(training, tokens=float(found)), found
     return replace(training, parameters=float(found), active=float(found)), found
 
 
 def duration(training: Training) -> Answer:
     """Return the time of the training, from the devices and the MFU."""
-    A, D, C = training.symbols()
-    N = Input("N", training.devices or 0, "devices")
     if training.mfu is not None:
-        u = Input("u", training.mfu, "", "MFU, as given")
-        return by_formula("training", "s", "6 * A * D / (N * C * u)", (A, D, N, C, u))
+        return training.answer("training", "s", "6 * A * D / (N * C * u)")
     found, note = training.predicted, training.note
     fitted = None
     if found is not None:
         fitted, note = training.tokens / found.tokens_per_second, found.words
-    return by_formula("training", "s", "6 * A * D / (N * C)", (A, D, N, C), fitted, notes=(note,))
+    return training.answer("training", "s", "6 * A * D / (N * C)", fitted=fitted, notes=(note,))
 
 
 def devices_needed(training: Training) -> Answer:
     """Return the devices that end within the days, at the MFU."""
-    A, D, C = training.symbols()
-    u = Input("u", training.mfu or 1.0, "", "MFU, as given")
-    t = Input("d", training.days or 0.0, "days")
     formula = "ceil(6 * A * D / (86400 * d * C * u))"
-    needed = by_formula("devices that end in time", "devices", formula, (A, D, t, C, u))
+    needed = training.answer("devices that end in time", "devices", formula)
     if float(needed) > MOST_DEVICES:
         raise InputError(
-            f"--days {t.value:g} at MFU {u.value:g} asks for {float(needed):.3g} devices, more "
-            f"than {MOST_DEVICES:,.0f}: allow more days"
+            f"--days {training.days:g} at MFU {training.mfu or 1.0:g} asks for "
+            f"{float(needed):.3g} devices, more than {MOST_DEVICES:,.0f}: allow more days"
         )
     return needed
 
 
 def utilization(training: Training) -> Answer:
     """Return the MFU that devices and time, or their product, come to."""
-    A, D, C = training.symbols()
-    if training.device_hours is not None:
-        h = Input("h", training.device_hours, "hours", "of all devices")
-        found = by_formula("MFU", "", "6 * A * D / (3600 * h * C)", (A, D, h, C))
-    else:
-        N = Input("N", training.devices or 0, "devices")
-        d = Input("d", training.days or 0.0, "days")
-        found = by_formula("MFU", "", "6 * A * D / (86400 * d * N * C)", (A, D, d, N, C))
+    spent = "3600 * h" if training.device_hours is not None else "86400 * d * N"
+    found = training.answer("MFU", "", f"6 * A * D / ({spent} * C)")
     above = "above 1: no chip does that; more time, devices or a faster format are needed"
     return replace(found, binds=above if float(found) > 1 else "")
