@@ -33,7 +33,7 @@ import scaling.analytic
 from experiments.published.fit_kernels import CHIPS, sustaining
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.analytic.program import analytic_program, flash_rate
-from scaling.analytic.software import habits_of
+from scaling.analytic.software import traits_of
 from scaling.models.attention_kernels.support import AMPERE
 from scaling.profiles.calibrations import profile_for
 from scaling.profiles.io import shipped
@@ -86,14 +86,14 @@ def priced(row: Measured, constants: Constants | None = None) -> Priced:
     """The closed form of a run; `constants` replace those that are shipped."""
     where, profile = _where(row.id)
     run, chip = where.run, where.cluster.accelerator
-    habits = habits_of(run.software)
+    traits = traits_of(run.software)
     if constants is not None:
         known = {k: v for k, v in constants.items() if k != CHIP}
-        habits = replace(habits, **known)  # type: ignore[arg-type]
+        traits = replace(traits, **known)  # type: ignore[arg-type]
         if (chip.compute_capability or AMPERE) >= BLACKWELL:
             profile = with_sustained(profile, constants.get(CHIP, 1.0))
     flash = flash_rate(run, chip)
-    program = analytic_program(run, where.mesh, flash=flash, habits=habits)
+    program = analytic_program(run, where.mesh, flash=flash, traits=traits)
     return price(program, where.cluster, profile)
 
 

@@ -8,14 +8,27 @@ A matrix of I inputs and O outputs holds I * O weights and, with biases, O more;
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from scaling.models.config import ModelConfig
 
+Number = Any  # int, float or numpy array
 Shape = tuple[int, int]  # inputs, outputs
 BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # tf32 is stored as fp32
 # Bytes of a value in every format that tensors are kept in: those above, and formats that only
 # serving has (int4 and fp4 are packed in pairs). The trainer knows none of the latter.
 STORED_BYTES: dict[str, float] = {**BYTES, "int8": 1, "int4": 0.5, "fp4": 0.5}
+
+
+# Matrices that multiply the same input -> the product that they are where they run as one.
+SAME_INPUT = {
+    **dict.fromkeys(("q", "k", "v"), "qkv"),
+    **dict.fromkeys(("q_a", "kv_a"), "latents"),
+    **dict.fromkeys(("gate", "up"), "gate and up"),
+    **dict.fromkeys(("expert_gate", "expert_up"), "experts' gate and up"),
+    **dict.fromkeys(("shared_gate", "shared_up"), "shared gate and up"),
+}
+OF_HEADS = ("q", "k", "v", "o", "q_b", "kv_b")  # matrices that tensor cuts head by head
 
 
 @dataclass(frozen=True)
@@ -41,9 +54,14 @@ class Stack:
         return self.inputs * self.outputs
 
     @property
+    def is_last(self) -> bool:
+        """True for the last matrix of attention or MLP, which writes into the residual stream."""
+        return self.name == "o" or self.name.endswith("down")
+
+    @property
     def rows(self) -> int:
         """The dimension that fsdp shards: d_model, or a latent."""
-        return self.outputs if self.name == "o" or self.name.endswith("down") else self.inputs
+        return self.outputs if self.is_last else self.inputs
 
     @property
     def columns(self) -> int:
@@ -80,6 +98,25 @@ def block_stacks(config: ModelConfig, moe: bool, layers: int = 1) -> Iterator[St
     if shared := experts.n_shared_experts:
         for name, shape in mlp_matrices(config, shared * width).items():
             yield Stack(f"shared_{name}", layers, *shape)
+
+
+def share_of_device(config: ModelConfig, stack: Stack, tensor: Number) -> Number:
+    """Share of a matrix on one device of `tensor`: whole heads and hidden units.
+
+    Of fewer heads of keys and values than devices each has a copy of one.
+    """
+    if not stack.over_tensor:
+        return 1.0
+    heads = config.n_kv_heads if stack.name in ("k", "v") else config.n_heads
+    units = heads if stack.name in OF_HEADS else stack.columns
+    return -(-units // tensor) / units
+
+
+def matrix_of_device(config: ModelConfig, stack: Stack, tensor: Number) -> tuple[Number, Number]:
+    """Inputs and outputs of a matrix on one device of `tensor`, which never cuts the stream."""
+    share = share_of_device(config, stack, tensor)
+    inputs, outputs = float(stack.inputs), float(stack.outputs)
+    return (inputs * share, outputs) if stack.is_last else (inputs, outputs * share)
 
 
 def attention_matrices(config: ModelConfig) -> dict[str, Shape]:

@@ -23,7 +23,7 @@ def residual_stream(step: StepSizes) -> Iterator[Transfer]:
         yield from _in_layers(step, step.passes(layers), moe)
     once = 1 * step.vocab_is_sharded
     size = step.tokens * step.config.d_model * step.itemsize
-    of_head = size / (step.shape.stage if step.ticks else 1)
+    of_head = size / (step.shape.stage if step.runs_in_ticks else 1)
     for what, bytes_, runs, gather, sum_ in (
         ("stream of the embedding", size, step.embeddings, "backward embed", "forward embed"),
         ("stream of the head", of_head, step.microbatches, "forward head", "backward head"),
@@ -40,12 +40,12 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     (arXiv 2205.05198, section 4.2.2).
     """
     size = step.tokens * step.config.d_model * step.itemsize
-    taken, ours = gathered_width(step.config), step.habits.is_ours
+    taken, ours = gathered_width(step.config), step.traits.is_own_trainer
     is_stream = taken == step.config.d_model  # what the attention takes
     first = STREAM if is_stream else LATENTS
     latents = step.tokens * taken * step.itemsize
     kept = latents * (1 - _kept(step) / taken)  # of which the rest is saved for remat
-    tick, again = step.recompute, step.again if ours else step.full
+    tick, again = step.recompute, step.repeats_layer
     gather_again = again if ours else np.maximum(again, int(step.sequence_parallel))
     # place, bytes, share of passes, what, whether it is gathered (else summed)
     lines: tuple[tuple[str, Number, Number, str, bool], ...] = (
@@ -64,7 +64,7 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
             "latents again" * (not is_stream) or STREAM,
             True,
         ),
-        ("remat attention out", size, step.recomputes("o") if ours else again, STREAM, False),
+        ("remat attention out", size, step.recomputes("o"), STREAM, False),
         ("remat mlp in", size, gather_again, STREAM, True),
         ("remat mlp out", size, 0 if ours else again, STREAM, False),
         ("backward mlp out", size, 1, STREAM, True),
@@ -90,21 +90,25 @@ def _moved(
     if not step.sequence_parallel:
         kind = "all-reduce"
         calls = 0 if gathers else calls
-    yield Transfer(step.over("tensor"), kind, size, calls, what, place, moe)
+    yield Transfer(step.axis_names("tensor"), kind, size, calls, what, place, moe)
 
 
 def _kept(step: StepSizes) -> Number:
     """Latents of a token that are not gathered to recompute a layer: the saved, rotated part of its
     keys."""
     mla = step.config.mla
-    kept = step.keeps("key") - (1 - step.again) if step.habits.is_ours else step.selective
+    kept = (
+        step.keeps("key") - (1 - step.recomputes_some)
+        if step.traits.is_own_trainer
+        else step.selective_remat
+    )
     return kept * mla.qk_rope_head_dim if mla else 0
 
 
 def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     """Keys and values and their gradients, around `context`."""
     run, config, C = step.run, step.config, step.shape.context
-    if "context" not in step.cut:
+    if "context" not in step.active_axes:
         return
     chunk = lambda size: -(-run.batch.seq_len // (2 * size))
     window = config.sliding_window
@@ -113,9 +117,12 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     visible = per_size(lambda size: visible_rows(window, chunk(size)) / chunk(size), C)
     rows = step.tokens * visible
     kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
-    axes, again = step.over("context"), hops - per_size(lambda size: sum(map(bool, paths(size))), C)
+    axes, again = (
+        step.axis_names("context"),
+        hops - per_size(lambda size: sum(map(bool, paths(size))), C),
+    )
     # remat runs the attention again
-    attends = step.recomputes("values") if step.habits.is_ours else step.again
+    attends = step.recomputes("values") if step.traits.is_own_trainer else step.recomputes_some
     for moe, layers in step.layer_kinds:
         passes = step.passes(layers)
         if run.context.method == "ring":
@@ -137,14 +144,14 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
 
 def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Transfers of the pipeline; without stages they move nothing."""
-    over = step.over("stage")
+    over = step.axis_names("stage")
     stream = step.tokens * step.config.d_model * step.itemsize
     stream = stream / (step.shape.tensor if step.sequence_parallel else 1)
     for place in ("forward tick", "backward tick"):
         yield Transfer(over, "permute", stream, step.iterations, "stream between stages", place)
-    calls = step.microbatches if step.in_turn else 1
+    calls = step.microbatches if step.is_1f1b else 1
     size, what = step.microbatches * stream / calls, "stream of the last stage"
-    calls = calls * step.ticks
+    calls = calls * step.runs_in_ticks
     yield Transfer(over, "reduce-scatter", size, calls, what, "forward outputs")
     yield Transfer(over, "all-gather", size, calls, what, "backward outputs")
 
@@ -154,7 +161,7 @@ def loss_statistics(step: StepSizes) -> Iterator[Transfer]:
     calls = 3 * step.microbatches * step.loss_chunks if step.vocab_is_sharded else 0
     size = step.head_tokens / step.loss_chunks * FLOAT32
     what = "statistics of the loss"
-    yield Transfer(step.over("tensor"), "all-reduce", size, calls, what, "forward loss")
+    yield Transfer(step.axis_names("tensor"), "all-reduce", size, calls, what, "forward loss")
 
 
 def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
@@ -162,7 +169,7 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
 
     Other software sums them with those of matrices (`scaling.analytic.weights`).
     """
-    if not step.habits.is_ours:
+    if not step.traits.is_own_trainer:
         return
     config, M = step.config, step.microbatches
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
@@ -170,7 +177,7 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     heads = 2 * config.head_dim if config.qk_norm else 0
     sharded = _inner_outputs(config) / step.shape.tensor if config.bias else 0
     batch_axes = "data", "fsdp", "expert", "context"
-    tokens, everywhere = step.over(*batch_axes), step.over(*batch_axes, "tensor")
+    tokens, everywhere = step.axis_names(*batch_axes), step.axis_names(*batch_axes, "tensor")
     norms = everywhere if step.sequence_parallel else tokens
     latents = (config.mla.q_lora_rank or 0) + config.mla.kv_lora_rank if config.mla else 0
     layer: dict[str, Number] = {}
@@ -188,7 +195,7 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
             what, place = "vectors of a layer", "backward vectors"
             yield Transfer(axes, "all-reduce", size, calls, what, place, moe)
     tensor = ("tensor",) if step.sequence_parallel else ()
-    axes = step.over(*batch_axes, "stage", *tensor)
+    axes = step.axis_names(*batch_axes, "stage", *tensor)
     yield Transfer(axes, "all-reduce", norm * FLOAT32, M, "final norm", "backward head vectors")
 
 

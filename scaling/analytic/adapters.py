@@ -16,11 +16,14 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
-from scaling.models.accounting.matrices import Stack, block_stacks
+from scaling.models.accounting.matrices import (
+    SAME_INPUT,
+    Stack,
+    block_stacks,
+    matrix_of_device,
+)
 from scaling.models.lora import ARRAYS
 from scaling.program.ir import Kernel, Number, Origin, Phase
-
-INPUTS = {"q": "x", "k": "x", "v": "x", "gate": "y", "up": "y"}  # matrices of one input
 
 
 def adapted(step: StepSizes, moe: bool) -> list[Stack]:
@@ -35,9 +38,7 @@ def adapter_elements(step: StepSizes) -> Number:
     units over tensor."""
     fsdp = np.where(step.shape.fsdp > 1, step.shape.fsdp, 1)[()]
     return sum(
-        _rank(step)
-        * step.stored(layers)
-        * (stack.rows / fsdp + stack.columns * step.columns(stack))
+        _rank(step) * step.stored(layers) * (stack.rows / fsdp + stack.columns * step.share(stack))
         for moe, layers in step.layer_kinds
         for stack in adapted(step, moe)
     )
@@ -47,8 +48,8 @@ def adapter_kernels(step: StepSizes, moe: bool, phase: Phase) -> Iterator[Kernel
     """The products of all adapters of a layer, forward or backward."""
     R, read = _rank(step), set[str]()
     for stack in adapted(step, moe):
-        inputs, outputs = _sizes(step, stack)
-        group = INPUTS.get(stack.name, stack.name)
+        inputs, outputs = matrix_of_device(step.config, stack, step.shape.tensor)
+        group = SAME_INPUT.get(stack.name, stack.name)
         if phase == "backward":
             elements, products = 3 * inputs + 2 * outputs + 4 * R, 2
         else:
@@ -70,15 +71,9 @@ def adapter_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Sums of the adapters' gradients over all devices that share the batch, float32, in one call
     at the end of the step."""
     if step.run.train.lora:
-        axes = step.over(*REPLICAS, "fsdp")
+        axes = step.axis_names(*REPLICAS, "fsdp")
         size = FLOAT32 * adapter_elements(step)
         yield Transfer(axes, "all-reduce", size, 1, "adapters", "end")
-
-
-def _sizes(step: StepSizes, stack: Stack) -> tuple[Number, Number]:
-    """Inputs and outputs of a device's part of a matrix."""
-    own = stack.columns * step.columns(stack)
-    return (own, stack.outputs) if stack.rows == stack.outputs else (stack.inputs, own)
 
 
 def _rank(step: StepSizes) -> int:

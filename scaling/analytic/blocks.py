@@ -11,7 +11,7 @@ section 2.2). zero_bubble computes gradients of weights in it (ZB-H1, arXiv 2401
 products are those of a forward pass, so a forward pass and the backward pass of attention's core.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,7 +26,6 @@ from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP, TABLES, weights_of
-from scaling.meshes.mesh_batch import AxisSize
 from scaling.program.ir import (
     Block,
     Buffer,
@@ -34,7 +33,6 @@ from scaling.program.ir import (
     Loop,
     Number,
     Operation,
-    Origin,
     Program,
     as_float,
 )
@@ -52,13 +50,15 @@ class Step:
         """The whole step."""
         step = self.step
         schedule = self.in_microbatches()
-        if step.ticks:
-            schedule = self.in_turn() if step.in_turn else self.in_ticks()
+        if step.runs_in_ticks:
+            schedule = self.in_turn() if step.is_1f1b else self.in_ticks()
         return Program(
-            *(step.run.name, "analytic", step.shape.sizes),
+            step.run.name,
+            "analytic",
+            step.shape.sizes,
             schedule=_tidy((*schedule, *kernels.update(step))),
             buffers=tuple(self.buffers.values()),
-            is_xla=step.habits.is_ours,
+            is_xla=step.traits.is_own_trainer,
         )
 
     @cached_property
@@ -78,35 +78,34 @@ class Step:
 
     def in_microbatches(self) -> list[Operation]:
         """Microbatches one after the other; beside the last, what others communicate once."""
-        M, habits = self.step.microbatches, self.step.habits
-        first = self._once("start", habits.hidden_weights)
-        last = self._once("end", habits.hidden_weights)
-        if habits.is_ours:
+        M, traits = self.step.microbatches, self.step.traits
+        first = self._once("start", traits.hidden_weights)
+        last = self._once("end", traits.hidden_weights)
+        if traits.is_own_trainer:
             every = [self._loop("microbatches", M, self.microbatch())]
         else:
             every = [
                 self._loop("microbatches", M - 1, self.microbatch()),
                 *self.microbatch(edge=True),
             ]
-        return [*first, *(self.bubble() if "stage" in self.step.cut else []), *every, *last]
+        return [*first, *(self.bubble() if "stage" in self.step.active_axes else []), *every, *last]
 
     def microbatch(self, edge: bool = False) -> list[Operation]:
         """Forward and backward of one microbatch on the fullest stage."""
         step = self.step
-        hidden = float(step.habits.hides_pipeline and step.virtual_stages > 1)
-        send = lambda place: self.traffic.at(place, step.microbatches, hidden)
+        hidden = float(step.traits.hides_pipeline and step.virtual_stages > 1)
+        send = lambda place: self.traffic.at_place(place, step.microbatches, hidden)
         embed, embed_back = self.embed()
         head = self.head() if has_head(step) else []
-        every = self.layers(edge)
-        ahead = [self._loop(f"forward {_kind(x)}", self.count(x), x.forward()) for x in every]
-        back = [self._loop(f"backward {_kind(x)}", self.count(x), x.backward()) for x in every]
+        ahead = self._over_layers("forward", Layer.forward, edge=edge)
+        back = self._over_layers("backward", Layer.backward, edge=edge)
         return [
             *self.fills(1),
-            *self.traffic.at("forward embed weights", step.microbatches).exposed,
+            *self.traffic.at_place("forward embed weights", step.microbatches).exposed,
             *embed,
-            *send("forward tick").around(ahead),
+            *send("forward tick").wrap(ahead),
             self._loop("loss", 1, head),
-            *send("backward tick").around(back[::-1]),
+            *send("backward tick").wrap(back[::-1]),
             self._loop("look-ups backward", 1, embed_back),
             kernels.accumulation(step),
         ]
@@ -114,16 +113,30 @@ class Step:
     def fills(self, times: Number) -> list[Operation]:
         """The stacks of `times` microbatches' saved activations, in the trainer's program."""
         step = self.step
-        if not step.habits.is_ours:
+        if not step.traits.is_own_trainer:
             return []
         saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
         of_layers = sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
         own = of_layers / shards(step, 2) if step.trains_all else adapter_elements(step)
-        return [kernels.fills(step, saved * times, own)]
+        return [kernels.zero_stacks(step, saved * times, own)]
 
-    def count(self, layer: Layer) -> AxisSize:
-        """Layers of such a kind on the device."""
-        return self.step.stored(layer.layers)
+    def _over_layers(
+        self,
+        name: str,
+        of_layer: Callable[[Layer], list[Operation]],
+        parts: int = 1,
+        times: Number = 1,
+        edge: bool = False,
+    ) -> list[Operation]:
+        """A loop over the layers of each kind on a device, or over one of `parts` of them."""
+        return [
+            self._loop(
+                f"{name} {'layers with experts' if layer.moe else 'layers'}",
+                self.step.stored(layer.layers) // parts * times,
+                of_layer(layer),
+            )
+            for layer in self.layers(edge)
+        ]
 
     def bubble(self) -> list[Operation]:
         """What the other stages do with one microbatch while this one has no work."""
@@ -133,7 +146,9 @@ class Step:
         core = kernels.attention(step, "backward", self.flash)
         back = core if step.run.pipeline.schedule == "zero_bubble" else layer.backward()
         found = [self._loop("bubble", trips, [*layer.forward(), *back], trips)]
-        hops = [self.traffic.at(f"{way} tick", step.iterations) for way in ("forward", "backward")]
+        hops = [
+            self.traffic.at_place(f"{way} tick", step.iterations) for way in ("forward", "backward")
+        ]
         found.append(
             self._loop("pipeline fill", step.shape.stage - 1, [*hops[0].exposed, *hops[1].exposed])
         )
@@ -146,36 +161,33 @@ class Step:
         microbatch, all ticks backward."""
         step = self.step
         M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
-        part = lambda layer: self.count(layer) // step.virtual_stages
-        tick = lambda place: self.traffic.at(place, T, 0.0).exposed
-        once = lambda place: self.traffic.at(place, 1).exposed
-        ahead = [self._loop(f"forward {_kind(x)}", part(x), x.forward()) for x in self.layers()]
-        twice = [
-            self._loop(f"again {_kind(x)}", part(x) * step.recompute, x.again())
-            for x in self.layers()
-        ]
-        back = [self._loop(f"backward {_kind(x)}", part(x), x.backward()) for x in self.layers()]
+        tick = lambda place: self.traffic.at_place(place, T, 0.0).exposed
+        once = lambda place: self.traffic.at_place(place, 1).exposed
+        V = step.virtual_stages
+        ahead = self._over_layers("forward", Layer.forward, V)
+        twice = self._over_layers("again", Layer.again, V, step.recompute)
+        back = self._over_layers("backward", Layer.backward, V)
         again = recomputes(step.run)
         embed, embed_back = self.embed()
+        stacks = self.fills(T / V) if not again else []
+        stacks_of_tick = self.fills(1 / V) if again else []
+        backward = [
+            *stacks_of_tick,
+            *twice,
+            *back,
+            *tick("backward tick"),
+            kernels.accumulation(step),
+        ]
         return [
             *self._once("start", 0.0),
-            *([] if again else self.fills(T / step.virtual_stages)),
+            *stacks,
             *once("forward embed weights"),
             self._loop("embedding", M, embed),
             self._loop("forward ticks", T, [*tick("forward tick"), *ahead], idle),
             *once("forward outputs"),
             self._loop("loss", M, self.head()),
             *once("backward outputs"),
-            self._loop(
-                "backward ticks",
-                T,
-                [
-                    *(self.fills(1 / step.virtual_stages) if again else []),
-                    *(*twice, *back, *tick("backward tick")),
-                    kernels.accumulation(step),
-                ],
-                idle,
-            ),
+            self._loop("backward ticks", T, backward, idle),
             self._loop("embedding backward", M, embed_back),
             *self._once("end", 0.0),
         ]
@@ -184,31 +196,33 @@ class Step:
         """Our trainer's 1F1B: ticks forward, those with head and backward pass, ticks backward."""
         step = self.step
         M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
-        hop = {way: self.traffic.at(f"{way} tick", T, 1.0) for way in ("forward", "backward")}
-        alone = lambda place, runs: self.traffic.at(place, runs).exposed
+        hop = {way: self.traffic.at_place(f"{way} tick", T, 1.0) for way in ("forward", "backward")}
+        alone = lambda place, runs: self.traffic.at_place(place, runs).exposed
         saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
         embed, embed_back = self.embed()
         forward = [
             *alone("forward embed weights", T),
             *embed,
             *self.fills(1),
-            *(self._loop(f"forward {_kind(x)}", self.count(x), x.forward()) for x in self.layers()),
-            kernels.copies(step, "slot", "forward", saved),
+            *self._over_layers("forward", Layer.forward),
+            kernels.stack_copies(step, "slot", "forward", saved),
         ]
         backward = [
-            kernels.copies(step, "slot", "backward", saved),
-            *(
-                self._loop(f"backward {_kind(x)}", self.count(x), x.backward())
-                for x in self.layers()
-            ),
+            kernels.stack_copies(step, "slot", "backward", saved),
+            *self._over_layers("backward", Layer.backward),
             self._loop("look-ups in turn", 1, embed_back),
             kernels.accumulation(step),
         ]
         steady = [
-            *(*hop["backward"].issued, *forward, *hop["backward"].waits, *hop["forward"].issued),
+            *hop["backward"].issued,
+            *forward,
+            *hop["backward"].waits,
+            *hop["forward"].issued,
             *alone("forward outputs", M),
             self._loop("loss", 1, self.head()),
-            *(*alone("backward outputs", M), *backward, *hop["forward"].waits),
+            *alone("backward outputs", M),
+            *backward,
+            *hop["forward"].waits,
         ]
         fill = [*forward, *hop["forward"].issued, *hop["forward"].waits]
         drain = [*hop["backward"].issued, *hop["backward"].waits, *backward]
@@ -222,27 +236,27 @@ class Step:
 
     def embed(self) -> tuple[list[Operation], list[Operation]]:
         """Looking the tokens of one microbatch up, and the table's gradient."""
-        step, runs, habits = self.step, self.step.embeddings, self.step.habits
+        step, runs, traits = self.step, self.step.embeddings, self.step.traits
         ahead, back = kernels.embedding(step)
-        alone = lambda place: self.traffic.at(place, runs).exposed
-        gradients = self.traffic.at("backward embed gradients", runs, habits.hidden_weights)
-        backward = [*alone("backward embed"), *gradients.around(back, first=False)]
+        alone = lambda place: self.traffic.at_place(place, runs).exposed
+        gradients = self.traffic.at_place("backward embed gradients", runs, traits.hidden_weights)
+        backward = [*alone("backward embed"), *gradients.wrap(back, first=False)]
         return [*ahead, *alone("forward embed")], backward
 
     def head(self) -> list[Operation]:
         """Final norm, logits and loss of one microbatch, chunk by chunk, and their gradients."""
-        step, M, habits = self.step, self.step.microbatches, self.step.habits
+        step, M, traits = self.step, self.step.microbatches, self.step.traits
         before, (chunk, logits, *rest), after = kernels.head(step)
-        weights = self.traffic.at("forward head weights", M, habits.hidden_weights)
-        gradients = self.traffic.at("backward head gradients", M, habits.hidden_weights)
-        alone = lambda place: self.traffic.at(place, M).exposed
-        statistics = self.traffic.at("forward loss", M * step.loss_chunks).exposed
+        weights = self.traffic.at_place("forward head weights", M, traits.hidden_weights)
+        gradients = self.traffic.at_place("backward head gradients", M, traits.hidden_weights)
+        alone = lambda place: self.traffic.at_place(place, M).exposed
+        statistics = self.traffic.at_place("forward loss", M * step.loss_chunks).exposed
         return [
-            *weights.around(before),
+            *weights.wrap(before),
             *alone("forward head"),
             self._loop("chunks", step.loss_chunks, [chunk, logits, *statistics, *rest]),
             *alone("backward head"),
-            *gradients.around(after, first=False),
+            *gradients.wrap(after, first=False),
             *alone("backward head vectors"),
         ]
 
@@ -251,20 +265,28 @@ class Step:
 
         Those that run beside a microbatch are left to its layers.
         """
-        ours, found = self.step.habits.is_ours, list[Operation]()
+        ours, found = self.step.traits.is_own_trainer, list[Operation]()
         for part in ("", " embed", " head", *((f" {ATTENTION}", f" {MLP}") if ours else ())):
             for moe in (False, True):
-                found += self.traffic.at(f"{place}{part}", None if ours else 1, 0.0, moe).exposed
+                found += self.traffic.at_place(
+                    f"{place}{part}", None if ours else 1, 0.0, moe
+                ).exposed
         return found
 
     def _loop(
         self, name: str, trips: Number, body: Sequence[Operation], bubble: Number = 0
     ) -> Operation:
         """A loop that uses the buffers which its name says."""
-        uses = [words for words in USES if name.startswith(words)]
         at = self.buffers_at
-        find = lambda which: tuple(at[b] for words in uses for b in USES[words][which] if b in at)
-        return Loop(name, Origin(), find(0), find(1), (), tuple(body), trips, bubble)
+        find = lambda table: tuple(at[b] for b in buffers_of_loop(name, table) if b in at)
+        return Loop(
+            name,
+            reads=find(READS),
+            writes=find(WRITES),
+            body=tuple(body),
+            trips=trips,
+            bubble_trips=bubble,
+        )
 
     @cached_property
     def buffers_at(self) -> dict[str, int]:
@@ -272,46 +294,32 @@ class Step:
         return {name: i for i, name in enumerate(self.buffers)}
 
 
-# Buffers that loops read and write, by the beginning of their names.
-USES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "forward": (
-        (),
-        (
-            *("activations", "streams of ticks", "gathered weights", "sums of gradients"),
-            *("turned weights", "turned tables", "made by a tick", "offloaded"),
-        ),
-    ),
-    "loss": (
-        ("activations", "streams of ticks", "turned weights", "sums of gradients"),
-        (
-            *("logits", "gradients of logits", "gathered head", "turned head", "gathered weights"),
-            *("gradients", "sums of table gradients"),
-            *("gradients of logits in turn", "gradients of the head"),
-            "gradients of the head in turn",
-        ),
-    ),
-    "look-ups": (("gradients", "gradients of the head"), ("gradients of the token table",)),
-    "look-ups in turn": (
-        ("activations", "turned weights", "turned tables", "sums of ticks", "gradients of a tick"),
-        (),
-    ),
-    "backward": (
-        (
-            *("activations", "streams of ticks", "sums of gradients", "sums of table gradients"),
-            *("gradients of the head in turn", "offloaded"),
-        ),
-        (
-            "copy of a stack",
-            *("gradients", "gathered weights", "backward of a layer", "turned weights"),
-            *("activations of a tick", "saved of a tick", "outputs of ticks"),
-            *("sums of ticks", "gradients of a tick"),
-        ),
-    ),
+# Buffers that loops read and write, by the beginnings of the loops' names.
+READS = {
+    "loss": "activations, streams of ticks, turned weights, sums of gradients",
+    "look-ups": "gradients, gradients of the head",
+    "look-ups in turn": "activations, turned weights, turned tables, sums of ticks, "
+    "gradients of a tick",
+    "backward": "activations, streams of ticks, sums of gradients, sums of table gradients, "
+    "gradients of the head in turn, offloaded",
+}
+WRITES = {
+    "forward": "activations, streams of ticks, gathered weights, sums of gradients, "
+    "turned weights, turned tables, made by a tick, offloaded",
+    "loss": "logits, gradients of logits, gathered head, turned head, gathered weights, gradients, "
+    "sums of table gradients, gradients of logits in turn, gradients of the head, "
+    "gradients of the head in turn",
+    "look-ups": "gradients of the token table",
+    "backward": "copy of a stack, gradients, gathered weights, backward of a layer, "
+    "turned weights, activations of a tick, saved of a tick, outputs of ticks, sums of ticks, "
+    "gradients of a tick",
 }
 
 
-def _kind(layer: Layer) -> str:
-    return "layers with experts" if layer.moe else "layers"
+def buffers_of_loop(loop: str, table: Mapping[str, str]) -> list[str]:
+    """Names of the buffers that READS or WRITES has for a loop."""
+    texts = [text for beginning, text in table.items() if loop.startswith(beginning)]
+    return [name for text in texts for name in text.split(", ")]
 
 
 def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer]:
@@ -320,8 +328,8 @@ def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer
     It adds the two gradients of a tied table before it sums them over replicas, and sums in float32
     (`scaling.comparing.discrepancy`).
     """
-    tied = step.config.tied_embeddings and step.habits.is_ours
-    wider = (FLOAT32 / step.reduced_bytes) ** (1 - step.is_sum)
+    tied = step.config.tied_embeddings and step.traits.is_own_trainer
+    wider = (FLOAT32 / step.arising_itemsize) ** (1 - step.is_sum)
     for line in lines:
         if tied and line.what == TABLES and line.kind == "all-reduce":
             line = replace(line, bytes=line.bytes * wider)

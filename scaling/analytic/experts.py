@@ -49,19 +49,19 @@ def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Lines of the layers with experts but those of weights; none for a dense model."""
     if n_moe_layers(step.config):
         yield from _exchange(step)
-        if step.habits.is_ours:
+        if step.traits.is_own_trainer:
             yield from _choices(step)
 
 
 def exchanged_rows(step: StepSizes) -> Number:
     """Rows of d_model elements that the experts of a device take in one layer."""
-    return step.once(_exchanged_rows)
+    return step.cached(_exchanged_rows)
 
 
 def _exchanged_rows(step: StepSizes) -> Number:
     moe = step.config.moe
     assert moe is not None
-    if moe.capacity_factor is None and not step.habits.is_ours:
+    if moe.capacity_factor is None and not step.traits.is_own_trainer:
         parts = step.shape.tensor if step.sequence_parallel else 1
         return step.tokens * moe.experts_per_token * moe.skew / parts
     pairs = np.stack(
@@ -74,19 +74,23 @@ def _exchanged_rows(step: StepSizes) -> Number:
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:
     """Tokens to their experts and back."""
-    moe, over, ours = step.config.moe, step.over("expert"), step.habits.is_ours
+    moe, over, ours = step.config.moe, step.axis_names("expert"), step.traits.is_own_trainer
     assert moe is not None
     passes = step.passes(n_moe_layers(step.config))
-    tick, again = step.recompute, step.again if ours else step.full
+    tick, again = step.recompute, step.repeats_layer
     out, back = "experts out", "experts back"
     gathers = ours and moe.capacity_factor is None
     rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
     # Results are only added up: remat does not need them, nor does a tick's last layer.
     stream: tuple[tuple[str, Number, bool], ...] = (
-        *((f"forward {out}", 1, True), (f"forward {back}", 1, False)),
-        *((f"again {out}", tick, True), (f"again {back}", tick * (1 - step.one_layer), False)),
-        *((f"remat {out}", rows_again(step), True), (f"remat {back}", again * (not ours), False)),
-        *((f"backward {back}", 1, True), (f"backward {out}", 1, False)),
+        (f"forward {out}", 1, True),
+        (f"forward {back}", 1, False),
+        (f"again {out}", tick, True),
+        (f"again {back}", tick * (1 - step.one_layer), False),
+        (f"remat {out}", rows_again(step), True),
+        (f"remat {back}", again * (not ours), False),
+        (f"backward {back}", 1, True),
+        (f"backward {out}", 1, False),
     )
     kinds: tuple[CollectiveKind, ...] = "all-to-all", "all-to-all"
     if gathers:
@@ -109,18 +113,26 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
 
 def rows_again(step: StepSizes) -> Number:
     """1 where remat sends tokens to their experts again."""
-    return step.again * (1 - step.keeps("expert_input")) if step.habits.is_ours else step.full
+    return (
+        step.recomputes_some * (1 - step.keeps("expert_input"))
+        if step.traits.is_own_trainer
+        else step.full_remat
+    )
 
 
 def _choices(step: StepSizes) -> Iterator[Transfer]:
     """Choices and weights of the router, and its statistics."""
-    moe, over = step.config.moe, step.over("tensor")
+    moe, over = step.config.moe, step.axis_names("tensor")
     assert moe is not None
     passes = step.passes(n_moe_layers(step.config))
     choices = step.tokens * moe.experts_per_token
-    axes = step.over(*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
+    axes = step.axis_names(*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
-    for place, share in (("forward", 1), ("again", step.recompute), ("remat", step.again)):
+    for place, share in (
+        ("forward", 1),
+        ("again", step.recompute),
+        ("remat", step.recomputes_some),
+    ):
         calls, where = passes * share, f"{place} router"
         for what in ("weights of tokens", "experts of tokens") if step.sequence_parallel else ():
             yield Transfer(over, "all-gather", choices * FLOAT32, calls, what, where, moe=True)

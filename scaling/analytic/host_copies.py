@@ -56,7 +56,7 @@ def _copies(
     return {
         part: Kernel(
             f"{words} {part}{after}",
-            *(origin, (), (), ()),
+            origin,
             kind="copy",
             bytes=size,
             host_bytes=size,

@@ -53,15 +53,15 @@ def fusion(
     operations: int = 1,
 ) -> Kernel:
     """An elementwise operation or a reduction that moves `moved` bytes."""
-    habits = step.habits
+    traits = step.traits
     forward, backward = LAUNCHED.get(name.split()[-1], (LAUNCHES, LAUNCHES))
     launches = backward if origin.phase == "backward" else forward
     return Kernel(
         name,
         origin,
         vector_flops=operations * moved / step.itemsize * times,
-        bytes=moved * (1 if habits.is_ours else habits.traffic) * times,
-        issue=launches * habits.launch,
+        bytes=moved * traits.traffic * times,
+        issue=launches * traits.launch,
     )
 
 
@@ -74,7 +74,7 @@ def stream_bytes(step: StepSizes) -> Number:
 def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
     """The norm before a half of the layer, with the sum before it."""
     passes = XLA.norm_backward if phase == "backward" else XLA.norm + (part == "mlp")
-    if phase == "remat" and step.habits.is_ours:
+    if phase == "remat" and step.traits.is_own_trainer:
         passes = int(part == "mlp")
     dropped = 1 + MASK * bool(step.run.dropout)
     moved = passes * dropped * stream_bytes(step)
@@ -94,7 +94,7 @@ def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> K
     """The MLP's activation, of all experts of a device."""
     gated = step.config.mlp == "swiglu"
     passes: Number = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
-    if phase == "remat" and step.habits.is_ours:
+    if phase == "remat" and step.traits.is_own_trainer:
         prefix = "expert_" if moe else ""
         again = np.maximum(step.recomputes(f"{prefix}up"), step.recomputes(f"{prefix}gate"))
         passes = 1 + (XLA.remat_activation - 1) * again
@@ -124,7 +124,7 @@ def attention(
     origin = Origin(phase, "layers/attention")
     pairs = step.sequences * heads * float(length) ** 2 * share
     back = phase == "backward"
-    if flash or "context" in step.cut:
+    if flash or "context" in step.active_axes:
         size, name = (step.sequences, length / shape.context, float(length)), f"{phase} attention"
         seen = np.minimum(
             1.0, ops.visible_share(length, config.sliding_window) / (share * shape.context)
@@ -138,14 +138,17 @@ def attention(
     value = lambda name, n, times=times: matmul(
         step, f"{phase} {name}", origin, (batch, window, n, window), times
     )
-    passes = (XLA.softmax if step.habits.is_ours else SOFTMAX)[back]
+    passes = (XLA.softmax if step.traits.is_own_trainer else SOFTMAX)[back]
     passes += 2 * bool(run.dropout)
     softmax = fusion(step, f"{phase} softmax", origin, passes * pairs * step.itemsize, times, 5)
     if not back:
         return [score("scores", keys), softmax, value("values", values, times * (1 - kept))]
     return [
-        *(value("d values", values), score("d probabilities", values), softmax),
-        *(value("d queries", keys), value("d keys", keys)),
+        value("d values", values),
+        score("d probabilities", values),
+        softmax,
+        value("d queries", keys),
+        value("d keys", keys),
     ]
 
 
@@ -177,39 +180,39 @@ def fused_attention(
         visible=visible,
         times=times,
         origin=Origin(phase, "layers/attention"),
-        issue=step.habits.launch,
-        share=step.habits.attention * (flash or 1.0),
+        issue=step.traits.launch,
+        share=step.traits.attention * (flash or 1.0),
     )
 
 
-def copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:
+def stack_copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:
     """Saved activations into, or out of, the stacks of all layers: read and written."""
     kernel = fusion(step, f"{phase} {name}", Origin(phase, "layers"), 2 * saved, operations=0)
     return kernel
 
 
-def fills(step: StepSizes, saved: Number, weights: Number) -> Kernel:
+def zero_stacks(step: StepSizes, saved: Number, weights: Number) -> Kernel:
     """Stacks of what one microbatch saves, and of its float32 gradients, filled with zeros; half of
     the saved ones under remat "selective" are copies of others."""
-    moved = saved * (1 + step.selective / 2) + FLOAT32 * weights
+    moved = saved * (1 + step.selective_remat / 2) + FLOAT32 * weights
     return fusion(step, "fills", Origin("forward", "layers"), moved, operations=0)
 
 
 def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
     """The gradients of one input by its products, added before tensor sums them."""
-    if "tensor" not in step.cut or not step.habits.is_ours or products < 2:
+    if "tensor" not in step.active_axes or not step.traits.is_own_trainer or products < 2:
         return []
     moved = (products + 1) * step.tokens * step.config.d_model * step.itemsize
     cut, origin = as_int(np.greater(step.shape.tensor, 1)), Origin("backward", f"layers/{part}")
     return [fusion(step, f"backward {part} sum", origin, moved, cut)]
 
 
-def turned(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
+def transposed_stream(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
     """The stream in the order in which tensor exchanges it: sequences inside of tokens.
 
     Nothing to do for one sequence, or as many as tensor cuts evenly (`scaling.meshes.rules`).
     """
-    if not (step.sequence_parallel and step.habits.is_ours):
+    if not (step.sequence_parallel and step.traits.is_own_trainer):
         return []
     moved = 2 * step.tokens * step.config.d_model * step.itemsize
     several = 1 * (
@@ -235,7 +238,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
     with zeros, and read and written by each product (`scaling.models.one_pass`).
     """
     ahead, back = Origin("forward", "head"), Origin("backward", "head")
-    part, chunks = step.shape.stage if step.ticks else 1, step.loss_chunks
+    part, chunks = step.shape.stage if step.runs_in_ticks else 1, step.loss_chunks
     chunked = as_int(np.greater(chunks, 1))
     width, vocab, tokens = float(step.config.d_model), step.head_rows, step.head_tokens / chunks
     stream, logits = stream_bytes(step) / part, tokens * vocab * FLOAT32
@@ -262,20 +265,19 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
 
 def update(step: StepSizes) -> list[Kernel]:
     """The optimiser's update of what a device stores, and the norm of gradients before it."""
-    precision, ours = step.run.precision, step.habits.is_ours
+    precision = step.run.precision
     own = trained_elements(step, 1)
     master = 0 if precision.parameters == "fp32" else FLOAT32
     states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
     states += 0 if step.run.train.ema is None else FLOAT32
-    gradient = FLOAT32 if ours else BYTES[precision.gradients]
-    moved = own * (2 * states + 2 * BYTES[precision.parameters] + gradient)
+    moved = own * (2 * states + 2 * BYTES[precision.parameters] + step.summed_itemsize)
     origin = Origin("optimizer")
     muon = Kernel(
         "muon products", origin, kind="matmul", flops=muon_flops(step), dtype=precision.between
     )
     return [
         muon,
-        fusion(step, "gradient norm", origin, own * gradient),
+        fusion(step, "gradient norm", origin, own * step.summed_itemsize),
         fusion(step, f"{step.run.optimizer} update", origin, moved, operations=4),
     ]
 
@@ -283,5 +285,5 @@ def update(step: StepSizes) -> list[Kernel]:
 def accumulation(step: StepSizes) -> Kernel:
     """Gradients of a microbatch, or of a tick, added to their sums, where there are several."""
     moved = 3 * FLOAT32 * trained_elements(step, 2)
-    several = step.is_sum * step.habits.is_ours
+    several = step.is_sum * step.traits.is_own_trainer
     return fusion(step, "accumulation", Origin("backward", ""), moved, several)

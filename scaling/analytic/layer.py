@@ -21,7 +21,7 @@ from scaling.analytic.experts import rows_again
 from scaling.analytic.host_copies import REMAT, leaving, returning, waits
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
-from scaling.analytic.schedule import Sent, Traffic
+from scaling.analytic.schedule import ScheduledCollectives, Traffic
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, MLP, weights_of
 from scaling.analytic.xla_choices import XLA
@@ -56,15 +56,19 @@ class Layer:
     def _of(self, part: str, last: bool) -> list[Product]:
         return [p for p in self.products if p.part == part and p.is_last == last]
 
-    def sent(self, place: str, hidden: float | None = None) -> Sent:
+    def sent(self, place: str, hidden: float | None = None) -> ScheduledCollectives:
         """The collectives of a place; `hidden` None: as over tensor."""
-        share = self.step.habits.hidden_tensor if hidden is None else hidden
-        return self.traffic.at(place, self.runs, share, self.moe)
+        share = self.step.traits.hidden_tensor if hidden is None else hidden
+        return self.traffic.at_place(place, self.runs, share, self.moe)
 
-    def _once(self, place: str, share: float) -> Sent:
+    def _once(self, place: str, share: float) -> ScheduledCollectives:
         """A layer's part of what moves once per step."""
         runs = self.step.stored(self.layers)
-        return self.traffic.at(place, runs, share, self.moe) if self.edge else Sent((), ())
+        return (
+            self.traffic.at_place(place, runs, share, self.moe)
+            if self.edge
+            else ScheduledCollectives((), ())
+        )
 
     def forward(self) -> list[Operation]:
         """The forward pass."""
@@ -91,9 +95,9 @@ class Layer:
         return [named(op) for op in block]
 
     def _forward(self, phase: Phase, place: str) -> list[Operation]:
-        step, share = self.step, self.step.habits.hidden_weights
+        step, share = self.step, self.step.traits.hidden_weights
         weights = {
-            part: self.sent(f"{place} {part} weights", share).also(
+            part: self.sent(f"{place} {part} weights", share).merged(
                 self._once(f"start {part}", share)
             )
             for part in (ATTENTION, MLP)
@@ -112,7 +116,7 @@ class Layer:
         self,
         phase: Phase,
         place: str,
-        weights: Mapping[str, Sent],
+        weights: Mapping[str, ScheduledCollectives],
         times: Callable[[Product], Number] = lambda product: 1,
         core: Number = 1,
         norms: Number = 1,
@@ -127,7 +131,7 @@ class Layer:
         step = self.step
         run = lambda products: [forward(step, p, phase, times(p)) for p in products]
         # Of the trainer's flash attention queries and keys are rotated where they are made again.
-        rotates = step.habits.is_ours and self.flash
+        rotates = step.traits.is_own_trainer and self.flash
         rows = rows_again(step) if phase == "remat" else norms
         turned = times(self._of(ATTENTION, False)[-1]) if rotates else core
         entering = run(self._of(MLP, False))
@@ -157,7 +161,7 @@ class Layer:
             kernels.activation(step, self.moe, phase, norms),
         ]
 
-    def _by_product(self, sent: Sent) -> list[Sent]:
+    def _by_product(self, sent: ScheduledCollectives) -> list[ScheduledCollectives]:
         """What is sent for the weights of the MLP, for each of its products."""
         products = self._of(MLP, False)
         return sent.split(len(products) + 1, self._elements(MLP) * self.step.itemsize)
@@ -166,23 +170,23 @@ class Layer:
         """The last product; what the trainer saves is copied while results are summed."""
         down = [forward(self.step, p, phase) for p in self._of(MLP, True)]
         back = self._experts(f"{place} experts back", phase)
-        if self.step.habits.is_ours:
-            return [*down, *back, *self.sent(f"{place} mlp out").around(beside)]
+        if self.step.traits.is_own_trainer:
+            return [*down, *back, *self.sent(f"{place} mlp out").wrap(beside)]
         return [*self._leaving(f"{place} mlp out", down), *back]
 
     def _backward(self) -> list[Operation]:
-        step, habits = self.step, self.step.habits
+        step, traits = self.step, self.step.traits
         of = lambda part, last: self._of(part, last)
         inputs = lambda part, last: [of_inputs(step, p) for p in of(part, last)]
         weights = lambda part, last: [of_weights(step, p) for p in of(part, last)]
         norm = lambda part: kernels.norm(step, f"{part} norm", "backward", part)
         fetched = {
-            part: self.sent(f"backward {part} weights", habits.hidden_weights)
+            part: self.sent(f"backward {part} weights", traits.hidden_weights)
             for part in (ATTENTION, MLP)
         }
         # Where all its products are computed again, that has fetched them already.
         again = {part: self._fetched_again(part) for part in fetched}
-        later = {part: sent.where(1 - again[part], "later") for part, sent in fetched.items()}
+        later = {part: sent.masked(1 - again[part], "later") for part, sent in fetched.items()}
         entering = inputs(MLP, False)
         first, *others = self._by_product(later[MLP])
         mlp: list[Operation] = [*first.waits, *others[0].issued, *inputs(MLP, True)]
@@ -193,22 +197,24 @@ class Layer:
             entering, others, [*others[1:], later[ATTENTION]], strict=True
         ):
             mlp += [*own.waits, *ahead.issued, product]
-        share = habits.hidden_weights
+        share = traits.hidden_weights
         summed, sums = (
-            self.sent(f"backward {part} gradients", share).also(self._once(f"end {part}", share))
+            self.sent(f"backward {part} gradients", share).merged(self._once(f"end {part}", share))
             for part in (MLP, ATTENTION)
         )
         whole = sum(self._elements(part) for part in (ATTENTION, MLP)) * step.itemsize
         most = np.where(step.shape.fsdp > 1, XLA.combined * step.shape.fsdp, XLA.joined)
-        joined = habits.is_ours * np.less_equal(whole, most)
-        late, summed = summed.exposed, Sent(summed.beside, ())
-        whole_sum = summed.where(joined, "joined")
-        first_sum, *other_sums = self._by_product(summed.where(1 - joined))
+        joined = traits.is_own_trainer * np.less_equal(whole, most)
+        late, summed = summed.exposed, ScheduledCollectives(summed.beside, ())
+        whole_sum = summed.masked(joined, "joined")
+        first_sum, *other_sums = self._by_product(summed.masked(1 - joined))
         core, ends = self._attention("backward", "backward"), list[Operation]()
-        if habits.is_ours:  # XLA moves these into the next iteration (scaling.compile.options)
-            carried = sums.also(whole_sum).also(first_sum)
+        if (
+            traits.is_own_trainer
+        ):  # XLA moves these into the next iteration (scaling.compile.options)
+            carried = sums.merged(whole_sum).merged(first_sum)
             core, ends = [*carried.issued, *core], carried.waits
-            sums, first_sum = Sent((), ()), Sent((), ())
+            sums, first_sum = ScheduledCollectives((), ()), ScheduledCollectives((), ())
         of_entering: list[Operation] = []
         for product, own in zip(weights(MLP, False), other_sums, strict=True):
             of_entering += [product, *own.issued]
@@ -221,18 +227,18 @@ class Layer:
             *self._quantized("backward"),
             *self._restores(),
             *waits(fetches, REMAT),
-            *self._remat({p: sent.where(again[p], "again") for p, sent in fetched.items()}),
+            *self._remat({p: sent.masked(again[p], "again") for p, sent in fetched.items()}),
             *self._experts("backward experts back", "backward"),
             *self._entering("backward mlp out", mlp),
             *kernels.sum_of_inputs(step, MLP, len(entering)),
             *self._turned("backward mlp in"),
-            *self.sent("backward mlp in").around(weights(MLP, True), first=False),
+            *self.sent("backward mlp in").wrap(weights(MLP, True), first=False),
             *first_sum.issued,
             *self._experts("backward experts out", "backward"),
             *self.sent("backward router", 0.0).exposed,
             norm(MLP),
             *self._turned("backward attention out"),
-            *self.sent("backward attention out").around(of_entering),
+            *self.sent("backward attention out").wrap(of_entering),
             *later[ATTENTION].waits,
             *inputs(ATTENTION, True),
             *waits(fetches, ATTENTION),
@@ -241,65 +247,66 @@ class Layer:
             *inputs(ATTENTION, False),
             *kernels.sum_of_inputs(step, ATTENTION, len(of(ATTENTION, False))),
             *self._turned("backward attention in"),
-            *self.sent("backward attention in").around(weights(ATTENTION, False), first=False),
+            *self.sent("backward attention in").wrap(weights(ATTENTION, False), first=False),
             *weights(ATTENTION, True),
             *adapter_kernels(step, self.moe, "backward"),
             *self._widened(),
             *ends,
-            *sums.around([norm(ATTENTION), *self._sums()], first=False),
+            *sums.wrap([norm(ATTENTION), *self._sums()], first=False),
             *late,
             *self.sent("backward vectors", 0.0).exposed,
         ]
 
-    def _remat(self, weights: Mapping[str, Sent]) -> list[Operation]:
+    def _remat(self, weights: Mapping[str, ScheduledCollectives]) -> list[Operation]:
         """What is computed again before the backward pass, by the policy of each configuration."""
-        step, ours = self.step, self.step.habits.is_ours
-        again = step.again if ours else step.full
-        core = step.recomputes("values") if ours and self.flash else step.again
-        found = self._ahead("remat", "remat", weights, lambda p: p.again, core, again)
+        step, ours, again = self.step, self.step.traits.is_own_trainer, self.step.repeats_layer
+        core = step.recomputes("values") if ours and self.flash else step.recomputes_some
+        found = self._ahead("remat", "remat", weights, lambda p: p.recomputed, core, again)
         if ours:
             return found
-        down = [forward(step, p, "remat", p.again) for p in self._of(MLP, True)]
+        down = [forward(step, p, "remat", p.recomputed) for p in self._of(MLP, True)]
         back = self._experts("remat experts back", "remat", again)
         return [*found, *self._leaving("remat mlp out", down), *back]
 
     def _fetched_again(self, part: str) -> Number:
         """1 where remat multiplies by all weights of a part, but for the layer's last."""
-        if not self.step.habits.is_ours:
-            return self.step.full
         own = self._of(part, False) + (self._of(part, True) if part == ATTENTION else [])
-        return reduce(np.minimum, (product.again for product in own))
+        return reduce(np.minimum, (product.recomputed for product in own))
 
     def _attention(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
         """The attention's core, with the exchange of keys and values over context."""
         step, is_ring = self.step, self.step.run.context.method == RING
         where = f"{place} attention"
-        if not (step.habits.is_ours and "context" in step.cut):
-            ours = place == "remat" and step.habits.is_ours
+        if not (step.traits.is_own_trainer and "context" in step.active_axes):
+            ours = place == "remat" and step.traits.is_own_trainer
             kept = 1 - step.recomputes("values") if ours else 0
             core = kernels.attention(step, phase, self.flash, times, kept)
-            return self.sent(where, 1.0 if is_ring else 0.0).around(core)
+            return self.sent(where, 1.0 if is_ring else 0.0).wrap(core)
         if not is_ring:
             return zigzag_attention(step, phase, self.flash, self.sent(where, 1.0), times)
-        sent, calls = self.traffic.one(where, self.runs, self.moe)
+        sent, calls = self.traffic.first_call(where, self.runs, self.moe)
         return zigzag_attention(step, phase, self.flash, sent, times, calls)
 
     def _entering(self, place: str, products: Sequence[Operation]) -> list[Operation]:
         """What tensor gathers before products: the trainer waits for it, others overlap some."""
-        sent = self.sent(place, 0.0 if self.step.habits.is_ours else None)
-        return sent.around([*self._turned(place), *products])
+        sent = self.sent(place, 0.0 if self.step.traits.is_own_trainer else None)
+        return sent.wrap([*self._turned(place), *products])
 
     def _leaving(self, place: str, products: Sequence[Operation]) -> list[Operation]:
         """What tensor sums after products."""
-        sent = self.sent(place, 0.0 if self.step.habits.is_ours else None)
-        return sent.around([*products, *self._turned(place)], first=False)
+        sent = self.sent(place, 0.0 if self.step.traits.is_own_trainer else None)
+        return sent.wrap([*products, *self._turned(place)], first=False)
 
     def _turned(self, place: str) -> list[Kernel]:
         """What tensor exchanges at a place, turned around."""
         first, part, end = place.split()
         phase: Phase = "remat" if first in ("again", "remat") else "backward"
         phase = "forward" if first == "forward" else phase
-        return kernels.turned(self.step, f"{part} {end}", phase, part) if first != "remat" else []
+        return (
+            kernels.transposed_stream(self.step, f"{part} {end}", phase, part)
+            if first != "remat"
+            else []
+        )
 
     def _router(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
         """The router's exchange, and tokens on their way to their experts."""
@@ -326,7 +333,7 @@ class Layer:
         if BYTES[stored] == step.itemsize:  # fp16 is written as bf16
             return []
         size = self._elements(part) * (FLOAT32 + step.itemsize)
-        shards = step.zero(3) / step.shape.fsdp + (1 - step.zero(3))
+        shards = step.is_zero_stage(3) / step.shape.fsdp + (1 - step.is_zero_stage(3))
         origin = Origin(phase, f"layers/{part}")
         return [kernels.fusion(step, f"{phase} {part} cast", origin, size * shards, operations=1)]
 
@@ -344,20 +351,21 @@ class Layer:
     def _widened(self) -> list[Operation]:
         """Gradients of weights in float32, before they are scattered: `precision.reduce`."""
         step = self.step
-        if not step.habits.is_ours or step.reduced_bytes == step.itemsize:
+        if step.arising_itemsize == step.itemsize:
             return []
-        scattered = step.zero(3) * np.greater(step.shape.fsdp, 1)
+        scattered = step.is_zero_stage(3) * np.greater(step.shape.fsdp, 1)
         moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * scattered
-        moved = moved * (step.itemsize + step.reduced_bytes) * step.trains_all
+        moved = moved * (step.itemsize + step.arising_itemsize) * step.trains_all
         return [kernels.fusion(step, "backward widened", Origin("backward", "layers"), moved)]
 
     def _sums(self) -> list[Operation]:
         """Gradients of weights, into the arrays of all layers."""
-        step, ours = self.step, self.step.habits.is_ours
-        shards = step.zero(2, 3) / step.shape.fsdp + step.zero(0, 1)
+        step = self.step
+        shards = step.is_zero_stage(2, 3) / step.shape.fsdp + step.is_zero_stage(0, 1)
         moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * shards
-        sums = FLOAT32 if ours else 2 * BYTES[step.run.precision.gradients]
-        moved = moved * ((step.reduced_bytes if ours else step.itemsize) + sums) * step.trains_all
+        passes = 1 if step.traits.is_own_trainer else 2  # others read the sum, too
+        item = step.arising_itemsize + passes * step.summed_itemsize
+        moved = moved * item * step.trains_all
         return [kernels.fusion(step, "backward gradients", Origin("backward", "layers"), moved)]
 
     def _elements(self, part: str) -> Number:
@@ -367,13 +375,13 @@ class Layer:
 
     def _saves(self, place: str, times: Number) -> list[Operation]:
         """Saved activations into the stacks of all layers, by the trainer's scan."""
-        if not self.step.habits.is_ours:
+        if not self.step.traits.is_own_trainer:
             return []
         saved = saved_bytes(self.step, self.moe) * times
-        return [kernels.copies(self.step, f"{place} saves", "forward", saved)]
+        return [kernels.stack_copies(self.step, f"{place} saves", "forward", saved)]
 
     def _restores(self) -> list[Operation]:
-        if not self.step.habits.is_ours:
+        if not self.step.traits.is_own_trainer:
             return []
         saved = saved_bytes(self.step, self.moe, READ_IN_PLACE)
-        return [kernels.copies(self.step, "restores", "backward", saved)]
+        return [kernels.stack_copies(self.step, "restores", "backward", saved)]

@@ -44,7 +44,7 @@ def elements(step: StepSizes) -> Number:
 def shards(step: StepSizes, first: int) -> Number:
     """Parts over fsdp of what is sharded from that ZeRO stage on."""
     stages = range(first, 4)
-    return np.where(step.zero(*stages), step.shape.fsdp, 1)[()]
+    return np.where(step.is_zero_stage(*stages), step.shape.fsdp, 1)[()]
 
 
 def trained_elements(step: StepSizes, first: int) -> Number:
@@ -57,7 +57,7 @@ def trained_elements(step: StepSizes, first: int) -> Number:
 def sharded_elements(step: StepSizes, first: int) -> Number:
     """Parameters of a device of which ZeRO shards something from that stage on, each divided by the
     number of its shards."""
-    if step.habits.is_ours:
+    if step.traits.is_own_trainer:
         return elements(step) / shards(step, first)
     whole = np.equal(step.shape.fsdp, 1) & np.greater(step.shape.data, 1)  # replicas
     is_sharded = np.greater_equal(step.grid.zero_stage, first) & ~whole
@@ -75,9 +75,9 @@ def _holders(step: StepSizes, weights: Weights) -> AxisSize:
 
 def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
     """The buffers of a step by name, at the stage that has most."""
-    made = (*_stored(step), *(_ours(step) if step.habits.is_ours else _others(step)))
+    made = (*_stored(step), *(_ours(step) if step.traits.is_own_trainer else _others(step)))
     scores = 0.0 if flash else _scores(step)
-    name = "activations of a tick" if step.ticks and recomputes(step.run) else "activations"
+    name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
     return {
         buffer.name: buffer
         for buffer in (
@@ -92,7 +92,7 @@ def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
 def _stored(step: StepSizes) -> Iterator[Buffer]:
     """What is there between steps."""
     precision = step.run.precision
-    first = 1 if step.habits.is_ours else 3
+    first = 1 if step.traits.is_own_trainer else 3
     stored = precision.parameters if step.trains_all else precision.frozen
     size = sharded_elements(step, first) * BYTES[stored] + FLOAT32 * adapter_elements(step)
     yield Buffer("parameters", size, "parameters", True)
@@ -113,34 +113,38 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     count, of_layers = elements(step), _of_layers(step)
     parts, vocab, item = shards(step, 2), _logits(step), step.itemsize
     table, tied = _table(step), step.config.tied_embeddings
-    once = 1 - step.zero(3)  # each microbatch's gradients are sums in compute format
+    once = 1 - step.is_zero_stage(3)  # each microbatch's gradients are sums in compute format
     each = item * once * step.is_sum + FLOAT32 * (1 - once * step.is_sum)
-    if step.ticks:
+    if step.runs_in_ticks:
         yield from _of_ticks(step, each)
     else:
         summed = FLOAT32 * trained_elements(step, 2) * step.is_sum
         yield Buffer("sums of gradients", summed, "gradients")
         own = of_layers / parts if step.trains_all else adapter_elements(step)
         yield Buffer("gradients", each * own, "gradients")
-    name = "gradients of logits" + " in turn" * step.ticks  # each microbatch's head is done with
+    name = (
+        "gradients of logits" + " in turn" * step.runs_in_ticks
+    )  # each microbatch's head is done with
     yield Buffer("logits", FLOAT32 * vocab, "temporary")
     yield Buffer(name, item * vocab, "temporary")
     chunked = np.greater(step.loss_chunks, 1)
     of_head = item * table * chunked * step.trains_all
     yield Buffer("gradients of the head", of_head, "gradients")
     yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
-    shared = tied and (step.vocab_is_sharded or "tensor" not in step.cut)
-    looked_up = step.trains_all and (step.in_turn or not (step.ticks or shared))
+    shared = tied and (step.vocab_is_sharded or "tensor" not in step.active_axes)
+    looked_up = step.trains_all and (step.is_1f1b or not (step.runs_in_ticks or shared))
     # Zeros, and the sums that are scattered into a copy of them.
     yield Buffer("gradients of the token table", 2 * FLOAT32 * table * looked_up, "gradients")
     shape = step.shape
-    yield Buffer("gathered weights", item * count * step.zero(1, 2), "communication")
+    yield Buffer("gathered weights", item * count * step.is_zero_stage(1, 2), "communication")
     turned = of_layers * _turned(step) * FLOAT32 / shape.fsdp * np.greater(shape.fsdp, 1)
-    yield Buffer("turned weights", turned * step.zero(3), "temporary")
-    none = 1 - step.again  # outputs of a norm, whole over tensor
+    yield Buffer("turned weights", turned * step.is_zero_stage(3), "temporary")
+    none = 1 - step.recomputes_some  # outputs of a norm, whole over tensor
     layers = sum(step.stored(n) for _, n in step.layer_kinds)
     stack = none * layers * step.tokens * step.config.d_model * item
-    stack = stack * (step.sequence_parallel and not step.ticks) * np.greater(shape.tensor, 1)
+    stack = (
+        stack * (step.sequence_parallel and not step.runs_in_ticks) * np.greater(shape.tensor, 1)
+    )
     yield Buffer("copy of a stack", stack, "temporary")
 
 
@@ -169,22 +173,22 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     whole = step.tokens * step.config.d_model * step.itemsize
     stream = whole / (shape.tensor if step.sequence_parallel else 1)
     again = recomputes(step.run)
-    stacks = (XLA.streams + XLA.outputs * again) * (2 if step.in_turn else step.iterations) * stream
+    stacks = (XLA.streams + XLA.outputs * again) * (2 if step.is_1f1b else step.iterations) * stream
     yield Buffer("streams of ticks", stacks, "activations")
-    outputs = whole / shape.stage * (1 if step.in_turn else step.microbatches)
+    outputs = whole / shape.stage * (1 if step.is_1f1b else step.microbatches)
     yield Buffer("outputs of ticks", outputs, "activations")
     yield Buffer("sums of table gradients", FLOAT32 * tables / parts, "gradients")
     yield Buffer("sums of ticks", FLOAT32 * of_layers / parts, "gradients")
     yield Buffer("gradients of a tick", each * of_layers / virtual / parts, "gradients")
-    turned = FLOAT32 * tables / 2 / shape.fsdp * step.zero(3) * np.greater(shape.fsdp, 1)
-    if step.in_turn:
+    turned = FLOAT32 * tables / 2 / shape.fsdp * step.is_zero_stage(3) * np.greater(shape.fsdp, 1)
+    if step.is_1f1b:
         yield Buffer("turned tables", 2 * turned, "temporary")
     else:
         yield Buffer("turned head", turned, "temporary")
     if not again:  # a tick's are copied from the stacks of all
         saved = activations(step) / kept_passes(step)
         yield Buffer("saved of a tick", saved, "temporary")
-    if step.in_turn:
+    if step.is_1f1b:
         yield Buffer("made by a tick", saved, "temporary")
         # Scattered beside the backward pass: whole, and the shard.
         scattered = step.itemsize * _table(step) * (1 + 1 / shape.fsdp) * np.greater(shape.fsdp, 1)
@@ -200,7 +204,7 @@ def _others(step: StepSizes) -> Iterator[Buffer]:
         for moe, _ in step.layer_kinds
     )
     of_layer = reduce(np.maximum, of_kind)
-    held = of_layer * XLA.prefetched * step.zero(3) * (step.shape.fsdp > 1)
+    held = of_layer * XLA.prefetched * step.is_zero_stage(3) * (step.shape.fsdp > 1)
     yield Buffer("gathered weights", held, "communication")
     yield Buffer("logits", _logits(step) * (FLOAT32 + step.itemsize), "temporary")
 
@@ -232,7 +236,7 @@ def hidden_units(step: StepSizes, moe: bool) -> Number:
 def _working(step: StepSizes) -> Number:
     """Bytes that the backward pass of one layer has at a time."""
     hidden = [hidden_units(step, moe) for moe, _ in step.layer_kinds][-1]
-    if not step.habits.is_ours:
+    if not step.traits.is_own_trainer:
         return step.itemsize * XLA.working_hidden * hidden
     stream = XLA.working_stream * step.tokens * step.config.d_model
     moe = step.config.moe
@@ -248,4 +252,4 @@ def _scores(step: StepSizes) -> Number:
     run, shape = step.run, step.shape
     heads = -(-step.config.n_heads // shape.tensor)
     pairs = step.sequences * heads * float(run.batch.seq_len) ** 2 / shape.context
-    return pairs * (2 * FLOAT32 * step.habits.is_ours + 2 * step.itemsize)
+    return pairs * (2 * FLOAT32 * step.traits.is_own_trainer + 2 * step.itemsize)

@@ -39,7 +39,7 @@ def _muon(step: StepSizes) -> Iterator[Transfer]:
         layers, axes = _dealt_out(stack, shape)
         part = layers * _experts(stack, shape) * stack.rows * stack.columns
         for axis in axes:
-            over, size = step.over(axis), part * step.itemsize
+            over, size = step.axis_names(axis), part * step.itemsize
             yield Transfer(over, "all-to-all", size, 2, f"momentum of {stack.name}")
 
 
@@ -79,9 +79,11 @@ def _means(stack: Stack, layers: Number, step: StepSizes) -> Iterator[Transfer]:
     size = layers * _experts(stack, step.shape) * FLOAT32
     rows = stack.rows / step.shape.fsdp
     columns = stack.columns / (step.shape.tensor if stack.over_tensor else 1)
-    over = step.over("tensor") if stack.over_tensor else ""
+    over = step.axis_names("tensor") if stack.over_tensor else ""
     yield Transfer(over, "all-reduce", size * rows, 1, f"rows of {stack.name}")
-    yield Transfer(step.over("fsdp"), "all-reduce", size * columns, 1, f"columns of {stack.name}")
+    yield Transfer(
+        step.axis_names("fsdp"), "all-reduce", size * columns, 1, f"columns of {stack.name}"
+    )
 
 
 def _experts(stack: Stack, shape: AnyMesh) -> Number:

@@ -7,18 +7,20 @@ weights' gradient  inputs x tokens      times tokens x outputs
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
+from itertools import groupby
 
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import part_of
-from scaling.models.accounting.matrices import BYTES, Stack, block_stacks
+from scaling.models.accounting.matrices import (
+    BYTES,
+    SAME_INPUT,
+    Stack,
+    block_stacks,
+    matrix_of_device,
+)
 from scaling.program import ops
 from scaling.program.ir import Kernel, Number, Origin, Phase
-
-ENTERING = ("q", "k", "v", "gate", "up")  # products that are merged: same input
-LEAVING = ("o", "down")
 
 
 @dataclass(frozen=True)
@@ -32,41 +34,33 @@ class Product:
     outputs: Number
     batch: Number = 1
     grouped: bool = False  # of groups of rows, each with its own matrix
-    again: Number = 0  # 1 where remat computes it again
-
-    @property
-    def is_last(self) -> bool:
-        """True for a product that writes into the residual stream."""
-        return self.name.rpartition("_")[2] in LEAVING
+    recomputed: Number = 0  # 1 where remat computes it again
+    is_last: bool = False  # writes into the residual stream
 
 
 def layer_products(step: StepSizes, moe: bool) -> list[Product]:
     """The products of a layer in order, without those of the attention's core."""
     found = [_product(step, stack) for stack in block_stacks(step.config, moe)]
-    return list(_merged(found, step.habits.is_ours)) if step.habits.merges else found
+    return list(_merged(found, step.traits.is_own_trainer)) if step.traits.merges else found
 
 
 def _product(step: StepSizes, stack: Stack) -> Product:
-    share, own = step.columns(stack), step.shape.tensor if step.sequence_parallel else 1
-    inputs: Number = float(stack.inputs)
-    outputs: Number = float(stack.outputs)
-    if stack.rows == stack.inputs and not _is_leaving(stack.name):
-        outputs = outputs * share
-    else:
-        inputs = inputs * share
+    own = step.shape.tensor if step.sequence_parallel else 1
     rows = step.tokens if stack.over_tensor else step.tokens / own
-    again = _again(step, stack.name)
-    product = Product(stack.name, part_of(stack), rows, inputs, outputs, again=again)
+    product = Product(
+        stack.name,
+        part_of(stack),
+        rows,
+        *matrix_of_device(step.config, stack, step.shape.tensor),
+        recomputed=step.recomputes(stack.name),
+        is_last=stack.is_last,
+    )
     if not stack.experts:
         return product
     batch, rows = _expert_rows(step)
     assert step.config.moe is not None
-    grouped = step.habits.is_ours and step.config.moe.capacity_factor is None
+    grouped = step.traits.is_own_trainer and step.config.moe.capacity_factor is None
     return replace(product, batch=batch, rows=rows, grouped=grouped)
-
-
-def _is_leaving(name: str) -> bool:
-    return name.rpartition("_")[2] in LEAVING
 
 
 def _expert_rows(step: StepSizes) -> tuple[Number, Number]:
@@ -78,42 +72,18 @@ def _expert_rows(step: StepSizes) -> tuple[Number, Number]:
     assert moe is not None
     local = -(-moe.n_experts // step.shape.expert)
     if moe.capacity_factor is None:
-        skew = 1.0 if step.habits.is_ours else moe.skew
+        skew = 1.0 if step.traits.is_own_trainer else moe.skew
         return local, step.tokens * moe.experts_per_token * skew / local
     return local, exchanged_rows(step) / local
 
 
-def _again(step: StepSizes, name: str) -> Number:
-    """1 where remat computes a product again. Other software's full remat repeats the layer, its
-    selective one the attention's core (arXiv 2205.05198, section 5)."""
-    if not step.habits.is_ours:
-        return step.full
-    return step.recomputes(name)
-
-
-def _merged(products: list[Product], ours: bool) -> Iterator[Product]:
-    """The products with those of one input as one; the trainer's experts keep theirs apart."""
-    last: Product | None = None
-    for product in products:
-        prefix, _, base = product.name.rpartition("_")
-        joins = (
-            last is not None
-            and base in ENTERING
-            and not (ours and prefix)
-            and last.name.rpartition("_")[2].split("+")[-1] in ENTERING
-            and np.array_equal(last.inputs, product.inputs)
-            and np.array_equal(last.batch, product.batch)
-            and last.name.rpartition("_")[0] == prefix
-        )
-        if last is not None and joins:
-            outputs, name = last.outputs + product.outputs, f"{last.name}+{base}"
-            last = replace(last, name=name, outputs=outputs)
-            continue
-        if last is not None:
-            yield last
-        last = product
-    if last is not None:
-        yield last
+def _merged(products: list[Product], apart: bool) -> Iterator[Product]:
+    """The products with those of one input as one; experts keep theirs `apart`."""
+    of_experts = lambda product: apart and product.name.startswith(("expert_", "shared_"))
+    group = lambda p: p.name if of_experts(p) else SAME_INPUT.get(p.name, p.name)
+    for _, (first, *others) in groupby(products, group):
+        name = "+".join((first.name, *(p.name.rpartition("_")[2] for p in others)))
+        yield replace(first, name=name, outputs=sum((p.outputs for p in others), first.outputs))
 
 
 def forward(step: StepSizes, product: Product, phase: Phase, times: Number = 1) -> Kernel:
@@ -169,6 +139,6 @@ def matmul(
         (item, item, itemsize_of_result or step.itemsize),
         times=times,
         origin=origin,
-        issue=step.habits.launch,
-        share=step.habits.products,
+        issue=step.traits.launch,
+        share=step.traits.products,
     )

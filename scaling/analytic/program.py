@@ -13,7 +13,7 @@ Its blocks: `scaling.analytic.blocks`.
 import numpy as np
 
 from scaling.analytic.blocks import Step
-from scaling.analytic.software import Habits, habits_of
+from scaling.analytic.software import SoftwareTraits, traits_of
 from scaling.analytic.step import Grid, StepSizes, step_sizes
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
@@ -32,7 +32,7 @@ def analytic_program(
     shape: AnyMesh,
     grid: Grid | None = None,
     flash: float | None = None,
-    habits: Habits | None = None,
+    traits: SoftwareTraits | None = None,
 ) -> Program:
     """The Program of a step of `run` on the mesh `shape`.
 
@@ -40,14 +40,14 @@ def analytic_program(
         grid: settings that replace the run's own, numbers or arrays over configurations.
         flash: rate of the fused attention kernel over the best of the chip, 0: there is none
             (`flash_rate`); None: as on NVIDIA's Hopper.
-        habits: of the software, where they are not those that are shipped.
+        traits: of the software, where they are not those that are shipped.
 
     Raises:
         InputError: a software that is not described, fewer sequences than shards, frozen
             parameters.
     """
     _check_trained(run)
-    step = step_sizes(run, shape, grid, habits)
+    step = step_sizes(run, shape, grid, traits)
     _check(step)
     return Step(step, _flash_rate(run, HOPPER) if flash is None else flash).program()
 
@@ -65,7 +65,7 @@ def _flash_rate(run: Run, capability: float) -> float:
         has_kernel = capability >= AMPERE
     if run.attention != "flash" or not has_kernel:
         return 0.0
-    return FLASH_2_ON_HOPPER if habits_of(run.software).flash_2 and capability >= HOPPER else 1.0
+    return FLASH_2_ON_HOPPER if traits_of(run.software).flash_2 and capability >= HOPPER else 1.0
 
 
 def closed_form(run: Run, shape: AnyMesh, cluster: Cluster, grid: Grid | None = None) -> Program:

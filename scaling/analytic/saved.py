@@ -55,10 +55,10 @@ def kept_tensors(step: StepSizes, moe: bool) -> list[KeptTensor]:
 
 def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     item = FLOAT32 if tensor.always_fp32 else step.itemsize
-    whole = tensor.name in NORMED and step.habits.is_ours
+    whole = tensor.name in NORMED and step.traits.is_own_trainer
     cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
     size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
-    if tensor.name.startswith("expert_") and step.habits.is_ours:
+    if tensor.name.startswith("expert_") and step.traits.is_own_trainer:
         size = size * _filled(step)
     on_host = step.on_host(tensor.kept_as)
     return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size)
@@ -74,9 +74,9 @@ def _is_kept(step: StepSizes, tensor: Activation) -> Number:
     """1 where a tensor is kept; of other software's "selective" all but the attention's core."""
     if tensor.kept_as == ALWAYS:
         return 1
-    none = 1 - step.again
-    if not step.habits.is_ours:
-        return none + step.selective * (tensor.name != "probabilities")
+    none = 1 - step.recomputes_some
+    if not step.traits.is_own_trainer:
+        return none + step.selective_remat * (tensor.name != "probabilities")
     return step.keeps(tensor.kept_as) if tensor.kept_as else none
 
 
@@ -84,13 +84,13 @@ def _dropped(step: StepSizes) -> Number:
     """Bytes of a token that dropout of other software keeps: masks of one byte after attention and
     MLP; of stored probabilities the mask and the result (arXiv 2205.05198, section 4.1)."""
     run, shape = step.run, step.shape
-    if step.habits.is_ours or not run.dropout:
+    if step.traits.is_own_trainer or not run.dropout:
         return 0
-    none = 1 - step.again
+    none = 1 - step.recomputes_some
     masks = 2 * step.config.d_model / (shape.tensor if step.sequence_parallel else 1)
     probabilities = step.config.n_heads * run.batch.seq_len / shape.tensor
     of_scores = none * probabilities * (1 + step.itemsize) * (run.attention == "unfused")
-    return (none + step.selective) * masks + of_scores
+    return (none + step.selective_remat) * masks + of_scores
 
 
 def in_flight(step: StepSizes) -> Number:
@@ -100,7 +100,7 @@ def in_flight(step: StepSizes) -> Number:
     2205.05198, section 4.2.3).
     """
     stages, virtual = step.shape.stage, step.virtual_stages
-    if "stage" not in step.cut:
+    if "stage" not in step.active_axes:
         return 1
     if step.run.pipeline.schedule == "gpipe":
         return step.microbatches
@@ -113,14 +113,14 @@ def activations(
 ) -> Number:
     """Bytes that all layers of a device keep, `of_layer` each, with experts or without."""
     of_layers = sum(step.stored(n) * of_layer(step, moe) for moe, n in step.layer_kinds)
-    if not step.ticks:
+    if not step.runs_in_ticks:
         return of_layers * in_flight(step)
     return of_layers / step.virtual_stages * kept_passes(step)
 
 
 def kept_passes(step: StepSizes) -> Number:
     """Passes of a stage of our trainer whose activations it keeps at a time."""
-    if step.in_turn:
+    if step.is_1f1b:
         return slot_count(step.shape.stage, step.microbatches)
     return 1 if recomputes(step.run) else step.iterations
 

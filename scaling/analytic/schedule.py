@@ -31,7 +31,9 @@ class Traffic:
     step: StepSizes
     of_place: Mapping[tuple[str, bool], tuple[Transfer, ...]]
 
-    def at(self, place: str, runs: Number | None, hidden: float = 0.0, moe: bool = False) -> "Sent":
+    def at_place(
+        self, place: str, runs: Number | None, hidden: float = 0.0, moe: bool = False
+    ) -> "ScheduledCollectives":
         """The collectives of a place that is passed `runs` times per step; None: all in one call.
 
         A share `hidden` of them can run beside something else. It is a part of the same calls: no
@@ -40,19 +42,25 @@ class Traffic:
         found = [self._collectives(t, runs) for t in self.of_place.get((place, moe), ())]
         every = [c for calls in found for c in calls]
         if hidden in (0, 1):
-            return Sent(tuple(every), ()) if hidden else Sent((), tuple(every))
+            return (
+                ScheduledCollectives(tuple(every), ())
+                if hidden
+                else ScheduledCollectives((), tuple(every))
+            )
         beside = tuple(replace(c, part=hidden) for c in every)
         alone = (replace(c, name=f"{c.name} alone", part=1 - hidden, issue=0.0) for c in every)
-        return Sent(beside, tuple(alone))
+        return ScheduledCollectives(beside, tuple(alone))
 
-    def one(self, place: str, runs: Number, moe: bool) -> tuple["Sent", Number]:
+    def first_call(
+        self, place: str, runs: Number, moe: bool
+    ) -> tuple["ScheduledCollectives", Number]:
         """The first call of the one transfer of a place, and its calls in each of `runs` passes."""
         found = self.of_place.get((place, moe), ())
         if not found:
-            return Sent((), ()), 0
+            return ScheduledCollectives((), ()), 0
         (transfer,) = found
         once = replace(transfer, calls=as_int(np.greater(transfer.calls, 0)))
-        return Sent(tuple(self._collectives(once, 1)), ()), transfer.calls / runs
+        return ScheduledCollectives(tuple(self._collectives(once, 1)), ()), transfer.calls / runs
 
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
         """The calls of one transfer in one pass; no bytes where a configuration has none."""
@@ -73,7 +81,7 @@ class Traffic:
             axes=axes,
             bytes=shared,
             dtype=self._dtype(transfer),
-            issue=self.step.habits.launch,
+            issue=self.step.traits.launch,
         )
         return [self._call(one, number, needed) for number in range(count)]
 
@@ -88,43 +96,45 @@ class Traffic:
         step = self.step
         width: Number = step.itemsize
         if transfer.place.startswith("end"):
-            width = step.gradient_bytes
-        elif transfer.place.endswith("gradients") and step.habits.is_ours:
-            width = step.reduced_bytes
+            width = step.gradient_itemsize
+        elif transfer.place.endswith("gradients"):
+            width = step.arising_itemsize
         return "fp32" if np.all(width == FLOAT32) else step.run.precision.between
 
 
 @dataclass(frozen=True)
-class Sent:
+class ScheduledCollectives:
     """Collectives at one place: those that run beside something, and those that run alone."""
 
     beside: tuple[Collective, ...]
     alone: tuple[Collective, ...]
 
-    def also(self, other: "Sent") -> "Sent":
+    def merged(self, other: "ScheduledCollectives") -> "ScheduledCollectives":
         """The collectives of both."""
-        return Sent(self.beside + other.beside, self.alone + other.alone)
+        return ScheduledCollectives(self.beside + other.beside, self.alone + other.alone)
 
-    def where(self, mask: Number, words: str = "") -> "Sent":
+    def masked(self, mask: Number, words: str = "") -> "ScheduledCollectives":
         """The collectives in the configurations that a mask of 0 and 1 names."""
         cut = lambda calls: tuple(
             replace(c, name=f"{c.name} {words}".rstrip(), bytes=c.bytes * mask)
             for c in calls
             if np.any(c.bytes * mask)
         )
-        return Sent(cut(self.beside), cut(self.alone))
+        return ScheduledCollectives(cut(self.beside), cut(self.alone))
 
-    def split(self, count: int, size: Number) -> "list[Sent]":
+    def split(self, count: int, size: Number) -> "list[ScheduledCollectives]":
         """The collectives in as many equal calls, of what one product takes; as one where all
         `size` bytes are few."""
         few = np.less_equal(size, XLA.combined)
         if np.all(few):
-            return [self, *[Sent((), ())] * (count - 1)]
+            return [self, *[ScheduledCollectives((), ())] * (count - 1)]
         share = lambda i: np.where(few, float(i == 0), 1 / count)[()]
         part = lambda calls, i: tuple(
             replace(c, name=f"{c.name} part {i}", bytes=c.bytes * share(i)) for c in calls
         )
-        return [Sent(part(self.beside, i), part(self.alone, i)) for i in range(count)]
+        return [
+            ScheduledCollectives(part(self.beside, i), part(self.alone, i)) for i in range(count)
+        ]
 
     @property
     def issued(self) -> list[Operation]:
@@ -141,7 +151,7 @@ class Sent:
         """Those that nothing runs beside."""
         return [replace(c, asynchronous=False) for c in self.alone]
 
-    def around(self, block: Sequence[Operation], first: bool = True) -> list[Operation]:
+    def wrap(self, block: Sequence[Operation], first: bool = True) -> list[Operation]:
         """The block with what runs beside it, and the rest before it (or after)."""
         inside = [*self.beside, *block, *self.waits]
         return [*self.exposed, *inside] if first else [*inside, *self.exposed]

@@ -21,8 +21,8 @@ OURS = "jax"
 
 
 @dataclass(frozen=True)
-class Habits:
-    """The habits of one software; see the module."""
+class SoftwareTraits:
+    """The traits of one software; see the module."""
 
     name: str
     title: str
@@ -40,26 +40,28 @@ class Habits:
     merges: bool  # one product for q, k and v, one for gate and up
 
     @property
-    def is_ours(self) -> bool:
+    def is_own_trainer(self) -> bool:
         """True for this project's trainer, whose compiled program is known."""
         return self.name == OURS
 
 
 @cache
-def software_habits() -> dict[str, Habits]:
-    """The habits by the name that run.json has under `software`."""
+def software_traits() -> dict[str, SoftwareTraits]:
+    """The traits by the name that run.json has under `software`."""
     text = files("scaling.analytic").joinpath("data/software.toml").read_text("utf-8")
     tables = tomllib.loads(text)
-    return {name: read(Habits, {"name": name, **table}, name) for name, table in tables.items()}
+    return {
+        name: read(SoftwareTraits, {"name": name, **table}, name) for name, table in tables.items()
+    }
 
 
-def habits_of(software: str) -> Habits:
-    """The habits of a software.
+def traits_of(software: str) -> SoftwareTraits:
+    """The traits of a software.
 
     Raises:
         InputError: a software that is not described; the nearest one is named.
     """
-    known = software_habits()
+    known = software_traits()
     if software not in known:
         raise InputError(
             f"software {software!r} is not described in scaling/analytic/data/software.toml; "

@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analytic.software import Habits, habits_of
+from scaling.analytic.software import SoftwareTraits, traits_of
 from scaling.meshes.mesh_batch import AnyMesh, AxisSize
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
-from scaling.models.accounting.matrices import BYTES, Stack, n_dense_layers, n_moe_layers
+from scaling.models.accounting.matrices import (
+    BYTES,
+    Stack,
+    n_dense_layers,
+    n_moe_layers,
+    share_of_device,
+)
 from scaling.models.accounting.remat import Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
@@ -23,7 +29,6 @@ from scaling.run.parallelism.rules import is_sequence_parallel
 FLOAT32 = INT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
-OF_HEADS = ("q", "k", "v", "o", "q_b", "kv_b")  # matrices that tensor cuts head by head
 
 
 @dataclass(frozen=True)
@@ -74,18 +79,18 @@ class StepSizes:
     config: ModelConfig
     sequence_parallel: bool
     vocab_is_sharded: bool  # over tensor
-    habits: Habits
+    traits: SoftwareTraits
     grid: Grid
-    made: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
-    def once(self, make: Callable[["StepSizes"], Any]) -> Any:
+    def cached(self, make: Callable[["StepSizes"], Any]) -> Any:
         """What `make` returns for this step, made when it is first asked for."""
-        if make not in self.made:
-            self.made[make] = make(self)
-        return self.made[make]
+        if make not in self.memo:
+            self.memo[make] = make(self)
+        return self.memo[make]
 
     @cached_property
-    def cut(self) -> frozenset[str]:
+    def active_axes(self) -> frozenset[str]:
         """Axes of more than one device, in any of the configurations."""
         return frozenset(axis for axis, size in self.shape.sizes.items() if np.any(size > 1))
 
@@ -114,7 +119,13 @@ class StepSizes:
         return self.where_remat(lambda remat: offloaded(kept_by(remat)))
 
     def recomputes(self, product: str) -> Number:
-        """1 where our trainer's backward pass computes a product of a layer again, else 0."""
+        """1 where the backward pass computes a product of a layer again, else 0.
+
+        Other software's full remat repeats the layer, its selective one the attention's core alone
+        (arXiv 2205.05198, section 5).
+        """
+        if not self.traits.is_own_trainer:
+            return self.full_remat
         return self.where_remat(lambda remat: product in recomputed(self.config, remat))
 
     @property
@@ -123,21 +134,26 @@ class StepSizes:
         return any(kept.offload for kept in map(kept_by, policies(self.run)) if kept)
 
     @property
-    def selective(self) -> Number:
+    def selective_remat(self) -> Number:
         """1 where remat is "selective", else 0."""
         return self.where_remat(lambda remat: remat == "selective")
 
     @property
-    def full(self) -> Number:
+    def full_remat(self) -> Number:
         """1 where remat is "full", else 0."""
         return self.where_remat(lambda remat: remat == "full")
 
     @property
-    def again(self) -> Number:
+    def recomputes_some(self) -> Number:
         """1 where remat computes parts of a layer again, else 0."""
         return self.where_remat(lambda remat: remat != "none")
 
-    def zero(self, *stages: int) -> Number:
+    @property
+    def repeats_layer(self) -> Number:
+        """1 where remat computes more of a layer again than the attention's core, else 0."""
+        return self.recomputes_some if self.traits.is_own_trainer else self.full_remat
+
+    def is_zero_stage(self, *stages: int) -> Number:
         """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""
         stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
         return as_int(reduce(np.logical_or, [np.equal(stage, one) for one in stages]))
@@ -150,54 +166,60 @@ class StepSizes:
     @property
     def is_sum(self) -> Number:
         """1 where gradients are sums over microbatches or ticks, else 0."""
-        return 1 if "stage" in self.cut else as_int(np.greater(self.microbatches, 1))
+        return 1 if "stage" in self.active_axes else as_int(np.greater(self.microbatches, 1))
 
     @property
-    def gradient_bytes(self) -> Number:
+    def summed_itemsize(self) -> int:
+        """Bytes of an element of a gradient in the sum over microbatches."""
+        return FLOAT32 if self.traits.is_own_trainer else BYTES[self.run.precision.gradients]
+
+    @property
+    def arising_itemsize(self) -> int:
+        """Bytes of an element of a gradient as it is summed over devices where it arises."""
+        in_float32 = self.traits.is_own_trainer and self.run.precision.reduce == "fp32"
+        return FLOAT32 if in_float32 else self.itemsize
+
+    @property
+    def gradient_itemsize(self) -> Number:
         """Bytes of an element of a gradient as it is summed over devices after the last
         microbatch."""
-        if not self.habits.is_ours:
-            return BYTES[self.run.precision.gradients]
-        return np.where(self.is_sum, np.int64(FLOAT32), self.reduced_bytes)[()]
-
-    @property
-    def reduced_bytes(self) -> int:
-        """Bytes of an element of a gradient as our trainer sums it over devices where it arises."""
-        return FLOAT32 if self.run.precision.reduce == "fp32" else self.itemsize
+        if not self.traits.is_own_trainer:
+            return self.summed_itemsize
+        return np.where(self.is_sum, np.int64(FLOAT32), self.arising_itemsize)[()]
 
     @property
     def virtual_stages(self) -> int:
         """Parts of the layers on each stage."""
-        return self.run.pipeline.virtual_stages if "stage" in self.cut else 1
+        return self.run.pipeline.virtual_stages if "stage" in self.active_axes else 1
 
     @property
-    def ticks(self) -> bool:
+    def runs_in_ticks(self) -> bool:
         """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
-        return "stage" in self.cut and self.habits.is_ours
+        return "stage" in self.active_axes and self.traits.is_own_trainer
 
     @property
-    def in_turn(self) -> bool:
+    def is_1f1b(self) -> bool:
         """True for our trainer's 1F1B, which runs forward and backward passes in turn."""
-        return self.ticks and self.run.pipeline.schedule == "1f1b"
+        return self.runs_in_ticks and self.run.pipeline.schedule == "1f1b"
 
     @property
     def embeddings(self) -> Number:
         """Times that a device embeds a microbatch: 1F1B does in idle iterations too."""
-        return self.iterations if self.in_turn else self.microbatches
+        return self.iterations if self.is_1f1b else self.microbatches
 
     @property
     def iterations(self) -> Number:
         """Iterations of a pass of the pipeline, idle ones of our trainer's included."""
         busy = self.microbatches * self.virtual_stages
-        return busy + self.shape.stage - 1 if self.ticks else busy
+        return busy + self.shape.stage - 1 if self.runs_in_ticks else busy
 
     @property
     def recompute(self) -> Number:
         """Number of times that the backward pass computes a tick of a pipeline again, beside remat:
         0 or 1."""
-        if not self.ticks or not recomputes(self.run):
+        if not self.runs_in_ticks or not recomputes(self.run):
             return 0
-        return 1 - self.full if self.one_layer else 1
+        return 1 - self.full_remat if self.one_layer else 1
 
     @property
     def one_layer(self) -> bool:
@@ -227,7 +249,7 @@ class StepSizes:
     def head_tokens(self) -> Number:
         """Tokens of one microbatch that the output head of a device meets."""
         own = self.shape.tensor if self.sequence_parallel and not self.vocab_is_sharded else 1
-        return self.tokens / (self.shape.stage if self.ticks else 1) / own
+        return self.tokens / (self.shape.stage if self.runs_in_ticks else 1) / own
 
     @property
     def head_rows(self) -> Number:
@@ -237,7 +259,7 @@ class StepSizes:
     @property
     def loss_chunks(self) -> Number:
         """Chunks of a microbatch's loss: the trainer's, of other software one."""
-        if not self.habits.is_ours:
+        if not self.traits.is_own_trainer:
             return 1
         return np.vectorize(loss_chunks, otypes=[np.int64])(self.head_tokens, self.head_rows)[()]
 
@@ -247,35 +269,30 @@ class StepSizes:
         kinds = (False, n_dense_layers(self.config)), (True, n_moe_layers(self.config))
         return tuple((moe, layers) for moe, layers in kinds if layers)
 
-    def over(self, *axes: str) -> str:
+    def axis_names(self, *axes: str) -> str:
         """The axes of more than one device among `axes`, joined by + in mesh order."""
-        return "+".join(a for a in self.shape.device_order if a in axes and a in self.cut)
+        return "+".join(a for a in self.shape.device_order if a in axes and a in self.active_axes)
 
-    def columns(self, stack: Stack) -> Number:
-        """Share of a matrix that one device of tensor has: whole heads and hidden units."""
-        config, parts = self.config, self.shape.tensor
-        if not stack.over_tensor:
-            return 1.0
-        heads = config.n_kv_heads if stack.name in ("k", "v") else config.n_heads
-        units = heads if stack.name in OF_HEADS else stack.columns
-        return -(-units // parts) / units
+    def share(self, stack: Stack) -> Number:
+        """Share of a matrix that one device of tensor has."""
+        return share_of_device(self.config, stack, self.shape.tensor)
 
 
 def step_sizes(
-    run: Run, shape: AnyMesh, grid: Grid | None = None, habits: Habits | None = None
+    run: Run, shape: AnyMesh, grid: Grid | None = None, traits: SoftwareTraits | None = None
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
-    habits = habits or habits_of(run.software)
+    traits = traits or traits_of(run.software)
     parts = int(np.max(shape.tensor))
     parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))
-    divides = not habits.is_ours or bool(np.all(run.model.vocab_size % shape.tensor == 0))
+    divides = not traits.is_own_trainer or bool(np.all(run.model.vocab_size % shape.tensor == 0))
     return StepSizes(
         run,
         shape,
         with_positions(run.model, run.batch.seq_len),
         parallel,
         divides and parts > 1,
-        habits,
+        traits,
         grid or grid_of(run),
     )
 

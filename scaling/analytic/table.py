@@ -113,8 +113,15 @@ from scaling.run.parallelism.rules import rules_for
 
 SMALLEST = 64 * 1024  # bytes of one call
 PARTS = (
-    *(weight_transfers, residual_stream, keys_and_values, loss_statistics, vector_gradients),
-    *(expert_transfers, pipeline_transfers, optimizer_transfers, adapter_transfers),
+    weight_transfers,
+    residual_stream,
+    keys_and_values,
+    loss_statistics,
+    vector_gradients,
+    expert_transfers,
+    pipeline_transfers,
+    optimizer_transfers,
+    adapter_transfers,
 )
 
 Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device

@@ -68,7 +68,7 @@ class Weights:
 
 def weights_of(step: StepSizes) -> tuple[Weights, ...]:
     """All matrices and tables of a device."""
-    return step.once(_weights_of)
+    return step.cached(_weights_of)
 
 
 def _weights_of(step: StepSizes) -> tuple[Weights, ...]:
@@ -77,54 +77,65 @@ def _weights_of(step: StepSizes) -> tuple[Weights, ...]:
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
-    fsdp, tensor = step.over("fsdp"), step.over("tensor")
-    each, ours, is_sum = step.zero(3), step.habits.is_ours, step.is_sum
+    fsdp, tensor = step.axis_names("fsdp"), step.axis_names("tensor")
+    each, ours, is_sum = step.is_zero_stage(3), step.traits.is_own_trainer, step.is_sum
     yield from _gathered_again(step, each)
     for w in weights_of(step):
         size, what, moe = w.elements * w.itemsize, w.what, w.moe
         summed = w.elements * _summed_bytes(step, w)
-        arising = w.elements * max(w.itemsize, step.reduced_bytes)  # ours, of one microbatch
+        arising = w.elements * max(w.itemsize, step.arising_itemsize)  # ours, of one microbatch
         scattered = arising if ours else summed
         end = f"end {w.part}"
         ahead, back = f"forward {w.part} weights", f"backward {w.part} weights"
         yield Transfer(fsdp, "all-gather", size, w.gathers * each, what, ahead, moe)
         yield Transfer(fsdp, "all-gather", size, w.gathers_back * each, what, back, moe)
         yield Transfer(
-            fsdp, "all-gather", size, w.stored * step.zero(1, 2), what, f"start {w.part}", moe
+            fsdp,
+            "all-gather",
+            size,
+            w.stored * step.is_zero_stage(1, 2),
+            what,
+            f"start {w.part}",
+            moe,
         )
         gradients = f"backward {w.part} gradients"
         own = w.over_tensor and step.sequence_parallel
         at_once = 1 * own if ours else 0  # sums over tensor that each microbatch makes
-        once = step.zero(1) * at_once
+        once = step.is_zero_stage(1) * at_once
         yield Transfer(tensor, "all-reduce", arising, w.runs * once, what, gradients, moe)
-        yield Transfer(fsdp, "reduce-scatter", summed, w.stored * step.zero(1), what, end, moe)
-        each_time = w.runs * step.zero(2, 3)
+        yield Transfer(
+            fsdp, "reduce-scatter", summed, w.stored * step.is_zero_stage(1), what, end, moe
+        )
+        each_time = w.runs * step.is_zero_stage(2, 3)
         yield Transfer(fsdp, "reduce-scatter", scattered, each_time, what, gradients, moe)
-        shard = np.where(step.zero(0), 1, 1 / step.shape.fsdp)[()]
-        others = at_once * (1 - step.zero(1))
+        shard = np.where(step.is_zero_stage(0), 1, 1 / step.shape.fsdp)[()]
+        others = at_once * (1 - step.is_zero_stage(1))
         # In one microbatch each layer sums its own; a sum over microbatches waits for the last.
-        in_loop = (1 - is_sum) * w.in_layer * (1 - step.zero(1)) if ours else 0 * is_sum
+        in_loop = (1 - is_sum) * w.in_layer * (1 - step.is_zero_stage(1)) if ours else 0 * is_sum
         for mask, place in ((in_loop, gradients), (1 - in_loop, end)):
             for together in (0, 1):  # with the sum over tensor
                 joined = others * (1 - is_sum) if together else 1 - others * (1 - is_sum)
                 axes = (*w.replicas, *("tensor",) * together)
-                for zero, over in ((step.zero(0), (*axes, "fsdp")), (step.zero(1, 2, 3), axes)):
+                for zero, over in (
+                    (step.is_zero_stage(0), (*axes, "fsdp")),
+                    (step.is_zero_stage(1, 2, 3), axes),
+                ):
                     calls = w.stored * mask * joined * zero
-                    name = step.over(*over)
+                    name = step.axis_names(*over)
                     yield Transfer(name, "all-reduce", summed * shard, calls, what, place, moe)
         after = w.runs * others * is_sum * (w.stored > 0)
         yield Transfer(tensor, "all-reduce", arising * shard, after, what, gradients, moe)
         later = w.stored * (own and not ours)
         yield Transfer(tensor, "all-reduce", summed * shard, later, what, end, moe)
         if not ours and w.part == "head" and step.config.tied_embeddings:
-            yield Transfer(step.over("stage"), "all-reduce", summed, 1, what, end)
+            yield Transfer(step.axis_names("stage"), "all-reduce", summed, 1, what, end)
 
 
 def _summed_bytes(step: StepSizes, w: Weights) -> Number:
     """Bytes of an element of a gradient's sum over microbatches."""
-    if not step.habits.is_ours:
-        return step.gradient_bytes
-    return np.where(step.is_sum, FLOAT32, max(w.itemsize, step.reduced_bytes))[()]
+    if not step.traits.is_own_trainer:
+        return step.gradient_itemsize
+    return np.where(step.is_sum, FLOAT32, max(w.itemsize, step.arising_itemsize))[()]
 
 
 def _of_layers(step: StepSizes) -> Iterator[Weights]:
@@ -133,8 +144,14 @@ def _of_layers(step: StepSizes) -> Iterator[Weights]:
         passes = step.passes(layers)
         for (what, part), number in _elements(step, moe).items():
             yield Weights(
-                *(what, part, number, _itemsize(step, what)),
-                *(step.stored(layers), passes, passes, passes),
+                what,
+                part,
+                number,
+                _itemsize(step, what),
+                stored=step.stored(layers),
+                runs=passes,
+                gathers=passes,
+                gathers_back=passes,
                 over_tensor=what in (LATENTS, ROUTER),
                 replicas=OF_EXPERTS if what == EXPERTS else REPLICAS,
                 moe=moe,
@@ -146,15 +163,15 @@ def _elements(step: StepSizes, moe: bool, last: bool = True) -> dict[tuple[str, 
     the last ones or without."""
     elements = dict[tuple[str, str], Number]()
     for stack in block_stacks(step.config, moe):
-        if last or not stack.name.endswith("down"):
+        if last or not (stack.is_last and part_of(stack) == MLP):
             parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
             key = _what(stack), part_of(stack)
-            elements[key] = elements.get(key, 0) + parts * stack.size * step.columns(stack)
+            elements[key] = elements.get(key, 0) + parts * stack.size * step.share(stack)
     return elements
 
 
 def _itemsize(step: StepSizes, what: str) -> int:
-    return FLOAT32 if what == ROUTER and step.habits.is_ours else step.itemsize
+    return FLOAT32 if what == ROUTER and step.traits.is_own_trainer else step.itemsize
 
 
 def _what(stack: Stack) -> str:
@@ -175,19 +192,19 @@ def _gathered_again(step: StepSizes, each: Number) -> Iterator[Transfer]:
         calls = step.recompute * step.passes(layers) * each
         for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
             size, place = elements * _itemsize(step, what), f"again {part} weights"
-            yield Transfer(step.over("fsdp"), "all-gather", size, calls, what, place, moe)
+            yield Transfer(step.axis_names("fsdp"), "all-gather", size, calls, what, place, moe)
 
 
 def _of_tables(step: StepSizes) -> Iterator[Weights]:
     """Token table and head, and the position table."""
-    config, shape, M, ours = step.config, step.shape, step.microbatches, step.habits.is_ours
+    config, shape, M, ours = step.config, step.shape, step.microbatches, step.traits.is_own_trainer
     vocabulary = -(-config.vocab_size // (shape.tensor if step.vocab_is_sharded else 1))
     table = vocabulary * config.d_model
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens = not step.vocab_is_sharded
     replicas = (*REPLICAS, "stage") if ours else REPLICAS
-    looked_up = 1 if step.ticks and not step.in_turn else step.embeddings
-    tied, apart = config.tied_embeddings, "stage" in step.cut and not ours
+    looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else step.embeddings
+    tied, apart = config.tied_embeddings, "stage" in step.active_axes and not ours
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
         what, part, elements, step.itemsize, stored, runs, gathers, 0, own, replicas
     )

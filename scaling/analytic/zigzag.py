@@ -21,7 +21,7 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.analytic import kernels
-from scaling.analytic.schedule import Sent
+from scaling.analytic.schedule import ScheduledCollectives
 from scaling.analytic.step import StepSizes, per_size
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import query_key_dim
@@ -46,7 +46,12 @@ def _chunk(step: StepSizes, devices: int) -> int:
 
 
 def zigzag_attention(
-    step: StepSizes, phase: Phase, flash: float, sent: Sent, times: Number = 1, calls: Number = 0
+    step: StepSizes,
+    phase: Phase,
+    flash: float,
+    sent: ScheduledCollectives,
+    times: Number = 1,
+    calls: Number = 0,
 ) -> list[Operation]:
     """The attention of one layer, with its exchange.
 
@@ -63,18 +68,26 @@ def zigzag_attention(
         gathers = tuple(call for call in every if call.kind == "all-gather")
         scatters = tuple(call for call in every if call.kind != "all-gather")
         pairs = _loop(f"{phase} pairs of chunks", count, pair)
-        return [*Sent(gathers, ()).around(own), pairs, *Sent((), scatters).exposed]
+        return [
+            *ScheduledCollectives(gathers, ()).wrap(own),
+            pairs,
+            *ScheduledCollectives((), scatters).exposed,
+        ]
     (keys,) = every
     home = replace(keys, name=f"{keys.name} home")
     goes_home = phase == "backward"  # gradients, as many as keys
     begins = np.greater(calls, count - 0.5)  # not where the first keys have been kept
     first = replace(keys, name=f"{keys.name} first", bytes=keys.bytes * begins)
-    both = Sent((keys, home) if goes_home else (keys,), ())
+    both = ScheduledCollectives((keys, home) if goes_home else (keys,), ())
     return [
-        *Sent((first,) if np.any(begins) else (), ()).around(own),
-        _loop(f"{phase} ring", np.maximum(count - 1, 0)[()], both.around(pair)),
+        *ScheduledCollectives((first,) if np.any(begins) else (), ()).wrap(own),
+        _loop(f"{phase} ring", np.maximum(count - 1, 0)[()], both.wrap(pair)),
         _loop(f"{phase} end of the ring", np.minimum(count, 1)[()], pair),
-        *(Sent((), (replace(home, name=f"{home.name} last"),)).exposed if goes_home else []),
+        *(
+            ScheduledCollectives((), (replace(home, name=f"{home.name} last"),)).exposed
+            if goes_home
+            else []
+        ),
     ]
 
 

@@ -6,7 +6,7 @@ Pricing (program, cluster, profile, changes) -> price -> Priced, summed up -> Pr
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from scaling.analytic.software import habits_of
+from scaling.analytic.software import traits_of
 from scaling.api.request import Request
 from scaling.comparing.discrepancy import Discrepancy
 from scaling.meshes.catalog import lint_cluster
@@ -48,9 +48,9 @@ class Pricing:
 
 def with_step_error(profile: Profile, software: str) -> Profile:
     """The profile with the errors of whole steps of a software, unless it has measured ones."""
-    habits = habits_of(software)
-    evidence = Evidence(habits.evidence, "2026-11", "calibrated")
-    return replace(profile, step=profile.step or StepFit(1.0, evidence, habits.range))
+    traits = traits_of(software)
+    evidence = Evidence(traits.evidence, "2026-11", "calibrated")
+    return replace(profile, step=profile.step or StepFit(1.0, evidence, traits.range))
 
 
 def price_program(pricing: Pricing, record: bool = False) -> Priced:

@@ -11,7 +11,7 @@ from functools import reduce
 import numpy as np
 
 from scaling.analytic import kernels
-from scaling.analytic.blocks import USES
+from scaling.analytic.blocks import READS, WRITES, buffers_of_loop
 from scaling.analytic.memory import buffers
 from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
@@ -24,7 +24,7 @@ from scaling.run import Run
 from scaling.simulate.kernels import memory_time, peak_rate
 
 FORWARD, BACKWARD = 1 / 3, 2 / 3  # of the FLOPs of a step
-ALWAYS = "forward", "backward"  # loops that each program has, in `USES`
+ALWAYS = "forward", "backward"  # loops that each program has, in READS and WRITES
 STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, and as many sums
 
 
@@ -34,7 +34,8 @@ def least_memory(run: Run, choices: Choices | Together) -> np.ndarray:
     made = buffers(step, flash=True)  # without a fused attention there are scores, too
     made = {name: b for name, b in made.items() if b.category != "pinned_host"}
     stored = sum((b.bytes for b in made.values() if b.persistent), 0.0)
-    used = [made.keys() & {*reads, *writes} for reads, writes in (USES[loop] for loop in ALWAYS)]
+    names_of = lambda loop: (buffers_of_loop(loop, READS), buffers_of_loop(loop, WRITES))
+    used = [made.keys() & {*reads, *writes} for reads, writes in map(names_of, ALWAYS)]
     loops = [sum(made[n].bytes for n in names if not made[n].persistent) for names in used]
     return np.broadcast_to(stored + reduce(np.maximum, loops), (choices.count,))
 
@@ -52,7 +53,7 @@ def least_time(
     head = 6.0 * run.model.d_model * run.model.vocab_size * run.batch.tokens  # in no bubble
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
-    again = np.maximum(step.full, step.recompute)  # a forward pass
+    again = np.maximum(step.full_remat, step.recompute)  # a forward pass
     gradients = FORWARD * (1 + step.trains_all)  # of inputs, and of matrices unless frozen
     layers = (model - attention - head) / rate * (FORWARD * (1 + again) + gradients)
     layers = layers + attention * (FORWARD / forward * (1 + again) + BACKWARD / backward)
@@ -105,7 +106,7 @@ def _fusions(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
 
 def _stream(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
     """Seconds of the residual stream over tensor, of layers without experts."""
-    if not step.habits.is_ours or not step.sequence_parallel or cluster.torus is not None:
+    if not step.traits.is_own_trainer or not step.sequence_parallel or cluster.torus is not None:
         return 0.0  # of a torus the other axes decide which links a group has
     size = step.tokens * step.config.d_model * step.itemsize
     order = step.shape.device_order

@@ -35,6 +35,11 @@ class Product:
     derived: bool = False  # whether the result is what comes out without communication behind it
 
     @property
+    def arrays(self) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
+        """Both factors and the result."""
+        return self.left, self.right, self.result
+
+    @property
     def summed(self) -> tuple[str, ...]:
         """Dimensions that are summed over."""
         kept = names(self.result)
@@ -142,8 +147,8 @@ def strategies(product: Product, setting: Setting) -> list[Strategy]:
     Raises:
         InputError: so many axes that there are more than MOST_STRATEGIES ways.
     """
-    arrays = (product.left, product.right, product.result)
-    axes = [axis for axis in setting.mesh if any(axis in (*a.axes, *a.unreduced) for a in arrays)]
+    named = {axis for array in product.arrays for axis in (*array.axes, *array.unreduced)}
+    axes = [axis for axis in setting.mesh if axis in named]
     options = [_options(axis, product) for axis in axes]
     if math.prod(map(len, options)) > MOST_STRATEGIES:
         raise InputError(
@@ -226,8 +231,7 @@ def _places(array: ArraySpec) -> dict[str, str]:
 
 def _options(axis: str, product: Product) -> list[str]:
     """Dimensions that an axis may split in the local product; IDLE; TERMS of one operand."""
-    arrays = (product.left, product.right, product.result)
-    places = [_places(array).get(axis) for array in arrays]
+    places = [_places(array).get(axis) for array in product.arrays]
     dims = [dim for dim in dict.fromkeys(places) if dim is not None]
     terms = [axis in array.unreduced for array in (product.left, product.right)]
     if axis in product.result.unreduced:
@@ -236,7 +240,7 @@ def _options(axis: str, product: Product) -> list[str]:
         return [TERMS, IDLE]
     alike = len(dims) == 1 and all(
         place == dims[0]
-        for array, place in zip(arrays, places, strict=True)
+        for array, place in zip(product.arrays, places, strict=True)
         if dims[0] in names(array)
     )
     free = alike and not any(terms) and dims[0] not in product.summed
@@ -267,6 +271,7 @@ def _strategy(works: dict[str, str], product: Product, setting: Setting) -> Stra
 
 def _in_order(name: str, works: dict[str, str], product: Product) -> Iterator[str]:
     """The axes of a dimension in the order in which an array already has them."""
-    arrays = (product.left, product.right, product.result)
-    known = [axis for a in arrays for dim in a.dims if dim.name == name for axis in dim.axes]
+    known = [
+        axis for a in product.arrays for dim in a.dims if dim.name == name for axis in dim.axes
+    ]
     return (axis for axis in dict.fromkeys((*known, *works)) if works.get(axis) == name)

@@ -51,13 +51,12 @@ def product_answer(
 
     Without a place the FLOPs of one device, by the strategy that moves least.
     """
-    for array in (product.left, product.right, product.result):
+    for array in product.arrays:
         check_array(array, setting)
     priced = ranked(product, setting, place, ideal)
     best = priced[0]
-    text = "{} @ {} -> {}".format(
-        *(format_array(a, setting.mesh) for a in (product.left, product.right, product.result))
-    )
+    left, right, result = (format_array(array, setting.mesh) for array in product.arrays)
+    text = f"{left} @ {right} -> {result}"
     rows = _table([_row(each, product, setting, place, ideal) for each in priced[:MOST_SHOWN]])
     notes = [f"{axis}: {words}" for axis, words in cases(product).items()]
     if product.derived:

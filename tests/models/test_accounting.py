@@ -16,6 +16,7 @@ from scaling.models.accounting import (
     model_flops,
     train_flops,
 )
+from scaling.models.accounting.matrices import block_stacks, matrix_of_device
 from scaling.models.config import ModelConfig
 from scaling.models.presets import preset, preset_names
 
@@ -200,3 +201,14 @@ def test_without_a_window_the_model_is_credited_what_runs(config, batch, seq):
     assert model_flops(config, batch, seq) == 3 * forward_flops(config, batch, seq).total
     groups = forward_flops(config, batch, seq).groups
     assert sum(groups.values()) == forward_flops(config, batch, seq).total
+
+
+@pytest.mark.parametrize("tensor", [1, 4, 8, 16])
+def test_a_device_of_tensor_has_whole_heads_and_hidden_units(tensor):
+    config = preset("llama2-13b")  # 40 heads; the matrix of its queries is square
+    shapes = {s.name: matrix_of_device(config, s, tensor) for s in block_stacks(config, moe=False)}
+    width = 128 * -(-40 // tensor)
+    assert shapes["q"] == shapes["k"] == shapes["v"] == (5120, pytest.approx(width))
+    assert shapes["o"] == (pytest.approx(width), 5120)
+    assert shapes["gate"] == shapes["up"] == (5120, 13824 / tensor)
+    assert shapes["down"] == (13824 / tensor, 5120)

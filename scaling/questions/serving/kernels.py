@@ -12,19 +12,20 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from scaling.models.accounting.matrices import STORED_BYTES, Stack, query_key_dim, stacks, value_dim
+from scaling.models.accounting.matrices import (
+    SAME_INPUT,
+    STORED_BYTES,
+    Stack,
+    matrix_of_device,
+    query_key_dim,
+    stacks,
+    value_dim,
+)
 from scaling.models.config import ModelConfig
 from scaling.program import ops
 from scaling.program.ir import CAUSAL, Kernel
 from scaling.questions.serving.case import ServedModel, Servers
 
-FUSED = {  # matrices of one input -> the product that they run as
-    **dict.fromkeys(("q", "k", "v"), "qkv"),
-    **dict.fromkeys(("q_a", "kv_a"), "latents"),
-    **dict.fromkeys(("gate", "up"), "gate and up"),
-    **dict.fromkeys(("expert_gate", "expert_up"), "experts' gate and up"),
-    **dict.fromkeys(("shared_gate", "shared_up"), "shared gate and up"),
-}
 NORM = 3  # passes over the stream: it is read, summed with what was added, and both are written
 ACTIVATION = 3  # passes over the hidden units: gate and up are read, one is written
 ROTATION = 2  # passes over queries and new keys
@@ -59,11 +60,9 @@ def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator
         if parts[0].experts:
             yield _experts(name, parts, model, servers, work), layers
         else:
-            cut = sum(_columns(part, config, servers.mesh.tensor) for part in parts)
-            rows, columns = parts[0].inputs, cut
-            if parts[0].name == "o" or parts[0].name.endswith("down"):
-                rows, columns = math.ceil(rows / servers.mesh.tensor), parts[0].outputs
-            yield _product(name, model, (1.0, work.tokens, columns, rows)), layers
+            shapes = [matrix_of_device(config, part, servers.mesh.tensor) for part in parts]
+            outputs = sum(columns for _, columns in shapes)
+            yield _product(name, model, (1.0, work.tokens, outputs, shapes[0][0])), layers
     vocabulary = math.ceil(config.vocab_size / servers.mesh.tensor)
     yield _product("head", model, (1.0, work.sequences, vocabulary, config.d_model)), 1
 
@@ -79,7 +78,7 @@ def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called
     if config.mla and decodes:
         values_dim = config.mla.kv_lora_rank
         keys_dim = values_dim + config.mla.qk_rope_head_dim
-    heads = config.n_heads / tensor
+    heads = -(-config.n_heads // tensor)  # whole ones
     sent = work.tokens * heads * (keys_dim + values_dim) * model.formats.activation_bytes
     kernel = ops.attention(
         "attention",
@@ -116,20 +115,11 @@ def _products_of(config: ModelConfig) -> Iterator[tuple[str, int, list[Stack]]]:
     joined: dict[tuple[str, int], list[Stack]] = {}
     seen: Counter[str] = Counter()
     for stack in stacks(config):
-        key = FUSED.get(stack.name, stack.name), seen[stack.name]
+        key = SAME_INPUT.get(stack.name, stack.name), seen[stack.name]
         joined.setdefault(key, []).append(stack)
         seen[stack.name] += 1
     for (name, _), parts in joined.items():
         yield name, parts[0].layers, parts
-
-
-def _columns(stack: Stack, config: ModelConfig, tensor: int) -> int:
-    """Columns of a matrix on one device; a head is not cut, so few KV heads are copied."""
-    if not stack.over_tensor:
-        return stack.outputs
-    if stack.name in ("k", "v"):
-        return math.ceil(config.n_kv_heads / tensor) * config.head_dim
-    return math.ceil(stack.outputs / tensor)
 
 
 def _product(
@@ -145,14 +135,13 @@ def _experts(
     name: str, parts: list[Stack], model: ServedModel, servers: Servers, work: Pass
 ) -> Kernel:
     """The product of the experts that are touched; the busiest device has at least one."""
-    mesh, first = servers.mesh, parts[0]
+    mesh, config = servers.mesh, model.config
+    assert config is not None
     tokens = work.tokens * mesh.expert  # of all devices that share the experts
     rows = tokens * model.used / mesh.expert
     here = max(1.0, model.experts / mesh.expert * model.touched(tokens))
-    columns = math.ceil(sum(part.outputs for part in parts) / mesh.tensor)
-    dims = (here, max(1.0, rows / here), columns, first.inputs)
-    if first.name.endswith("down"):
-        dims = (*dims[:2], first.outputs, math.ceil(first.inputs / mesh.tensor))
+    shapes = [matrix_of_device(config, part, mesh.tensor) for part in parts]
+    dims = (here, max(1.0, rows / here), sum(columns for _, columns in shapes), shapes[0][0])
     return _product(name, model, dims, grouped=True)
 
 

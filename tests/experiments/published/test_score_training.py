@@ -27,7 +27,7 @@ from experiments.published.score_training import (
     worst,
 )
 from experiments.published.training import measured_runs
-from scaling.analytic.software import habits_of
+from scaling.analytic.software import traits_of
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import shipped
 from scaling.run import read_run
@@ -74,11 +74,11 @@ def test_every_source_has_constants_that_were_fitted_without_it():
 
 def test_the_shipped_constants_are_the_fitted_ones():
     for software, found in json.loads(FITS.read_text()).items():
-        habits = habits_of(software)
+        traits = traits_of(software)
         for name, value in found["constants"].items():
             if name != CHIP:
-                assert getattr(habits, name) == value
-        assert list(habits.range) == found["range"]
+                assert getattr(traits, name) == value
+        assert list(traits.range) == found["range"]
     blackwell = json.loads(FITS.read_text())["megatron"]["constants"][CHIP]
     assert shipped("b200-sxm").matmul[0].sustained == pytest.approx(blackwell, rel=1e-3)
 

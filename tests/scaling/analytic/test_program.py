@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
-from scaling.analytic.software import habits_of, software_habits
+from scaling.analytic.software import software_traits, traits_of
 from scaling.analytic.step import REMATS, Grid, step_sizes
 from scaling.analytic.table import transfers
 from scaling.meshes import catalog
@@ -26,7 +26,7 @@ from scaling.simulate.summary import collective_lines
 H100 = catalog.load("dgx-h100")
 DENSE = ModelConfig(1024, d_model=64, n_layers=8, n_heads=8, n_kv_heads=4, head_dim=8, d_ff=128)
 EXPERTS = replace(DENSE, moe=Moe(8, 2, 64, capacity_factor=1.0))
-SOFTWARE = sorted(software_habits())
+SOFTWARE = sorted(software_traits())
 SIZES = st.sampled_from([1, 2, 4])
 MESHES = st.builds(MeshShape, data=SIZES, fsdp=SIZES, tensor=SIZES, expert=SIZES, context=SIZES)
 RUNS = st.builds(
@@ -114,8 +114,8 @@ def test_the_bubble_is_the_work_of_the_other_stages(schedule: str, microbatches:
         attention="unfused",
         software="megatron",
     )
-    quick = replace(habits_of("megatron"), launch=0.0)  # else the host is what these layers take
-    priced = price(analytic_program(run, run.mesh, habits=quick), H100, ideal())
+    quick = replace(traits_of("megatron"), launch=0.0)  # else the host is what these layers take
+    priced = price(analytic_program(run, run.mesh, traits=quick), H100, ideal())
     loops = {op.name: op for op in priced.program.schedule if isinstance(op, Loop)}
     assert loops["bubble"].trips == 12 / virtual
     of_layers = (k for k, _ in running_kernels(priced) if k.origin.layer.startswith("layers"))
@@ -134,8 +134,8 @@ def test_a_host_that_issues_megatrons_operations_decides_what_a_narrow_layer_tak
         model = replace(DENSE, n_layers=layers, mlp="gelu")
         run = Run("toy", model, Batch(4, 512, 2), software="megatron", attention="unfused")
         run = replace(run, precision=Precision(parameters="bf16"))
-        slow = replace(habits_of("megatron"), launch=1e-3)
-        program = analytic_program(replace(run, remat=remat), MeshShape(), habits=slow)
+        slow = replace(traits_of("megatron"), launch=1e-3)
+        program = analytic_program(replace(run, remat=remat), MeshShape(), traits=slow)
         times[layers, remat] = float(price(program, H100, ideal()).timeline.total)
     per_layer = lambda remat: (times[16, remat] - times[8, remat]) / 8 / 2 / 1e-3
     assert per_layer("none") == pytest.approx(14 + 42, rel=1e-5)
@@ -223,8 +223,8 @@ def test_a_call_that_is_hidden_in_part_has_its_latency_once() -> None:
     run = Run("toy", DENSE, Batch(64, 64), software="pytorch-fsdp")
     place = catalog.load("dgx-h100", nodes=2)
     priced, whole = (
-        price(analytic_program(run, MeshShape(fsdp=16), habits=habits), place, ideal())
-        for habits in (None, replace(habits_of("pytorch-fsdp"), hidden_weights=1.0))
+        price(analytic_program(run, MeshShape(fsdp=16), traits=traits), place, ideal())
+        for traits in (None, replace(traits_of("pytorch-fsdp"), hidden_weights=1.0))
     )
     halves = [c for c, _ in collectives(priced.program) if c.part < 1]
     assert len(halves) > 2 and priced.program != whole.program

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
-from scaling.analytic.software import habits_of
+from scaling.analytic.software import traits_of
 from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.program.ir import Collective, Kernel, Loop, Program, collectives, kernels
@@ -83,8 +83,8 @@ def test_the_closed_form_of_other_software_has_the_bubble_of_its_pipeline(stages
         pipeline=Schedule(schedule, virtual),
     )
     run = replace(run, model=replace(run.model, n_layers=2 * stages * virtual))
-    quick = replace(habits_of("megatron"), launch=0.0)
-    program = analytic_program(run, MeshShape(stage=stages), habits=quick)
+    quick = replace(traits_of("megatron"), launch=0.0)
+    program = analytic_program(run, MeshShape(stage=stages), traits=quick)
     times = {k.name: float(k.origin.layer.startswith("layers")) for k, _ in kernels(program)}
     line = run_schedule(program, times | {c.name: 0.0 for c, _ in collectives(program)})
     total, idle = run_in_order(Pipeline(stages, 4 * stages, virtual), interleaved)
