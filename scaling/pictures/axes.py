@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from scaling.pictures.shapes import GRID, SMALL, WIDTH, Line, Point, Shape, Text, text_width
 
 HEIGHT = 320.0  # pixels of a plane with what is written beside its axes
-RIGHT, BELOW, ABOVE = 24.0, 44.0, 28.0  # pixels right of a plane, below it and above it
+RIGHT, ABOVE = 24.0, 28.0  # pixels right of a plane and above it
+AXIS = 44.0  # pixels below it, of the numbers and the name of an axis
 MOST_TICKS = 8
 
 
@@ -36,7 +37,7 @@ class Scale:
             low, high, value = (math.log(max(v, 1e-300)) for v in (self.low, self.high, value))
         else:
             low, high = self.low, self.high
-        return min(1.0, max(0.0, (value - low) / (high - low)))
+        return min(1.0, max(0.0, (value - low) / ((high - low) or 1.0)))
 
     def text(self, value: float) -> str:
         """Return a number as it stands beside its tick; nothing needs no unit."""
@@ -44,19 +45,20 @@ class Scale:
 
     def places(self) -> Sequence[float]:
         """Return the numbers at which there is a tick."""
-        if self.ticks is not None:
-            return self.ticks
+        if self.ticks is not None or self.high <= self.low:
+            return (self.low,) if self.ticks is None else self.ticks
         low, high = self.low * (1 - 1e-9), self.high * (1 + 1e-9)
-        if not self.base:
-            step = _round_step((high - low) / 7)
-            return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
-        first, last = math.ceil(math.log(low, self.base)), math.floor(math.log(high, self.base))
-        every = -(-(last - first + 1) // MOST_TICKS)
-        powers = [float(self.base) ** i for i in range(first, last + 1, max(1, every))]
-        if self.base == 10 and len(powers) < 3:
-            found = [m * 10.0**i for i in range(first - 1, last + 1) for m in (1, 2, 5)]
-            return [value for value in found if low <= value <= high]
-        return powers
+        if self.base:
+            first, last = math.ceil(math.log(low, self.base)), math.floor(math.log(high, self.base))
+            every = max(1, -(-(last - first + 1) // MOST_TICKS))
+            found = [float(self.base) ** i for i in range(first, last + 1, every)]
+            if self.base == 10 and len(found) < 3:
+                every_one = [m * 10.0**i for i in range(first - 1, last + 1) for m in (1, 2, 5)]
+                found = [value for value in every_one if low <= value <= high]
+            if len(found) > 1:
+                return found
+        step = _round_step((high - low) / 7)
+        return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 def log_scale(
@@ -102,13 +104,13 @@ class Plane:
     @property
     def below(self) -> float:
         """Pixel at which a legend begins, below the axis and its name."""
-        return self.top + self.height + BELOW
+        return self.top + self.height + AXIS
 
 
 def plane(x: Scale, y: Scale, width: float = WIDTH, height: float = HEIGHT) -> Plane:
     """Return axes that leave room for the numbers beside them."""
     left = 18 + max(text_width(y.text(value), SMALL) for value in y.places())
-    return Plane(x, y, left, ABOVE, width - left - RIGHT, height - ABOVE - BELOW)
+    return Plane(x, y, left, ABOVE, width - left - RIGHT, height - ABOVE - AXIS)
 
 
 def ticks_below(scale: Scale, left: float, width: float, top: float, base: float) -> list[Shape]:

@@ -1,46 +1,27 @@
-"""Bars to the right, a row for each case: the parts of a whole, or quantities side by side.
+"""Bars and marks in a row for each case.
 
 stacked_bars   where the time or the memory goes
 grouped_bars   two or three quantities of each case
-dots           a mark for each quantity on one scale, such as how far numbers are off
+dots           a mark for each quantity on one scale
+ratios         how far numbers are off
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 
-from scaling.pictures.axes import Scale, ticks_below
-from scaling.pictures.legend import Look, legend, mark
+from scaling.pictures.axes import Scale
+from scaling.pictures.legend import Look, mark
 from scaling.pictures.palette import BLUE, COLOURS, GREY, ORANGE, SKY, VERMILION
-from scaling.pictures.shapes import (
-    FONT,
-    INK,
-    SMALL,
-    WIDTH,
-    Line,
-    Picture,
-    Rect,
-    Shape,
-    Text,
-    text_width,
-)
+from scaling.pictures.rows import Bar, Frame, Row, boxes
+from scaling.pictures.shapes import SMALL, WIDTH, Line, Picture, Shape
 
-ROW, BAR, GAP, AXIS = 32.0, 22.0, 12.0, 44.0  # pixels: a row, its bar, between groups, an axis
+BAR, GAP = 22.0, 10.0  # pixels: a bar, from it to the next
 BARS = (BLUE, ORANGE, GREY)
-FAINT = 0.4  # opacity of what cannot be
-BETWEEN = 8.0  # pixels from a name to its bar
 Show = Callable[[float], str]
 
 
 def stacked_bars(
-    rows: Mapping[str, Mapping[str, float]],
-    show: Show,
-    limit: float | None = None,
-    *,
-    title: str = "",
-    colours: Sequence[str] = COLOURS,
-    notes: Sequence[str] = (),
-    ranges: Sequence[tuple[float, float]] = (),
-    faint: Collection[str] = (),
-    axis: str = "",
+    rows: Mapping[str, Mapping[str, float]], show: Show, limit: float | None = None, title: str = ""
 ) -> Picture:
     """Return a bar for each row with its parts, the sum behind it, and a legend.
 
@@ -49,43 +30,24 @@ def stacked_bars(
         show: a value as text.
         limit: where a dashed line is drawn, such as the memory of a device; None: nowhere.
         title: above the picture.
-        colours: of the parts, in their order.
-        notes: what stands behind each bar; (): its sum.
-        ranges: low and high of each bar's thin line; (): none.
-        faint: rows whose bars are pale.
-        axis: name of the axis below; "": the values stand in the notes alone.
     """
-    notes = notes or [show(sum(row.values())) for row in rows.values()]
-    ends = [high for _, high in ranges] or [sum(row.values()) for row in rows.values()]
-    left, behind = _names_width(rows), max(text_width(note, SMALL) for note in notes) + 12
-    most = max(*ends, *(sum(row.values()) for row in rows.values()), limit or 0.0, 1e-300)
-    scale = (WIDTH - left - behind) / most
-    height = len(rows) * ROW
-    shapes: list[Shape] = []
-    if axis:
-        shapes = ticks_below(Scale(0, most, axis, show), left, most * scale, 0, height)
-    for number, (name, row) in enumerate(rows.items()):
-        top, x = number * ROW, left
-        middle = top + BAR / 2 + 5
-        shapes.append(Text(left - BETWEEN, middle, name, "end"))
-        for (part, value), colour in zip(row.items(), colours, strict=False):
-            if value > 0:
-                words = f"{part}: {show(value)}"
-                pale = FAINT if name in faint else 1.0
-                shapes.append(Rect(x, top, value * scale, BAR, colour, INK, 0.5, pale, "", words))
-                x += value * scale
-        if ranges:
-            x = left + ranges[number][1] * scale
-            y, low = top + BAR / 2, left + ranges[number][0] * scale
-            shapes.append(Line([(low, y), (x, y)], INK, 1.2))
-        shapes.append(Text(x + 6, middle, notes[number], size=SMALL, halo=bool(axis)))
-    if limit is not None:
-        at = left + limit * scale
-        shapes.append(Line([(at, 0), (at, height)], INK, 2, "4 4"))
-    parts = {part: colour for part, colour in zip(next(iter(rows.values())), colours, strict=False)}
-    shown = {p: Look(c) for p, c in parts.items() if any(row[p] > 0 for row in rows.values())}
-    entries, bottom = legend(shown, height + (AXIS if axis else 0), WIDTH)
-    return Picture(title, WIDTH, bottom + 4, [*shapes, *entries])
+    drawn = {
+        name: Row(stack(row, show), BAR, GAP, note=show(sum(row.values())))
+        for name, row in rows.items()
+    }
+    most = max(*(sum(row.values()) for row in rows.values()), limit or 0.0, 1e-300)
+    colours = dict(zip(next(iter(rows.values())), COLOURS, strict=False))
+    return boxes(drawn, colours, Scale(0, most, ticks=()), title, limit)
+
+
+def stack(parts: Mapping[str, float], show: Show) -> list[Bar]:
+    """Return one bar for each part that is more than nothing, one behind the other."""
+    ends = [0.0, *accumulate(parts.values())]
+    return [
+        Bar(ends[number], ends[number + 1], part, f"{part}: {show(value)}")
+        for number, (part, value) in enumerate(parts.items())
+        if value > 0
+    ]
 
 
 def grouped_bars(
@@ -102,29 +64,20 @@ def grouped_bars(
         show: writes a value.
         title: above the picture.
     """
+    rows: dict[str, Row] = {}
+    for group, values in groups:
+        for number, (value, name) in enumerate(zip(values, names, strict=True)):
+            bar = Bar(0, value, name, f"{group}, {name}: {show(value)}")
+            gap = GAP if number == len(names) - 1 else 2.0
+            rows[f"_{group} {name}" if number else group] = Row([bar], BAR, gap, note=show(value))
     most = max(value for _, values in groups for value in values) or 1.0
-    left = _names_width(name for name, _ in groups)
-    behind = 12 + max(text_width(show(value), SMALL) for _, values in groups for value in values)
-    scale = (WIDTH - left - behind) / most
-    shapes, top = legend({name: Look(c) for name, c in zip(names, BARS, strict=False)}, 0, WIDTH)
-    top += GAP / 2
-    for name, values in groups:
-        middle = top + BAR * len(values) / 2
-        shapes.append(Text(left - BETWEEN, middle + 5, name, "end"))
-        for value, what, colour in zip(values, names, BARS, strict=False):
-            words = f"{name}, {what}: {show(value)}"
-            bar = Rect(left, top, scale * value, BAR - 2, colour, words=words)
-            shapes += [bar, Text(left + scale * value + 6, top + BAR - 7, show(value), size=SMALL)]
-            top += BAR
-        top += GAP
-    return Picture(title, WIDTH, top, shapes)
+    return boxes(rows, dict(zip(names, BARS, strict=False)), Scale(0, most, ticks=()), title)
 
 
 def dots(
     rows: Mapping[str, Mapping[str, float]],
     looks: Mapping[str, Look],
     scale: Scale,
-    *,
     title: str = "",
     at: float | None = None,
     row: float = 22.0,
@@ -137,32 +90,21 @@ def dots(
         looks: of the quantities; the first and second stand on one line, the next two below, ...
         scale: the axis.
         title: above the picture.
-        at: where a line goes down, such as "right".
+        at: where a line goes down, such as "right"; None: nowhere.
         row: pixels of a row.
         width: pixels of the picture.
     """
-    size = min(SMALL + 1, row - 4)
-    left = _names_width(rows, size)
-    across, bottom = width - left - 20, len(rows) * row
-    shapes = ticks_below(scale, left, across, 0, bottom)
+    frame = Frame(dict.fromkeys(rows, (row, 0.0)), scale, width, font=min(SMALL + 1, row - 4))
     lines = {what: number // 2 for number, what in enumerate(looks)}
-    x = lambda value: left + scale.share(value) * across
+    shapes: list[Shape] = []
     if at is not None:
-        shapes.append(Line([(x(at), 0), (x(at), bottom)], INK, 1))
-    for number, (name, values) in enumerate(rows.items()):
-        y = (number + 0.5) * row
-        shapes.append(Text(left - 12, y + 5, name, "end", size=size))
+        shapes.append(Line([(frame.x(at), 0), (frame.x(at), len(rows) * row)], width=1))
+    for (name, values), base in zip(rows.items(), frame.bases, strict=True):
         for what, value in values.items():
+            y = base - row / 2 + (lines[what] - max(lines.values()) / 2) * row * 0.4
             words = f"{name}, {what}: {scale.show(value)}"
-            shift = (lines[what] - (max(lines.values())) / 2) * row * 0.4
-            shapes += mark((x(value), y + shift), looks[what], words)
-    entries, end = legend(looks, bottom + (AXIS if scale.name else 24), width)
-    return Picture(title, width, end + 4, [*shapes, *entries])
-
-
-def _names_width(names: Iterable[str], size: float = FONT) -> float:
-    """Pixels left of the bars."""
-    return 16 + max(text_width(name, size) for name in names)
+            shapes += mark((frame.x(value), y), looks[what], words)
+    return frame.picture(title, shapes, looks)
 
 
 def ratios(rows: Mapping[str, float], right: float) -> Picture:

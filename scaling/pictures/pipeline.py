@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
+from scaling.meshes.units import format_time
+from scaling.pictures.axes import Scale
 from scaling.pictures.palette import BLUE, ORANGE, SKY, VERMILION
 from scaling.pictures.rows import Bar, Row, boxes
 from scaling.pictures.shapes import Picture
@@ -29,7 +31,7 @@ def pipeline(passes: Sequence[Pass], title: str = "") -> Picture:
         )
     rows = {name: Row(own, *ROW) for name, own in bars.items()}
     end = float(max(one.end for one in passes))
-    return boxes(rows, colours, 0.0, end, title, show=False)
+    return boxes(rows, colours, Scale(0.0, end, "time \u2192", ticks=()), title)
 
 
 def overlap(gather: float, products: float, layers: int = 5) -> Picture:
@@ -52,7 +54,8 @@ def overlap(gather: float, products: float, layers: int = 5) -> Picture:
         math.append(Bar(begin, free, PRODUCTS, f"products of layer {number}"))
     rows = {"links": Row(links, *ROW), "products": Row(math, *ROW)}
     colours = {GATHER: SKY, PRODUCTS: BLUE, WAIT: ORANGE}
-    return boxes(rows, colours, 0.0, free, "gathers beside products")
+    scale = Scale(0.0, free, show=format_time)
+    return boxes(rows, colours, scale, "gathers beside products")
 
 
 def schedule(gather: float, products: float, layers: int) -> Iterator[tuple[float, float]]:

@@ -1,7 +1,7 @@
-"""What runs when: a row for each stream, stage or link, with time to the right.
+"""Rows with an axis below them: what runs when, parts of a whole, quantities side by side.
 
+boxes    a box for each bar: operations, passes, terms
 shares   in each column of pixels the share of time that each kind takes, stacked: a whole step
-boxes    a box for each operation: a closer look
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.meshes.units import format_time
-from scaling.pictures.axes import Scale, ticks_below
+from scaling.pictures.axes import AXIS, Scale, ticks_below
 from scaling.pictures.legend import Look, legend
 from scaling.pictures.palette import INK_ON
 from scaling.pictures.shapes import (
+    FONT,
+    INK,
     SMALL,
     WIDTH,
     Area,
@@ -29,14 +31,15 @@ from scaling.pictures.shapes import (
 RIGHT, TOP = 20.0, 4.0  # pixels right of the rows, and above them
 COLUMN = 2.0  # pixels: what is narrower is not seen
 HIGH, GAP = 40.0, 8.0  # pixels of a row, and from it to the next
+PALE = 0.4  # opacity of what cannot be
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One operation of a row, or a part of it."""
+    """One box of a row, such as an operation."""
 
-    start: float  # s
-    end: float  # s
+    start: float
+    end: float
     kind: str  # decides the colour
     words: str = ""  # what the pointer shows
     label: str = ""  # what is written in the box, if it fits
@@ -51,15 +54,128 @@ class Row:
         high, gap: pixels that they and the space below them take.
         least: of `shares`: a column is filled by the kind that takes most of it, where all take
             more than this share; None: the shares of all kinds are stacked.
+        note: what stands behind the last bar.
+        ends: low and high of a thin line across the bars; None: there is none.
+        pale: the bars are those of what cannot be.
     """
 
     bars: Sequence[Bar]
     high: float = HIGH
     gap: float = GAP
     least: float | None = None
+    note: str = ""
+    ends: tuple[float, float] | None = None
+    pale: bool = False
 
 
 Rows = Mapping[str, Row]  # by the name at the left; names that begin with "_" are not written
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Where rows stand, and what is written around them.
+
+    Attributes:
+        sizes: pixels of each row and of the space below it, by name, from the top.
+        scale: the axis below; without ticks and name there is none.
+        width: pixels of the picture.
+        behind: pixels that are left free at the right.
+        font: pixels of the names.
+    """
+
+    sizes: Mapping[str, tuple[float, float]]
+    scale: Scale
+    width: float = WIDTH
+    behind: float = RIGHT
+    font: float = FONT
+
+    @property
+    def left(self) -> float:
+        """Pixels of the names."""
+        names = [text_width(name, self.font) for name in self.sizes if name[:1] != "_"]
+        return 16 + max(names, default=0.0)
+
+    @property
+    def bases(self) -> list[float]:
+        """Pixel of the lower edge of each row."""
+        sizes = list(self.sizes.values())
+        return [TOP + sum(map(sum, sizes[:i])) + high for i, (high, _) in enumerate(sizes)]
+
+    @property
+    def across(self) -> float:
+        """Pixels of the scale."""
+        return self.width - self.left - self.behind
+
+    def x(self, value: float) -> float:
+        """Return the pixel of a value."""
+        return self.left + self.scale.share(value) * self.across
+
+    def picture(
+        self,
+        title: str,
+        shapes: Sequence[Shape],
+        looks: Mapping[str, Look],
+        at: float | None = None,
+    ) -> Picture:
+        """Return the shapes with names, axis and legend, and a dashed line down at a value."""
+        base, has_axis = self.bases[-1] + 4, bool(self.scale.name or self.scale.places())
+        around: list[Shape] = []
+        if has_axis:
+            around = ticks_below(self.scale, self.left, self.across, TOP, base)
+            around.append(Line([(self.left, base), (self.left + self.across, base)], width=1))
+        for (name, (high, _)), bottom in zip(self.sizes.items(), self.bases, strict=True):
+            if name[:1] != "_":
+                y = bottom - high / 2 + 5
+                around.append(Text(self.left - 8, y, name, "end", size=self.font))
+        both = self.scale.name and self.scale.places()
+        top = base + (AXIS if both else 26 if has_axis else 6)
+        line = [] if at is None else [Line([(self.x(at), 0), (self.x(at), base)], INK, 1.5, "4 4")]
+        marks, height = legend(looks, top, self.width)
+        return Picture(title, self.width, height + 4, [*around, *shapes, *line, *marks])
+
+
+def boxes(
+    rows: Rows,
+    colours: Mapping[str, str],
+    scale: Scale,
+    title: str = "",
+    limit: float | None = None,
+) -> Picture:
+    """Return a box for each bar, as far as it lies between the ends of the scale.
+
+    Args:
+        rows: from the top.
+        colours: by kind, in the order of the legend.
+        scale: the axis.
+        title: above the picture.
+        limit: where a dashed line goes down, such as the memory of a device; None: nowhere.
+    """
+    behind = RIGHT + max(text_width(row.note, SMALL) for row in rows.values())
+    frame = Frame({n: (row.high, row.gap) for n, row in rows.items()}, scale, behind=behind)
+    shapes: list[Shape] = []
+    used = set()
+    for row, base in zip(rows.values(), frame.bases, strict=True):
+        x, top = frame.left, base - row.high
+        for bar in row.bars:
+            if min(bar.end, scale.high) > max(bar.start, scale.low):
+                used.add(bar.kind)
+                left, x = frame.x(bar.start), frame.x(bar.end)
+                colour, opacity = colours[bar.kind], PALE if row.pale else 1.0
+                box = Rect(left, top, x - left, row.high, colour, INK, 0.5, opacity, "", bar.words)
+                shapes.append(box)
+                if bar.label and x - left > text_width(bar.label, SMALL) + 4:
+                    at, ink = (
+                        ((left + x) / 2, top + row.high / 2 + 4.5),
+                        INK_ON.get(colour, "black"),
+                    )
+                    shapes.append(Text(*at, bar.label, "middle", ink, SMALL))
+        if row.ends:
+            y, x = top + row.high / 2, max(x, frame.x(row.ends[1]))
+            shapes.append(Line([(frame.x(end), y) for end in row.ends], INK, 1.2))
+        if row.note:
+            shapes.append(Text(x + 6, top + row.high / 2 + 5, row.note, size=SMALL, halo=True))
+    looks = {kind: Look(colour) for kind, colour in colours.items() if kind in used}
+    return frame.picture(title, shapes, looks, limit)
 
 
 def shares(
@@ -68,13 +184,14 @@ def shares(
     """Return rows of stacked areas over the seconds of a step.
 
     Args:
-        rows: from the top.
+        rows: from the top; the times of their bars in seconds.
         colours: by kind, in the order in which a column stacks them.
         end: s, of the step.
         title: above the picture.
         width: pixels of the picture.
     """
-    frame = _Frame(rows, 0.0, end, width)
+    scale = Scale(0.0, end, show=format_time)
+    frame = Frame({name: (row.high, row.gap) for name, row in rows.items()}, scale, width)
     columns = int(frame.across / COLUMN)
     edges = np.linspace(0.0, end, columns + 1)
     left = frame.left + edges / end * frame.across
@@ -85,43 +202,18 @@ def shares(
             above = np.minimum(below + share, 1.0)
             total = sum(bar.end - bar.start for bar in row.bars if bar.kind == kind)
             words = f"{kind}: {format_time(total)}, {total / end:.0%} of the step"
-            for part in _runs(below, above, row.least is not None):
-                heights = base - row.high * below[part], base - row.high * above[part]
-                outline = _changes(left[part.start : part.stop + 1], *heights)
+            if row.least is None:
+                outline = staircase(left, base - row.high * below, base - row.high * above)
                 shapes.append(Area(outline, colours[kind], words=words))
-            below = above if row.least is None else below
-    return frame.picture(title, shapes, colours)
-
-
-def boxes(
-    rows: Rows,
-    colours: Mapping[str, str],
-    begin: float,
-    end: float,
-    title: str = "",
-    show: bool = True,
-) -> Picture:
-    """Return a box for each bar between two moments (s); else as `shares`.
-
-    Args:
-        rows, colours, title: as of `shares`.
-        begin, end: s, of what is shown.
-        show: False where time has no unit: there are no numbers below the rows.
-    """
-    frame = _Frame(rows, begin, end, WIDTH, show)
-    shapes: list[Shape] = []
-    for row, base in zip(rows.values(), frame.bases, strict=True):
-        for bar in row.bars:
-            first, last = max(bar.start, begin), min(bar.end, end)
-            if last > first:
-                x, wide = frame.x(first), frame.x(last) - frame.x(first)
-                colour = colours[bar.kind]
-                shapes.append(Rect(x, base - row.high, wide, row.high, colour, words=bar.words))
-                if bar.label and wide > text_width(bar.label, SMALL) + 4:
-                    middle = x + wide / 2, base - row.high / 2 + 4.5
-                    ink = INK_ON.get(colour, "black")
-                    shapes.append(Text(*middle, bar.label, "middle", ink, SMALL))
-    return frame.picture(title, shapes, colours)
+                below = above
+            else:
+                for first, last in np.flatnonzero(np.diff(share, prepend=0, append=0)).reshape(
+                    -1, 2
+                ):
+                    box = left[first], base - row.high, left[last] - left[first], row.high
+                    shapes.append(Rect(*box, colours[kind], line=0, words=words))
+    used = {bar.kind for row in rows.values() for bar in row.bars}
+    return frame.picture(title, shapes, {k: Look(c) for k, c in colours.items() if k in used})
 
 
 def column_shares(bars: Sequence[Bar], edges: np.ndarray) -> np.ndarray:
@@ -147,50 +239,3 @@ def _column_kinds(row: Row, colours: Mapping[str, str], edges: np.ndarray) -> di
     every = np.array(list(found.values()))
     most = np.where(every.sum(axis=0) > row.least, every.argmax(axis=0), -1)
     return {kind: (most == number).astype(float) for number, kind in enumerate(found)}
-
-
-def _runs(below: np.ndarray, above: np.ndarray, apart: bool) -> list[slice]:
-    """All columns at once, or if `apart` each run of neighbours that are filled."""
-    if not apart:
-        return [slice(0, len(above))]
-    borders = np.flatnonzero(np.diff(above > below, prepend=False, append=False))
-    return [slice(first, last) for first, last in borders.reshape(-1, 2).tolist()]
-
-
-def _changes(xs: np.ndarray, below: np.ndarray, above: np.ndarray) -> list[tuple[float, float]]:
-    """The outline of columns, without the borders at which neither height changes."""
-    moved = (np.abs(np.diff(below)) > 0.05) | (np.abs(np.diff(above)) > 0.05)  # pixels
-    kept = np.concatenate([[True], moved])
-    return staircase([*xs[:-1][kept], xs[-1]], below[kept], above[kept])
-
-
-class _Frame:
-    """Where the rows stand, and what is written around them."""
-
-    def __init__(self, rows: Rows, begin: float, end: float, width: float, show: bool = True):
-        self.rows, self.begin, self.end, self.width, self.show = rows, begin, end, width, show
-        names = [name for name in rows if name[:1] != "_"]
-        self.left = 14 + max((text_width(name) for name in names), default=0.0)
-        self.across = width - self.left - RIGHT
-        self.bases, bottom = [], TOP
-        for row in rows.values():
-            self.bases.append(bottom + row.high)
-            bottom += row.high + row.gap
-
-    def x(self, moment: float) -> float:
-        return self.left + (moment - self.begin) / (self.end - self.begin) * self.across
-
-    def picture(self, title: str, shapes: Sequence[Shape], colours: Mapping[str, str]) -> Picture:
-        base = self.bases[-1] + 4
-        scale = Scale(self.begin, self.end, "" if self.show else "time \u2192", format_time,
-                      ticks=None if self.show else ())  # fmt: skip
-        around = ticks_below(scale, self.left, self.across, TOP, base)
-        around.append(Line([(self.left, base), (self.width - RIGHT, base)], width=1))
-        for (name, row), bottom in zip(self.rows.items(), self.bases, strict=True):
-            if name[:1] != "_":
-                y = bottom - row.high / 2 + 5
-                around.append(Text(self.left - 8, y, name, "end"))
-        used = {bar.kind for row in self.rows.values() for bar in row.bars}
-        looks = {kind: Look(colour) for kind, colour in colours.items() if kind in used}
-        marks, height = legend(looks, base + (26 if self.show else 44), self.width)
-        return Picture(title, self.width, height + 4, [*around, *shapes, *marks])

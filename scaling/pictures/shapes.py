@@ -127,13 +127,16 @@ def beside(title: str, pictures: Sequence[Picture], columns: int, gap: float = 2
     return Picture(title, max(width, text_width(title)), rows * high, shapes)
 
 
-def staircase(xs: Sequence[float], below: Iterable[float], above: Iterable[float]) -> list[Point]:
+def staircase(
+    borders: Iterable[float], below: Iterable[float], above: Iterable[float]
+) -> list[Point]:
     """Return the outline of what lies between two step functions.
 
     Args:
-        xs: borders of the steps, one more than there are steps.
+        borders: of the steps, one more than there are steps.
         below, above: heights of each step.
     """
+    xs = list(borders)
     upper = [(x, y) for i, y in enumerate(above) for x in (xs[i], xs[i + 1])]
     lower = [(x, y) for i, y in enumerate(below) for x in (xs[i], xs[i + 1])]
     return [*upper, *reversed(lower)]

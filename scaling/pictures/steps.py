@@ -7,8 +7,10 @@ import math
 from collections.abc import Mapping
 
 from scaling.meshes.units import format_memory, format_time
-from scaling.pictures.bars import stacked_bars
+from scaling.pictures.axes import Scale
+from scaling.pictures.bars import BAR, GAP, stack
 from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE
+from scaling.pictures.rows import Row, boxes
 from scaling.pictures.shapes import Picture
 from scaling.simulate.prediction import Prediction
 
@@ -28,20 +30,15 @@ def step_bars(predictions: Mapping[str, Prediction], title: str = "") -> Picture
         predictions: by the label of their bar.
         title: above the picture.
     """
-    found = predictions.values()
-    return stacked_bars(
-        {
-            label: {words: float(getattr(p.time, term)) for term, (words, _) in TERMS.items()}
-            for label, p in predictions.items()
-        },
-        format_time,
-        title=title,
-        colours=[colour for _, colour in TERMS.values()],
-        notes=[_note(p) for p in found],
-        ranges=[(float(p.step_time_low), _end(p)) for p in found],
-        axis="time of a step, predicted",
-        faint={label for label, p in predictions.items() if p.memory.fits is False},
-    )
+    rows: dict[str, Row] = {}
+    for label, p in predictions.items():
+        terms = {words: float(getattr(p.time, term)) for term, (words, _) in TERMS.items()}
+        ends, pale = (float(p.step_time_low), _end(p)), p.memory.fits is False
+        bars = stack(terms, format_time)
+        rows[label] = Row(bars, BAR, GAP, note=_note(p), ends=ends, pale=pale)
+    most = max(bar for row in rows.values() for bar in (row.bars[-1].end, *(row.ends or ())))
+    scale = Scale(0, most, "time of a step, predicted", format_time)
+    return boxes(rows, dict(TERMS.values()), scale, title)
 
 
 def _end(prediction: Prediction) -> float:

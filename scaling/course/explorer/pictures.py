@@ -1,6 +1,7 @@
 """The pictures of one step: time, streams, memory, kernels below their roof, the cluster."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -8,6 +9,7 @@ from scaling.course.explorer.collectives import Row as Calls
 from scaling.course.explorer.collectives import level_words, levels_of, members_words, talkers
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_rate, format_time
+from scaling.pictures.axes import Scale
 from scaling.pictures.bars import stacked_bars
 from scaling.pictures.cluster import cluster_levels
 from scaling.pictures.memory import step_memory
@@ -72,7 +74,12 @@ def streams_pictures(priced: Priced, look: float) -> Iterator[Figure]:
     yield _figure("streams", shares(drawn, KINDS, end, "What runs when on one device"), said)
     begin, until = _window(rows["compute"], look * end)
     said = f"{CLOSE} operations from {format_time(begin)}; point at one for its name"
-    yield _figure("look", boxes(drawn, KINDS, begin, until, "A closer look"), said)
+    near = {
+        name: Row([_moved(bar, begin) for bar in bars if begin < bar.end and bar.start < until])
+        for name, bars in rows.items()
+    }
+    scale = Scale(0.0, until - begin, show=format_time)
+    yield _figure("look", boxes(near, KINDS, scale, "A closer look"), said)
 
 
 def stages_picture(run: Run, priced: Priced) -> Iterator[Figure]:
@@ -169,6 +176,10 @@ def _parts(event: Event, starts: np.ndarray, ends: np.ndarray) -> Iterator[Bar]:
 def _words(event: Event) -> str:
     phase = event.operation.origin.phase
     return f"{phase} {label(event.operation)}: {format_time(event.end - event.start)}".strip()
+
+
+def _moved(bar: Bar, begin: float) -> Bar:
+    return replace(bar, start=bar.start - begin, end=bar.end - begin)
 
 
 def _window(bars: Sequence[Bar], moment: float) -> tuple[float, float]:

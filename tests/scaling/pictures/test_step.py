@@ -6,6 +6,7 @@ import pytest
 import scaling as sc
 from scaling.api.pricing import price_program
 from scaling.course.explorer.pictures import ALONE, BESIDE, _rows
+from scaling.pictures.axes import Scale
 from scaling.pictures.cluster import LIT, cluster_levels, shown_nodes
 from scaling.pictures.legend import Look, legend
 from scaling.pictures.roofline import LARGEST, Dot, kernel_dots, roofline
@@ -49,7 +50,7 @@ def test_a_long_step_is_drawn_as_small_as_a_short_one():
     many = [Bar(i, i + 0.9, "a", "words") for i in range(20_000)]
     rows = {"row": Row(many)}
     assert len(svg_text(shares(rows, {"a": "red"}, 20_000))) < 20_000
-    drawn = svg_text(boxes(rows, {"a": "red"}, 10.0, 20.0))
+    drawn = svg_text(boxes(rows, {"a": "red"}, Scale(10.0, 20.0)))
     assert drawn.count("<title>words") == 10
 
 
