@@ -28,14 +28,14 @@ from experiments.published.figures import (
 from experiments.published.series import Series
 from scaling.collectives.candidates import (
     Candidate,
-    Use,
+    LoadedLevel,
     candidate,
     is_considered,
+    loaded_levels,
     refusal,
     transports_of,
-    uses_of,
 )
-from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.contention import place_groups
 from scaling.profiles.profile import ANY, Evidence, LinkFit
 
 NOISE = 0.15  # of log time beyond the effects of its machine; errors well above it count linearly
@@ -52,7 +52,7 @@ class Choice:
     """The algorithms that may run a series, each with the levels it loads and their keys."""
 
     series: Series
-    ways: tuple[tuple[str, list[Use], list[Key]], ...]
+    ways: tuple[tuple[str, list[LoadedLevel], list[Key]], ...]
 
     @property
     def keys(self) -> set[Key]:
@@ -72,8 +72,8 @@ def _choice(series: Series) -> Choice:
         if refusal(name, series.kind, placement):
             continue
         if series.algorithm != "auto" or is_considered(name, series.kind, placement):
-            loads = link_loads(series.kind, placement, name)
-            uses = uses_of(series.kind, name, loads, placement.ranks)
+            loads = placement.loads(series.kind)[name]
+            uses = loaded_levels(series.kind, name, loads, placement.ranks)
             transports = transports_of(uses)
             found = [_key(series, name, u, t) for u, t in zip(uses, transports, strict=True)]
             if KEYS.issuperset(found):
@@ -82,7 +82,7 @@ def _choice(series: Series) -> Choice:
     return Choice(series, tuple(ways))
 
 
-def _key(series: Series, name: str, use: Use, transport: str) -> Key:
+def _key(series: Series, name: str, use: LoadedLevel, transport: str) -> Key:
     link, chip = use.level.link, series.cluster.accelerator.name
     if link == "network":
         scope = transport if transport in TRANSPORTS else ANY
@@ -98,7 +98,10 @@ def candidates_of(choice: Choice, fits: Fits) -> list[tuple[Candidate, list[Key]
             candidate(
                 choice.series.kind,
                 name,
-                [Use(u.level, u.load, u.hops, fits[k]) for u, k in zip(uses, keys, strict=True)],
+                [
+                    LoadedLevel(u.level, u.load, u.hops, fits[k])
+                    for u, k in zip(uses, keys, strict=True)
+                ],
             ),
             keys,
         )

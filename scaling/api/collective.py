@@ -10,7 +10,7 @@ from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_c
 from scaling.api.public_api import entrance, warn
 from scaling.api.settings import as_axes
 from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.candidates import FASTEST
+from scaling.collectives.candidates import BEST_POSSIBLE
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
@@ -163,7 +163,7 @@ def price_sizes(
     if devices is not None:
         groups = listed_groups(devices, place)
     profile, more = load_profile(place, calibration, ideal, hops)
-    how = (FASTEST if ideal and algorithm == "auto" else algorithm, skew)
+    how = (BEST_POSSIBLE if ideal and algorithm == "auto" else algorithm, skew)
     part = 1.0 if active is None else active_part(active, groups.shape[1], random)
     prices = collective_prices(kind, sizes, groups, place, profile, *how, part)  # type: ignore[arg-type]
     results = [CollectiveResult(**vars(price), cluster=place) for price in prices]

@@ -15,13 +15,13 @@ protocols, and pieces of at most some size, so that the term ends; both constant
 """
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaling.collectives.algorithms import ALGORITHMS, CollectiveAlgorithm, algorithms_of
-from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, link_loads, split_loads
+from scaling.collectives.algorithms import ALGORITHMS, algorithms_of
+from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, split_loads
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.units import format_rate, format_size
@@ -29,8 +29,33 @@ from scaling.profiles.link_fits import algorithms, link_fit
 from scaling.profiles.profile import LinkFit, Profile
 from scaling.program.ir import CollectiveKind, Number
 
-FASTEST = "fastest"  # of all that the links can run, whatever a library would take by itself
+BEST_POSSIBLE = (
+    "best-possible"  # of all that the links can run, whatever a library would take by itself
+)
 CLOSE = 1e-9  # relative: of levels so close to the busiest, the innermost is named
+
+
+@dataclass(frozen=True)
+class LoadedLevel:
+    """A level that an algorithm loads, with the fit of its links."""
+
+    level: NetworkLevel
+    load: LinkLoad
+    hops: float  # that wait for one another
+    fit: LinkFit | None = None  # None: not looked up yet
+
+    @property
+    def figures(self) -> LinkFit:
+        """The fit, once it was looked up."""
+        assert self.fit is not None
+        return self.fit
+
+    @property
+    def per_byte(self) -> float:
+        """Seconds per byte of the call that the busiest links of the level are busy."""
+        fit, steps = self.figures, self.load.serial_steps
+        serial = 1 + fit.fill_drain / steps if steps else 1.0
+        return self.load.share / (self.level.bandwidth * fit.efficiency) * serial
 
 
 @dataclass(frozen=True)
@@ -40,12 +65,9 @@ class Candidate:
     algorithm: str
     latency: float  # s
     per_byte: float  # s per byte of the call
-    level: NetworkLevel  # the busiest
-    load: LinkLoad  # of that level
-    fits: tuple[LinkFit, ...]  # of the levels that it loads, from the chip outwards
-    decides: LinkFit  # of the busiest level
+    busiest: LoadedLevel
+    loaded: tuple[LoadedLevel, ...]  # all levels that it loads, from the chip outwards
     waits: LinkFit  # of the level that latency waits for longest
-    wires: tuple[tuple[NetworkLevel, float], ...]  # s per byte that each level's links are busy
     knee: float = 0.0
     knee_end: float = 0.0
     torus_latency: float = 0.0  # s, overlapped with the bytes
@@ -78,14 +100,15 @@ def candidates(
 ) -> tuple[Candidate, ...]:
     """Every candidate that can run: of one algorithm, or with "auto" of all that are considered.
 
-    With "fastest" also of those that no library considers, such as sums in the network's switches.
+    With "best-possible" also of those that no library considers, such as sums in the switches of
+    the network.
 
     The placement keeps them: a search of meshes asks again and again.
     """
-    kept = placement.look_ups.get((kind, algorithm))
+    kept = placement.cache.get((kind, algorithm))
     if kept is None or kept[0] is not profile:
         kept = profile, _candidates(kind, placement, profile, algorithm)
-        placement.look_ups[kind, algorithm] = kept
+        placement.cache[kind, algorithm] = kept
     return kept[1]
 
 
@@ -95,15 +118,15 @@ def _candidates(
     runnable: list[Candidate] = []
     for name in _names(kind, profile, algorithm):
         reason = refusal(name, kind, placement)
-        if reason and algorithm not in ("auto", FASTEST):
+        if reason and algorithm not in ("auto", BEST_POSSIBLE):
             raise InputError(f"{placement.cluster.name}: {reason}")
         if reason or (algorithm == "auto" and not is_considered(name, kind, placement)):
             continue
-        loads = link_loads(kind, placement, name)
-        if algorithm == FASTEST:
+        loads = placement.loads(kind)[name]
+        if algorithm == BEST_POSSIBLE:
             loads = split_loads(kind, placement, loads)
-        uses = uses_of(kind, name, loads, placement.ranks)
-        if known := _with_fits(uses, name, kind, profile):
+        loaded = loaded_levels(kind, name, loads, placement.ranks)
+        if known := _with_fits(loaded, name, kind, profile):
             runnable.append(candidate(kind, name, known))
     if not runnable:
         links = ", ".join(level.link for level in placement.levels)
@@ -123,20 +146,20 @@ def refusal(name: str, kind: CollectiveKind, placement: PlacedGroups) -> str:
         return f"{name} needs NVSwitches that can add (NVLink SHARP, from Hopper on)"
     if algorithm.in_network and not (cluster.fabric and cluster.fabric.has_sharp):
         return f"{name} needs switches between the nodes that can add (`has_sharp` of the fabric)"
-    return algorithm.refusal(_units(link_loads(kind, placement, name)))
+    return algorithm.refusal(_units(placement.loads(kind)[name]))
 
 
 def is_considered(name: str, kind: CollectiveKind, placement: PlacedGroups) -> bool:
     """True if `auto` considers an algorithm that can run there."""
-    return ALGORITHMS[name].is_considered(_units(link_loads(kind, placement, name)))
+    return ALGORITHMS[name].is_considered(_units(placement.loads(kind)[name]))
 
 
 def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
     """Names of the algorithms to try: "auto" tries those with figures of their own in the profile.
 
-    Without any figures only what every library has; "fastest" tries all.
+    Without any figures only what every library has; "best-possible" tries all.
     """
-    if algorithm == FASTEST:
+    if algorithm == BEST_POSSIBLE:
         able = [name for name in ALGORITHMS if kind in ALGORITHMS[name].kinds]
         # of equally fast ones that which needs least of the switches is named
         return sorted(able, key=lambda n: ALGORITHMS[n].in_switch + ALGORITHMS[n].in_network)
@@ -149,40 +172,34 @@ def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
     return names or ["pairwise" if kind == "all-to-all" else "ring"]
 
 
-@dataclass(frozen=True)
-class Use:
-    """A level that an algorithm loads, with the fit of its links."""
-
-    level: NetworkLevel
-    load: LinkLoad
-    hops: float  # that wait for one another
-    fit: LinkFit | None = None  # None: not looked up yet
-
-
-def uses_of(kind: CollectiveKind, name: str, loads: Loads, ranks: int) -> list[Use]:
+def loaded_levels(kind: CollectiveKind, name: str, loads: Loads, ranks: int) -> list[LoadedLevel]:
     """The levels that an algorithm loads, from the chip outwards, in groups of so many ranks."""
-    hops = _hops(kind, ALGORITHMS[name], loads, ranks)
+    counts = iter(ALGORITHMS[name].hops(kind, _units(loads), ranks))
+    # hops of a level without hops of its own count with another level's
+    hops = [next(counts) if level.own_hops else 0.0 for level, _ in loads]
     return [
-        Use(level, load, count)
+        LoadedLevel(level, load, count)
         for (level, load), count in zip(loads, hops, strict=True)
         if load.share > 0
     ]
 
 
-def transports_of(uses: list[Use]) -> list[str]:
+def transports_of(loaded: Sequence[LoadedLevel]) -> list[str]:
     """The transport of each level: of the network, or "host" for PCIe through host memory."""
     staged = any(
-        use.level.staged or 0 < use.level.most_peers < use.load.units
-        for use in uses
-        if use.level.link == "pcie"
+        one.level.staged or 0 < one.level.most_peers < one.load.units
+        for one in loaded
+        if one.level.link == "pcie"
     )
-    return ["host" if staged and u.level.link == "pcie" else u.level.transport for u in uses]
+    return [
+        "host" if staged and one.level.link == "pcie" else one.level.transport for one in loaded
+    ]
 
 
 def _with_fits(
-    uses: list[Use], name: str, kind: CollectiveKind, profile: Profile
-) -> list[Use] | None:
-    """The uses with the fits of their links, or None: the profile lacks one.
+    loaded: list[LoadedLevel], name: str, kind: CollectiveKind, profile: Profile
+) -> list[LoadedLevel] | None:
+    """The levels with the fits of their links, or None: the profile lacks one.
 
     What no library runs (`hierarchical`, `one-way-ring`) has the figures of a ring, an all-to-all
     those of sends to each peer.
@@ -190,27 +207,23 @@ def _with_fits(
     nearest = "pairwise" if kind == "all-to-all" else "ring"
     own = name if name in algorithms(profile, kind) else nearest
     found = []
-    for use, transport in zip(uses, transports_of(uses), strict=True):
-        fit = link_fit(profile, own, kind, use.level.link, transport)
+    for one, transport in zip(loaded, transports_of(loaded), strict=True):
+        fit = link_fit(profile, own, kind, one.level.link, transport)
         if fit is None:
             return None
-        found.append(replace(use, fit=fit))
+        found.append(replace(one, fit=fit))
     return found
 
 
-def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
+def candidate(kind: CollectiveKind, name: str, loaded: Sequence[LoadedLevel]) -> Candidate:
     """The cost of an algorithm from the levels that it loads, each with the fit of its links."""
     total = max if kind == "permute" else sum  # of a permute the one longest way counts
     hops: dict[str, list[float]] = defaultdict(list)  # s, by kind of link
     alphas: dict[str, float] = defaultdict(float)
-    fits, per_bytes, torus, waits = [], [], [], []
-    for use in uses:
-        fit, load, level = use.fit, use.load, use.level
-        assert fit is not None
-        fits.append(fit)
-        serial = 1 + fit.fill_drain / load.serial_steps if load.serial_steps else 1.0
-        per_bytes.append(load.share / (level.bandwidth * fit.efficiency) * serial)
-        wire, count = fit.latency_factor * level.hop_latency, use.hops * load.hops_per_message
+    torus, waits = [], []
+    for one in loaded:
+        fit, load, link = one.figures, one.load, one.level.link
+        wire, count = fit.latency_factor * one.level.hop_latency, one.hops * load.hops_per_message
         if load.torus_hops is not None:
             torus.append(load.torus_hops * wire)
             wire, count = 0.0, load.torus_hops
@@ -218,23 +231,22 @@ def candidate(kind: CollectiveKind, name: str, uses: list[Use]) -> Candidate:
             torus.append(count * wire)
             wire = 0.0
         members = fit.member_overhead * (load.units - 1) if fit.member_overhead else 0.0
-        hops[level.link].append(count * (wire + fit.hop_overhead) + members)
+        hops[link].append(count * (wire + fit.hop_overhead) + members)
         overlapped = torus[-1] if fit.overlaps or load.torus_hops is not None else 0.0
-        waits.append(fit.alpha + hops[level.link][-1] + overlapped)
-        alphas[level.link] = max(alphas[level.link], fit.alpha)
+        waits.append(fit.alpha + hops[link][-1] + overlapped)
+        alphas[link] = max(alphas[link], fit.alpha)
+    per_bytes = [one.per_byte for one in loaded]
     most = max(per_bytes)
-    busiest = next(i for i, one in enumerate(per_bytes) if one >= most * (1 - CLOSE))
+    knee, knee_end = max((one.figures.knee, one.figures.knee_end) for one in loaded)
     return Candidate(
         name,
         total(alphas[link] + total(hops[link]) for link in hops),
         most,
-        uses[busiest].level,
-        uses[busiest].load,
-        tuple(fits),
-        fits[busiest],
-        fits[int(np.argmax(waits))],
-        tuple((use.level, seconds) for use, seconds in zip(uses, per_bytes, strict=True)),
-        *max((fit.knee, fit.knee_end) for fit in fits),
+        next(one for one, n in zip(loaded, per_bytes, strict=True) if n >= most * (1 - CLOSE)),
+        tuple(loaded),
+        loaded[int(np.argmax(waits))].figures,
+        knee,
+        knee_end,
         total(torus) if torus else 0.0,
     )
 
@@ -244,20 +256,12 @@ def _units(loads: Loads) -> list[int]:
     return [load.units for level, load in loads if level.own_hops] or [1]
 
 
-def _hops(
-    kind: CollectiveKind, algorithm: CollectiveAlgorithm, loads: Loads, ranks: int
-) -> list[float]:
-    """Hops over each level that wait for one another; 0 where they count with another level's."""
-    counts = iter(algorithm.hops(kind, _units(loads), ranks))
-    return [next(counts) if level.own_hops else 0.0 for level, _ in loads]
-
-
 def bottleneck_words(candidate: Candidate, bytes: float) -> str:
     """`NICs of a node: 8 groups x 117 MB over 400 GB/s`; prefixed if latency takes longer."""
-    level, load = candidate.level, candidate.load
+    level, load = candidate.busiest.level, candidate.busiest.load
     each = format_size(bytes * load.share / load.groups)
     groups = f"{load.groups} groups x " if load.groups > 1 else ""
     text = f"{level.name}: {groups}{each} over {format_rate(level.bandwidth)}"
-    if level.staged or candidate.decides.transport == "host":
+    if level.staged or candidate.busiest.figures.transport == "host":
         text += ", through host memory"
     return f"latency, then {text}" if candidate.is_late(bytes) else text

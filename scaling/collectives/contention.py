@@ -2,22 +2,23 @@
 
     devices   0 1 2 3 | 4 5 6 7 ..    one group of 16 on nodes of 4
     runs      4 of 16 | 4 of 16 ..    members of one group in one unit and pool
-    pattern   4 inside, 16 within     members in the unit, and in the region that its links serve
+    class     4 in unit, 16 in region  members in the unit, and in the region its links serve
     pools     4 x that, x 4 nodes     side by side and alike: one row
 
-Identical (group, link) patterns are counted once and weighted, so that groups of 16 devices and of
+Members that lie alike are a class, counted once and weighted, so that groups of 16 devices and of
 16,384 cost the same. Everything is counted in passes over arrays, without sorting, since labels do
 not fall from device to device (`scaling.meshes.levels`). Bytes are counted as in "How to Scale Your
 Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
-from scaling.collectives.algorithms import ALGORITHMS
+from scaling.collectives.algorithms import ALGORITHMS, algorithms_of
 from scaling.collectives.algorithms.base import Boundary, LinkLoad
 from scaling.collectives.pair_links import have_rings, own_links_share, ring_counts
 from scaling.collectives.run_lengths import column_classes, run_lengths, run_starts, run_sums
@@ -29,7 +30,6 @@ from scaling.meshes.placement import crossed_level
 from scaling.program.ir import CollectiveKind
 
 POINT_TO_POINT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
-
 
 Loads = tuple[tuple[NetworkLevel, LinkLoad], ...]
 
@@ -59,9 +59,22 @@ class PlacedGroups:
         return 1 + int((domains[:, 1:] != domains[:, :-1]).sum(axis=1).max(initial=0))
 
     @cached_property
-    def look_ups(self) -> dict[tuple[str, str], tuple[Any, Any]]:
-        """Cache of `scaling.collectives.candidates`, by kind and algorithm."""
+    def cache(self) -> dict[tuple[str, ...], Any]:
+        """Loads by kind; candidates by kind and algorithm (`scaling.collectives.candidates`)."""
         return {}
+
+    def loads(self, kind: CollectiveKind) -> Mapping[str, Loads]:
+        """Every level with the load of a collective in all groups at once, for each algorithm.
+
+        A permute loads the links by its pairs, whatever the algorithm is called.
+        """
+        if (kind,) not in self.cache:
+            names = tuple(ALGORITHMS) if kind == "permute" else algorithms_of(kind)
+            levels = zip(self.levels, self.classes, strict=True)
+            columns = [_loads_of_level(kind, self.groups, *level, names) for level in levels]
+            self.cache[kind,] = dict(zip(names, zip(*columns, strict=True), strict=True))
+        found: Mapping[str, Loads] = self.cache[kind,]
+        return found
 
     @cached_property
     def levels(self) -> tuple[NetworkLevel, ...]:
@@ -69,12 +82,10 @@ class PlacedGroups:
         return levels_for(self.groups, self.cluster)
 
     @cached_property
-    def patterns(self) -> tuple["Patterns | None", ...]:
-        """The patterns of the groups at each level; None for a torus, where every chip forwards."""
+    def classes(self) -> tuple["GroupClasses | None", ...]:
+        """The classes of members at each level; None for a torus, where every chip forwards."""
         ordered = in_order(self.groups)
-        return tuple(
-            None if level.grid else group_patterns(ordered, level) for level in self.levels
-        )
+        return tuple(None if level.grid else group_classes(ordered, level) for level in self.levels)
 
 
 def place_groups(groups: np.ndarray, cluster: Cluster) -> PlacedGroups:
@@ -87,13 +98,17 @@ def _place_groups(ids: bytes, shape: tuple[int, ...], cluster: Cluster) -> Place
     return PlacedGroups(np.frombuffer(ids, int).reshape(shape), cluster)
 
 
-@lru_cache(maxsize=4096)
-def link_loads(kind: CollectiveKind, placement: PlacedGroups, algorithm: str) -> Loads:
-    """Every level with the load of a collective in all groups at once."""
-    return tuple(
-        (level, level_load(kind, placement.groups, level, algorithm, pattern))
-        for level, pattern in zip(placement.levels, placement.patterns, strict=True)
-    )
+def _loads_of_level(
+    kind: CollectiveKind,
+    groups: np.ndarray,
+    level: NetworkLevel,
+    classes: "GroupClasses | None",
+    algorithms: Sequence[str],
+) -> list[tuple[NetworkLevel, LinkLoad]]:
+    """A level with its load for each algorithm; those of a permute and of a torus are alike."""
+    if kind == "permute" or level.grid is not None:
+        return [(level, level_load(kind, groups, level, classes=classes))] * len(algorithms)
+    return [(level, level_load(kind, groups, level, name, classes)) for name in algorithms]
 
 
 def split_loads(kind: CollectiveKind, placement: PlacedGroups, loads: Loads) -> Loads:
@@ -116,17 +131,17 @@ def level_load(
     groups: np.ndarray,
     level: NetworkLevel,
     algorithm: str = "hierarchical",
-    pattern: "Patterns | None" = None,
+    classes: "GroupClasses | None" = None,
 ) -> LinkLoad:
     """The load of a collective in all `groups` (device ids, [groups, ranks]) on one level."""
     if level.grid is not None:  # every algorithm runs along its rings and lines
         if kind == "permute":
             return torus_permute_load(*pairs_of(groups), level.grid)
         return torus_load(kind, groups, level.grid)
-    pattern = pattern or group_patterns(in_order(groups), level)
+    classes = classes or group_classes(in_order(groups), level)
     if kind != "permute":
-        return _pattern_load(kind, pattern, level, algorithm)
-    return _pair_permute(groups, level, pattern) if level.pair_links else _permute(groups, level)
+        return _classes_load(kind, classes, level, algorithm)
+    return _pair_permute(groups, level, classes) if level.pair_links else _permute(groups, level)
 
 
 def levels_for(groups: np.ndarray, cluster: Cluster) -> tuple[NetworkLevel, ...]:
@@ -160,7 +175,7 @@ def pairs_of(groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @dataclass(frozen=True, eq=False)
-class Patterns:
+class GroupClasses:
     """Members that leave their unit, as classes of alike ones; pools with the same load once."""
 
     at: Boundary
@@ -170,8 +185,8 @@ class Patterns:
     units: int  # units that one group has within one parent, at most
 
 
-def group_patterns(groups: np.ndarray, level: NetworkLevel) -> Patterns:
-    """The patterns of all groups (device ids [groups, ranks], `in_order`) at one level."""
+def group_classes(groups: np.ndarray, level: NetworkLevel) -> GroupClasses:
+    """The classes of members at one level; groups are device ids [groups, ranks], `in_order`."""
     flat, ranks, labels = groups.ravel(), groups.shape[1], level.labels
     new = run_starts(labels.unit[flat], labels.pool[flat])
     new[::ranks] = True
@@ -179,19 +194,19 @@ def group_patterns(groups: np.ndarray, level: NetworkLevel) -> Patterns:
     group, first, members = starts // ranks, flat[starts], run_lengths(starts, flat.size)
     unit, pool, region = labels.unit[first], labels.pool[first], labels.region[first]
     new_unit, new_region = run_starts(group, unit), run_starts(group, region)
-    inside, within = run_sums(members, new_unit), run_sums(members, new_region)
+    in_unit, in_region = run_sums(members, new_unit), run_sums(members, new_region)
     units = run_sums(new_unit.astype(int), new_region)
     rings = np.ones(len(starts), int)
     if links := level.pair_links:
         rings = ring_counts(flat % len(links), starts[new_region], links)[np.cumsum(new_region) - 1]
     neighbours = run_sums(new_unit.astype(int), run_starts(group, labels.parent[first]))
-    crosses = np.flatnonzero(inside < within)
-    traits = np.stack([inside, within, units, rings])[:, crosses]
+    crosses = np.flatnonzero(in_unit < in_region)
+    traits = np.stack([in_unit, in_region, units, rings])[:, crosses]
     number, examples = column_classes(traits)
     counts, users = _pool_counts(group[crosses], pool[crosses], members[crosses], number)
-    inside, within, units, rings = traits[:, examples]
-    boundary = Boundary(inside, within, units, ranks, level.innermost)
-    return Patterns(boundary, rings, counts, users, int(neighbours.max()))
+    in_unit, in_region, units, rings = traits[:, examples]
+    boundary = Boundary(in_unit, in_region, units, ranks, level.innermost)
+    return GroupClasses(boundary, rings, counts, users, int(neighbours.max()))
 
 
 def _pool_counts(
@@ -210,26 +225,26 @@ def _pool_counts(
     return counts[distinct], users[distinct]
 
 
-def _pattern_load(
-    kind: CollectiveKind, pattern: Patterns, level: NetworkLevel, algorithm: str
+def _classes_load(
+    kind: CollectiveKind, classes: GroupClasses, level: NetworkLevel, algorithm: str
 ) -> LinkLoad:
     """The load of a collective, other than a permute."""
-    rule, at = ALGORITHMS[algorithm], pattern.at
+    rule, at = ALGORITHMS[algorithm], classes.at
     steps = rule.serial_steps(kind, at.ranks)
-    if not pattern.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
-        return LinkLoad(0.0, 0, pattern.units, steps)
+    if not classes.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
+        return LinkLoad(0.0, 0, classes.units, steps)
     on_rings = kind == "all-to-all" and bool(level.pair_links)
-    sent = at.within**2 // 4 / at.ranks if on_rings else rule.bytes_out(kind, at)
-    sent = sent / pattern.rings
+    sent = at.in_region**2 // 4 / at.ranks if on_rings else rule.bytes_out(kind, at)
+    sent = sent / classes.rings
     if level.peers:  # only the links to members of the group carry anything
-        sent = sent * level.peers / (at.within - at.inside)
-    totals = pattern.counts @ sent
+        sent = sent * level.peers / (at.in_region - at.in_unit)
+    totals = classes.counts @ sent
     busiest = int(np.argmax(totals))
     least = None
     if on_rings:
-        least = float(((at.within - 1) / at.ranks).max()) / max(map(sum, level.pair_links))
+        least = float(((at.in_region - 1) / at.ranks).max()) / max(map(sum, level.pair_links))
     return LinkLoad(
-        float(totals[busiest]), int(pattern.users[busiest]), pattern.units, steps, min_share=least
+        float(totals[busiest]), int(classes.users[busiest]), classes.units, steps, min_share=least
     )
 
 
@@ -249,7 +264,7 @@ def _permute(groups: np.ndarray, level: NetworkLevel) -> LinkLoad:
     return LinkLoad(float(busiest), busiest, 2)
 
 
-def _pair_permute(groups: np.ndarray, level: NetworkLevel, pattern: Patterns) -> LinkLoad:
+def _pair_permute(groups: np.ndarray, level: NetworkLevel, classes: GroupClasses) -> LinkLoad:
     """Over links between pairs: each pair's own links, or all of them round the groups' rings."""
     links = level.pair_links
     source, target = pairs_of(groups)
@@ -258,6 +273,6 @@ def _pair_permute(groups: np.ndarray, level: NetworkLevel, pattern: Patterns) ->
         return LinkLoad(0.0)
     share, hops = own_links_share(source[near], target[near], links), 1
     if share is None:
-        share = float((pattern.at.within / pattern.rings).max())
-        hops = int(pattern.at.within.max()) // 2
+        share = float((classes.at.in_region / classes.rings).max())
+        hops = int(classes.at.in_region.max()) // 2
     return LinkLoad(share, 1, 2, min_share=1 / max(map(sum, links)), hops_per_message=hops)

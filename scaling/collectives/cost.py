@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.collectives.algorithms.base import REDUCTIONS
 from scaling.collectives.candidates import Candidate, bottleneck_words, candidates
-from scaling.collectives.contention import PlacedGroups, link_loads, place_groups
+from scaling.collectives.contention import PlacedGroups, place_groups
 from scaling.collectives.evidence import call_evidence
 from scaling.collectives.measured import measured_line
 from scaling.collectives.shared_links import count, wire_times
@@ -43,6 +43,11 @@ class CollectiveCost:
     # [pools, ...] (`scaling.collectives.shared_links`); None: as much as the call lasts
     extrapolated: bool = False  # beyond the ranks, nodes or bytes that were measured, or by a line
     # of other ranks or of another kind
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The candidate of the algorithm; None for a group of one and for a measured line."""
+        return next((c for c in self.candidates if c.algorithm == self.algorithm), None)
 
 
 def collective_time(
@@ -145,10 +150,11 @@ def _least_per_byte(kind: CollectiveKind, placement: PlacedGroups) -> float:
     Of a ring that leaves a region only a part passes the links inside it. Where switches can add,
     each byte of an all-reduce has to pass only once, as in a broadcast.
     """
-    loads = link_loads(kind, placement, "hierarchical")
-    every = [loads, link_loads(kind, placement, "ring")] if kind in REDUCTIONS else [loads]
+    table = placement.loads(kind)
+    loads = table["hierarchical"]
+    every = [loads, table["ring"]] if kind in REDUCTIONS else [loads]
     if kind == "all-reduce":
-        once = link_loads("broadcast", placement, "hierarchical")
+        once = placement.loads("broadcast")["hierarchical"]
         every.append(tuple(b if a[0].can_reduce else a for a, b in zip(loads, once, strict=True)))
     return max(
         min(load.share if load.min_share is None else load.min_share for _, load in of_level)

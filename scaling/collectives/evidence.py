@@ -26,17 +26,17 @@ def call_evidence(
 
     Figures whose evidence states no range (a datasheet's) stay as they are.
     """
-    known = [fit.evidence for fit in candidate.fits]
+    known = [one.figures.evidence for one in candidate.loaded]
     wire = max(candidate.per_byte * bytes, candidate.torus_latency)
     share = candidate.latency / (candidate.latency + wire) if candidate.latency else 0.0
-    evidence = (candidate.waits if candidate.is_late(bytes) else candidate.decides).evidence
+    decides = candidate.waits if candidate.is_late(bytes) else candidate.busiest.figures
     if any(each.error_p90 is None for each in known):
-        return evidence, False
+        return decides.evidence, False
     late = max(each.latency_p90 or each.error_p90 or 0.0 for each in known)
     wide = max(each.error_p90 or 0.0 for each in known)
     beyond = max(doublings(each.measured, bytes, ranks, nodes) for each in known)
     half = (1 + share * late + (1 - share) * wide) * GROWTH**beyond - 1
-    return replace(evidence, error_p90=half), beyond > 0
+    return replace(decides.evidence, error_p90=half), beyond > 0
 
 
 def doublings(span: Span | None, bytes: float, ranks: int, nodes: int) -> float:

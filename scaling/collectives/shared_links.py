@@ -44,9 +44,9 @@ def _pools_of(level: NetworkLevel, cluster: Cluster) -> int:
 def wire_times(candidate: Candidate, placement: PlacedGroups) -> np.ndarray:
     """Seconds per byte of a call in which each pool of links is busy: float [pools]."""
     places, found = pools(placement.cluster), np.zeros(count(placement.cluster))
-    for level, seconds in candidate.wires:
-        start, end = places[level.name]
-        found[start:end] = seconds * _used(level, placement.groups, end - start)
+    for one in candidate.loaded:
+        start, end = places[one.level.name]
+        found[start:end] = one.per_byte * _used(one.level, placement.groups, end - start)
     return found
 
 

@@ -151,7 +151,7 @@ def _rule(
     kind: CollectiveKind, groups: np.ndarray, best: Candidate
 ) -> tuple[str, tuple[Input, ...]]:
     """The guide's rule for the level that binds, and its inputs but V."""
-    grid, level, shared = best.level.grid, best.level, best.load.groups
+    grid, level, shared = best.busiest.level.grid, best.busiest.level, best.busiest.load.groups
     W = Input("W", level.bandwidth, "bytes/s", level.name)
     if grid is not None:
         return _torus_rule(kind, groups, best, W)
@@ -172,10 +172,10 @@ def _rule(
 def _torus_rule(
     kind: CollectiveKind, groups: np.ndarray, best: Candidate, W: Input
 ) -> tuple[str, tuple[Input, ...]]:
-    assert best.level.grid is not None
+    assert best.busiest.level.grid is not None
     if kind not in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
         return _counted(best)
-    dims = spanned_dims(groups, best.level.grid)
+    dims = spanned_dims(groups, best.busiest.level.grid)
     if kind == "all-to-all":
         longest = max(dims, key=lambda dim: dim.count / dim.links)
         X = Input("X", longest.count, "chips", "along the longest dimension")
@@ -191,5 +191,8 @@ def _torus_rule(
 
 def _counted(best: Candidate) -> tuple[str, tuple[Input, ...]]:
     """Bytes as counted on the busiest links."""
-    share = Input("r", best.load.share, "", "of V on the busiest links")
-    return "r * V / W", (share, Input("W", best.level.bandwidth, "bytes/s", best.level.name))
+    share = Input("r", best.busiest.load.share, "", "of V on the busiest links")
+    return "r * V / W", (
+        share,
+        Input("W", best.busiest.level.bandwidth, "bytes/s", best.busiest.level.name),
+    )

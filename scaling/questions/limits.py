@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.contention import place_groups
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
@@ -95,9 +95,7 @@ def _levels(s: Setting, found: Answer) -> Answer:
     """What the links of each level would need by themselves; the largest binds."""
     everything = np.arange(s.cluster.devices)[None]
     rows = []
-    for level, load in link_loads(
-        "all-gather", place_groups(everything, s.cluster), "hierarchical"
-    ):
+    for level, load in place_groups(everything, s.cluster).loads("all-gather")["hierarchical"]:
         if load.share:
             links = wire_of("all-gather", level, load, units_joined(everything, level))
             need, rule = (tokens_over(s, level.name, one).ideal for one in (links, links.rule))

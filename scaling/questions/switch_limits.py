@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.contention import place_groups
 from scaling.meshes.errors import InputError
 from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input
@@ -33,8 +33,8 @@ def switch_limit(s: Setting, groups: np.ndarray, cut: Cut = WHOLE) -> Answer | N
         return None
     placement = place_groups(groups, s.cluster)
     both = zip(
-        link_loads("all-reduce", placement, "hierarchical"),
-        link_loads("broadcast", placement, "hierarchical"),
+        placement.loads("all-reduce")["hierarchical"],
+        placement.loads("broadcast")["hierarchical"],
         strict=True,
     )
     least = [(level, (b if level.can_reduce else a).share) for (level, a), (_, b) in both]

@@ -74,7 +74,9 @@ class Wire:
 def wire(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> Wire:
     """Return the links that bind a collective in all `groups` (device ids [groups, members])."""
     best = binding(kind, groups, cluster)
-    return wire_of(kind, best.level, best.load, units_joined(groups, best.level))
+    return wire_of(
+        kind, best.busiest.level, best.busiest.load, units_joined(groups, best.busiest.level)
+    )
 
 
 def binding(kind: CollectiveKind, groups: np.ndarray, cluster: Cluster) -> Candidate:

@@ -79,10 +79,9 @@ def choice_lines(prices: Sequence[CollectivePrice]) -> list[str]:
 def level_lines(price: CollectivePrice) -> list[str]:
     """A table of the busiest links of each level: bytes, bandwidth, and the rate if they bound."""
     rows = [("links", "bytes", "GB/s", "time", "algbw GB/s")]
-    sent = price.bytes if price.sent is None else price.sent
     for each in price.levels:
         rates = (f"{each.bandwidth / GB:.4g}", format_time(each.time))
-        alone = f"{sent / each.time / GB:.4g}"
+        alone = f"{price.priced_bytes / each.time / GB:.4g}"
         rows.append((each.level, format_size(each.bytes), *rates, alone))
     return list(columns(rows, left=(0,))) if price.levels else []
 

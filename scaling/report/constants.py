@@ -10,14 +10,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from scaling.collectives.candidates import Use, uses_of
-from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.candidates import LoadedLevel
 from scaling.collectives.measured import measured_line
 from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.units import format_rate, format_time, percent
-from scaling.profiles.profile import CollectiveFit, LinkFit
+from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import Collective
 from scaling.report.formatting import evidence_words
 from scaling.simulate.step import Priced, device_groups
@@ -26,29 +25,25 @@ from scaling.simulate.step import Priced, device_groups
 def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
     """Two lines for each level of links that the collective loads, or for its measured line."""
     cost = priced.collectives[step.name]
-    groups = device_groups(step, priced.program, priced.cluster)
-    chosen = [c for c in cost.candidates if c.algorithm == cost.algorithm]
-    if chosen:
-        placement = place_groups(groups, priced.cluster)
-        loads = link_loads(step.kind, placement, cost.algorithm)
-        uses = uses_of(step.kind, cost.algorithm, loads, placement.ranks)
+    if cost.chosen:
         called = set[str]()
-        for use, fit in zip(uses, chosen[0].fits, strict=True):
-            link = use.level.link  # all its levels have one alpha together
+        for one in cost.chosen.loaded:
+            link, fit = one.level.link, one.figures  # all its levels have one alpha together
             alpha = "" if link in called else f"alpha {format_time(fit.alpha)} a call; "
             called.add(link)
-            yield f"{use.level.name}: {alpha}{_fitted(use, fit, priced.cluster)}"
+            yield f"{one.level.name}: {alpha}{_fitted(one, priced.cluster)}"
             yield f"  {evidence_words(fit.evidence)}"
     elif cost.algorithm == "measured":
+        groups = device_groups(step, priced.program, priced.cluster)
         line = measured_line(step.kind, groups, priced.profile).fit
         yield from (_measured(line), f"  {evidence_words(line.evidence)}")
 
 
-def _fitted(use: Use, fit: LinkFit, cluster: Cluster) -> str:
+def _fitted(one: LoadedLevel, cluster: Cluster) -> str:
     """The constants of one level but alpha; those that are zero are left out."""
-    level, load = use.level, use.load
+    level, load, fit = one.level, one.load, one.figures
     each = fit.latency_factor * level.hop_latency + fit.hop_overhead
-    own = load.torus_hops if load.torus_hops is not None else use.hops * load.hops_per_message
+    own = load.torus_hops if load.torus_hops is not None else one.hops * load.hops_per_message
     found = []
     if own:
         factor = "" if fit.latency_factor == 1 else f"{fit.latency_factor:g} x "

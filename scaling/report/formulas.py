@@ -148,7 +148,7 @@ def collective_formula(step: Collective, priced: Priced) -> str:
     cost = priced.collectives[step.name]
     time, least = float(cost.time), float(cost.lower_bound)
     latency = knee = 0.0
-    for chosen in (c for c in cost.candidates if c.algorithm == cost.algorithm):
+    if chosen := cost.chosen:
         latency = chosen.latency
         knee = float(chosen.seconds(step.bytes) - replace(chosen, knee=0.0).seconds(step.bytes))
     size = f"for {format_size(step.bytes)} by {cost.algorithm}"

@@ -8,17 +8,15 @@ For an all-to-all nccl-tests divides the per-rank buffer by the time, as here.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
-from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.candidates import FASTEST
-from scaling.collectives.contention import link_loads, place_groups, split_loads
 from scaling.collectives.cost import CollectiveCost, check_skew, collective_time
+from scaling.collectives.explain import LevelTime, level_times
 from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
-from scaling.collectives.selection import AlgorithmChoice, algorithm_choice
 from scaling.collectives.switches import SwitchBytes, switch_bytes
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, is_count
@@ -30,22 +28,40 @@ from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 from scaling.simulate.prediction import Grade
 from scaling.simulate.uncertainty import half_range
 
+FITTED = {"calibrated": "fitted", "extrapolated": "fitted"}  # times by figures of a grade
+KEYS = (  # of the JSON of a price
+    *("kind", "bytes", "ranks", "groups", "time", "time_low", "time_high", "algorithm_bandwidth"),
+    *("bus_bandwidth", "algorithm", "protocol", "bottleneck", "lower_bound", "grade", "choice"),
+    *("skew", "sent", "switches", "levels"),
+)
+
 
 @dataclass(frozen=True)
-class LevelTime:
-    """The busiest links of a level in one call, as if no other level bound it."""
+class Alternative:
+    """A candidate that was not taken."""
 
-    level: str
-    bytes: float  # over them, one direction
-    bandwidth: float  # bytes/s, at their full rate
-    time: float  # s, of the bytes alone
+    algorithm: str
+    time: float  # s
+
+
+@dataclass(frozen=True)
+class AlgorithmChoice:
+    """The selection of the algorithm of one call: that with the least time by fitted figures."""
+
+    by: Literal["fastest", "measured", "none"]  # none: a group of one
+    why: str  # a phrase
+    alternatives: tuple[Alternative, ...]  # fastest first
+    nccl: NcclChoice | None = None  # None: no NCCL there, or it does not rank such a collective
 
 
 @dataclass(frozen=True)
 class CollectivePrice:
-    """One collective of one size, in bytes, seconds and bytes/s; the keys of its JSON."""
+    """One collective of one size, in bytes, seconds and bytes/s; the keys of its JSON.
 
-    kind: str
+    What explains the price (`choice`, `protocol`, `switches`, `levels`) is computed when asked for.
+    """
+
+    kind: CollectiveKind
     bytes: int  # as nccl-tests counts them
     ranks: int  # in a group
     groups: int  # that run at once
@@ -55,21 +71,62 @@ class CollectivePrice:
     algorithm_bandwidth: float
     bus_bandwidth: float
     algorithm: str
-    protocol: str  # that NCCL's own table takes with this algorithm; "" where it takes another
     bottleneck: str
     lower_bound: float
     grade: str
-    choice: AlgorithmChoice  # of the algorithm
+    cost: CollectiveCost = field(repr=False, compare=False)
+    devices: np.ndarray = field(repr=False, compare=False)  # ids [groups, members]
+    cluster: Cluster = field(repr=False, compare=False)
     skew: float | None = None  # of an all-to-all that is skewed
     sent: int | None = None  # bytes, of an all-to-all that does not send to all: what is priced
-    switches: tuple[SwitchBytes, ...] = ()  # of every level, from the chips outwards
-    levels: tuple[LevelTime, ...] = ()  # that the algorithm loads, from the chips outwards
+
+    @property
+    def priced_bytes(self) -> int:
+        """The bytes that are sent."""
+        return self.bytes if self.sent is None else self.sent
+
+    @cached_property
+    def choice(self) -> AlgorithmChoice:
+        """The selection of the algorithm, and what NCCL's own table would take."""
+        ranked = nccl_choices(self.kind, [self.bytes], self.devices, self.cluster)
+        nccl, cost = ranked[0] if ranked else None, self.cost
+        if not cost.candidates:
+            by: Literal["measured", "none"] = "measured" if cost.algorithm == "measured" else "none"
+            return AlgorithmChoice(by, cost.bottleneck, (), nccl)
+        others = [
+            Alternative(other.algorithm, float(other.seconds(float(self.priced_bytes))))
+            for other in cost.candidates
+            if other.algorithm != cost.algorithm
+        ]
+        why = f"fastest of {len(others) + 1} by {FITTED.get(self.grade, self.grade)} time"
+        if not others:
+            why = "the only candidate that there are figures of"
+        ordered = tuple(sorted(others, key=lambda other: other.time))
+        return AlgorithmChoice("fastest", why, ordered, nccl)
+
+    @property
+    def protocol(self) -> str:
+        """That NCCL's own table takes with this algorithm; "" where it takes another."""
+        nccl = self.choice.nccl
+        return nccl.protocol if nccl and nccl.algorithm == self.algorithm else ""
+
+    @cached_property
+    def switches(self) -> tuple[SwitchBytes, ...]:
+        """The bytes through the busiest switch of every level, from the chips outwards."""
+        return switch_bytes(self.kind, float(self.priced_bytes), self.devices, self.cluster)
+
+    @cached_property
+    def levels(self) -> tuple[LevelTime, ...]:
+        """The links of every level that the algorithm loads, from the chips outwards."""
+        return level_times(self.cost, self.priced_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         """The price as JSON has it: without a skew or an NCCL choice where there is none."""
-        document = asdict(self)
-        keys = ((document, "skew"), (document, "sent"), (document["choice"], "nccl"))
-        for part, key in keys:
+        document = {key: getattr(self, key) for key in KEYS}
+        document["choice"] = asdict(self.choice)
+        for key in ("switches", "levels"):
+            document[key] = tuple(map(asdict, document[key]))
+        for part, key in ((document, "skew"), (document, "sent"), (document["choice"], "nccl")):
             if part[key] is None:
                 del part[key]
         return document
@@ -140,20 +197,14 @@ def collective_prices(
     check_keys([kind], COLLECTIVE_KINDS, "collective")
     if skew is not None:
         check_skew(kind, skew, groups.shape[1])
-    ranked = nccl_choices(kind, sizes, groups, cluster)
-    choices: Sequence[NcclChoice | None] = ranked or [None] * len(sizes)
     prices = []
-    for size, choice in zip(sizes, choices, strict=True):
+    for size in sizes:
         sent = round(part * size)
         cost = collective_time(kind, float(sent), groups, cluster, profile, algorithm, skew or 1.0)
-        price = _price(kind, sent, groups, cost, choice, skew)
+        price = _price(kind, sent, groups, cluster, cost, skew)
         if profile.name == IDEAL_NAME:  # a rule has no range
             price = replace(price, time_low=price.time, time_high=price.time)
-        switches = switch_bytes(kind, float(sent), groups, cluster)
-        dense = None if part == 1 else sent
-        split = algorithm == FASTEST
-        levels = level_times(kind, sent, groups, cluster, cost.algorithm, split)
-        prices.append(replace(price, bytes=size, sent=dense, switches=switches, levels=levels))
+        prices.append(replace(price, bytes=size, sent=None if part == 1 else sent))
     return prices
 
 
@@ -171,34 +222,6 @@ def active_part(active: int, ranks: int, random: bool = False) -> float:
     return 1 - ((ranks - 1) / ranks) ** active if random else min(active / ranks, 1.0)
 
 
-def level_times(
-    kind: CollectiveKind,
-    bytes: float,
-    groups: np.ndarray,
-    cluster: Cluster,
-    algorithm: str,
-    split: bool = False,
-) -> tuple[LevelTime, ...]:
-    """Every level that an algorithm loads; none where a machine was measured instead.
-
-    Args:
-        kind, bytes, groups, cluster: as of `collective_time`.
-        algorithm: that runs.
-        split: whether a permute's messages go over all shortest ways of a torus.
-    """
-    if algorithm not in ALGORITHMS:
-        return ()
-    placement = place_groups(groups.astype(int), cluster)
-    loads = link_loads(kind, placement, algorithm)
-    if split:
-        loads = split_loads(kind, placement, loads)
-    return tuple(
-        LevelTime(at.name, bytes * load.share, at.bandwidth, bytes * load.share / at.bandwidth)
-        for at, load in loads
-        if load.share > 0
-    )
-
-
 def bus_factor(kind: CollectiveKind, ranks: int) -> float:
     """Bytes over the busiest link of a ring per byte of the call."""
     lacking = (ranks - 1) / ranks
@@ -209,8 +232,8 @@ def _price(
     kind: CollectiveKind,
     size: int,
     groups: np.ndarray,
+    cluster: Cluster,
     cost: CollectiveCost,
-    nccl: NcclChoice | None,
     skew: float | None,
 ) -> CollectivePrice:
     time, bound = float(cost.time), float(cost.lower_bound)
@@ -231,10 +254,11 @@ def _price(
         algorithm_bandwidth=bandwidth,
         bus_bandwidth=bandwidth * bus_factor(kind, ranks),
         algorithm=cost.algorithm,
-        protocol=nccl.protocol if nccl and nccl.algorithm == cost.algorithm else "",
         bottleneck=cost.bottleneck,
         lower_bound=bound,
         grade=grade,
-        choice=algorithm_choice(cost, size, grade, nccl),
+        cost=cost,
+        devices=groups,
+        cluster=cluster,
         skew=skew,
     )

@@ -18,8 +18,8 @@ REDUCTIONS: tuple[CollectiveKind, ...] = ("all-reduce", "all-gather", "reduce-sc
 class Boundary:
     """Members of groups on both sides of the links of a level: int arrays [classes]."""
 
-    inside: np.ndarray  # members of the group in the member's unit
-    within: np.ndarray  # members of the group in the region that the links serve
+    in_unit: np.ndarray  # members of the group in the member's unit
+    in_region: np.ndarray  # members of the group in the region that the links serve
     units: np.ndarray  # units of the group in that region
     ranks: int  # members of a group
     innermost: bool = False  # the links of one chip, to chips that a switch may add for
@@ -53,14 +53,14 @@ class CollectiveAlgorithm(ABC):
     def bytes_out(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """Bytes per byte of the call that each member sends out of its unit; float [classes]."""
         if kind == "all-to-all":
-            return (at.within - at.inside) / at.ranks
+            return (at.in_region - at.in_unit) / at.ranks
         if kind == "broadcast":
-            return 1 / at.inside
+            return 1 / at.in_unit
         return self.reduction_bytes(kind, at)
 
     def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """`bytes_out` of a reduction: here only the bytes that other units lack, every round."""
-        return rounds(kind) * (1 - at.inside / at.within) / at.inside
+        return rounds(kind) * (1 - at.in_unit / at.in_region) / at.in_unit
 
     def hops(self, kind: CollectiveKind, units: Sequence[int], ranks: int) -> list[float]:
         """Hops in each level that wait for one another: here walks through all members.

@@ -22,8 +22,8 @@ class Ring(CollectiveAlgorithm):
 
     def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """r (N-1)/N; if a group leaves the region, only part of its ring's hops stay inside."""
-        stays = np.where(at.within < at.ranks, 1 - at.inside / at.within, 1.0)
-        return rounds(kind) * (1 - 1 / at.ranks) * stays / at.inside
+        stays = np.where(at.in_region < at.ranks, 1 - at.in_unit / at.in_region, 1.0)
+        return rounds(kind) * (1 - 1 / at.ranks) * stays / at.in_unit
 
     def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
         """Every member passes on a piece of every other."""
@@ -43,8 +43,8 @@ class OneWayRing(CollectiveAlgorithm):
 
     def bytes_out(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """(N-1)/2 out of each unit; fewer where a group leaves the region, as of a ring."""
-        stays = np.where(at.within < at.ranks, 1 - at.inside / at.within, 1.0)
-        return (at.ranks - 1) / 2 * stays / at.inside
+        stays = np.where(at.in_region < at.ranks, 1 - at.in_unit / at.in_region, 1.0)
+        return (at.ranks - 1) / 2 * stays / at.in_unit
 
     def serial_steps(self, kind: CollectiveKind, ranks: int) -> int:
         """One round for each distance."""
@@ -70,7 +70,7 @@ class Hierarchical(CollectiveAlgorithm):
     def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """1 - s/N; of an all-reduce 2 (1 - 1/U)."""
         if kind == "all-reduce":
-            return 2 * (1 - 1 / at.units) / at.inside
+            return 2 * (1 - 1 / at.units) / at.in_unit
         return super().reduction_bytes(kind, at)
 
     def hops(self, kind: CollectiveKind, units: Sequence[int], ranks: int) -> list[float]:

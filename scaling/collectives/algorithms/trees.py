@@ -21,7 +21,7 @@ from scaling.program.ir import CollectiveKind
 
 def tree_bytes(at: Boundary) -> np.ndarray:
     """All bytes once between two units, else twice: each unit is inner node of one of two trees."""
-    return np.where(at.units == 2, 1.0, 2.0) / at.inside
+    return np.where(at.units == 2, 1.0, 2.0) / at.in_unit
 
 
 class Tree(CollectiveAlgorithm):
@@ -58,7 +58,7 @@ class Nvls(CollectiveAlgorithm):
     def reduction_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """(1 + 1/N) of an all-reduce inside the domain, else `outside_bytes`."""
         if kind == "all-reduce" and at.innermost:
-            return (1 + at.inside / at.within) / at.inside
+            return (1 + at.in_unit / at.in_region) / at.in_unit
         return self.outside_bytes(kind, at)
 
     def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
@@ -108,7 +108,7 @@ class Sharp(NvlsTree):
     def outside_bytes(self, kind: CollectiveKind, at: Boundary) -> np.ndarray:
         """Each byte of an all-reduce once."""
         if kind == "all-reduce":
-            return 1 / at.inside
+            return 1 / at.in_unit
         return CollectiveAlgorithm.reduction_bytes(self, kind, at)
 
     def is_considered(self, units: Sequence[int]) -> bool:

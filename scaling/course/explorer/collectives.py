@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from scaling.collectives.explain import LevelTime, level_times
 from scaling.course.explorer.source_lines import source_line
 from scaling.hlo.shapes import Array, arrays, parse_shape
 from scaling.meshes.units import format_rate, format_size, format_time, three_digits
 from scaling.program.ir import Collective, Origin
 from scaling.report.formulas import collective_formula
-from scaling.simulate.collective import LevelTime, level_times
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced, device_groups, running_collectives
 
@@ -136,9 +136,7 @@ def talkers(row: Row, priced: Priced) -> dict[int, int]:
 
 def levels_of(row: Row, priced: Priced) -> tuple[LevelTime, ...]:
     """Return every network level that one call loads, from the chips outwards."""
-    step, cost = row.first, priced.collectives[row.first.name]
-    groups = groups_of(row, priced)
-    return level_times(step.kind, float(step.bytes), groups, priced.cluster, cost.algorithm)
+    return level_times(priced.collectives[row.first.name], float(row.first.bytes))
 
 
 def level_words(level: LevelTime) -> str:

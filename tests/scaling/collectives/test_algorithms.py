@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.algorithms.base import REDUCTIONS, Boundary, rounds
-from scaling.collectives.candidates import uses_of
-from scaling.collectives.contention import link_loads, place_groups
+from scaling.collectives.candidates import loaded_levels
+from scaling.collectives.contention import place_groups
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
@@ -76,7 +76,7 @@ def test_a_ring_takes_as_many_hops_as_it_has_members_less_one_in_every_round():
 def test_a_ring_of_any_devices_takes_a_hop_to_each_other_member_in_every_round(devices, kind):
     """Seven of one node and one of the next make a ring of eight: 7 hops, not 13."""
     placed = place_groups(np.array([sorted(devices)]), catalog.load("dgx-h100", NODES))
-    uses = uses_of(kind, "ring", link_loads(kind, placed, "ring"), placed.ranks)
+    uses = loaded_levels(kind, "ring", placed.loads(kind)["ring"], placed.ranks)
     assert sum(use.hops for use in uses) == rounds(kind) * (len(devices) - 1)
 
 

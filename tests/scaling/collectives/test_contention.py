@@ -12,7 +12,7 @@ from scaling.collectives.algorithms.base import Boundary
 from scaling.collectives.contention import (
     POINT_TO_POINT,
     LinkLoad,
-    group_patterns,
+    group_classes,
     in_order,
     level_load,
     levels_for,
@@ -164,7 +164,7 @@ def test_groups_that_are_alike_are_one_class_in_one_pool(axis):
     cluster = catalog.load("dgx-h100", 128)
     groups = groups_along({"data": 16, "fsdp": 8, "tensor": 8}, [axis])
     for level in levels(cluster):
-        assert group_patterns(groups, level).counts.shape in ((1, 1), (1, 0)), level.name
+        assert group_classes(groups, level).counts.shape in ((1, 1), (1, 0)), level.name
 
 
 def test_pools_that_differ_are_kept_apart():
@@ -172,8 +172,8 @@ def test_pools_that_differ_are_kept_apart():
     labels = np.arange(8) // 4
     zeros = np.zeros(8, int)
     of = NetworkLevel("links", "network", 1.0, 1.0, LinkLabels(labels, labels, zeros, zeros))
-    found = group_patterns(np.array([[0, 1, 2, 4]]), of)
-    assert (found.at.inside.tolist(), found.at.within.tolist()) == ([1, 3], [4, 4])
+    found = group_classes(np.array([[0, 1, 2, 4]]), of)
+    assert (found.at.in_unit.tolist(), found.at.in_region.tolist()) == ([1, 3], [4, 4])
     assert found.counts.tolist() == [[0, 3], [1, 0]]
     assert (found.users.tolist(), found.units) == ([1, 1], 2)
 

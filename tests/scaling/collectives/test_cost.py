@@ -102,7 +102,7 @@ def test_small_messages_wait_for_hops_and_go_around_a_ring():
     assert (small.algorithm, large.algorithm) == ("ring", "nvls")
     assert small.bottleneck.startswith("latency, then NVLink")
     (ring,) = (each for each in small.candidates if each.algorithm == "ring")
-    (fit,) = ring.fits
+    (fit,) = (one.figures for one in ring.loaded)
     assert ring.latency == pytest.approx(fit.alpha + 14 * (0.6e-6 + fit.hop_overhead))
     assert ring.latency == pytest.approx(15.7e-6, rel=0.15)  # 8 H100, nccl-tests (systems.csv)
 
