@@ -18,10 +18,10 @@ from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, textbook
 from scaling.questions.array import array_answer, ways_of
-from scaling.questions.communication import Place
+from scaling.questions.communication import MeshOnCluster
 from scaling.questions.notation import Expression, check_dtype, check_symbol, parse_expression
 from scaling.questions.product import completed
-from scaling.questions.sharding import Setting
+from scaling.questions.sharding import ShapeContext
 from scaling.questions.tiles import read_tile, tiled
 
 MOST_DEVICES = 2**20  # a million ids of devices are 8 MB; the largest machines have a tenth of it
@@ -82,13 +82,13 @@ def array(
         raise InputError("nodes, figures and calibrations are those of a cluster: add --cluster")
     sizes = _in_order(_checked_mesh(axis_sizes(mesh) if mesh else {}), as_axes(device_order))
     asked = parse_expression(expression, list(sizes))
-    setting = Setting(sizes, _sizes(shape, sizes), dtype)
+    setting = ShapeContext(sizes, _sizes(shape, sizes), dtype)
     _check_used(asked, setting)
     place = None
     if cluster is not None:
         where = cluster_for(setting.devices, cluster, nodes, overrides)
         profile, _ = load_profile(where, calibration)
-        place = Place(where, profile, ideal_profile(hops), ideal)
+        place = MeshOnCluster(where, profile, ideal_profile(hops), ideal)
     answer = array_answer(asked, setting, place, ideal)
     if place is not None and (words := _along(sizes, place.cluster)):
         answer = replace(answer, notes=(*answer.notes, words))
@@ -145,7 +145,7 @@ def _sizes(shape: str | Mapping[str, int] | None, mesh: Mapping[str, int]) -> di
     return sizes
 
 
-def _check_used(asked: Expression, setting: Setting) -> None:
+def _check_used(asked: Expression, setting: ShapeContext) -> None:
     """Raise InputError for sizes of unknown dimensions, and dimensions with names of axes."""
     every = (*asked.operands, *([asked.result] if asked.result else []))
     named = {dim.name for array in every for dim in array.dims if not dim.name.isdigit()}

@@ -18,7 +18,7 @@ from scaling.program.ir import Program, collectives
 from scaling.questions.answer import Answer, Value
 from scaling.questions.notation import ArraySpec, Expression, format_array
 from scaling.questions.resharding import Step
-from scaling.questions.sharding import Setting, number_bytes, shape
+from scaling.questions.sharding import ShapeContext, number_bytes, shape
 
 JAX_NAMES = {  # number format -> jax's name, where it is another
     **{"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", "tf32": "float32"},
@@ -34,7 +34,7 @@ Call = tuple[str, tuple[str, ...], float]  # kind, axes, bytes
 
 def compiled_answer(
     expression: Expression,
-    setting: Setting,
+    setting: ShapeContext,
     cluster: Cluster | None,
     ways: Sequence[Sequence[Step]],
 ) -> Answer:
@@ -64,7 +64,7 @@ def compiled_answer(
     return Answer("XLA puts in", said, rows=rows, notes=tuple(notes))
 
 
-def _check(expression: Expression, setting: Setting) -> None:
+def _check(expression: Expression, setting: ShapeContext) -> None:
     if setting.devices > MOST_COMPILED:
         raise InputError(
             f"--compile: {setting.devices:,} devices, at most {MOST_COMPILED:,}; ask with a "
@@ -85,8 +85,8 @@ def _check(expression: Expression, setting: Setting) -> None:
 
 
 def _in_fp32(
-    expression: Expression, setting: Setting, ways: Sequence[Sequence[Step]]
-) -> tuple[Expression, Setting, list[list[Step]]]:
+    expression: Expression, setting: ShapeContext, ways: Sequence[Sequence[Step]]
+) -> tuple[Expression, ShapeContext, list[list[Step]]]:
     """Return the question with all arrays in fp32, and its steps with their bytes."""
     plain = lambda array: replace(array, dtype="")
     operands = tuple(map(plain, expression.operands))
@@ -107,7 +107,7 @@ def _in_fp32(
     return Expression(operands, result), wide, grown
 
 
-def _compiled(expression: Expression, setting: Setting, gpus: Cluster | None) -> Program:
+def _compiled(expression: Expression, setting: ShapeContext, gpus: Cluster | None) -> Program:
     keep_devices_free()
     with quiet():
         import jax
@@ -155,7 +155,7 @@ def _letters(expression: Expression) -> str:
     return f"{letters[0]},{letters[1]}->{letters[2]}"
 
 
-def _dtype(array: ArraySpec, setting: Setting) -> str:
+def _dtype(array: ArraySpec, setting: ShapeContext) -> str:
     dtype = array.dtype or setting.dtype
     return JAX_NAMES.get(dtype, dtype)
 

@@ -24,7 +24,6 @@ from scaling.collectives.algorithms import ALGORITHMS, algorithms_of
 from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, split_loads
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.levels import NetworkLevel
-from scaling.meshes.units import format_rate, format_size
 from scaling.profiles.link_fits import algorithms, link_fit
 from scaling.profiles.profile import LinkFit, Profile
 from scaling.program.ir import CollectiveKind, Number
@@ -254,14 +253,3 @@ def candidate(kind: CollectiveKind, name: str, loaded: Sequence[LoadedLevel]) ->
 def _units(loads: Loads) -> list[int]:
     """Units that one group joins in each level with hops of its own, from the chip outwards."""
     return [load.units for level, load in loads if level.own_hops] or [1]
-
-
-def bottleneck_words(candidate: Candidate, bytes: float) -> str:
-    """`NICs of a node: 8 groups x 117 MB over 400 GB/s`; prefixed if latency takes longer."""
-    level, load = candidate.busiest.level, candidate.busiest.load
-    each = format_size(bytes * load.share / load.groups)
-    groups = f"{load.groups} groups x " if load.groups > 1 else ""
-    text = f"{level.name}: {groups}{each} over {format_rate(level.bandwidth)}"
-    if level.staged or candidate.busiest.figures.transport == "host":
-        text += ", through host memory"
-    return f"latency, then {text}" if candidate.is_late(bytes) else text

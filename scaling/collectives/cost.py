@@ -15,9 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.collectives.algorithms.base import REDUCTIONS
-from scaling.collectives.candidates import Candidate, bottleneck_words, candidates
+from scaling.collectives.candidates import Candidate, candidates
 from scaling.collectives.contention import PlacedGroups, place_groups
 from scaling.collectives.evidence import call_evidence
+from scaling.collectives.explain import bottleneck_words
 from scaling.collectives.measured import measured_line
 from scaling.collectives.shared_links import count, wire_times
 from scaling.meshes.cluster import Cluster, Level

@@ -66,27 +66,6 @@ def torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> Lin
     return LinkLoad(share, max(box.users), n, min_share=least, torus_hops=hops)
 
 
-@dataclass(frozen=True)
-class SpannedDim:
-    """A dimension of the torus that a group spans."""
-
-    count: int  # chips of the group along it
-    links: float  # of a chip, in one direction, for this group alone
-    ring: bool  # whether the chips along it close into a ring
-
-
-def spanned_dims(groups: np.ndarray, grid: TorusGrid) -> tuple[SpannedDim, ...]:
-    """The dimensions that each group (device ids, [groups, ranks]) spans in a slice.
-
-    Raises:
-        InputError: groups that are no boxes.
-    """
-    box = _box(_parts(groups, grid), grid)
-    return tuple(
-        SpannedDim(box.count[dim], links, box.ring[dim]) for dim, links in box.links.items()
-    )
-
-
 def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) -> LinkLoad:
     """The load of a permute: dimension by dimension, each the shorter way around.
 

@@ -3,7 +3,7 @@
     answer     the number that is given: the fitted one, or the textbook's
     ideal      the textbook's: no latency, every link, unit and memory at its full rate
     fitted     with the figures of the profile, as `scaling predict` prices
-    formula    of the textbook's number, computed from its own text (scaling.questions.formula)
+    formula    of the textbook's number, computed from its own text (scaling.meshes.formula)
 
 Units are SI: "s", "bytes", "bytes/s", "FLOPs", "FLOP/s"; a count has "tokens", "devices", and a
 ratio "".
@@ -13,20 +13,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scaling.meshes.formula import Input as Input
+from scaling.meshes.formula import evaluate, symbols
 from scaling.meshes.result import Result
-from scaling.questions.formula import evaluate, symbols
 
 Value = float | int | str | None
-
-
-@dataclass(frozen=True)
-class Input:
-    """One symbol of a formula: its number and what it stands for."""
-
-    symbol: str  # the guide's letter where it has one
-    value: float | int
-    unit: str = ""
-    meaning: str = ""
 
 
 @dataclass(frozen=True, repr=False)

@@ -8,7 +8,7 @@ import numpy as np
 from scaling.meshes.placement import devices_of
 from scaling.program.ir import Kernel
 from scaling.questions.answer import Answer, Input, Value, by_formula
-from scaling.questions.communication import Place, asked, total
+from scaling.questions.communication import MeshOnCluster, asked, total
 from scaling.questions.notation import (
     ArraySpec,
     Expression,
@@ -20,7 +20,7 @@ from scaling.questions.product import product_of
 from scaling.questions.product_time import product_answer, ranked
 from scaling.questions.resharding import Step, steps
 from scaling.questions.sharding import (
-    Setting,
+    ShapeContext,
     check_array,
     copies,
     device_bytes,
@@ -37,7 +37,10 @@ HOLDS = "what differs along {} are terms of a sum"
 
 
 def array_answer(
-    expression: Expression, setting: Setting, place: Place | None = None, ideal: bool = False
+    expression: Expression,
+    setting: ShapeContext,
+    place: MeshOnCluster | None = None,
+    ideal: bool = False,
 ) -> Answer:
     """Return the answer about one array, a resharding or a product.
 
@@ -62,7 +65,10 @@ def array_answer(
 
 
 def ways_of(
-    expression: Expression, setting: Setting, place: Place | None = None, ideal: bool = False
+    expression: Expression,
+    setting: ShapeContext,
+    place: MeshOnCluster | None = None,
+    ideal: bool = False,
 ) -> list[tuple[Step, ...]]:
     """Return the steps of every way to a resharding or product, the one answered first."""
     if len(expression.operands) == 2:
@@ -74,7 +80,9 @@ def ways_of(
     return [way for _, way in _resharded(*pair, setting, place, ideal)]
 
 
-def layout_answer(array: ArraySpec, setting: Setting, place: Place | None = None) -> Answer:
+def layout_answer(
+    array: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None = None
+) -> Answer:
     """Return the bytes that each device holds of an array, its copies, and which part is where."""
     formula, inputs = size_formula(array, setting)
     shards = Input("shards", setting.ways(array.axes), "shards", "different parts")
@@ -101,7 +109,11 @@ def layout_answer(array: ArraySpec, setting: Setting, place: Place | None = None
 
 
 def resharding_answer(
-    source: ArraySpec, target: ArraySpec, setting: Setting, place: Place | None, ideal: bool = False
+    source: ArraySpec,
+    target: ArraySpec,
+    setting: ShapeContext,
+    place: MeshOnCluster | None,
+    ideal: bool = False,
 ) -> Answer:
     """Return the time from one sharding to another, or without a place what a device receives.
 
@@ -120,7 +132,11 @@ def resharding_answer(
 
 
 def _resharded(
-    source: ArraySpec, target: ArraySpec, setting: Setting, place: Place | None, ideal: bool
+    source: ArraySpec,
+    target: ArraySpec,
+    setting: ShapeContext,
+    place: MeshOnCluster | None,
+    ideal: bool,
 ) -> list[tuple[Answer, tuple[Step, ...]]]:
     """Every way with its answer, fastest first."""
     ways = [steps(source, target, setting)]
@@ -140,7 +156,7 @@ def _time(answer: Answer, ideal: bool) -> float:
     return float((answer.ideal if ideal else answer.answer) or 0)
 
 
-def size_formula(array: ArraySpec, setting: Setting) -> tuple[str, tuple[Input, ...]]:
+def size_formula(array: ArraySpec, setting: ShapeContext) -> tuple[str, tuple[Input, ...]]:
     """Bytes on a device: sizes x bytes of a number / devices along the axes that split it."""
     named = {dim.name: setting.size(dim.name) for dim in array.dims if not dim.name.isdigit()}
     inputs = [Input(name, size, "", "size") for name, size in named.items()]
@@ -153,7 +169,7 @@ def size_formula(array: ArraySpec, setting: Setting) -> tuple[str, tuple[Input, 
     return formula, tuple(inputs)
 
 
-def _reading(array: ArraySpec, setting: Setting, place: Place) -> Answer:
+def _reading(array: ArraySpec, setting: ShapeContext, place: MeshOnCluster) -> Answer:
     """Seconds in which a chip reads its part from its memory."""
     chip, moved = place.cluster.accelerator, device_bytes(array, setting)
     kernel = Kernel("read", kind="copy", bytes=moved)
@@ -166,7 +182,7 @@ def _reading(array: ArraySpec, setting: Setting, place: Place) -> Answer:
 
 
 def _drawn(
-    array: ArraySpec, setting: Setting, place: Place | None
+    array: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None
 ) -> tuple[Mapping[str, Value], ...]:
     """Which device holds what, of small meshes."""
     if setting.devices > MOST_DRAWN:

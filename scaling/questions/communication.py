@@ -1,16 +1,8 @@
-"""The time of one collective over mesh axes: the engine's, and the guide's rule beside it.
+"""The time of one collective over mesh axes: the engine's, and the textbook's formula beside it.
 
-    switches   all-gather, reduce-scatter  V (U-1)/(U W)     all-reduce  twice that
-               all-to-all                  V s (U-1)/(U W)   of the V bytes that one device sends
-    torus      all-gather, reduce-scatter  V/(L W) around rings, V (N-1)/(N L W) along lines
-               all-to-all                  V X/(4 l W)       X chips along the longest dimension
-
-U units (chips, nodes) have W bytes/s each, shared by g groups; s members of a group are in one
-unit; L links of a chip, l of them along one dimension. Where neither holds, because groups lie
-unevenly or over links between pairs, the share of the call's bytes on the busiest links is counted.
+V bytes pass the links that bind, as `scaling.collectives.explain` has them in letters.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -18,10 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from scaling.collectives.algorithms.base import rounds
-from scaling.collectives.candidates import Candidate
 from scaling.collectives.cost import collective_time
-from scaling.collectives.torus import spanned_dims
+from scaling.collectives.explain import link_of_candidate, received_formula, time_formula
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.placement import devices_of, groups_on
 from scaling.profiles.profile import Profile
@@ -29,13 +19,11 @@ from scaling.program.ir import CollectiveKind
 from scaling.questions.answer import Answer, Input, by_formula
 from scaling.questions.notation import ArraySpec
 from scaling.questions.resharding import Step
-from scaling.questions.sharding import Setting
-
-SAME = 1e-6  # relative: the guide's rule and the engine agree
+from scaling.questions.sharding import ShapeContext
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class MeshOnCluster:
     """A mesh on a cluster."""
 
     cluster: Cluster
@@ -44,7 +32,7 @@ class Place:
     by_rule: bool = False  # what binds is that of the textbook's times, not of the fitted ones
 
 
-def groups_of(step: Step, setting: Setting, place: Place) -> np.ndarray:
+def groups_of(step: Step, setting: ShapeContext, place: MeshOnCluster) -> np.ndarray:
     """Device ids [groups, members] that a step runs in; of a permute (source, target) pairs."""
     if step.kind != "permute":
         return groups_on(setting.mesh, step.axes, place.cluster)
@@ -55,7 +43,7 @@ def groups_of(step: Step, setting: Setting, place: Place) -> np.ndarray:
     return devices[np.stack([np.arange(setting.devices), taker[holds]], axis=1)]
 
 
-def _parts_held(array: ArraySpec, step: Step, setting: Setting) -> np.ndarray:
+def _parts_held(array: ArraySpec, step: Step, setting: ShapeContext) -> np.ndarray:
     """Number of the part that each device holds, and of its copy; int [devices], each once."""
     places = np.unravel_index(np.arange(setting.devices), tuple(setting.mesh.values()))
     at = dict(zip(setting.mesh, places, strict=True))
@@ -66,7 +54,7 @@ def _parts_held(array: ArraySpec, step: Step, setting: Setting) -> np.ndarray:
     return number
 
 
-def step_time(step: Step, setting: Setting, place: Place) -> Answer:
+def step_time(step: Step, setting: ShapeContext, place: MeshOnCluster) -> Answer:
     """Return the seconds of one step, with the rule that gives the textbook's."""
     if step.kind == "slice":
         return Answer(str(step), 0.0, "s", ideal=0.0, fitted=0.0, binds="nothing moves")
@@ -80,13 +68,10 @@ def step_time(step: Step, setting: Setting, place: Place) -> Answer:
     if not ideal.candidates:  # groups of one, or a machine that was measured
         return by_formula(str(step), "s", "T", (Input("T", float(ideal.time), "s"),), time)
     best = min(ideal.candidates, key=lambda each: float(each.seconds(step.bytes)))
-    for rule, inputs in (_rule(kind, groups, best), _counted(best)):
-        found = by_formula(str(step), "s", rule, (V, *inputs), time, binds=binds)
-        if best.torus_latency:
-            found = _with_hops(found, V, best.torus_latency)
-        if math.isclose(float(found.ideal or 0.0), float(ideal.time), rel_tol=SAME):
-            break
-    return found
+    link = link_of_candidate(kind, groups, best)
+    formula, inputs = time_formula(kind, link), (V, *link.symbols)
+    answer = by_formula(str(step), "s", formula, inputs, time, binds=binds)
+    return _with_hops(answer, V, best.torus_latency) if best.torus_latency else answer
 
 
 def _with_hops(rule: Answer, V: Input, latency: float) -> Answer:
@@ -99,20 +84,18 @@ def _with_hops(rule: Answer, V: Input, latency: float) -> Answer:
     return by_formula(rule.name, "s", formula, inputs, rule.fitted, **more)
 
 
-def step_bytes(step: Step, setting: Setting) -> Answer:
+def step_bytes(step: Step, setting: ShapeContext) -> Answer:
     """Return the bytes that a device receives in a step, at the least."""
     members = setting.ways(step.axes)
     if step.kind == "slice":
         return Answer(str(step), 0, "bytes", ideal=0, binds="nothing moves")
     V = Input("V", step.bytes, "bytes", _meaning(step.kind))
-    if step.kind == "permute":
-        return by_formula(str(step), "bytes", "V", (V,))
+    formula = received_formula(step.kind)
     N = Input("N", members, "devices", f"along {' x '.join(step.axes)}")
-    twice = "2 * " * (step.kind == "all-reduce")
-    return by_formula(str(step), "bytes", f"{twice}V * (N - 1) / N", (V, N))
+    return by_formula(str(step), "bytes", formula, (V, N) if "N" in formula else (V,))
 
 
-def asked(setting: Setting, place: Place | None) -> Callable[[Step], Answer]:
+def asked(setting: ShapeContext, place: MeshOnCluster | None) -> Callable[[Step], Answer]:
     """Return what answers a step, each step once: with its time, or without a place its bytes."""
     if place is None:
         return lambda step: step_bytes(step, setting)
@@ -145,54 +128,3 @@ def _meaning(kind: CollectiveKind) -> str:
     if kind in ("all-to-all", "permute"):
         return "that one device sends"
     return "gathered on each device" if kind == "all-gather" else "on each device before"
-
-
-def _rule(
-    kind: CollectiveKind, groups: np.ndarray, best: Candidate
-) -> tuple[str, tuple[Input, ...]]:
-    """The guide's rule for the level that binds, and its inputs but V."""
-    grid, level, shared = best.busiest.level.grid, best.busiest.level, best.busiest.load.groups
-    W = Input("W", level.bandwidth, "bytes/s", level.name)
-    if grid is not None:
-        return _torus_rule(kind, groups, best, W)
-    if kind not in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
-        return _counted(best)
-    region, units = level.labels.region[groups[0]], level.labels.unit[groups[0]]
-    counts = np.unique(units[region == region[0]], return_counts=True)[1]
-    U = Input("U", len(counts), "units", "of a group that these links join")
-    twice, inputs = "2 * " * (kind == "all-reduce"), [U, W]
-    if shared > 1:
-        twice, inputs = f"{twice}g * ", [Input("g", shared, "groups", "share the links"), *inputs]
-    if kind == "all-to-all" and counts[0] > 1:
-        twice += "s * "
-        inputs = [Input("s", int(counts[0]), "devices", "of a group in one unit"), *inputs]
-    return f"{twice}V * (U - 1) / (U * W)", tuple(inputs)
-
-
-def _torus_rule(
-    kind: CollectiveKind, groups: np.ndarray, best: Candidate, W: Input
-) -> tuple[str, tuple[Input, ...]]:
-    assert best.busiest.level.grid is not None
-    if kind not in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all"):
-        return _counted(best)
-    dims = spanned_dims(groups, best.busiest.level.grid)
-    if kind == "all-to-all":
-        longest = max(dims, key=lambda dim: dim.count / dim.links)
-        X = Input("X", longest.count, "chips", "along the longest dimension")
-        links = Input("l", longest.links, "links", "of a chip along it")
-        return "V * X / (4 * l * W)", (X, links, W)
-    L = Input("L", sum(dim.links for dim in dims), "links", "of a chip, one way, for its group")
-    twice = "2 * " * (rounds(kind) - 1)
-    if any(dim.ring for dim in dims):
-        return f"{twice}V / (L * W)", (L, W)
-    N = Input("N", math.prod(dim.count for dim in dims), "chips", "in lines, no wraparound links")
-    return f"{twice}V * (N - 1) / (N * L * W)", (N, L, W)
-
-
-def _counted(best: Candidate) -> tuple[str, tuple[Input, ...]]:
-    """Bytes as counted on the busiest links."""
-    share = Input("r", best.busiest.load.share, "", "of V on the busiest links")
-    return "r * V / W", (
-        share,
-        Input("W", best.busiest.level.bandwidth, "bytes/s", best.busiest.level.name),
-    )

@@ -11,12 +11,13 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.collectives.contention import place_groups
+from scaling.collectives.explain import link_of
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, Value
 from scaling.questions.axis_answers import (
-    Setting,
+    LimitsContext,
     brief,
     context_limit,
     expert_limit,
@@ -29,9 +30,8 @@ from scaling.questions.axis_limits import BACKWARD, FORWARD
 from scaling.questions.block import Cut, mlp_of
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
-from scaling.questions.places import Place, between, inside
+from scaling.questions.places import AxisLayout, between, inside
 from scaling.questions.switch_limits import switch_limit
-from scaling.questions.wire import units_joined, wire_of
 from scaling.run import Run
 
 MOST_DEVICES = 2**20  # in about 1 GB and half a minute; chosen by this project
@@ -52,7 +52,7 @@ def limits(run: Run, cluster: Cluster, profile: Profile) -> Answer:
             figures.
     """
     _check_devices(cluster, run.mesh.devices if run.mesh else cluster.devices)
-    s = Setting(run, mlp_of(run), cluster, profile)
+    s = LimitsContext(run, mlp_of(run), cluster, profile)
     found = limits_of_mesh(s, run.mesh) if run.mesh else _limits_of_cluster(s)
     return replace(found, section=GPUS if cluster.torus is None else TPUS)
 
@@ -72,7 +72,7 @@ def _check_devices(cluster: Cluster, devices: int) -> None:
         )
 
 
-def _limits_of_cluster(s: Setting) -> Answer:
+def _limits_of_cluster(s: LimitsContext) -> Answer:
     """Data parallelism over everything, with all places; the other axes."""
     places, everything = inside(s.cluster), np.arange(s.cluster.devices)[None]
     rows = s.run.batch.tokens / s.cluster.devices  # tokens of a device
@@ -91,27 +91,28 @@ def _limits_of_cluster(s: Setting) -> Answer:
     return replace(found, parts=(*found.parts, *parts), rows=tuple(table))
 
 
-def _levels(s: Setting, found: Answer) -> Answer:
+def _levels(s: LimitsContext, found: Answer) -> Answer:
     """What the links of each level would need by themselves; the largest binds."""
     everything = np.arange(s.cluster.devices)[None]
     rows = []
     for level, load in place_groups(everything, s.cluster).loads("all-gather")["hierarchical"]:
         if load.share:
-            links = wire_of("all-gather", level, load, units_joined(everything, level))
-            need, rule = (tokens_over(s, level.name, one).ideal for one in (links, links.rule))
-            rows.append({"link": links.binds, "rule (tokens)": rule, "textbook (tokens)": need})
+            links = link_of("all-gather", everything, level, load)
+            both = (links, links.simplified)
+            need, rule = (tokens_over(s, level.name, one).ideal for one in both)
+            rows.append({"link": links.words, "rule (tokens)": rule, "textbook (tokens)": need})
     most = max(float(row["textbook (tokens)"]) for row in rows)  # type: ignore[arg-type]
     notes = ("the most of them binds",)
     return Answer("each level by itself", most, "tokens", ideal=most, rows=tuple(rows), notes=notes)
 
 
-def _tokens_row(place: Place, answer: Answer) -> dict[str, Value]:
+def _tokens_row(place: AxisLayout, answer: Answer) -> dict[str, Value]:
     """A place with the tokens of a device, and of all that it joins."""
     given = float(answer) * place.devices
     return {**_row(place, answer, "tokens"), "of a group (tokens)": given}
 
 
-def _between(s: Setting) -> Answer | None:
+def _between(s: LimitsContext) -> Answer | None:
     """Data parallelism between units of which each holds one copy: nodes, leaf groups, slices."""
     found = []
     for place in between(s.cluster):
@@ -138,7 +139,7 @@ def _between(s: Setting) -> Answer | None:
     return replace(answer, name=name, parts=(*answer.parts, whole, ruled), rows=tuple(table))
 
 
-def _tensor(s: Setting, places: list[Place], rows: float) -> Answer:
+def _tensor(s: LimitsContext, places: list[AxisLayout], rows: float) -> Answer:
     """The limit inside the smallest place or an NVLink domain, and a table of all."""
     ask = lambda place: tensor_limit(s, place.name, place.groups, rows * place.devices)
     head = 0
@@ -148,13 +149,13 @@ def _tensor(s: Setting, places: list[Place], rows: float) -> Answer:
     return _headed("largest tensor axis", places, ask, "devices", "F of all", head=head)
 
 
-def _experts(s: Setting, places: list[Place], rows: float) -> Answer:
+def _experts(s: LimitsContext, places: list[AxisLayout], rows: float) -> Answer:
     """The width over everything, and a table of all."""
     ask = lambda place: expert_limit(s, place.name, place.groups, rows)
     return _headed("smallest expert width F", places[::-1], ask, "")
 
 
-def _context(s: Setting, places: list[Place]) -> Answer:
+def _context(s: LimitsContext, places: list[AxisLayout]) -> Answer:
     """The tokens inside the smallest place, and a table of all."""
     ask = lambda place: context_limit(s, place.name, place.groups)
     return _headed(
@@ -164,8 +165,8 @@ def _context(s: Setting, places: list[Place]) -> Answer:
 
 def _headed(
     name: str,
-    places: list[Place],
-    ask: Callable[[Place], Answer],
+    places: list[AxisLayout],
+    ask: Callable[[AxisLayout], Answer],
     unit: str,
     *more: str,
     head: int = 0,
@@ -177,7 +178,7 @@ def _headed(
     return replace(answers[head], name=name, binds=where, rows=tuple(rows))
 
 
-def _row(place: Place, answer: Answer, unit: str, *more: str) -> dict[str, Value]:
+def _row(place: AxisLayout, answer: Answer, unit: str, *more: str) -> dict[str, Value]:
     """One place in a table; `more` names parts of the answer that are columns of their own."""
     named = lambda text, of=unit: f"{text} ({of})" if of else text
     rule = next((part.answer for part in answer.parts if part.name.startswith("rule")), None)

@@ -13,12 +13,13 @@ Groups are those of the mesh on its cluster: axes that leave a node share its NI
 from collections.abc import Iterator
 from dataclasses import replace
 
+from scaling.collectives.explain import binding_link
 from scaling.meshes.placement import check_fits, groups_on
 from scaling.meshes.rules import REPLICAS
 from scaling.meshes.shape import MeshShape
 from scaling.questions.answer import Answer, Value
 from scaling.questions.axis_answers import (
-    Setting,
+    LimitsContext,
     context_limit,
     expert_limit,
     tensor_limit,
@@ -28,12 +29,11 @@ from scaling.questions.axis_limits import BACKWARD, FORWARD
 from scaling.questions.block import Cut
 from scaling.questions.mixed_limits import best_split, bubble, hop
 from scaling.questions.switch_limits import switch_limit
-from scaling.questions.wire import wire
 
 NOTHING = "no axis of the mesh sums or gathers weights"
 
 
-def limits_of_mesh(s: Setting, mesh: MeshShape) -> Answer:
+def limits_of_mesh(s: LimitsContext, mesh: MeshShape) -> Answer:
     """Return the tokens per device from which all sums and gathers of weights are hidden.
 
     Raises:
@@ -61,7 +61,7 @@ def limits_of_mesh(s: Setting, mesh: MeshShape) -> Answer:
     )
 
 
-def _weights(s: Setting, mesh: MeshShape) -> Iterator[Answer]:
+def _weights(s: LimitsContext, mesh: MeshShape) -> Iterator[Answer]:
     """The axes over which weights are gathered and gradients summed."""
     cut = _cut(s, mesh)
     if summed := _summed(s, mesh):
@@ -73,13 +73,13 @@ def _weights(s: Setting, mesh: MeshShape) -> Iterator[Answer]:
         yield weights_limit(s, BACKWARD.name, groups, cut, BACKWARD)
 
 
-def _cut(s: Setting, mesh: MeshShape) -> Cut:
+def _cut(s: LimitsContext, mesh: MeshShape) -> Cut:
     """What cuts the weights beside data and fsdp."""
     experts = mesh.expert if s.mlp.experts > 1 else 1
     return Cut(tensor=mesh.tensor, stage=mesh.stage, expert=experts)
 
 
-def _summed(s: Setting, mesh: MeshShape) -> list[str]:
+def _summed(s: LimitsContext, mesh: MeshShape) -> list[str]:
     """Axes over which the gradients of the MLP are summed.
 
     Those of experts have seen the tokens of all devices along expert already.
@@ -88,7 +88,7 @@ def _summed(s: Setting, mesh: MeshShape) -> list[str]:
     return [axis for axis in axes if getattr(mesh, axis) > 1]
 
 
-def _others(s: Setting, mesh: MeshShape) -> Iterator[Answer]:
+def _others(s: LimitsContext, mesh: MeshShape) -> Iterator[Answer]:
     """The axes over which activations, tokens, keys and values travel."""
     rows = _rows(s, mesh)
     if summed := _summed(s, mesh):
@@ -108,11 +108,10 @@ def _others(s: Setting, mesh: MeshShape) -> Iterator[Answer]:
         yield hop(s, mesh, rows)
 
 
-def _best_split(s: Setting, mesh: MeshShape) -> list[Answer]:
+def _best_split(s: LimitsContext, mesh: MeshShape) -> list[Answer]:
     """The guide's optimum, where both axes lie in a slice: M rings of each as they are laid."""
-    links = [
-        wire("all-gather", groups_on(mesh, [a], s.cluster), s.cluster) for a in ("fsdp", "tensor")
-    ]
+    groups = [groups_on(mesh, [axis], s.cluster) for axis in ("fsdp", "tensor")]
+    links = [binding_link("all-gather", one, s.cluster) for one in groups]
     if any(link.level.grid is None for link in links):
         return []
     rings = [next(i.value for i in link.inputs if i.symbol == "M") for link in links]
@@ -120,7 +119,7 @@ def _best_split(s: Setting, mesh: MeshShape) -> list[Answer]:
     return best_split(s, chips, mesh.devices / chips, *rings)
 
 
-def _rows(s: Setting, mesh: MeshShape) -> float:
+def _rows(s: LimitsContext, mesh: MeshShape) -> float:
     """Tokens of a microbatch that one device multiplies with its part of the weights."""
     batch = s.run.batch
     return batch.tokens / batch.microbatches / mesh.batch_shards / mesh.context
@@ -136,7 +135,7 @@ _NEEDS = {  # part -> axis, what it needs
 }
 
 
-def _row(part: Answer, mesh: MeshShape, s: Setting) -> dict[str, Value]:
+def _row(part: Answer, mesh: MeshShape, s: LimitsContext) -> dict[str, Value]:
     """One axis: what it needs, what the run has, and how many times that is enough."""
     axis, needs = _NEEDS[part.name]
     axes = _summed(s, mesh) if axis == "data" else [axis]

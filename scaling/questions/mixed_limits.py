@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from scaling.collectives.cost import collective_time
+from scaling.collectives.explain import IDEAL, SAME, binding_link
 from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.errors import InputError
 from scaling.meshes.levels import levels
@@ -24,10 +25,9 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input, Value, by_formula
-from scaling.questions.axis_answers import Setting, weights_limit
+from scaling.questions.axis_answers import LimitsContext, weights_limit
 from scaling.questions.axis_limits import FORWARD
 from scaling.questions.block import Cut
-from scaling.questions.wire import IDEAL, SAME, wire
 from scaling.run.parallelism.rules import is_sequence_parallel
 
 SECTION = "training: mixed fsdp and tensor parallelism"
@@ -53,7 +53,7 @@ class Split:
         return textbook[1] if textbook[0] else None, fitted[1] if fitted[0] else None
 
 
-def mixed_limit(s: Setting) -> Answer | None:
+def mixed_limit(s: LimitsContext) -> Answer | None:
     """Return the fewest tokens per device of any mesh fsdp x tensor; None: none can be priced."""
     splits = _splits(s)
     if not splits:
@@ -85,7 +85,7 @@ def mixed_limit(s: Setting) -> Answer | None:
     )
 
 
-def _splits(s: Setting) -> list[Split]:
+def _splits(s: LimitsContext) -> list[Split]:
     """All splits of the devices, of one slice on TPUs, up to tensor axes that are too large."""
     chips = _chips(s.cluster)
     whole = np.arange(s.cluster.devices)[None]
@@ -105,7 +105,7 @@ def _splits(s: Setting) -> list[Split]:
     return found
 
 
-def _split(s: Setting, mesh: MeshShape) -> Split:
+def _split(s: LimitsContext, mesh: MeshShape) -> Split:
     """One split, with both profiles."""
     groups = groups_on(mesh, ["fsdp"], s.cluster)
     both = [_priced(s, mesh, groups, profile) for profile in (IDEAL, s.profile)]
@@ -114,7 +114,7 @@ def _split(s: Setting, mesh: MeshShape) -> Split:
 
 
 def _priced(
-    s: Setting, mesh: MeshShape, groups: np.ndarray, profile: Profile
+    s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile
 ) -> tuple[bool, float, float]:
     """Whether activations are hidden, the tokens of weights, and seconds of the slower exchange."""
     cut, where = Cut(tensor=mesh.tensor), (s.cluster, profile)
@@ -147,7 +147,7 @@ def _chips(cluster: Cluster) -> int:
     return cluster.domain_nodes * cluster.devices_per_node
 
 
-def _closed_forms(s: Setting) -> list[Answer]:
+def _closed_forms(s: LimitsContext) -> list[Answer]:
     """The guide's optimum and threshold on a torus: one dimension for tensor, the rest for fsdp."""
     if s.cluster.torus is None:
         return []
@@ -157,7 +157,7 @@ def _closed_forms(s: Setting) -> list[Answer]:
 
 
 def best_split(
-    s: Setting, chips: int, replicas: float, along_x: float, along_y: float
+    s: LimitsContext, chips: int, replicas: float, along_x: float, along_y: float
 ) -> list[Answer]:
     """Return X_opt and the least tokens per chip of fsdp x tensor on a torus.
 
@@ -182,7 +182,7 @@ def best_split(
 # Pipelines
 
 
-def bubble(s: Setting, stages: int) -> Answer:
+def bubble(s: LimitsContext, stages: int) -> Answer:
     """Return the share of a step that is bubble, and the microbatches for a small one."""
     schedule = s.run.pipeline
     P = Input("P", stages, "stages")
@@ -202,7 +202,7 @@ def bubble(s: Setting, stages: int) -> Answer:
     return by_formula("bubble of the pipeline", "", share, (P, M, V), parts=(needed,), notes=notes)
 
 
-def bubbles(s: Setting) -> Answer:
+def bubbles(s: LimitsContext) -> Answer:
     """Return the microbatches per further stage for a small bubble, with a table of stages."""
     V = Input("V", s.run.pipeline.virtual_stages, "", "virtual stages of a device")
     x = Input("x", BUBBLE, "", "the bubble that is sought")
@@ -217,7 +217,7 @@ def bubbles(s: Setting) -> Answer:
     return by_formula(name, "microbatches", formula, (x, V), rows=table, notes=notes)
 
 
-def hop(s: Setting, mesh: MeshShape, rows: float) -> Answer:
+def hop(s: LimitsContext, mesh: MeshShape, rows: float) -> Answer:
     """Return the seconds in which the activations of a microbatch reach the next stage.
 
     Sequence-parallel, each device of a tensor group sends its own tokens.
@@ -226,7 +226,7 @@ def hop(s: Setting, mesh: MeshShape, rows: float) -> Answer:
         rows: tokens of a microbatch that the devices of one tensor group share.
     """
     groups = groups_on(mesh, ["stage"], s.cluster)
-    links = wire("permute", groups, s.cluster)
+    links = binding_link("permute", groups, s.cluster)
     shards = mesh.tensor if is_sequence_parallel(s.run, mesh) else 1
     size = s.mlp.bytes * rows / shards * s.mlp.width
     fitted = float(collective_time("permute", size, groups, s.cluster, s.profile).time)
@@ -237,5 +237,5 @@ def hop(s: Setting, mesh: MeshShape, rows: float) -> Answer:
         Input("D", s.mlp.width, "", "width of the model"),
         *links.symbols,
     )
-    formula = f"b * B / Y * D{links.over}"
-    return by_formula("hop to the next stage", "s", formula, given, fitted, binds=links.binds)
+    formula = f"b * B / Y * D{links.time_suffix}"
+    return by_formula("hop to the next stage", "s", formula, given, fitted, binds=links.words)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import InputError, is_count, nearest
+from scaling.meshes.formula import FUNCTIONS
 from scaling.models.accounting.matrices import BYTES
-from scaling.questions.formula import FUNCTIONS
 
 # bytes of a number; besides those of training, the formats that weights are stored in
 NUMBER_BYTES: dict[str, float] = {**BYTES, "int32": 4, "int16": 2, "int8": 1, "fp4": 0.5}

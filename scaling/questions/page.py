@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from scaling.meshes.formula import substituted
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.questions.answer import Answer, Input, Value
-from scaling.questions.formula import substituted
 
 GUIDE = "https://jax-ml.github.io/scaling-book/"
 DAY = 86_400.0  # s

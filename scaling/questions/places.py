@@ -28,7 +28,7 @@ FEW = 2  # nodes: the guide looks at two by themselves, where NVLink binds
 
 
 @dataclass(frozen=True, eq=False)
-class Place:
+class AxisLayout:
     """Groups of devices that lie alike."""
 
     name: str
@@ -40,7 +40,7 @@ class Place:
         return int(self.groups.shape[1])
 
 
-def inside(cluster: Cluster) -> list[Place]:
+def inside(cluster: Cluster) -> list[AxisLayout]:
     """Return the places of an axis over neighbours, the smallest first; those of one chip not."""
     if cluster.torus is not None:
         found = list(_on_torus(levels(cluster)[0].grid))  # type: ignore[arg-type]
@@ -49,11 +49,11 @@ def inside(cluster: Cluster) -> list[Place]:
         found, whole = list(_in_units(cluster)), 0
     if cluster.torus is not None and cluster.devices > whole:
         slices = cluster.nodes // cluster.domain_nodes
-        found.append(Place(f"{slices} slices", np.arange(cluster.devices)[None]))
+        found.append(AxisLayout(f"{slices} slices", np.arange(cluster.devices)[None]))
     return found
 
 
-def between(cluster: Cluster) -> list[Place]:
+def between(cluster: Cluster) -> list[AxisLayout]:
     """Return the places of an axis over units of a level, a device of each, outermost last."""
     found = []
     sizes = {k: n for k, n in level_nodes(cluster).items() if n < cluster.nodes}
@@ -64,11 +64,11 @@ def between(cluster: Cluster) -> list[Place]:
         if cluster.devices % unit == 0:
             word = "slice" if cluster.torus is not None and level == "domain" else WORDS[level]
             groups = np.arange(cluster.devices).reshape(-1, unit).T
-            found.append(Place(f"{word}s", groups))
+            found.append(AxisLayout(f"{word}s", groups))
     return found
 
 
-def _in_units(cluster: Cluster) -> Iterator[Place]:
+def _in_units(cluster: Cluster) -> Iterator[AxisLayout]:
     """Whole units of every level, and of two nodes."""
     named = dict(level_nodes(cluster))
     sizes = {nodes: level for level, nodes in named.items()}
@@ -80,10 +80,10 @@ def _in_units(cluster: Cluster) -> Iterator[Place]:
             groups = np.arange(used).reshape(-1, members)
             counted = f"{nodes} node{'s' * (nodes > 1)}"
             word = f"{WORDS[level]}, {counted}" if level not in ("node", "core") else counted
-            yield Place(counted if nodes == cluster.nodes else word, groups)
+            yield AxisLayout(counted if nodes == cluster.nodes else word, groups)
 
 
-def _on_torus(grid: TorusGrid) -> Iterator[Place]:
+def _on_torus(grid: TorusGrid) -> Iterator[AxisLayout]:
     """One dimension of a slice, two, all; those of equal size and form once."""
     dims = [dim for dim, size in enumerate(grid.shape) if size > 1]
     seen = set()
@@ -98,4 +98,4 @@ def _on_torus(grid: TorusGrid) -> Iterator[Place]:
                     "rings and lines" if len(closed) > 1 else "rings" if True in closed else "lines"
                 )
                 whole = "slice of " if count == len(dims) else ""
-                yield Place(f"{whole}{sizes}, {rings}", groups_along(grid, chosen))
+                yield AxisLayout(f"{whole}{sizes}, {rings}", groups_along(grid, chosen))

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from scaling.meshes.errors import InputError
 from scaling.questions.notation import ArraySpec, Dim, Expression, format_array, laid
 from scaling.questions.resharding import Step, steps
-from scaling.questions.sharding import Setting, device_shape
+from scaling.questions.sharding import ShapeContext, device_shape
 
 MOST_STRATEGIES = 1024  # so many are priced in a second or two
 IDLE, TERMS = "", "+"  # an axis that splits nothing, or along which an operand holds terms of a sum
@@ -141,7 +141,7 @@ def cases(product: Product) -> dict[str, str]:
     return found
 
 
-def strategies(product: Product, setting: Setting) -> list[Strategy]:
+def strategies(product: Product, setting: ShapeContext) -> list[Strategy]:
     """Return every way to compute the product in which each axis splits what it splits somewhere.
 
     Raises:
@@ -168,7 +168,7 @@ def strategies(product: Product, setting: Setting) -> list[Strategy]:
     return found
 
 
-def local_sizes(strategy: Strategy, setting: Setting) -> dict[str, int]:
+def local_sizes(strategy: Strategy, setting: ShapeContext) -> dict[str, int]:
     """Sizes of the dimensions in the product that one device computes."""
     sizes: dict[str, int] = {}
     for array in (strategy.left, strategy.right):
@@ -247,7 +247,7 @@ def _options(axis: str, product: Product) -> list[str]:
     return dims if free else [*dims, IDLE]
 
 
-def _divides(works: dict[str, str], product: Product, setting: Setting) -> bool:
+def _divides(works: dict[str, str], product: Product, setting: ShapeContext) -> bool:
     """Whether the axes that split a dimension divide its size."""
     return all(
         setting.size(name) % setting.ways(tuple(a for a, dim in works.items() if dim == name)) == 0
@@ -255,7 +255,7 @@ def _divides(works: dict[str, str], product: Product, setting: Setting) -> bool:
     )
 
 
-def _strategy(works: dict[str, str], product: Product, setting: Setting) -> Strategy:
+def _strategy(works: dict[str, str], product: Product, setting: ShapeContext) -> Strategy:
     places = {name: tuple(_in_order(name, works, product)) for name in product.looped}
     terms = tuple(axis for axis, dim in works.items() if dim == TERMS)
     left, right = (

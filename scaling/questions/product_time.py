@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from scaling.program.ops import matmul
 from scaling.questions.answer import Answer, Input, Value, by_formula
-from scaling.questions.communication import Place, asked, total
+from scaling.questions.communication import MeshOnCluster, asked, total
 from scaling.questions.notation import NUMBER_BYTES, format_array, product_text
 from scaling.questions.product import (
     Product,
@@ -22,7 +22,7 @@ from scaling.questions.product import (
     strategies,
 )
 from scaling.questions.resharding import Step
-from scaling.questions.sharding import Setting, check_array, device_bytes
+from scaling.questions.sharding import ShapeContext, check_array, device_bytes
 from scaling.simulate.kernels import kernel_time, peak_rate
 
 SECTION = "sharding: computation with sharded arrays"
@@ -45,7 +45,7 @@ class Priced:
 
 
 def product_answer(
-    product: Product, setting: Setting, place: Place | None = None, ideal: bool = False
+    product: Product, setting: ShapeContext, place: MeshOnCluster | None = None, ideal: bool = False
 ) -> Answer:
     """Return the time of a product, with overlap, by its fastest strategy; the others are rows.
 
@@ -95,7 +95,7 @@ def product_answer(
 
 
 def ranked(
-    product: Product, setting: Setting, place: Place | None, ideal: bool = False
+    product: Product, setting: ShapeContext, place: MeshOnCluster | None, ideal: bool = False
 ) -> list[Priced]:
     """Return the strategies, the fastest first; without a place that which moves least.
 
@@ -114,8 +114,8 @@ def ranked(
 def _priced(
     way: Strategy,
     product: Product,
-    setting: Setting,
-    place: Place | None,
+    setting: ShapeContext,
+    place: MeshOnCluster | None,
     ask: Callable[[Step], Answer],
 ) -> Priced:
     flops = _flops_of_one(product, way, setting)
@@ -125,7 +125,7 @@ def _priced(
     return Priced(way, flops, math, comms)
 
 
-def _flops_of_one(product: Product, way: Strategy, setting: Setting) -> Answer:
+def _flops_of_one(product: Product, way: Strategy, setting: ShapeContext) -> Answer:
     """2 x every size that is looped over, shared by the devices along the axes that split it."""
     sizes = _sizes(product, setting)
     ways = (Input(axis, setting.mesh[axis], "devices", "along it") for axis in way.splitting)
@@ -134,7 +134,7 @@ def _flops_of_one(product: Product, way: Strategy, setting: Setting) -> Answer:
     return by_formula("FLOPs of a device", "FLOPs", formula, (*sizes, *ways))
 
 
-def _flops_of_all(product: Product, way: Strategy, setting: Setting) -> Answer:
+def _flops_of_all(product: Product, way: Strategy, setting: ShapeContext) -> Answer:
     """The FLOPs of the product, once by each device along the axes that do not split it."""
     alike = [a for a, size in setting.mesh.items() if size > 1 and a not in way.splitting]
     copies = (
@@ -146,12 +146,12 @@ def _flops_of_all(product: Product, way: Strategy, setting: Setting) -> Answer:
     return by_formula("FLOPs of all devices", "FLOPs", formula, given)
 
 
-def _sizes(product: Product, setting: Setting) -> tuple[Input, ...]:
+def _sizes(product: Product, setting: ShapeContext) -> tuple[Input, ...]:
     return tuple(Input(n, setting.size(n), "", "size") for n in product.looped if not n.isdigit())
 
 
 def _math_time(
-    way: Strategy, product: Product, setting: Setting, place: Place, flops: Answer
+    way: Strategy, product: Product, setting: ShapeContext, place: MeshOnCluster, flops: Answer
 ) -> Answer:
     """Seconds of one device's product: its FLOPs, or its bytes where those take longer."""
     chip, dtype = place.cluster.accelerator, operand_dtype(product, setting)
@@ -173,14 +173,14 @@ def _math_time(
     return by_formula("product", "s", formula, inputs, float(fitted.time), binds=binds)
 
 
-def operand_dtype(product: Product, setting: Setting) -> str:
+def operand_dtype(product: Product, setting: ShapeContext) -> str:
     """The format of the products: the wider one of the two operands."""
     formats = [array.dtype or setting.dtype for array in (product.left, product.right)]
     return max(formats, key=NUMBER_BYTES.__getitem__)
 
 
 def _row(
-    each: Priced, product: Product, setting: Setting, place: Place | None, ideal: bool
+    each: Priced, product: Product, setting: ShapeContext, place: MeshOnCluster | None, ideal: bool
 ) -> dict[str, Value]:
     row: dict[str, Value] = {"strategy": str(each.way)}
     if place is None:
@@ -202,7 +202,7 @@ def _table(rows: list[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
     return tuple({name: row[name] for name in held} for row in rows)
 
 
-def _critical(each: Priced, product: Product, setting: Setting) -> dict[str, Value]:
+def _critical(each: Priced, product: Product, setting: ShapeContext) -> dict[str, Value]:
     """Size of each dimension from which the textbook's FLOPs take longer than its communication.
 
     Of those dimensions that nothing that moves has: FLOPs grow with them, bytes do not. None of

@@ -18,7 +18,7 @@ from typing import Literal
 from scaling.meshes.errors import InputError
 from scaling.program.ir import CollectiveKind
 from scaling.questions.notation import ArraySpec, format_array
-from scaling.questions.sharding import Setting, device_bytes
+from scaling.questions.sharding import ShapeContext, device_bytes
 
 StepKind = CollectiveKind | Literal["slice"]
 
@@ -41,7 +41,7 @@ class Step:
 
 
 def steps(
-    source: ArraySpec, target: ArraySpec, setting: Setting, together: bool = True
+    source: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool = True
 ) -> tuple[Step, ...]:
     """Return the steps from one sharding to another of the same dimensions; none: they are equal.
 
@@ -72,7 +72,7 @@ def _check(source: ArraySpec, target: ArraySpec) -> None:
 
 
 def _next(
-    now: ArraySpec, target: ArraySpec, setting: Setting, together: bool
+    now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool
 ) -> tuple[ArraySpec, Step]:
     for rule in (_slice, _reduce_scatter, _permute, _all_to_all, _all_reduce, _all_gather):
         found = rule(now, target, setting, together)
@@ -87,20 +87,22 @@ def _next(
 Found = tuple[StepKind, tuple[str, ...], ArraySpec] | None
 
 
-def _slice(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+def _slice(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
     """Every axis that nothing holds enters the dimensions that are ready for it."""
     idle = lambda axis: axis not in now.axes and axis not in now.unreduced
     after, axes = _entered(now, target, idle)
     return ("slice", axes, after) if axes else None
 
 
-def _reduce_scatter(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+def _reduce_scatter(
+    now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool
+) -> Found:
     after, axes = _entered(now, target, lambda axis: axis in now.unreduced, together)
     left = tuple(axis for axis in now.unreduced if axis not in axes)
     return ("reduce-scatter", axes, replace(after, unreduced=left)) if axes else None
 
 
-def _permute(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+def _permute(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
     """Equal axes and shards, elsewhere: every device sends its shard to one other."""
     if now.unreduced or target.unreduced or sorted(now.axes) != sorted(target.axes):
         return None
@@ -111,7 +113,7 @@ def _permute(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool
     return "permute", tuple(axes), target
 
 
-def _all_to_all(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+def _all_to_all(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
     """The innermost axes of one dimension that another wants next move there."""
     for give, _ in enumerate(now.dims):
         leaving = _leaving(now, target, give)
@@ -128,14 +130,14 @@ def _all_to_all(now: ArraySpec, target: ArraySpec, setting: Setting, together: b
     return None
 
 
-def _all_reduce(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+def _all_reduce(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
     stays = (*target.unreduced, *target.axes)
     axes = tuple(axis for axis in now.unreduced if axis not in stays)
     left = tuple(axis for axis in now.unreduced if axis not in axes)
     return ("all-reduce", axes, replace(now, unreduced=left)) if axes else None
 
 
-def _all_gather(now: ArraySpec, target: ArraySpec, setting: Setting, together: bool) -> Found:
+def _all_gather(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
     """The axes that have to leave their dimensions; those that another one waits for stay once."""
     leaving = [_leaving(now, target, dim) for dim, _ in enumerate(now.dims)]
     for_good = [tuple(a for a in axes if a not in target.axes) for axes in leaving]

@@ -15,7 +15,7 @@ MOST_ELEMENTS = 2**63 - 1  # of one array: an index is an int64
 
 
 @dataclass(frozen=True)
-class Setting:
+class ShapeContext:
     """What an expression is asked of."""
 
     mesh: Mapping[str, int]  # axis -> devices along it, outermost first
@@ -36,7 +36,7 @@ class Setting:
         return int(dim) if dim.isdigit() else self.sizes[dim]
 
 
-def check_array(array: ArraySpec, setting: Setting) -> None:
+def check_array(array: ArraySpec, setting: ShapeContext) -> None:
     """Raise InputError unless every dimension has a size that its axes divide."""
     text = format_array(array, setting.mesh)
     for dim in array.dims:
@@ -58,37 +58,37 @@ def check_array(array: ArraySpec, setting: Setting) -> None:
         raise InputError(f"{text} has more than {MOST_ELEMENTS:,} elements")
 
 
-def number_bytes(array: ArraySpec, setting: Setting) -> float:
+def number_bytes(array: ArraySpec, setting: ShapeContext) -> float:
     """Bytes of one number of the array."""
     return NUMBER_BYTES[array.dtype or setting.dtype]
 
 
-def shape(array: ArraySpec, setting: Setting) -> tuple[int, ...]:
+def shape(array: ArraySpec, setting: ShapeContext) -> tuple[int, ...]:
     """Sizes of the whole array."""
     return tuple(setting.size(dim.name) for dim in array.dims)
 
 
-def device_shape(array: ArraySpec, setting: Setting) -> tuple[int, ...]:
+def device_shape(array: ArraySpec, setting: ShapeContext) -> tuple[int, ...]:
     """Sizes of the part that one device holds."""
     return tuple(setting.size(dim.name) // setting.ways(dim.axes) for dim in array.dims)
 
 
-def total_bytes(array: ArraySpec, setting: Setting) -> float:
+def total_bytes(array: ArraySpec, setting: ShapeContext) -> float:
     """Bytes of one copy."""
     return _bytes(shape(array, setting), array, setting)
 
 
-def device_bytes(array: ArraySpec, setting: Setting) -> float:
+def device_bytes(array: ArraySpec, setting: ShapeContext) -> float:
     """Bytes of the part that one device holds."""
     return _bytes(device_shape(array, setting), array, setting)
 
 
-def copies(array: ArraySpec, setting: Setting) -> int:
+def copies(array: ArraySpec, setting: ShapeContext) -> int:
     """Devices that hold the same part, or a term of its sum."""
     return setting.devices // setting.ways(array.axes)
 
 
-def slices(array: ArraySpec, setting: Setting) -> Iterator[tuple[dict[str, int], str]]:
+def slices(array: ArraySpec, setting: ShapeContext) -> Iterator[tuple[dict[str, int], str]]:
     """For each device its coordinates on the mesh and what it holds, `A[0:256,0:4096]`."""
     for device in range(setting.devices):
         place = coordinates(device, setting.mesh)
@@ -116,6 +116,6 @@ def index(axes: tuple[str, ...], place: Mapping[str, int], mesh: Mapping[str, in
     return number
 
 
-def _bytes(sizes: tuple[int, ...], array: ArraySpec, setting: Setting) -> float:
+def _bytes(sizes: tuple[int, ...], array: ArraySpec, setting: ShapeContext) -> float:
     exact = math.prod(sizes) * Fraction(number_bytes(array, setting))
     return int(exact) if exact.denominator == 1 else float(exact)

@@ -10,19 +10,19 @@ import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.contention import place_groups
+from scaling.collectives.explain import IDEAL, counted_link
 from scaling.meshes.errors import InputError
 from scaling.questions import axis_limits as limits
-from scaling.questions.answer import Answer, Input
-from scaling.questions.axis_answers import Setting, tokens_over
+from scaling.questions.answer import Answer
+from scaling.questions.axis_answers import LimitsContext, tokens_over
 from scaling.questions.axis_limits import DATA
 from scaling.questions.block import WHOLE, Cut
-from scaling.questions.wire import IDEAL, Wire
 
 IN_SWITCH = tuple(a.name for a in ALGORITHMS.values() if a.in_switch or a.in_network)
 HALF = "half the bytes over that link per byte: one way of a sum, of which a ring has two"
 
 
-def switch_limit(s: Setting, groups: np.ndarray, cut: Cut = WHOLE) -> Answer | None:
+def switch_limit(s: LimitsContext, groups: np.ndarray, cut: Cut = WHOLE) -> Answer | None:
     """Return the tokens per device where switches add up what passes; None: no switch can.
 
     The textbook's number lets every byte pass once; the fitted one is of the best algorithm that
@@ -39,15 +39,14 @@ def switch_limit(s: Setting, groups: np.ndarray, cut: Cut = WHOLE) -> Answer | N
     )
     least = [(level, (b if level.can_reduce else a).share) for (level, a), (_, b) in both]
     level, share = max(least, key=lambda pair: pair[1] / pair[0].bandwidth)
-    W = Input("W", level.bandwidth, "bytes/s", f"{level.name}, one direction")
-    links = Wire("W / s", (W, Input("s", float(share) / 2, "", HALF)), None, level)
+    links = counted_link(level, float(share) / 2, HALF)
     fitted = min(float(row["fitted (tokens)"]) for row in rows)  # type: ignore[arg-type]
     found = tokens_over(s, "sums in the switch", links, cut, fitted)
     return replace(found, rows=tuple(rows))
 
 
 def _switch_row(
-    s: Setting, name: str, groups: np.ndarray, cut: Cut
+    s: LimitsContext, name: str, groups: np.ndarray, cut: Cut
 ) -> dict[str, str | float | int | None] | None:
     """Tokens by one algorithm, or None where it cannot run."""
     asked = (s.mlp, cut, groups, s.cluster)

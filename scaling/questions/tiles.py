@@ -7,7 +7,7 @@ from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer, Input, by_formula
 from scaling.questions.array import size_formula
 from scaling.questions.notation import Dim, Expression, format_array, product_text
-from scaling.questions.sharding import Setting
+from scaling.questions.sharding import ShapeContext
 
 LARGEST = 2**20  # of a tile along one dimension; far beyond any layout, chosen by this project
 
@@ -27,7 +27,7 @@ def read_tile(text: str) -> tuple[int, ...]:
     return tuple(map(int, sizes))
 
 
-def tiled(asked: Expression, setting: Setting, tile: tuple[int, ...]) -> tuple[Answer, Answer]:
+def tiled(asked: Expression, setting: ShapeContext, tile: tuple[int, ...]) -> tuple[Answer, Answer]:
     """Return the bytes of a device's part in whole tiles, and how many times more that is.
 
     Args:

@@ -16,11 +16,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.formula import evaluate, symbols
 from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.program.ir import KernelKind
 from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.questions.answer import Input
-from scaling.questions.formula import evaluate, symbols
 
 INDEX = 4  # bytes of a token's number, an int32
 Sizes = Mapping[str, float]

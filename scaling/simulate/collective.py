@@ -118,7 +118,7 @@ class CollectivePrice:
     @cached_property
     def levels(self) -> tuple[LevelTime, ...]:
         """The links of every level that the algorithm loads, from the chips outwards."""
-        return level_times(self.cost, self.priced_bytes)
+        return level_times(self.cost.chosen, self.priced_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         """The price as JSON has it: without a skew or an NCCL choice where there is none."""

@@ -136,7 +136,7 @@ def talkers(row: Row, priced: Priced) -> dict[int, int]:
 
 def levels_of(row: Row, priced: Priced) -> tuple[LevelTime, ...]:
     """Return every network level that one call loads, from the chips outwards."""
-    return level_times(priced.collectives[row.first.name], float(row.first.bytes))
+    return level_times(priced.collectives[row.first.name].chosen, float(row.first.bytes))
 
 
 def level_words(level: LevelTime) -> str:

@@ -30,8 +30,8 @@ from typing import Any
 
 from scaling.course.learn.command_lines import document_of
 from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.formula import evaluate, substituted
 from scaling.meshes.reading import parse_toml
-from scaling.questions.formula import evaluate, substituted
 from scaling.questions.page import plain
 
 FOLDER = resources.files("scaling.course.learn") / "quizzes"

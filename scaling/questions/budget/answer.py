@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
+from scaling.meshes.formula import symbols
 from scaling.questions.answer import Answer, Input
 from scaling.questions.budget.failures import Reliability, failure_answers
 from scaling.questions.budget.training import (
@@ -16,7 +17,6 @@ from scaling.questions.budget.training import (
     duration,
     utilization,
 )
-from scaling.questions.formula import symbols
 from scaling.questions.prices import price_of
 
 

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
+from scaling.meshes.formula import evaluate, symbols
 from scaling.questions.answer import Answer
-from scaling.questions.formula import evaluate, symbols
 from scaling.questions.page import page
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import scaling as sc
 from scaling.collectives.cost import collective_time
+from scaling.collectives.explain import IDEAL
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.levels import levels
@@ -18,7 +19,7 @@ from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.profiles.io import profile_of
 from scaling.questions import axis_limits
 from scaling.questions.axis_answers import (
-    Setting,
+    LimitsContext,
     context_limit,
     expert_limit,
     tensor_limit,
@@ -29,7 +30,6 @@ from scaling.questions.limits import limits
 from scaling.questions.mixed_limits import bubble
 from scaling.questions.places import between, inside
 from scaling.questions.switch_limits import switch_limit
-from scaling.questions.wire import IDEAL
 from scaling.simulate.collective import collective_groups
 from tests.scaling.questions.formulas import check
 
@@ -49,7 +49,7 @@ def switch_bound(s, groups, cut):
 
 def setting(name, nodes, model):
     cluster, run = catalog.load(name, nodes), sc.load_run(model)
-    return Setting(run, mlp_of(run), cluster, profile_of(cluster.accelerator))
+    return LimitsContext(run, mlp_of(run), cluster, profile_of(cluster.accelerator))
 
 
 @pytest.mark.parametrize(("name", "nodes"), CLUSTERS)
@@ -85,7 +85,9 @@ def test_formula_and_engine_agree_for_an_axis_of_any_mesh(order, axis, data):
         left //= sizes[name]
     sizes[axis] = max(2, sizes[axis])
     mesh = MeshShape(**sizes, device_order=tuple(order))
-    s = Setting(RUN, mlp_of(RUN), catalog.load("dgx-h100", max(1, mesh.devices // 8)), PROFILE)
+    s = LimitsContext(
+        RUN, mlp_of(RUN), catalog.load("dgx-h100", max(1, mesh.devices // 8)), PROFILE
+    )
     groups, cut = groups_on(mesh, [axis], s.cluster), Cut(mesh.tensor, mesh.stage)
     where = groups, s.cluster, IDEAL
     found = weights_limit(s, "data", groups, cut).ideal
@@ -230,7 +232,7 @@ def test_a_faster_link_never_asks_for_more_tokens(tensor, log, factor):
 def test_the_sought_microbatches_have_a_small_bubble(stages, microbatches, virtual):
     values = {"batch.microbatches": microbatches, "pipeline.virtual_stages": virtual}
     run = sc.load_run("tiny", set=values)
-    s = Setting(run, mlp_of(run), H100, PROFILE)
+    s = LimitsContext(run, mlp_of(run), H100, PROFILE)
     found = bubble(s, stages)
     needed = float(found.parts[0])
     share = lambda m: (stages - 1) / (virtual * m + stages - 1)

@@ -5,8 +5,8 @@ import re
 import pytest
 
 import scaling as sc
+from scaling.meshes.formula import evaluate
 from scaling.questions.answer import Answer, textbook
-from scaling.questions.formula import evaluate
 from scaling.questions.page import page, show
 
 QUESTIONS = {

@@ -19,7 +19,7 @@ from scaling.questions.notation import (
 from scaling.questions.product import product_of, strategies
 from scaling.questions.resharding import steps
 from scaling.questions.sharding import (
-    Setting,
+    ShapeContext,
     coordinates,
     copies,
     device_bytes,
@@ -30,7 +30,7 @@ from scaling.questions.sharding import (
 )
 
 MESH = {"X": 2, "Y": 3, "Z": 2}
-SETTING = Setting(MESH, {"I": 24, "J": 12, "K": 36}, "bf16")
+SETTING = ShapeContext(MESH, {"I": 24, "J": 12, "K": 36}, "bf16")
 
 
 @st.composite

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.meshes.formula import evaluate, substituted, symbols
 from scaling.questions.answer import Answer, Input, by_formula, textbook
-from scaling.questions.formula import evaluate, substituted, symbols
 from scaling.questions.page import page, show
 
 positive = st.floats(1e-6, 1e18)

@@ -11,6 +11,7 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 BINARY: dict[type, Callable[[Any, Any], Any]] = {
@@ -29,6 +30,16 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "floor": math.floor,
 }
 _SYMBOL = re.compile(r"[A-Za-z_]\w*")
+
+
+@dataclass(frozen=True)
+class Input:
+    """One symbol of a formula: its number and what it stands for."""
+
+    symbol: str  # the guide's letter where it has one
+    value: float | int
+    unit: str = ""
+    meaning: str = ""
 
 
 def evaluate(formula: str, values: Mapping[str, Any]) -> float:
