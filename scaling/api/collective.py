@@ -1,7 +1,7 @@
 """Price of one collective on a cluster."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,11 +32,9 @@ from scaling.simulate.collective import (
 class CollectiveResult(Result, CollectivePrice):
     """A price that prints as the page of `scaling collective`; see `CollectivePrice`."""
 
-    cluster: Cluster = field(kw_only=True, compare=False)
-
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `scaling collective --json` prints."""
-        return {k: v for k, v in CollectivePrice.to_dict(self).items() if k != "cluster"}
+        return CollectivePrice.to_dict(self)
 
     def __str__(self) -> str:
         from scaling.report.collective import page
@@ -166,7 +164,7 @@ def price_sizes(
     how = (BEST_POSSIBLE if ideal and algorithm == "auto" else algorithm, skew)
     part = 1.0 if active is None else active_part(active, groups.shape[1], random)
     prices = collective_prices(kind, sizes, groups, place, profile, *how, part)  # type: ignore[arg-type]
-    results = [CollectiveResult(**vars(price), cluster=place) for price in prices]
+    results = [CollectiveResult(**vars(price)) for price in prices]
     return results, place, doubts + more
 
 
