@@ -1,6 +1,7 @@
 """Figures of a catalogue cluster, or of a chip, that one run or question states otherwise.
 
 node_network_bandwidth   bytes/s of one node, all its NICs together, one direction
+nic_bandwidth            bytes/s of one NIC, one direction; instead of node_network_bandwidth
 gpus_per_node            devices of a node that are used; links inside the node stay
 memory                   bytes of one device; the usable part keeps its share
 memory_bandwidth         bytes/s of one device's memory
@@ -25,7 +26,7 @@ from scaling.meshes.rings import FAST
 from scaling.meshes.units import parse_quantity
 
 # What is taken for the rate of one NIC.
-OF_ONE_NIC = ("nic", "nics", "nic_bandwidth", "network", "network_bandwidth", "bandwidth")
+OF_ONE_NIC = ("nic", "nics", "network", "network_bandwidth", "bandwidth")
 RATES = (1.0, 1e24)  # bytes/s and FLOP/s beyond any machine, whose quotients are still floats
 RANGE = (1e-9, 1e24)  # of any figure of a chip; products and quotients of them stay finite
 
@@ -36,8 +37,9 @@ def parse_overrides(items: Iterable[str]) -> dict[str, float]:
     for key in (item.partition("=")[0] for item in items if "=" in item):
         if key in OF_ONE_NIC:
             raise InputError(
-                f"--override: unknown key {key!r}; did you mean 'node_network_bandwidth', the rate "
-                "of all NICs of a node together? (8 of 400Gb/s are 3200Gb/s)"
+                f"--override: unknown key {key!r}; did you mean 'nic_bandwidth', the rate of one "
+                "NIC, or 'node_network_bandwidth', that of all NICs of a node together? (8 of "
+                "400Gb/s are 3200Gb/s)"
             )
     return _parsed(items, KEYS, "memory=40GB")
 
@@ -84,6 +86,8 @@ def apply_overrides(cluster: Cluster, overrides: Mapping[str, float], host: Clus
     `host` is the cluster as the file has it.
     """
     check_keys(overrides, KEYS, "cluster overrides")
+    if {"nic_bandwidth", "node_network_bandwidth"} <= set(overrides):
+        raise InputError("override nic_bandwidth and node_network_bandwidth: give one of them")
     for key, value in overrides.items():
         if not value > 0:
             raise InputError(f"override {key}={value:g} must be positive")
@@ -111,6 +115,12 @@ def _node_network_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cl
     share = overridden(value / (cluster.nics * link.count), f"{value:g} bytes/s per node")
     changed = replace(link, bandwidth=share)
     return replace(cluster, links=tuple(changed if j is link else j for j in cluster.links))
+
+
+def _nic_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
+    if network_link(cluster) is None:
+        raise InputError(f"override nic_bandwidth: {cluster.name} has no network")
+    return _node_network_bandwidth(cluster, value * cluster.nics, host)
 
 
 def _memory(cluster: Cluster, value: float, host: Cluster) -> Cluster:
@@ -171,6 +181,7 @@ def _with_chip_figures(cluster: Cluster, figures: Mapping[str, SourcedValue]) ->
 KEYS: dict[str, Callable[[Cluster, float, Cluster], Cluster]] = {
     "gpus_per_node": _gpus_per_node,
     "node_network_bandwidth": _node_network_bandwidth,
+    "nic_bandwidth": _nic_bandwidth,
     "memory": _memory,
     "memory_bandwidth": _memory_bandwidth,
     "nvlink_domain_nodes": _nvlink_domain_nodes,

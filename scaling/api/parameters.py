@@ -23,11 +23,11 @@ SHARED: Mapping[str, str] = {
     "8,000 and 8Ki 8,192, here and wherever a number stands.",
     "device_order": "axes joined by commas, outermost first; the last has neighbouring devices. "
     "Axes that are not named follow in default order.",
-    "overrides": "a figure of the cluster or its chip, such as node_network_bandwidth=3200Gb/s "
-    "(all NICs of a node) or memory=40GB, or a mapping.",
-    "what_if": 'multiply a figure, such as "network x2": nvlink, pcie, network, oversubscription '
-    "(of leaf switches), latency, peak, memory_bandwidth, memory, launch; network xinf and "
-    "latency x0 are free.",
+    "overrides": "a figure of the cluster or its chip, such as nic_bandwidth=400Gb/s, "
+    "node_network_bandwidth=3200Gb/s (all NICs of a node) or memory=40GB, or a mapping.",
+    "what_if": 'change a figure, such as "network x2", or "network=100Gb/s" of each NIC: nvlink, '
+    "xgmi, ici, pcie, network, oversubscription (of leaf switches), latency, peak, memory, "
+    "memory_bandwidth, launch; network xinf and latency x0 are free.",
     "calibration": "file of `scaling calibrate` to price with, or a Profile.",
     "batch": "sequences at once on the whole mesh; None: on each device as many as in a microbatch "
     "of training, or 4,096 tokens.",

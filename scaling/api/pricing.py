@@ -12,14 +12,13 @@ from scaling.comparing.discrepancy import Discrepancy
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.memory_pool import TRAINERS, xla_pool
-from scaling.profiles.io import LINKS
 from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
-from scaling.simulate.what_if import changed, changed_program, check_changes
+from scaling.simulate.what_if import LINKS, changed, changed_program, check_changes, figure_name
 
 
 @dataclass(frozen=True)
@@ -102,7 +101,7 @@ def _implausible_changes(pricing: Pricing) -> Iterator[str]:
 def _changes_without_effect(pricing: Pricing, priced: Priced) -> Iterator[str]:
     """Yield a warning for each change of links that the step does not wait for."""
     for i, change in enumerate(pricing.changes):
-        if change.split()[0] in (*LINKS, "oversubscription"):
+        if figure_name(change) in (*LINKS, "oversubscription"):
             others = (*pricing.changes[:i], *pricing.changes[i + 1 :])
             without = price_program(replace(pricing, changes=others))
             if without.timeline.by_name == priced.timeline.by_name:

@@ -1,6 +1,7 @@
-"""A cluster and profile with figures multiplied: `nvlink x2`, `peak x0.5`, `latency x0`.
+"""A cluster and profile with figures changed: `nvlink x2`, `latency x0`, `network=100Gb/s`.
 
-nvlink, pcie, network     bandwidth of all links of the kind, and of what was measured over them
+nvlink, xgmi, ici, pcie   bandwidth of all links of the kind, and of what was measured over them;
+network                   as a value that of one link of a chip, and of one NIC
 latency                   of all links, and the fixed costs of calling a collective
 oversubscription          bandwidth into the leaf switches over that of their uplinks; 1 in most
                           clusters of the catalogue, so that x2 halves what leaves a leaf group
@@ -9,6 +10,9 @@ memory_bandwidth          of the device memory and its caches
 memory                    bytes of the device memory
 launch                    the fixed cost of a kernel, and what the host of other software takes to
                           issue an operation
+
+Bandwidths, `memory` and `oversubscription` may be given as values. `power` cannot be asked:
+profiles have the rate at a chip's own power limit (`MatmulFit.sustained`), not how it follows it.
 
 `latency x0`, `launch x0` and infinite rates (`network xinf`) leave nothing of what they price.
 Otherwise the program stays the one that was made for the cluster as it is.
@@ -24,22 +28,24 @@ from scaling.meshes.accelerator import Accelerator, with_figures
 from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.provenance import SourcedValue, overridden
+from scaling.meshes.units import Unit, format_rate, parse_quantity
 from scaling.profiles.profile import CollectiveFit, Profile
 from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operation, Program
 
 T = TypeVar("T", Cluster, Profile)
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
-TEXT = re.compile(r"^\s*(\w+)\s*x\s*(inf|[\d.eE+-]+)\s*$")
+TEXT = re.compile(r"^\s*(\w+)\s*(?:x\s*(inf|[\d.eE+-]+)|=\s*(.+?))\s*$")
 
 Names = Mapping[str, tuple[str, ...]]  # part of a cluster or a profile -> what is multiplied there
 PRODUCTS = ("matmul", "grouped", "attention")  # fits of a profile
-LINKS = ("nvlink", "pcie", "network")
+LINKS = ("nvlink", "xgmi", "ici", "pcie", "network")
 OF_LINKS: tuple[Names, Names] = (
     {"links": ("bandwidth",)},
     {"collectives": ("bandwidth", "cache_bandwidth")},  # as if the links alone bounded it
 )
 FIGURES: Mapping[str, tuple[Names, Names]] = {
     **dict.fromkeys(LINKS, OF_LINKS),
+    "ici": ({"torus": ("bandwidth",)}, OF_LINKS[1]),
     "latency": (
         {"links": ("latency",), "fabric": ("hop_latency",), "torus": ("hop_latency",)},
         {"links": ("alpha", "hop_overhead", "member_overhead"), "collectives": ("alpha",)},
@@ -53,6 +59,16 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
     "launch": ({}, dict.fromkeys((*PRODUCTS, "memory"), ("overhead",))),
     "oversubscription": ({"fabric": ("leaf_oversubscription",)}, {}),
 }
+# What may be given as a value, and its unit.
+VALUED: Mapping[str, Unit] = {
+    **dict.fromkeys((*LINKS, "memory_bandwidth"), "B/s"),
+    "memory": "B",
+    "oversubscription": "",
+}
+NO_POWER = (
+    "--what-if power: profiles have the rate at the chip's own power limit, not how it follows the "
+    "limit; a slower clock is 'peak x0.9', and plan --objective energy takes the limit as it is"
+)
 # A smaller one is better; of all others a larger one.
 COSTS = ("latency", "launch", "oversubscription")
 LARGEST = 1e12  # factor; far from where sums of seconds lose digits, or products are infinite
@@ -66,13 +82,19 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
             with which nothing would ever end.
     """
     for text in changes:
-        name, factor = _parsed(text)
+        name, factor, value = _parsed(text)
         of_cluster, of_profile = FIGURES[name]
         if name == "memory":
             cluster.accelerator.required("memory")
         kind = name if name in LINKS else ""
         if not has_figure(cluster, name):
-            raise InputError(f"--what-if {name}: {cluster.name} has no such links")
+            there = ", ".join(link for link in LINKS if has_figure(cluster, link)) or "none"
+            raise InputError(
+                f"--what-if {name}: {cluster.name} has no such links; kinds that it has: {there}"
+            )
+        if value is not None:
+            factor = value / _figure(cluster, name)
+            _check_factor(text, name, factor)
         applies = lambda x, place=cluster, kind=kind: not kind or kind == _link_kind(x, place)
         cluster = _multiplied(cluster, of_cluster, factor, applies)
         profile = _multiplied(profile, of_profile, factor, applies)
@@ -83,6 +105,8 @@ def has_figure(cluster: Cluster, name: str) -> bool:
     """True unless a figure is of links or uplinks that the cluster does not state."""
     if name == "oversubscription":
         return cluster.fabric is not None and cluster.fabric.leaf_oversubscription is not None
+    if name == "ici":
+        return cluster.torus is not None
     return name not in LINKS or name in [link.kind for link in cluster.links]
 
 
@@ -92,7 +116,7 @@ def changed_program(program: Program, changes: Sequence[str]) -> Program:
     Raises:
         InputError: as `check_changes`.
     """
-    factor = math.prod(n for name, n in map(_parsed, changes) if name == "launch")
+    factor = math.prod(n for name, n, _ in map(_parsed, changes) if name == "launch")
     return program if factor == 1 else replace(program, schedule=_issued(program.schedule, factor))
 
 
@@ -116,22 +140,67 @@ def check_changes(changes: Sequence[str]) -> None:
         _parsed(text)
 
 
-def _parsed(text: str) -> tuple[str, float]:
+def figure_name(change: str) -> str:
+    """Return the figure that a change is of."""
+    return _parsed(change)[0]
+
+
+def _parsed(text: str) -> tuple[str, float, float | None]:
+    """Return the figure, the factor, and instead of a factor the value, if one is given."""
     found = TEXT.match(text)
+    name = found[1] if found else ""
+    if name == "power":
+        raise InputError(NO_POWER)
+    if found and found[3] is not None and name in VALUED:
+        try:
+            return name, 1.0, parse_quantity(found[3], VALUED[name])
+        except InputError as error:
+            raise InputError(f"--what-if {text!r}: {error}") from None
     try:
-        factor = float(found[2]) if found else -1.0
+        factor = float(found[2]) if found and found[2] else -1.0
     except ValueError:
         factor = -1.0
     if found is None or not factor >= 0:
-        raise InputError(f"--what-if {text!r}: write a figure and a factor, such as 'network x2'")
-    check_keys([found[1]], FIGURES, "--what-if", "figure")
-    best = 0.0 if found[1] in COSTS else math.inf
+        value = " or a value, such as 'network x2' or 'network=100Gb/s'"
+        if name in FIGURES and name not in VALUED:
+            value = f", such as '{name} x2'"
+        raise InputError(f"--what-if {text!r}: write a figure and a factor{value}")
+    check_keys([name], FIGURES, "--what-if", "figure")
+    _check_factor(text, name, factor)
+    return name, factor, None
+
+
+def _check_factor(text: str, name: str, factor: float) -> None:
+    best = 0.0 if name in COSTS else math.inf
     if factor != best and not 1 / LARGEST <= factor <= LARGEST:
         raise InputError(
             f"--what-if {text!r}: use a factor from {1 / LARGEST:g} to {LARGEST:g}, "
-            f"or {best:g}: the best that {found[1]} can be"
+            f"or {best:g}: the best that {name} can be"
         )
-    return found[1], factor
+
+
+def _figure(cluster: Cluster, name: str) -> float:
+    """Return the value that a figure has: of links that of all wires between two parts.
+
+    Raises:
+        InputError: nobody states it, or links of one kind have several.
+    """
+    if name in ("memory", "memory_bandwidth"):
+        return cluster.accelerator.required(name)
+    if name == "oversubscription":
+        assert cluster.fabric is not None and cluster.fabric.leaf_oversubscription is not None
+        return cluster.fabric.leaf_oversubscription.value
+    if name == "ici":
+        assert cluster.torus is not None  # by `has_figure`
+        return cluster.torus.bandwidth.value
+    rates = {link.total_bandwidth for link in cluster.links if link.kind == name}
+    stated = sorted(rate for rate in rates if rate is not None)
+    if len(stated) != 1:
+        found = " and ".join(map(format_rate, stated)) or "an unknown rate"
+        raise InputError(
+            f"--what-if {name}: links of {cluster.name} have {found}: write a factor, '{name} x2'"
+        )
+    return stated[0]
 
 
 def _multiplied(owner: T, parts: Names, factor: float, applies: Callable[[Any], bool]) -> T:
@@ -173,6 +242,8 @@ def carrier(cluster: Cluster, ranks: int) -> str:
 
     Direct links, or a switch of them, where they join so many chips; else the way over PCIe.
     """
+    if cluster.torus is not None:
+        return "ici"
     for link in cluster.links:
         if link.parts in DIRECT and _joined(link, cluster.parts["chip"]) >= ranks:
             return link.kind

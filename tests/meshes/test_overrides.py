@@ -11,6 +11,16 @@ from scaling.meshes.levels import levels
 from scaling.report.cluster import figures
 
 
+def test_the_rate_of_a_nic_is_that_of_all_over_their_number():
+    one, every = (
+        catalog.load("dgx-h100", 2, {key: rate})
+        for key, rate in (("nic_bandwidth", 12.5e9), ("node_network_bandwidth", 100e9))
+    )
+    assert one.node_network_bandwidth == every.node_network_bandwidth == 100e9
+    with pytest.raises(InputError, match="give one of them"):
+        catalog.load("dgx-h100", 2, {"nic_bandwidth": 1e9, "node_network_bandwidth": 8e9})
+
+
 def test_node_network_bandwidth_is_shared_by_the_nics():
     cluster = catalog.load("dgx-a100", 8, {"node_network_bandwidth": 100e9})
     assert cluster.node_network_bandwidth == 100e9

@@ -196,7 +196,7 @@ BETTER = {
     ("predict", "xyzzy"): ["known: tiny, demo,", "more"],
     ("predict", "tiny", "--cluster", "dgx-h1000"): ["ends in .toml); did you mean 'dgx-h100'?\n"],
     ("predict", "tiny", "--cluster", "p5", "--override", "nic=100Gb/s"): [
-        "'node_network_bandwidth'",
+        "did you mean 'nic_bandwidth'",
         "all NICs of a node together",
     ],
     ("predict", "llama3-8b", "--cluster", "p5", "--mesh", "fsdp=7"): [

@@ -203,7 +203,7 @@ def test_more_chips_than_bridges_join_talk_over_pcie():
 
 @given(st.sampled_from(sorted(FIGURES)), st.floats(0.01, 100))
 def test_changes_are_undone_by_their_inverse(name, factor):
-    here = [name] if name not in ("pcie",) else ["nvlink"]
+    here = ["nvlink"] if name in ("pcie", "xgmi", "ici") else [name]
     changes = [f"{here[0]} x{factor!r}", f"{here[0]} x{1 / factor!r}"]
     assert seconds(ACROSS, *changes) == pytest.approx(seconds(ACROSS))
     assert seconds(MATMUL, *changes) == pytest.approx(seconds(MATMUL))
@@ -261,3 +261,57 @@ def test_launch_is_also_what_the_host_of_other_software_takes():
 def test_a_link_that_the_cluster_lacks_is_refused():
     with pytest.raises(InputError, match="--what-if nvlink: host has no such links"):
         changed(catalog.load("host"), MEASURED, ["nvlink x2"])
+
+
+def test_links_of_amd_and_of_a_torus_can_be_asked_for():
+    v5p, mi300x = catalog.load("tpu-v5p"), catalog.load("mi300x-8")
+    faster, _ = changed(v5p, profile_of(v5p.accelerator), ["ici x2"])
+    assert faster.torus.bandwidth.value == 2 * v5p.torus.bandwidth.value
+    assert faster.torus.hop_latency == v5p.torus.hop_latency
+    assert carrier(v5p, 4) == "ici" and carrier(mi300x, 8) == "xgmi"
+    rates = lambda cluster, kind: [c.bandwidth.value for c in cluster.links if c.kind == kind]
+    faster, _ = changed(mi300x, profile_of(mi300x.accelerator), ["xgmi x2"])
+    assert rates(faster, "xgmi") == [2 * rate for rate in rates(mi300x, "xgmi")]
+    assert rates(faster, "pcie") == rates(mi300x, "pcie")
+
+
+@pytest.mark.parametrize(
+    ("value", "factor"),
+    [
+        ("network=100Gb/s", "network x0.25"),
+        ("nvlink = 225GB/s", "nvlink x0.5"),
+        ("memory_bandwidth=6.7TB/s", "memory_bandwidth x2"),
+    ],
+)
+def test_a_value_is_the_factor_that_makes_it(value, factor):
+    for step in (INSIDE, ACROSS, MOVE):
+        assert seconds(step, value) == pytest.approx(seconds(step, factor))
+
+
+def test_a_value_of_the_memory_moves_what_is_usable_with_it():
+    cluster, _ = changed(H100, PROFILE, ["memory=160GB"])
+    share = H100.accelerator.usable_memory / H100.accelerator.memory
+    assert cluster.accelerator.memory == pytest.approx(160e9)
+    assert cluster.accelerator.usable_memory == pytest.approx(160e9 * share)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("network=fast", "'fast' is not a rate"),
+        ("latency=1us", "write a figure and a factor, such as 'latency x2'"),
+        ("peak=1e15", "write a figure and a factor, such as 'peak x2'"),
+        ("power x0.8", "power limit, not how it follows the limit"),
+        ("xgmi x2", "dgx-h100 has no such links; kinds that it has: nvlink, pcie, network"),
+        ("ici=1GB/s", "dgx-h100 has no such links"),
+    ],
+)
+def test_what_cannot_be_asked_says_why(text, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        changed(H100, PROFILE, [text])
+
+
+def test_links_of_several_rates_take_a_factor_only():
+    v5p = catalog.load("tpu-v5p")
+    with pytest.raises(InputError, match="have 16 GB/s and 31.5 GB/s: write a factor, 'pcie x2'"):
+        changed(v5p, profile_of(v5p.accelerator), ["pcie=10GB/s"])
