@@ -78,6 +78,12 @@ def peak_name(dtype: str) -> str:
 
 
 def with_figures(accelerator: Accelerator, figures: Mapping[str, SourcedValue]) -> Accelerator:
-    """The chip with some figures replaced, their sources too."""
-    values: dict[str, Any] = {name: figure.value for name, figure in figures.items()}
-    return replace(accelerator, **values, figures={**accelerator.figures, **figures})
+    """The chip with some figures and peak rates (`peak_name`) replaced, their sources too."""
+    peaks, values, prefix = dict(accelerator.peaks), dict[str, Any](), peak_name("")
+    for name, figure in figures.items():
+        if name.startswith(prefix):
+            peaks[name.removeprefix(prefix)] = float(figure.value)
+        else:
+            values[name] = figure.value
+    sources = {**accelerator.figures, **figures}
+    return replace(accelerator, **values, peaks=peaks, figures=sources)

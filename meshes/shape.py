@@ -146,21 +146,31 @@ def parse_axes(text: str) -> dict[str, int]:
     Raises:
         InputError: no axis, a repeated one, or a size that is not a positive whole number.
     """
-    sizes: dict[str, int] = {}
-    for part in filter(None, (p.strip() for p in text.split(","))):
-        axis, _, size = (s.strip() for s in part.partition("="))
-        if not axis or not size:
-            raise InputError(f"--mesh: expected axis=size such as data=2,fsdp=4, got {part!r}")
-        if not is_count(size) or int(size) < 1:
-            raise InputError(
-                f"--mesh: {part!r}: the size of an axis is a whole number, at least 1; "
-                "write for example data=2,fsdp=4"
-            )
-        if axis in sizes:
-            raise InputError(f"--mesh: axis {axis!r} is given twice in {text!r}")
-        sizes[axis] = int(size)
+    sizes = parse_sizes(text, "--mesh", "axis", "data=2,fsdp=4")
     if not sizes:
         raise InputError("--mesh is empty; write for example data=2,fsdp=4")
+    return sizes
+
+
+def parse_sizes(text: str, option: str, what: str, example: str) -> dict[str, int]:
+    """Name -> size from `I=1024,J=4096`, in its order; a name is called `what` in messages.
+
+    Raises:
+        InputError: a repeated name, or a size that is not a positive whole number.
+    """
+    sizes: dict[str, int] = {}
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        name, _, size = (s.strip() for s in part.partition("="))
+        if not name or not size:
+            raise InputError(f"{option}: expected {what}=size such as {example}, got {part!r}")
+        if not is_count(size) or int(size) < 1:
+            raise InputError(
+                f"{option}: {part!r}: the size of {'an' if what == 'axis' else 'a'} {what} is a "
+                f"whole number, at least 1; write for example {example}"
+            )
+        if name in sizes:
+            raise InputError(f"{option}: {what} {name!r} is given twice in {text!r}")
+        sizes[name] = int(size)
     return sizes
 
 

@@ -17,11 +17,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
-from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name, with_figures
+from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, with_figures
 from scaling.meshes.catalog.schema import PEAKS, figure
 from scaling.meshes.cluster import Cluster, network_link
 from scaling.meshes.errors import InputError, check_keys, check_range, whole_number
-from scaling.meshes.provenance import SourcedValue, overridden
+from scaling.meshes.provenance import overridden
 from scaling.meshes.rings import FAST
 from scaling.meshes.units import parse_quantity
 
@@ -56,11 +56,7 @@ def override_chip(chip: Accelerator, items: Iterable[str]) -> Accelerator:
         check_range(f"--override {key}", value, *RANGE)
         whole = figure(key).whole
         stated[key] = overridden(whole_number(f"--override {key}", value) if whole else value)
-    peaks = {PEAKS[key]: float(rate.value) for key, rate in stated.items() if key in PEAKS}
-    figures = {key: value for key, value in stated.items() if key not in PEAKS}
-    sources = {**chip.figures, **stated}
-    changed = replace(chip, peaks={**chip.peaks, **peaks}, figures=sources)
-    return with_figures(changed, figures)
+    return with_figures(chip, stated)
 
 
 def _parsed(items: Iterable[str], keys: Collection[str], example: str) -> dict[str, float]:
@@ -128,11 +124,15 @@ def _memory(cluster: Cluster, value: float, host: Cluster) -> Cluster:
     if chip.memory and chip.usable_memory:
         share = chip.usable_memory / chip.memory
         usable = overridden(value * share, f"{share:.1%}, as in the catalogue")
-    return _with_chip_figures(cluster, {"memory": overridden(value), "usable_memory": usable})
+    figures = {"memory": overridden(value), "usable_memory": usable}
+    return replace(cluster, accelerator=with_figures(chip, figures))
 
 
-def _memory_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    return _with_chip_figures(cluster, {"memory_bandwidth": overridden(value)})
+def _chip_figure(key: str, cluster: Cluster, value: float, host: Cluster) -> Cluster:
+    if key in PEAKS:
+        check_range(f"override {key}", value, *RATES)
+    chip = with_figures(cluster.accelerator, {key: overridden(value)})
+    return replace(cluster, accelerator=chip)
 
 
 def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Cluster:
@@ -166,25 +166,13 @@ def _link_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
     return replace(cluster, links=tuple(changed))
 
 
-def _peak(dtype: str, cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    check_range(f"override {peak_name(dtype)}", value, *RATES)
-    chip, rate = cluster.accelerator, overridden(value)
-    figures = {**chip.figures, peak_name(dtype): rate}
-    changed = replace(chip, peaks={**chip.peaks, dtype: float(value)}, figures=figures)
-    return replace(cluster, accelerator=changed)
-
-
-def _with_chip_figures(cluster: Cluster, figures: Mapping[str, SourcedValue]) -> Cluster:
-    return replace(cluster, accelerator=with_figures(cluster.accelerator, figures))
-
-
 KEYS: dict[str, Callable[[Cluster, float, Cluster], Cluster]] = {
     "gpus_per_node": _gpus_per_node,
     "node_network_bandwidth": _node_network_bandwidth,
     "nic_bandwidth": _nic_bandwidth,
     "memory": _memory,
-    "memory_bandwidth": _memory_bandwidth,
+    "memory_bandwidth": partial(_chip_figure, "memory_bandwidth"),
     "nvlink_domain_nodes": _nvlink_domain_nodes,
     "link_bandwidth": _link_bandwidth,
-    **{key: partial(_peak, dtype) for key, dtype in PEAKS.items()},
+    **{key: partial(_chip_figure, key) for key in PEAKS},
 }

@@ -11,8 +11,9 @@ from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, clu
 from scaling.api.public_api import entrance
 from scaling.api.settings import as_axes
 from scaling.meshes.cluster import Cluster, torus_shape
-from scaling.meshes.errors import InputError, check_keys, is_count, whole_number
+from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.placement import torus_box, torus_dims
+from scaling.meshes.shape import parse_sizes
 from scaling.meshes.torus import shape_text
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
@@ -134,15 +135,7 @@ def _sizes(shape: str | Mapping[str, int] | None, mesh: Mapping[str, int]) -> di
         return {}
     if not isinstance(shape, str):
         return {name: whole_number(f"shape: {name}", size) for name, size in shape.items()}
-    sizes: dict[str, int] = {}
-    for part in filter(None, (p.strip() for p in shape.split(","))):
-        name, _, size = (s.strip() for s in part.partition("="))
-        if not name or not is_count(size) or int(size) < 1:
-            raise InputError(f"--shape: expected name=size such as I=1024,J=4096, got {part!r}")
-        if name in sizes:
-            raise InputError(f"--shape: dimension {name!r} is given twice")
-        sizes[name] = int(size)
-    return sizes
+    return parse_sizes(shape, "--shape", "dimension", "I=1024,J=4096")
 
 
 def _check_used(asked: Expression, setting: ShapeContext) -> None:

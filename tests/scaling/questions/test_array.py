@@ -174,7 +174,7 @@ def test_xla_puts_in_what_we_say():
         ({"expression": "A[I_X,L]", "shape": "I=1024"}, "dimension L of"),
         ({"shape": "I=6,J=4"}, "cannot be split evenly over X=4: 6 / 4"),
         ({"shape": "I=1024,J=4,Q=3"}, "unknown dimension 'Q'"),
-        ({"shape": "I=1024;J=4"}, "expected name=size"),
+        ({"shape": "I=1024;J=4"}, "size of a dimension is a whole number"),
         ({"shape": "I=1024,I=4"}, "given twice"),
         ({"shape": {"I": -4, "J": 4}}, "whole number"),
         ({"shape": "I=" + "9" * 18 + ",J=" + "9" * 18, "mesh": "X=1"}, "elements"),
