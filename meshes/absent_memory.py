@@ -2,7 +2,7 @@
 
     NamedSharding(mesh, spec, memory_kind=...)   asks the mesh's list of devices for their memories
     jaxlib's device of a topology                has none to tell: jax drops the kind in silence
-    Teller                                       stands for one such device in the list, and tells
+    TellingDevice                                stands for one such device in the list, and tells
 
 A list with one object that is none of jaxlib's devices asks the first that is addressable for
 `addressable_memories()` (jaxlib/py_device_list.cc). Programs are compiled for jaxlib's own devices;
@@ -31,7 +31,7 @@ class Memory(str):
 MEMORIES = Memory("device"), Memory("pinned_host")
 
 
-class Teller:
+class TellingDevice:
     """A device of a topology that tells its memories; equal to it."""
 
     def __init__(self, device: jax.Device) -> None:
@@ -64,27 +64,29 @@ def is_absent(device: Any) -> bool:
 
 
 @functools.cache
-def tell_memories() -> None:
+def show_memories() -> None:
     """Let meshes of absent devices, and programs for them, tell their memories from now on."""
     listed: Any = vars(Mesh)["_internal_device_list"]
     programs: Any = pxla
     results = programs.get_out_shardings_from_executable
 
     def listing(mesh: Mesh) -> Any:
-        return _telling(listed.__get__(mesh, type(mesh)))
+        return _with_memories(listed.__get__(mesh, type(mesh)))
 
     def with_kinds(program: Any, devices: Any, *given: Any, **named: Any) -> Any:
-        return results(program, _telling(devices), *given, **named)
+        return results(program, _with_memories(devices), *given, **named)
 
     Mesh._internal_device_list = property(listing)  # type: ignore[assignment]
     programs.get_out_shardings_from_executable = with_kinds
 
 
 @functools.cache
-def _telling(devices: Any) -> Any:
+def _with_memories(devices: Any) -> Any:
     """The list of devices; of absent ones with a teller for the first that is addressable."""
     if not len(devices) or not is_absent(devices[0]):
         return devices
     mine = devices[0].client.process_index()
     first = next((i for i, d in enumerate(devices) if d.process_index == mine), 0)
-    return type(devices)(tuple(Teller(d) if i == first else d for i, d in enumerate(devices)))
+    return type(devices)(
+        tuple(TellingDevice(d) if i == first else d for i, d in enumerate(devices))
+    )

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 from jax.sharding import AbstractMesh, AxisType, Mesh
 
-from scaling.meshes.absent_memory import tell_memories
+from scaling.meshes.absent_memory import show_memories
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
@@ -111,7 +111,7 @@ def _topology(target: str, hosts: int, per_host: int) -> tuple[jax.Device, ...]:
     from jax.experimental import topologies
 
     _check_plugin()
-    tell_memories()
+    show_memories()
     place = f"1x{hosts}x{per_host}"  # slices x hosts x GPUs
     found = topologies.get_topology_desc(platform="cuda", target_config=target, topology=place)
     return tuple(found.devices)

@@ -28,7 +28,7 @@ from scaling.models.sharding import gather_weight
 
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
 
-Given = tuple[jax.Array, jax.Array | None]  # of tokens: targets, weights
+Targets = tuple[jax.Array, jax.Array | None]  # of tokens: targets, weights
 
 
 def gather_tokens(execution: Execution, x_BSD: jax.Array) -> jax.Array:
@@ -117,7 +117,12 @@ def shifted_terms(
 
 
 def _loss(
-    execution: Execution, z_loss: float, head_DV: jax.Array, _: None, x: jax.Array, given: Given
+    execution: Execution,
+    z_loss: float,
+    head_DV: jax.Array,
+    _: None,
+    x: jax.Array,
+    given: Targets,
 ) -> tuple[jax.Array, jax.Array]:
     """The loss of tokens [B, S] or [T] with a gathered head."""
     with jax.named_scope("head"):

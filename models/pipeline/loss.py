@@ -19,7 +19,7 @@ from flax import nnx
 
 from scaling.meshes.rules import REPLICAS
 from scaling.models.execution import Execution
-from scaling.models.head import Given, gather_tokens, linear_cross_entropy
+from scaling.models.head import Targets, gather_tokens, linear_cross_entropy
 from scaling.models.moe.routing import Routing
 from scaling.models.one_pass import mean_over_chunks
 from scaling.models.pipeline.layers import (
@@ -174,7 +174,12 @@ def _head_of(tables: Any) -> tuple[Any, Any]:
 
 
 def _loss(
-    execution: Execution, z_loss: float, head: Head, gathered: Gathered, x_BSD: Any, given: Given
+    execution: Execution,
+    z_loss: float,
+    head: Head,
+    gathered: Gathered,
+    x_BSD: Any,
+    given: Targets,
 ) -> tuple[jax.Array, jax.Array]:
     """The losses of one microbatch."""
     norm, head_VD = head

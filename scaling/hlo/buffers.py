@@ -69,7 +69,7 @@ class Assignment:
 
 def assign(module: Module) -> Assignment:
     """The buffers of a scheduled module."""
-    names = _Names(module)
+    names = _SharedValues(module)
     names.visit(module.entry, None)
     for output, (number, index) in module.aliases.items():
         argument = module.entry.parameters[number].name
@@ -78,7 +78,7 @@ def assign(module: Module) -> Assignment:
     return names.assignment()
 
 
-class _Names:
+class _SharedValues:
     """Union-find over values while the module is walked."""
 
     def __init__(self, module: Module):

@@ -7,26 +7,28 @@ from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from scaling.meshes import catalog
-from scaling.meshes.absent_memory import MEMORIES, Teller, tell_memories
+from scaling.meshes.absent_memory import MEMORIES, TellingDevice, show_memories
 from scaling.meshes.devices import absent_mesh
 from scaling.meshes.shape import MeshShape
 
 
-def test_a_list_of_devices_asks_a_teller_for_its_memories():
+def test_a_list_of_devices_asks_a_telling_device_for_its_memories():
     here = jax.devices("cpu")
-    listed = type(Mesh(np.array(here), "d")._internal_device_list)((Teller(here[0]), *here[1:]))
+    listed = type(Mesh(np.array(here), "d")._internal_device_list)(
+        (TellingDevice(here[0]), *here[1:])
+    )
     assert listed.default_memory_kind == "device"
     assert listed.memory_kinds == MEMORIES == ("device", "pinned_host")
-    assert set(listed) == set(here) and hash(Teller(here[0])) == hash(here[0])
-    assert repr(Teller(here[0])) == repr(here[0]) and Teller(here[0]).id == here[0].id
+    assert set(listed) == set(here) and hash(TellingDevice(here[0])) == hash(here[0])
+    assert repr(TellingDevice(here[0])) == repr(here[0]) and TellingDevice(here[0]).id == here[0].id
 
 
 def test_devices_that_are_present_tell_their_own_memories():
-    tell_memories()
+    show_memories()
     mesh = Mesh(np.array(jax.devices("cpu")), ("d",))
     here = {memory.kind for memory in jax.devices("cpu")[0].addressable_memories()}
     assert set(mesh._internal_device_list.memory_kinds) == here != set(MEMORIES)
-    assert not any(isinstance(device, Teller) for device in mesh._internal_device_list)
+    assert not any(isinstance(device, TellingDevice) for device in mesh._internal_device_list)
 
 
 @pytest.mark.deviceless
