@@ -4,7 +4,8 @@ Each is a marimo notebook. Its cells call these functions with `marimo` as `mo`;
 text are computed, never typed.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
@@ -16,7 +17,21 @@ from scaling.pictures.svg import svg_text
 from scaling.questions.answer import Answer, Value
 from scaling.questions.page import GUIDE, page, show
 
+NUMBERS = {2: "Two", 3: "Three"}
 OPENS = "the rest of the lesson opens after your guess"
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A problem at the end of a lesson; the answer is computed, in its unit."""
+
+    where: str
+    text: str
+    unit: str  # "": a ratio
+    answer: float | None  # None: whatever the reader has measured is right
+    slips: tuple[str, ...] = ()  # that are possible here (`scaling.course.learn.common_mistakes`)
+    tolerance: float = 0.03  # relative, within which a number is right
+    why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
 
 def heading(
@@ -103,6 +118,46 @@ def where_wrong(mo: Any, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:
 def problem(mo: Any, where: str, text: str, unit: str) -> Any:
     """Return a problem's field. `where` is "on paper", "in the simulator" or "on the trainer"."""
     return mo.ui.number(label=f"**{where}:** {text} ({unit})", value=None, full_width=True)
+
+
+def on_paper(text: str, unit: str, answer: float | None, **more: Any) -> Problem:
+    """Return a problem to be solved by hand; see `Problem`."""
+    return Problem("On paper", text, unit, answer, **more)
+
+
+def in_simulator(text: str, unit: str, answer: float | None, **more: Any) -> Problem:
+    """Return a problem to be solved with a command or a control of the lesson; see `Problem`."""
+    return Problem("In the simulator", text, unit, answer, **more)
+
+
+def on_trainer(text: str, unit: str, answer: float | None, **more: Any) -> Problem:
+    """Return a problem to be solved by training or measuring; see `Problem`."""
+    return Problem("On the trainer", text, unit, answer, **more)
+
+
+def fields(mo: Any, problems: Sequence[Problem]) -> Any:
+    """Return the fields of problems, one marimo element; its `value` has their numbers."""
+    return mo.ui.array(
+        [problem(mo, one.where, one.text, one.unit or "a ratio") for one in problems]
+    )
+
+
+def exercises(mo: Any, fields: Any, *more: Any, title: str = "") -> Any:
+    """Return the problems of a lesson under a heading, and what else belongs to them."""
+    title = title or f"{NUMBERS[len(fields)]} problems"
+    return mo.vstack([mo.md(f"## {title}"), *fields, *more])
+
+
+def verdicts(mo: Any, problems: Sequence[Problem], fields: Any) -> Any:
+    """Return what is said to the number in each field: nothing until there is one."""
+    said = []
+    for one, field in zip(problems, fields, strict=True):
+        if one.answer is not None:
+            words = {"slips": one.slips, "tolerance": one.tolerance, "why": one.why}
+            said.append(verdict(mo, field, one.answer, one.unit, **words))
+        elif field.value is not None:
+            said.append(mo.md(one.why(field.value) if callable(one.why) else one.why))
+    return mo.vstack(said)
 
 
 def verdict(

@@ -358,43 +358,11 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, machines, mo, parts, two_unknowns):
     parts.guessed(mo, field)
     speed, gained = 3.0, 1.5
-    paper = parts.problem(
-        mo,
-        "On paper",
-        f"a chip is {speed:g} times as fast and the step only {gained:g} times. Which share of the "
-        "old step is outside the chip?",
-        "a ratio",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "the rest was found with this project's trainer and eight NICs. How long is a sample with "
-        "the habits of DeepSpeed? (choose it above)",
-        "tokens",
-    )
-    mo.vstack([mo.md("## Two problems"), paper, simulated])
-    return gained, paper, simulated, speed
-
-
-@app.cell
-def _(gained, mo, paper, parts, speed):
     outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
-    parts.verdict(
-        mo,
-        paper,
-        outside_share,
-        "",
-        slips=("percent",),
-        why=f"x + (1 - x) / {speed:g} = 1 / {gained:g}: Amdahl's law, read backwards.",
-    )
-    return (outside_share,)
 
-
-@app.cell
-def _(machines, mo, parts, simulated, two_unknowns):
     def solved_with(software_, cluster):
         """Both unknowns under other assumptions."""
         curve = lambda machine, place: [
@@ -405,16 +373,34 @@ def _(machines, mo, parts, simulated, two_unknowns):
         return two_unknowns.crossing(curve(first, cluster), curve(second, second.cluster))
 
     other = solved_with("deepspeed", two_unknowns.OLD.cluster)
-    parts.verdict(
-        mo,
-        simulated,
-        other[0],
-        "tokens",
-        tolerance=0.1,
-        why="Its communication is not hidden, on both machines: more of the difference is traffic, "
-        "and less is left for tokens.",
+    problems = (
+        parts.on_paper(
+            f"a chip is {speed:g} times as fast and the step only {gained:g} times. Which share of "
+            "the old step is outside the chip?",
+            "",
+            outside_share,
+            slips=("percent",),
+            why=f"x + (1 - x) / {speed:g} = 1 / {gained:g}: Amdahl's law, read backwards.",
+        ),
+        parts.in_simulator(
+            "the rest was found with this project's trainer and eight NICs. How long is a sample "
+            "with the habits of DeepSpeed? (choose it above)",
+            "tokens",
+            other[0],
+            tolerance=0.1,
+            why="Its communication is not hidden, on both machines: more of the difference is "
+            "traffic, and less is left for tokens.",
+        ),
     )
-    return other, solved_with
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return fields, gained, other, outside_share, problems, solved_with, speed
+
+
+@app.cell
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
 
 
 @app.cell

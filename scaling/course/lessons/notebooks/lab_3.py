@@ -282,51 +282,37 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(HOSTS, field, mo, parts, slow):
+def _(HOSTS, field, mo, of_mesh, parameters, parts, slow):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        f"data={HOSTS}: a ring sums the fp32 gradients of all parameters. How many MB does a host "
-        "send in a step?",
-        "MB",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        f"and how long does that take at {slow}/s, with nothing else on the cable and no latency?",
-        "ms",
-    )
-    mo.vstack([mo.md("## Two problems"), paper, simulated])
-    return paper, simulated
-
-
-@app.cell
-def _(HOSTS, mo, paper, parameters, parts):
     sent = 2 * (HOSTS - 1) / HOSTS * parameters * 4
-    parts.verdict(
-        mo,
-        paper,
-        sent / 1e6,
-        "MB",
-        slips=("all-reduce once", f"ring {HOSTS}", "bytes per element 4"),
-        why="2 (N - 1)/N of four bytes a parameter.",
+    alone = sent / of_mesh["data=4"][-1].rate
+    problems = (
+        parts.on_paper(
+            f"data={HOSTS}: a ring sums the fp32 gradients of all parameters. How many MB does a "
+            "host send in a step?",
+            "MB",
+            sent / 1e6,
+            slips=("all-reduce once", f"ring {HOSTS}", "bytes per element 4"),
+            why="2 (N - 1)/N of four bytes a parameter.",
+        ),
+        parts.in_simulator(
+            f"and how long does that take at {slow}/s, with nothing else on the cable and no "
+            "latency?",
+            "ms",
+            1e3 * alone,
+            slips=("bits", "all-reduce once"),
+            why="Nearly the whole of the measured step; the rest is arithmetic.",
+        ),
     )
-    return (sent,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return alone, fields, problems, sent
 
 
 @app.cell
-def _(mo, of_mesh, parts, sent, simulated):
-    alone = sent / of_mesh["data=4"][-1].rate
-    parts.verdict(
-        mo,
-        simulated,
-        1e3 * alone,
-        "ms",
-        slips=("bits", "all-reduce once"),
-        why="Nearly the whole of the measured step; the rest is arithmetic.",
-    )
-    return (alone,)
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
 
 
 @app.cell

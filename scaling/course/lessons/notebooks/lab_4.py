@@ -184,57 +184,43 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(document_of, field, mo, parts):
     parts.guessed(mo, field)
     cards, size, rate_ = 4, 10e9 * 4, 32e9
     command = (
         f"collective all-reduce --bytes {size / 1e9:g}GB --cluster rtx4090-8 --devices 0,1,2,3"
     )
-    paper = parts.problem(
-        mo,
-        "On paper",
-        f"a guide says that summing the fp32 gradients of 10 billion parameters over {cards} GPUs "
-        f"on PCIe, {rate_ / 1e9:g} GB/s each way, takes tens of seconds. What does a ring take?",
-        "s",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "and on four of eight RTX 4090, whose driver lets no card read another's memory? "
-        f"(scaling {command})",
-        "s",
-    )
-    mo.vstack([mo.md("## Two more, which are both right and wrong"), paper, simulated])
-    return cards, command, paper, rate_, simulated, size
-
-
-@app.cell
-def _(cards, mo, paper, parts, rate_, size):
     ring = 2 * (cards - 1) / cards * size / rate_
-    parts.verdict(
-        mo,
-        paper,
-        ring,
-        "s",
-        slips=("all-reduce once", f"ring {cards}", "bytes per element 4", "bits"),
-        why="2 (N - 1)/N of the bytes over each card's link.",
+    through_host = document_of(command)["time"]
+    problems = (
+        parts.on_paper(
+            f"a guide says that summing the fp32 gradients of 10 billion parameters over {cards} "
+            f"GPUs on PCIe, {rate_ / 1e9:g} GB/s each way, takes tens of seconds. What does a ring "
+            "take?",
+            "s",
+            ring,
+            slips=("all-reduce once", f"ring {cards}", "bytes per element 4", "bits"),
+            why="2 (N - 1)/N of the bytes over each card's link.",
+        ),
+        parts.in_simulator(
+            "and on four of eight RTX 4090, whose driver lets no card read another's memory? "
+            f"(scaling {command})",
+            "s",
+            through_host,
+            slips=("all-reduce once", "ring 4"),
+            why="Through the host's memory it does take that long: the guide's number was right "
+            "for cards without peer access, and its reason, PCIe, wrong.",
+        ),
     )
-    return (ring,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields, title="Two more, which are both right and wrong")
+    return cards, command, fields, problems, rate_, ring, size, through_host
 
 
 @app.cell
-def _(command, document_of, mo, parts, simulated):
-    through_host = document_of(command)["time"]
-    parts.verdict(
-        mo,
-        simulated,
-        through_host,
-        "s",
-        slips=("all-reduce once", "ring 4"),
-        why="Through the host's memory it does take that long: the guide's number was right for "
-        "cards without peer access, and its reason, PCIe, wrong.",
-    )
-    return (through_host,)
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
 
 
 @app.cell

@@ -132,75 +132,50 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "int8 weights, bf16 activations and products: the critical batch of an "
-        "H100, counting the weights alone?",
-        "tokens",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "how long does an A100 take to add two fp32 arrays of "
-        "2**30 elements, by the roofline? (scaling kernel elementwise)",
-        "ms",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "run `scaling calibrate --quick`, read the fp32 rate of the largest "
-        "matmul and the bandwidth of the largest copy; type their ratio times 2 (bytes per FLOP "
-        "turned to a batch, fp32). Any number that you measured is right",
-        "tokens",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
-
-
-@app.cell
-def _(mo, paper, parts, sc):
     halved = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")[
         "critical batch by the weights alone"
     ]
-    parts.verdict(
-        mo,
-        paper,
-        halved.ideal,
-        "tokens",
-        slips=("bytes per element", "sparse peak"),
-        why="Half the bytes per weight, so half the batch makes up for them.",
-    )
-    return (halved,)
-
-
-@app.cell
-def _(mo, parts, sc, simulated):
     added = (
         1e3
         * sc.kernel("elementwise", (2**30, 2, 1), dtype="fp32", accelerator="a100-sxm-80g").ideal
     )
-    parts.verdict(
-        mo,
-        simulated,
-        added,
-        "ms",
-        slips=("bytes per element 4", "GiB"),
-        why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
+    problems = (
+        parts.on_paper(
+            "int8 weights, bf16 activations and products: the critical batch of an "
+            "H100, counting the weights alone?",
+            "tokens",
+            halved.ideal,
+            slips=("bytes per element", "sparse peak"),
+            why="Half the bytes per weight, so half the batch makes up for them.",
+        ),
+        parts.in_simulator(
+            "how long does an A100 take to add two fp32 arrays of "
+            "2**30 elements, by the roofline? (scaling kernel elementwise)",
+            "ms",
+            added,
+            slips=("bytes per element 4", "GiB"),
+            why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
+        ),
+        parts.on_trainer(
+            "run `scaling calibrate --quick`, read the fp32 rate of the largest "
+            "matmul and the bandwidth of the largest copy; type their ratio times 2 (bytes per "
+            "FLOP turned to a batch, fp32). Any number that you measured is right",
+            "tokens",
+            None,
+            why="Yours. A CPU's is far below a GPU's: its caches and its few units are closer to "
+            "balance.",
+        ),
     )
-    return (added,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return added, fields, halved, problems
 
 
 @app.cell
-def _(mo, trained):
-    mo.md(
-        ""
-        if trained.value is None
-        else "Yours. A CPU's is far below a GPU's: its caches and "
-        "its few units are closer to balance."
-    )
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

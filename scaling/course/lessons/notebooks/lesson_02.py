@@ -242,29 +242,48 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "`A[I_Y, J, K]` on a mesh of X=8, Y=4, Z=2: how many times one copy's bytes do all devices "
-        "hold together?",
-        "copies",
+    kept = sc.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
+    reading = sc.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
+    read = 1e6 * reading["time to read its part from memory"].ideal
+    # L, D, key heads M and head size K of Llama 3 8B, as `scaling sharding` prints the array
+    keys = sc.array("fp32[32,4096_fsdp,8_tensor,128]", "fsdp=2,tensor=4").answer / 1e6
+    problems = (
+        parts.on_paper(
+            "`A[I_Y, J, K]` on a mesh of X=8, Y=4, Z=2: how many times one copy's bytes do all "
+            "devices hold together?",
+            "copies",
+            kept,
+            slips=("copies 4", "copies 2", "copies 8"),
+            why="X and Z stand nowhere in the name: the array is there once for each of their "
+            "places.",
+        ),
+        parts.in_simulator(
+            "`int8[8192_XY, 16384]` on X=4, Y=8 of 32 H100: by the textbook, how long does a "
+            "device read its part from its memory? (scaling array ... --cluster dgx-h100 --ideal)",
+            "us",
+            read,
+            slips=(
+                "bytes per element 2",
+                "bytes per element 4",
+                "copies 4",
+                "copies 8",
+                "thousand",
+            ),
+            why="All axes split the rows: nobody holds a copy, and all devices read at once.",
+        ),
+        parts.on_trainer(
+            "`scaling sharding llama3-8b --mesh fsdp=2,tensor=4` prints how the trainer splits "
+            "every parameter, in fp32. What does a device hold of `layers/attention/key_DMK`?",
+            "MB",
+            keys,
+            slips=("bytes per element 2", "GiB", "copies 2", "copies 4", "layers 32"),
+            why="`fsdp` splits the width D, `tensor` the heads of the keys. The norms' scales are "
+            "split over nothing: the command says so in its warning.",
+        ),
     )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "`int8[8192_XY, 16384]` on X=4, Y=8 of 32 H100: by the textbook, how long does a device "
-        "read its part from its memory? (scaling array ... --cluster dgx-h100 --ideal)",
-        "us",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "`scaling sharding llama3-8b --mesh fsdp=2,tensor=4` prints how the trainer splits every "
-        "parameter, in fp32. What does a device hold of `layers/attention/key_DMK`?",
-        "MB",
-    )
+    fields = parts.fields(mo, problems)
     snippet = """
 Drawn by jax itself, on fake devices of a CPU:
 
@@ -285,53 +304,14 @@ jax.debug.visualize_sharding((8, 8), a.sharding)  # who holds what, drawn as a s
 Type `P("X", None)`, and the drawing has the copies of above.
 """
     in_jax = mo.accordion({"the same array in jax": mo.md(snippet)})
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, in_jax])
-    return paper, simulated, trained
+    parts.exercises(mo, fields, in_jax)
+    return fields, kept, keys, problems, read, reading
 
 
 @app.cell
-def _(mo, paper, parts, sc):
-    kept = sc.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
-    parts.verdict(
-        mo,
-        paper,
-        kept,
-        "copies",
-        slips=("copies 4", "copies 2", "copies 8"),
-        why="X and Z stand nowhere in the name: the array is there once for each of their places.",
-    )
-    return (kept,)
-
-
-@app.cell
-def _(mo, parts, sc, simulated):
-    reading = sc.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
-    read = 1e6 * reading["time to read its part from memory"].ideal
-    parts.verdict(
-        mo,
-        simulated,
-        read,
-        "us",
-        slips=("bytes per element 2", "bytes per element 4", "copies 4", "copies 8", "thousand"),
-        why="All axes split the rows: nobody holds a copy, and all devices read at once.",
-    )
-    return read, reading
-
-
-@app.cell
-def _(mo, parts, sc, trained):
-    # L, D, key heads M and head size K of Llama 3 8B, as `scaling sharding` prints the array
-    keys = sc.array("fp32[32,4096_fsdp,8_tensor,128]", "fsdp=2,tensor=4").answer / 1e6
-    parts.verdict(
-        mo,
-        trained,
-        keys,
-        "MB",
-        slips=("bytes per element 2", "GiB", "copies 2", "copies 4", "layers 32"),
-        why="`fsdp` splits the width D, `tensor` the heads of the keys. The norms' scales are "
-        "split over nothing: the command says so in its warning.",
-    )
-    return (keys,)
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
 
 
 @app.cell

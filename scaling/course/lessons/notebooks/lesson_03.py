@@ -253,69 +253,54 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, show):
+def _(field, mo, parts, sc, show):
     parts.guessed(mo, field)
     paper_size, far_size = 2**28, 2**31
-    paper = parts.problem(
-        mo,
-        "On paper",
-        f"an all-reduce of V = {show(paper_size, 'bytes')} around a ring of eight A100 (NVLink: "
-        f"{show(300e9, 'bytes/s')} each way), without latency?",
-        "ms",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        f"an all-gather of {show(far_size, 'bytes')} over four nodes of B200, by the textbook? "
-        "(`scaling collective all-gather --cluster dgx-b200 --nodes 4 --ideal`, and the bytes)",
-        "ms",
-    )
-    small = parts.problem(
-        mo,
-        "On the trainer",
-        "after `scaling calibrate --quick`, on fake devices of your CPU: `scaling collective "
-        "all-gather --cluster host --bytes 1MiB,64MiB`, the time of the small one",
-        "us",
-    )
-    large = parts.problem(mo, "On the trainer", "and of the large one", "us")
-    mo.vstack([mo.md("## Three problems"), paper, simulated, small, large])
-    return far_size, large, paper, paper_size, simulated, small
-
-
-@app.cell
-def _(mo, paper, paper_size, parts, sc):
     ring = sc.price_collective("all-reduce", paper_size, "dgx-a100", algorithm="ring", ideal=True)
-    parts.verdict(
-        mo,
-        paper,
-        1e3 * ring.time,
-        "ms",
-        slips=("all-reduce once", "ring 8", "both directions", "GiB", "thousand"),
-        why="Twice seven eighths of V, over one direction of NVLink.",
-    )
-    return (ring,)
-
-
-@app.cell
-def _(far_size, mo, parts, sc, simulated):
     far = sc.price_collective("all-gather", far_size, "dgx-b200", nodes=4, ideal=True)
-    parts.verdict(
-        mo,
-        simulated,
-        1e3 * far.time,
-        "ms",
-        slips=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
-        why=f"Here the network binds: {far.bottleneck}. NVLink is twice as fast as an H100's, the "
-        "NICs are the same.",
+    problems = (
+        parts.on_paper(
+            f"an all-reduce of V = {show(paper_size, 'bytes')} around a ring of eight A100 "
+            f"(NVLink: {show(300e9, 'bytes/s')} each way), without latency?",
+            "ms",
+            1e3 * ring.time,
+            slips=("all-reduce once", "ring 8", "both directions", "GiB", "thousand"),
+            why="Twice seven eighths of V, over one direction of NVLink.",
+        ),
+        parts.in_simulator(
+            f"an all-gather of {show(far_size, 'bytes')} over four nodes of B200, by the textbook? "
+            "(`scaling collective all-gather --cluster dgx-b200 --nodes 4 --ideal`, and the bytes)",
+            "ms",
+            1e3 * far.time,
+            slips=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
+            why=f"Here the network binds: {far.bottleneck}. NVLink is twice as fast as an H100's, "
+            "the NICs are the same.",
+        ),
+        parts.on_trainer(
+            "after `scaling calibrate --quick`, on fake devices of your CPU: `scaling collective "
+            "all-gather --cluster host --bytes 1MiB,64MiB`, the time of the small one",
+            "us",
+            None,
+        ),
+        parts.on_trainer("and of the large one", "us", None),
     )
-    return (far,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields, title="Three problems")
+    return far, far_size, fields, paper_size, problems, ring
 
 
 @app.cell
-def _(large, mo, show, small, sweeps):
-    mo.stop(not small.value or not large.value, mo.md(""))
-    mine = sweeps.through({2**20: small.value / 1e6, 2**26: large.value / 1e6})
-    mo.stop(mine is None or small.value < 0, mo.md("The larger call should take longer."))
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
+
+
+@app.cell
+def _(fields, mo, show, sweeps):
+    small, large = fields.value[2:]
+    mo.stop(not small or not large, mo.md(""))
+    mine = sweeps.through({2**20: small / 1e6, 2**26: large / 1e6})
+    mo.stop(mine is None or small < 0, mo.md("The larger call should take longer."))
     mo.md(
         f"Your CPU's all-gather: alpha = {show(mine.alpha, 's')}, W = "
         f"{show(mine.bandwidth, 'bytes/s')}; at {show(mine.half, 'bytes')} half of the time is "

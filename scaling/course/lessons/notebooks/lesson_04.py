@@ -277,77 +277,50 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "a layer with D = 8192, F = 4 D without a gate, and as many heads of keys as of queries, "
-        "with N H = D: its parameters?",
-        "millions",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "with a causal mask that halves the scores, from which context does the core cost more "
-        "than all else in a layer of llama3-70b? (scaling count llama3-70b --causal)",
-        "tokens",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "run `scaling train tiny --set model.d_ff=256 --mesh data=1 --devices 1 --steps 1`: what "
-        "is the total of its table of parameters? Say it before you run it",
-        "bytes",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
-
-
-@app.cell
-def _(mo, paper, parts, sc):
     square = {"model.n_layers": 1, "model.d_model": 8192, "model.d_ff": 4 * 8192,
               "model.n_heads": 64, "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     layer = sc.count("custom", set=square)["a layer"].answer / 1e6
-    parts.verdict(
-        mo,
-        paper,
-        layer,
-        "millions",
-        slips=("gated", "remat", "thousand"),
-        why="Four D x D for attention and two D x 4 D for the MLP: 12 D squared.",
-    )
-    return layer, square
-
-
-@app.cell
-def _(mo, parts, sc, simulated):
     crossing = "context at which the attention core costs as much as all else in a layer"
     masked = sc.count("llama3-70b", causal=True)[crossing].answer
-    parts.verdict(
-        mo,
-        simulated,
-        masked,
-        "tokens",
-        slips=("causal", "layers 80", "ratio of groups 8"),
-        why="Half the scores: twice the context.",
+    total = 4 * sc.count("tiny", set={"model.d_ff": 256}).answer
+    problems = (
+        parts.on_paper(
+            "a layer with D = 8192, F = 4 D without a gate, and as many heads of keys as of "
+            "queries, with N H = D: its parameters?",
+            "millions",
+            layer,
+            slips=("gated", "remat", "thousand"),
+            why="Four D x D for attention and two D x 4 D for the MLP: 12 D squared.",
+        ),
+        parts.in_simulator(
+            "with a causal mask that halves the scores, from which context does the core cost more "
+            "than all else in a layer of llama3-70b? (scaling count llama3-70b --causal)",
+            "tokens",
+            masked,
+            slips=("causal", "layers 80", "ratio of groups 8"),
+            why="Half the scores: twice the context.",
+        ),
+        parts.on_trainer(
+            "run `scaling train tiny --set model.d_ff=256 --mesh data=1 --devices 1 --steps 1`: "
+            "what is the total of its table of parameters? Say it before you run it",
+            "bytes",
+            total,
+            slips=("bytes per element 4", "bytes per element 2", "gated", "layers 2"),
+            tolerance=0.0,
+            why="To the byte: the trainer keeps fp32, and the count knows every norm.",
+        ),
     )
-    return crossing, masked
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return crossing, fields, layer, masked, problems, square, total
 
 
 @app.cell
-def _(mo, parts, sc, trained):
-    total = 4 * sc.count("tiny", set={"model.d_ff": 256}).answer
-    parts.verdict(
-        mo,
-        trained,
-        total,
-        "bytes",
-        slips=("bytes per element 4", "bytes per element 2", "gated", "layers 2"),
-        tolerance=0.0,
-        why="To the byte: the trainer keeps fp32, and the count knows every norm.",
-    )
-    return (total,)
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
 
 
 @app.cell

@@ -290,75 +290,48 @@ def _(field, mo, parts, sc, show):
     parts.guessed(mo, field)
     blackwell = sc.limits("llama3-8b", cluster="dgx-b200", nodes=1)
     figure = {given.symbol: show(given.value, given.unit) for given in blackwell.inputs}
-    paper = parts.problem(
-        mo,
-        "On paper",
-        f"a chip of {figure['C']} sends {figure['W']} in one direction over NVLink: how many "
-        "tokens per device hide the gather, by C / W?",
-        "tokens",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "mixtral-8x7b has 8 experts, of which a token takes 2. How many tokens per device does it "
-        "need on 16 nodes of H100? (scaling limits mixtral-8x7b --cluster dgx-h100 --nodes 16 "
-        "--ideal)",
-        "tokens",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "run `scaling train tiny --mesh data=8 --devices 8 --steps 3`, then the same with "
-        "`--mesh fsdp=8 --run-dir runs/shards`. The losses agree. How many bytes of parameters "
-        "does a device hold in the second? Say it before you run it",
-        "bytes",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return blackwell, paper, simulated, trained
-
-
-@app.cell
-def _(blackwell, mo, paper, parts):
-    parts.verdict(
-        mo,
-        paper,
-        blackwell["rule"].ideal,
-        "tokens",
-        slips=("both directions", "sparse peak", "ring 8", "thousand"),
-        why="The chip is faster and so are its links: nearly the same number as before.",
-    )
-    return
-
-
-@app.cell
-def _(mo, parts, sc, simulated):
     sparse = sc.limits("mixtral-8x7b", cluster="dgx-h100", nodes=16)
-    parts.verdict(
-        mo,
-        simulated,
-        sparse.ideal,
-        "tokens",
-        slips=("experts 4", "ring 16", "node for chip 8"),
-        why="All experts are sent and a token uses two of them: E / k more tokens.",
-    )
-    return (sparse,)
-
-
-@app.cell
-def _(mo, parts, sc, trained):
     tiny = sc.count("tiny")
     whole = tiny["norms and biases"].answer  # too small to be cut
     held = 4 * ((tiny.answer - whole) / 8 + whole)
-    parts.verdict(
-        mo,
-        trained,
-        held,
-        "bytes",
-        slips=("copies 8", "bytes per element 4", "bytes per element 2"),
-        tolerance=0.005,
-        why="An eighth of every matrix in fp32; the norms are small and stay whole.",
+    problems = (
+        parts.on_paper(
+            f"a chip of {figure['C']} sends {figure['W']} in one direction over NVLink: how many "
+            "tokens per device hide the gather, by C / W?",
+            "tokens",
+            blackwell["rule"].ideal,
+            slips=("both directions", "sparse peak", "ring 8", "thousand"),
+            why="The chip is faster and so are its links: nearly the same number as before.",
+        ),
+        parts.in_simulator(
+            "mixtral-8x7b has 8 experts, of which a token takes 2. How many tokens per device does "
+            "it need on 16 nodes of H100? (scaling limits mixtral-8x7b --cluster dgx-h100 --nodes "
+            "16 --ideal)",
+            "tokens",
+            sparse.ideal,
+            slips=("experts 4", "ring 16", "node for chip 8"),
+            why="All experts are sent and a token uses two of them: E / k more tokens.",
+        ),
+        parts.on_trainer(
+            "run `scaling train tiny --mesh data=8 --devices 8 --steps 3`, then the same with "
+            "`--mesh fsdp=8 --run-dir runs/shards`. The losses agree. How many bytes of parameters "
+            "does a device hold in the second? Say it before you run it",
+            "bytes",
+            held,
+            slips=("copies 8", "bytes per element 4", "bytes per element 2"),
+            tolerance=0.005,
+            why="An eighth of every matrix in fp32; the norms are small and stay whole.",
+        ),
     )
-    return held, tiny
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return blackwell, fields, held, problems, sparse, tiny
+
+
+@app.cell
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
 
 
 @app.cell

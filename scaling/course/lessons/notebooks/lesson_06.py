@@ -265,74 +265,48 @@ def _(field, mo, parts):
 @app.cell
 def _(field, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        f"the rule F W / C for Llama 3 70B, F = {sc.load_run('llama3-70b').model.d_ff:,}, on a DGX "
-        "B200: how many chips?",
-        "chips",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "the largest tensor axis of llama3-70b over two DGX B200, by the textbook: `scaling limits "
-        "llama3-70b --cluster dgx-b200 --nodes 2 --ideal`, table of the part `largest tensor axis`",
-        "chips",
-    )
     layers = 4
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "how many reduce-scatters over `tensor` has a step of tiny with four layers? Embedding and "
-        "output head have one each. `scaling predict tiny --cluster dgx-h100 --mesh tensor=2 --set "
-        f"model.n_layers={layers}` compiles it and counts them. (`scaling train tiny --mesh "
-        "tensor=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
-        "calls",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return layers, paper, simulated, trained
-
-
-@app.cell
-def _(mo, paper, parts, sc):
     blackwell = sc.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
-    parts.verdict(
-        mo,
-        paper,
-        blackwell["rule"].ideal,
-        "chips",
-        slips=("both directions", "sparse peak", "ring 8"),
-        why="Twice an H100's bandwidth, more than twice its FLOP/s: fewer chips, not more.",
-    )
-    return (blackwell,)
-
-
-@app.cell
-def _(blackwell, mo, parts, simulated):
     over_two = blackwell.rows[1]
-    parts.verdict(
-        mo,
-        simulated,
-        over_two["textbook (devices)"],
-        "chips",
-        slips=("gated", "ring 2", "both directions"),
-        why=f"{over_two['link']} binds: NVLink of a B200 is so fast that the NICs come first.",
+    scatters = 4 * layers + 2
+    problems = (
+        parts.on_paper(
+            f"the rule F W / C for Llama 3 70B, F = {sc.load_run('llama3-70b').model.d_ff:,}, on a "
+            "DGX B200: how many chips?",
+            "chips",
+            blackwell["rule"].ideal,
+            slips=("both directions", "sparse peak", "ring 8"),
+            why="Twice an H100's bandwidth, more than twice its FLOP/s: fewer chips, not more.",
+        ),
+        parts.in_simulator(
+            "the largest tensor axis of llama3-70b over two DGX B200, by the textbook: `scaling "
+            "limits llama3-70b --cluster dgx-b200 --nodes 2 --ideal`, table of the part `largest "
+            "tensor axis`",
+            "chips",
+            over_two["textbook (devices)"],
+            slips=("gated", "ring 2", "both directions"),
+            why=f"{over_two['link']} binds: NVLink of a B200 is so fast that the NICs come first.",
+        ),
+        parts.on_trainer(
+            "how many reduce-scatters over `tensor` has a step of tiny with four layers? Embedding "
+            "and output head have one each. `scaling predict tiny --cluster dgx-h100 --mesh "
+            f"tensor=2 --set model.n_layers={layers}` compiles it and counts them. (`scaling train "
+            "tiny --mesh tensor=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
+            "calls",
+            scatters,
+            slips=("one way", "all-reduce once"),
+            tolerance=0.001,
+            why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
+        ),
     )
-    return
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return blackwell, fields, layers, problems
 
 
 @app.cell
-def _(layers, mo, parts, trained):
-    scatters = 4 * layers + 2
-    parts.verdict(
-        mo,
-        trained,
-        scatters,
-        "calls",
-        slips=("one way", "all-reduce once"),
-        tolerance=0.001,
-        why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
-    )
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

@@ -169,73 +169,46 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, group, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "all links equal, B = 2**18 tokens, N = 64 chips, F = 16384: how many "
-        "chips should fsdp have by the guide's formula X = sqrt(B N / F)?",
-        "chips",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "the network is an eighth as fast (scaling predict ... "
-        '--what-if "network x0.125", or the slider, on dgx-h100): how many times as long does '
-        "fsdp=64 take?",
-        "times",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "train `tiny` for 20 steps with --devices 8 and --mesh fsdp=8, then "
-        "with fsdp=4,tensor=2, each in a --run-dir of its own: divide the last losses",
-        "ratio",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
-
-
-@app.cell
-def _(mo, paper, parts):
     best_fsdp = (2**18 * 64 / 16384) ** 0.5
-    parts.verdict(
-        mo,
-        paper,
-        best_fsdp,
-        "chips",
-        slips=("both directions",),
-        why="More tokens, more fsdp: its bytes are those of the weights, whatever the batch.",
-    )
-    return (best_fsdp,)
-
-
-@app.cell
-def _(group, mo, parts, sc, simulated):
     entry = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
     slow = sc.predict(**entry.arguments, what_if=["network x0.125"])
     ratio = slow.step_time / sc.predict(**entry.arguments).step_time
-    parts.verdict(
-        mo,
-        simulated,
-        ratio,
-        "times",
-        why="Not eight: what was hidden behind compute stays hidden until it is longer.",
+    problems = (
+        parts.on_paper(
+            "all links equal, B = 2**18 tokens, N = 64 chips, F = 16384: how many "
+            "chips should fsdp have by the guide's formula X = sqrt(B N / F)?",
+            "chips",
+            best_fsdp,
+            slips=("both directions",),
+            why="More tokens, more fsdp: its bytes are those of the weights, whatever the batch.",
+        ),
+        parts.in_simulator(
+            "the network is an eighth as fast (scaling predict ... "
+            '--what-if "network x0.125", or the slider, on dgx-h100): how many times as long does '
+            "fsdp=64 take?",
+            "times",
+            ratio,
+            why="Not eight: what was hidden behind compute stays hidden until it is longer.",
+        ),
+        parts.on_trainer(
+            "train `tiny` for 20 steps with --devices 8 and --mesh fsdp=8, then "
+            "with fsdp=4,tensor=2, each in a --run-dir of its own: divide the last losses",
+            "ratio",
+            1.0,
+            tolerance=0.001,
+            why="The mesh decides who computes what, not what is computed.",
+        ),
     )
-    return (ratio,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return best_fsdp, fields, problems, ratio
 
 
 @app.cell
-def _(mo, parts, trained):
-    parts.verdict(
-        mo,
-        trained,
-        1.0,
-        "ratio",
-        tolerance=0.001,
-        why="The mesh decides who computes what, not what is computed.",
-    )
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

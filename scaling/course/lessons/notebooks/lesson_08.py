@@ -148,71 +148,44 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "128 experts, 4 for each token; a dense model needs C / W = 2475. How "
-        "many tokens does data parallelism of the mixture need?",
-        "tokens",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "all-to-all over the 8 H100 of a node, each sends 64 MiB: how long "
-        "by the rule, --ideal? (scaling collective all-to-all)",
-        "ms",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "train `tiny-moe` for 20 steps with --devices 8 --mesh fsdp=8, then "
-        "--mesh fsdp=2,expert=4, each in a --run-dir of its own: divide the last losses",
-        "ratio",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
-
-
-@app.cell
-def _(mo, paper, parts):
     needed = 2475 * 128 / 4
-    parts.verdict(
-        mo,
-        paper,
-        needed,
-        "tokens",
-        slips=("experts 32", "experts 128", "all-reduce once"),
-        why="Bytes of all, FLOPs of k.",
-    )
-    return (needed,)
-
-
-@app.cell
-def _(mo, parts, sc, simulated):
     exchange = 1e3 * sc.price_collective("all-to-all", "64MiB", cluster="dgx-h100", ideal=True).time
-    parts.verdict(
-        mo,
-        simulated,
-        exchange,
-        "ms",
-        slips=("ring 8", "node for chip", "both directions", "GiB"),
-        why="Seven eighths of what a device sends leave it; nothing travels twice.",
+    problems = (
+        parts.on_paper(
+            "128 experts, 4 for each token; a dense model needs C / W = 2475. How "
+            "many tokens does data parallelism of the mixture need?",
+            "tokens",
+            needed,
+            slips=("experts 32", "experts 128", "all-reduce once"),
+            why="Bytes of all, FLOPs of k.",
+        ),
+        parts.in_simulator(
+            "all-to-all over the 8 H100 of a node, each sends 64 MiB: how long "
+            "by the rule, --ideal? (scaling collective all-to-all)",
+            "ms",
+            exchange,
+            slips=("ring 8", "node for chip", "both directions", "GiB"),
+            why="Seven eighths of what a device sends leave it; nothing travels twice.",
+        ),
+        parts.on_trainer(
+            "train `tiny-moe` for 20 steps with --devices 8 --mesh fsdp=8, then "
+            "--mesh fsdp=2,expert=4, each in a --run-dir of its own: divide the last losses",
+            "ratio",
+            1.0,
+            tolerance=0.005,
+            why="Dropless routing computes the same, wherever the experts are.",
+        ),
     )
-    return (exchange,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return exchange, fields, needed, problems
 
 
 @app.cell
-def _(mo, parts, trained):
-    parts.verdict(
-        mo,
-        trained,
-        1.0,
-        "ratio",
-        tolerance=0.005,
-        why="Dropless routing computes the same, wherever the experts are.",
-    )
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

@@ -259,75 +259,48 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(bubble, field, mo, parts):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "eight stages with two parts each, sixteen microbatches: which share of the step is "
-        "bubble?",
-        "%",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "how many microbatches do eight stages of one part need for a bubble of a twentieth? "
-        "`scaling limits llama3-70b --cluster dgx-h100 --nodes 8 --mesh stage=8,tensor=8`",
-        "microbatches",
-    )
     asked = {"stages": 2, "microbatches": 8}
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "how many permutes over `stage` has a step of tiny on two stages with eight microbatches? "
-        "One for each turn, forward and backward. `scaling predict tiny --cluster dgx-h100 --mesh "
-        f"stage={asked['stages']} --set batch.microbatches={asked['microbatches']}` compiles it "
-        "and counts them. (`scaling train tiny --mesh stage=2 --devices 2` runs it: the loss is "
-        "that of `--mesh data=2`)",
-        "calls",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return asked, paper, simulated, trained
-
-
-@app.cell
-def _(bubble, mo, paper, parts):
     halved = bubble(8, 16, 2)
-    parts.verdict(
-        mo,
-        paper,
-        100 * halved.ideal,
-        "%",
-        slips=("percent",),
-        why=f"With one part it would be {bubble(8, 16).ideal:.1%}.",
+    problems = (
+        parts.on_paper(
+            "eight stages with two parts each, sixteen microbatches: which share of the step is "
+            "bubble?",
+            "%",
+            100 * halved.ideal,
+            slips=("percent",),
+            why=f"With one part it would be {bubble(8, 16).ideal:.1%}.",
+        ),
+        parts.in_simulator(
+            "how many microbatches do eight stages of one part need for a bubble of a twentieth? "
+            "`scaling limits llama3-70b --cluster dgx-h100 --nodes 8 --mesh stage=8,tensor=8`",
+            "microbatches",
+            bubble(8, 16).parts[0].ideal,
+            slips=("stages 8",),
+            why="Nineteen for each stage after the first.",
+        ),
+        parts.on_trainer(
+            "how many permutes over `stage` has a step of tiny on two stages with eight "
+            "microbatches? One for each turn, forward and backward. `scaling predict tiny "
+            f"--cluster dgx-h100 --mesh stage={asked['stages']} --set "
+            f"batch.microbatches={asked['microbatches']}` compiles it and counts them. (`scaling "
+            "train tiny --mesh stage=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
+            "calls",
+            2 * (asked["microbatches"] + asked["stages"] - 1),
+            slips=("one way",),
+            tolerance=0.001,
+            why="As many as turns, twice.",
+        ),
     )
-    return (halved,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return asked, fields, halved, problems
 
 
 @app.cell
-def _(bubble, mo, parts, simulated):
-    parts.verdict(
-        mo,
-        simulated,
-        bubble(8, 16).parts[0].ideal,
-        "microbatches",
-        slips=("stages 8",),
-        why="Nineteen for each stage after the first.",
-    )
-    return
-
-
-@app.cell
-def _(asked, mo, parts, trained):
-    parts.verdict(
-        mo,
-        trained,
-        2 * (asked["microbatches"] + asked["stages"] - 1),
-        "calls",
-        slips=("one way",),
-        tolerance=0.001,
-        why="As many as turns, twice.",
-    )
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

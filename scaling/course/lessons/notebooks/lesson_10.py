@@ -166,78 +166,51 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(exchanged_bytes, field, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
-        "tokens on a device: how many bytes of keys and values does it send in one hop?",
-        "bytes",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "llama3-8b on dgx-h100 with --nodes 2: from how many tokens per "
-        "device is a ring over both nodes hidden, with fitted figures? (scaling limits)",
-        "tokens",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "train `tiny` for 20 steps with --devices 8 --set batch.seq_len=64 "
-        "and --mesh fsdp=8, then --mesh fsdp=2,context=4, each in a --run-dir of its own: divide "
-        "the last losses",
-        "ratio",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
-
-
-@app.cell
-def _(exchanged_bytes, mo, paper, parts):
     from scaling.models.presets import preset
 
     shape = preset("llama3-1b")  # of those heads
     sent = exchanged_bytes(shape, 1, 2 * 16384, 2)
-    parts.verdict(
-        mo,
-        paper,
-        sent,
-        "bytes",
-        slips=("keys and values", "bytes per element", "ratio of groups 4", "bits"),
-        why="2 for keys and values, 8 heads, 64 numbers, 2 bytes: two KiB a token.",
-    )
-    return sent, shape
-
-
-@app.cell
-def _(mo, parts, sc, simulated):
     far = sc.limits("llama3-8b", cluster="dgx-h100", nodes=2)
     rows_far = far["tokens per device from which a ring over context is hidden"].rows
     across = float(next(r["fitted (tokens)"] for r in rows_far if r["place"] == "2 nodes"))
-    parts.verdict(
-        mo,
-        simulated,
-        across,
-        "tokens",
-        slips=("node for chip", "both directions"),
-        tolerance=0.05,
-        why="One pair of the ring meets at the NICs, each a ninth as wide as NVLink.",
+    problems = (
+        parts.on_paper(
+            "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
+            "tokens on a device: how many bytes of keys and values does it send in one hop?",
+            "bytes",
+            sent,
+            slips=("keys and values", "bytes per element", "ratio of groups 4", "bits"),
+            why="2 for keys and values, 8 heads, 64 numbers, 2 bytes: two KiB a token.",
+        ),
+        parts.in_simulator(
+            "llama3-8b on dgx-h100 with --nodes 2: from how many tokens per "
+            "device is a ring over both nodes hidden, with fitted figures? (scaling limits)",
+            "tokens",
+            across,
+            slips=("node for chip", "both directions"),
+            tolerance=0.05,
+            why="One pair of the ring meets at the NICs, each a ninth as wide as NVLink.",
+        ),
+        parts.on_trainer(
+            "train `tiny` for 20 steps with --devices 8 --set batch.seq_len=64 "
+            "and --mesh fsdp=8, then --mesh fsdp=2,context=4, each in a --run-dir of its own: "
+            "divide the last losses",
+            "ratio",
+            1.0,
+            tolerance=0.001,
+            why="Softmax over chunks with running maxima is the same softmax.",
+        ),
     )
-    return (across,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return across, fields, problems, sent, shape
 
 
 @app.cell
-def _(mo, parts, trained):
-    parts.verdict(
-        mo,
-        trained,
-        1.0,
-        "ratio",
-        tolerance=0.001,
-        why="Softmax over chunks with running maxima is the same softmax.",
-    )
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

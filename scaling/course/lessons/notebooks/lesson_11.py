@@ -166,71 +166,44 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, mo, parts, steps):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "70e9 parameters, 16 bytes each, H100 with 80e9 bytes: how many devices "
-        "do weights, gradients and optimizer fill?",
-        "devices",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "how many times as long is the step with remat full as with none?",
-        "times",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "train `tiny` for 20 steps with --set remat=none and with "
-        "--set remat=full, each in a --run-dir of its own: divide the last losses",
-        "ratio",
-    )
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained])
-    return paper, simulated, trained
-
-
-@app.cell
-def _(mo, paper, parts):
     filled = 70e9 * 16 / 80e9
-    parts.verdict(
-        mo,
-        paper,
-        filled,
-        "devices",
-        slips=("bytes per element 4", "bits", "both directions"),
-        why="Before a single activation.",
-    )
-    return (filled,)
-
-
-@app.cell
-def _(mo, parts, simulated, steps):
     longer = float(steps["full"].step_time / steps["none"].step_time)
-    parts.verdict(
-        mo,
-        simulated,
-        longer,
-        "times",
-        slips=("remat",),
-        why="Less than 4/3: the attention kernel recomputes its scores anyway, and what is "
-        "gathered once serves both passes.",
+    problems = (
+        parts.on_paper(
+            "70e9 parameters, 16 bytes each, H100 with 80e9 bytes: how many devices "
+            "do weights, gradients and optimizer fill?",
+            "devices",
+            filled,
+            slips=("bytes per element 4", "bits", "both directions"),
+            why="Before a single activation.",
+        ),
+        parts.in_simulator(
+            "how many times as long is the step with remat full as with none?",
+            "times",
+            longer,
+            slips=("remat",),
+            why="Less than 4/3: the attention kernel recomputes its scores anyway, and what is "
+            "gathered once serves both passes.",
+        ),
+        parts.on_trainer(
+            "train `tiny` for 20 steps with --set remat=none and with "
+            "--set remat=full, each in a --run-dir of its own: divide the last losses",
+            "ratio",
+            1.0,
+            tolerance=0.001,
+            why="Remat changes no number, only when it is computed.",
+        ),
     )
-    return (longer,)
+    fields = parts.fields(mo, problems)
+    parts.exercises(mo, fields)
+    return fields, filled, longer, problems
 
 
 @app.cell
-def _(mo, parts, trained):
-    parts.verdict(
-        mo,
-        trained,
-        1.0,
-        "ratio",
-        tolerance=0.001,
-        why="Remat changes no number, only when it is computed.",
-    )
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

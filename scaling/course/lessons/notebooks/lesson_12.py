@@ -14,6 +14,7 @@ app = marimo.App(width="medium", app_title="12. Why was my prediction wrong?")
 def _():
     import marimo as mo
 
+    import scaling as sc
     from scaling.course.learn.ladder import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.course.lessons.recorded import TERMS, line_over_rates, recorded_steps
@@ -30,6 +31,7 @@ def _():
         mo,
         parts,
         recorded_steps,
+        sc,
         stacked_bars,
     )
 
@@ -188,29 +190,45 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, line_over_rates, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "a step takes 3 at the full rate of a link and 5 at half of it, nothing "
-        "hidden: how long without the link?",
-        "the same unit",
+    without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
+    climbed = sc.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
+    beyond = climbed["measured"].value / climbed["fitted"].value
+
+    def yours(ratio):
+        """What a measured ratio says."""
+        if 1 <= ratio <= 2:
+            return f"Yours: {2 - ratio:.0%} of the faster step does not cross the cable."
+        return "Between 1 (nothing crosses the cable) and 2 (all of it), if nothing else ran."
+
+    problems = (
+        parts.on_paper(
+            "in seconds, a step takes 3 at the full rate of a link and 5 at half of it, nothing "
+            "hidden: how long without the link?",
+            "s",
+            without,
+            slips=("both directions",),
+            why="Half the rate adds the link's time once more: 2; what is left is 1.",
+        ),
+        parts.in_simulator(
+            "`scaling learn ladder` of an all-reduce of 2**30 bytes on dgx-h100: how "
+            "many times as long is the measurement as the fitted figure?",
+            "times",
+            beyond,
+            tolerance=0.05,
+            why="JAX's dispatch is in the measurement alone, and the fit comes from other "
+            "machines.",
+        ),
+        parts.on_trainer(
+            "the commands below, then the same with 250Mbit and another --run-dir: divide the "
+            "median of `step_time` in the second metrics.jsonl by that in the first",
+            "times",
+            None,
+            why=yours,
+        ),
     )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "`scaling learn ladder` of an all-reduce of 2**30 bytes on dgx-h100: how "
-        "many times as long is the measurement as the fitted figure?",
-        "times",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "the commands below, then the same with 250Mbit and another --run-dir: divide the median "
-        "of `step_time` in the second metrics.jsonl by that in the first",
-        "times",
-    )
+    fields = parts.fields(mo, problems)
     commands = (
         "sudo scaling testbed up --hosts 2 --bandwidth 500Mbit",
         "sudo scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2 --steps 20 "
@@ -218,51 +236,13 @@ def _(field, mo, parts):
         "sudo scaling testbed down",
     )
     typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, typed])
-    return commands, paper, simulated, trained
+    parts.exercises(mo, fields, typed)
+    return beyond, commands, fields, problems, without
 
 
 @app.cell
-def _(line_over_rates, mo, paper, parts):
-    without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
-    parts.verdict(
-        mo,
-        paper,
-        without,
-        "",
-        slips=("both directions",),
-        why="Half the rate adds the link's time once more: 2; what is left is 1.",
-    )
-    return (without,)
-
-
-@app.cell
-def _(mo, parts, simulated):
-    import scaling as sc
-
-    climbed = sc.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
-    beyond = climbed["measured"].value / climbed["fitted"].value
-    parts.verdict(
-        mo,
-        simulated,
-        beyond,
-        "times",
-        tolerance=0.05,
-        why="JAX's dispatch is in the measurement alone, and the fit comes from other machines.",
-    )
-    return (beyond,)
-
-
-@app.cell
-def _(mo, trained):
-    value = trained.value
-    if value is None:
-        said = ""
-    elif 1 <= value <= 2:
-        said = f"Yours: {2 - value:.0%} of the faster step does not cross the cable."
-    else:
-        said = "Between 1 (nothing crosses the cable) and 2 (all of it), if nothing else ran."
-    mo.md(said)
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
     return
 
 

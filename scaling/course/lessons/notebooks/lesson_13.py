@@ -161,43 +161,9 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts):
+def _(field, mo, parts, sc):
     parts.guessed(mo, field)
-    paper = parts.problem(
-        mo,
-        "On paper",
-        "70e9 parameters, 15e12 tokens, 4096 chips of 990e12 FLOP/s at an MFU of "
-        "0.45: how many days?",
-        "days",
-    )
-    simulated = parts.problem(
-        mo,
-        "In the simulator",
-        "the fewest H100 that hold weights and optimizer of llama3-405b at "
-        "16 bytes a parameter? (scaling budget --bytes-per-parameter 16)",
-        "devices",
-    )
-    trained = parts.problem(
-        mo,
-        "On the trainer",
-        "train the best plan of this machine by the commands below: how many tokens has it seen "
-        "at the end (`tokens_seen` of metrics.jsonl)? Say it before you run it",
-        "tokens",
-    )
     steps = 20
-    commands = (
-        "scaling plan tiny --cluster host --json > plan.json",
-        "python -c \"import json; plans = json.load(open('plan.json'))['plans']; "
-        "json.dump(plans[0]['run'], open('best.json', 'w'))\"",
-        f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
-    )
-    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
-    mo.vstack([mo.md("## Three problems"), paper, simulated, trained, typed])
-    return commands, paper, simulated, steps, trained
-
-
-@app.cell
-def _(mo, paper, parts, sc):
     answer_on_paper = (
         float(
             sc.budget(
@@ -211,46 +177,54 @@ def _(mo, paper, parts, sc):
         )
         / 86400
     )
-    parts.verdict(
-        mo,
-        paper,
-        answer_on_paper,
-        "days",
-        slips=("backward", "remat", "hours", "sparse peak"),
-        why="6 N D, over what the chips really do.",
-    )
-    return (answer_on_paper,)
-
-
-@app.cell
-def _(mo, parts, sc, simulated):
     fewest = sc.budget(
         "llama3-405b", tokens=15e12, cluster="dgx-h100", mfu=0.4, bytes_per_parameter=16, nodes=512
     )["fewest devices for weights and optimizer"].answer
-    parts.verdict(
-        mo,
-        simulated,
-        fewest,
-        "devices",
-        slips=("bits", "GiB", "bytes per element"),
-        why="And not one activation among them.",
+    seen = sc.load_run("tiny").batch.tokens * steps
+    problems = (
+        parts.on_paper(
+            "70e9 parameters, 15e12 tokens, 4096 chips of 990e12 FLOP/s at an MFU of "
+            "0.45: how many days?",
+            "days",
+            answer_on_paper,
+            slips=("backward", "remat", "hours", "sparse peak"),
+            why="6 N D, over what the chips really do.",
+        ),
+        parts.in_simulator(
+            "the fewest H100 that hold weights and optimizer of llama3-405b at "
+            "16 bytes a parameter? (scaling budget --bytes-per-parameter 16)",
+            "devices",
+            fewest,
+            slips=("bits", "GiB", "bytes per element"),
+            why="And not one activation among them.",
+        ),
+        parts.on_trainer(
+            "train the best plan of this machine by the commands below: how many tokens has it "
+            "seen at the end (`tokens_seen` of metrics.jsonl)? Say it before you run it",
+            "tokens",
+            seen,
+            slips=("copies 8",),
+            tolerance=0.0,
+            why="Sequences times tokens times steps: a mesh divides a batch and does not multiply "
+            "it.",
+        ),
     )
-    return (fewest,)
+    fields = parts.fields(mo, problems)
+    commands = (
+        "scaling plan tiny --cluster host --json > plan.json",
+        "python -c \"import json; plans = json.load(open('plan.json'))['plans']; "
+        "json.dump(plans[0]['run'], open('best.json', 'w'))\"",
+        f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
+    )
+    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
+    parts.exercises(mo, fields, typed)
+    return answer_on_paper, commands, fewest, fields, problems, seen, steps
 
 
 @app.cell
-def _(mo, parts, sc, steps, trained):
-    seen = sc.load_run("tiny").batch.tokens * steps
-    parts.verdict(
-        mo,
-        trained,
-        seen,
-        "tokens",
-        slips=("copies 8",),
-        tolerance=0.0,
-        why="Sequences times tokens times steps: a mesh divides a batch and does not multiply it.",
-    )
-    return (seen,)
+def _(fields, mo, parts, problems):
+    parts.verdicts(mo, problems, fields)
+    return
 
 
 @app.cell

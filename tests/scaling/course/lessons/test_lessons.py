@@ -60,7 +60,8 @@ def test_a_lab_runs_and_has_checked_answers(name):
         assert part in shown, f"{name} has no {part!r}"
     assert "aria-label" in shown, f"{name} has no picture with a description"
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-    assert source.count("parts.verdict(") >= 2, f"{name} checks fewer than two answers"
+    checked = re.findall(r"parts\.(?:verdict|on_paper|in_simulator|on_trainer)\(", source)
+    assert len(checked) >= 2, f"{name} checks fewer than two answers"
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
