@@ -27,7 +27,7 @@ from scaling.training.data.sources import open_data
 from scaling.training.data.sums import Sums, changed_files, data_sums, named
 from scaling.training.data.tokens import Source, fingerprint, parts_of
 from scaling.training.execution import execution_on
-from scaling.training.launch.consensus import all_processes, mismatched_processes
+from scaling.training.launch.consensus import mismatched_processes, refused_by_all
 from scaling.training.optim.trained import joined
 from scaling.training.step import (
     Tokens,
@@ -92,20 +92,19 @@ def plan(run: Run) -> Plan:
 
 def _same_source(run: Run) -> Source:
     """The run's data; raises InputError on all processes unless all can use the same."""
-    source, problem = None, None
-    try:
+    with refused_by_all(
+        f"another process cannot use the data {run.train.data!r} on its host, and prints why: put "
+        "the same files on every host"
+    ):
         source = open_data(run.train, run.model.vocab_size, run.batch.seq_len)
-        _check_enough(run, source)
-    except InputError as error:
-        problem = error
-    if not all_processes(problem is None):
-        raise problem or InputError(
-            f"another process cannot use the data {run.train.data!r} on its host, and prints why: "
-            "put the same files on every host"
-        )
-    assert source is not None
-    others = mismatched_processes(fingerprint(source))
-    if others:
+        windows = sum(len(part.rows("train", run.batch.seq_len)) for _, part, _ in parts_of(source))
+        if run.batch.global_batch > windows:
+            raise InputError(
+                f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} "
+                f"tokens is more than the data's {windows} ({source.description}); use at most "
+                f"{windows}, or more data"
+            )
+    if others := mismatched_processes(fingerprint(source)):
         raise InputError(
             f"the data of processes {', '.join(map(str, others))} are not those of process 0: here "
             f'{source.description}. Name the same files on every host ("stdlib" differs from one '
@@ -120,30 +119,15 @@ def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]
     Raises:
         InputError: by process 0 with the files, each with how it differs.
     """
-    found, problem = "", ""
-    try:
+    with refused_by_all("process 0 found that the data have changed, and says which"):
         found = named(changed_files(folder, sums)) if sums is not None else ""
-    except InputError as error:
-        problem = str(error)
-    if found and not allowed:
-        problem = (
-            f"--resume: the data have changed since the run began: {found}. Put them back, start "
-            "in another --run-dir, or, if they have as many tokens as before, go on with them by "
-            "--allow-changed-data."
-        )
-    if not all_processes(not problem):
-        raise InputError(problem or "process 0 found that the data have changed, and says which")
+        if found and not allowed:
+            raise InputError(
+                f"--resume: the data have changed since the run began: {found}. Put them back, "
+                "start in another --run-dir, or, if they have as many tokens as before, go on with "
+                "them by --allow-changed-data."
+            )
     return [f"warning: the data have changed: {found}"] if found else []
-
-
-def _check_enough(run: Run, source: Source) -> None:
-    windows = sum(len(part.rows("train", run.batch.seq_len)) for _, part, _ in parts_of(source))
-    if run.batch.global_batch > windows:
-        raise InputError(
-            f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} tokens "
-            f"is more than the data's {windows} ({source.description}); use at most {windows}, or "
-            "more data"
-        )
 
 
 def compile_programs(plan: Plan) -> Programs:

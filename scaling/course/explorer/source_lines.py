@@ -22,6 +22,7 @@ ORDER = (
     "models/head.py",
     "models",
     "training/step.py",
+    "training/gradients.py",
 )
 STAGED = (PIPELINE, *ORDER)  # of programs with pipeline stages
 
@@ -63,8 +64,8 @@ def _scopes() -> Mapping[str, tuple[SourceLine, ...]]:
 
 def _opened() -> Iterator[tuple[str, SourceLine]]:
     package = resources.files("scaling")
-    folders = ((PIPELINE, ""), ("models", ""), ("training", "step.py"))
-    for folder, only in folders:
+    step = ("training", "step.py"), ("training", "gradients.py")
+    for folder, only in ((PIPELINE, ""), ("models", ""), *step):
         place = package.joinpath(*folder.split("/"))
         for file in sorted(place.iterdir(), key=lambda f: f.name):
             if file.name.endswith(".py") and only in ("", file.name):

@@ -21,7 +21,7 @@ from scaling.models.accounting.logits import loss_chunks
 from scaling.models.head import shifted_terms
 from scaling.models.transformer import Transformer
 from scaling.run import Run
-from scaling.training.step import Tokens
+from scaling.training.gradients import Tokens
 
 LEAST = 64  # tokens to which shorter rows are filled up; longer ones to a power of 2
 

@@ -1,10 +1,14 @@
 """Values that the processes of a job agree on; all of them call these at the same points."""
 
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.typing import ArrayLike
+
+from scaling.meshes.errors import InputError
 
 HOST_NAME = 64  # bytes of the longest name of a host on Linux (gethostname(2))
 
@@ -29,6 +33,22 @@ def broadcast_from_first(value: int) -> int:
 def all_processes(verdict: bool) -> bool:
     """True if the verdict of every process is."""
     return bool(gather(verdict).all())
+
+
+@contextmanager
+def refused_by_all(elsewhere: str) -> Iterator[None]:
+    """Let an InputError of one process end all of them.
+
+    Raises:
+        InputError: this process's own, or `elsewhere` where it is another's, who prints its own.
+    """
+    problem: InputError | None = None
+    try:
+        yield
+    except InputError as error:
+        problem = error
+    if not all_processes(problem is None):
+        raise problem or InputError(elsewhere)
 
 
 def mismatched_processes(numbers: np.ndarray) -> list[int]:

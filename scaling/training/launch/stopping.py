@@ -15,7 +15,7 @@ from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.data.batches import Batch
-from scaling.training.step import Tokens
+from scaling.training.gradients import Tokens
 
 
 class NotFinite(RuntimeError):

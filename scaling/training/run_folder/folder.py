@@ -18,7 +18,7 @@ from pathlib import Path
 import jax
 
 from scaling.meshes.errors import InputError
-from scaling.training.launch.consensus import broadcast_from_first
+from scaling.training.launch.consensus import refused_by_all
 from scaling.training.launch.supervisor import RESTARTED
 from scaling.training.monitor.utilization import Predicted
 from scaling.training.run_folder.lock import LOCK, locked
@@ -134,7 +134,7 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
         InputError: another job writes there and does not end soon, or the folder does not fit the
             command (`check_folder`), now that nobody else writes to it. On all processes.
     """
-    folder, problem = options.folder.absolute(), None
+    folder = options.folder.absolute()
     lost: Callable[[], str] = lambda: ""  # the others write nothing that the first does not check
 
     def check() -> None:
@@ -146,20 +146,16 @@ def lock_run_folder(options: Options) -> Iterator[Callable[[], None]]:
             )
 
     with ExitStack() as stack:
-        if jax.process_index() == 0:
-            try:
+        with refused_by_all(
+            f"process 0 cannot use {options.folder}, and prints why; choose another --run-dir"
+        ):
+            if jax.process_index() == 0:
                 check_path(folder)
                 lost = stack.enter_context(locked(folder))
                 saves = folder / "checkpoints"
                 if os.path.realpath(saves) != os.path.realpath(folder):  # else it is locked now
                     stack.enter_context(locked(saves))
                 check_folder(options)
-            except InputError as error:
-                problem = error
-        if not broadcast_from_first(problem is None):
-            raise problem or InputError(
-                f"process 0 cannot use {options.folder}, and prints why; choose another --run-dir"
-            )
         yield check
 
 

@@ -15,7 +15,7 @@ from scaling.run import save_run
 from scaling.testbed.job import host_environment, run_job
 from scaling.testbed.machine import processes
 from scaling.training.loop import train
-from scaling.training.monitor.slow_host import LOOKS
+from scaling.training.monitor.hosts import LOOKS
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
 

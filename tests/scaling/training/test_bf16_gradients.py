@@ -14,7 +14,8 @@ import pytest
 from scaling.meshes.devices import host_mesh
 from scaling.models.transformer import Transformer
 from scaling.run import Batch, Precision
-from scaling.training.step import Tokens, abstract_tokens, output_and_gradients
+from scaling.training.gradients import Tokens, output_and_gradients
+from scaling.training.step import abstract_tokens
 from tests.harness import MODELS, Case, execution_of, in_layer_order
 
 SEQUENCES, SEQ_LEN = 32, 128  # 4,096 tokens

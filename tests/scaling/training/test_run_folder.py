@@ -11,13 +11,13 @@ import jax
 import pytest
 
 from scaling.meshes.errors import InputError
+from scaling.training.launch import consensus
 from scaling.training.launch.consensus import (
     all_processes,
     broadcast_from_first,
     mismatched_processes,
 )
 from scaling.training.launch.supervisor import RESTARTED
-from scaling.training.run_folder import folder as module
 from scaling.training.run_folder import lock
 from scaling.training.run_folder.folder import (
     Options,
@@ -213,7 +213,7 @@ def test_a_writer_that_was_killed_holds_nothing(hasty, tmp_path):
 
 def test_other_processes_hear_what_the_first_one_found(tmp_path, monkeypatch):
     monkeypatch.setattr(jax, "process_index", lambda: 1)
-    monkeypatch.setattr(module, "broadcast_from_first", lambda mine: False)
+    monkeypatch.setattr(consensus, "all_processes", lambda mine: False)
     with pytest.raises(InputError, match="process 0 cannot use"):
         lock_run_folder(Options(tmp_path)).__enter__()
     assert not (tmp_path / LOCK).exists()

@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 
 from scaling.training.monitor import hosts
-from scaling.training.monitor.hosts import SHARE, STEPS, Hosts
-from scaling.training.monitor.slow_host import LOOKS
+from scaling.training.monitor.hosts import LOOKS, SHARE, STEPS, Hosts
 
 NAMES = ["process 0 (a)", "process 1 (b)"]
 WORK = 0.03  # s

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.training.monitor.slow_host import LOOKS, SLOW, SLOW_DATA, slow_data, slow_host
+from scaling.training.monitor.hosts import LOOKS, SLOW, SLOW_DATA, slow_data, slow_host
 
 SECONDS = st.floats(1e-4, 1e3)
 NAMES = [f"process {i} (node{i})" for i in range(9)]

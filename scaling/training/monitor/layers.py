@@ -1,18 +1,52 @@
-"""The load of experts in a training step: what is logged of it, and the bias that evens it out.
+"""What is measured of each layer inside the step: its gradients' norm, and its experts' load.
 
-The selection bias moves after the step, by the load of all tokens of all its microbatches and
-devices, outside the gradient (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
+The load also moves the experts' selection bias after the step: that of all tokens of all its
+microbatches and devices, outside the gradient (DeepSeek-V3, arXiv 2412.19437, section 2.1.2).
 """
 
-# Dims: L layers with experts, E experts
+# Dims: L layers (of routing those with experts), E experts
+
+from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 from flax import nnx
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
 
 from scaling.models.experts import Experts
 from scaling.models.moe.routing import Routing, updated_selection_bias
+from scaling.models.pipeline.schedule import layer_order
 from scaling.models.transformer import Transformer
-from scaling.training.monitor.layer_norms import in_layer_order
+
+
+def layer_gradient_norms(params: Transformer, gradients: Transformer) -> jax.Array:
+    """The 2-norm of all gradients of each layer, before clipping, from the first one: float32 [L].
+
+    `params` say how the layers are stored, `gradients` are like them.
+    """
+
+    def squares(params: Any, gradients: Any) -> jax.Array:
+        """Sums of squares of a stack's rows, on all devices: [L]; 0 where all is frozen."""
+        total_L = jnp.zeros(len(jax.tree.leaves(params)[0]), jnp.float32)
+        for leaf_L in jax.tree.leaves(gradients):
+            squares_L = jnp.square(leaf_L.astype(jnp.float32)).sum(axis=range(1, leaf_L.ndim))
+            total_L = total_L + reshard(squares_L, P())
+        return total_L
+
+    stacks = ((params.dense_layers, gradients.dense_layers), (params.layers, gradients.layers))
+    squares_L = jnp.concatenate([squares(*pair) for pair in stacks if pair[0] is not None])
+    return jnp.sqrt(in_layer_order(params, squares_L))
+
+
+def in_layer_order(params: Transformer, x_L: jax.Array) -> jax.Array:
+    """Rows of layers as `params` stores them, from the first one, whole on every device."""
+    x_L, execution = reshard(x_L, P()), params.execution
+    if not execution.rules.axes("layers"):
+        return x_L
+    order = layer_order(len(x_L), execution.rules.mesh.stage, execution.virtual_stages)
+    return x_L[np.argsort(order)]
 
 
 def mean_of_losses(routing: Routing | None, microbatches: int) -> Routing | None:

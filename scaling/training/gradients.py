@@ -1,0 +1,193 @@
+"""The gradients of a step: means over its microbatches, sharded like the parameters.
+
+With several microbatches the gradients are accumulated as partial sums per device of `data` and
+`context` (and `expert`, except for the experts' own) and reduced over these once, after the last
+one; over fsdp they are reduce-scattered each time, because each device stores its shard only (under
+ZeRO stage 1 once, after the last one: models/zero.py).
+
+With experts the gradients are those of the loss plus the weighted balancing losses.
+"""
+
+# Dims: M microbatches, B sequences of one microbatch, S sequence, D model
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from scaling.meshes.rules import REPLICAS
+from scaling.models.moe.routing import Routing
+from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
+from scaling.models.pipeline.loss import pipeline_gradients, pipeline_loss
+from scaling.models.transformer import Transformer
+from scaling.models.zero import all_gather_params, reduce_scatter_grads
+from scaling.training.monitor.layers import mean_of_losses
+from scaling.training.optim.trained import joined, trained_part
+
+
+class StepOutput(NamedTuple):
+    """The measurements of a step: float32."""
+
+    loss: jax.Array  # mean cross-entropy per token in nats
+    routing: Routing | None  # of the layers with experts; load and drops are sums
+
+
+class Tokens(NamedTuple):
+    """One step's input, int32 [M, B, S]; B is sharded over data x fsdp x expert, S over context.
+
+    Inside a microbatch [B, S].
+
+    The tokens of a sequence are in the order of `scaling.models.attention_kernels.zigzag`.
+    """
+
+    inputs: jax.Array
+    targets: jax.Array
+    segments: jax.Array | None = None  # documents that are packed (`scaling.models.documents`)
+    weights: jax.Array | None = None  # float32, of each target in the loss; None: all alike
+
+
+# (trained part, tokens of one microbatch) -> (what is minimised, output), gradients
+Differentiated = Callable[..., tuple[tuple[jax.Array, StepOutput], Transformer]]
+
+
+def objective(
+    params: Transformer, tokens: Tokens, z_loss: float = 0.0
+) -> tuple[jax.Array, StepOutput]:
+    """The minimised sum of one microbatch's loss, z-loss and balancing losses, all weighted.
+
+    Weights of tokens are those of `normalized`.
+    """
+    x_BSD, routing = params.hidden_states(tokens.inputs, tokens.segments)
+    total, loss = params.loss(x_BSD, tokens.targets, tokens.weights, z_loss)
+    return _with_balancing_losses(params, total, routing), StepOutput(loss, routing)
+
+
+def normalized(tokens: Tokens) -> Tokens:
+    """The tokens with weights whose mean over all microbatches is 1.
+
+    So the mean of the weighted terms is their weighted mean over the step, however the microbatches
+    share the tokens that count. Without any such token all weights, and the loss, are 0.
+    """
+    if tokens.weights is None:
+        return tokens
+    with jax.named_scope("loss"):
+        total = tokens.weights.sum()
+        weights = tokens.weights * (tokens.weights.size / jnp.where(total > 0, total, 1))
+    return tokens._replace(weights=weights)
+
+
+def _with_balancing_losses(
+    params: Transformer, total: jax.Array, routing: Routing | None
+) -> jax.Array:
+    """The total plus the weighted balancing losses of a microbatch, or of means over several."""
+    moe = params.config.moe
+    if routing is not None and moe is not None:
+        with jax.named_scope("loss"):
+            total = total + moe.aux_loss * routing.aux_loss.mean()
+            total = total + moe.z_loss * routing.z_loss.mean()
+    return total
+
+
+def output_and_gradients(
+    params: Transformer, tokens: Tokens, z_loss: float = 0.0, trained: Any | None = None
+) -> tuple[StepOutput, Transformer]:
+    """Means over all microbatches (load and drops: sums), and gradients sharded like `params`.
+
+    `z_loss` is the weight of the logits' z-loss, which is not in the output. `trained` is the
+    mask of what has gradients (`scaling.training.optim.trained`).
+    """
+    tokens = normalized(tokens)
+    if params.execution.rules.axes("layers"):
+        assert trained is None  # refused by check_trainable
+        return _pipelined(params, tokens, z_loss)
+    gathered = _gathered_once(params)
+    if tokens.inputs.shape[0] > 1:
+        return _accumulated(params, gathered, tokens, z_loss, trained)
+    one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
+    differentiate, part = _differentiated(gathered or params, z_loss, trained)
+    (_, output), grads = differentiate(part, one)  # gradients summed over all replicas
+    return output, grads if gathered is None else _scattered_once(grads, params, trained)
+
+
+def _accumulated(
+    params: Transformer,
+    gathered: Transformer | None,
+    tokens: Tokens,
+    z_loss: float,
+    trained: Any | None,
+) -> tuple[StepOutput, Transformer]:
+    """Several microbatches: partial sums per device in float32, reduced after the last one."""
+    microbatches = tokens.inputs.shape[0]
+    weights = mark_reduced(params, REPLICAS) if gathered is None else gathered
+    output, grads = _sums(*_differentiated(weights, z_loss, trained), tokens)
+    if gathered is not None:
+        grads = _scattered_once(grads, params, trained)
+    with jax.named_scope("gradients"):
+        mean = jax.tree.map(lambda g: psum_replicas(g) / microbatches, grads)
+    routing = mean_of_losses(output.routing, microbatches)
+    return StepOutput(output.loss / microbatches, routing), mean
+
+
+def _differentiated(
+    weights: Transformer, z_loss: float, trained: Any | None
+) -> tuple[Differentiated, Transformer]:
+    """The objective, its outputs and gradients as a function of the trained part, and that part."""
+
+    def of_part(part: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
+        return objective(part if trained is None else joined(part, weights), tokens, z_loss)
+
+    return jax.value_and_grad(of_part, has_aux=True), trained_part(weights, trained)
+
+
+def _sums(
+    differentiate: Differentiated, weights: Transformer, tokens: Tokens
+) -> tuple[StepOutput, Transformer]:
+    """Sums of outputs and float32 gradients over the microbatches."""
+
+    def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
+        (_, output), grads = differentiate(weights, tokens)
+        with jax.named_scope("gradients"):
+            return jax.tree.map(jnp.add, total, (output, grads)), None
+
+    one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
+    (_, output), like = jax.eval_shape(differentiate, weights, one)
+    like = jax.tree.map(lambda leaf: leaf.update(dtype=jnp.float32), like)
+    zeros = jax.tree.map(zeros_like, (output, like))
+    return jax.lax.scan(accumulate, zeros, tokens)[0]
+
+
+def _pipelined(
+    params: Transformer, tokens: Tokens, z_loss: float
+) -> tuple[StepOutput, Transformer]:
+    """All microbatches in one function, the layers sharded over `stage`."""
+    gathered = all_gather_params(params, params.execution)
+    given = tokens.inputs, tokens.targets, gathered, tokens.weights, z_loss
+    if params.execution.schedule == "1f1b":
+        balance = functools.partial(_with_balancing_losses, params, jnp.float32(0))
+        loss, routing, grads = pipeline_gradients(params, *given, balance)
+        return StepOutput(loss, mean_of_losses(routing, len(tokens.inputs))), grads
+
+    def objective(params: Transformer) -> tuple[jax.Array, StepOutput]:
+        (total, loss), routing = pipeline_loss(params, *given)
+        routing = mean_of_losses(routing, tokens.inputs.shape[0])
+        return _with_balancing_losses(params, total, routing), StepOutput(loss, routing)
+
+    (_, output), grads = jax.value_and_grad(objective, has_aux=True)(params)
+    return output, grads
+
+
+def _gathered_once(params: Transformer) -> Transformer | None:
+    """ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
+
+    None under stage 3.
+    """
+    execution = params.execution
+    gathered = all_gather_params(params, execution)
+    return mark_reduced(gathered, (*REPLICAS, *execution.rules.axes("embed")))
+
+
+def _scattered_once(grads: Transformer, params: Transformer, trained: Any | None) -> Transformer:
+    with jax.named_scope("gradients"):
+        return reduce_scatter_grads(grads, trained_part(params, trained), params.execution)
