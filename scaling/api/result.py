@@ -124,11 +124,12 @@ class PredictionResult(Result, Prediction):
         XLA's estimates are there if the program was compiled with `estimates=True`.
         """
         from scaling.report.explain import explanation
+        from scaling.report.formatting import folded
         from scaling.report.formulas import formulas
 
         priced = price_program(self.pricing)
         parts = formulas(priced, self), explanation(priced, discrepancies(self.pricing, priced))
-        return "\n\n".join(parts)
+        return folded("\n\n".join(parts))
 
     def advice(self) -> list[str]:
         """Return changes of the run that take less time or fit, each priced; compiles a few steps.

@@ -1,5 +1,6 @@
 """Why a configuration loses to the best one: the terms of its step that are longer."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
@@ -18,6 +19,10 @@ WORDS: Mapping[str, str] = {
 }
 NOTICED = 0.2  # share of the whole difference from which on a term is named
 MOST_REFUSALS = 5
+# `model.n_layers=32 is not divisible by stage=64; use stage of 1, 2, ..., or model.n_layers of 64`
+INDIVISIBLE = re.compile(
+    r"(?P<what>.* is not divisible by \w+)=(?P<size>\d+)(?P<use>[:;].*?)(?:, or [\w.]+ of \d+)?"
+)
 AXES = {
     "stage": "a pipeline", "tensor": "tensor parallelism", "context": "cut sequences",
     "expert": "cut experts", "fsdp": "sharded weights", "data": "replicas",
@@ -68,8 +73,26 @@ def losers(state: Search) -> Iterator[Loser]:
     if state.pruned:
         why = "slower than all that is listed, even at the best rates of the chip"
         yield Loser("left out by a bound", why, state.pruned)
-    for text, count in Counter(state.refusals).most_common(MOST_REFUSALS):
+    for text, count in Counter(merged(state.refusals)).most_common(MOST_REFUSALS):
         yield Loser("cannot run", text, count)
+
+
+def merged(refusals: Mapping[str, int]) -> dict[str, int]:
+    """Reason -> configurations, with sizes of one axis that do not divide one number in one line.
+
+    `model.n_kv_heads=8 is not divisible by tensor=16, 32; use tensor of 1, 2, 4, 8`
+    """
+    groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for text in refusals:
+        found = INDIVISIBLE.fullmatch(text)
+        key = (found["what"], found["use"]) if found else (text, "")
+        groups.setdefault(key, []).append((found["size"] if found else "", text))
+    lines: dict[str, int] = {}
+    for (what, use), members in groups.items():
+        sizes = ", ".join(sorted((size for size, _ in members), key=int)) if use else ""
+        line = members[0][1] if len(members) == 1 else f"{what}={sizes}{use}"
+        lines[line] = sum(refusals[text] for _, text in members)
+    return lines
 
 
 def shortfall(state: Search, cluster: Cluster) -> str:

@@ -1,5 +1,8 @@
-"""Numbers of a prediction as text."""
+"""Parts of pages: tables in columns, long lines folded, evidence and workload in words."""
 
+import re
+import shutil
+import textwrap
 from collections.abc import Sequence
 
 from scaling.profiles.profile import Evidence
@@ -24,6 +27,38 @@ def workload(run: Run, with_remat: bool = False) -> str:
     size = f"{batch.global_batch:,} sequences x {batch.seq_len:,} tokens = {batch.tokens:,} tokens"
     split = f", {n} microbatch{'es' * (n > 1)}, remat {run.remat}" if with_remat else ""
     return f"{size} a step, {run.precision.compute}{split}"
+
+
+CELLS = re.compile(r"\S {2,}(?=\S)")  # what stands between two columns of a table
+FIGURE = re.compile(r"(?<=\d) (?=[kKMGTP]?i?(?:B|FLOPs?|[num]?s)\b)")  # between number and unit
+UNBROKEN = "\u00a0"
+USUAL_WIDTH = 100  # characters of a line where there is no terminal
+
+
+def terminal_width() -> int:
+    """Characters that a line of the terminal has."""
+    return shutil.get_terminal_size((USUAL_WIDTH, 24)).columns
+
+
+def folded(text: str, width: int | None = None) -> str:
+    """Text whose sentences have no line longer than `width`, by default the terminal's.
+
+    What goes on stands four characters further in. Rows of tables stay as they are.
+    """
+    width = width or terminal_width()
+    return "\n".join(part for line in text.split("\n") for part in _folded(line, width))
+
+
+def _folded(line: str, width: int) -> list[str]:
+    inner = line.lstrip()
+    if len(line) <= width or len(CELLS.findall(inner)) > 2:
+        return [line]
+    indent = " " * (len(line) - len(inner))
+    whole = {"break_long_words": False, "break_on_hyphens": False}
+    further = indent + "    "
+    whole |= {"initial_indent": indent, "subsequent_indent": further}
+    lines = textwrap.wrap(FIGURE.sub(UNBROKEN, inner), width, **whole)
+    return [part.replace(UNBROKEN, " ") for part in lines]
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

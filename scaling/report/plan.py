@@ -1,16 +1,19 @@
 """The plans of a run as a page: the best configurations, and why the others lose.
 
 plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
-   mesh              microbatches  remat      zero    step   MFU   memory   why
-1  data=8,fsdp=8                8  selective     3  5.89 s  65.1%  52.2 GB  compute: ...
+   mesh              microbatches  remat      zero    step  tokens/s    MFU   memory
+1  data=8,fsdp=8                8  selective     3  5.89 s   712,000  65.1%  52.2 GB
+   compute: ...
 """
+
+from collections.abc import Sequence
 
 from scaling.meshes.units import format_memory, format_time, percent, three_digits
 from scaling.planning.result import Plan, Plans
-from scaling.report.formatting import columns, workload
+from scaling.report.formatting import columns, folded, terminal_width, workload
 
 DAY, KWH = 86400.0, 3.6e6  # s; J
-HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "MFU", "memory", "why")
+HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "tokens/s", "MFU", "memory")
 
 
 def plan_page(result: Plans) -> str:
@@ -19,16 +22,29 @@ def plan_page(result: Plans) -> str:
     if result.error:
         lines.append(result.error)
     if result.plans:
-        lines += columns([HEAD, *map(_row, result.plans)], left=(1, 3, 8))
+        lines += _table(result.plans)
         lines += [text for plan in result.plans[:1] for text in _totals(plan)]
     if result.losers:
         lines.append("why others lose")
         rows = [(f"  {x.what}", _count(x.configurations), x.why) for x in result.losers]
         lines += columns(rows, left=(0, 2))
-    lines += [f"warning: {text}" for text in result.warnings]
-    if result.next:
-        lines.append(f"next: {result.next}")
-    return "\n".join(lines)
+    page = [folded("\n".join(lines)), *(f"warning: {text}" for text in result.warnings)]
+    page += [f"next: {result.next}"] if result.next else []  # in one line, to be copied
+    return "\n".join(page)
+
+
+def _table(plans: Sequence[Plan]) -> list[str]:
+    """A row for each plan, with why it is there; below the row where a line is too short."""
+    head, *rows = columns([HEAD, *map(_row, plans)], left=(1, 3))
+    reasons = [plan.why for plan in plans]
+    if len(head) + max(map(len, reasons)) + 2 <= terminal_width():
+        pairs = zip(rows, reasons, strict=True)
+        return [f"{head}  why", *(f"{row}  {why}" for row, why in pairs)]
+    indent = " " * (len(str(len(rows))) + 2)
+    return [
+        head,
+        *(line for row, why in zip(rows, reasons, strict=True) for line in (row, indent + why)),
+    ]
 
 
 def _title(result: Plans) -> str:
@@ -56,9 +72,9 @@ def _row(plan: Plan) -> tuple[str, ...]:
         str(run.remat),
         str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
         format_time(p.step_time),
+        "-" if p.tokens_per_second is None else three_digits(p.tokens_per_second),
         "-" if p.mfu is None else percent(p.mfu),
         format_memory(p.memory.peak),
-        plan.why,
     )
 
 

@@ -36,6 +36,10 @@ FULL = "full attention; --causal-flops halves its part"
 ABOVE_GIVEN = "MFU is above HFU: the program has fewer FLOPs of products than the model FLOPs given"
 CAUSAL = "causal attention"
 GIVEN = "of the model FLOPs given"
+ABOVE_PEAK = (
+    "MFU is above 100%: the step is priced faster than the chip's stated peak; its calibration may "
+    "have been made while it was busy: run `scaling calibrate` again"
+)
 ABOVE_HFU = (
     "MFU is above HFU: model FLOPs count every attention score, the program skips masked ones"
 )
@@ -68,6 +72,7 @@ def _headline(prediction: Prediction, where: str, work: str) -> str:
     words = ABOVE_GIVEN if prediction.causal_flops is None else ABOVE_HFU
     lines = [_title(prediction, where), *filter(None, [work]), ", ".join(figures)]
     lines += [words] if above else []
+    lines += [ABOVE_PEAK] * ((prediction.mfu or 0.0) > 1)
     lines += [prediction.evidence] if prediction.evidence else []
     return "\n".join([*lines, *open_lines(prediction)])
 
