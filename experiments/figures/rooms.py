@@ -13,24 +13,24 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "tests" / "test_arrows.py"
 WIDTH, FLOOR, BOX, HIGH = 860, 74, 104, 32  # pixels: picture, floor to floor, a room's two sides
-TOP = 96  # above the highest floor: the legend, and who uses all rooms
+TOP = 54  # above the highest floor: the legend
 FREE, NEEDS, INK = "#dbeaf7", "#fbe3c8", "#222222"  # JAX-free, with JAX, lines and text
 
 Rooms = Mapping[str, frozenset[str]]
 
 
-def table() -> tuple[Rooms, frozenset[str], list[str]]:
-    """The rooms that each room imports, those that import without JAX, and who uses all."""
+def table() -> tuple[Rooms, frozenset[str]]:
+    """The rooms that each room imports, and those that import without JAX."""
     names: dict[str, Any] = {}
-    wanted = ("DESCRIPTION", "PRICING", "ROOMS", "JAX_FREE_ROOMS", "ABOVE_ALL")
+    wanted = ("PRICING", "ROOMS", "JAX_FREE_ROOMS")
     for node in ast.parse(TABLE.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             if isinstance(target, ast.Name) and target.id in wanted:
                 exec(compile(ast.Module([node], []), TABLE.name, "exec"), names)
-    rooms = {name: frozenset(below) - {name} for name, below in names["ROOMS"].items()}
-    users = sorted(name for name in names["ABOVE_ALL"] if not name.startswith("__"))
-    return rooms, frozenset(names["JAX_FREE_ROOMS"]), users
+    shown = {name for name in names["ROOMS"] if not name.startswith("__")}
+    rooms = {name: frozenset(names["ROOMS"][name]) & shown - {name} for name in shown}
+    return dict(sorted(rooms.items())), frozenset(names["JAX_FREE_ROOMS"])
 
 
 def arrows(rooms: Rooms) -> Rooms:
@@ -67,7 +67,7 @@ def floors(rooms: Rooms) -> list[list[str]]:
 
 def drawing() -> str:
     """The picture as SVG."""
-    rooms, free, users = table()
+    rooms, free = table()
     rows = floors(rooms)
     height = TOP + FLOOR * len(rows)
     at = {
@@ -80,9 +80,8 @@ def drawing() -> str:
     ]
     boxes = [_box(*at[name], name, FREE if name in free else NEEDS) for name in rooms]
     legend = [
-        _box(WIDTH / 2, 28, f"{', '.join(users)}: use all rooms", "#eeeeee", 400),
-        _box(150, 70, "imports without JAX", FREE, 180),
-        _box(350, 70, "JAX, at least in part", NEEDS, 180),
+        _box(150, 28, "imports without JAX", FREE, 180),
+        _box(350, 28, "JAX, at least in part", NEEDS, 180),
     ]
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '

@@ -9,15 +9,17 @@ Units are SI: "s", "bytes", "bytes/s", "FLOPs", "FLOP/s"; a count has "tokens", 
 ratio "".
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from scaling.meshes.formula import Input as Input
-from scaling.meshes.formula import evaluate, symbols
+from scaling.meshes.formula import evaluate, substituted, symbols
 from scaling.meshes.result import Result
+from scaling.questions.page import Value as Value
+from scaling.questions.page import plain, show, table
 
-Value = float | int | str | None
+GUIDE = "https://jax-ml.github.io/scaling-book/"
 
 
 @dataclass(frozen=True, repr=False)
@@ -81,13 +83,13 @@ class Answer(Result):
         }
 
     def __str__(self) -> str:
-        from scaling.questions.page import page
+        """Return the page: answer, formula with its numbers, what binds, parts, table, notes.
 
-        return page(self)
+        A formula gives the number above it; after `textbook =` it gives the textbook's in brackets.
+        """
+        return "\n".join(_lines(self))
 
     def line(self) -> str:
-        from scaling.questions.page import show
-
         return f"{self.name}: {show(self.answer, self.unit)}"
 
 
@@ -132,3 +134,46 @@ def textbook(answer: Answer) -> Answer:
     given = answer.answer if answer.ideal is None else answer.ideal
     binds = answer.ideal_binds or answer.binds
     return replace(answer, answer=given, parts=parts, binds=binds)
+
+
+def _lines(
+    answer: Answer, indent: str = "", shown: frozenset[Input] = frozenset()
+) -> Iterator[str]:
+    """Return the lines of an answer; inputs that stand above it are not explained again."""
+    inner = indent + "  "
+    yield f"{indent}{answer.name}: {show(answer.answer, answer.unit)}{_beside(answer)}"
+    if answer.formula:
+        numbers = {i.symbol: plain(i.value) for i in answer.inputs}
+        whose = "textbook " * (answer.answer != answer.ideal)
+        yield f"{inner}{whose}= {answer.formula}"
+        yield f"{inner}{' ' * len(whose)}= {substituted(answer.formula, numbers)}"
+    new = [i for i in answer.inputs if i not in shown]
+    width = max((len(i.symbol) for i in new), default=0)
+    for given in new:
+        value = show(given.value, given.unit)
+        yield f"{inner}{given.symbol.ljust(width)}  {value}  {given.meaning}".rstrip()
+    if answer.binds:
+        yield f"{inner}binds: {answer.binds}"
+    shown = shown.union(answer.inputs)
+    for part in answer.parts:
+        if part.formula or part.inputs or part.rows or part.parts or part.binds:
+            yield from _lines(part, inner, shown)
+            shown = shown.union(part.inputs)
+        else:
+            beside = f"  ({'; '.join(part.notes)})" if part.notes else ""
+            yield f"{inner}{part.name}: {show(part.answer, part.unit)}{_beside(part)}{beside}"
+    yield from (inner + line for line in table(answer.rows))
+    yield from (f"{inner}note: {note}" for note in answer.notes)
+    if answer.section and not indent:
+        chapter, _, section = answer.section.partition(": ")
+        yield f"{inner}guide: {GUIDE}{chapter}{', ' * bool(section)}{section}"
+
+
+def _beside(answer: Answer) -> str:
+    """Return the number that is not given, the textbook's or the fitted one, in brackets."""
+    if answer.ideal is None or answer.fitted is None or answer.ideal == answer.fitted:
+        return ""
+    word, other = "textbook", answer.ideal
+    if answer.answer == answer.ideal:
+        word, other = "fitted", answer.fitted
+    return f" ({word} {show(other, answer.unit)})"

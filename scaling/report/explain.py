@@ -2,8 +2,8 @@
 fills the memory at its peak, the evidence of every figure, and the discrepancies from the expected
 program.
 
-    operation            where               calls  a call   bound    rate         by XLA
-    matmul gemm_fusion   forward layers/mlp     80  1.53 ms  compute  730 TFLOP/s  1.41 ms
+    operation            where               calls  a call   bound    rate         XLA's estimate
+    matmul gemm_fusion   forward layers/mlp     80  1.53 ms  compute  730 TFLOP/s         1.41 ms
 """
 
 from collections.abc import Sequence
@@ -41,10 +41,12 @@ def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> st
 def _operations(priced: Priced) -> str:
     by_name = priced.timeline.by_name
     found = sorted(running(priced), key=lambda item: -np.max(by_name[item[0].name]))
-    head: tuple[str, ...] = ("operation", "where", "calls", "a call", "bound", "rate", "by XLA")
+    head: tuple[str, ...] = ("operation", "where", "calls", "a call", "bound", "rate")
     rows = [_row(step, calls, priced) for step, calls in found[:MOST_LINES]]
-    if all(row[-1] == "-" for row in rows):
-        head, rows = head[:-1], [row[:-1] for row in rows]
+    if any(row[-1] != "-" for row in rows):
+        head = (*head, "XLA's estimate")
+    else:
+        rows = [row[:-1] for row in rows]
     lines = columns([head, *rows], left=(0, 1, 4))
     rest = sum(float(np.max(by_name[step.name])) for step, _ in found[MOST_LINES:])
     if rest:

@@ -54,10 +54,14 @@ def _folded(line: str, width: int) -> list[str]:
     if len(line) <= width or len(CELLS.findall(inner)) > 2:
         return [line]
     indent = " " * (len(line) - len(inner))
-    whole = {"break_long_words": False, "break_on_hyphens": False}
-    further = indent + "    "
-    whole |= {"initial_indent": indent, "subsequent_indent": further}
-    lines = textwrap.wrap(FIGURE.sub(UNBROKEN, inner), width, **whole)
+    lines = textwrap.wrap(
+        FIGURE.sub(UNBROKEN, inner),
+        width,
+        initial_indent=indent,
+        subsequent_indent=indent + "    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
     return [part.replace(UNBROKEN, " ") for part in lines]
 
 

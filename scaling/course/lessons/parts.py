@@ -14,8 +14,8 @@ from scaling.course.learn.ladder import Ladder, step
 from scaling.course.learn.puzzle import puzzles
 from scaling.pictures.shapes import Picture
 from scaling.pictures.svg import svg_text
-from scaling.questions.answer import Answer, Value
-from scaling.questions.page import GUIDE, page, show
+from scaling.questions.answer import GUIDE, Answer, Value
+from scaling.questions.page import show
 
 NUMBERS = {2: "Two", 3: "Three"}
 OPENS = "the rest of the lesson opens after your guess"
@@ -87,7 +87,7 @@ def formula_view(mo: Any, answer: Answer) -> Any:
     """Return an answer with its formula, numbers and command's page one click away."""
     binds = f", bound by {answer.binds}" if answer.binds else ""
     line = f"**{answer.name}**: {show(answer.answer, answer.unit)}{binds}"
-    details = mo.accordion({"formula and numbers": mo.md(f"```\n{page(answer)}\n```")})
+    details = mo.accordion({"formula and numbers": mo.md(f"```\n{str(answer)}\n```")})
     return mo.vstack([mo.md(line), details])
 
 

@@ -7,7 +7,7 @@ import pytest
 import scaling as sc
 from scaling.meshes.formula import evaluate
 from scaling.questions.answer import Answer, textbook
-from scaling.questions.page import page, show
+from scaling.questions.page import show
 
 QUESTIONS = {
     "limits": lambda: sc.limits("llama3-8b", "dgx-h100", 8),
@@ -31,7 +31,7 @@ ROUNDED = 2e-3  # relative: numbers are shown with four digits
 def test_a_formula_with_its_numbers_gives_the_number_it_stands_for(question):
     answer = QUESTIONS[question]()
     shown = {(one.name, show(one.answer, one.unit)): one for one in _all(answer)}
-    sums = SUM.findall(page(answer))
+    sums = SUM.findall(str(answer))
     assert sums
     for name, number, by_textbook, numbers in sums:
         one = shown[name, number.partition(" (")[0]]
@@ -42,9 +42,9 @@ def test_a_formula_with_its_numbers_gives_the_number_it_stands_for(question):
 def test_a_fitted_number_does_not_stand_above_the_formula_of_another():
     limit = sc.limits("llama3-8b", "dgx-h100", 8)
     assert limit.answer != limit.ideal
-    first, second = page(limit).splitlines()[1:3]
+    first, second = str(limit).splitlines()[1:3]
     assert first.startswith("  textbook = C / W") and second.startswith("           = 9.894e14")
-    assert page(textbook(limit)).splitlines()[1].startswith("  = C / W")
+    assert str(textbook(limit)).splitlines()[1].startswith("  = C / W")
 
 
 def _all(answer: Answer) -> list[Answer]:
