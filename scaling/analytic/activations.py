@@ -40,13 +40,14 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     (arXiv 2205.05198, section 4.2.2).
     """
     size = step.tokens * step.config.d_model * step.itemsize
-    taken, ours = gathered_width(step.config), step.traits.is_own_trainer
+    taken, own_trainer = gathered_width(step.config), step.is_own_trainer
     is_stream = taken == step.config.d_model  # what the attention takes
     first = STREAM if is_stream else LATENTS
+    first_again = STREAM if is_stream else "latents again"
     latents = step.tokens * taken * step.itemsize
     kept = latents * (1 - _kept(step) / taken)  # of which the rest is saved for remat
     tick, again = step.recompute, step.repeats_layer
-    gather_again = again if ours else np.maximum(again, int(step.sequence_parallel))
+    gather_again = again if own_trainer else np.maximum(again, int(step.sequence_parallel))
     # place, bytes, share of passes, what, whether it is gathered (else summed)
     lines: tuple[tuple[str, Number, Number, str, bool], ...] = (
         ("forward attention in", latents, 1, first, True),
@@ -57,16 +58,10 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
         ("again attention out", size, tick, STREAM, False),
         ("again mlp in", size, tick, STREAM, True),
         ("again mlp out", size, tick * (1 - step.one_layer), STREAM, False),
-        (
-            "remat attention in",
-            kept,
-            gather_again,
-            "latents again" * (not is_stream) or STREAM,
-            True,
-        ),
+        ("remat attention in", kept, gather_again, first_again, True),
         ("remat attention out", size, step.recomputes("o"), STREAM, False),
         ("remat mlp in", size, gather_again, STREAM, True),
-        ("remat mlp out", size, 0 if ours else again, STREAM, False),
+        ("remat mlp out", size, 0 if own_trainer else again, STREAM, False),
         ("backward mlp out", size, 1, STREAM, True),
         ("backward mlp in", size, 1, STREAM, False),
         ("backward attention out", size, 1, STREAM, True),
@@ -97,11 +92,9 @@ def _kept(step: StepSizes) -> Number:
     """Latents of a token that are not gathered to recompute a layer: the saved, rotated part of its
     keys."""
     mla = step.config.mla
-    kept = (
-        step.keeps("key") - (1 - step.recomputes_some)
-        if step.traits.is_own_trainer
-        else step.selective_remat
-    )
+    kept = step.selective_remat
+    if step.is_own_trainer:
+        kept = step.keeps("key") - (1 - step.recomputes_some)
     return kept * mla.qk_rope_head_dim if mla else 0
 
 
@@ -117,12 +110,10 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     visible = per_size(lambda size: visible_rows(window, chunk(size)) / chunk(size), C)
     rows = step.tokens * visible
     kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
-    axes, again = (
-        step.axis_names("context"),
-        hops - per_size(lambda size: sum(map(bool, paths(size))), C),
-    )
+    again = hops - per_size(lambda size: sum(map(bool, paths(size))), C)
+    axes = step.axis_names("context")
     # remat runs the attention again
-    attends = step.recomputes("values") if step.traits.is_own_trainer else step.recomputes_some
+    attends = step.recomputes("values") if step.is_own_trainer else step.recomputes_some
     for moe, layers in step.layer_kinds:
         passes = step.passes(layers)
         if run.context.method == "ring":
@@ -169,7 +160,7 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
 
     Other software sums them with those of matrices (`scaling.analytic.weights`).
     """
-    if not step.traits.is_own_trainer:
+    if not step.is_own_trainer:
         return
     config, M = step.config, step.microbatches
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)

@@ -58,7 +58,7 @@ class Step:
             step.shape.sizes,
             schedule=_tidy((*schedule, *kernels.update(step))),
             buffers=tuple(self.buffers.values()),
-            is_xla=step.traits.is_own_trainer,
+            is_xla=step.is_own_trainer,
         )
 
     @cached_property
@@ -81,7 +81,7 @@ class Step:
         M, traits = self.step.microbatches, self.step.traits
         first = self._once("start", traits.hidden_weights)
         last = self._once("end", traits.hidden_weights)
-        if traits.is_own_trainer:
+        if self.step.is_own_trainer:
             every = [self._loop("microbatches", M, self.microbatch())]
         else:
             every = [
@@ -113,7 +113,7 @@ class Step:
     def fills(self, times: Number) -> list[Operation]:
         """The stacks of `times` microbatches' saved activations, in the trainer's program."""
         step = self.step
-        if not step.traits.is_own_trainer:
+        if not step.is_own_trainer:
             return []
         saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
         of_layers = sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
@@ -265,13 +265,11 @@ class Step:
 
         Those that run beside a microbatch are left to its layers.
         """
-        ours, found = self.step.traits.is_own_trainer, list[Operation]()
-        for part in ("", " embed", " head", *((f" {ATTENTION}", f" {MLP}") if ours else ())):
-            for moe in (False, True):
-                found += self.traffic.at_place(
-                    f"{place}{part}", None if ours else 1, 0.0, moe
-                ).exposed
-        return found
+        own_trainer = self.step.is_own_trainer
+        parts = ("", " embed", " head", *((f" {ATTENTION}", f" {MLP}") if own_trainer else ()))
+        runs = None if own_trainer else 1
+        at = lambda part, moe: self.traffic.at_place(f"{place}{part}", runs, 0.0, moe)
+        return [call for part in parts for moe in (False, True) for call in at(part, moe).exposed]
 
     def _loop(
         self, name: str, trips: Number, body: Sequence[Operation], bubble: Number = 0
@@ -328,7 +326,7 @@ def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer
     It adds the two gradients of a tied table before it sums them over replicas, and sums in float32
     (`scaling.comparing.discrepancy`).
     """
-    tied = step.config.tied_embeddings and step.traits.is_own_trainer
+    tied = step.config.tied_embeddings and step.is_own_trainer
     wider = (FLOAT32 / step.arising_itemsize) ** (1 - step.is_sum)
     for line in lines:
         if tied and line.what == TABLES and line.kind == "all-reduce":

@@ -49,7 +49,7 @@ def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Lines of the layers with experts but those of weights; none for a dense model."""
     if n_moe_layers(step.config):
         yield from _exchange(step)
-        if step.traits.is_own_trainer:
+        if step.is_own_trainer:
             yield from _choices(step)
 
 
@@ -61,7 +61,7 @@ def exchanged_rows(step: StepSizes) -> Number:
 def _exchanged_rows(step: StepSizes) -> Number:
     moe = step.config.moe
     assert moe is not None
-    if moe.capacity_factor is None and not step.traits.is_own_trainer:
+    if moe.capacity_factor is None and not step.is_own_trainer:
         parts = step.shape.tensor if step.sequence_parallel else 1
         return step.tokens * moe.experts_per_token * moe.skew / parts
     pairs = np.stack(
@@ -74,12 +74,12 @@ def _exchanged_rows(step: StepSizes) -> Number:
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:
     """Tokens to their experts and back."""
-    moe, over, ours = step.config.moe, step.axis_names("expert"), step.traits.is_own_trainer
+    moe, over, own_trainer = step.config.moe, step.axis_names("expert"), step.is_own_trainer
     assert moe is not None
     passes = step.passes(n_moe_layers(step.config))
     tick, again = step.recompute, step.repeats_layer
     out, back = "experts out", "experts back"
-    gathers = ours and moe.capacity_factor is None
+    gathers = own_trainer and moe.capacity_factor is None
     rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
     # Results are only added up: remat does not need them, nor does a tick's last layer.
     stream: tuple[tuple[str, Number, bool], ...] = (
@@ -88,7 +88,7 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
         (f"again {out}", tick, True),
         (f"again {back}", tick * (1 - step.one_layer), False),
         (f"remat {out}", rows_again(step), True),
-        (f"remat {back}", again * (not ours), False),
+        (f"remat {back}", again * (not own_trainer), False),
         (f"backward {back}", 1, True),
         (f"backward {out}", 1, False),
     )
@@ -98,7 +98,7 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     size, what = rows * step.config.d_model * step.itemsize, "tokens of experts"
     for place, share, goes_out in stream:
         yield Transfer(over, kinds[goes_out], size, passes * share, what, place, moe=True)
-    if not ours:
+    if not own_trainer:
         return
     count = moe.experts_per_token if gathers else 1  # weights that go with a row
     what = "weights of rows"
@@ -115,7 +115,7 @@ def rows_again(step: StepSizes) -> Number:
     """1 where remat sends tokens to their experts again."""
     return (
         step.recomputes_some * (1 - step.keeps("expert_input"))
-        if step.traits.is_own_trainer
+        if step.is_own_trainer
         else step.full_remat
     )
 

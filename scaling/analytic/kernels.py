@@ -74,7 +74,7 @@ def stream_bytes(step: StepSizes) -> Number:
 def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
     """The norm before a half of the layer, with the sum before it."""
     passes = XLA.norm_backward if phase == "backward" else XLA.norm + (part == "mlp")
-    if phase == "remat" and step.traits.is_own_trainer:
+    if phase == "remat" and step.is_own_trainer:
         passes = int(part == "mlp")
     dropped = 1 + MASK * bool(step.run.dropout)
     moved = passes * dropped * stream_bytes(step)
@@ -94,7 +94,7 @@ def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> K
     """The MLP's activation, of all experts of a device."""
     gated = step.config.mlp == "swiglu"
     passes: Number = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
-    if phase == "remat" and step.traits.is_own_trainer:
+    if phase == "remat" and step.is_own_trainer:
         prefix = "expert_" if moe else ""
         again = np.maximum(step.recomputes(f"{prefix}up"), step.recomputes(f"{prefix}gate"))
         passes = 1 + (XLA.remat_activation - 1) * again
@@ -138,7 +138,7 @@ def attention(
     value = lambda name, n, times=times: matmul(
         step, f"{phase} {name}", origin, (batch, window, n, window), times
     )
-    passes = (XLA.softmax if step.traits.is_own_trainer else SOFTMAX)[back]
+    passes = (XLA.softmax if step.is_own_trainer else SOFTMAX)[back]
     passes += 2 * bool(run.dropout)
     softmax = fusion(step, f"{phase} softmax", origin, passes * pairs * step.itemsize, times, 5)
     if not back:
@@ -200,7 +200,7 @@ def zero_stacks(step: StepSizes, saved: Number, weights: Number) -> Kernel:
 
 def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
     """The gradients of one input by its products, added before tensor sums them."""
-    if "tensor" not in step.active_axes or not step.traits.is_own_trainer or products < 2:
+    if "tensor" not in step.active_axes or not step.is_own_trainer or products < 2:
         return []
     moved = (products + 1) * step.tokens * step.config.d_model * step.itemsize
     cut, origin = as_int(np.greater(step.shape.tensor, 1)), Origin("backward", f"layers/{part}")
@@ -212,7 +212,7 @@ def transposed_stream(step: StepSizes, name: str, phase: Phase, part: str) -> li
 
     Nothing to do for one sequence, or as many as tensor cuts evenly (`scaling.meshes.rules`).
     """
-    if not (step.sequence_parallel and step.traits.is_own_trainer):
+    if not (step.sequence_parallel and step.is_own_trainer):
         return []
     moved = 2 * step.tokens * step.config.d_model * step.itemsize
     several = 1 * (
@@ -285,5 +285,5 @@ def update(step: StepSizes) -> list[Kernel]:
 def accumulation(step: StepSizes) -> Kernel:
     """Gradients of a microbatch, or of a tick, added to their sums, where there are several."""
     moved = 3 * FLOAT32 * trained_elements(step, 2)
-    several = step.is_sum * step.traits.is_own_trainer
+    several = step.is_sum * step.is_own_trainer
     return fusion(step, "accumulation", Origin("backward", ""), moved, several)

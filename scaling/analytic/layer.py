@@ -21,13 +21,19 @@ from scaling.analytic.experts import rows_again
 from scaling.analytic.host_copies import REMAT, leaving, returning, waits
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
-from scaling.analytic.schedule import ScheduledCollectives, Traffic
-from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.analytic.weights import ATTENTION, MLP, weights_of
+from scaling.analytic.schedule import NO_COLLECTIVES, PHASES, ScheduledCollectives, Traffic
+from scaling.analytic.step import StepSizes
+from scaling.analytic.weight_kernels import (
+    casts,
+    gradient_sums,
+    layer_elements,
+    quantized,
+    widened,
+)
+from scaling.analytic.weights import ATTENTION, MLP
 from scaling.analytic.xla_choices import XLA
 from scaling.analytic.zigzag import zigzag_attention
-from scaling.models.accounting.matrices import BYTES
-from scaling.program.ir import Kernel, Loop, Number, Operation, Origin, Phase
+from scaling.program.ir import Kernel, Loop, Number, Operation, Phase
 
 RING = "ring"
 
@@ -48,28 +54,6 @@ class Layer:
         """Passes of a device through such layers."""
         return self.step.passes(self.layers)
 
-    @cached_property
-    def products(self) -> list[Product]:
-        """The products of weights."""
-        return layer_products(self.step, self.moe)
-
-    def _of(self, part: str, last: bool) -> list[Product]:
-        return [p for p in self.products if p.part == part and p.is_last == last]
-
-    def sent(self, place: str, hidden: float | None = None) -> ScheduledCollectives:
-        """The collectives of a place; `hidden` None: as over tensor."""
-        share = self.step.traits.hidden_tensor if hidden is None else hidden
-        return self.traffic.at_place(place, self.runs, share, self.moe)
-
-    def _once(self, place: str, share: float) -> ScheduledCollectives:
-        """A layer's part of what moves once per step."""
-        runs = self.step.stored(self.layers)
-        return (
-            self.traffic.at_place(place, runs, share, self.moe)
-            if self.edge
-            else ScheduledCollectives((), ())
-        )
-
     def forward(self) -> list[Operation]:
         """The forward pass."""
         return self._named(self._forward("forward", "forward"))
@@ -81,6 +65,28 @@ class Layer:
     def backward(self) -> list[Operation]:
         """What remat computes again, and the backward pass."""
         return self._named(self._backward())
+
+    @cached_property
+    def products(self) -> list[Product]:
+        """The products of weights."""
+        return layer_products(self.step, self.moe)
+
+    def _of(self, part: str, last: bool) -> list[Product]:
+        """The products of a part: its last one, or those before."""
+        return [p for p in self.products if p.part == part and p.is_last == last]
+
+    def _sent(self, place: str, hidden: float | None = None) -> ScheduledCollectives:
+        """The collectives of a place; `hidden` None: as over tensor."""
+        share = self.step.traits.hidden_tensor if hidden is None else hidden
+        return self.traffic.at_place(place, self.runs, share, self.moe)
+
+    def _with_once(self, place: str, once: str) -> ScheduledCollectives:
+        """What weights send at a place, with a layer's part of what moves once per step."""
+        share, runs = self.step.traits.hidden_weights, self.step.stored(self.layers)
+        sent = self._sent(place, share)
+        if not self.edge:
+            return sent
+        return sent.merged(self.traffic.at_place(once, runs, share, self.moe))
 
     def _named(self, block: list[Operation], before: str = "") -> list[Operation]:
         """The block with kernels that no other block has the names of."""
@@ -95,174 +101,189 @@ class Layer:
         return [named(op) for op in block]
 
     def _forward(self, phase: Phase, place: str) -> list[Operation]:
-        step, share = self.step, self.step.traits.hidden_weights
+        step, moe = self.step, self.moe
         weights = {
-            part: self.sent(f"{place} {part} weights", share).merged(
-                self._once(f"start {part}", share)
-            )
+            part: self._with_once(f"{place} {part} weights", f"start {part}")
             for part in (ATTENTION, MLP)
         }
-        # Of a tick that runs again only the second time is saved.
+        # A tick that runs again saves its activations the second time only.
         times = 1 if place == "again" else 1 - step.recompute
-        saves = self._saves(place, times)
-        copies = leaving(step, self.moe, place, times)
-        ahead = self._ahead(phase, place, weights, offloads=copies)
+        copies = leaving(step, moe, place, times)
+        ahead = self._to_last_product(phase, place, weights, offloads=copies)
         if place == "again" and step.one_layer:
             return [*ahead, *waits(copies)]
-        low_rank = adapter_kernels(step, self.moe, phase)
-        return [*ahead, *low_rank, *self._out(phase, place, saves), *waits(copies)]
+        down = [forward(step, p, phase) for p in self._of(MLP, True)]
+        back = self._experts(f"{place} experts back", phase)
+        if step.is_own_trainer:  # copies what it saves while results are summed
+            saved = saved_bytes(step, moe) * times
+            saves = [kernels.stack_copies(step, f"{place} saves", "forward", saved)]
+            out = [*down, *back, *self._sent(f"{place} mlp out").wrap(saves)]
+        else:
+            out = [*self._leaving(f"{place} mlp out", down), *back]
+        return [*ahead, *adapter_kernels(step, moe, phase), *out, *waits(copies)]
 
-    def _ahead(
+    def _to_last_product(
         self,
         phase: Phase,
         place: str,
         weights: Mapping[str, ScheduledCollectives],
         times: Callable[[Product], Number] = lambda product: 1,
         core: Number = 1,
-        norms: Number = 1,
+        others: Number = 1,
         offloads: Mapping[str, Kernel] = MappingProxyType({}),
     ) -> list[Operation]:
-        """Everything forward but the last product; weights are fetched one product ahead.
+        """The forward pass but its last product; weights are fetched one product ahead.
 
-        `times` masks products, `core` the attention's core, and `norms` the other operations.
-        `offloads` copy what a part saves to the host.
+        Args:
+            weights: fetched for attention and for MLP.
+            times: 0 for a product that does not run, else 1; `core` says so of the attention's
+                core, `others` of norms, activation and the exchange of experts.
+            offloads: copies to the host of what a part saves.
         """
-        leaves = lambda part: [offloads[part]] if part in offloads else []
-        step = self.step
+        step, moe, own_trainer = self.step, self.moe, self.step.is_own_trainer
         run = lambda products: [forward(step, p, phase, times(p)) for p in products]
-        # Of the trainer's flash attention queries and keys are rotated where they are made again.
-        rotates = step.traits.is_own_trainer and self.flash
-        rows = rows_again(step) if phase == "remat" else norms
-        turned = times(self._of(ATTENTION, False)[-1]) if rotates else core
-        entering = run(self._of(MLP, False))
-        first, *others, last = self._by_product(weights[MLP])
+        norm = lambda part: kernels.norm(step, f"{part} norm", phase, part, others)
+        cast = lambda part: casts(step, moe, part, phase) if phase == "forward" else []
+        offload = lambda part: [offloads[part]] if part in offloads else []
+        # Flash attention of the trainer needs rotated queries and keys, which remat makes again
+        # with their products.
+        rotated = times(self._of(ATTENTION, False)[-1]) if own_trainer and self.flash else core
+        rows = rows_again(step) if phase == "remat" else others
+        first, *fetched = self._by_product(weights[MLP])
         mlp: list[Operation] = []
-        for product, fetched in zip(entering, [*others, last], strict=True):
-            mlp += [*fetched.issued, product, *fetched.waits]
-        norm = lambda part: kernels.norm(step, f"{part} norm", phase, part, norms)
+        for product, ahead in zip(run(self._of(MLP, False)), fetched, strict=True):
+            mlp += [*ahead.issued, product, *ahead.waits]
         return [
             *weights[ATTENTION].issued,
             norm(ATTENTION),
-            *(self._quantized(phase) if phase == "forward" else []),
-            *(self._casts(ATTENTION, phase) if phase == "forward" else []),
+            *(quantized(step, self.products, phase) if phase == "forward" else []),
+            *cast(ATTENTION),
             *weights[ATTENTION].waits,
             *self._entering(f"{place} attention in", run(self._of(ATTENTION, False))),
-            kernels.rotation(step, phase, turned),
+            kernels.rotation(step, phase, rotated),
             *self._attention(place, phase, core),
-            *leaves(ATTENTION),
+            *offload(ATTENTION),
             *first.issued,
             *self._leaving(f"{place} attention out", run(self._of(ATTENTION, True))),
             norm(MLP),
-            *(self._casts(MLP, phase) if phase == "forward" else []),
+            *cast(MLP),
             *first.waits,
-            *self._router(place, phase, rows),
+            *self._sent(f"{place} router", 0.0).exposed,
+            *self._experts(f"{place} experts out", phase, rows),
             *self._entering(f"{place} mlp in", mlp),
-            *leaves(MLP),
-            kernels.activation(step, self.moe, phase, norms),
+            *offload(MLP),
+            kernels.activation(step, moe, phase, others),
         ]
 
     def _by_product(self, sent: ScheduledCollectives) -> list[ScheduledCollectives]:
         """What is sent for the weights of the MLP, for each of its products."""
-        products = self._of(MLP, False)
-        return sent.split(len(products) + 1, self._elements(MLP) * self.step.itemsize)
-
-    def _out(self, phase: Phase, place: str, beside: Sequence[Operation]) -> list[Operation]:
-        """The last product; what the trainer saves is copied while results are summed."""
-        down = [forward(self.step, p, phase) for p in self._of(MLP, True)]
-        back = self._experts(f"{place} experts back", phase)
-        if self.step.traits.is_own_trainer:
-            return [*down, *back, *self.sent(f"{place} mlp out").wrap(beside)]
-        return [*self._leaving(f"{place} mlp out", down), *back]
+        count = len(self._of(MLP, False)) + 1
+        return sent.split(count, layer_elements(self.step, self.moe, MLP) * self.step.itemsize)
 
     def _backward(self) -> list[Operation]:
-        step, traits = self.step, self.step.traits
-        of = lambda part, last: self._of(part, last)
-        inputs = lambda part, last: [of_inputs(step, p) for p in of(part, last)]
-        weights = lambda part, last: [of_weights(step, p) for p in of(part, last)]
+        step, moe = self.step, self.moe
+        inputs = lambda part, last: [of_inputs(step, p) for p in self._of(part, last)]
+        weights = lambda part, last: [of_weights(step, p) for p in self._of(part, last)]
         norm = lambda part: kernels.norm(step, f"{part} norm", "backward", part)
         fetched = {
-            part: self.sent(f"backward {part} weights", traits.hidden_weights)
+            part: self._sent(f"backward {part} weights", step.traits.hidden_weights)
             for part in (ATTENTION, MLP)
         }
-        # Where all its products are computed again, that has fetched them already.
+        # Remat that computes all products of a part again has fetched its weights already.
         again = {part: self._fetched_again(part) for part in fetched}
         later = {part: sent.masked(1 - again[part], "later") for part, sent in fetched.items()}
-        entering = inputs(MLP, False)
+        from_host = returning(step, moe)
         first, *others = self._by_product(later[MLP])
-        mlp: list[Operation] = [*first.waits, *others[0].issued, *inputs(MLP, True)]
-        fetches = returning(step, self.moe)
-        mlp += waits(fetches, MLP)
-        mlp.append(kernels.activation(step, self.moe, "backward"))
+        entering = inputs(MLP, False)
+        mlp: list[Operation] = [
+            *first.waits,
+            *others[0].issued,
+            *inputs(MLP, True),
+            *waits(from_host, MLP),
+            kernels.activation(step, moe, "backward"),
+        ]
         for product, own, ahead in zip(
             entering, others, [*others[1:], later[ATTENTION]], strict=True
         ):
             mlp += [*own.waits, *ahead.issued, product]
-        share = traits.hidden_weights
-        summed, sums = (
-            self.sent(f"backward {part} gradients", share).merged(self._once(f"end {part}", share))
-            for part in (MLP, ATTENTION)
-        )
-        whole = sum(self._elements(part) for part in (ATTENTION, MLP)) * step.itemsize
-        most = np.where(step.shape.fsdp > 1, XLA.combined * step.shape.fsdp, XLA.joined)
-        joined = traits.is_own_trainer * np.less_equal(whole, most)
-        late, summed = summed.exposed, ScheduledCollectives(summed.beside, ())
-        whole_sum = summed.masked(joined, "joined")
-        first_sum, *other_sums = self._by_product(summed.masked(1 - joined))
-        core, ends = self._attention("backward", "backward"), list[Operation]()
-        if (
-            traits.is_own_trainer
-        ):  # XLA moves these into the next iteration (scaling.compile.options)
-            carried = sums.merged(whole_sum).merged(first_sum)
-            core, ends = [*carried.issued, *core], carried.waits
-            sums, first_sum = ScheduledCollectives((), ()), ScheduledCollectives((), ())
+        sums = self._gradient_sums()
         of_entering: list[Operation] = []
-        for product, own in zip(weights(MLP, False), other_sums, strict=True):
+        for product, own in zip(weights(MLP, False), sums.of_entering, strict=True):
             of_entering += [product, *own.issued]
-        ends += [wait for sent in (first_sum, *other_sums) for wait in sent.waits]
+        core = self._attention("backward", "backward")
         return [
-            *fetches.values(),
+            *from_host.values(),
             *first.issued,
-            *self._casts(MLP, "backward"),
-            *self._casts(ATTENTION, "backward"),
-            *self._quantized("backward"),
+            *casts(step, moe, MLP, "backward"),
+            *casts(step, moe, ATTENTION, "backward"),
+            *quantized(step, self.products, "backward"),
             *self._restores(),
-            *waits(fetches, REMAT),
+            *waits(from_host, REMAT),
             *self._remat({p: sent.masked(again[p], "again") for p, sent in fetched.items()}),
             *self._experts("backward experts back", "backward"),
             *self._entering("backward mlp out", mlp),
             *kernels.sum_of_inputs(step, MLP, len(entering)),
-            *self._turned("backward mlp in"),
-            *self.sent("backward mlp in").wrap(weights(MLP, True), first=False),
-            *first_sum.issued,
+            *self._transposed("backward mlp in"),
+            *self._sent("backward mlp in").wrap(weights(MLP, True), first=False),
+            *sums.of_last.issued,
             *self._experts("backward experts out", "backward"),
-            *self.sent("backward router", 0.0).exposed,
+            *self._sent("backward router", 0.0).exposed,
             norm(MLP),
-            *self._turned("backward attention out"),
-            *self.sent("backward attention out").wrap(of_entering),
+            *self._transposed("backward attention out"),
+            *self._sent("backward attention out").wrap(of_entering),
             *later[ATTENTION].waits,
             *inputs(ATTENTION, True),
-            *waits(fetches, ATTENTION),
+            *waits(from_host, ATTENTION),
+            *sums.beside_core.issued,
             *core,
             kernels.rotation(step, "backward"),
             *inputs(ATTENTION, False),
-            *kernels.sum_of_inputs(step, ATTENTION, len(of(ATTENTION, False))),
-            *self._turned("backward attention in"),
-            *self.sent("backward attention in").wrap(weights(ATTENTION, False), first=False),
+            *kernels.sum_of_inputs(step, ATTENTION, len(self._of(ATTENTION, False))),
+            *self._transposed("backward attention in"),
+            *self._sent("backward attention in").wrap(weights(ATTENTION, False), first=False),
             *weights(ATTENTION, True),
-            *adapter_kernels(step, self.moe, "backward"),
-            *self._widened(),
-            *ends,
-            *sums.wrap([norm(ATTENTION), *self._sums()], first=False),
-            *late,
-            *self.sent("backward vectors", 0.0).exposed,
+            *adapter_kernels(step, moe, "backward"),
+            *widened(step, moe),
+            *sums.beside_core.waits,
+            *(wait for sent in (sums.of_last, *sums.of_entering) for wait in sent.waits),
+            *sums.of_attention.wrap([norm(ATTENTION), gradient_sums(step, moe)], first=False),
+            *sums.alone.exposed,
+            *self._sent("backward vectors", 0.0).exposed,
         ]
+
+    def _gradient_sums(self) -> "GradientSums":
+        """The scatters and sums of gradients, in one call where XLA joins them."""
+        step = self.step
+        mlp = self._with_once("backward mlp gradients", "end mlp")
+        attention = self._with_once("backward attention gradients", "end attention")
+        hidden = ScheduledCollectives(beside=mlp.beside)
+        alone = ScheduledCollectives(alone=mlp.alone)
+        if not step.is_own_trainer:
+            last, *entering = self._by_product(hidden)
+            return GradientSums(last, entering, attention, NO_COLLECTIVES, alone)
+        whole = layer_elements(step, self.moe) * step.itemsize
+        most = np.where(step.shape.fsdp > 1, XLA.combined * step.shape.fsdp, XLA.joined)
+        joined = np.less_equal(whole, most) * 1
+        last, *entering = self._by_product(hidden.masked(1 - joined))
+        # XLA moves these into the next iteration (scaling.compile.options).
+        carried = attention.merged(hidden.masked(joined, "joined")).merged(last)
+        return GradientSums(NO_COLLECTIVES, entering, NO_COLLECTIVES, carried, alone)
+
+    def _restores(self) -> list[Kernel]:
+        """Saved activations out of the stacks of all layers, by the trainer's scan."""
+        if not self.step.is_own_trainer:
+            return []
+        saved = saved_bytes(self.step, self.moe, READ_IN_PLACE)
+        return [kernels.stack_copies(self.step, "restores", "backward", saved)]
 
     def _remat(self, weights: Mapping[str, ScheduledCollectives]) -> list[Operation]:
         """What is computed again before the backward pass, by the policy of each configuration."""
-        step, ours, again = self.step, self.step.traits.is_own_trainer, self.step.repeats_layer
-        core = step.recomputes("values") if ours and self.flash else step.recomputes_some
-        found = self._ahead("remat", "remat", weights, lambda p: p.recomputed, core, again)
-        if ours:
+        step, again = self.step, self.step.repeats_layer
+        own_trainer = step.is_own_trainer
+        core = step.recomputes("values") if own_trainer and self.flash else step.recomputes_some
+        times = lambda product: product.recomputed
+        found = self._to_last_product("remat", "remat", weights, times, core, again)
+        if own_trainer:  # nothing needs the last product
             return found
         down = [forward(step, p, "remat", p.recomputed) for p in self._of(MLP, True)]
         back = self._experts("remat experts back", "remat", again)
@@ -276,112 +297,50 @@ class Layer:
     def _attention(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
         """The attention's core, with the exchange of keys and values over context."""
         step, is_ring = self.step, self.step.run.context.method == RING
-        where = f"{place} attention"
-        if not (step.traits.is_own_trainer and "context" in step.active_axes):
-            ours = place == "remat" and step.traits.is_own_trainer
-            kept = 1 - step.recomputes("values") if ours else 0
+        where, own_trainer = f"{place} attention", self.step.is_own_trainer
+        if not (own_trainer and "context" in step.active_axes):
+            kept = 1 - step.recomputes("values") if place == "remat" and own_trainer else 0
             core = kernels.attention(step, phase, self.flash, times, kept)
-            return self.sent(where, 1.0 if is_ring else 0.0).wrap(core)
+            return self._sent(where, 1.0 if is_ring else 0.0).wrap(core)
         if not is_ring:
-            return zigzag_attention(step, phase, self.flash, self.sent(where, 1.0), times)
+            return zigzag_attention(step, phase, self.flash, self._sent(where, 1.0), times)
         sent, calls = self.traffic.first_call(where, self.runs, self.moe)
         return zigzag_attention(step, phase, self.flash, sent, times, calls)
 
     def _entering(self, place: str, products: Sequence[Operation]) -> list[Operation]:
-        """What tensor gathers before products: the trainer waits for it, others overlap some."""
-        sent = self.sent(place, 0.0 if self.step.traits.is_own_trainer else None)
-        return sent.wrap([*self._turned(place), *products])
+        """Products with what tensor gathers before them."""
+        return self._waited_for(place).wrap([*self._transposed(place), *products])
 
     def _leaving(self, place: str, products: Sequence[Operation]) -> list[Operation]:
-        """What tensor sums after products."""
-        sent = self.sent(place, 0.0 if self.step.traits.is_own_trainer else None)
-        return sent.wrap([*products, *self._turned(place)], first=False)
+        """Products with what tensor sums after them."""
+        return self._waited_for(place).wrap([*products, *self._transposed(place)], first=False)
 
-    def _turned(self, place: str) -> list[Kernel]:
-        """What tensor exchanges at a place, turned around."""
+    def _waited_for(self, place: str) -> ScheduledCollectives:
+        """The collectives of a place that the trainer waits for, while others overlap some."""
+        return self._sent(place, 0.0 if self.step.is_own_trainer else None)
+
+    def _transposed(self, place: str) -> list[Kernel]:
+        """The stream that tensor exchanges at a place, transposed; remat keeps it."""
         first, part, end = place.split()
-        phase: Phase = "remat" if first in ("again", "remat") else "backward"
-        phase = "forward" if first == "forward" else phase
-        return (
-            kernels.transposed_stream(self.step, f"{part} {end}", phase, part)
-            if first != "remat"
-            else []
-        )
-
-    def _router(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
-        """The router's exchange, and tokens on their way to their experts."""
-        return [
-            *self.sent(f"{place} router", 0.0).exposed,
-            *self._experts(f"{place} experts out", phase, times),
-        ]
+        if first == "remat":
+            return []
+        return kernels.transposed_stream(self.step, f"{part} {end}", PHASES[first], part)
 
     def _experts(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
-        """Rows sorted, and exchanged."""
+        """Rows sorted by expert, or put back, and exchanged."""
         if not self.moe:
             return []
         name = "dispatch" if place.endswith("out") else "combine"
-        return [
-            kernels.dispatch(self.step, name, phase, times),
-            *self.sent(place, 0.0).exposed,
-        ]
+        sorted_rows = kernels.dispatch(self.step, name, phase, times)
+        return [sorted_rows, *self._sent(place, 0.0).exposed]
 
-    def _casts(self, part: str, phase: Phase) -> list[Operation]:
-        """Stored weights in compute format, before they are gathered."""
-        step = self.step
-        precision = step.run.precision
-        stored = precision.parameters if step.trains_all else precision.frozen
-        if BYTES[stored] == step.itemsize:  # fp16 is written as bf16
-            return []
-        size = self._elements(part) * (FLOAT32 + step.itemsize)
-        shards = step.is_zero_stage(3) / step.shape.fsdp + (1 - step.is_zero_stage(3))
-        origin = Origin(phase, f"layers/{part}")
-        return [kernels.fusion(step, f"{phase} {part} cast", origin, size * shards, operations=1)]
 
-    def _quantized(self, phase: Phase) -> list[Kernel]:
-        """Operands of 8-bit products, read in 16 bits and written in 8."""
-        if self.step.run.precision.compute != "fp8":
-            return []
-        every = [p for p in self.products if not p.grouped]
-        operands = sum(p.batch * p.inputs * (p.rows + p.outputs) for p in every)
-        results = sum(p.batch * p.rows * p.outputs for p in every)
-        moved = (operands + results * (phase == "backward")) * (self.step.itemsize + BYTES["fp8"])
-        origin = Origin(phase, "layers/mlp")
-        return [kernels.fusion(self.step, f"{phase} quantized", origin, moved)]
+@dataclass(frozen=True)
+class GradientSums:
+    """Scatters and sums of a layer's gradients, by what they run beside in its backward pass."""
 
-    def _widened(self) -> list[Operation]:
-        """Gradients of weights in float32, before they are scattered: `precision.reduce`."""
-        step = self.step
-        if step.arising_itemsize == step.itemsize:
-            return []
-        scattered = step.is_zero_stage(3) * np.greater(step.shape.fsdp, 1)
-        moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * scattered
-        moved = moved * (step.itemsize + step.arising_itemsize) * step.trains_all
-        return [kernels.fusion(step, "backward widened", Origin("backward", "layers"), moved)]
-
-    def _sums(self) -> list[Operation]:
-        """Gradients of weights, into the arrays of all layers."""
-        step = self.step
-        shards = step.is_zero_stage(2, 3) / step.shape.fsdp + step.is_zero_stage(0, 1)
-        moved = sum(self._elements(part) for part in (ATTENTION, MLP)) * shards
-        passes = 1 if step.traits.is_own_trainer else 2  # others read the sum, too
-        item = step.arising_itemsize + passes * step.summed_itemsize
-        moved = moved * item * step.trains_all
-        return [kernels.fusion(step, "backward gradients", Origin("backward", "layers"), moved)]
-
-    def _elements(self, part: str) -> Number:
-        """Weights of a part of this layer on a device, whole over fsdp."""
-        own = (w for w in weights_of(self.step) if (w.part, w.moe) == (part, self.moe))
-        return sum(w.elements for w in own)
-
-    def _saves(self, place: str, times: Number) -> list[Operation]:
-        """Saved activations into the stacks of all layers, by the trainer's scan."""
-        if not self.step.traits.is_own_trainer:
-            return []
-        saved = saved_bytes(self.step, self.moe) * times
-        return [kernels.stack_copies(self.step, f"{place} saves", "forward", saved)]
-
-    def _restores(self) -> list[Operation]:
-        if not self.step.traits.is_own_trainer:
-            return []
-        saved = saved_bytes(self.step, self.moe, READ_IN_PLACE)
-        return [kernels.stack_copies(self.step, "restores", "backward", saved)]
+    of_last: ScheduledCollectives  # of the MLP's last matrix, from its product to the end
+    of_entering: Sequence[ScheduledCollectives]  # of each other matrix of the MLP, likewise
+    of_attention: ScheduledCollectives  # beside the norm and the sums at the end
+    beside_core: ScheduledCollectives  # of the layer before, beside the attention's core
+    alone: ScheduledCollectives  # nothing runs beside these

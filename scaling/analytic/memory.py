@@ -57,7 +57,7 @@ def trained_elements(step: StepSizes, first: int) -> Number:
 def sharded_elements(step: StepSizes, first: int) -> Number:
     """Parameters of a device of which ZeRO shards something from that stage on, each divided by the
     number of its shards."""
-    if step.traits.is_own_trainer:
+    if step.is_own_trainer:
         return elements(step) / shards(step, first)
     whole = np.equal(step.shape.fsdp, 1) & np.greater(step.shape.data, 1)  # replicas
     is_sharded = np.greater_equal(step.grid.zero_stage, first) & ~whole
@@ -75,7 +75,7 @@ def _holders(step: StepSizes, weights: Weights) -> AxisSize:
 
 def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
     """The buffers of a step by name, at the stage that has most."""
-    made = (*_stored(step), *(_ours(step) if step.traits.is_own_trainer else _others(step)))
+    made = (*_stored(step), *(_ours(step) if step.is_own_trainer else _others(step)))
     scores = 0.0 if flash else _scores(step)
     name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
     return {
@@ -92,7 +92,7 @@ def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
 def _stored(step: StepSizes) -> Iterator[Buffer]:
     """What is there between steps."""
     precision = step.run.precision
-    first = 1 if step.traits.is_own_trainer else 3
+    first = 1 if step.is_own_trainer else 3
     stored = precision.parameters if step.trains_all else precision.frozen
     size = sharded_elements(step, first) * BYTES[stored] + FLOAT32 * adapter_elements(step)
     yield Buffer("parameters", size, "parameters", True)
@@ -122,11 +122,9 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
         yield Buffer("sums of gradients", summed, "gradients")
         own = of_layers / parts if step.trains_all else adapter_elements(step)
         yield Buffer("gradients", each * own, "gradients")
-    name = (
-        "gradients of logits" + " in turn" * step.runs_in_ticks
-    )  # each microbatch's head is done with
     yield Buffer("logits", FLOAT32 * vocab, "temporary")
-    yield Buffer(name, item * vocab, "temporary")
+    in_turn = " in turn" * step.runs_in_ticks  # each microbatch's head is done with
+    yield Buffer(f"gradients of logits{in_turn}", item * vocab, "temporary")
     chunked = np.greater(step.loss_chunks, 1)
     of_head = item * table * chunked * step.trains_all
     yield Buffer("gradients of the head", of_head, "gradients")
@@ -141,10 +139,9 @@ def _ours(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("turned weights", turned * step.is_zero_stage(3), "temporary")
     none = 1 - step.recomputes_some  # outputs of a norm, whole over tensor
     layers = sum(step.stored(n) for _, n in step.layer_kinds)
+    is_gathered = step.sequence_parallel and not step.runs_in_ticks
     stack = none * layers * step.tokens * step.config.d_model * item
-    stack = (
-        stack * (step.sequence_parallel and not step.runs_in_ticks) * np.greater(shape.tensor, 1)
-    )
+    stack = stack * is_gathered * np.greater(shape.tensor, 1)
     yield Buffer("copy of a stack", stack, "temporary")
 
 
@@ -236,7 +233,7 @@ def hidden_units(step: StepSizes, moe: bool) -> Number:
 def _working(step: StepSizes) -> Number:
     """Bytes that the backward pass of one layer has at a time."""
     hidden = [hidden_units(step, moe) for moe, _ in step.layer_kinds][-1]
-    if not step.traits.is_own_trainer:
+    if not step.is_own_trainer:
         return step.itemsize * XLA.working_hidden * hidden
     stream = XLA.working_stream * step.tokens * step.config.d_model
     moe = step.config.moe
@@ -252,4 +249,4 @@ def _scores(step: StepSizes) -> Number:
     run, shape = step.run, step.shape
     heads = -(-step.config.n_heads // shape.tensor)
     pairs = step.sequences * heads * float(run.batch.seq_len) ** 2 / shape.context
-    return pairs * (2 * FLOAT32 * step.traits.is_own_trainer + 2 * step.itemsize)
+    return pairs * (2 * FLOAT32 * step.is_own_trainer + 2 * step.itemsize)

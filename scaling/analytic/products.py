@@ -41,7 +41,7 @@ class Product:
 def layer_products(step: StepSizes, moe: bool) -> list[Product]:
     """The products of a layer in order, without those of the attention's core."""
     found = [_product(step, stack) for stack in block_stacks(step.config, moe)]
-    return list(_merged(found, step.traits.is_own_trainer)) if step.traits.merges else found
+    return list(_merged(found, step.is_own_trainer)) if step.traits.merges else found
 
 
 def _product(step: StepSizes, stack: Stack) -> Product:
@@ -59,7 +59,7 @@ def _product(step: StepSizes, stack: Stack) -> Product:
         return product
     batch, rows = _expert_rows(step)
     assert step.config.moe is not None
-    grouped = step.traits.is_own_trainer and step.config.moe.capacity_factor is None
+    grouped = step.is_own_trainer and step.config.moe.capacity_factor is None
     return replace(product, batch=batch, rows=rows, grouped=grouped)
 
 
@@ -72,7 +72,7 @@ def _expert_rows(step: StepSizes) -> tuple[Number, Number]:
     assert moe is not None
     local = -(-moe.n_experts // step.shape.expert)
     if moe.capacity_factor is None:
-        skew = 1.0 if step.traits.is_own_trainer else moe.skew
+        skew = 1.0 if step.is_own_trainer else moe.skew
         return local, step.tokens * moe.experts_per_token * skew / local
     return local, exchanged_rows(step) / local
 

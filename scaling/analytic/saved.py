@@ -55,10 +55,10 @@ def kept_tensors(step: StepSizes, moe: bool) -> list[KeptTensor]:
 
 def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     item = FLOAT32 if tensor.always_fp32 else step.itemsize
-    whole = tensor.name in NORMED and step.traits.is_own_trainer
+    whole = tensor.name in NORMED and step.is_own_trainer
     cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
     size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
-    if tensor.name.startswith("expert_") and step.traits.is_own_trainer:
+    if tensor.name.startswith("expert_") and step.is_own_trainer:
         size = size * _filled(step)
     on_host = step.on_host(tensor.kept_as)
     return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size)
@@ -75,7 +75,7 @@ def _is_kept(step: StepSizes, tensor: Activation) -> Number:
     if tensor.kept_as == ALWAYS:
         return 1
     none = 1 - step.recomputes_some
-    if not step.traits.is_own_trainer:
+    if not step.is_own_trainer:
         return none + step.selective_remat * (tensor.name != "probabilities")
     return step.keeps(tensor.kept_as) if tensor.kept_as else none
 
@@ -84,7 +84,7 @@ def _dropped(step: StepSizes) -> Number:
     """Bytes of a token that dropout of other software keeps: masks of one byte after attention and
     MLP; of stored probabilities the mask and the result (arXiv 2205.05198, section 4.1)."""
     run, shape = step.run, step.shape
-    if step.traits.is_own_trainer or not run.dropout:
+    if step.is_own_trainer or not run.dropout:
         return 0
     none = 1 - step.recomputes_some
     masks = 2 * step.config.d_model / (shape.tensor if step.sequence_parallel else 1)

@@ -16,7 +16,7 @@ from scaling.analytic.xla_choices import XLA
 from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float
 
 ROUNDING = 1e-9  # of counts of calls
-PHASES: Mapping[str, Phase] = {
+PHASES: Mapping[str, Phase] = {  # of the places that begin with these words
     "forward": "forward",
     "again": "remat",
     "remat": "remat",
@@ -40,13 +40,11 @@ class Traffic:
         latency comes twice.
         """
         found = [self._collectives(t, runs) for t in self.of_place.get((place, moe), ())]
-        every = [c for calls in found for c in calls]
-        if hidden in (0, 1):
-            return (
-                ScheduledCollectives(tuple(every), ())
-                if hidden
-                else ScheduledCollectives((), tuple(every))
-            )
+        every = tuple(c for calls in found for c in calls)
+        if hidden == 0:
+            return ScheduledCollectives(alone=every)
+        if hidden == 1:
+            return ScheduledCollectives(beside=every)
         beside = tuple(replace(c, part=hidden) for c in every)
         alone = (replace(c, name=f"{c.name} alone", part=1 - hidden, issue=0.0) for c in every)
         return ScheduledCollectives(beside, tuple(alone))
@@ -57,10 +55,11 @@ class Traffic:
         """The first call of the one transfer of a place, and its calls in each of `runs` passes."""
         found = self.of_place.get((place, moe), ())
         if not found:
-            return ScheduledCollectives((), ()), 0
+            return NO_COLLECTIVES, 0
         (transfer,) = found
         once = replace(transfer, calls=as_int(np.greater(transfer.calls, 0)))
-        return ScheduledCollectives(tuple(self._collectives(once, 1)), ()), transfer.calls / runs
+        calls = tuple(self._collectives(once, 1))
+        return ScheduledCollectives(beside=calls), transfer.calls / runs
 
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
         """The calls of one transfer in one pass; no bytes where a configuration has none."""
@@ -70,26 +69,22 @@ class Traffic:
         first, _, rest = transfer.place.partition(" ")
         phase: Phase = PHASES.get(first, "")
         layer = "layers/" + rest.split()[0] if rest.startswith((ATTENTION, MLP)) else rest
-        words = f"{transfer.place} {transfer.kind}[{transfer.axes}] {transfer.what}"
-        name = words + " of experts" * transfer.moe
-        axes = tuple(transfer.axes.split("+"))
+        name = f"{transfer.place} {transfer.kind}[{transfer.axes}] {transfer.what}"
+        name += " of experts" * transfer.moe
         shared = transfer.bytes * calls / np.maximum(needed, 1)
         one = Collective(
             name,
             Origin(phase, layer),
             kind=transfer.kind,
-            axes=axes,
+            axes=tuple(transfer.axes.split("+")),
             bytes=shared,
             dtype=self._dtype(transfer),
             issue=self.step.traits.launch,
         )
-        return [self._call(one, number, needed) for number in range(count)]
-
-    @staticmethod
-    def _call(one: Collective, number: int, needed: Number) -> Collective:
-        """One of the calls in a pass: no bytes where a configuration needs fewer."""
-        name = f"{one.name} {number}" if number else one.name
-        return replace(one, name=name, bytes=one.bytes * np.less(number, needed))
+        return [
+            replace(one, name=f"{name} {i}" if i else name, bytes=shared * np.less(i, needed))
+            for i in range(count)
+        ]
 
     def _dtype(self, transfer: Transfer) -> str:
         """The format in which gradients are summed, else that of what products take."""
@@ -106,8 +101,8 @@ class Traffic:
 class ScheduledCollectives:
     """Collectives at one place: those that run beside something, and those that run alone."""
 
-    beside: tuple[Collective, ...]
-    alone: tuple[Collective, ...]
+    beside: tuple[Collective, ...] = ()
+    alone: tuple[Collective, ...] = ()
 
     def merged(self, other: "ScheduledCollectives") -> "ScheduledCollectives":
         """The collectives of both."""
@@ -127,7 +122,7 @@ class ScheduledCollectives:
         `size` bytes are few."""
         few = np.less_equal(size, XLA.combined)
         if np.all(few):
-            return [self, *[ScheduledCollectives((), ())] * (count - 1)]
+            return [self, *[NO_COLLECTIVES] * (count - 1)]
         share = lambda i: np.where(few, float(i == 0), 1 / count)[()]
         part = lambda calls, i: tuple(
             replace(c, name=f"{c.name} part {i}", bytes=c.bytes * share(i)) for c in calls
@@ -155,6 +150,9 @@ class ScheduledCollectives:
         """The block with what runs beside it, and the rest before it (or after)."""
         inside = [*self.beside, *block, *self.waits]
         return [*self.exposed, *inside] if first else [*inside, *self.exposed]
+
+
+NO_COLLECTIVES = ScheduledCollectives()
 
 
 def traffic_of(step: StepSizes, transfers: Iterable[Transfer]) -> Traffic:

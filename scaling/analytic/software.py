@@ -17,7 +17,7 @@ from importlib.resources import files
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import read
 
-OURS = "jax"
+OWN_TRAINER = "jax"
 
 
 @dataclass(frozen=True)
@@ -38,11 +38,6 @@ class SoftwareTraits:
     hides_pipeline: bool  # sends between stages beside compute, with several virtual stages
     flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
     merges: bool  # one product for q, k and v, one for gate and up
-
-    @property
-    def is_own_trainer(self) -> bool:
-        """True for this project's trainer, whose compiled program is known."""
-        return self.name == OURS
 
 
 @cache

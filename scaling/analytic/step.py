@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analytic.software import SoftwareTraits, traits_of
+from scaling.analytic.software import OWN_TRAINER, SoftwareTraits, traits_of
 from scaling.meshes.mesh_batch import AnyMesh, AxisSize
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.flops import recomputed
@@ -95,6 +95,11 @@ class StepSizes:
         return frozenset(axis for axis, size in self.shape.sizes.items() if np.any(size > 1))
 
     @property
+    def is_own_trainer(self) -> bool:
+        """True for this project's trainer, whose compiled program is known."""
+        return self.traits.name == OWN_TRAINER
+
+    @property
     def itemsize(self) -> int:
         """Bytes of an element in compute format."""
         return BYTES[self.run.precision.between]
@@ -124,7 +129,7 @@ class StepSizes:
         Other software's full remat repeats the layer, its selective one the attention's core alone
         (arXiv 2205.05198, section 5).
         """
-        if not self.traits.is_own_trainer:
+        if not self.is_own_trainer:
             return self.full_remat
         return self.where_remat(lambda remat: product in recomputed(self.config, remat))
 
@@ -151,7 +156,7 @@ class StepSizes:
     @property
     def repeats_layer(self) -> Number:
         """1 where remat computes more of a layer again than the attention's core, else 0."""
-        return self.recomputes_some if self.traits.is_own_trainer else self.full_remat
+        return self.recomputes_some if self.is_own_trainer else self.full_remat
 
     def is_zero_stage(self, *stages: int) -> Number:
         """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""
@@ -171,19 +176,19 @@ class StepSizes:
     @property
     def summed_itemsize(self) -> int:
         """Bytes of an element of a gradient in the sum over microbatches."""
-        return FLOAT32 if self.traits.is_own_trainer else BYTES[self.run.precision.gradients]
+        return FLOAT32 if self.is_own_trainer else BYTES[self.run.precision.gradients]
 
     @property
     def arising_itemsize(self) -> int:
         """Bytes of an element of a gradient as it is summed over devices where it arises."""
-        in_float32 = self.traits.is_own_trainer and self.run.precision.reduce == "fp32"
+        in_float32 = self.is_own_trainer and self.run.precision.reduce == "fp32"
         return FLOAT32 if in_float32 else self.itemsize
 
     @property
     def gradient_itemsize(self) -> Number:
         """Bytes of an element of a gradient as it is summed over devices after the last
         microbatch."""
-        if not self.traits.is_own_trainer:
+        if not self.is_own_trainer:
             return self.summed_itemsize
         return np.where(self.is_sum, np.int64(FLOAT32), self.arising_itemsize)[()]
 
@@ -195,7 +200,7 @@ class StepSizes:
     @property
     def runs_in_ticks(self) -> bool:
         """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
-        return "stage" in self.active_axes and self.traits.is_own_trainer
+        return "stage" in self.active_axes and self.is_own_trainer
 
     @property
     def is_1f1b(self) -> bool:
@@ -259,7 +264,7 @@ class StepSizes:
     @property
     def loss_chunks(self) -> Number:
         """Chunks of a microbatch's loss: the trainer's, of other software one."""
-        if not self.traits.is_own_trainer:
+        if not self.is_own_trainer:
             return 1
         return np.vectorize(loss_chunks, otypes=[np.int64])(self.head_tokens, self.head_rows)[()]
 
@@ -285,7 +290,7 @@ def step_sizes(
     traits = traits or traits_of(run.software)
     parts = int(np.max(shape.tensor))
     parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))
-    divides = not traits.is_own_trainer or bool(np.all(run.model.vocab_size % shape.tensor == 0))
+    divides = traits.name != OWN_TRAINER or bool(np.all(run.model.vocab_size % shape.tensor == 0))
     return StepSizes(
         run,
         shape,

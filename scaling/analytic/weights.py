@@ -32,7 +32,7 @@ import numpy as np
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.matrices import Stack, block_stacks
-from scaling.program.ir import Number
+from scaling.program.ir import CollectiveKind, Number
 
 OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
 MATRICES = "matrices of a layer"
@@ -77,63 +77,68 @@ def _weights_of(step: StepSizes) -> tuple[Weights, ...]:
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
+    yield from _gathered_again(step)
+    for weights in weights_of(step):
+        yield from _gathers(step, weights)
+        yield from _sums(step, weights)
+
+
+def _gathers(step: StepSizes, w: Weights) -> Iterator[Transfer]:
+    size, each, once = w.elements * w.itemsize, step.is_zero_stage(3), step.is_zero_stage(1, 2)
+    for place, calls in (
+        (f"forward {w.part} weights", w.gathers * each),
+        (f"backward {w.part} weights", w.gathers_back * each),
+        (f"start {w.part}", w.stored * once),
+    ):
+        yield Transfer(step.axis_names("fsdp"), "all-gather", size, calls, w.what, place, w.moe)
+
+
+def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
+    """Scatters over fsdp, sums over replicas, and over tensor where its devices' tokens differ.
+
+    The trainer sums over tensor in each microbatch. If gradients are no sum of microbatches, that
+    sum is joined with the one over replicas.
+    """
+
+    def line(axes: str, kind: CollectiveKind, size: Number, calls: Number, place: str) -> Transfer:
+        return Transfer(axes, kind, size, calls, w.what, place, w.moe)
+
+    own_trainer, is_sum, is_stage_1 = step.is_own_trainer, step.is_sum, step.is_zero_stage(1)
     fsdp, tensor = step.axis_names("fsdp"), step.axis_names("tensor")
-    each, ours, is_sum = step.is_zero_stage(3), step.traits.is_own_trainer, step.is_sum
-    yield from _gathered_again(step, each)
-    for w in weights_of(step):
-        size, what, moe = w.elements * w.itemsize, w.what, w.moe
-        summed = w.elements * _summed_bytes(step, w)
-        arising = w.elements * max(w.itemsize, step.arising_itemsize)  # ours, of one microbatch
-        scattered = arising if ours else summed
-        end = f"end {w.part}"
-        ahead, back = f"forward {w.part} weights", f"backward {w.part} weights"
-        yield Transfer(fsdp, "all-gather", size, w.gathers * each, what, ahead, moe)
-        yield Transfer(fsdp, "all-gather", size, w.gathers_back * each, what, back, moe)
-        yield Transfer(
-            fsdp,
-            "all-gather",
-            size,
-            w.stored * step.is_zero_stage(1, 2),
-            what,
-            f"start {w.part}",
-            moe,
-        )
-        gradients = f"backward {w.part} gradients"
-        own = w.over_tensor and step.sequence_parallel
-        at_once = 1 * own if ours else 0  # sums over tensor that each microbatch makes
-        once = step.is_zero_stage(1) * at_once
-        yield Transfer(tensor, "all-reduce", arising, w.runs * once, what, gradients, moe)
-        yield Transfer(
-            fsdp, "reduce-scatter", summed, w.stored * step.is_zero_stage(1), what, end, moe
-        )
-        each_time = w.runs * step.is_zero_stage(2, 3)
-        yield Transfer(fsdp, "reduce-scatter", scattered, each_time, what, gradients, moe)
-        shard = np.where(step.is_zero_stage(0), 1, 1 / step.shape.fsdp)[()]
-        others = at_once * (1 - step.is_zero_stage(1))
-        # In one microbatch each layer sums its own; a sum over microbatches waits for the last.
-        in_loop = (1 - is_sum) * w.in_layer * (1 - step.is_zero_stage(1)) if ours else 0 * is_sum
-        for mask, place in ((in_loop, gradients), (1 - in_loop, end)):
-            for together in (0, 1):  # with the sum over tensor
-                joined = others * (1 - is_sum) if together else 1 - others * (1 - is_sum)
-                axes = (*w.replicas, *("tensor",) * together)
-                for zero, over in (
-                    (step.is_zero_stage(0), (*axes, "fsdp")),
-                    (step.is_zero_stage(1, 2, 3), axes),
-                ):
-                    calls = w.stored * mask * joined * zero
-                    name = step.axis_names(*over)
-                    yield Transfer(name, "all-reduce", summed * shard, calls, what, place, moe)
-        after = w.runs * others * is_sum * (w.stored > 0)
-        yield Transfer(tensor, "all-reduce", arising * shard, after, what, gradients, moe)
-        later = w.stored * (own and not ours)
-        yield Transfer(tensor, "all-reduce", summed * shard, later, what, end, moe)
-        if not ours and w.part == "head" and step.config.tied_embeddings:
-            yield Transfer(step.axis_names("stage"), "all-reduce", summed, 1, what, end)
+    where, end = f"backward {w.part} gradients", f"end {w.part}"
+    summed = w.elements * _summed_bytes(step, w)
+    arising = w.elements * max(w.itemsize, step.arising_itemsize)  # the trainer's, where it arises
+    differ = w.over_tensor and step.sequence_parallel
+    each_time = 1 * differ if own_trainer else 0
+    yield line(tensor, "all-reduce", arising, w.runs * is_stage_1 * each_time, where)
+    yield line(fsdp, "reduce-scatter", summed, w.stored * is_stage_1, end)
+    scattered = w.runs * step.is_zero_stage(2, 3)
+    yield line(fsdp, "reduce-scatter", arising if own_trainer else summed, scattered, where)
+    shard = np.where(step.is_zero_stage(0), 1, 1 / step.shape.fsdp)[()]
+    others = each_time * (1 - is_stage_1)
+    # In one microbatch each layer sums its own; a sum over microbatches waits for the last.
+    in_loop = (1 - is_sum) * w.in_layer * (1 - is_stage_1) * own_trainer
+    for mask, place in ((in_loop, where), (1 - in_loop, end)):
+        for together in (0, 1):  # with the sum over tensor
+            joined = others * (1 - is_sum) if together else 1 - others * (1 - is_sum)
+            axes = (*w.replicas, *("tensor",) * together)
+            for zero, over in (
+                (step.is_zero_stage(0), (*axes, "fsdp")),
+                (step.is_zero_stage(1, 2, 3), axes),
+            ):
+                calls = w.stored * mask * joined * zero
+                yield line(step.axis_names(*over), "all-reduce", summed * shard, calls, place)
+    after = w.runs * others * is_sum * (w.stored > 0)
+    yield line(tensor, "all-reduce", arising * shard, after, where)
+    later = w.stored * (differ and not own_trainer)
+    yield line(tensor, "all-reduce", summed * shard, later, end)
+    if not own_trainer and w.part == "head" and step.config.tied_embeddings:
+        yield Transfer(step.axis_names("stage"), "all-reduce", summed, 1, w.what, end)
 
 
 def _summed_bytes(step: StepSizes, w: Weights) -> Number:
     """Bytes of an element of a gradient's sum over microbatches."""
-    if not step.traits.is_own_trainer:
+    if not step.is_own_trainer:
         return step.gradient_itemsize
     return np.where(step.is_sum, FLOAT32, max(w.itemsize, step.arising_itemsize))[()]
 
@@ -171,7 +176,7 @@ def _elements(step: StepSizes, moe: bool, last: bool = True) -> dict[tuple[str, 
 
 
 def _itemsize(step: StepSizes, what: str) -> int:
-    return FLOAT32 if what == ROUTER and step.traits.is_own_trainer else step.itemsize
+    return FLOAT32 if what == ROUTER and step.is_own_trainer else step.itemsize
 
 
 def _what(stack: Stack) -> str:
@@ -186,10 +191,10 @@ def part_of(stack: Stack) -> str:
     return MLP if is_mlp else ATTENTION
 
 
-def _gathered_again(step: StepSizes, each: Number) -> Iterator[Transfer]:
+def _gathered_again(step: StepSizes) -> Iterator[Transfer]:
     """Layers in ticks that run again; of a part of one layer not the last product."""
     for moe, layers in step.layer_kinds:
-        calls = step.recompute * step.passes(layers) * each
+        calls = step.recompute * step.passes(layers) * step.is_zero_stage(3)
         for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
             size, place = elements * _itemsize(step, what), f"again {part} weights"
             yield Transfer(step.axis_names("fsdp"), "all-gather", size, calls, what, place, moe)
@@ -197,18 +202,19 @@ def _gathered_again(step: StepSizes, each: Number) -> Iterator[Transfer]:
 
 def _of_tables(step: StepSizes) -> Iterator[Weights]:
     """Token table and head, and the position table."""
-    config, shape, M, ours = step.config, step.shape, step.microbatches, step.traits.is_own_trainer
+    config, shape, M = step.config, step.shape, step.microbatches
+    own_trainer = step.is_own_trainer
     vocabulary = -(-config.vocab_size // (shape.tensor if step.vocab_is_sharded else 1))
     table = vocabulary * config.d_model
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens = not step.vocab_is_sharded
-    replicas = (*REPLICAS, "stage") if ours else REPLICAS
+    replicas = (*REPLICAS, "stage") if own_trainer else REPLICAS
     looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else step.embeddings
-    tied, apart = config.tied_embeddings, "stage" in step.active_axes and not ours
+    tied, apart = config.tied_embeddings, "stage" in step.active_axes and not own_trainer
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
         what, part, elements, step.itemsize, stored, runs, gathers, 0, own, replicas
     )
-    if ours or not (tied or apart):
+    if own_trainer or not (tied or apart):
         yield use(TABLES, "embed", table, 1, step.embeddings, looked_up, own_tokens)
-    yield use(TABLES, "head", table, 0 if tied and ours else 1, M, M, own_tokens)
+    yield use(TABLES, "head", table, 0 if tied and own_trainer else 1, M, M, own_tokens)
     yield use(POSITIONS, "embed", positions, 1, step.embeddings, looked_up, True)

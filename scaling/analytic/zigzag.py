@@ -65,29 +65,26 @@ def zigzag_attention(
     own = _block(step, phase, flash, times, ("own", "across"))
     pair = _block(step, phase, flash, times, ("pair",))
     if step.run.context.method != "ring" or not every:
-        gathers = tuple(call for call in every if call.kind == "all-gather")
-        scatters = tuple(call for call in every if call.kind != "all-gather")
-        pairs = _loop(f"{phase} pairs of chunks", count, pair)
-        return [
-            *ScheduledCollectives(gathers, ()).wrap(own),
-            pairs,
-            *ScheduledCollectives((), scatters).exposed,
-        ]
+        sent = ScheduledCollectives(
+            beside=tuple(call for call in every if call.kind == "all-gather"),
+            alone=tuple(call for call in every if call.kind != "all-gather"),
+        )
+        block = [*own, *sent.waits, _loop(f"{phase} pairs of chunks", count, pair)]
+        return [*sent.beside, *block, *sent.exposed]
     (keys,) = every
     home = replace(keys, name=f"{keys.name} home")
     goes_home = phase == "backward"  # gradients, as many as keys
     begins = np.greater(calls, count - 0.5)  # not where the first keys have been kept
     first = replace(keys, name=f"{keys.name} first", bytes=keys.bytes * begins)
-    both = ScheduledCollectives((keys, home) if goes_home else (keys,), ())
+    last = replace(home, name=f"{home.name} last")
+    start = ScheduledCollectives(beside=(first,) if np.any(begins) else ())
+    both = ScheduledCollectives(beside=(keys, home) if goes_home else (keys,))
+    end = ScheduledCollectives(alone=(last,) if goes_home else ())
     return [
-        *ScheduledCollectives((first,) if np.any(begins) else (), ()).wrap(own),
+        *start.wrap(own),
         _loop(f"{phase} ring", np.maximum(count - 1, 0)[()], both.wrap(pair)),
         _loop(f"{phase} end of the ring", np.minimum(count, 1)[()], pair),
-        *(
-            ScheduledCollectives((), (replace(home, name=f"{home.name} last"),)).exposed
-            if goes_home
-            else []
-        ),
+        *end.exposed,
     ]
 
 

@@ -106,7 +106,7 @@ def _fusions(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
 
 def _stream(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
     """Seconds of the residual stream over tensor, of layers without experts."""
-    if not step.traits.is_own_trainer or not step.sequence_parallel or cluster.torus is not None:
+    if not step.is_own_trainer or not step.sequence_parallel or cluster.torus is not None:
         return 0.0  # of a torus the other axes decide which links a group has
     size = step.tokens * step.config.d_model * step.itemsize
     order = step.shape.device_order
