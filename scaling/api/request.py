@@ -18,22 +18,27 @@ from typing import Any
 
 FLAGS = {"overrides": "override"}  # options of another name than the parameter
 PAIRS = ("set", "overrides")  # values by key; on a command line each is an option KEY=VALUE
-_AT_THE_COMMAND_LINE: ContextVar[bool] = ContextVar("at_the_command_line", default=False)
+_TYPED: ContextVar[tuple[str, ...] | None] = ContextVar("typed", default=None)
 
 
 @contextmanager
-def command_line() -> Iterator[None]:
-    """While a command is executed: who reads types options, and no arguments of Python."""
-    token = _AT_THE_COMMAND_LINE.set(True)
+def command_line(words: Iterable[str] = ()) -> Iterator[None]:
+    """While a command of these words is executed: who reads types options, not arguments."""
+    token = _TYPED.set(tuple(words))
     try:
         yield
     finally:
-        _AT_THE_COMMAND_LINE.reset(token)
+        _TYPED.reset(token)
 
 
 def at_the_command_line() -> bool:
     """Return whether a command is executed, rather than a function called."""
-    return _AT_THE_COMMAND_LINE.get()
+    return _TYPED.get() is not None
+
+
+def typed_words() -> list[str]:
+    """Return the command line, without `scaling`, for a command that starts itself again."""
+    return list(_TYPED.get() or ())
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,12 @@ GROUPS: Mapping[str, tuple[str, ...]] = {  # in this order in the help
 }
 QUESTION = "scaling.cli.show:answer"
 GENERATED: Mapping[str, Generated] = {
+    "train": Generated(
+        "train",
+        "scaling train demo --mesh data=2,fsdp=2,tensor=2 --devices 8",
+        ("run",),
+        "scaling.cli.train:train",
+    ),
     "eval": Generated(
         "evaluate",
         "scaling eval runs/demo --data notes.txt --choices questions.jsonl",

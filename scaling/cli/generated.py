@@ -96,7 +96,9 @@ def function_of(text: str) -> Any:
 def command_class(face: Generated) -> type[Command]:
     """Return the class whose fields are the options of a command."""
     function, shown = function_of(face.function), function_of(face.shown)
-    asked, more = list(_options(function, face)), list(_options(shown, face))
+    more = list(_options(shown, face))
+    own = {option.parameter for option in more}  # which the function is not given as it stands
+    asked = [option for option in _options(function, face) if option.parameter not in own]
 
     def execute(self: Any) -> int:
         given = {o.parameter: (getattr(self, o.name), o.default) for o in asked}

@@ -60,8 +60,8 @@ def main(arguments: list[str] | None = None) -> int:
         subject = command.subject
         if getattr(command, "verbose", False):
             os.environ[VERBOSE] = "1"
-        with command_line():
-            code = command.start(arguments)
+        with command_line(arguments):
+            code = command.execute()
         sys.stdout.flush()  # here, where a reader that has gone is no error
         return code
     except InputError as error:

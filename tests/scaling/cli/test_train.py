@@ -8,15 +8,16 @@ import pytest
 
 from scaling.api import train
 from scaling.cli import main
-from scaling.cli.train import TrainCommand
+from scaling.cli import train as train_command
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import profile_of
+from scaling.report import training as words
 from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
-from scaling.training import running
+from scaling.training import running, starting
 from scaling.training.checkpoint.failure import CheckpointError
 from scaling.training.launch import supervisor
 from scaling.training.loop import RunResult
@@ -56,7 +57,7 @@ def unnamed(toy):
 
 
 def resumed(run, folder, devices, resume=True):
-    return train.continued(run, Options(folder, resume), devices)
+    return starting.continued(run, Options(folder, resume), devices)
 
 
 def test_a_resumed_run_keeps_the_mesh_of_its_folder_and_its_order(tmp_path, unnamed):
@@ -91,28 +92,28 @@ def test_a_run_of_another_model_is_not_resumed_and_its_folder_stays_as_it_is(tmp
     save_run(toy(), tmp_path / "run.json")
     larger = replace(toy(), model=replace(toy().model, n_layers=3))
     with pytest.raises(InputError, match="belongs to another run: its model has .* parameters"):
-        train._check_same_model(larger, tmp_path)
-    train._check_same_model(replace(toy(), remat="full"), tmp_path)
+        starting._check_same_model(larger, tmp_path)
+    starting._check_same_model(replace(toy(), remat="full"), tmp_path)
 
 
 def test_frozen_parameters_that_nothing_was_read_into_are_warned_of(tmp_path, toy):
     fresh, frozen = Options(tmp_path), toy(freeze=("embedding/*",))
-    (line,) = train._random_base(frozen, fresh)
+    (line,) = words.random_base_lines(frozen, fresh)
     assert "stays random" in line and "--init" in line
     for run, options in (
         (toy(), fresh),
         (frozen, replace(fresh, initial=tmp_path)),
         (frozen, replace(fresh, resume=True)),
     ):
-        assert train._random_base(run, options) == []
+        assert words.random_base_lines(run, options) == []
 
 
 def test_a_step_whose_state_alone_exceeds_the_device_is_refused():
     plan = SimpleNamespace(argument_size_in_bytes=10**15)
     with pytest.raises(InputError, match="state take 1 PB of each device, which has"):
-        train._check_state_fits(SimpleNamespace(memory_analysis=lambda: plan))
+        starting.check_state_fits(SimpleNamespace(memory_analysis=lambda: plan))
     plan.argument_size_in_bytes = 10**6
-    train._check_state_fits(SimpleNamespace(memory_analysis=lambda: plan))
+    starting.check_state_fits(SimpleNamespace(memory_analysis=lambda: plan))
 
 
 @pytest.mark.parametrize(
@@ -124,22 +125,22 @@ def test_devices_that_the_run_cannot_use_are_refused_before_they_are_made(
 ):
     run = replace(unnamed, mesh=mesh and parse_mesh(mesh))
     with pytest.raises(InputError, match=f"--devices {devices}: .*{words}"):
-        train.check_device_count(run, Options(tmp_path), devices)
+        starting.check_device_count(run, Options(tmp_path), devices)
 
 
 def test_several_processes_have_more_devices_than_each_is_told(tmp_path, unnamed, monkeypatch):
     run = replace(unnamed, mesh=parse_mesh("fsdp=4"))
     with pytest.raises(InputError, match="needs 4"):
-        train.check_device_count(run, Options(tmp_path), 2)
+        starting.check_device_count(run, Options(tmp_path), 2)
     monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "2")
-    train.check_device_count(run, Options(tmp_path), 2)
+    starting.check_device_count(run, Options(tmp_path), 2)
 
 
 def test_a_run_with_restarts_is_given_the_same_words_and_its_worker_trains(monkeypatch, tmp_path):
     asked = []
     monkeypatch.setattr(supervisor, "run_with_restarts", lambda *words, **_: asked.append(words))
     monkeypatch.setattr(supervisor, "die_with_parent", lambda: None)
-    monkeypatch.setattr(TrainCommand, "execute", lambda self: 5)
+    monkeypatch.setattr(train_command, "train_here", lambda call, stopped_code: 5)
     words = ["train", "tiny", "--set", "remat=full", "--restarts", "3", "--run-dir", str(tmp_path)]
     main.main(words)
     assert asked == [(words, 3, tmp_path)]
@@ -167,6 +168,6 @@ def test_a_checkpoint_that_is_not_saved_ends_the_process_whatever_its_threads_do
 
 
 def test_a_run_stopped_before_its_first_step_is_not_told_to_resume(toy, tmp_path):
-    ending = lambda step: train._ending(RunResult(step, 0, 0.0, "SIGTERM"), toy(), tmp_path)
+    ending = lambda step: words.ending_lines(RunResult(step, 0, 0.0, "SIGTERM"), toy(), tmp_path)
     assert ending(0)[1] == "next: the same command"
     assert ending(4)[1] == "next: the same command with --resume"

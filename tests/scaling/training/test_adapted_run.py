@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from scaling.api.train import _options
 from scaling.cli import main as cli
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
@@ -18,6 +17,7 @@ from scaling.training.loop import train
 from scaling.training.prepare import initial_state
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
+from scaling.training.starting import options_of
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder
 from scaling.training.weights.exported import export_weights
 from scaling.training.weights.naming import to_dict
@@ -131,7 +131,7 @@ def test_the_running_mean_has_a_held_out_loss_of_its_own(tuned):
 def test_another_choice_of_what_is_trained_is_not_resumed(toy, tuned, changes, message):
     run = replace(tuned[0][0].run, train=replace(tuned[0][0].run.train, **changes))
     with pytest.raises(InputError, match=f"--resume: .* was trained with {message}"):
-        _options(run, tuned[1], True, None, None, (False, False))
+        options_of(run, tuned[1], True, None, None, (False, False))
 
 
 def test_a_run_without_a_running_mean_has_none_to_choose(toy, tmp_path):

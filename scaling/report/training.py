@@ -1,0 +1,78 @@
+"""What `scaling train` prints: what is about to run, how it is sharded, how it ended."""
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from scaling.meshes.errors import InputError
+from scaling.models.accounting import count_parameters
+from scaling.run import Run
+from scaling.run.parallelism.pipeline import pipeline_line
+from scaling.run.parallelism.rules import notes
+from scaling.run.parallelism.sequence import sequence_cut
+
+if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
+    from scaling.training.loop import RunResult
+    from scaling.training.prepare import Plan, Programs
+    from scaling.training.run_folder.folder import Options
+
+
+def ending_lines(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
+    """Return how the run ended, and what to do next."""
+    if outcome.stopped_by:
+        saved = f"saved at step {outcome.step}" if outcome.new_steps else "before the first step"
+        again = " with --resume" if outcome.step else ""  # else nothing was ever saved
+        return [f"stopped by {outcome.stopped_by}: {saved}", f"next: the same command{again}"]
+    if not outcome.new_steps:
+        return [f"already trained to step {outcome.step}: {folder}", "next: give a larger --steps"]
+    done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"
+    next_steps = [f"next: {_use_of_checkpoint(run, folder)}"]
+    if (folder / "predicted.json").is_file():
+        next_steps.append(f"next: {shlex.join(['scaling', 'compare', str(folder)])}")
+    return [done, *next_steps]
+
+
+def _use_of_checkpoint(run: Run, folder: Path) -> str:
+    """Return the command that samples from a run on text, or exports another."""
+    from scaling.training.trained_model import tokenizer_of
+
+    try:
+        tokenizer_of(run)
+    except InputError:
+        return shlex.join(["scaling", "export", str(folder), "--output", f"{folder}-weights"])
+    prompt = "def " if run.train.data == "stdlib" else "The "
+    return shlex.join(["scaling", "sample", str(folder), "--prompt", prompt])
+
+
+def header_lines(plan: "Plan") -> list[str]:
+    """Return what is about to run, in a few lines."""
+    run, batch, device = plan.run, plan.run.batch, plan.mesh.devices.flat[0]
+    count = count_parameters(run.model).total
+    split = [sequence_cut(run, run.mesh), pipeline_line(run, run.mesh)] if run.mesh else []
+    return [
+        f"{run.name}: {count / 1e6:,.1f} M parameters on {run.mesh} ({plan.mesh.size} x "
+        f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
+        f"{plan.execution.attention_kernel}",
+        *(str(line) for line in split if line),
+        f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
+        f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
+    ]
+
+
+def sharding_lines(plan: "Plan", programs: "Programs") -> list[str]:
+    """Return the sharding table and its warnings."""
+    from scaling.report.shardings import rows, table, warnings
+    from scaling.training.optim.trained import trained_line
+
+    rules = plan.execution.rules
+    all_rows = rows(programs.state.params, rules)
+    notices = notes(plan.run, rules) + warnings(all_rows)
+    lines = [table(all_rows), *(f"warning: {line}" for line in notices)]
+    return lines + trained_line(programs.state.params, plan.run.train)
+
+
+def random_base_lines(run: Run, options: "Options") -> list[str]:
+    """Return a warning where what is frozen is random, which is seldom meant."""
+    if run.train.trains_all or options.initial is not None or options.resume:
+        return []
+    return ["warning: what is frozen stays random; --init FOLDER begins from trained weights"]

@@ -1,0 +1,172 @@
+"""Before a run trains: its folder and options, its devices, and what a resumed one goes on with."""
+
+import json
+import os
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_memory
+from scaling.models.accounting import count_parameters
+from scaling.models.config import with_positions
+from scaling.run import Run, load_run
+from scaling.run.parallelism.rules import resolved_mesh, rules_for
+from scaling.run.recipes import with_dividing_microbatches
+
+if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
+    import jax
+
+    from scaling.training.run_folder.folder import Options
+
+
+def default_folder(run: Run) -> Path:
+    """Return runs/NAME.
+
+    Raises:
+        InputError: the run's name cannot be the name of a folder.
+    """
+    name = run.name
+    if not name or name == ".." or "\0" in name or Path(name).name != name:
+        raise InputError(f"the run's name {name!r} cannot be a folder's name; give --run-dir")
+    return Path("runs") / name
+
+
+def options_of(
+    run: Run,
+    folder: Path,
+    resume: bool,
+    record_profile: str | None,
+    init: Path | str | None,
+    sinks: tuple[bool, bool],
+) -> "Options":
+    """Check the folder, the profile's steps, the sinks and the initial weights."""
+    from scaling.training.monitor.goodput import began
+    from scaling.training.monitor.profile import parse_range
+    from scaling.training.monitor.sinks import check_sinks
+    from scaling.training.run_folder.folder import Options, check_folder
+    from scaling.training.weights.imported import open_weights
+
+    profile = parse_range(record_profile, run.train.steps) if record_profile else None
+    if profile and run.train.pgle_runs:
+        raise InputError(
+            f"--record-profile {record_profile} with train.pgle_runs={run.train.pgle_runs}: one "
+            "profiler runs at a time; record in another run, or use train.pgle_runs=0"
+        )
+    names = tuple(n for n, on in zip(("tensorboard", "wandb"), sinks, strict=True) if on)
+    initial = None if init is None else Path(init)
+    options = Options(folder, resume, profile, names, began=began(), initial=initial)
+    check_sinks(names)
+    check_folder(options)
+    if resume:
+        _check_same_model(run, folder)
+    if initial is not None and not resume:
+        open_weights(initial, run.model)
+    return options
+
+
+def _check_same_model(run: Run, folder: Path) -> None:
+    """Refuse to resume a run with other parameters, or other ones trained, before any writing."""
+    try:
+        before = load_run(folder / "run.json")
+    except InputError:  # missing, or only written in part; the checkpoint says what it holds
+        return
+    counts = [
+        count_parameters(with_positions(r.model, r.batch.seq_len)).total for r in (before, run)
+    ]
+    if counts[0] != counts[1]:
+        raise InputError(
+            f"{folder} belongs to another run: its model has {counts[0]:,} parameters, this one "
+            f"{counts[1]:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
+        )
+    for key in ("train.lora", "train.freeze", "train.trainable", "train.ema", "precision.frozen"):
+        there, here = (attrgetter(key)(each) for each in (before, run))
+        if there != here:
+            raise InputError(
+                f"--resume: {folder} was trained with {key}={_as_json(there)}, not "
+                f"{_as_json(here)}: leave it as it was, or start in another --run-dir from its "
+                "weights (scaling export, then --init)"
+            )
+
+
+def _as_json(value: Any) -> str:
+    """A setting as `--set` takes it."""
+    return json.dumps(value, default=vars)
+
+
+def start_jax(run: Run, options: "Options", devices: int | None) -> None:
+    """Make the fake devices that are wanted, or join the other processes of a job."""
+    from scaling.meshes.devices import use_host_devices
+    from scaling.training.launch.distributed import start_distributed
+    from scaling.training.launch.gpu import reserve_gpu_memory
+
+    check_device_count(run, options, devices)
+    if devices is not None:
+        use_host_devices(devices)
+    reserve_gpu_memory()
+    start_distributed()
+
+
+def quiet_unless_in_job(message: str = "") -> AbstractContextManager[None]:
+    """Keep the compiler's messages in a log; not in a job, where jax says who was lost."""
+    from scaling.compile.quiet import quiet
+    from scaling.training.launch.distributed import job_kind
+
+    return nullcontext() if job_kind(os.environ) else quiet(message)
+
+
+def check_device_count(run: Run, options: "Options", devices: int | None) -> None:
+    """Refuse, before fake devices are made, a number of them that the run cannot use."""
+    from scaling.run.parallelism.checks import check_trainable
+    from scaling.training.launch.distributed import job_kind
+
+    if devices is None or devices < 1 or job_kind(os.environ):  # one of several processes
+        return
+    run, _ = on_devices(run, options, devices)
+    try:
+        mesh = resolved_mesh(run, devices)
+        check_trainable(run, mesh)
+        rules_for(run, mesh)
+    except InputError as error:
+        raise InputError(f"--devices {devices}: {error}") from None
+
+
+def on_devices(run: Run, options: "Options", devices: int) -> tuple[Run, list[str]]:
+    """Return the run with microbatches for its mesh (of its folder if resumed), and notes."""
+    run, notice = continued(run, options, devices)
+    run, lowered = with_dividing_microbatches(run, run.mesh or resolved_mesh(run, devices))
+    return run, notice + [f"note: {line}" for line in lowered]
+
+
+def continued(run: Run, options: "Options", devices: int) -> tuple[Run, list[str]]:
+    """Return a resumed run with the mesh of its folder if it names none, and what to print."""
+    if not options.resume or run.mesh is not None:
+        return run, []
+    try:
+        before = load_run(options.folder / "run.json").mesh
+    except InputError:  # missing, or only written in part
+        before = None
+    if before is not None and before.devices == devices:
+        return replace(run, mesh=before, device_order=before.device_order), []
+    now = resolved_mesh(run, devices)
+    was = f"{before} before" if before else "its mesh before is not known"
+    return run, [f"resumed on mesh {now}, all {devices} devices ({was}); --mesh names another"]
+
+
+def check_state_fits(step: "jax.stages.Compiled") -> None:
+    """Refuse a step whose arguments alone, mostly parameters and their moments, exceed a device."""
+    import jax
+
+    plan, devices = step.memory_analysis(), jax.local_devices()
+    if plan is None:
+        return
+    size = plan.argument_size_in_bytes
+    of_host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // len(devices)
+    limit = (devices[0].memory_stats() or {}).get("bytes_limit", of_host)
+    if size > limit:
+        raise InputError(
+            f"parameters and optimizer state take {format_memory(size)} of each device, which has "
+            f"{format_memory(limit)}: use more devices, more fsdp in the mesh, or a smaller model"
+        )
