@@ -9,10 +9,13 @@ Device number d has the coordinates of d as a mixed-radix number, outermost axis
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from scaling.meshes.errors import InputError, check_keys, is_count
+
+N = TypeVar("N")  # the size of an axis: int, or an array of several meshes' sizes
 
 # The default device order, outermost first: a pipeline stage sends least, so stages lie farthest
 # apart; tensor sends most, so it has neighbours. Megatron-LM orders its groups alike.
@@ -39,8 +42,34 @@ SETTINGS = {
 }
 
 
+class AxisSizes(Generic[N]):
+    """What one mesh and several side by side have in common."""
+
+    device_order: tuple[str, ...]  # outermost first
+
+    @property
+    def sizes(self) -> dict[str, N]:
+        """Axis sizes in device order, outermost first."""
+        return {axis: getattr(self, axis) for axis in self.device_order}
+
+    @property
+    def devices(self) -> N:
+        """Number of devices."""
+        return self.size(AXES)
+
+    @property
+    def batch_shards(self) -> N:
+        """Number of shards of the global batch."""
+        return self.size(("data", "fsdp", "expert"))
+
+    def size(self, axes: Iterable[str]) -> N:
+        """Product of the sizes of `axes`."""
+        product: Any = math.prod(getattr(self, axis) for axis in axes)
+        return product
+
+
 @dataclass(frozen=True)
-class MeshShape:
+class MeshShape(AxisSizes[int]):
     """Sizes of the six axes; the batch is sharded over data x fsdp x expert.
 
     >>> import scaling as sc
@@ -68,25 +97,6 @@ class MeshShape:
                 f"device_order must name each of {', '.join(AXES)} once, "
                 f"got {', '.join(self.device_order)}"
             )
-
-    @property
-    def sizes(self) -> dict[str, int]:
-        """Axis sizes in device order, outermost first."""
-        return {axis: getattr(self, axis) for axis in self.device_order}
-
-    @property
-    def devices(self) -> int:
-        """Number of devices."""
-        return math.prod(self.sizes.values())
-
-    @property
-    def batch_shards(self) -> int:
-        """Number of shards of the global batch."""
-        return self.data * self.fsdp * self.expert
-
-    def size(self, axes: Iterable[str]) -> int:
-        """Product of the sizes of `axes`."""
-        return math.prod(getattr(self, axis) for axis in axes)
 
     def coordinates(self, device: int) -> dict[str, int]:
         """Place of device number `device` on each axis."""

@@ -49,8 +49,8 @@ def grouped_matmul(
         return jax.lax.ragged_dot(
             x_RK, w_EKN, sizes_E, precision=precision, preferred_element_type=x_RK.dtype
         )
-    options = _Options(implementation, x_RK.shape[0] if even_rows is None else even_rows, precision)
-    return _product(options, x_RK, w_EKN, sizes_E)
+    how = _Options(implementation, x_RK.shape[0] if even_rows is None else even_rows, precision)
+    return _product(how, x_RK, w_EKN, sizes_E)
 
 
 @dataclass(frozen=True)
@@ -63,31 +63,29 @@ class _Options:
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _product(options: _Options, x_RK: jax.Array, w_EKN: jax.Array, sizes_E: jax.Array) -> jax.Array:
-    return _forward(options, x_RK, w_EKN, sizes_E)
+def _product(how: _Options, x_RK: jax.Array, w_EKN: jax.Array, sizes_E: jax.Array) -> jax.Array:
+    return _forward(how, x_RK, w_EKN, sizes_E)
 
 
-def _saved(options: _Options, *operands: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    return _product(options, *operands), operands
+def _saved(how: _Options, *operands: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
+    return _product(how, *operands), operands
 
 
-def _gradients(options: _Options, saved: tuple[jax.Array, ...], dy_RN: jax.Array) -> tuple:
+def _gradients(how: _Options, saved: tuple[jax.Array, ...], dy_RN: jax.Array) -> tuple:
     x_RK, w_EKN, sizes_E = saved
-    dx_RK = _forward(options, dy_RN, w_EKN, sizes_E, transposed=True)
-    return dx_RK, _weights_gradient(options, x_RK, dy_RN, sizes_E), None
+    dx_RK = _forward(how, dy_RN, w_EKN, sizes_E, transposed=True)
+    return dx_RK, _weights_gradient(how, x_RK, dy_RN, sizes_E), None
 
 
 _product.defvjp(_saved, _gradients)
 
 
 def _forward(
-    options: _Options, x: jax.Array, w: jax.Array, sizes: jax.Array, transposed: bool = False
+    how: _Options, x: jax.Array, w: jax.Array, sizes: jax.Array, transposed: bool = False
 ) -> jax.Array:
     """The products with the matrices, or with the transposed ones."""
-    if _has_kernel(options, w):
-        return triton_products.forward(
-            x, w, sizes, options.even_rows, options.precision, transposed
-        )
+    if _has_kernel(how, w):
+        return triton_products.forward(x, w, sizes, how.even_rows, how.precision, transposed)
     rows, t = x.shape[0], tile_size(x.shape[0], sizes.size)
     tiles = row_tiles(sizes, rows, t)
     padded = jnp.pad(x, ((0, t), (0, 0)))
@@ -95,7 +93,7 @@ def _forward(
     def multiply(y: jax.Array, tile: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         group, first, _ = tile
         own = w[group].T if transposed else w[group]
-        part = _dot(options, jax.lax.dynamic_slice_in_dim(padded, first, t), own).astype(x.dtype)
+        part = _dot(how, jax.lax.dynamic_slice_in_dim(padded, first, t), own).astype(x.dtype)
         return jax.lax.dynamic_update_slice_in_dim(y, part, first, 0), None
 
     # Tiles ascend, so what one has written beyond its group's end the next ones overwrite.
@@ -103,12 +101,10 @@ def _forward(
     return jax.lax.scan(multiply, empty, tiles)[0][:rows]
 
 
-def _weights_gradient(
-    options: _Options, x: jax.Array, dy: jax.Array, sizes: jax.Array
-) -> jax.Array:
+def _weights_gradient(how: _Options, x: jax.Array, dy: jax.Array, sizes: jax.Array) -> jax.Array:
     """The sum over each group's rows of x^T dy: [E, K, N]."""
-    if _has_kernel(options, jnp.empty((0, x.shape[1], dy.shape[1]))):
-        return triton_products.weights_gradient(x, dy, sizes, options.even_rows, options.precision)
+    if _has_kernel(how, jnp.empty((0, x.shape[1], dy.shape[1]))):
+        return triton_products.weights_gradient(x, dy, sizes, how.even_rows, how.precision)
     t = tile_size(x.shape[0], sizes.size)
     padded_x, padded_dy = (jnp.pad(y, ((0, t), (0, 0))) for y in (x, dy))
 
@@ -116,18 +112,18 @@ def _weights_gradient(
         group, first, end = tile
         is_used = (first + jnp.arange(t) < end)[:, None]
         of_tile = lambda y: jnp.where(is_used, jax.lax.dynamic_slice_in_dim(y, first, t), 0)
-        return dw.at[group].add(_dot(options, of_tile(padded_x).T, of_tile(padded_dy))), None
+        return dw.at[group].add(_dot(how, of_tile(padded_x).T, of_tile(padded_dy))), None
 
     sums = _zeros((sizes.size, x.shape[1], dy.shape[1]), x, jnp.float32)
     return jax.lax.scan(add, sums, row_tiles(sizes, x.shape[0], t))[0].astype(x.dtype)
 
 
-def _has_kernel(options: _Options, w: jax.Array) -> bool:
-    return options.implementation == "triton" and all(map(triton_products.block, w.shape[1:]))
+def _has_kernel(how: _Options, w: jax.Array) -> bool:
+    return how.implementation == "triton" and all(map(triton_products.block, w.shape[1:]))
 
 
-def _dot(options: _Options, a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.dot(a, b, precision=options.precision, preferred_element_type=jnp.float32)
+def _dot(how: _Options, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.dot(a, b, precision=how.precision, preferred_element_type=jnp.float32)
 
 
 def _zeros(

@@ -36,6 +36,7 @@ from scaling.compile.pretend.devices import (
     is_over_absent,
     known_shardings,
     lands_absent,
+    shape_on,
     stays_here,
 )
 from scaling.compile.pretend.mesh_types import small_result, without_mesh_types
@@ -104,7 +105,7 @@ def _calling(execute: Callable[..., Any]) -> Callable[..., Any]:
             isinstance(sharding, jax.sharding.Sharding) for sharding in shardings
         ):
             arrays = parameters["jaxpr"].out_avals
-            made = list(map(_shape, arrays, shardings or [None] * len(arrays)))
+            made = list(map(shape_on, arrays, shardings or [None] * len(arrays)))
             return _with_counts(made, parameters["jaxpr"], values), None, None, []
         asked = dict(parameters.pop("compiler_options_kvs"))
         run = lambda options: execute(
@@ -139,7 +140,7 @@ def _executing(build: Callable[..., Any]) -> Callable[..., Any]:
     def function(self: Any) -> Any:
         if not any(map(is_absent, list(self.device_list)[:1])):
             return build(self)
-        made = list(map(_shape, self.output_avals, self.output_shardings))
+        made = list(map(shape_on, self.output_avals, self.output_shardings))
         return lambda *_: list(made)
 
     return function
@@ -148,7 +149,7 @@ def _executing(build: Callable[..., Any]) -> Callable[..., Any]:
 def _putting(put: Callable[..., Any]) -> Callable[..., Any]:
     def putting(array: Any, sharding: Any, *given: Any, **options: Any) -> Any:
         if is_over_absent(sharding):
-            return _shape(array, sharding)
+            return shape_on(array, sharding)
         return put(array, sharding, *given, **options)
 
     return putting
@@ -179,7 +180,7 @@ def _constraining(constrain: Callable[..., Any]) -> Callable[..., Any]:
             kind = sharding.memory_kind
             sharding = jax.sharding.NamedSharding(over, sharding.spec, memory_kind=kind)
         if is_over_absent(sharding):
-            return _shape(array, sharding)
+            return shape_on(array, sharding)
         return constrain(array, sharding=sharding, **options)
 
     return constraining
@@ -204,9 +205,3 @@ def _without_mesh() -> Iterator[None]:
     finally:
         SET.abstract_mesh_context_manager.set_local(abstract)
         SET.device_context.set_local(concrete)
-
-
-def _shape(array: Any, sharding: Any) -> jax.ShapeDtypeStruct:
-    """The shape of an array; on one device that is not in a mesh, without a sharding."""
-    alone = isinstance(sharding, jax.sharding.SingleDeviceSharding)
-    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=None if alone else sharding)

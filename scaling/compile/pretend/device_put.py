@@ -16,7 +16,7 @@ import jax
 import numpy as np
 from jax.dtypes import canonicalize_dtype
 
-from scaling.compile.pretend.devices import is_absent, is_over_absent
+from scaling.compile.pretend.devices import is_absent, is_over_absent, shape_on
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def _abstract(put: Callable[..., Any], shape_of: Callable[..., Any]) -> Callable
         ):
             return put(*given, **options)
         places = where if not _is_place(where) else jax.tree.map(lambda _: where, values)
-        return jax.tree.map(_shape, values, places)
+        return jax.tree.map(_shape_at, values, places)
 
     return placed
 
@@ -53,12 +53,10 @@ def _is_place(where: Any) -> bool:
     return isinstance(where, jax.sharding.Sharding | jax.Device)
 
 
-def _shape(value: Any, where: Any) -> jax.ShapeDtypeStruct:
-    """The shape of a value; on one device that is not in a mesh, without a sharding."""
-    sharding = where if isinstance(where, jax.sharding.Sharding) else None
+def _shape_at(value: Any, where: Any) -> jax.ShapeDtypeStruct:
     if not isinstance(value, jax.ShapeDtypeStruct):
         value = jax.eval_shape(lambda: jax.numpy.asarray(value))
-    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+    return shape_on(value, where if isinstance(where, jax.sharding.Sharding) else None)
 
 
 def _callback_array(shape: Any, sharding: Any, data: Any, dtype: Any = None, **_: Any) -> Any:

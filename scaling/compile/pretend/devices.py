@@ -30,6 +30,12 @@ def is_for_absent(mesh: Any) -> bool:
     )
 
 
+def shape_on(array: Any, sharding: Any) -> jax.ShapeDtypeStruct:
+    """The shape of an array; on one device that is not in a mesh, without a sharding."""
+    alone = isinstance(sharding, jax.sharding.SingleDeviceSharding)
+    return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=None if alone else sharding)
+
+
 def stays_here(parameters: Any, values: Sequence[Any]) -> bool:
     """Whether a mesh of absent devices is only set around a call that needs none of them."""
     return is_for_absent(parameters["ctx_mesh"]) and not lands_absent(parameters, values)
