@@ -9,7 +9,7 @@ from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.host_link import rated_host_bandwidth
 from scaling.meshes.provenance import overridden
 from scaling.meshes.units import parse_quantity
-from scaling.questions.place import Place
+from scaling.questions.kernel_target import KernelTarget
 from scaling.questions.workloads import Formats
 
 RATES = (1.0, 1e24)  # bytes/s, chosen by this project: times stay finite
@@ -24,7 +24,7 @@ def kernel_target(
     bandwidth: str | float | None,
     overrides: Overrides | None,
     devices: int,
-) -> Place:
+) -> KernelTarget:
     """Return the chip with its figures as they are asked for, and the link to the host.
 
     Args:
@@ -47,7 +47,7 @@ def kernel_target(
         chip, memory = _with_bandwidth(chip, str(bandwidth).strip())
     count = device_count(devices)
     link = None if source is None else _link(source.strip(), chip, cluster)
-    return Place(chip, formats.products or formats.activations, count, link, memory)
+    return KernelTarget(chip, formats.products or formats.activations, count, link, memory)
 
 
 def products_format(cluster: Cluster, stated: str | None) -> str:

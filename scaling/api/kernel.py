@@ -16,10 +16,9 @@ from scaling.pictures.palette import ORANGE, SKY
 from scaling.pictures.roofline import Dot, roofline
 from scaling.questions.answer import Answer
 from scaling.questions.critical import critical
-from scaling.questions.kinds import KINDS, check_options, work_of
-from scaling.questions.place import Place, bandwidth_of, peak_of
+from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.roofline import kernel_answer, row
-from scaling.questions.workloads import Attention, Formats, Work
+from scaling.questions.workloads import KINDS, Attention, Formats, Work, check_options, work_of
 from scaling.simulate.kernels import peak_rate
 
 LARGEST = 1e15  # of one size: products of five of them stay below the largest float
@@ -181,7 +180,7 @@ def _format_words(kind: str, formats: Formats, devices: int) -> str:
     return words + (f", over {devices:,} devices" if devices > 1 else "")
 
 
-def _plot(answer: Answer, work: Work, place: Place, path: Path) -> None:
+def _plot(answer: Answer, work: Work, place: KernelTarget, path: Path) -> None:
     """Write the picture of the roofline with the kernel, or with all rows of its sweep."""
     if not (work.flops and work.moved):
         raise InputError(f"--plot {path}: {work.kind} has no intensity: it lacks FLOPs or bytes")

@@ -11,7 +11,7 @@ from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input, by_formula
 from scaling.questions.axis_limits import DATA, Exchange
 from scaling.questions.block import WHOLE, Cut, Mlp
-from scaling.questions.place import peak_input
+from scaling.questions.kernel_target import peak_input
 from scaling.run import Run
 
 STARTED = "fitted: the products of a single token, a whole tile each, already take longer"

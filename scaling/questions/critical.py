@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from scaling.profiles.io import profile_of
 from scaling.questions.answer import Answer, Input, by_formula
-from scaling.questions.place import Place, bandwidth_of, peak_of
+from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.roofline import timed
 from scaling.questions.workloads import Work
 
@@ -17,7 +17,7 @@ MOST = 2**24  # the largest size that is tried with fitted figures, chosen by th
 NEVER = "memory at every size: a further row takes longer to move than to compute"
 
 
-def critical(work: Work, place: Place, sized: Callable[[float], Work]) -> list[Answer]:
+def critical(work: Work, place: KernelTarget, sized: Callable[[float], Work]) -> list[Answer]:
     """Return the critical sizes of a kernel as answers; none for kinds without one.
 
     Args:
@@ -32,7 +32,7 @@ def critical(work: Work, place: Place, sized: Callable[[float], Work]) -> list[A
     return []
 
 
-def first_compute_bound(place: Place, sized: Callable[[float], Work]) -> int | None:
+def first_compute_bound(place: KernelTarget, sized: Callable[[float], Work]) -> int | None:
     """Return the size from which the fitted compute time exceeds the memory's and the link's.
 
     Sizes are doubled until it does, and halved in between: tiles and waves make the efficiency
@@ -56,7 +56,7 @@ def first_compute_bound(place: Place, sized: Callable[[float], Work]) -> int | N
     return high
 
 
-def _of_matmul(work: Work, place: Place, sized: Callable[[float], Work]) -> list[Answer]:
+def _of_matmul(work: Work, place: KernelTarget, sized: Callable[[float], Work]) -> list[Answer]:
     given = {i.symbol: i for i in work.inputs}
     W, C, link = bandwidth_of(place), peak_of(work, place), place.link
     below = 2 * given["n"].value * given["k"].value * W.value / C.value
@@ -76,7 +76,7 @@ def _of_matmul(work: Work, place: Place, sized: Callable[[float], Work]) -> list
     return [exact, by_formula(alone, "rows", "w * C / (2 * W)", (given["w"], C, rate))]
 
 
-def _of_attention(work: Work, place: Place) -> list[Answer]:
+def _of_attention(work: Work, place: KernelTarget) -> list[Answer]:
     """Textbook's only: measured efficiencies of short sequences say nothing about the memory."""
     given = {i.symbol: i for i in work.inputs}
     halved = "T / 2" in work.flops

@@ -7,7 +7,7 @@ devices has 1/N of everything on each. The textbook's number is the formula's; t
 `kernel_time` with the chip's profile, for the same FLOPs and bytes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -15,8 +15,8 @@ from scaling.meshes.host_link import COPY_SHARE
 from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import Profile, VectorFit
 from scaling.program.ir import Kernel, Origin
-from scaling.questions.answer import Answer, Input, Value, by_formula
-from scaling.questions.place import Place, bandwidth_of, peak_of
+from scaling.questions.answer import Answer, Input, Value, by_formula, letters
+from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.workloads import Work
 from scaling.simulate.kernels import kernel_time
 
@@ -35,7 +35,7 @@ class Timed:
     evidence: str
 
 
-def timed(work: Work, place: Place, profile: Profile | None = None) -> Timed:
+def timed(work: Work, place: KernelTarget, profile: Profile | None = None) -> Timed:
     """Return what the engine says of a kernel; `profile` None: the ideal one.
 
     A link reaches in its fitted figure what copies from pinned memory do.
@@ -51,7 +51,9 @@ def timed(work: Work, place: Place, profile: Profile | None = None) -> Timed:
     return Timed(*parts, binds, cost.evidence.source)
 
 
-def kernel_answer(work: Work, place: Place, title: str, more: Sequence[Answer] = ()) -> Answer:
+def kernel_answer(
+    work: Work, place: KernelTarget, title: str, more: Sequence[Answer] = ()
+) -> Answer:
     """Return the time of a kernel, with FLOPs, bytes, intensity, rate and what binds as parts.
 
     Args:
@@ -65,23 +67,26 @@ def kernel_answer(work: Work, place: Place, title: str, more: Sequence[Answer] =
     """
     profile = profile_of(place.chip)
     fitted, best = timed(work, place, profile), timed(work, place)
-    formula, inputs = _roofs(work, place)
-    parts = [*_amounts(work, place), *_terms(work, place, fitted), *more]
+    formula, own = _time(_terms(work, place).values()), _letters(work, place)
+    parts = [*_amounts(work, place), *_times(work, place, fitted), *more]
     unlimited = timed(work, place, _at_full_clock(profile)).time
     if unlimited < fitted.time:
-        parts.append(by_formula(FULL_CLOCK, "s", formula, inputs, unlimited))
+        parts.append(by_formula(FULL_CLOCK, "s", formula, own, unlimited))
     answer = by_formula(
-        f"{title} on {place.chip.title}: time", "s", formula, inputs,
+        f"{title} on {place.chip.title}: time",
+        "s",
+        formula,
+        own,
         fitted=fitted.time,
         binds=fitted.binds,
         ideal_binds=best.binds,
         section=work.section,
         notes=(f"fitted figures: {fitted.evidence}",),
-    )  # fmt: skip
+    )
     return replace(answer, parts=(*parts, *_rates(work, place, answer)))
 
 
-def row(work: Work, place: Place, size: dict[str, Value]) -> dict[str, Value]:
+def row(work: Work, place: KernelTarget, size: dict[str, Value]) -> dict[str, Value]:
     """Return one line of a sweep: the size that changes, FLOPs, bytes, times, what binds."""
     fitted, best = timed(work, place, profile_of(place.chip)), timed(work, place)
     flops, moved = work.amount(work.flops), work.amount(work.moved)
@@ -102,7 +107,7 @@ def _at_full_clock(profile: Profile) -> Profile:
     return replace(profile, matmul=tuple(replace(fit, sustained=1.0) for fit in profile.matmul))
 
 
-def _kernel(work: Work, place: Place) -> Kernel:
+def _kernel(work: Work, place: KernelTarget) -> Kernel:
     """The share of one device, as the engine prices it. Its FLOPs are those that are executed."""
     share = place.devices
     flops = work.amount(work.flops) / share
@@ -139,97 +144,80 @@ def _value(work: Work, symbol: str) -> float:
     return next(i.value for i in work.inputs if i.symbol == symbol)
 
 
-def _ideal(place: Place) -> Profile:
+def _ideal(place: KernelTarget) -> Profile:
     """The ideal profile with vector lanes at their full rate."""
     profile = ideal()
     return replace(profile, vector=VectorFit(place.vector_rate, inf, profile.vector.evidence))
 
 
-def _symbols(work: Work, place: Place) -> dict[str, Input]:
-    """F, Q and H: FLOPs, bytes, and those of them that come over the link; N devices."""
-    found = {
-        "F": Input("F", work.amount(work.flops), "FLOPs"),
-        "Q": Input("Q", work.amount(work.moved), "bytes", "read and written"),
-        "H": Input("H", work.amount(work.far), "bytes", "over the link"),
-        "N": Input("N", place.devices, "devices"),
-    }
-    return found
-
-
-def _roofs(work: Work, place: Place) -> tuple[str, tuple[Input, ...]]:
-    """The formula of the time, and its inputs."""
-    known, share = _symbols(work, place), "N * " if place.devices > 1 else ""
-    terms: list[str] = []
-    used: list[Input] = []
+def _letters(work: Work, place: KernelTarget) -> dict[str, Input]:
+    """F, Q and H: FLOPs, bytes, and those of them that come over the link, with their rates."""
+    found = [
+        Input("F", work.amount(work.flops), "FLOPs"),
+        Input("Q", work.amount(work.moved), "bytes", "read and written"),
+        Input("H", work.amount(work.far), "bytes", "over the link"),
+        Input("N", place.devices, "devices"),
+    ]
     if work.flops:
-        terms.append(_over("F", f"{share}C", share))
-        used += [known["F"], peak_of(work, place)]
+        found.append(peak_of(work, place))
     if work.moved:
-        terms.append(_over("Q", f"{share}W", share))
-        used += [known["Q"], bandwidth_of(place)]
-    if work.far and place.link:
-        terms.append(_over("H", f"{share}P", share))
-        used += [known["H"], Input("P", place.link, "bytes/s", "link")]
-    if share:
-        used.append(known["N"])
-    return f"max({', '.join(terms)})" if len(terms) > 1 else terms[0], tuple(used)
+        found.append(bandwidth_of(place))
+    if place.link:
+        found.append(Input("P", place.link, "bytes/s", "link"))
+    return letters(*found)
 
 
-def _over(above: str, below: str, share: str) -> str:
-    return f"{above} / ({below})" if share else f"{above} / {below}"
+def _terms(work: Work, place: KernelTarget) -> dict[str, str]:
+    """The formula of the time under each roof that the kernel has."""
+    roofs = {"compute time": ("F", "C", work.flops), "memory time": ("Q", "W", work.moved)}
+    roofs |= {"link time": ("H", "P", work.far if place.link else "")}
+    over = "{} / (N * {})" if place.devices > 1 else "{} / {}"
+    return {name: over.format(above, below) for name, (above, below, has) in roofs.items() if has}
 
 
-def _amounts(work: Work, place: Place) -> list[Answer]:
+def _time(terms: Iterable[str]) -> str:
+    """The formula of the time under all roofs."""
+    several = ", ".join(terms)
+    return f"max({several})" if ", " in several else several
+
+
+def _amounts(work: Work, place: KernelTarget) -> list[Answer]:
     """FLOPs, bytes, and FLOPs per byte, of all devices together."""
-    known, found = _symbols(work, place), []
+    own, found = _letters(work, place), []
     if work.flops:
         found.append(by_formula("FLOPs", "FLOPs", work.flops, work.given(work.flops)))
     if work.moved:
         found.append(by_formula("bytes", "bytes", work.moved, work.given(work.moved)))
     if work.flops and work.moved:
-        inputs = (known["F"], known["Q"])
-        found.append(by_formula("intensity", "FLOPs/byte", "F / Q", inputs))
-        ridge = (peak_of(work, place), bandwidth_of(place))
-        found.append(by_formula("intensity of the ridge", "FLOPs/byte", "C / W", ridge))
+        found.append(by_formula("intensity", "FLOPs/byte", "F / Q", own))
+        found.append(by_formula("intensity of the ridge", "FLOPs/byte", "C / W", own))
     return found
 
 
-def _terms(work: Work, place: Place, fitted: Timed) -> list[Answer]:
+def _times(work: Work, place: KernelTarget, fitted: Timed) -> list[Answer]:
     """Seconds of computing, of moving, and of both one after the other."""
-    known, share = _symbols(work, place), place.devices
-    N = (known["N"],) if share > 1 else ()
-    over = lambda above, below: _over(above, f"N * {below}" if N else below, "N" if N else "")
-    found, both, used = [], [], list(N)
-    if work.flops:
-        inputs = (known["F"], peak_of(work, place))
-        both.append(over("F", "C"))
-        used += inputs
-        found.append(by_formula("compute time", "s", both[-1], (*inputs, *N), fitted.compute))
-    if work.moved:
-        inputs = (known["Q"], bandwidth_of(place))
-        both.append(over("Q", "W"))
-        used += inputs
-        fit = fitted.memory if not place.link else None
-        found.append(by_formula("memory time", "s", both[-1], (*inputs, *N), fit))
-    if work.far and place.link:
-        inputs = (known["H"], Input("P", place.link, "bytes/s", "link"))
-        found.append(by_formula("link time", "s", over("H", "P"), (*inputs, *N), fitted.link))
-    if len(both) > 1:
-        found.append(by_formula("time without overlap", "s", " + ".join(both), tuple(used)))
+    own, terms = _letters(work, place), _terms(work, place)
+    times = {
+        "compute time": fitted.compute,
+        "memory time": None if place.link else fitted.memory,
+        "link time": fitted.link,
+    }
+    found = [by_formula(name, "s", term, own, times[name]) for name, term in terms.items()]
+    if work.flops and work.moved:
+        both = f"{terms['compute time']} + {terms['memory time']}"
+        found.append(by_formula("time without overlap", "s", both, own))
     return found
 
 
-def _rates(work: Work, place: Place, time: Answer) -> list[Answer]:
+def _rates(work: Work, place: KernelTarget, time: Answer) -> list[Answer]:
     """FLOP/s, or bytes/s, that the kernel reaches, and the fraction of the peak."""
-    known, N = _symbols(work, place), place.devices
-    what, unit = ("F", "FLOP/s") if work.flops else ("Q", "bytes/s")
     assert isinstance(time.ideal, float) and isinstance(time.fitted, float)
-    T = Input("T", time.ideal, "s", "textbook's time")
-    rate = known[what].value / time.fitted
-    found = [by_formula("rate", unit, f"{what} / T", (known[what], T), rate)]
-    roof = peak_of(work, place) if work.flops else bandwidth_of(place)
-    inputs = (known[what], roof, known["N"], T)
-    name = "fraction of the peak" if work.flops else "fraction of the bandwidth"
-    share = rate / (N * roof.value)
-    found.append(by_formula(name, "", f"{what} / (N * {roof.symbol} * T)", inputs, share))
-    return found
+    own = _letters(work, place) | letters(Input("T", time.ideal, "s", "textbook's time"))
+    fitted = {"T": time.fitted}
+    amount, unit, roof, of_roof = "F", "FLOP/s", "C", "fraction of the peak"
+    if not work.flops:
+        amount, unit, roof, of_roof = "Q", "bytes/s", "W", "fraction of the bandwidth"
+    return [
+        by_formula("rate", unit, f"{amount} / T", own, fitted),
+        by_formula(of_roof, "", f"{amount} / (N * {roof} * T)", own, fitted),
+    ]

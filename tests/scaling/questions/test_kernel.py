@@ -8,10 +8,9 @@ import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal
-from scaling.questions.kinds import KINDS, work_of
-from scaling.questions.place import Place
+from scaling.questions.kernel_target import KernelTarget
 from scaling.questions.roofline import timed
-from scaling.questions.workloads import Formats
+from scaling.questions.workloads import KINDS, Formats, work_of
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check
 
@@ -23,7 +22,7 @@ V5E = {"accelerator": "tpu-v5e"}
 def test_formula_and_engine_give_the_same_textbook_time(kind, devices):
     """The engine with the ideal profile prices the same FLOPs and bytes by itself."""
     answer = check(sc.kernel(kind, KINDS[kind].example, devices=devices, **V5E))
-    place = Place(catalog.accelerator("tpu-v5e"), "bf16", devices)
+    place = KernelTarget(catalog.accelerator("tpu-v5e"), "bf16", devices)
     counts = [part for part in answer.parts if part.name in ("FLOPs", "bytes")]
     numbers = {i.symbol: i.value for part in counts for i in part.inputs}
     sizes = {name: numbers[name] for name in KINDS[kind].sizes if name in numbers}
@@ -39,7 +38,7 @@ sizes = st.integers(1, 1 << 16)
 @given(sizes, sizes, sizes, st.sampled_from(["bf16", "int8", "int4"]))
 def test_a_matmul_is_compute_bound_from_the_closed_form_of_its_batch_on(m, n, k, weights):
     chip = catalog.accelerator("tpu-v5e")
-    place = Place(chip, "bf16")
+    place = KernelTarget(chip, "bf16")
     batch = sc.kernel("matmul", (m, n, k), weights=weights, **V5E)["critical batch"].ideal
     bound = lambda size: (
         timed(work_of("matmul", {"m": size, "n": n, "k": k}, Formats("bf16", weights)), place).binds

@@ -10,7 +10,7 @@ from scaling.simulate.kernels import WIDER, peak_rate
 
 
 @dataclass(frozen=True)
-class Place:
+class KernelTarget:
     """Where a kernel runs."""
 
     chip: Accelerator  # its bandwidth may be that of another memory
@@ -25,12 +25,12 @@ class Place:
         return vector_peak(self.chip) / 2  # the peak counts a multiply-add as two
 
 
-def bandwidth_of(place: Place) -> Input:
+def bandwidth_of(place: KernelTarget) -> Input:
     """Return W, the bandwidth of the memory that the bytes are read from."""
     return Input("W", place.chip.required("memory_bandwidth"), "bytes/s", place.memory)
 
 
-def peak_of(work: Work, place: Place) -> Input:
+def peak_of(work: Work, place: KernelTarget) -> Input:
     """Return C, the peak rate that binds the FLOPs: of products, or of vector lanes."""
     if work.is_vector:
         return Input("C", place.vector_rate, "FLOP/s", "vector lanes, an operation per cycle")
