@@ -26,8 +26,8 @@ from scaling.questions.axis_answers import (
     tokens_over,
     weights_limit,
 )
-from scaling.questions.axis_limits import BACKWARD, FORWARD
 from scaling.questions.block import Cut, mlp_of
+from scaling.questions.exchanges import BACKWARD, FORWARD
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
 from scaling.questions.places import AxisLayout, between, inside
@@ -78,8 +78,8 @@ def _limits_of_cluster(s: LimitsContext) -> Answer:
     rows = s.run.batch.tokens / s.cluster.devices  # tokens of a device
     title = f"tokens per device from which data parallelism over {len(everything[0]):,} is hidden"
     found = weights_limit(s, title, everything)
-    ask = lambda exchange: weights_limit(s, exchange.name, everything, exchange=exchange)
-    parts = [brief(ask(exchange)) for exchange in (FORWARD, BACKWARD)]
+    gathers = (FORWARD, BACKWARD)
+    parts = [brief(weights_limit(s, over.name, everything, over=over)) for over in gathers]
     parts += [_levels(s, found), most_devices(s, found)]
     parts += filter(None, [switch_limit(s, everything), _between(s)])
     parts.append(_tensor(s, places, rows))

@@ -25,8 +25,8 @@ from scaling.questions.axis_answers import (
     tensor_limit,
     weights_limit,
 )
-from scaling.questions.axis_limits import BACKWARD, FORWARD
 from scaling.questions.block import Cut
+from scaling.questions.exchanges import BACKWARD, FORWARD
 from scaling.questions.mixed_limits import best_split, bubble, hop
 from scaling.questions.switch_limits import switch_limit
 
@@ -69,8 +69,7 @@ def _weights(s: LimitsContext, mesh: MeshShape) -> Iterator[Answer]:
         yield weights_limit(s, "data", groups, replace(cut, fsdp=mesh.fsdp))
     if mesh.fsdp > 1:
         groups = groups_on(mesh, ["fsdp"], s.cluster)
-        yield weights_limit(s, FORWARD.name, groups, cut, FORWARD)
-        yield weights_limit(s, BACKWARD.name, groups, cut, BACKWARD)
+        yield from (weights_limit(s, p.name, groups, cut, p) for p in (FORWARD, BACKWARD))
 
 
 def _cut(s: LimitsContext, mesh: MeshShape) -> Cut:

@@ -23,11 +23,17 @@ from scaling.meshes.placement import groups_on
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
-from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.axis_answers import LimitsContext, weights_limit
-from scaling.questions.axis_limits import FORWARD
 from scaling.questions.block import Cut
+from scaling.questions.exchanges import (
+    FORWARD,
+    exchange_time,
+    hidden_from,
+    of_activations,
+    of_weights,
+    times_hidden,
+)
 from scaling.run.parallelism.rules import is_sequence_parallel
 
 SECTION = "training: mixed fsdp and tensor parallelism"
@@ -89,10 +95,11 @@ def _splits(s: LimitsContext) -> list[Split]:
     """All splits of the devices, of one slice on TPUs, up to tensor axes that are too large."""
     chips = _chips(s.cluster)
     whole = np.arange(s.cluster.devices)[None]
-    few = limits.tensor_limit(s.mlp, 1.0, whole, s.cluster, IDEAL)
+    hidden = lambda groups: times_hidden(of_activations(s.mlp, groups, s.cluster), IDEAL, 1.0)
+    few = hidden(whole)
     node = np.arange(min(s.cluster.devices, s.cluster.devices_per_node))[None]
     if node.shape[1] > 1 and s.cluster.torus is None:
-        few = max(few, limits.tensor_limit(s.mlp, 1.0, node, s.cluster, IDEAL))
+        few = max(few, hidden(node))
     found = []
     for tensor in divisors(chips):
         if tensor <= max(1.0, BEYOND * few) and tensor < chips:  # or there is no fsdp
@@ -117,15 +124,13 @@ def _priced(
     s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile
 ) -> tuple[bool, float, float]:
     """Whether activations are hidden, the tokens of weights, and seconds of the slower exchange."""
-    cut, where = Cut(tensor=mesh.tensor), (s.cluster, profile)
-    tokens = limits.critical_tokens(s.mlp, cut, groups, *where, FORWARD)
-    gather = limits.exchange_time(s.mlp, cut, groups, *where, FORWARD)
+    gathers = of_weights(s.mlp, Cut(tensor=mesh.tensor), groups, s.cluster, FORWARD)
+    tokens, gather = hidden_from(gathers, profile), exchange_time(gathers, profile)
     if mesh.tensor == 1:
         return True, tokens, gather
     rows = s.run.batch.tokens / (mesh.data * mesh.fsdp)
-    across = groups_on(mesh, ["tensor"], s.cluster)
-    moved = limits.tensor_time(s.mlp, rows, across, *where)
-    most = limits.tensor_limit(s.mlp, rows, across, *where)
+    sent = of_activations(s.mlp, groups_on(mesh, ["tensor"], s.cluster), s.cluster)
+    most, moved = times_hidden(sent, profile, rows), exchange_time(sent, profile, rows)
     return mesh.tensor <= most * (1 + SAME), tokens, max(gather, moved)
 
 

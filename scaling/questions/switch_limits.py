@@ -12,11 +12,10 @@ from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.contention import place_groups
 from scaling.collectives.explain import IDEAL, counted_link
 from scaling.meshes.errors import InputError
-from scaling.questions import axis_limits as limits
 from scaling.questions.answer import Answer
 from scaling.questions.axis_answers import LimitsContext, tokens_over
-from scaling.questions.axis_limits import DATA
 from scaling.questions.block import WHOLE, Cut
+from scaling.questions.exchanges import hidden_from, of_weights
 
 IN_SWITCH = tuple(a.name for a in ALGORITHMS.values() if a.in_switch or a.in_network)
 HALF = "half the bytes over that link per byte: one way of a sum, of which a ring has two"
@@ -49,11 +48,9 @@ def _switch_row(
     s: LimitsContext, name: str, groups: np.ndarray, cut: Cut
 ) -> dict[str, str | float | int | None] | None:
     """Tokens by one algorithm, or None where it cannot run."""
-    asked = (s.mlp, cut, groups, s.cluster)
+    sums = of_weights(s.mlp, cut, groups, s.cluster)
     try:
-        textbook, fitted = (
-            limits.critical_tokens(*asked, profile, DATA, name) for profile in (IDEAL, s.profile)
-        )
+        textbook, fitted = (hidden_from(sums, profile, name) for profile in (IDEAL, s.profile))
     except InputError:
         return None
     return {"algorithm": name, "textbook (tokens)": textbook, "fitted (tokens)": fitted}

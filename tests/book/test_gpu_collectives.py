@@ -14,8 +14,14 @@ from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
-from scaling.questions import axis_limits
 from scaling.questions.block import WHOLE, Cut, Mlp
+from scaling.questions.exchanges import (
+    hidden_from,
+    of_activations,
+    of_tokens,
+    of_weights,
+    times_hidden,
+)
 from scaling.simulate.collective import collective_groups, collective_prices
 
 IDEAL = ideal()
@@ -34,7 +40,7 @@ def seconds(kind, size, cluster, mesh=None, axes=(), algorithm="auto"):
 def critical_tokens(cluster, mesh=None, axes=(), cut=WHOLE):
     """Tokens per device from which the backward pass hides the gradients' sum: 8 B D F FLOPs."""
     groups = collective_groups(cluster, parse_mesh(mesh) if mesh else None, axes)
-    return axis_limits.critical_tokens(MLP, cut, groups, cluster, IDEAL)
+    return hidden_from(of_weights(MLP, cut, groups, cluster), IDEAL)
 
 
 def tensor_limit(cluster, inner, ways=None):
@@ -43,7 +49,7 @@ def tensor_limit(cluster, inner, ways=None):
     With `ways` chips or nodes the book's rule, Y < F W / C, which drops (ways - 1) / ways.
     """
     groups, mlp = collective_groups(cluster), replace(MLP, inner=inner)
-    found = axis_limits.tensor_limit(mlp, 4096, groups, cluster, IDEAL)
+    found = times_hidden(of_activations(mlp, groups, cluster), IDEAL, 4096)
     return found * (ways - 1) / ways if ways else found
 
 
@@ -209,7 +215,7 @@ def test_text_tensor_axis_over_two_nodes_ends_at_14_5_and_not_at_19():
 def expert_width(nodes, experts):
     """Width of an expert's MLP from which its matmuls hide both all-to-alls; Z GPUs in `nodes`."""
     mlp, cluster = replace(MLP, experts=64, chosen=experts), h100(nodes)
-    return axis_limits.expert_width(mlp, 4096, collective_groups(cluster), cluster, IDEAL)
+    return hidden_from(of_tokens(mlp, 4096, collective_groups(cluster), cluster), IDEAL)
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from scaling.collectives.torus import torus_load
 from scaling.meshes import catalog
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
-from scaling.questions import axis_limits
 from scaling.questions.block import WHOLE, Cut, Mlp
+from scaling.questions.exchanges import hidden_from, of_activations, of_weights, times_hidden
 from scaling.simulate.collective import collective_prices
 from tests.tori import grid_of, groups_along
 
@@ -151,7 +151,7 @@ def test_applied_inference_tensor_axis_over_two_dimensions(printed):
     """Y < M F W / C on a v5e with M = 2 rings, 2200 the book's C / W."""
     pod = catalog.load("tpu-v5e", 32)
     groups = groups_along(grid_of(pod), [0, 1])
-    found = axis_limits.tensor_limit(MLP, 4096, groups, pod, IDEAL)
+    found = times_hidden(of_activations(MLP, groups, pod), IDEAL, 4096)
     assert found == printed("26", 2200 / 2189 - 1)
 
 
@@ -161,7 +161,7 @@ def test_applied_inference_tensor_axis_over_two_dimensions(printed):
 def critical_tokens(cluster, dims):
     """Tokens per chip from which the products hide the sum of bf16 gradients along dimensions."""
     groups = groups_along(grid_of(cluster), dims)
-    return axis_limits.critical_tokens(MLP, WHOLE, groups, cluster, IDEAL)
+    return hidden_from(of_weights(MLP, WHOLE, groups, cluster), IDEAL)
 
 
 @pytest.mark.parametrize(("dims", "tokens"), [([0], "2550"), ([0, 1, 2], "850")])
@@ -182,5 +182,5 @@ def test_text_tokens_per_pod_over_the_data_centre_network(printed, pods):
     cluster = replace(cluster, domain_nodes=16)  # slices of 4 x 4 x 4
     chips = cluster.devices // pods
     across = np.arange(cluster.devices).reshape(pods, chips).T
-    found = axis_limits.critical_tokens(MLP, Cut(fsdp=chips), across, cluster, IDEAL)
+    found = hidden_from(of_weights(MLP, Cut(fsdp=chips), across, cluster), IDEAL)
     assert found * chips / ((pods - 1) / pods) == printed("73440")

@@ -17,7 +17,6 @@ from scaling.meshes.levels import levels
 from scaling.meshes.placement import groups_on
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.profiles.io import profile_of
-from scaling.questions import axis_limits
 from scaling.questions.axis_answers import (
     LimitsContext,
     context_limit,
@@ -26,6 +25,16 @@ from scaling.questions.axis_answers import (
     weights_limit,
 )
 from scaling.questions.block import Cut, Mlp, mlp_of, solve
+from scaling.questions.exchanges import (
+    DATA,
+    FORWARD,
+    hidden_from,
+    of_activations,
+    of_keys,
+    of_tokens,
+    of_weights,
+    times_hidden,
+)
 from scaling.questions.limits import limits
 from scaling.questions.mixed_limits import bubble
 from scaling.questions.places import between, inside
@@ -44,7 +53,7 @@ def switch_bound(s, groups, cut):
     """Tokens per device by the engine's bound on any algorithm."""
     size = s.mlp.reduce_bytes * s.mlp.weights / (cut.parts / cut.stage)
     bound = float(collective_time("all-reduce", size, groups, s.cluster, IDEAL).lower_bound)
-    return axis_limits.hiding_tokens(s.mlp, cut, s.cluster, IDEAL, bound, 2)
+    return hidden_from(of_weights(s.mlp, cut, groups, s.cluster), IDEAL, seconds=bound)
 
 
 def setting(name, nodes, model):
@@ -56,23 +65,22 @@ def setting(name, nodes, model):
 def test_the_engine_finds_what_the_formulas_say_at_every_place(name, nodes):
     s = setting(name, nodes, "mixtral-8x7b")
     for place in [*inside(s.cluster), *between(s.cluster)]:
-        groups, where = place.groups, (place.groups, s.cluster, IDEAL)
+        groups, where = place.groups, (place.groups, s.cluster)
         cut = Cut(tensor=2, stage=3)
-        for exchange in (axis_limits.DATA, axis_limits.FORWARD):
-            found = weights_limit(s, "data", groups, cut, exchange)
-            assert found.ideal == pytest.approx(
-                axis_limits.critical_tokens(s.mlp, cut, *where, exchange), rel=1e-6
-            )
+        for over in (DATA, FORWARD):
+            found = weights_limit(s, "data", groups, cut, over)
+            engine = hidden_from(of_weights(s.mlp, cut, *where, over), IDEAL)
+            assert found.ideal == pytest.approx(engine, rel=1e-6)
         if switched := switch_limit(s, groups, cut):
             assert switched.ideal == pytest.approx(switch_bound(s, groups, cut), rel=1e-6)
         assert tensor_limit(s, "tensor", groups, 4096).ideal == pytest.approx(
-            axis_limits.tensor_limit(s.mlp, 4096, *where), rel=1e-6
+            times_hidden(of_activations(s.mlp, *where), IDEAL, 4096), rel=1e-6
         )
         assert expert_limit(s, "expert", groups, 4096).ideal == pytest.approx(
-            axis_limits.expert_width(s.mlp, 4096, *where), rel=1e-6
+            hidden_from(of_tokens(s.mlp, 4096, *where), IDEAL), rel=1e-6
         )
         assert context_limit(s, "context", groups).ideal == pytest.approx(
-            axis_limits.context_tokens(s.run.model, s.mlp, *where), rel=1e-6
+            hidden_from(of_keys(s.run.model, s.mlp, *where), IDEAL), rel=1e-6
         )
 
 
@@ -89,16 +97,16 @@ def test_formula_and_engine_agree_for_an_axis_of_any_mesh(order, axis, data):
         RUN, mlp_of(RUN), catalog.load("dgx-h100", max(1, mesh.devices // 8)), PROFILE
     )
     groups, cut = groups_on(mesh, [axis], s.cluster), Cut(mesh.tensor, mesh.stage)
-    where = groups, s.cluster, IDEAL
+    where = groups, s.cluster
     found = weights_limit(s, "data", groups, cut).ideal
-    assert found == pytest.approx(axis_limits.critical_tokens(s.mlp, cut, *where), rel=1e-6)
+    assert found == pytest.approx(hidden_from(of_weights(s.mlp, cut, *where), IDEAL), rel=1e-6)
     found = tensor_limit(s, "tensor", groups, 512).ideal
-    assert found == pytest.approx(axis_limits.tensor_limit(s.mlp, 512, *where), rel=1e-6)
+    assert found == pytest.approx(times_hidden(of_activations(s.mlp, *where), IDEAL, 512), rel=1e-6)
     ring = context_limit(s, "context", groups)
-    engine = axis_limits.context_tokens(s.run.model, s.mlp, *where, "all-gather")
+    engine = hidden_from(of_keys(s.run.model, s.mlp, *where, ring=False), IDEAL)
     assert ring["by all-gather"].ideal == pytest.approx(engine, rel=1e-6)
     assert ring.ideal == pytest.approx(
-        axis_limits.context_tokens(s.run.model, s.mlp, *where), rel=1e-6
+        hidden_from(of_keys(s.run.model, s.mlp, *where), IDEAL), rel=1e-6
     )
     check(limits(replace(RUN, mesh=mesh), s.cluster, PROFILE))
 
@@ -224,7 +232,7 @@ def test_a_faster_link_never_asks_for_more_tokens(tensor, log, factor):
         place = catalog.load("dgx-h100", 16, {"node_network_bandwidth": rate})
         groups = collective_groups(place, mesh, ["data"])
         mlp, profile = Mlp(4096, 16384, 3), profile_of(place.accelerator)
-        need.append(axis_limits.critical_tokens(mlp, Cut(tensor), groups, place, profile))
+        need.append(hidden_from(of_weights(mlp, Cut(tensor), groups, place), profile))
     assert need[1] <= need[0] * (1 + 1e-6)
 
 

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.nccl.communicator import Channels, communicator, most_bandwidth
-from scaling.collectives.nccl.links import (
+from scaling.collectives.nccl.channels import (
+    Channels,
     NodeLinks,
+    communicator,
+    most_bandwidth,
     node_links,
     pcie_ring,
     socket_speed,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from experiments.published.collectives import cases
 from experiments.published.series import series_of
-from scaling.collectives.nccl.communicator import Channels, Communicator, communicator
+from scaling.collectives.nccl.channels import Channels, Communicator, communicator
 from scaling.collectives.nccl.ranking import KINDS, bandwidths, estimates, latency
 from scaling.meshes import catalog
 

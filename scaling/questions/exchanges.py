@@ -1,0 +1,187 @@
+"""What each mesh axis exchanges, the work that hides it, and the solve for where both are equal.
+
+    axis      exchanged                           hidden by           unknown
+    data      sums of gradients                   backward products   rows: tokens of its share
+    fsdp      gathers, and scatters of gradients  products            rows: tokens of its share
+    tensor    activations [rows, D], two ways     products            devices that share them
+    expert    tokens, there and back              experts' products   F of an expert
+    context   keys and values, which grow with t  scores              t: tokens of a device
+
+T_math = T_comms with `kernel_time` and `collective_time` of one profile: that of `ideal()` gives
+the textbook's number, a chip's own the fitted one ("How to Scale Your Model", gpus.md and
+training.md, 2026-06).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from scaling.collectives.contention import place_groups
+from scaling.collectives.cost import collective_time
+from scaling.meshes.cluster import Cluster
+from scaling.models.accounting.context import exchanged_width
+from scaling.models.accounting.matrices import query_key_dim, value_dim
+from scaling.models.config import ModelConfig
+from scaling.profiles.profile import Profile
+from scaling.program.ir import CollectiveKind, Kernel
+from scaling.questions.block import Cut, Mlp, Passes, math_time, solve
+from scaling.simulate.kernels import kernel_time
+
+Call = tuple[CollectiveKind, float]  # with its bytes
+VISIBLE = 0.5  # of the scores, under a causal mask whose work is spread evenly
+
+
+@dataclass(frozen=True, eq=False)
+class Exchange:
+    """Collectives of an axis and the work beside them, both of some amount of the unknown."""
+
+    calls: Callable[[float], tuple[Call, ...]]
+    work: Callable[[float, Profile], float]  # s
+    groups: np.ndarray  # of the axis, all of them at once: device ids [groups, members]
+    cluster: Cluster
+    shared_by: int = 1  # devices that share the amount
+
+
+def exchange_time(
+    exchange: Exchange, profile: Profile, amount: float = 1.0, algorithm: str = "auto"
+) -> float:
+    """Return the seconds of the collectives."""
+    groups, cluster = exchange.groups, exchange.cluster
+    return sum(
+        float(collective_time(kind, size, groups, cluster, profile, algorithm).time)
+        for kind, size in exchange.calls(amount)
+    )
+
+
+def times_hidden(exchange: Exchange, profile: Profile, amount: float) -> float:
+    """Return T_math / T_comms: from 1 on the exchange is hidden."""
+    return exchange.work(amount, profile) / exchange_time(exchange, profile, amount)
+
+
+def hidden_from(
+    exchange: Exchange, profile: Profile, algorithm: str = "auto", seconds: float | None = None
+) -> float:
+    """Return the amount per device from which an exchange is hidden; 0.0: any amount.
+
+    Args:
+        exchange: whose work grows faster with the amount than its collectives.
+        profile: of both times.
+        algorithm: of the collectives.
+        seconds: of the collectives, if they are to be others.
+
+    Raises:
+        InputError: an algorithm that cannot run there; a profile or chip without the figures.
+    """
+    constant = exchange.calls(1.0) == exchange.calls(2.0)
+    moved = cache(lambda amount: exchange_time(exchange, profile, amount, algorithm))
+    sent = lambda x: moved(1.0 if constant else x) if seconds is None else seconds
+    amount = solve(lambda x: exchange.work(x, profile) / sent(x), 1.0)
+    return amount / exchange.shared_by
+
+
+# The table of exchanges
+
+
+@dataclass(frozen=True)
+class WeightPass:
+    """Collectives over the weights of a layer, and the pass that they run beside."""
+
+    name: str
+    kinds: tuple[CollectiveKind, ...]
+    passes: Passes
+
+
+DATA = WeightPass("data", ("all-reduce",), 2)
+FORWARD = WeightPass("fsdp, forward", ("all-gather",), 1)
+BACKWARD = WeightPass("fsdp, backward", ("all-gather", "reduce-scatter"), 2)
+
+
+def of_weights(
+    mlp: Mlp, cut: Cut, groups: np.ndarray, cluster: Cluster, over: WeightPass = DATA
+) -> Exchange:
+    """Return what an axis over the weights of one layer exchanges; unknown: rows.
+
+    `cut` is by the other axes: fsdp cuts what data sums, and is 1 where fsdp itself is asked.
+    """
+    weights = mlp.weights / (cut.parts / cut.stage)
+    bytes_of = lambda kind: mlp.bytes if kind == "all-gather" else mlp.reduce_bytes
+    calls = tuple((kind, bytes_of(kind) * weights) for kind in over.kinds)
+    work = lambda rows, profile: math_time(
+        mlp, rows, cut, cluster.accelerator, profile, over.passes
+    )
+    return Exchange(lambda rows: calls, work, groups, cluster, cut.tensor * cut.stage)
+
+
+def of_activations(mlp: Mlp, groups: np.ndarray, cluster: Cluster, products: int = 2) -> Exchange:
+    """Return what tensor parallelism exchanges of some rows, the tokens of one replica.
+
+    The activations [rows, D] are gathered before the products and scattered behind them. Products
+    count as fast as on one device: that thin ones are slower does not make the axis more useful.
+    `times_hidden` so is the number of devices up to which the axis is hidden. `products` are 2, as
+    the guide counts, or 3 with a gate.
+    """
+    dense = Mlp(mlp.width, mlp.inner, products, dtype=mlp.dtype, bytes=mlp.bytes)
+    kinds: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
+    calls = lambda rows: tuple((kind, mlp.bytes * rows * mlp.width) for kind in kinds)
+    work = lambda rows, profile: math_time(dense, rows, Cut(), cluster.accelerator, profile)
+    return Exchange(calls, work, groups, cluster)
+
+
+def of_tokens(
+    mlp: Mlp, tokens: float, groups: np.ndarray, cluster: Cluster, products: int = 2
+) -> Exchange:
+    """Return both all-to-alls of the tokens that a device routes; unknown: F of an expert."""
+    sent = mlp.bytes * tokens * mlp.width * expert_copies(mlp, groups, cluster)
+    cut, experts = Cut(expert=groups.shape[1]), max(mlp.experts, 2)
+    of_width = lambda inner: Mlp(mlp.width, inner, products, experts, mlp.chosen, mlp.dtype)
+    work = lambda inner, profile: math_time(
+        of_width(inner), tokens, cut, cluster.accelerator, profile
+    )
+    return Exchange(lambda inner: (("all-to-all", sent),) * 2, work, groups, cluster)
+
+
+def expert_copies(mlp: Mlp, groups: np.ndarray, cluster: Cluster) -> int:
+    """Return the copies of a token that are sent: to each node with one of its experts, once.
+
+    In a group inside a node to each chip; nodes of one NVLink domain count as one.
+    """
+    nodes = place_groups(groups.astype(int, copy=False), cluster).nodes
+    return min(mlp.chosen, nodes if nodes > 1 else groups.shape[1])
+
+
+def of_keys(
+    model: ModelConfig, mlp: Mlp, groups: np.ndarray, cluster: Cluster, ring: bool = True
+) -> Exchange:
+    """Return what context parallelism exchanges; unknown: tokens of a device.
+
+    In each hop of a ring a device sends the keys and values of its tokens, and scores its queries
+    with those it has got (Ring Attention, arXiv 2310.01889); or all of them are gathered beside all
+    scores. Under a causal mask, dealt out evenly, half of all pairs count. In a ring each member of
+    a group sends to the next.
+    """
+    kind: CollectiveKind = "permute" if ring else "all-gather"
+    met = 1 if ring else groups.shape[1]  # devices whose keys are met at once
+    size = mlp.bytes * exchanged_width(model) * met
+    ways = in_a_ring(groups) if ring else groups
+    heads, of_keys, of_values = model.n_heads, query_key_dim(model), value_dim(model)
+
+    def scores(t: float, profile: Profile) -> float:
+        """Seconds of one sequence's attention, half of the pairs of queries and keys, forward."""
+        kernel = Kernel(
+            "scores",
+            kind="attention",
+            flops=2 * t * (met * t) * heads * (of_keys + of_values) * VISIBLE,
+            visible=1.0,
+            dtype="bf16" if mlp.dtype == "fp8" else mlp.dtype,
+            dims=(1.0, heads, t, met * t, float(of_keys)),
+        )
+        return float(kernel_time(kernel, cluster.accelerator, profile).time)
+
+    return Exchange(lambda t: ((kind, size * t),), scores, ways, cluster)
+
+
+def in_a_ring(groups: np.ndarray) -> np.ndarray:
+    """Return groups whose members each send to the next: of two, either sends to the other."""
+    return np.concatenate([groups, groups[:, ::-1]]) if groups.shape[1] == 2 else groups
