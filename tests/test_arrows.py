@@ -208,15 +208,6 @@ def test_modules_import_one_another_without_a_circle():
         left = {name: below for name, below in left.items() if name not in lowest}
 
 
-def test_the_course_imports_the_api_and_the_command_line_imports_both():
-    above = {"api": {"course", "learn", "cli"}, "course": {"learn", "cli"}, "learn": {"cli"}}
-    wrong = {}
-    for path in sources("scaling"):
-        used = {room_of(n) for n in imports(path) if n.split(".")[0] == "scaling"}
-        wrong[name_of(path)] = used & above.get(room_of(name_of(path)), set())
-    assert not {name: found for name, found in wrong.items() if found}
-
-
 def test_nothing_imports_the_experiments_or_our_folders_by_their_own_names():
     wrong = {name_of(p): roots(p) & {"meshes", "models"} for p in sources(*OURS, "tests")}
     assert not {name: found for name, found in wrong.items() if found}

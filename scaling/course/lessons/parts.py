@@ -1,7 +1,12 @@
-"""What lessons and labs are made of: a heading, a locked guess, the ladder, problems, a takeaway.
+"""What lessons and labs are made of: a heading, a locked guess, and the page that it opens.
 
-Each is a marimo notebook. Its cells call these functions with `marimo` as `mo`; numbers in its
-text are computed, never typed.
+    field = parts.guess(mo, "From which batch ...?", "tokens")     a cell that shows the field
+    page = parts.opened(mo, field)                                 a cell below: stops without one
+    page.show("## The ladder", page.ladder(found))                 cells that it opens
+
+A lesson is a marimo notebook, `mo` the module marimo. A cell that uses what a stopped cell defines
+does not run, so nothing that comes from the page stands there before the guess. Numbers in texts
+are computed, never typed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,19 +24,6 @@ from scaling.questions.page import show
 
 NUMBERS = {2: "Two", 3: "Three"}
 OPENS = "the rest of the lesson opens after your guess"
-
-
-@dataclass(frozen=True)
-class Problem:
-    """A problem at the end of a lesson; the answer is computed, in its unit."""
-
-    where: str
-    text: str
-    unit: str  # "": a ratio
-    answer: float | None  # None: whatever the reader has measured is right
-    slips: tuple[str, ...] = ()  # that are possible here (`scaling.course.learn.common_mistakes`)
-    tolerance: float = 0.03  # relative, within which a number is right
-    why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
 
 def heading(
@@ -59,8 +51,13 @@ def guess(mo: Any, question: str, unit: str) -> Any:
     return mo.ui.number(label=label, value=None, full_width=True)
 
 
+def opened(mo: Any, field: Any) -> "Page":
+    """Return the page below a guess; without a guess stop the cell, and all that need the page."""
+    return Page(mo, guessed(mo, field))
+
+
 def guessed(mo: Any, field: Any) -> float:
-    """Return the reader's guess; without one stop the cell and all that follow from it.
+    """Return the reader's guess; without one stop the cell.
 
     A lesson that runs as a script or a test has no reader: its guess is 1. Where it is only shown
     (marimo export), `--guess X` after `--` gives one.
@@ -72,52 +69,17 @@ def guessed(mo: Any, field: Any) -> float:
     return float(field.value)
 
 
-def ladder_view(mo: Any, ladder: Ladder) -> Any:
-    """Return a ladder as a table: rung, number, step from the rung below, what it adds."""
-    rows, below = [], None
-    for rung in ladder.rungs:
-        value = "none" if rung.value is None else show(rung.value, ladder.unit)
-        rows.append((f"**{rung.name}**", value, step(below, rung), rung.adds))
-        if rung.value is not None and rung.name != "guess":
-            below = rung
-    return mo.md(f"{ladder.question}\n\n{_table(('rung', '', 'step', 'what it adds'), rows)}")
+@dataclass(frozen=True)
+class Problem:
+    """A problem at the end of a lesson; the answer is computed, in its unit."""
 
-
-def formula_view(mo: Any, answer: Answer) -> Any:
-    """Return an answer with its formula, numbers and command's page one click away."""
-    binds = f", bound by {answer.binds}" if answer.binds else ""
-    line = f"**{answer.name}**: {show(answer.answer, answer.unit)}{binds}"
-    details = mo.accordion({"formula and numbers": mo.md(f"```\n{str(answer)}\n```")})
-    return mo.vstack([mo.md(line), details])
-
-
-def table_view(mo: Any, rows: Sequence[Mapping[str, Value]]) -> Any:
-    """Return rows as a table; a heading `name (unit)` says how its cells are written."""
-    if not rows:
-        return mo.md("")
-    units = {name: name.partition(" (")[2].rstrip(")") for name in rows[0]}
-    cells = [[show(row[name], unit) for name, unit in units.items()] for row in rows]
-    return mo.md(_table([name.partition(" (")[0] for name in units], cells))
-
-
-def takeaway(mo: Any, text: str, lesson: int | None = None) -> Any:
-    """Return the box with what to remember, and the puzzles of a lesson's number."""
-    lines = [f"**Take away.** {text}"]
-    for puzzle in puzzles():
-        if puzzle.lesson == lesson:
-            command = f"scaling learn puzzle {puzzle.number}"
-            lines.append(f"A puzzle, judged by the compiler: *{puzzle.title}* (`{command}`).")
-    return mo.callout(mo.md("\n\n".join(lines)), kind="success")
-
-
-def where_wrong(mo: Any, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:
-    """Return where the model of this lesson is wrong, with predicted and measured figures."""
-    return mo.vstack([mo.md(f"## Where the model is wrong\n\n{text}"), table_view(mo, rows)])
-
-
-def problem(mo: Any, where: str, text: str, unit: str) -> Any:
-    """Return a problem's field. `where` is "on paper", "in the simulator" or "on the trainer"."""
-    return mo.ui.number(label=f"**{where}:** {text} ({unit})", value=None, full_width=True)
+    where: str
+    text: str
+    unit: str  # "": a ratio
+    answer: float | None  # None: whatever the reader has measured is right
+    slips: tuple[str, ...] = ()  # that are possible here (`scaling.course.learn.common_mistakes`)
+    tolerance: float = 0.03  # relative, within which a number is right
+    why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
 
 def on_paper(text: str, unit: str, answer: float | None, **more: Any) -> Problem:
@@ -135,62 +97,104 @@ def on_trainer(text: str, unit: str, answer: float | None, **more: Any) -> Probl
     return Problem("On the trainer", text, unit, answer, **more)
 
 
-def fields(mo: Any, problems: Sequence[Problem]) -> Any:
-    """Return the fields of problems, one marimo element; its `value` has their numbers."""
-    return mo.ui.array(
-        [problem(mo, one.where, one.text, one.unit or "a ratio") for one in problems]
-    )
+@dataclass(frozen=True)
+class Page:
+    """What a lesson shows below its guess; every method returns what a cell can show."""
 
+    mo: Any  # the module marimo
+    guess: float = 1.0  # the reader's
 
-def exercises(mo: Any, fields: Any, *more: Any, title: str = "") -> Any:
-    """Return the problems of a lesson under a heading, and what else belongs to them."""
-    title = title or f"{NUMBERS[len(fields)]} problems"
-    return mo.vstack([mo.md(f"## {title}"), *fields, *more])
+    def show(self, *items: Any) -> Any:
+        """Return items below one another; a text is Markdown."""
+        return self.mo.vstack([self.mo.md(i) if isinstance(i, str) else i for i in items])
 
+    def ladder(self, ladder: Ladder) -> Any:
+        """Return a ladder as a table: rung, number, step from the rung below, what it adds."""
+        rows, below = [], None
+        for rung in ladder.rungs:
+            value = "none" if rung.value is None else show(rung.value, ladder.unit)
+            rows.append((f"**{rung.name}**", value, step(below, rung), rung.adds))
+            if rung.value is not None and rung.name != "guess":
+                below = rung
+        names = ("rung", "", "step", "what it adds")
+        return self.mo.md(f"{ladder.question}\n\n{_table(names, rows)}")
 
-def verdicts(mo: Any, problems: Sequence[Problem], fields: Any) -> Any:
-    """Return what is said to the number in each field: nothing until there is one."""
-    said = []
-    for one, field in zip(problems, fields, strict=True):
-        if one.answer is not None:
-            words = {"slips": one.slips, "tolerance": one.tolerance, "why": one.why}
-            said.append(verdict(mo, field, one.answer, one.unit, **words))
-        elif field.value is not None:
-            said.append(mo.md(one.why(field.value) if callable(one.why) else one.why))
-    return mo.vstack(said)
+    def formula(self, answer: Answer) -> Any:
+        """Return an answer with its formula, numbers and command's page one click away."""
+        binds = f", bound by {answer.binds}" if answer.binds else ""
+        details = {"formula and numbers": self.mo.md(f"```\n{answer}\n```")}
+        line = f"**{answer.name}**: {show(answer.answer, answer.unit)}{binds}"
+        return self.show(line, self.mo.accordion(details))
 
+    def table(self, rows: Sequence[Mapping[str, Value]]) -> Any:
+        """Return rows as a table; a heading `name (unit)` says how its cells are written."""
+        if not rows:
+            return self.mo.md("")
+        units = {name: name.partition(" (")[2].rstrip(")") for name in rows[0]}
+        cells = [[show(row[name], unit) for name, unit in units.items()] for row in rows]
+        return self.mo.md(_table([name.partition(" (")[0] for name in units], cells))
 
-def verdict(
-    mo: Any,
-    field: Any,
-    answer: float,
-    unit: str,
-    slips: Sequence[str] = (),
-    tolerance: float = 0.03,
-    why: str = "",
-) -> Any:
-    """Return what is said to the number in a problem's field: nothing until there is one.
+    def picture(self, drawn: Picture, alt: str) -> Any:
+        """Return a drawing with its description, as screen readers and tests take it."""
+        words = escape(alt, quote=True)
+        figure = f'<figure role="img" aria-label="{words}">{svg_text(drawn)}</figure>'
+        return self.mo.Html(figure)
 
-    Args:
-        field: of `problem`.
-        answer: computed, in `unit`.
-        slips: that are possible here (`scaling.course.learn.common_mistakes`).
-        tolerance: relative, within which the number is right.
-        why: said to a right number.
-    """
-    if field.value is None:
-        return mo.md("")
-    found = diagnose(float(field.value), answer, tolerance, slips)
-    if found.right:
-        text = f"Right: {show(answer, unit)}. {why}"
-        return mo.callout(mo.md(text), kind="success")
-    return mo.callout(mo.md(str(found).replace("\n", "\n\n")), kind="warn")
+    def takeaway(self, text: str, lesson: int | None = None) -> Any:
+        """Return the box with what to remember, and the puzzles of a lesson's number."""
+        lines = [f"**Take away.** {text}"]
+        for puzzle in puzzles():
+            if puzzle.lesson == lesson:
+                command = f"scaling learn puzzle {puzzle.number}"
+                lines.append(f"A puzzle, judged by the compiler: *{puzzle.title}* (`{command}`).")
+        return self.mo.callout(self.mo.md("\n\n".join(lines)), kind="success")
 
+    def where_wrong(self, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:
+        """Return where the model of this lesson is wrong, with predicted and measured figures."""
+        return self.show(f"## Where the model is wrong\n\n{text}", self.table(rows))
 
-def picture(mo: Any, drawn: Picture, alt: str) -> Any:
-    """Return a drawing with its description, as screen readers and tests take it."""
-    words = escape(alt, quote=True)
-    return mo.Html(f'<figure role="img" aria-label="{words}">{svg_text(drawn)}</figure>')
+    def fields(self, problems: Sequence[Problem]) -> Any:
+        """Return the fields of problems, one marimo element; its `value` has their numbers."""
+        rows = ((one.where, one.text, one.unit or "a ratio") for one in problems)
+        return self.mo.ui.array([self.problem(*row) for row in rows])
+
+    def exercises(self, fields: Any, *more: Any, title: str = "") -> Any:
+        """Return the fields of problems under a heading, and what else belongs to them."""
+        return self.show(f"## {title or f'{NUMBERS[len(fields)]} problems'}", *fields, *more)
+
+    def verdicts(self, problems: Sequence[Problem], fields: Any) -> Any:
+        """Return what is said to the number in each field: nothing until there is one."""
+        said = []
+        for one, field in zip(problems, fields, strict=True):
+            if one.answer is not None:
+                how = (one.slips, one.tolerance, str(one.why))
+                said.append(self.verdict(field, one.answer, one.unit, *how))
+            elif field.value is not None:
+                said.append(one.why(field.value) if callable(one.why) else one.why)
+        return self.show(*said)
+
+    def problem(self, where: str, text: str, unit: str) -> Any:
+        """Return the field of one problem; `where` says how it is to be solved."""
+        label = f"**{where}:** {text} ({unit})"
+        return self.mo.ui.number(label=label, value=None, full_width=True)
+
+    def verdict(
+        self,
+        field: Any,
+        answer: float,
+        unit: str,
+        slips: Sequence[str] = (),
+        tolerance: float = 0.03,
+        why: str = "",
+    ) -> Any:
+        """Return what is said to the number in a field; the parameters are those of `Problem`."""
+        if field.value is None:
+            return self.mo.md("")
+        found = diagnose(float(field.value), answer, tolerance, slips)
+        if found.right:
+            text = f"Right: {show(answer, unit)}. {why}"
+            return self.mo.callout(self.mo.md(text), kind="success")
+        return self.mo.callout(self.mo.md(str(found).replace("\n", "\n\n")), kind="warn")
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

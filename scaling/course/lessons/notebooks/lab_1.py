@@ -74,7 +74,7 @@ def _(mo, parts):
 
 @app.cell
 def _(culprits, field, first, mo, parts, show, stacked_bars):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     written = culprits.moved(first, first.written)
     meant = culprits.moved(first, first.meant)
     kinds = list(dict.fromkeys(row["collective"] for row in [*meant, *written]))
@@ -87,68 +87,55 @@ def _(culprits, field, first, mo, parts, show, stacked_bars):
     }
     more = culprits.size_of(written) / culprits.size_of(meant)
     longer = sum(row["takes (s)"] for row in written) / sum(row["takes (s)"] for row in meant)
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:.0f}**; meant are "
-                f"**{culprits.size_of(meant) / 1e6:.0f}**, the result in bf16 over the sequences "
-                "of a device. But the compiled program has no all-reduce at all. Its two gathers "
-                f"are **{more:.1f} times** as large and take {longer:.1f} times as long (an "
-                "all-reduce sends its bytes twice):"
+    page.show(
+        f"You guessed **{page.guess:.0f}**; meant are "
+        f"**{culprits.size_of(meant) / 1e6:.0f}**, the result in bf16 over the sequences "
+        "of a device. But the compiled program has no all-reduce at all. Its two gathers "
+        f"are **{more:.1f} times** as large and take {longer:.1f} times as long (an "
+        "all-reduce sends its bytes twice):",
+        page.table(written),
+        page.picture(
+            stacked_bars(bars, lambda size: show(size, "bytes")),
+            "; ".join(
+                f"{name}: {show(culprits.size_of(rows), 'bytes')}"
+                for name, rows in (("as meant", meant), ("as compiled", written))
             ),
-            parts.table_view(mo, written),
-            parts.picture(
-                mo,
-                stacked_bars(bars, lambda size: show(size, "bytes")),
-                "; ".join(
-                    f"{name}: {show(culprits.size_of(rows), 'bytes')}"
-                    for name, rows in (("as meant", meant), ("as compiled", written))
-                ),
-            ),
-            mo.md(
-                "Read it like this. *Array*: the largest has a dim F, so it is `hidden`, not the "
-                "result. *Axis*: tensor. *Line*: the last one. *Why*: compare how `hidden` and "
-                f"`down` are split. {first.why}"
-            ),
-        ]
+        ),
+        "Read it like this. *Array*: the largest has a dim F, so it is `hidden`, not the "
+        "result. *Axis*: tensor. *Line*: the last one. *Why*: compare how `hidden` and "
+        f"`down` are split. {first.why}",
     )
-    return bars, meant, more, written
+    return bars, meant, more, page, written
 
 
 @app.cell
-def _(field, listed, mo, parts):
-    parts.guessed(mo, field)
+def _(listed, mo, page):
     numbered = {f"{i}. {case.name}": case for i, case in enumerate(listed[1:], start=1)}
     choice = mo.ui.dropdown(numbered, value=next(iter(numbered)), label="case")
-    mo.vstack(
-        [
-            mo.md(
-                "## Small steps\n\nThe same eight GPUs. Some of these move what nobody needs, "
-                "others only look like it: not every collective is a crime."
-            ),
-            choice,
-        ]
+    page.show(
+        "## Small steps\n\nThe same eight GPUs. Some of these move what nobody needs, "
+        "others only look like it: not every collective is a crime.",
+        choice,
     )
     return (choice,)
 
 
 @app.cell
-def _(choice, code_view, culprits, listed, mo, parts):
+def _(choice, code_view, culprits, listed, mo, page):
     case = choice.value
     evidence = culprits.moved(case, case.written)
     reasons = sorted({one.cause for one in listed})
     reason = mo.ui.radio(reasons, label="**Why does XLA do it?**")
-    line = parts.problem(
-        mo, "Which line", "is to blame? 0, if none; the table has the line that XLA names", "line"
+    line = page.problem(
+        "Which line", "is to blame? 0, if none; the table has the line that XLA names", "line"
     )
-    mo.vstack([code_view(case), parts.table_view(mo, evidence), reason, line])
+    page.show(code_view(case), page.table(evidence), reason, line)
     return case, evidence, line, reason
 
 
 @app.cell
-def _(case, line, mo, parts):
-    parts.verdict(
-        mo,
+def _(case, line, page):
+    page.verdict(
         line,
         case.line or 0,
         "",
@@ -176,8 +163,7 @@ def _(case, culprits, evidence, mo, reason, show):
 
 
 @app.cell
-def _(culprits, field, mo, parts):
-    parts.guessed(mo, field)
+def _(culprits, mo, page):
     asked = (
         ("llama3-8b", "fsdp=4,tensor=2", 16, None),
         ("gpt2-124m", "data=8", 512, None),
@@ -191,22 +177,18 @@ def _(culprits, field, mo, parts):
         value=f"1. {trained[0].name}",
         label="step",
     )
-    mo.vstack(
-        [
-            mo.md(
-                "## The trainer's own steps\n\nOnes of real models, compiled for H100, with bytes "
-                "of a step on a device. What is *needed* was derived by hand from the parallelism "
-                "(`scaling predict --explain` compares the same). Here nobody wrote a wrong line; "
-                "what differs is the compiler's choice."
-            ),
-            suspect,
-        ]
+    page.show(
+        "## The trainer's own steps\n\nOnes of real models, compiled for H100, with bytes "
+        "of a step on a device. What is *needed* was derived by hand from the parallelism "
+        "(`scaling predict --explain` compares the same). Here nobody wrote a wrong line; "
+        "what differs is the compiler's choice.",
+        suspect,
     )
     return suspect, trained
 
 
 @app.cell
-def _(discrepancy, mo, parts, show, suspect, trained):
+def _(discrepancy, mo, page, show, suspect, trained):
     step = trained[suspect.value]
     needed, multiplied = step.products()
     answers = {
@@ -220,31 +202,24 @@ def _(discrepancy, mo, parts, show, suspect, trained):
     }
     accused = mo.ui.radio(list(answers), label="**What did the compiler do?**")
     unit = "TFLOPs" if step.of_products else "MB"
-    too_much = parts.problem(
-        mo, "How much", "too much is it in a step, in all? 0, if nothing", unit
-    )
+    too_much = page.problem("How much", "too much is it in a step, in all? 0, if nothing", unit)
     largest = step.table()[0]
     shown_of = next((row for row in step.table() if row["what"] == "all-reduce"), largest)
-    mo.vstack(
-        [
-            parts.table_view(mo, step.table()),
-            mo.md(
-                f"Matrix products: {show(needed, 'FLOPs')} needed, "
-                f"**{show(multiplied, 'FLOPs')}** found. The calls of {shown_of['what']} over "
-                f"{shown_of['over']}:"
-            ),
-            parts.table_view(mo, step.calls(shown_of["over"], shown_of["what"])),
-            accused,
-            too_much,
-        ]
+    page.show(
+        page.table(step.table()),
+        f"Matrix products: {show(needed, 'FLOPs')} needed, "
+        f"**{show(multiplied, 'FLOPs')}** found. The calls of {shown_of['what']} over "
+        f"{shown_of['over']}:",
+        page.table(step.calls(shown_of["over"], shown_of["what"])),
+        accused,
+        too_much,
     )
     return accused, answers, step, too_much, unit
 
 
 @app.cell
-def _(mo, parts, step, too_much, unit):
-    parts.verdict(
-        mo,
+def _(page, step, too_much, unit):
+    page.verdict(
         too_much,
         step.extra / (1e12 if step.of_products else 1e6),
         unit,
@@ -271,10 +246,8 @@ def _(accused, answers, mo, step):
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Say before you compile which bytes go over which axis. Then a table of collectives is a "
         "proof or an accusation: the array by its dims, the axis by its groups, the line by what "
         "XLA keeps of it. A program may cost more without one byte more: look at FLOPs too.",
@@ -283,8 +256,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(culprits, field, mo, parts, trained):
-    parts.guessed(mo, field)
+def _(culprits, page, trained):
     costs = [
         {
             "step": one.name,
@@ -295,8 +267,7 @@ def _(culprits, field, mo, parts, trained):
         for one in trained
         if one.discrepancy
     ]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "Bytes are read from compiled programs, exactly; what they cost is priced and was not "
         "measured on GPUs. And a finding holds for one compiler: the small steps are of "
         f"{culprits.compiled_with()}. Another version may move less, or more. Where the two differ "

@@ -60,7 +60,7 @@ def _(mo, parts, two_unknowns):
                 "here), not the old machine's network, not how long samples are on average, nor "
                 "what a step waits for besides its GPU."
             ),
-            parts.table_view(mo, reported),
+            parts.Page(mo).table(reported),
             mo.md(
                 "The last columns are computed. Both trainings saw the same number of "
                 "samples: rates and times agree, and can be trusted."
@@ -84,7 +84,7 @@ def _(mo, parts, two_unknowns):
 
 @app.cell
 def _(field, length, machines, mo, parts, sc, two_unknowns):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     old, new = machines
     full = {one.name: two_unknowns.predicted(one.cluster, length) for one in machines}
     ratio = float(full[old.name].step_time / full[new.name].step_time)
@@ -103,27 +103,20 @@ def _(field, length, machines, mo, parts, sc, two_unknowns):
         }
         for one in machines
     ]
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:.2f}**; the simulator says **{ratio:.2f}**. The peak is "
-                f"{peaks:.2f} times as high and memory {reads:.2f} times as fast, but not every "
-                f"kernel gains as much. Measured: **{seen:.2f}**."
-            ),
-            parts.table_view(mo, rows),
-            mo.md(
-                "The old machine was *faster* than a step of full samples can be, and the new one "
-                "slower. One explanation does for both: samples are shorter, and each step also "
-                "takes seconds that no GPU makes shorter."
-            ),
-        ]
+    page.show(
+        f"You guessed **{page.guess:.2f}**; the simulator says **{ratio:.2f}**. The peak is "
+        f"{peaks:.2f} times as high and memory {reads:.2f} times as fast, but not every "
+        f"kernel gains as much. Measured: **{seen:.2f}**.",
+        page.table(rows),
+        "The old machine was *faster* than a step of full samples can be, and the new one "
+        "slower. One explanation does for both: samples are shorter, and each step also "
+        "takes seconds that no GPU makes shorter.",
     )
-    return full, new, old, ratio, seen
+    return full, new, old, page, ratio, seen
 
 
 @app.cell
-def _(field, mo, parts, two_unknowns):
-    parts.guessed(mo, field)
+def _(mo, page, two_unknowns):
     software = mo.ui.dropdown(
         {"this project's trainer": "jax", "DeepSpeed, as it was timed elsewhere": "deepspeed"},
         value="this project's trainer",
@@ -140,16 +133,12 @@ def _(field, mo, parts, two_unknowns):
         label="mean tokens of a sample",
         show_value=True,
     )
-    mo.vstack(
-        [
-            mo.md(
-                "## Move the length until both machines agree\n\nAt a mean length the predicted "
-                "step leaves a rest of the measured one. The rest is outside the GPU: the same "
-                "for both, if the right length is chosen."
-            ),
-            mo.hstack([software, network], justify="start", wrap=True),
-            tokens,
-        ]
+    page.show(
+        "## Move the length until both machines agree\n\nAt a mean length the predicted "
+        "step leaves a rest of the measured one. The rest is outside the GPU: the same "
+        "for both, if the right length is chosen.",
+        mo.hstack([software, network], justify="start", wrap=True),
+        tokens,
     )
     return network, software, tokens
 
@@ -174,7 +163,7 @@ def _(machines, network, software, two_unknowns):
 
 
 @app.cell
-def _(curves, mo, parts, placed, price, rests, show, solved, tokens, two_unknowns):
+def _(curves, page, placed, price, rests, show, solved, tokens, two_unknowns):
     here = [two_unknowns.outside(one, tokens.value, price) for one in placed]
     lines = [
         (one.name, [(at, 1e3 * rest_) for at, rest_ in points if rest_ > 0], colour, 0)
@@ -190,68 +179,57 @@ def _(curves, mo, parts, placed, price, rests, show, solved, tokens, two_unknown
         if solved
         else "they do not cross"
     )
-    mo.vstack(
-        [
-            mo.md(f"Samples of {tokens.value:,} tokens leave outside the GPU: **{said}**."),
-            parts.picture(
-                mo,
-                curves(lines, marks, "mean tokens of a sample", "ms outside the GPU", tokens.value),
-                f"Seconds that the measured step leaves, against the length of samples: {where}",
-            ),
-        ]
+    page.show(
+        f"Samples of {tokens.value:,} tokens leave outside the GPU: **{said}**.",
+        page.picture(
+            curves(lines, marks, "mean tokens of a sample", "ms outside the GPU", tokens.value),
+            f"Seconds that the measured step leaves, against the length of samples: {where}",
+        ),
     )
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    found_tokens = parts.problem(
-        mo,
+def _(page):
+    found_tokens = page.problem(
         "First unknown",
         "read it off the curves: how long is a sample on average",
         "tokens",
     )
-    found_rest = parts.problem(
-        mo,
+    found_rest = page.problem(
         "Second unknown",
         "and what does each step take outside the GPU",
         "ms",
     )
-    mo.vstack([found_tokens, found_rest])
+    page.show(found_tokens, found_rest)
     return found_rest, found_tokens
 
 
 @app.cell
-def _(found_rest, found_tokens, mo, parts, solved):
+def _(found_rest, found_tokens, mo, page, solved):
     mo.stop(solved is None, mo.md("With this choice the curves do not cross: try the other one."))
     NEAR = 0.1  # relative: what one reads off a curve
-    mo.vstack(
-        [
-            parts.verdict(
-                mo,
-                found_tokens,
-                solved[0],
-                "tokens",
-                tolerance=NEAR,
-                why="Far below what was stated: the limit is of the longest sample, not the mean.",
-            ),
-            parts.verdict(
-                mo,
-                found_rest,
-                1e3 * solved[1],
-                "ms",
-                tolerance=NEAR,
-                why="More than the GPU works: a faster chip cannot help there.",
-            ),
-        ]
+    page.show(
+        page.verdict(
+            found_tokens,
+            solved[0],
+            "tokens",
+            tolerance=NEAR,
+            why="Far below what was stated: the limit is of the longest sample, not the mean.",
+        ),
+        page.verdict(
+            found_rest,
+            1e3 * solved[1],
+            "ms",
+            tolerance=NEAR,
+            why="More than the GPU works: a faster chip cannot help there.",
+        ),
     )
     return
 
 
 @app.cell
-def _(field, mo, new, parts, price, solved, two_unknowns):
-    parts.guessed(mo, field)
+def _(mo, new, page, solved, two_unknowns):
     mo.stop(solved is None)
     mean, rest = round(solved[0]), solved[1]
 
@@ -290,29 +268,22 @@ def _(field, mo, new, parts, price, solved, two_unknowns):
         }
         for name, found in {"ZeRO stage 2, as it ran": as_is, **changed}.items()
     ]
-    mo.vstack(
-        [
-            mo.md(
-                "## Now predict\n\nWould a larger batch help? That depends on what the rest is. If "
-                "a step waits once (logging, a synchronisation), more samples share the wait. If "
-                "every sample waits (reading, tokenizing), little is gained. One run with a "
-                "larger batch tells which."
-            ),
-            parts.table_view(mo, batches),
-            mo.md(
-                "The advice that was given was plain data parallelism; the team asked about ZeRO 3 "
-                "and tensor parallelism. None of them touches the rest, and none is faster in the "
-                "GPU:"
-            ),
-            parts.table_view(mo, splits),
-        ]
+    page.show(
+        "## Now predict\n\nWould a larger batch help? That depends on what the rest is. If "
+        "a step waits once (logging, a synchronisation), more samples share the wait. If "
+        "every sample waits (reading, tokenizing), little is gained. One run with a "
+        "larger batch tells which.",
+        page.table(batches),
+        "The advice that was given was plain data parallelism; the team asked about ZeRO 3 "
+        "and tensor parallelism. None of them touches the rest, and none is faster in the "
+        "GPU:",
+        page.table(splits),
     )
     return as_is, batches, changed, larger, mean, rate, whole_batch
 
 
 @app.cell
-def _(as_is, field, full, mo, new, parts, sc, show):
-    parts.guessed(mo, field)
+def _(as_is, full, new, page, sc, show):
     chip = sc.load_cluster(new.cluster).accelerator
     whole = full[new.name]
     share = lambda found: float(found.memory.peak) / found.memory.capacity
@@ -336,20 +307,13 @@ def _(as_is, field, full, mo, new, parts, sc, show):
             "so": "if the rest is once per step; little is gained if every sample waits",
         },
     ]
-    mo.vstack(
-        [
-            mo.md("## What else was said, checked with the two unknowns"),
-            parts.table_view(mo, claims),
-        ]
-    )
+    page.show("## What else was said, checked with the two unknowns", page.table(claims))
     return claims, flops, plain, share, whole
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "One measurement cannot be explained, because anything explains it. Two, on machines whose "
         "difference is known, leave no room: what scales with the chip and what does not come "
         "apart. State what you assumed, change it, and see whether the conclusion stands.",
@@ -358,8 +322,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, machines, mo, parts, two_unknowns):
-    parts.guessed(mo, field)
+def _(machines, page, parts, two_unknowns):
     speed, gained = 3.0, 1.5
     outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
 
@@ -392,20 +355,19 @@ def _(field, machines, mo, parts, two_unknowns):
             "traffic, and less is left for tokens.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return fields, gained, other, outside_share, problems, solved_with, speed
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, mo, other, parts, solved_with, two_unknowns):
-    parts.guessed(mo, field)
+def _(other, page, solved_with, two_unknowns):
     ours = solved_with("jax", two_unknowns.OLD.cluster)
     cases = {
         "our trainer, eight NICs": ours,
@@ -422,8 +384,7 @@ def _(field, mo, other, parts, solved_with, two_unknowns):
         for name, both in cases.items()
     ]
     ends = [both[0] for both in cases.values() if both]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "The two unknowns lean on what was assumed. The length moves between "
         f"{min(ends):,.0f} and {max(ends):,.0f} tokens with the software and the old machine's "
         "network; that it is far below the limit, and that an H200's rest is longer than its "

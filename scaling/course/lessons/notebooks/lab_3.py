@@ -25,9 +25,20 @@ def _():
     from scaling.pictures.curves import curves
 
     return (
-        InputError, curves, format_rate, format_time, line_over_rates, mo, parts,
-        recorded_pipelines, recorded_steps, sc, shlex, slow_cable, stacked_bars,
-    )  # fmt: skip
+        InputError,
+        curves,
+        format_rate,
+        format_time,
+        line_over_rates,
+        mo,
+        parts,
+        recorded_pipelines,
+        recorded_steps,
+        sc,
+        shlex,
+        slow_cable,
+        stacked_bars,
+    )
 
 
 @app.cell
@@ -84,7 +95,7 @@ def _(fast, format_time, half, mo, of_mesh, parts):
 
 @app.cell
 def _(field, format_time, fsdp, half, mo, parts, stacked_bars):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     WAITING = "exposed_communication"
     bars = {
         f"{one.bandwidth}/s": {
@@ -94,67 +105,54 @@ def _(field, format_time, fsdp, half, mo, parts, stacked_bars):
         for one in fsdp[:2]
     }
     said_so = mo.md(
-        f"You guessed **{guess:.0f}**; measured were **{format_time(fsdp[1].median)}** at "
+        f"You guessed **{page.guess:.0f}**; measured were **{format_time(fsdp[1].median)}** at "
         f"{half}/s, {fsdp[1].median / fsdp[0].median:.2f} times as long (the simulator had said "
         f"{format_time(fsdp[1].predicted)}). What the hosts compute did not change; what they "
         "send took twice as long."
     )
     waits = ", ".join(f"{format_time(one.time[WAITING])} at {one.bandwidth}/s" for one in fsdp[:2])
-    mo.vstack(
-        [
-            said_so,
-            parts.picture(
-                mo,
-                stacked_bars(bars, format_time),
-                f"Predicted steps of fsdp=4; waiting for the cable: {waits}",
-            ),
-        ]
+    page.show(
+        said_so,
+        page.picture(
+            stacked_bars(bars, format_time),
+            f"Predicted steps of fsdp=4; waiting for the cable: {waits}",
+        ),
     )
-    return
+    return (page,)
 
 
 @app.cell
-def _(field, meshes, mo, parts, slow):
-    parts.guessed(mo, field)
+def _(meshes, mo, page, slow):
     choice = mo.ui.dropdown(meshes, value=meshes[0], label="mesh")
-    mo.vstack(
-        [
-            mo.md(
-                f"## Say it before it runs\n\nTwo rates give T = a + b / W: a, what no cable "
-                f"changes, and b, the bytes that the step waits for. Then {slow}/s is yours to say."
-            ),
-            choice,
-        ]
+    page.show(
+        f"## Say it before it runs\n\nTwo rates give T = a + b / W: a, what no cable "
+        f"changes, and b, the bytes that the step waits for. Then {slow}/s is yours to say.",
+        choice,
     )
     return (choice,)
 
 
 @app.cell
-def _(choice, format_rate, format_time, line_over_rates, mo, of_mesh, parts, slow):
+def _(choice, format_rate, format_time, line_over_rates, of_mesh, page, slow):
     here = of_mesh[choice.value]
     seen = here[:2]
     a, b = line_over_rates([one.median for one in seen], [one.rate for one in seen])
     foretold = a + b / here[2].rate if b > 0 else seen[1].median
     rows = [{"cable": f"{one.bandwidth}/s", "a step (s)": one.median} for one in seen]
-    said = parts.problem(mo, "Before it runs", f"a step of {choice.value} at {slow}/s", "ms")
-    mo.vstack(
-        [
-            parts.table_view(mo, rows),
-            mo.md(
-                f"So a is {format_time(max(a, 0))} and b {format_rate(b, 'B')}."
-                if b > 0
-                else "The step did not grow at all: b is lost in the noise of the measurement."
-            ),
-            said,
-        ]
+    said = page.problem("Before it runs", f"a step of {choice.value} at {slow}/s", "ms")
+    page.show(
+        page.table(rows),
+        f"So a is {format_time(max(a, 0))} and b {format_rate(b, 'B')}."
+        if b > 0
+        else "The step did not grow at all: b is lost in the noise of the measurement.",
+        said,
     )
     return foretold, here, said
 
 
 @app.cell
-def _(foretold, format_time, here, mo, parts, said):
-    parts.verdict(
-        mo,
+def _(foretold, format_time, here, page, said):
+    page.verdict(
         said,
         1e3 * here[2].median,
         "ms",
@@ -168,15 +166,14 @@ def _(foretold, format_time, here, mo, parts, said):
 
 
 @app.cell
-def _(field, meshes, mo, parts, slow):
-    parts.guessed(mo, field)
+def _(meshes, mo, page, slow):
     survivor = mo.ui.radio(meshes, label=f"**Which mesh survives {slow}/s best?**")
-    mo.vstack([mo.md("## The mesh that survives"), survivor])
+    page.show("## The mesh that survives", survivor)
     return (survivor,)
 
 
 @app.cell
-def _(curves, fast, format_time, meshes, mo, of_mesh, parts, slow, survivor):
+def _(curves, fast, format_time, meshes, mo, of_mesh, page, slow, survivor):
     mo.stop(survivor.value is None and mo.app_meta().mode not in (None, "script", "test"))
     last = {mesh: of_mesh[mesh][-1].median for mesh in meshes}
     grew = {mesh: last[mesh] / of_mesh[mesh][0].median for mesh in meshes}
@@ -195,30 +192,26 @@ def _(curves, fast, format_time, meshes, mo, of_mesh, parts, slow, survivor):
         for mesh in meshes
     ]
     words = ", ".join(f"{mesh} {format_time(last[mesh])}" for mesh in meshes)
-    mo.vstack(
-        [
-            mo.callout(
-                mo.md(
-                    f"{'Yes' if survivor.value == best else 'No'}: **{best}**, with "
-                    f"{format_time(last[best])}. Stages hand on activations of a few sequences; "
-                    "replicas sum every gradient, and fsdp gathers every weight twice besides."
-                ),
-                kind="success" if survivor.value == best else "warn",
+    page.show(
+        mo.callout(
+            mo.md(
+                f"{'Yes' if survivor.value == best else 'No'}: **{best}**, with "
+                f"{format_time(last[best])}. Stages hand on activations of a few sequences; "
+                "replicas sum every gradient, and fsdp gathers every weight twice besides."
             ),
-            parts.table_view(mo, table),
-            parts.picture(
-                mo,
-                curves(lines, [], "Mbit/s of a cable", "ms a step"),
-                f"Measured steps over the cable's rate; at {slow}/s: {words}",
-            ),
-        ]
+            kind="success" if survivor.value == best else "warn",
+        ),
+        page.table(table),
+        page.picture(
+            curves(lines, [], "Mbit/s of a cable", "ms a step"),
+            f"Measured steps over the cable's rate; at {slow}/s: {words}",
+        ),
     )
     return best, grew, last
 
 
 @app.cell
-def _(HOSTS, field, half, mo, parts, shlex, slow, slow_cable):
-    parts.guessed(mo, field)
+def _(HOSTS, half, mo, page, shlex, slow, slow_cable):
     reason = slow_cable.why_not_here()
     where = mo.ui.dropdown([half, slow], value=slow, label="cable")
     which = mo.ui.dropdown(["stage=4", "data=4", "fsdp=4"], value="stage=4", label="mesh")
@@ -232,21 +225,17 @@ def _(HOSTS, field, half, mo, parts, shlex, slow, slow_cable):
             ["testbed", "down", "--name", slow_cable.NAME],
         )
     )
-    mo.vstack(
-        [
-            mo.md(
-                "## Run it here\n\n"
-                + (f"Not on this machine: {reason}. " if reason else "This machine can. ")
-                + "By hand it is (run.json is the accordion's second page):"
-            ),
-            mo.accordion(
-                {
-                    "commands": mo.md(f"```sh\n{typed}\n```"),
-                    "run.json": mo.md(f"```json\n{slow_cable.run_text()}\n```"),
-                }
-            ),
-            mo.hstack([where, which, ahead, button], justify="start", wrap=True),
-        ]
+    page.show(
+        "## Run it here\n\n"
+        + (f"Not on this machine: {reason}. " if reason else "This machine can. ")
+        + "By hand it is (run.json is the accordion's second page):",
+        mo.accordion(
+            {
+                "commands": mo.md(f"```sh\n{typed}\n```"),
+                "run.json": mo.md(f"```json\n{slow_cable.run_text()}\n```"),
+            }
+        ),
+        mo.hstack([where, which, ahead, button], justify="start", wrap=True),
     )
     return ahead, button, where, which
 
@@ -269,10 +258,8 @@ def _(HOSTS, InputError, ahead, button, format_time, mo, slow_cable, where, whic
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Two measurements at two rates of one link foretell a third. And what decides on a slow "
         "network is not how many devices there are but what crosses it: gradients and weights "
         "grow with the model, activations with the tokens of a step. A small batch of a large "
@@ -282,8 +269,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(HOSTS, field, mo, of_mesh, parameters, parts, slow):
-    parts.guessed(mo, field)
+def _(HOSTS, of_mesh, page, parameters, parts, slow):
     sent = 2 * (HOSTS - 1) / HOSTS * parameters * 4
     alone = sent / of_mesh["data=4"][-1].rate
     problems = (
@@ -304,20 +290,19 @@ def _(HOSTS, field, mo, of_mesh, parameters, parts, slow):
             why="Nearly the whole of the measured step; the rest is arithmetic.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return alone, fields, problems, sent
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, meshes, mo, of_mesh, parts):
-    parts.guessed(mo, field)
+def _(meshes, of_mesh, page):
     errors = [
         {
             "mesh": mesh,
@@ -330,8 +315,7 @@ def _(field, meshes, mo, of_mesh, parts):
         for one in of_mesh[mesh]
     ]
     worst = max(abs(one.predicted / one.median - 1) for some in of_mesh.values() for one in some)
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         f"The worst prediction is off by {worst:.0%}. All hosts share two cores; while meshes with "
         "stages ran, other processes used half of them, so that their steps at the fast cable are "
         "long and scatter. That makes the survivor look worse than it is, not better.",

@@ -62,69 +62,61 @@ def _(every, mo, parts):
 
 @app.cell
 def _(every, field, mo, museum, parts, ratios):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     found = tuple(museum.shown(one) for one in every)
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= museum.RIGHT
     halves = [one for one in found if is_two(one)]
     named = sorted({one.cause for one in halves})
     factors = sorted((one.ratio for one in found), reverse=True)
     nameless = {f"{i} of {len(found)}": ratio for i, ratio in enumerate(factors, start=1)}
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:.0f}**; it is **{len(halves)}**, and they have {len(named)} "
-                f"kinds of cause: {', '.join(named)}. A factor is where one starts to look, not "
-                "the proof. Printed over computed, all of them, on a scale of powers of two:"
-            ),
-            parts.picture(
-                mo,
-                ratios(nameless, museum.RIGHT),
-                "Printed over computed: " + ", ".join(f"{ratio:.3g}" for ratio in factors),
-            ),
-        ]
+    page.show(
+        f"You guessed **{page.guess:.0f}**; it is **{len(halves)}**, and they have {len(named)} "
+        f"kinds of cause: {', '.join(named)}. A factor is where one starts to look, not "
+        "the proof. Printed over computed, all of them, on a scale of powers of two:",
+        page.picture(
+            ratios(nameless, museum.RIGHT),
+            "Printed over computed: " + ", ".join(f"{ratio:.3g}" for ratio in factors),
+        ),
     )
-    return found, halves, named
+    return found, halves, named, page
 
 
 @app.cell
-def _(field, found, mo, parts):
-    parts.guessed(mo, field)
+def _(found, mo, page):
     titles = {f"{i}. {one.exhibit.title}": i - 1 for i, one in enumerate(found, start=1)}
     choice = mo.ui.dropdown(titles, value=next(iter(titles)), label="exhibit")
-    mo.vstack([mo.md("## Walk through"), choice])
+    page.show("## Walk through", choice)
     return (choice,)
 
 
 @app.cell
-def _(choice, found, mo, museum, parts, show):
+def _(choice, found, mo, museum, page, show):
     piece = found[choice.value]
     asked = piece.exhibit.question
     cause = mo.ui.radio(museum.causes(found), label="**What went wrong?**")
-    should = parts.problem(mo, "What should stand there", "your number", asked.unit or "a ratio")
-    mo.vstack(
-        [
-            mo.callout(
-                mo.md(
-                    f"*From {piece.exhibit.where}:* {piece.exhibit.claim} "
-                    f"**{show(piece.exhibit.printed, asked.unit)}**."
-                )
-            ),
-            cause,
-            should,
-            mo.md("The command runs when you have named a cause."),
-        ]
+    should = page.problem("What should stand there", "your number", asked.unit or "a ratio")
+    page.show(
+        mo.callout(
+            mo.md(
+                f"*From {piece.exhibit.where}:* {piece.exhibit.claim} "
+                f"**{show(piece.exhibit.printed, asked.unit)}**."
+            )
+        ),
+        cause,
+        should,
+        "The command runs when you have named a cause.",
     )
     return asked, cause, piece, should
 
 
 @app.cell
-def _(asked, mo, parts, piece, should):
-    parts.verdict(mo, should, piece.computed, asked.unit, slips=asked.slips)
+def _(asked, page, piece, should):
+    page.verdict(should, piece.computed, asked.unit, slips=asked.slips)
     return
 
 
 @app.cell
-def _(asked, cause, mo, museum, page_of, piece, show, slip):
+def _(asked, cause, mo, page, page_of, piece, show, slip):
     mo.stop(cause.value is None and mo.app_meta().mode not in (None, "script", "test"))
     hit = cause.value == piece.cause
     explained = (
@@ -133,26 +125,23 @@ def _(asked, cause, mo, museum, page_of, piece, show, slip):
         else ""
     )
     pages = {f"$ scaling {line}": mo.md(f"```\n{page_of(line)}\n```") for line in asked.commands}
-    mo.vstack(
-        [
-            mo.callout(
-                mo.md(
-                    f"{'Yes' if hit else 'No'}: **{piece.cause}**. Printed "
-                    f"{show(piece.exhibit.printed, asked.unit)}, computed "
-                    f"**{show(piece.computed, asked.unit)}**, a factor of {piece.ratio:.3g}. "
-                    f"{asked.reason} {explained}"
-                ),
-                kind="success" if hit else "warn",
+    page.show(
+        mo.callout(
+            mo.md(
+                f"{'Yes' if hit else 'No'}: **{piece.cause}**. Printed "
+                f"{show(piece.exhibit.printed, asked.unit)}, computed "
+                f"**{show(piece.computed, asked.unit)}**, a factor of {piece.ratio:.3g}. "
+                f"{asked.reason} {explained}"
             ),
-            mo.accordion(pages),
-        ]
+            kind="success" if hit else "warn",
+        ),
+        mo.accordion(pages),
     )
     return explained, hit
 
 
 @app.cell
-def _(field, found, mo, parts):
-    parts.guessed(mo, field)
+def _(found, mo, page):
     rows = [
         {
             "exhibit": one.exhibit.title,
@@ -164,17 +153,15 @@ def _(field, found, mo, parts):
     ]
     mo.accordion(
         {
-            "All answers": parts.table_view(mo, rows),
+            "All answers": page.table(rows),
         }
     )
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Divide what you read by what you compute. Two, eight, 1.07 and (N - 1)/N have a short "
         "list of causes each; a factor of none of them means another chip, another format, or "
         "another question. Dense or sparse, one direction or both, bits or bytes, a chip or a "
@@ -184,8 +171,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(document_of, field, mo, parts):
-    parts.guessed(mo, field)
+def _(document_of, page, parts):
     cards, size, rate_ = 4, 10e9 * 4, 32e9
     command = (
         f"collective all-reduce --bytes {size / 1e9:g}GB --cluster rtx4090-8 --devices 0,1,2,3"
@@ -212,23 +198,21 @@ def _(document_of, field, mo, parts):
             "for cards without peer access, and its reason, PCIe, wrong.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields, title="Two more, which are both right and wrong")
+    fields = page.fields(problems)
+    page.exercises(fields, title="Two more, which are both right and wrong")
     return cards, command, fields, problems, rate_, ring, size, through_host
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, found, mo, museum, parts):
-    parts.guessed(mo, field)
+def _(found, museum, page):
     unexplained = [one for one in found if one.cause == museum.OTHER]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         f"{len(unexplained)} of {len(found)} exhibits have no named slip: the list of slips knows "
         "factors, not histories. Nor is our side above doubt: it computes with the figures of the "
         "catalogue, which vendors print too, each with its source and date.",

@@ -69,34 +69,30 @@ def _(mo, parts):
 
 @app.cell
 def _(chip, field, mo, parts, sc, width):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     critical = sc.kernel("matmul", (256, width, width), accelerator=chip.value)["critical batch"]
-    off = guess / critical.ideal - 1
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:,.0f}**; the rule gives "
-                f"**{critical.ideal:,.0f}** tokens ({off:+.0%}), and with kernels as they were "
-                f"measured it is **{critical.fitted:,.0f}**: a real product reaches less of the "
-                "peak than a real read does of the bandwidth, so arithmetic binds earlier."
-            ),
-            parts.formula_view(mo, critical),
-        ]
+    off = page.guess / critical.ideal - 1
+    page.show(
+        f"You guessed **{page.guess:,.0f}**; the rule gives "
+        f"**{critical.ideal:,.0f}** tokens ({off:+.0%}), and with kernels as they were "
+        f"measured it is **{critical.fitted:,.0f}**: a real product reaches less of the "
+        "peak than a real read does of the bandwidth, so arithmetic binds earlier.",
+        page.formula(critical),
     )
-    return (critical,)
+    return critical, page
 
 
 @app.cell
-def _(critical, mo):
+def _(critical, mo, page):
     batch = mo.ui.slider(
         steps=[2**power for power in range(14)], value=2**4, label="batch m", show_value=True
     )
-    mo.vstack([mo.md(f"## Move the batch across {critical.ideal:,.0f}"), batch])
+    page.show(f"## Move the batch across {critical.ideal:,.0f}", batch)
     return (batch,)
 
 
 @app.cell
-def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, mo, parts, peak, roofline, sc, width):
+def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, page, peak, roofline, sc, width):
     product = sc.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
     intensity = product["intensity"].answer
     rate = product["rate"]
@@ -107,23 +103,20 @@ def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, mo, parts, peak, roofline,
     dots = [Dot(intensity, rate.ideal, "on the roof"), Dot(intensity, rate.fitted, "fitted")]
     colours = {"on the roof": VERMILION, "fitted": ORANGE}
     drawn = roofline(peak, bandwidth, dots, colours, ends=(0.5, 1e4))
-    mo.vstack([parts.picture(mo, drawn, alt), parts.formula_view(mo, product)])
+    page.show(page.picture(drawn, alt), page.formula(product))
     return (product,)
 
 
 @app.cell
-def _(chip, field, mo, parts, sc, width):
-    parts.guessed(mo, field)
+def _(chip, page, sc, width):
     large = sc.kernel_ladder("matmul", (2 * width,) * 3, chip.value)
-    mo.vstack([mo.md("## The ladder of a large product"), parts.ladder_view(mo, large)])
+    page.show("## The ladder of a large product", page.ladder(large))
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "A kernel takes as long as the slower of its arithmetic and its memory. What decides is "
         "FLOPs per byte: a matmul has about as many as its batch, and the chip's peak over its "
         "bandwidth is where the roof bends.",
@@ -132,8 +125,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(page, parts, sc):
     halved = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")[
         "critical batch by the weights alone"
     ]
@@ -168,20 +160,19 @@ def _(field, mo, parts, sc):
             "balance.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return added, fields, halved, problems
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(page, sc):
     sides = (1024, 4096, 16384)
     products = {side: sc.kernel("matmul", (side,) * 3, accelerator="h100-sxm") for side in sides}
     rows = [
@@ -194,8 +185,7 @@ def _(field, mo, parts, sc):
         for side, found in products.items()
     ]
     last = products[sides[-1]]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "The roofline knows neither launches nor tiles. Small products fill few of the chip's "
         f"cores, and even the largest reach {last['fraction of the peak'].fitted:.0%} of the peak: "
         "the clock falls under load. What is fitted comes from published measurements; on a GPU of "

@@ -24,18 +24,7 @@ def _():
     from scaling.pictures.arrays import parts as parts_of_devices
     from scaling.questions.page import show
 
-    return (
-        Rung,
-        array_on_mesh,
-        ladder,
-        math,
-        measured_kernel,
-        mo,
-        parts,
-        parts_of_devices,
-        sc,
-        show,
-    )
+    return Rung, array_on_mesh, ladder, math, measured_kernel, mo, parts, parts_of_devices, sc, show
 
 
 @app.cell
@@ -81,13 +70,13 @@ def _(mesh, mo, parts):
 
 @app.cell
 def _(field, mesh, mo, parts, sc, shape):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     split = sc.array("A[I_X,J_Y]", mesh, shape)
     slips = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
     why = "Each axis that splits the array divides what a device holds."
-    said = parts.verdict(mo, field, split.answer / 2**20, "MiB", slips, why=why)
-    mo.vstack([said, parts.formula_view(mo, split)])
-    return guess, split
+    said = page.verdict(field, split.answer / 2**20, "MiB", slips, why=why)
+    page.show(said, page.formula(split))
+    return page, split
 
 
 @app.cell
@@ -104,8 +93,7 @@ def _(mo):
 
 
 @app.cell
-def _(columns_over, device, field, mo, on_mesh, parts, rows_over, sums_over):
-    parts.guessed(mo, field)
+def _(columns_over, device, mo, on_mesh, page, rows_over, sums_over):
     invitation = mo.md("""
 ## Split it yourself
 
@@ -116,13 +104,12 @@ leaves them.
 """)
     choices = mo.hstack([on_mesh, rows_over, columns_over], justify="start", wrap=True)
     more = mo.hstack([sums_over, device], justify="start", wrap=True)
-    mo.vstack([invitation, choices, more])
+    page.show(invitation, choices, more)
     return
 
 
 @app.cell
-def _(columns_over, field, mo, on_mesh, parts, rows_over, sc, shape, sums_over):
-    parts.guessed(mo, field)
+def _(columns_over, mo, on_mesh, rows_over, sc, shape, sums_over):
     named = {"I": rows_over.value, "J": columns_over.value}
     dims = ",".join(name + f"_{axes}" * bool(axes) for name, axes in named.items())
     written = f"A[{dims}]" + f" {{U_{sums_over.value}}}" * bool(sums_over.value)
@@ -135,7 +122,7 @@ def _(columns_over, field, mo, on_mesh, parts, rows_over, sc, shape, sums_over):
 
 
 @app.cell
-def _(array_on_mesh, chosen, device, mo, on_mesh, parts, show, written):
+def _(array_on_mesh, chosen, device, mo, on_mesh, page, show, written):
     copies, row = chosen["copies"].answer, chosen.rows[device.value]
     alt = (
         f"{written} on a mesh of {' x '.join(map(str, on_mesh.value.values()))}: device "
@@ -148,20 +135,18 @@ def _(array_on_mesh, chosen, device, mo, on_mesh, parts, show, written):
         f"On all devices {total}: {copies:.0f} x one copy. Device {device.value} holds "
         f"`{row['holds']}`."
     )
-    mo.vstack([parts.picture(mo, drawn, alt), told, parts.formula_view(mo, chosen)])
+    page.show(page.picture(drawn, alt), told, page.formula(chosen))
     return
 
 
 @app.cell
-def _(
-    Rung, chosen, field, guess, ladder, math, mesh, mo, on_mesh, parts, whole, written,
-):  # fmt: skip
+def _(Rung, chosen, field, ladder, math, mesh, on_mesh, page, whole, written):
     devices = math.prod(on_mesh.value.values())
     asked = field.value is not None and (written, on_mesh.value) == ("A[I_X,J_Y]", mesh)
     steps = ladder(
         f"bytes on each device, {written}",
         "bytes",
-        guess * 2**20 if asked else None,
+        page.guess * 2**20 if asked else None,
         (
             Rung("bound", whole / devices, "one copy in all, a part of it on every device"),
             Rung("textbook", chosen.answer, "the copies that the sharding keeps"),
@@ -170,13 +155,12 @@ def _(
             Rung("measured", None, "none: the time to read these bytes is measured, see below"),
         ),
     )
-    mo.vstack([mo.md("## The ladder of what you split"), parts.ladder_view(mo, steps)])
+    page.show("## The ladder of what you split", page.ladder(steps))
     return
 
 
 @app.cell
-def _(field, mesh, mo, parts, sc, shape):
-    parts.guessed(mo, field)
+def _(mesh, mo, page, sc, shape):
     changes = {
         "A[I_X,J_Y] -> A[I,J_Y]": "all-gather over X",
         "A[I_X,J_Y] -> A[I,J]": "all-gather over X and Y",
@@ -203,19 +187,18 @@ An axis that leaves a name has to be gathered; one that enters is a slice of wha
 and free; one that changes its dimension is an all-to-all; `{U_X}` is a sum that is owed. Lesson 3
 is about these prices.
 """)
-    mo.vstack([costs, parts.table_view(mo, rows)])
+    page.show(costs, page.table(rows))
     return arrivals, moved
 
 
 @app.cell
-def _(field, mesh, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(mesh, page, sc):
     try:
         uneven = str(sc.array("A[10_Y,J]", mesh, {"J": 8}))
     except sc.InputError as error:
         uneven = str(error)
     silent = sc.array("A[I_X,J]", mesh, {"I": 4096, "J": 16384})
-    mo.md(f"""
+    page.show(f"""
 ## Two mistakes, and how they show
 
 **An axis that nobody named.** `A[I_X,J]` is correct and nothing complains, but {mesh["Y"]} devices
@@ -230,10 +213,8 @@ along `Y` hold the same: `copies: {silent["copies"].answer:.0f}`. For weights th
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Divide each dimension by the axes below it, and you have the part of a device. Axes of "
         "the mesh that stand nowhere count the copies. What changes between two names is what "
         "has to be sent.",
@@ -242,8 +223,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(mo, page, parts, sc):
     kept = sc.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
     reading = sc.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
     read = 1e6 * reading["time to read its part from memory"].ideal
@@ -283,7 +263,7 @@ def _(field, mo, parts, sc):
             "split over nothing: the command says so in its warning.",
         ),
     )
-    fields = parts.fields(mo, problems)
+    fields = page.fields(problems)
     snippet = """
 Drawn by jax itself, on fake devices of a CPU:
 
@@ -304,19 +284,18 @@ jax.debug.visualize_sharding((8, 8), a.sharding)  # who holds what, drawn as a s
 Type `P("X", None)`, and the drawing has the copies of above.
 """
     in_jax = mo.accordion({"the same array in jax": mo.md(snippet)})
-    parts.exercises(mo, fields, in_jax)
+    page.exercises(fields, in_jax)
     return fields, kept, keys, problems, read, reading
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, measured_kernel, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(measured_kernel, page, sc):
     found = []
     for elements in (2**16, 2**30):
         sizes = (elements, 2, 1)
@@ -332,8 +311,7 @@ def _(field, measured_kernel, mo, parts, sc):
             }
         )
     short = found[0]["measured (s)"] / found[0]["bytes over bandwidth (s)"]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "Bytes are exact; the time to read them is not their quotient with the bandwidth. Two "
         f"arrays added on one H100: a small part takes {short:.1f} times as long, because a kernel "
         "has to start. So an array that is split over more and more devices stops getting faster. "

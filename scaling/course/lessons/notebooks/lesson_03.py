@@ -72,32 +72,31 @@ def _(across, inside, mo, parts):
 
 @app.cell
 def _(across, cluster, field, inside, mo, parts, sc, show, size):
-    parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     rule = [sc.price_collective("all-gather", size, cluster, nodes=n, ideal=True) for n in (1, 4)]
     ratio = rule[1].time / rule[0].time
     why = f"With fitted figures {across.time / inside.time:.3g}; both count as right."
     slips = ("node for chip 8", "node for chip 9")
-    said = parts.verdict(mo, field, ratio, "times by the textbook", slips, tolerance=0.25, why=why)
+    said = page.verdict(field, ratio, "times by the textbook", slips, tolerance=0.25, why=why)
     spread = f"""
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
 {show(inside.time, "s")} and {show(across.time, "s")}. A byte has to enter a node once, by any of
 its NICs, and NVLink spreads it: eight slow doors nearly match what one GPU takes from NVLink. That
 holds where everybody wants the same bytes. Of the four collectives below, one is different.
 """
-    mo.vstack([said, mo.md(spread)])
-    return (rule,)
+    page.show(said, spread)
+    return page, rule
 
 
 @app.cell
-def _(KINDS, field, mo, parts):
-    parts.guessed(mo, field)
+def _(KINDS, mo, page):
     kind = mo.ui.dropdown(list(KINDS), value="all-gather", label="collective")
     members = mo.ui.slider(2, 8, value=4, label="GPUs `N`", show_value=True)
     about_rings = mo.md("""## Around the ring, step by step
 
 Move the step. A square is a piece of the array; where terms are summed it fills up with every term.
 What came in this step has a thick edge.""")
-    mo.vstack([about_rings, mo.hstack([kind, members], justify="start", wrap=True)])
+    page.show(about_rings, mo.hstack([kind, members], justify="start", wrap=True))
     return kind, members
 
 
@@ -110,7 +109,7 @@ def _(frames, kind, members, mo):
 
 
 @app.cell
-def _(film, kind, members, mo, parts, ring_drawing, step):
+def _(film, kind, members, page, ring_drawing, step):
     count, passed = members.value, sum(len(frame.sends) for frame in film[: step.value + 1])
     done = sum(terms == film[0].full for row in film[step.value].terms for terms in row)
     shown = (
@@ -123,13 +122,12 @@ Pieces that each GPU has sent, and received: {passed // count}, each of 1/{count
 {len(film) - 1} steps take, without alpha, **{len(film) - 1}/{count} x {whole} / W**.
 """
     drawn = ring_drawing(film[step.value])
-    mo.vstack([parts.picture(mo, drawn, shown), mo.md(told)])
+    page.show(page.picture(drawn, shown), told)
     return
 
 
 @app.cell
-def _(cluster, field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(cluster, mo, page, sc):
     nodes = mo.ui.dropdown(["1", "2", "4", "32"], value="1", label="nodes of eight H100")
     volume = mo.ui.slider(
         steps=[2**power for power in range(16, 34, 2)], value=2**30, label="V, bytes"
@@ -146,12 +144,12 @@ an all-gather, and costs both. In an all-to-all every GPU keeps its V/N and only
 cheap in a node. But its pieces are all different, so each passes a NIC by itself: over two nodes it
 takes {two_nodes / one_node:.1f} times as long as over one, while the all-gather takes as long.
 """)
-    mo.vstack([about_four, mo.hstack([nodes, volume], justify="start", wrap=True)])
+    page.show(about_four, mo.hstack([nodes, volume], justify="start", wrap=True))
     return nodes, volume
 
 
 @app.cell
-def _(cluster, mo, nodes, parts, sc, show, volume):
+def _(cluster, nodes, page, sc, show, volume):
     changes = {
         "all-gather": "A[I_X,J] -> A[I,J]",
         "reduce-scatter": "A[I,J] {U_X} -> A[I_X,J]",
@@ -178,15 +176,14 @@ def _(cluster, mo, nodes, parts, sc, show, volume):
 V = {show(volume.value, "bytes")}. The textbook's all-reduce is a ring's; the fitted one may let
 NVSwitches add, which moves each byte about once.
 """
-    formulas = [parts.formula_view(mo, four[name]) for name in ("all-gather", "all-to-all")]
-    mo.vstack([parts.table_view(mo, priced), mo.md(remark), *formulas])
+    formulas = [page.formula(four[name]) for name in ("all-gather", "all-to-all")]
+    page.show(page.table(priced), remark, *formulas)
     return (four,)
 
 
 @app.cell
-def _(across, cluster, field, inside, mo, parts, sc, size):
-    guess = parts.guessed(mo, field)
-    guessed_time = abs(guess) * inside.time or None
+def _(cluster, inside, mo, page, sc, size):
+    guessed_time = abs(page.guess) * inside.time or None
     ladders = [
         sc.collective_ladder("all-gather", size, cluster),
         sc.collective_ladder("all-gather", size, cluster, nodes=4, guess=guessed_time),
@@ -198,13 +195,12 @@ Across nodes the guess is yours, times the fitted {inside.ranks} GPUs. A ring ca
 V past the NICs of every node; the textbook's rung lets in only what the node lacks, which no GPU
 library does: part of the step to the fitted figure.
 """)
-    mo.vstack([compared, *(parts.ladder_view(mo, each) for each in ladders)])
+    page.show(compared, *(page.ladder(each) for each in ladders))
     return (ladders,)
 
 
 @app.cell
-def _(cluster, field, measured_sweep, mo, parts):
-    parts.guessed(mo, field)
+def _(cluster, measured_sweep, mo, page):
     sweep = {
         size: found.seconds for size, found in measured_sweep("all-gather", cluster, 8).items()
     }
@@ -217,12 +213,12 @@ One collective, measured from small to large sizes, has two numbers: **T = alpha
 are an all-gather over eight H100 of a node, measured with JAX (a figure of the guide). Lay your
 line through them; it starts at NVLink's data sheet.
 """)
-    mo.vstack([laid, mo.hstack([alpha, rate], justify="start", wrap=True)])
+    page.show(laid, mo.hstack([alpha, rate], justify="start", wrap=True))
     return alpha, rate, sweep
 
 
 @app.cell
-def _(alpha, mo, parts, rate, show, sweep, sweep_drawing, sweeps):
+def _(alpha, mo, page, rate, show, sweep, sweep_drawing, sweeps):
     yours = sweeps.Line(alpha.value / 1e6, rate.value * 1e9)
     best = sweeps.through(sweep)
     lines = {
@@ -236,15 +232,13 @@ Least squares of relative errors, as `scaling calibrate` fits: alpha = {show(bes
 the time: the latency decides below, the link above.
 """)
     curves = {name: drawn.seconds for name, drawn in lines.items()}
-    mo.vstack([parts.picture(mo, sweep_drawing(sweep, curves), alt), numbers])
+    page.show(page.picture(sweep_drawing(sweep, curves), alt), numbers)
     return best, yours
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "A gather or a scatter moves (N - 1)/N of the array past each device, an all-reduce twice "
         "that, an all-to-all only a part of a part. Divide by the links of the slowest level, all "
         "that work at once. Below alpha x W the latency decides.",
@@ -253,8 +247,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc, show):
-    parts.guessed(mo, field)
+def _(page, parts, sc, show):
     paper_size, far_size = 2**28, 2**31
     ring = sc.price_collective("all-reduce", paper_size, "dgx-a100", algorithm="ring", ideal=True)
     far = sc.price_collective("all-gather", far_size, "dgx-b200", nodes=4, ideal=True)
@@ -284,14 +277,14 @@ def _(field, mo, parts, sc, show):
         ),
         parts.on_trainer("and of the large one", "us", None),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields, title="Three problems")
+    fields = page.fields(problems)
+    page.exercises(fields, title="Three problems")
     return far, far_size, fields, paper_size, problems, ring
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
@@ -310,8 +303,7 @@ def _(fields, mo, show, sweeps):
 
 
 @app.cell
-def _(cluster, field, measured_sweep, mo, parts, sc, show):
-    parts.guessed(mo, field)
+def _(cluster, measured_sweep, page, sc, show):
     rows = []
     for what, hosts_of in (("all-gather", 1), ("all-reduce", 2)):
         found = measured_sweep(what, cluster, 8 * hosts_of, hosts_of)
@@ -331,8 +323,7 @@ def _(cluster, field, measured_sweep, mo, parts, sc, show):
                 }
             )
     first = rows[0]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "The textbook has no latency: below a few MiB it is wrong by orders of magnitude. The "
         "fitted figures know hops, but not what a framework adds: of JAX's "
         f"{show(first['measured (s)'], 's')} for {show(first['V (bytes)'], 'bytes')} most is "

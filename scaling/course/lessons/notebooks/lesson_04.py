@@ -23,18 +23,7 @@ def _():
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
-    return (
-        Rung,
-        curves,
-        ladder,
-        measured_step,
-        mo,
-        parts,
-        sc,
-        show,
-        stacked_bars,
-        stored_programs,
-    )
+    return Rung, curves, ladder, measured_step, mo, parts, sc, show, stacked_bars, stored_programs
 
 
 @app.cell
@@ -113,7 +102,7 @@ def _(model, sc, seq, stored_programs):
 
 @app.cell
 def _(Rung, exact, executed, field, ladder, mo, model, parts, rule, seq, show, weighed):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     rungs = (
         Rung("bound", weighed, "a product for each weight that is multiplied; no attention yet"),
         Rung("textbook", rule.answer, "6 x parameters that a token uses, those looked up as well"),
@@ -121,25 +110,22 @@ def _(Rung, exact, executed, field, ladder, mo, model, parts, rule, seq, show, w
         Rung("compiled", *executed()),
         Rung("measured", None, "none: what is timed is seconds, not FLOPs; see the end"),
     )
-    climbed = ladder(f"training FLOPs of a token of {model.value}", "FLOPs", guess * 1e9, rungs)
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{show(guess * 1e9, 'FLOPs')}**; by the count it is "
-                f"**{show(exact.answer, 'FLOPs')}** ({guess * 1e9 / exact.answer - 1:+.0%}). "
-                "A compiled step does more where it computes something again for the backward "
-                "pass: MFU leaves that out, HFU counts it."
-            ),
-            parts.ladder_view(mo, climbed),
-            parts.formula_view(mo, exact),
-        ]
+    climbed = ladder(
+        f"training FLOPs of a token of {model.value}", "FLOPs", page.guess * 1e9, rungs
     )
-    return (climbed,)
+    page.show(
+        f"You guessed **{show(page.guess * 1e9, 'FLOPs')}**; by the count it is "
+        f"**{show(exact.answer, 'FLOPs')}** ({page.guess * 1e9 / exact.answer - 1:+.0%}). "
+        "A compiled step does more where it computes something again for the backward "
+        "pass: MFU leaves that out, HFU counts it.",
+        page.ladder(climbed),
+        page.formula(exact),
+    )
+    return climbed, page
 
 
 @app.cell
-def _(counted, field, forward, mo, parts):
-    parts.guessed(mo, field)
+def _(counted, forward, page):
     head = counted["head"] if any(part.name == "head" for part in counted.parts) else None
     pairs = (
         ("attention: queries, keys, values, output", counted["attention"], "projections"),
@@ -157,32 +143,29 @@ def _(counted, field, forward, mo, parts):
         }
         for name, found, flops in pairs
     ]
-    mo.vstack(
-        [
-            mo.md("## Where parameters and FLOPs are"),
-            parts.table_view(mo, by_part),
-            parts.formula_view(mo, counted),
-            parts.formula_view(mo, forward),
-        ]
+    page.show(
+        "## Where parameters and FLOPs are",
+        page.table(by_part),
+        page.formula(counted),
+        page.formula(forward),
     )
     return (by_part,)
 
 
 @app.cell
-def _(field, mo, parts, seq, shape):
-    parts.guessed(mo, field)
+def _(mo, page, seq, shape):
     longest = shape.max_positions if shape.positions == "learned" else 2**20
     steps_of_context = [2**power for power in range(8, 21) if 2**power <= longest]
     context = mo.ui.slider(
         steps=steps_of_context, value=min(seq, longest), label="context T", show_value=True
     )
     causal = mo.ui.checkbox(label="count only the half of the scores that a causal mask leaves")
-    mo.vstack([mo.md("## Where attention overtakes"), context, causal])
+    page.show("## Where attention overtakes", context, causal)
     return causal, context
 
 
 @app.cell
-def _(causal, context, curves, mo, model, parts, sc, show):
+def _(causal, context, curves, model, page, sc, show):
     overtakes = "context at which the attention core costs as much as "
     here = sc.count(model.value, seq_len=context.value, causal=causal.value)
     ahead = sc.count(model.value, seq_len=2**8, causal=causal.value)
@@ -208,30 +191,25 @@ def _(causal, context, curves, mo, model, parts, sc, show):
     drawn = curves(
         [*flat, rising], marks, "tokens of context", "GFLOPs of a token, forward", context.value
     )
-    mo.vstack(
-        [
-            parts.picture(mo, drawn, alt),
-            mo.md(
-                f"At {context.value:,} tokens the core has **{share:.0%}** of the forward FLOPs, "
-                f"and a token is trained by {trains}, {over:.2f} times the rule of six."
-            ),
-            parts.formula_view(mo, own),
-            parts.formula_view(mo, all_else),
-        ]
+    page.show(
+        page.picture(drawn, alt),
+        f"At {context.value:,} tokens the core has **{share:.0%}** of the forward FLOPs, "
+        f"and a token is trained by {trains}, {over:.2f} times the rule of six.",
+        page.formula(own),
+        page.formula(all_else),
     )
     return all_else, giga, own, slope
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
+def _(mo, page):
     sequences = mo.ui.slider(1, 16, value=2, label="sequences of a GPU", show_value=True)
-    mo.vstack([mo.md("## What training keeps"), sequences])
+    page.show("## What training keeps", sequences)
     return (sequences,)
 
 
 @app.cell
-def _(mo, model, parts, sc, seq, sequences, stacked_bars):
+def _(model, page, sc, seq, sequences, stacked_bars):
     DEVICES, STATE = 8, 12  # GPUs of a node; bytes: fp32 weights and two moments, as the trainer
     keeps = sc.count(
         model.value, batch=sequences.value * seq, bytes_per_parameter=STATE, seq_len=seq
@@ -245,29 +223,22 @@ def _(mo, model, parts, sc, seq, sequences, stacked_bars):
         for row in keeps["activations kept"].rows
     }
     said = ", ".join(f"{name} {size(sum(stack.values()))}" for name, stack in stacks.items())
-    mo.vstack(
-        [
-            mo.md(
-                f"Besides its share of weights and moments, each of {DEVICES} H100 keeps of every "
-                "layer what the backward pass needs. What it does not keep it computes again "
-                f"(`remat`): memory for FLOPs. The dashed line is at the {size(memory)} of an H100."
-            ),
-            parts.picture(
-                mo,
-                stacked_bars(stacks, size, memory),
-                f"Bytes of a GPU by what is kept: {said}; an H100 has {size(memory)}",
-            ),
-            parts.formula_view(mo, keeps["activations kept"]),
-        ]
+    page.show(
+        f"Besides its share of weights and moments, each of {DEVICES} H100 keeps of every "
+        "layer what the backward pass needs. What it does not keep it computes again "
+        f"(`remat`): memory for FLOPs. The dashed line is at the {size(memory)} of an H100.",
+        page.picture(
+            stacked_bars(stacks, size, memory),
+            f"Bytes of a GPU by what is kept: {said}; an H100 has {size(memory)}",
+        ),
+        page.formula(keeps["activations kept"]),
     )
     return DEVICES, STATE, keeps, memory, state
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Six FLOPs per parameter and token is the cost of training while the context is short. "
         "Attention's own products grow with T: they pass the rest of a layer at a context that the "
         "shape alone decides. Memory is bytes per parameter, divided by the devices, plus "
@@ -277,8 +248,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(page, parts, sc):
     square = {"model.n_layers": 1, "model.d_model": 8192, "model.d_ff": 4 * 8192,
               "model.n_heads": 64, "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     layer = sc.count("custom", set=square)["a layer"].answer / 1e6
@@ -312,19 +282,19 @@ def _(field, mo, parts, sc):
             why="To the byte: the trainer keeps fp32, and the count knows every norm.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return crossing, fields, layer, masked, problems, square, total
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(DEVICES, STATE, mo, sc, stored_programs):
+def _(DEVICES, STATE, sc, stored_programs):
     def compared(entry):
         """Memory by the count beside the compiler's, of one stored step."""
         described = sc.load_run(entry.run, set=dict(entry.set))
@@ -345,8 +315,7 @@ def _(DEVICES, STATE, mo, sc, stored_programs):
 
 
 @app.cell
-def _(field, measured_step, memories, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(measured_step, memories, page, sc):
     peak = sc.chip("h100-sxm")["peak bf16"].answer
 
     def timed(name, tokens, seconds_of):
@@ -363,25 +332,20 @@ def _(field, measured_step, memories, mo, parts, sc):
 
     steps = [timed("llama2-70b", 2**20, 4096), timed("llama3-70b", 2**21, 8192)]
     low = min(row["MFU"] for row in steps)
-    mo.vstack(
-        [
-            parts.where_wrong(
-                mo,
-                "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far "
-                f"longer than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest "
-                "is products below the peak, work that is computed again, and communication that "
-                "is waited for.",
-                steps,
-            ),
-            mo.md(
-                "Nor does a count of activations know what else is in memory at the fullest "
-                "moment: gradients, gathered weights, logits, and what one layer computes again. "
-                "The compiler's figure has all of that."
-                if memories
-                else ""
-            ),
-            parts.table_view(mo, memories),
-        ]
+    page.show(
+        page.where_wrong(
+            "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far "
+            f"longer than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest "
+            "is products below the peak, work that is computed again, and communication that "
+            "is waited for.",
+            steps,
+        ),
+        "Nor does a count of activations know what else is in memory at the fullest "
+        "moment: gradients, gathered weights, logits, and what one layer computes again. "
+        "The compiler's figure has all of that."
+        if memories
+        else "",
+        page.table(memories),
     )
     return (steps,)
 

@@ -24,9 +24,18 @@ def _():
     from scaling.questions.page import show
 
     return (
-        Rung, curves, overlap, ladder, measured_collective, measured_kernel, mo,
-        parts, sc, show, stored_programs,
-    )  # fmt: skip
+        Rung,
+        curves,
+        ladder,
+        measured_collective,
+        measured_kernel,
+        mo,
+        overlap,
+        parts,
+        sc,
+        show,
+        stored_programs,
+    )
 
 
 @app.cell
@@ -115,13 +124,13 @@ def _(X, cluster, layer, measured_collective, measured_kernel):
 
 @app.cell
 def _(Rung, X, as_measured, field, forward, ladder, limit, mo, parts):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     nobody = "none: no measured gather of this size on these devices comes with the package"
     both = "a measured all-gather (JAX, dispatch included) over a measured product, apart"
     climbed = ladder(
         f"tokens per device from which fsdp over {X} hides its gather",
         "tokens",
-        guess,
+        page.guess,
         (
             Rung("bound", None, "none: slower products need fewer tokens"),
             Rung("textbook", forward.ideal, "C / W (X - 1) / X: peak of the chip over its links"),
@@ -130,28 +139,23 @@ def _(Rung, X, as_measured, field, forward, ladder, limit, mo, parts):
             Rung("measured", as_measured, both if as_measured else nobody),
         ),
     )
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:,.0f}**; the rule gives **{forward.ideal:,.0f}** tokens "
-                f"({guess / forward.ideal - 1:+.0%}), and fitted figures **{forward.fitted:,.0f}**."
-                " Neither D nor F is in the formula: a wider layer has more to send and more to "
-                "multiply."
-            ),
-            parts.ladder_view(mo, climbed),
-            parts.formula_view(mo, limit),
-        ]
+    page.show(
+        f"You guessed **{page.guess:,.0f}**; the rule gives **{forward.ideal:,.0f}** tokens "
+        f"({page.guess / forward.ideal - 1:+.0%}), and fitted figures **{forward.fitted:,.0f}**."
+        " Neither D nor F is in the formula: a wider layer has more to send and more to "
+        "multiply.",
+        page.ladder(climbed),
+        page.formula(limit),
     )
-    return (climbed,)
+    return climbed, page
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
+def _(mo, page):
     tokens = mo.ui.slider(
         steps=[2**power for power in range(8, 15)], value=2**10, label="B", show_value=True
     )
-    mo.vstack([mo.md("## Move the batch across it"), tokens])
+    page.show("## Move the batch across it", tokens)
     return (tokens,)
 
 
@@ -190,29 +194,25 @@ def _(curves, forward, gather, products):
 
 
 @app.cell
-def _(drawn, forward, gather, mo, overlap, parts, products, show, tokens):
+def _(drawn, forward, gather, overlap, page, products, show, tokens):
     here = products(tokens.value)[1]
     waits = max(0.0, gather[1] - here)
     said = f"a layer multiplies for {show(here, 's')}, its weights take {show(gather[1], 's')}"
     result = f"each layer waits {show(waits, 's')}" if waits else "nothing waits but the first"
-    mo.vstack(
-        [
-            mo.md(f"With fitted figures {said}: **{result}**."),
-            parts.picture(mo, overlap(gather[1], here), f"Five layers: {said}; {result}"),
-            parts.picture(
-                mo,
-                drawn(tokens.value),
-                f"Time of products and gather against tokens; they cross at {forward.ideal:,.0f} "
-                f"by the textbook and {forward.fitted:,.0f} fitted",
-            ),
-        ]
+    page.show(
+        f"With fitted figures {said}: **{result}**.",
+        page.picture(overlap(gather[1], here), f"Five layers: {said}; {result}"),
+        page.picture(
+            drawn(tokens.value),
+            f"Time of products and gather against tokens; they cross at {forward.ideal:,.0f} "
+            f"by the textbook and {forward.fitted:,.0f} fitted",
+        ),
     )
     return
 
 
 @app.cell
-def _(field, mo, parts, sc, stored_programs):
-    parts.guessed(mo, field)
+def _(mo, page, sc, stored_programs):
 
     def named(entry):
         """The model of a stored step and the tokens that a GPU has at a time."""
@@ -226,12 +226,12 @@ def _(field, mo, parts, sc, stored_programs):
         label: [entry.arguments for entry in group if named(entry) == label] for label in labels
     }
     case = mo.ui.dropdown(cases, value=next(iter(cases)), label="step of 8 H100")
-    mo.vstack([mo.md("## Replicas or shards: compiled steps"), case])
+    page.show("## Replicas or shards: compiled steps", case)
     return case, cases
 
 
 @app.cell
-def _(case, mo, parts, sc):
+def _(case, page, sc):
     sharded = next(asked for asked in case.value if asked["mesh"] == "fsdp=8")
     priced = [(asked, sc.predict(**asked)) for asked in case.value]
 
@@ -256,27 +256,21 @@ def _(case, mo, parts, sc):
         }
         for asked, found in priced
     ]
-    mo.vstack(
-        [
-            mo.md(
-                "An all-reduce is a reduce-scatter and an all-gather: its bytes travel twice, "
-                "those of the others once. Shards gather weights forward and again backward and "
-                "scatter gradients, three passes instead of two. For that they hold an X-th of "
-                "weights and moments, and update only that: replicas all make the same update."
-            ),
-            parts.table_view(mo, bytes_rows),
-            parts.table_view(mo, step_rows),
-            parts.ladder_view(mo, sc.step_ladder(**sharded)),
-        ]
+    page.show(
+        "An all-reduce is a reduce-scatter and an all-gather: its bytes travel twice, "
+        "those of the others once. Shards gather weights forward and again backward and "
+        "scatter gradients, three passes instead of two. For that they hold an X-th of "
+        "weights and moments, and update only that: replicas all make the same update.",
+        page.table(bytes_rows),
+        page.table(step_rows),
+        page.ladder(sc.step_ladder(**sharded)),
     )
     return bytes_rows, step_rows
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Weights travel for free while each device has more tokens than its peak over its link's "
         "bandwidth, C / W, whatever the model's width. More devices with the same batch have fewer "
         "tokens each: that is where data parallelism and fsdp end.",
@@ -286,8 +280,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc, show):
-    parts.guessed(mo, field)
+def _(page, parts, sc, show):
     blackwell = sc.limits("llama3-8b", cluster="dgx-b200", nodes=1)
     figure = {given.symbol: show(given.value, given.unit) for given in blackwell.inputs}
     sparse = sc.limits("mixtral-8x7b", cluster="dgx-h100", nodes=16)
@@ -323,14 +316,14 @@ def _(field, mo, parts, sc, show):
             why="An eighth of every matrix in fp32; the norms are small and stay whole.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return blackwell, fields, held, problems, sparse, tiny
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
@@ -355,8 +348,7 @@ def _(measured_collective, rate, sc):
 
 
 @app.cell
-def _(field, gathers, mo, parts, sc, show):
-    parts.guessed(mo, field)
+def _(gathers, page, sc, show):
     large = {"batch.global_batch": 256, "batch.microbatches": 1, "remat": "full"}
     published = sc.step_ladder(
         "llama2-70b", "dgx-h100", 16, "fsdp=128", source="analytic", set=large
@@ -364,24 +356,19 @@ def _(field, gathers, mo, parts, sc, show):
     small, more = (show(row["weights of a layer (bytes)"], "bytes") for row in gathers[:2])
     of_device = sc.load_run("llama2-70b", set=large).batch.tokens // 128
     needed = sc.limits("llama2-70b", "dgx-h100", 16, "fsdp=128", set=large)["rule"].ideal
-    mo.vstack(
-        [
-            parts.where_wrong(
-                mo,
-                "The rule knows no latency. The gathers below were measured in JAX on a node of "
-                f"H100, dispatch included (the guide's figures): {small} take nearly as long as "
-                f"{more}, so that a small layer needs many more tokens than the rule says. Our "
-                "fitted times leave out the dispatch, which a compiled step pays once and not for "
-                "each gather.",
-                gathers,
-            ),
-            mo.md(
-                f"Nor does hidden mean at the peak. The step below has {of_device:,} tokens a "
-                f"device where the rule asks for {needed:,.0f}, and takes longer than the "
-                "textbook's: products stay below the peak, and so do links."
-            ),
-            parts.ladder_view(mo, published),
-        ]
+    page.show(
+        page.where_wrong(
+            "The rule knows no latency. The gathers below were measured in JAX on a node of "
+            f"H100, dispatch included (the guide's figures): {small} take nearly as long as "
+            f"{more}, so that a small layer needs many more tokens than the rule says. Our "
+            "fitted times leave out the dispatch, which a compiled step pays once and not for "
+            "each gather.",
+            gathers,
+        ),
+        f"Nor does hidden mean at the peak. The step below has {of_device:,} tokens a "
+        f"device where the rule asks for {needed:,.0f}, and takes longer than the "
+        "textbook's: products stay below the peak, and so do links.",
+        page.ladder(published),
     )
     return needed, of_device, published
 

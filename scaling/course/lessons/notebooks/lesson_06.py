@@ -85,41 +85,33 @@ def _(mo, parts):
 
 @app.cell
 def _(cluster, field, mo, model, parts, per_node, sc):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     limit = sc.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
     fits = "more than the node has" if limit.ideal > per_node else f"of the node's {per_node}"
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:,.0f}**; by the textbook **{limit.ideal:.3g}** chips, "
-                f"{fits}, and with links and kernels as they were measured {limit.fitted:.3g}. "
-                "B is not in the formula, and D neither: products and exchanges both grow with "
-                "them. A larger batch does not make room for a longer tensor axis."
-            ),
-            parts.formula_view(mo, limit),
-            mo.md(
-                "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
-                f"which needs no further exchange: {limit['with the gate'].ideal:.3g} chips then."
-            ),
-        ]
+    page.show(
+        f"You guessed **{page.guess:,.0f}**; by the textbook **{limit.ideal:.3g}** chips, "
+        f"{fits}, and with links and kernels as they were measured {limit.fitted:.3g}. "
+        "B is not in the formula, and D neither: products and exchanges both grow with "
+        "them. A larger batch does not make room for a longer tensor axis.",
+        page.formula(limit),
+        "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
+        f"which needs no further exchange: {limit['with the gate'].ideal:.3g} chips then.",
     )
-    return (limit,)
+    return limit, page
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
+def _(mo, page):
     tokens = mo.ui.slider(
         steps=[2**power for power in range(7, 17)], value=2**13, label="tokens B", show_value=True
     )
     exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
-    mo.vstack([mo.md("## Lengthen the axis, past the node"), tokens, exact])
+    page.show("## Lengthen the axis, past the node", tokens, exact)
     return exact, tokens
 
 
 @app.cell
-def _(cluster, field, inner, mo, parts, per_node, place, sc, tokens, width):
-    parts.guessed(mo, field)
+def _(cluster, inner, per_node, place, sc, tokens, width):
 
     def both(chips):
         """Products, exchanges and all of an MLP's forward pass over so many chips: the textbook's
@@ -142,7 +134,7 @@ def _(cluster, field, inner, mo, parts, per_node, place, sc, tokens, width):
 
 
 @app.cell
-def _(cluster, exact, grouped_bars, mo, parts, per_node, show, times, tokens):
+def _(cluster, exact, grouped_bars, page, per_node, show, times, tokens):
     name = {True: "fitted", False: "textbook"}[exact.value]
     nodes_of = lambda chips: max(1, chips // per_node)
     groups = [
@@ -161,21 +153,17 @@ def _(cluster, exact, grouped_bars, mo, parts, per_node, show, times, tokens):
         )
     )
     drawn = grouped_bars(groups, ("products", "exchanges"), lambda seconds: show(seconds, "s"))
-    mo.vstack(
-        [
-            parts.picture(mo, drawn, alt),
-            mo.md(
-                f"By {name} figures {most} of these whose exchanges are no longer than the "
-                "products. With few tokens the fitted exchanges hardly shrink any more: what "
-                "remains is the way from chip to chip, which the textbook leaves out."
-            ),
-        ]
+    page.show(
+        page.picture(drawn, alt),
+        f"By {name} figures {most} of these whose exchanges are no longer than the "
+        "products. With few tokens the fitted exchanges hardly shrink any more: what "
+        "remains is the way from chip to chip, which the textbook leaves out.",
     )
     return
 
 
 @app.cell
-def _(limit, mo, parts, per_node):
+def _(limit, page, per_node):
     places = [
         {
             "place": row["place"],
@@ -185,23 +173,18 @@ def _(limit, mo, parts, per_node):
         }
         for row in limit.rows
     ]
-    mo.vstack(
-        [
-            mo.md(
-                "## Two nodes\n\nOne group over two nodes has all their NICs for itself, so that "
-                "the textbook may name NVLink still. Fitted figures count the hops between nodes "
-                "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
-                f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node."
-            ),
-            parts.table_view(mo, places),
-        ]
+    page.show(
+        "## Two nodes\n\nOne group over two nodes has all their NICs for itself, so that "
+        "the textbook may name NVLink still. Fitted figures count the hops between nodes "
+        "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
+        f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node.",
+        page.table(places),
     )
     return
 
 
 @app.cell
-def _(field, mo, parts, sc, stored_programs):
-    parts.guessed(mo, field)
+def _(page, sc, stored_programs):
     kept = {
         (entry.mesh, entry.nodes): entry.arguments
         for entry in stored_programs()
@@ -225,35 +208,29 @@ def _(field, mo, parts, sc, stored_programs):
     time = priced[whole].time
     waits = time.exposed_communication / (time.exposed_communication + time.hidden_communication)
     longer = priced[whole].step_time / priced["fsdp=8,tensor=1", 1].step_time
-    mo.vstack(
-        [
-            mo.md(
-                "## What the compiler makes of it\n\nThe trainer's own step of Llama 3 8B, "
-                "compiled for a DGX H100. That exchanges *could* hide behind products does not say "
-                f"that they do: with `tensor=8` {waits:.0%} of all communication waits, and the "
-                f"step takes {longer:.2f} times that of `fsdp=8`. The next product needs what is "
-                "being gathered. Tensor parallelism pays where `fsdp` alone has too few tokens per "
-                "chip to hide its weights: lesson 7. Eight heads of keys and values cannot be "
-                "divided by sixteen, so that `tensor=16` is priced in closed form (analytic)."
-            ),
-            parts.table_view(mo, rows),
-        ]
+    page.show(
+        "## What the compiler makes of it\n\nThe trainer's own step of Llama 3 8B, "
+        "compiled for a DGX H100. That exchanges *could* hide behind products does not say "
+        f"that they do: with `tensor=8` {waits:.0%} of all communication waits, and the "
+        f"step takes {longer:.2f} times that of `fsdp=8`. The next product needs what is "
+        "being gathered. Tensor parallelism pays where `fsdp` alone has too few tokens per "
+        "chip to hide its weights: lesson 7. Eight heads of keys and values cannot be "
+        "divided by sixteen, so that `tensor=16` is priced in closed form (analytic).",
+        page.table(rows),
     )
     return kept, whole
 
 
 @app.cell
-def _(kept, mo, parts, sc, whole):
+def _(kept, page, sc, whole):
     ladder = sc.step_ladder(**kept[whole])
-    mo.vstack([mo.md("## The ladder of one step"), parts.ladder_view(mo, ladder)])
+    page.show("## The ladder of one step", page.ladder(ladder))
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Tensor parallelism sends activations. Their bytes stay as the axis grows, the products "
         "shrink, and the two meet at Y = F W / C, whatever the batch. Wide models and fast links "
         "allow more chips, faster chips fewer. Keep the axis in the node.",
@@ -263,8 +240,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(page, parts, sc):
     layers = 4
     blackwell = sc.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
     over_two = blackwell.rows[1]
@@ -299,20 +275,19 @@ def _(field, mo, parts, sc):
             why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return blackwell, fields, layers, problems
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, measured_series, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(measured_series, page, sc):
     series = measured_series("tensor in a node")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     compared = [
@@ -328,8 +303,7 @@ def _(field, measured_series, mo, parts, sc):
         for point, step in zip(series.points, steps, strict=True)
     ]
     four, eight = (row["measured (s)"] for row in compared[-2:])
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         f"The rule knows two resources. Measured: {series.machine} ({series.source}, {series.date}"
         "). In two microbatches eight chips are the fastest. In sixteen, of one sequence each, "
         f"eight chips take {eight / four - 1:.0%} longer than four: the kernels are so short that "

@@ -73,7 +73,7 @@ def _(mo, parts):
 
 @app.cell
 def _(clusters, field, mo, parts):
-    parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     cluster = mo.ui.dropdown(clusters, value=clusters[0], label="cluster")
     network = mo.ui.slider(
         steps=[0.125, 0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
@@ -81,10 +81,8 @@ def _(clusters, field, mo, parts):
     nvlink = mo.ui.slider(
         steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
     )
-    mo.vstack(
-        [mo.md("## Seven compiled steps, priced anew"), mo.hstack([cluster, network, nvlink])]
-    )
-    return cluster, network, nvlink
+    page.show("## Seven compiled steps, priced anew", mo.hstack([cluster, network, nvlink]))
+    return cluster, network, nvlink, page
 
 
 @app.cell
@@ -101,7 +99,7 @@ def _(cluster, group, network, nvlink, sc):
 
 
 @app.cell
-def _(fastest, format_time, mo, parts, stacked_bars, steps):
+def _(fastest, format_time, page, stacked_bars, steps):
     rows = {
         mesh: {
             "compute": step.time.compute + step.time.optimizer,
@@ -113,53 +111,41 @@ def _(fastest, format_time, mo, parts, stacked_bars, steps):
     bars = stacked_bars(rows, format_time)
     words = ", ".join(f"{mesh} {format_time(step.step_time)}" for mesh, step in steps.items())
     best = steps[fastest]
-    mo.vstack(
-        [
-            parts.picture(mo, bars, f"Step time of each mesh: {words}"),
-            mo.md(
-                f"**{fastest}** is fastest: {format_time(best.step_time)}, MFU {best.mfu:.0%}. "
-                f"{best.bottleneck}."
-            ),
-        ]
+    page.show(
+        page.picture(bars, f"Step time of each mesh: {words}"),
+        f"**{fastest}** is fastest: {format_time(best.step_time)}, MFU {best.mfu:.0%}. "
+        f"{best.bottleneck}.",
     )
     return
 
 
 @app.cell
-def _(field, group, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(group, page, sc):
     plain = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
     ladder = sc.step_ladder(
         plain.run, plain.cluster, plain.nodes, plain.mesh, "stored", dict(plain.set)
     )
-    mo.vstack([mo.md("## The ladder of the plainest split"), parts.ladder_view(mo, ladder)])
+    page.show("## The ladder of the plainest split", page.ladder(ladder))
     return (ladder,)
 
 
 @app.cell
-def _(devices, example, field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(devices, example, page, sc):
     limits = sc.limits(example, cluster="dgx-h100", nodes=devices // 8)
     answer = limits["fewest tokens with fsdp and tensor"]
     mine = example.batch.tokens / devices
-    mo.vstack(
-        [
-            mo.md(
-                f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; all of fsdp "
-                f"needs {float(limits):,.0f} to hide its communication, the best split of fsdp "
-                f"and tensor {float(answer):,.0f}."
-            ),
-            parts.formula_view(mo, answer),
-        ]
+    page.show(
+        f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; all of fsdp "
+        f"needs {float(limits):,.0f} to hide its communication, the best split of fsdp "
+        f"and tensor {float(answer):,.0f}.",
+        page.formula(answer),
     )
     return limits, mine
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
         "inside a node. With tokens enough per device, plain fsdp is fastest, and everything else "
         "is a way to live with fewer.",
@@ -169,8 +155,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, group, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(group, page, parts, sc):
     best_fsdp = (2**18 * 64 / 16384) ** 0.5
     entry = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
     slow = sc.predict(**entry.arguments, what_if=["network x0.125"])
@@ -201,20 +186,19 @@ def _(field, group, mo, parts, sc):
             why="The mesh decides who computes what, not what is computed.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return best_fsdp, fields, problems, ratio
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, group, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(group, page, sc):
     errors = [
         {
             "mesh": entry.mesh,
@@ -226,8 +210,7 @@ def _(field, group, mo, parts, sc):
         if entry.cluster == "dgx-h100"
         for step in [sc.predict(**entry.arguments)]
     ]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "No GPU of this project has run these steps. The ranges are those within which published "
         "steps of other trainers fell; two splits whose ranges overlap cannot be told apart. "
         "`make validate` scores the model on measured runs.",

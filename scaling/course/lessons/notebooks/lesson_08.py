@@ -69,36 +69,31 @@ def _(group, mo, parts, sc):
 
 @app.cell
 def _(field, mo, model, moe, parts, sc, where):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     limits = sc.limits(model, **where)
     rule = limits["rule"]
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:,.0f}**; the rule gives **{rule.answer:,.0f}**: E / k = "
-                f"{moe.n_experts / moe.experts_per_token:.0f} times that of a dense model. The "
-                "bytes of the gradients are those of all experts, the FLOPs that hide them of k."
-            ),
-            parts.formula_view(mo, limits),
-        ]
+    page.show(
+        f"You guessed **{page.guess:,.0f}**; the rule gives **{rule.answer:,.0f}**: E / k = "
+        f"{moe.n_experts / moe.experts_per_token:.0f} times that of a dense model. The "
+        "bytes of the gradients are those of all experts, the FLOPs that hide them of k.",
+        page.formula(limits),
     )
-    return limits, rule
+    return limits, page, rule
 
 
 @app.cell
-def _(field, group, mo, parts):
-    parts.guessed(mo, field)
+def _(group, mo, page):
     network = mo.ui.slider(
         steps=[0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
     )
     nvlink = mo.ui.slider(steps=[0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True)
     title = f"## {len(group)} compiled steps: from sharded weights to sent tokens"
-    mo.vstack([mo.md(title), mo.hstack([network, nvlink])])
+    page.show(title, mo.hstack([network, nvlink]))
     return network, nvlink
 
 
 @app.cell
-def _(format_time, group, mo, network, nvlink, parts, sc, stacked_bars):
+def _(format_time, group, network, nvlink, page, sc, stacked_bars):
     changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
     changes = [text for text in changes if not text.endswith("x1")]
     steps = {entry.mesh: sc.predict(**entry.arguments, what_if=changes) for entry in group}
@@ -115,30 +110,25 @@ def _(format_time, group, mo, network, nvlink, parts, sc, stacked_bars):
         for mesh, step in steps.items()
         for c in sorted(step.collectives, key=lambda c: -c.time)[:3]
     ]
-    mo.vstack(
-        [
-            parts.picture(mo, stacked_bars(rows, format_time), f"Step times: {words}"),
-            mo.md("The three longest collectives of each:"),
-            parts.table_view(mo, listed),
-        ]
+    page.show(
+        page.picture(stacked_bars(rows, format_time), f"Step times: {words}"),
+        "The three longest collectives of each:",
+        page.table(listed),
     )
     return (steps,)
 
 
 @app.cell
-def _(field, group, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(group, page, sc):
     most = group[-1]
     ladder = sc.step_ladder(most.run, most.cluster, most.nodes, most.mesh, "stored", dict(most.set))
-    mo.vstack([mo.md(f"## The ladder of {most.mesh}"), parts.ladder_view(mo, ladder)])
+    page.show(f"## The ladder of {most.mesh}", page.ladder(ladder))
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "
         "experts that stay where they are. Then tokens travel, k copies of each, twice a layer and "
         "each way; inside a node that is cheap, across nodes each expert must be wide enough.",
@@ -148,8 +138,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(page, parts, sc):
     needed = 2475 * 128 / 4
     exchange = 1e3 * sc.price_collective("all-to-all", "64MiB", cluster="dgx-h100", ideal=True).time
     problems = (
@@ -178,19 +167,19 @@ def _(field, mo, parts, sc):
             why="Dropless routing computes the same, wherever the experts are.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return exchange, fields, needed, problems
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(mo, parts, steps):
+def _(page, steps):
     rows_wrong = [
         {
             "mesh": mesh,
@@ -200,8 +189,7 @@ def _(mo, parts, steps):
         }
         for mesh, step in steps.items()
     ]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "All is priced under an even load: real routers send more to some, and the fullest device "
         "decides. Grouped products are priced at rates of others' kernels; ours has not been timed "
         "on a GPU. Published mixtures are predicted too fast (docs/limits.md).",

@@ -83,7 +83,7 @@ def _(mo, parts):
 
 @app.cell
 def _(field, mo, parts, sc):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
 
     def bubble(stages, microbatches, virtual_stages=1):
         """The textbook's bubble of a pipeline, as `scaling limits` has it."""
@@ -95,22 +95,17 @@ def _(field, mo, parts, sc):
 
     plain = bubble(4, 8)
     few = plain.parts[0]
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:.3g} %**; it is **{plain.ideal:.1%}**. A step takes "
-                "M + P - 1 turns, and each stage works in M of them. For a twentieth of the step "
-                f"it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} for each stage."
-            ),
-            parts.formula_view(mo, plain),
-        ]
+    page.show(
+        f"You guessed **{page.guess:.3g} %**; it is **{plain.ideal:.1%}**. A step takes "
+        "M + P - 1 turns, and each stage works in M of them. For a twentieth of the step "
+        f"it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} for each stage.",
+        page.formula(plain),
     )
-    return bubble, plain
+    return bubble, page, plain
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
+def _(mo, page):
     schedules = {
         "all forward, then all backward (gpipe)": "gpipe",
         "one forward, one backward (1f1b)": "1f1b",
@@ -121,17 +116,14 @@ def _(field, mo, parts):
     microbatches = mo.ui.slider(
         steps=[8, 16, 24, 32], value=8, label="microbatches M", show_value=True
     )
-    mo.vstack(
-        [
-            mo.md("## Draw the step"),
-            mo.hstack([schedule, stages, microbatches], justify="start", wrap=True),
-        ]
+    page.show(
+        "## Draw the step", mo.hstack([schedule, stages, microbatches], justify="start", wrap=True)
     )
     return microbatches, schedule, stages
 
 
 @app.cell
-def _(bubble, held, idle_share, microbatches, mo, parts, pipeline, schedule, stages, timetable):
+def _(bubble, held, idle_share, microbatches, page, pipeline, schedule, stages, timetable):
     virtual = 2 if schedule.value == "circular" else 1
     passes = timetable(schedule.value, stages.value, microbatches.value, virtual)
     idle, rule = idle_share(passes), bubble(stages.value, microbatches.value, virtual)
@@ -140,23 +132,18 @@ def _(bubble, held, idle_share, microbatches, mo, parts, pipeline, schedule, sta
         f"{microbatches.value} microbatches forward and backward; each row is empty for {idle:.1%} "
         "of the step"
     )
-    mo.vstack(
-        [
-            parts.picture(mo, pipeline(passes), alt),
-            mo.md(
-                f"Empty: **{idle:.1%}** of each row, counted from the drawing; the formula says "
-                f"{rule.ideal:.1%}. A stage keeps what **{float(held(passes)):.3g}** microbatches "
-                "have saved for their way back, if nothing is computed again."
-            ),
-        ]
+    page.show(
+        page.picture(pipeline(passes), alt),
+        f"Empty: **{idle:.1%}** of each row, counted from the drawing; the formula says "
+        f"{rule.ideal:.1%}. A stage keeps what **{float(held(passes)):.3g}** microbatches "
+        "have saved for their way back, if nothing is computed again.",
     )
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    mo.md("""
+def _(page):
+    page.show("""
 Try the three schedules with the same P and M. With one forward and one backward in turn the bubble
 is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
 where stages keep no common rhythm), so that M can grow. With two parts a stage runs layers from the
@@ -167,31 +154,25 @@ bubble halves. Activations travel twice as often, and M must be a multiple of P.
 
 
 @app.cell
-def _(field, mo, parts, sc, show):
-    parts.guessed(mo, field)
+def _(page, sc, show):
     where = {"cluster": "dgx-h100", "nodes": 8, "mesh": "stage=8,tensor=8"}
     wide = sc.limits("llama3-70b", **where, set={"batch.microbatches": 32})
     hop = wide["hop to the next stage"]
     rows_of = next(one.value for one in hop.inputs if one.symbol == "B")
     peak = 64 * sc.chip("h100-sxm")["peak bf16"].answer
     forward = 2 * float(sc.count("llama3-70b")) * rows_of / peak
-    mo.vstack(
-        [
-            mo.md(
-                "## What travels\n\nLlama 3 70B with a node for each stage: a microbatch's "
-                f"activations reach the next node in {show(hop.fitted, 's')}. A stage multiplies "
-                f"for {show(forward, 's')} at least meanwhile, at the peak of its chips, so the "
-                "permute can hide behind the next microbatch."
-            ),
-            parts.formula_view(mo, hop),
-        ]
+    page.show(
+        "## What travels\n\nLlama 3 70B with a node for each stage: a microbatch's "
+        f"activations reach the next node in {show(hop.fitted, 's')}. A stage multiplies "
+        f"for {show(forward, 's')} at least meanwhile, at the peak of its chips, so the "
+        "permute can hide behind the next microbatch.",
+        page.formula(hop),
     )
     return forward, hop
 
 
 @app.cell
-def _(bubble, field, mo, parts, sc, stored_programs):
-    parts.guessed(mo, field)
+def _(bubble, page, sc, stored_programs):
     priced = [
         (entry, sc.predict(**entry.arguments))
         for entry in stored_programs()
@@ -215,41 +196,35 @@ def _(bubble, field, mo, parts, sc, stored_programs):
         }
 
     rows = [described(*one) for one in priced]
-    mo.vstack(
-        [
-            mo.md(
-                "## What the compiler makes of it\n\nThe trainer's own steps of Llama 3 1B on a "
-                "DGX H100, all of the same batch. The bubble of a whole step is smaller than the "
-                "rule's: embedding, output head and optimizer are not in the turns. More "
-                "microbatches are smaller ones: they shrink the bubble and the memory. Where a "
-                "step does not fit, the compiler has tried to make it fit and computes much of it "
-                "twice, so that it is slower too. The circular schedule of this trainer keeps only "
-                "the inputs of its turns and runs each part forward a second time: least memory, "
-                "more arithmetic."
-            ),
-            parts.table_view(mo, rows),
-        ]
+    page.show(
+        "## What the compiler makes of it\n\nThe trainer's own steps of Llama 3 1B on a "
+        "DGX H100, all of the same batch. The bubble of a whole step is smaller than the "
+        "rule's: embedding, output head and optimizer are not in the turns. More "
+        "microbatches are smaller ones: they shrink the bubble and the memory. Where a "
+        "step does not fit, the compiler has tried to make it fit and computes much of it "
+        "twice, so that it is slower too. The circular schedule of this trainer keeps only "
+        "the inputs of its turns and runs each part forward a second time: least memory, "
+        "more arithmetic.",
+        page.table(rows),
     )
     return (priced,)
 
 
 @app.cell
-def _(mo, parts, priced, sc):
+def _(page, priced, sc):
     chosen = next(
         entry
         for entry, _ in priced
         if entry.mesh == "stage=4,fsdp=2" and entry.set["batch.microbatches"] == 16
     )
     ladder = sc.step_ladder(**chosen.arguments)
-    mo.vstack([mo.md("## The ladder of one step"), parts.ladder_view(mo, ladder)])
+    page.show("## The ladder of one step", page.ladder(ladder))
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "A stage is idle for (P - 1) / (V M + P - 1) of the step, in any order of the passes. More "
         "microbatches, or more parts of a stage, make that small. The order decides how much is "
         "kept in memory meanwhile.",
@@ -259,8 +234,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(bubble, field, mo, parts):
-    parts.guessed(mo, field)
+def _(bubble, page, parts):
     asked = {"stages": 2, "microbatches": 8}
     halved = bubble(8, 16, 2)
     problems = (
@@ -293,20 +267,19 @@ def _(bubble, field, mo, parts):
             why="As many as turns, twice.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return asked, fields, halved, problems
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(bubble, field, measured_series, median, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(bubble, measured_series, median, page, sc):
     series = measured_series("microbatches of a pipeline")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     middle = {point.microbatches: median(point.seconds) for point in series.points}
@@ -322,8 +295,7 @@ def _(bubble, field, measured_series, median, mo, parts, sc):
         for point, step in zip(series.points, steps, strict=True)
     ]
     spread = max(max(point.seconds) / min(point.seconds) for point in series.points) - 1
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM: "
         f"{series.machine} ({series.source}, {series.date}; not fitted on). "
         f"Of these, {min(middle, key=middle.get)} microbatches were "

@@ -69,27 +69,22 @@ def _(mo, parts):
 
 @app.cell
 def _(field, mo, model, parts, sc):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     limits = sc.limits(model, cluster="dgx-h100")
     hidden = limits["tokens per device from which a ring over context is hidden"]
-    mo.vstack(
-        [
-            mo.md(
-                f"You guessed **{guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores "
-                "of T/C queries with T/C keys take 4 (T/C) N H FLOPs a token: the length of a "
-                f"chunk decides. **{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} "
-                "with fitted figures. Grouped-query attention makes it shorter: N/K heads share "
-                "the keys that travel."
-            ),
-            parts.formula_view(mo, hidden),
-        ]
+    page.show(
+        f"You guessed **{page.guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores "
+        "of T/C queries with T/C keys take 4 (T/C) N H FLOPs a token: the length of a "
+        f"chunk decides. **{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} "
+        "with fitted figures. Grouped-query attention makes it shorter: N/K heads share "
+        "the keys that travel.",
+        page.formula(hidden),
     )
-    return (hidden,)
+    return hidden, page
 
 
 @app.cell
-def _(field, group, mo, parts):
-    parts.guessed(mo, field)
+def _(group, mo, page):
     lengths = sorted({e.set["batch.seq_len"] for e in group})
     length = mo.ui.dropdown(
         {f"{tokens:,} tokens": tokens for tokens in lengths},
@@ -99,9 +94,7 @@ def _(field, group, mo, parts):
     link = mo.ui.slider(
         steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
     )
-    mo.vstack(
-        [mo.md("## Compiled steps of a node, for a million tokens"), mo.hstack([length, link])]
-    )
+    page.show("## Compiled steps of a node, for a million tokens", mo.hstack([length, link]))
     return length, link
 
 
@@ -123,40 +116,33 @@ def _(group, length, link, sc):
 
 
 @app.cell
-def _(format_time, length, mo, parts, rows, stacked_bars, steps):
+def _(format_time, length, page, rows, stacked_bars, steps):
     bars = stacked_bars(rows, format_time)
     words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in rows.items())
     memory = ", ".join(f"{mesh}: {step.memory.peak / 1e9:.0f}" for mesh, step in steps.items())
-    mo.vstack(
-        [
-            parts.picture(mo, bars, f"Seconds of a million tokens at {length.value:,}: {words}"),
-            mo.md(
-                f"Peak of a device in GB: {memory}. Cutting a sequence saves no FLOPs: in zigzag "
-                "order each device has an equal part of the half that the mask leaves. It costs "
-                "smaller kernels, copies of chunks and the ring; it buys memory, and work for "
-                "devices that would have no sequence."
-            ),
-        ]
+    page.show(
+        page.picture(bars, f"Seconds of a million tokens at {length.value:,}: {words}"),
+        f"Peak of a device in GB: {memory}. Cutting a sequence saves no FLOPs: in zigzag "
+        "order each device has an equal part of the half that the mask leaves. It costs "
+        "smaller kernels, copies of chunks and the ring; it buys memory, and work for "
+        "devices that would have no sequence.",
     )
     return
 
 
 @app.cell
-def _(field, group, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(group, page, sc):
     longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
     ladder = sc.step_ladder(
         longest.run, longest.cluster, longest.nodes, longest.mesh, "stored", dict(longest.set)
     )
-    mo.vstack([mo.md("## The ladder of a long step"), parts.ladder_view(mo, ladder)])
+    page.show("## The ladder of a long step", page.ladder(ladder))
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Ring attention sends keys and values once round, in the shadow of scores that grow with "
         "the chunk: a few thousand tokens per device hide it inside a node. Cut the sequence "
         "when one no longer fits, or when there are more devices than sequences.",
@@ -166,8 +152,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(exchanged_bytes, field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(exchanged_bytes, page, parts, sc):
     from scaling.models.presets import preset
 
     shape = preset("llama3-1b")  # of those heads
@@ -203,19 +188,19 @@ def _(exchanged_bytes, field, mo, parts, sc):
             why="Softmax over chunks with running maxima is the same softmax.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return across, fields, problems, sent, shape
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(mo, parts, steps):
+def _(page, steps):
     shown = [
         {
             "mesh": mesh,
@@ -226,8 +211,7 @@ def _(mo, parts, steps):
         }
         for mesh, step in steps.items()
     ]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "MFU counts all scores, also the masked half that nobody computes: at long sequences it "
         "overstates what the chip did, and passes one half with ease. Kernels of attention were "
         "timed at other shapes than these chunks; no ring of ours has run on GPUs.",

@@ -80,7 +80,7 @@ def _(mo, parts):
 
 @app.cell
 def _(Rung, entry, field, ladder, mo, parts, run, sc, steps):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     whole = steps["none"]
     count = sc.count(run)
     state = 12 * count.answer / whole.devices
@@ -110,53 +110,37 @@ def _(Rung, entry, field, ladder, mo, parts, run, sc, steps):
             "none: no device of ours ran it; XLA's own plan agrees within some percent",
         ),
     )
-    climbed = ladder(f"peak of a device, {run.name}, remat none", "bytes", 1e9 * guess, rungs)
-    parts.ladder_view(mo, climbed)
-    return climbed, state
+    climbed = ladder(f"peak of a device, {run.name}, remat none", "bytes", 1e9 * page.guess, rungs)
+    page.ladder(climbed)
+    return climbed, page, state
 
 
 @app.cell
-def _(field, mo, parts, steps):
-    parts.guessed(mo, field)
+def _(mo, page, steps):
     policy = mo.ui.radio(list(steps), value="none", label="remat", inline=True)
-    mo.vstack([mo.md("## Where the bytes are, moment by moment"), policy])
+    page.show("## Where the bytes are, moment by moment", policy)
     return (policy,)
 
 
 @app.cell
-def _(
-    format_rate,
-    format_time,
-    mo,
-    parts,
-    policy,
-    price_program,
-    step_memory,
-    steps,
-):
+def _(format_rate, format_time, page, policy, price_program, step_memory, steps):
     shown = steps[policy.value]
     priced = price_program(shown.pricing, record=True)
     curve = step_memory(priced, shown.memory.capacity)
     peak = format_rate(shown.memory.peak, "B")
     alt = f"Memory over a step with remat {policy.value}: it peaks at {peak}"
-    mo.vstack(
-        [
-            parts.picture(mo, curve, alt),
-            mo.md(
-                f"**{policy.value}**: {peak} at the peak, {format_time(shown.step_time)} a step, "
-                f"HFU {shown.hfu:.0%} of which MFU {shown.mfu:.0%}: the difference is what is "
-                "computed again."
-            ),
-        ]
+    page.show(
+        page.picture(curve, alt),
+        f"**{policy.value}**: {peak} at the peak, {format_time(shown.step_time)} a step, "
+        f"HFU {shown.hfu:.0%} of which MFU {shown.mfu:.0%}: the difference is what is "
+        "computed again.",
     )
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
         "activations grow with the tokens of a device and are all that remat saves. It pays with "
         "up to a third of the forward and backward FLOPs.",
@@ -166,8 +150,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, steps):
-    parts.guessed(mo, field)
+def _(page, parts, steps):
     filled = 70e9 * 16 / 80e9
     longer = float(steps["full"].step_time / steps["none"].step_time)
     problems = (
@@ -196,20 +179,19 @@ def _(field, mo, parts, steps):
             why="Remat changes no number, only when it is computed.",
         ),
     )
-    fields = parts.fields(mo, problems)
-    parts.exercises(mo, fields)
+    fields = page.fields(problems)
+    page.exercises(fields)
     return fields, filled, longer, problems
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, mo, parts, steps):
-    parts.guessed(mo, field)
+def _(page, steps):
     rows = [
         {
             "remat": name,
@@ -219,8 +201,7 @@ def _(field, mo, parts, steps):
         }
         for name, step in steps.items()
     ]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "The compiler plans the memory of the whole program and may place buffers otherwise than "
         "their order of life suggests; both figures stand below. The driver, NCCL and the "
         "libraries take their part outside: what fits is what the pool of XLA holds.",

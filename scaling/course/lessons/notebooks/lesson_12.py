@@ -78,20 +78,19 @@ def _(mo, parts):
 
 @app.cell
 def _(field, mo, parts, steps):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     two = {s.bandwidth: s for s in steps if (s.hosts, s.mesh) == (2, "fsdp=2")}
     grew = two["500Mbit"].median / two["1Gbit"].median
     foretold = two["500Mbit"].predicted / two["1Gbit"].predicted
-    mo.md(
-        f"You guessed **{guess:.2f}**; it grew **{grew:.2f}** times, and {foretold:.2f} was "
+    page.show(
+        f"You guessed **{page.guess:.2f}**; it grew **{grew:.2f}** times, and {foretold:.2f} was "
         "predicted. Not twice: only what crosses the cable takes twice as long."
     )
-    return foretold, grew, two
+    return foretold, grew, page, two
 
 
 @app.cell
-def _(Rung, field, ladder, mo, parts, two):
-    parts.guessed(mo, field)
+def _(Rung, ladder, page, two):
     slow = two["500Mbit"]
     doubled = two["1Gbit"].predicted + two["1Gbit"].time["exposed_communication"]
     rungs = (
@@ -105,24 +104,23 @@ def _(Rung, field, ladder, mo, parts, two):
             "median of its steps (2026-11-23, 2 shared cores; not fitted on)",
         ),
     )
-    parts.ladder_view(mo, ladder("a step of fsdp=2 at 500 Mbit/s", "s", None, rungs))
+    page.ladder(ladder("a step of fsdp=2 at 500 Mbit/s", "s", None, rungs))
     return (doubled,)
 
 
 @app.cell
-def _(cases, field, mo, parts):
-    parts.guessed(mo, field)
+def _(cases, mo, page):
     case = mo.ui.dropdown(
         {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases},
         value=f"{cases[0][1]} over {cases[0][0]} hosts",
         label="mesh",
     )
-    mo.vstack([mo.md("## Predicted terms, and what was measured"), case])
+    page.show("## Predicted terms, and what was measured", case)
     return (case,)
 
 
 @app.cell
-def _(TERMS, case, format_time, mo, parts, stacked_bars, steps):
+def _(TERMS, case, format_time, page, stacked_bars, steps):
     chosen = [s for s in steps if (s.hosts, s.mesh) == case.value]
     WORDS, bars = {"exposed_communication": "waiting"}, {}
     for step in chosen:
@@ -133,13 +131,12 @@ def _(TERMS, case, format_time, mo, parts, stacked_bars, steps):
         f"{s.bandwidth}: predicted {format_time(s.predicted)}, measured {format_time(s.median)}"
         for s in chosen
     )
-    parts.picture(mo, stacked_bars(bars, format_time), words)
+    page.picture(stacked_bars(bars, format_time), words)
     return (chosen,)
 
 
 @app.cell
-def _(chosen, field, format_rate, format_time, line_over_rates, mo, parts):
-    parts.guessed(mo, field)
+def _(chosen, format_rate, format_time, line_over_rates, page):
     rates = [step.rate for step in chosen]
     fixed, sent = line_over_rates([step.median for step in chosen], rates)
     fixed_predicted, sent_predicted = line_over_rates([step.predicted for step in chosen], rates)
@@ -162,25 +159,19 @@ def _(chosen, field, format_rate, format_time, line_over_rates, mo, parts):
         if abs(sent_predicted / sent - 1) > abs(fixed_predicted / fixed - 1)
         else "compute and host"
     )
-    mo.vstack(
-        [
-            mo.md(
-                "## Two unknowns\n\nA step is T = a + b / W: what does not cross the cable, and "
-                "the bytes that cross it with nothing beside them. Three rates give both, of the "
-                "predictions and of the measurements alike."
-            ),
-            parts.table_view(mo, table),
-            mo.md(f"Here the larger mistake is in **{larger}**."),
-        ]
+    page.show(
+        "## Two unknowns\n\nA step is T = a + b / W: what does not cross the cable, and "
+        "the bytes that cross it with nothing beside them. Three rates give both, of the "
+        "predictions and of the measurements alike.",
+        page.table(table),
+        f"Here the larger mistake is in **{larger}**.",
     )
     return fixed, fixed_predicted, sent, sent_predicted
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Change one figure of the machine and measure again: what moves in proportion is the term "
         "that the figure binds. `scaling compare` does the same inside one run, term by term, "
         "with a profile of it.",
@@ -190,8 +181,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, line_over_rates, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(line_over_rates, mo, page, parts, sc):
     without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
     climbed = sc.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
     beyond = climbed["measured"].value / climbed["fitted"].value
@@ -228,7 +218,7 @@ def _(field, line_over_rates, mo, parts, sc):
             why=yours,
         ),
     )
-    fields = parts.fields(mo, problems)
+    fields = page.fields(problems)
     commands = (
         "sudo scaling testbed up --hosts 2 --bandwidth 500Mbit",
         "sudo scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2 --steps 20 "
@@ -236,19 +226,18 @@ def _(field, line_over_rates, mo, parts, sc):
         "sudo scaling testbed down",
     )
     typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
-    parts.exercises(mo, fields, typed)
+    page.exercises(fields, typed)
     return beyond, commands, fields, problems, without
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(field, mo, parts, steps):
-    parts.guessed(mo, field)
+def _(page, steps):
     errors = [
         {
             "hosts": step.hosts,
@@ -261,8 +250,7 @@ def _(field, mo, parts, steps):
         for step in steps
     ]
     off = [abs(step.predicted / step.median - 1) for step in steps]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         f"All recorded steps; the worst prediction is off by {max(off):.0%}. Totals do not say "
         "why: choose a mesh above, and see which of the two unknowns is off.",
         errors,

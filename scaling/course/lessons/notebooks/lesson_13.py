@@ -60,12 +60,12 @@ def _(mo, parts):
 
 @app.cell
 def _(field, mo, parts):
-    guess = parts.guessed(mo, field)
+    page = parts.opened(mo, field)
     nodes = mo.ui.dropdown(
         {f"{8 * n:,} GPUs": n for n in (16, 32, 64, 128)}, value="512 GPUs", label="devices"
     )
-    mo.vstack([mo.md("## The best mesh of each kind"), nodes])
-    return guess, nodes
+    page.show("## The best mesh of each kind", nodes)
+    return nodes, page
 
 
 @app.cell
@@ -76,7 +76,7 @@ def _(batch, cluster, model, nodes, sc):
 
 
 @app.cell
-def _(best, format_rate, format_time, found, mo, parts, stacked_bars):
+def _(best, format_rate, format_time, found, mo, page, stacked_bars):
     mo.stop(best is None, mo.md("**Nothing fits.** Take more devices."))
     bars = {
         plan.run.mesh: {
@@ -88,24 +88,20 @@ def _(best, format_rate, format_time, found, mo, parts, stacked_bars):
     }
     named = {str(mesh): row for mesh, row in bars.items()}
     words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in named.items())
-    mo.vstack(
-        [
-            parts.picture(mo, stacked_bars(named, format_time), f"Step times: {words}"),
-            mo.md(
-                f"{found.space:,} configurations: {found.priced:,} priced, "
-                f"{found.infeasible:,} cannot run. The best, **{best.run.mesh}** with remat "
-                f"{best.run.remat}, takes "
-                f"{format_time(best.prediction.step_time)} a step at an MFU of "
-                f"{best.prediction.mfu:.0%} in {format_rate(best.prediction.memory.peak, 'B')}. "
-                f"{best.why}."
-            ),
-        ]
+    page.show(
+        page.picture(stacked_bars(named, format_time), f"Step times: {words}"),
+        f"{found.space:,} configurations: {found.priced:,} priced, "
+        f"{found.infeasible:,} cannot run. The best, **{best.run.mesh}** with remat "
+        f"{best.run.remat}, takes "
+        f"{format_time(best.prediction.step_time)} a step at an MFU of "
+        f"{best.prediction.mfu:.0%} in {format_rate(best.prediction.memory.peak, 'B')}. "
+        f"{best.why}.",
     )
     return
 
 
 @app.cell
-def _(best, cluster, guess, mo, model, nodes, parts, sc, show, tokens):
+def _(best, cluster, model, nodes, page, sc, show, tokens):
     budget = sc.budget(
         model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=float(best.prediction.mfu)
     )
@@ -119,22 +115,17 @@ def _(best, cluster, guess, mo, model, nodes, parts, sc, show, tokens):
             "energy (kWh)": budget["energy"].answer,
         }
     ]
-    mo.vstack(
-        [
-            mo.md(
-                f"## What it takes\n\nYou guessed **{guess:,.0f}** days; at that MFU it is "
-                f"**{show(float(budget), 's')}**. Prices are lists of a day; they drift."
-            ),
-            parts.table_view(mo, rows_of_run),
-            parts.formula_view(mo, budget),
-        ]
+    page.show(
+        f"## What it takes\n\nYou guessed **{page.guess:,.0f}** days; at that MFU it is "
+        f"**{show(float(budget), 's')}**. Prices are lists of a day; they drift.",
+        page.table(rows_of_run),
+        page.formula(budget),
     )
     return (budget,)
 
 
 @app.cell
-def _(batch, cluster, field, mo, model, parts, sc):
-    parts.guessed(mo, field)
+def _(batch, cluster, model, page, sc):
     ladder = sc.step_ladder(
         model,
         cluster,
@@ -143,15 +134,13 @@ def _(batch, cluster, field, mo, model, parts, sc):
         "analytic",
         {**batch, "remat": "selective", "batch.microbatches": 1},
     )
-    mo.vstack([mo.md("## The ladder of that step"), parts.ladder_view(mo, ladder)])
+    page.show("## The ladder of that step", page.ladder(ladder))
     return
 
 
 @app.cell
-def _(field, mo, parts):
-    parts.guessed(mo, field)
-    parts.takeaway(
-        mo,
+def _(page):
+    page.takeaway(
         "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
         "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
         "loses, compile the few that are left, and only then start.",
@@ -161,8 +150,7 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    parts.guessed(mo, field)
+def _(mo, page, parts, sc):
     steps = 20
     answer_on_paper = (
         float(
@@ -209,7 +197,7 @@ def _(field, mo, parts, sc):
             "it.",
         ),
     )
-    fields = parts.fields(mo, problems)
+    fields = page.fields(problems)
     commands = (
         "scaling plan tiny --cluster host --json > plan.json",
         "python -c \"import json; plans = json.load(open('plan.json'))['plans']; "
@@ -217,18 +205,18 @@ def _(field, mo, parts, sc):
         f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
     )
     typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
-    parts.exercises(mo, fields, typed)
+    page.exercises(fields, typed)
     return answer_on_paper, commands, fewest, fields, problems, seen, steps
 
 
 @app.cell
-def _(fields, mo, parts, problems):
-    parts.verdicts(mo, problems, fields)
+def _(fields, page, problems):
+    page.verdicts(problems, fields)
     return
 
 
 @app.cell
-def _(best, found, mo, parts):
+def _(best, found, page):
     shown = [
         {
             "mesh": str(plan.run.mesh),
@@ -238,8 +226,7 @@ def _(best, found, mo, parts):
         }
         for plan in found.plans
     ]
-    parts.where_wrong(
-        mo,
+    page.where_wrong(
         "Plans are closed forms; `scaling plan --verify` prices the best again from their "
         "compiled programs. Meshes whose ranges overlap cannot be told apart. Failures, restarts, "
         "evaluation and data take their part: `scaling budget` prices failures that you state.",

@@ -60,7 +60,7 @@ def test_a_lab_runs_and_has_checked_answers(name):
         assert part in shown, f"{name} has no {part!r}"
     assert "aria-label" in shown, f"{name} has no picture with a description"
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-    checked = re.findall(r"parts\.(?:verdict|on_paper|in_simulator|on_trainer)\(", source)
+    checked = re.findall(r"page\.verdict\(|parts\.(?:on_paper|in_simulator|on_trainer)\(", source)
     assert len(checked) >= 2, f"{name} checks fewer than two answers"
 
 
@@ -96,10 +96,10 @@ def test_no_number_with_a_unit_is_typed_into_the_text(name):
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_a_reader_must_guess_first(name):
-    """Cells that show an answer ask `parts.guessed`, which stops without a guess."""
+    """Cells that show an answer take it from the page, which a guess opens."""
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-    assert source.index("parts.guess(") < source.index("parts.guessed(")
-    assert source.index("parts.guessed(") < source.index("parts.takeaway(")
+    assert source.index("parts.guess(") < source.index("parts.opened(")
+    assert source.index("parts.opened(") < source.index("page.takeaway(")
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS)
