@@ -54,13 +54,18 @@ def predict_hlo(
         text: the text, the path of a file with it (XLA's dump `after_optimizations.txt`), or of a
             folder of dumps, whose largest program is taken for the step. Of the files beside it
             come the planned memory, the axes of the mesh, and the order of its devices.
-        cluster: catalogue name, TOML file or Cluster.
+        cluster: catalogue name or TOML file, or a Cluster.
         nodes: number of hosts; None: as many as the mesh needs.
-        mesh: axes of any names, outermost first: "data=8,model=8" or a mapping; None: those of
-            the files beside it, else one axis `data` over the program's partitions.
+        mesh: axes of any names, outermost first: data=8,model=8; None: data over all devices, of a
+            dump those of the files beside it.
         name: of the prediction; "": the file's name.
-        tokens, model_flops, trips, kernels, memory_fraction: as for `predict_step`.
-        overrides, calibration, what_if: as for `predict`.
+        tokens: tokens of one step, for tokens/s.
+        model_flops: FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU.
+        trips: how often loops run whose number of iterations is only known as they run; as for
+            `predict_step`.
+        kernels: the work of custom kernels, by name; as for `predict_step`.
+        memory_fraction: share of a GPU's memory that XLA's pool is given; None:
+            XLA_CLIENT_MEM_FRACTION of this environment, else 0.75, as in XLA.
 
     Raises:
         InputError: no such file, a mesh of another size than the program, of other groups of

@@ -57,6 +57,17 @@ GENERATED: Mapping[str, Generated] = {
         hidden=("estimates", "options"),
         first=("cluster", "nodes", "mesh", "set", "explain", "what_if", "scale"),
     ),
+    "price": Generated(
+        "predict_hlo",
+        "scaling price step.py:make --cluster dgx-h100 --nodes 8 --mesh data=8,model=8. Or: "
+        "scaling price --hlo DUMP --cluster dgx-h100 --nodes 8",
+        ("step",),
+        "scaling.cli.price:price",
+        summary="Price a step that is not ours: one that a script makes, or a program that XLA "
+        "dumped.",
+        hidden=("text", "name", "kernels"),
+        first=("hlo", "cluster", "nodes", "mesh"),
+    ),
     "plan": Generated(
         "plan",
         "scaling plan llama3-8b --cluster dgx-h100 --nodes 8",

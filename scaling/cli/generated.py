@@ -34,6 +34,7 @@ METAVARS = {  # by flag
     "override": "KEY=VALUE",
     "what-if": "'FIGURE xN'",
     **dict.fromkeys(("data", "choices", "also"), "PATH"),
+    **dict.fromkeys(("trips", "local"), "KEY=VALUE"),
     "plot": "KIND=FILE",
     "source": "auto|analytic|compiled|stored",
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
@@ -56,6 +57,7 @@ class Generated:
     example: str
     positional: tuple[str, ...]  # parameters without a flag
     shown: str = "scaling.cli.show:result"  # module:name of the function that is given the call
+    summary: str = ""  # where the function's own first sentence does not say what the command does
     flags: Mapping[str, str] = field(default_factory=dict)  # parameter -> flag of another name
     hidden: tuple[str, ...] = ()  # parameters of the function that no option gives
     first: tuple[str, ...] = ()  # options that stand before the others in the help
@@ -101,8 +103,8 @@ def command_class(face: Generated) -> type[Command]:
     asked = [option for option in _options(function, face) if option.parameter not in own]
 
     def execute(self: Any) -> int:
-        given = {o.parameter: (getattr(self, o.name), o.default) for o in asked}
-        changed = {name: value for name, (value, default) in given.items() if value != default}
+        given = {o.parameter: (getattr(self, o.name), (o.default, ())) for o in asked}
+        changed = {name: value for name, (value, unset) in given.items() if value not in unset}
         extra = {option.parameter: getattr(self, option.name) for option in more}
         code: int = shown(partial(function, **changed), **extra)
         return code
@@ -111,7 +113,7 @@ def command_class(face: Generated) -> type[Command]:
         values = (getattr(self, name) for name in face.positional[:1])
         return str(next(values, None) or "")
 
-    summary = summary_of(inspect.getdoc(function))
+    summary = face.summary or summary_of(inspect.getdoc(function))
     return make_dataclass(
         f"{face.function.title()}Command",
         [
@@ -175,7 +177,7 @@ def _field(option: Option) -> tuple[Any, Any]:
     if hint is Texts:
         default = default or ()
     text = option.text + " (repeatable)" * (hint is Texts)
-    if default not in (None, False, ()) and "(default: " not in text:
+    if default not in (None, False, (), "") and "(default: " not in text:
         text += (
             f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
         )

@@ -179,6 +179,8 @@ def _help() -> str:
 
 def _summary(name: str) -> str:
     """The first sentence about a command, read without importing what the command needs."""
+    if name in GENERATED and (text := GENERATED[name].summary):
+        return text
     path, is_own = Path(__file__).with_name(f"{name}.py"), lambda node: "Command" in node.name
     if name in GENERATED:
         module, function = location(GENERATED[name].function)
