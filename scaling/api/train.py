@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, TextIO
 from scaling.api.inputs import MeshLike, RunLike, load_run
 from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
+from scaling.api.train_result import TrainResult
 from scaling.meshes.units import format_memory
 from scaling.report.training import (
-    ending_lines,
     header_lines,
     random_base_lines,
     sharding_lines,
@@ -51,7 +51,7 @@ def train(
     tensorboard: bool = False,
     wandb: bool = False,
     allow_changed_data: bool = False,
-) -> "RunResult":
+) -> TrainResult:
     """Train a run on the devices present.
 
     What is returned has its last step and loss. The run folder gets run.json, metrics.jsonl,
@@ -83,12 +83,13 @@ def train(
     folder = Path(run_dir) if run_dir is not None else default_folder(run)
     with quiet_unless_in_job():  # imports jax
         options = options_of(run, folder, resume, record_profile, init, (tensorboard, wandb))
-    return _train(run, options, devices, allow_changed_data)
+    outcome = _train(run, options, devices, allow_changed_data)
+    return TrainResult(run, folder, **vars(outcome))
 
 
-def report(outcome: "RunResult", run: Run, folder: Path) -> None:
+def report(outcome: TrainResult) -> None:
     """Print how the run ended and what to do next, by the first process of the job only."""
-    _print(ending_lines(outcome, run, folder), sys.stdout)
+    _print([str(outcome)], sys.stdout)
 
 
 def _train(

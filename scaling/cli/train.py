@@ -68,7 +68,7 @@ def train_here(call: "partial[Any]", stopped_code: int) -> int:
         if jax.process_index() == 0:
             print(f"stopped: {error}", file=sys.stderr)
         return 1
-    report(outcome, run, folder)
+    report(outcome)
     return stopped_code if outcome.stopped_by else 0
 
 

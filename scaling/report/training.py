@@ -1,10 +1,7 @@
 """What `scaling train` prints: what is about to run, how it is sharded, how it ended."""
 
-import shlex
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from scaling.meshes.errors import InputError
 from scaling.models.accounting import count_parameters
 from scaling.run import Run
 from scaling.run.parallelism.pipeline import pipeline_line
@@ -12,36 +9,8 @@ from scaling.run.parallelism.rules import notes
 from scaling.run.parallelism.sequence import sequence_cut
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
-    from scaling.training.loop import RunResult
     from scaling.training.prepare import Plan, Programs
     from scaling.training.run_folder.folder import Options
-
-
-def ending_lines(outcome: "RunResult", run: Run, folder: Path) -> list[str]:
-    """Return how the run ended, and what to do next."""
-    if outcome.stopped_by:
-        saved = f"saved at step {outcome.step}" if outcome.new_steps else "before the first step"
-        again = " with --resume" if outcome.step else ""  # else nothing was ever saved
-        return [f"stopped by {outcome.stopped_by}: {saved}", f"next: the same command{again}"]
-    if not outcome.new_steps:
-        return [f"already trained to step {outcome.step}: {folder}", "next: give a larger --steps"]
-    done = f"trained to step {outcome.step}, loss {outcome.loss:.4f}: {folder}"
-    next_steps = [f"next: {_use_of_checkpoint(run, folder)}"]
-    if (folder / "predicted.json").is_file():
-        next_steps.append(f"next: {shlex.join(['scaling', 'compare', str(folder)])}")
-    return [done, *next_steps]
-
-
-def _use_of_checkpoint(run: Run, folder: Path) -> str:
-    """Return the command that samples from a run on text, or exports another."""
-    from scaling.training.trained_model import tokenizer_of
-
-    try:
-        tokenizer_of(run)
-    except InputError:
-        return shlex.join(["scaling", "export", str(folder), "--output", f"{folder}-weights"])
-    prompt = "def " if run.train.data == "stdlib" else "The "
-    return shlex.join(["scaling", "sample", str(folder), "--prompt", prompt])
 
 
 def header_lines(plan: "Plan") -> list[str]:

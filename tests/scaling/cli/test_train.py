@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from scaling.api import train
+from scaling.api.train_result import TrainResult
 from scaling.cli import main
 from scaling.cli import train as train_command
 from scaling.meshes import catalog
@@ -20,7 +21,6 @@ from scaling.simulate.summary import summarize
 from scaling.training import running, starting
 from scaling.training.checkpoint.failure import CheckpointError
 from scaling.training.launch import supervisor
-from scaling.training.loop import RunResult
 from scaling.training.run_folder.folder import Options
 
 H100 = catalog.load("dgx-h100")
@@ -168,6 +168,7 @@ def test_a_checkpoint_that_is_not_saved_ends_the_process_whatever_its_threads_do
 
 
 def test_a_run_stopped_before_its_first_step_is_not_told_to_resume(toy, tmp_path):
-    ending = lambda step: words.ending_lines(RunResult(step, 0, 0.0, "SIGTERM"), toy(), tmp_path)
-    assert ending(0)[1] == "next: the same command"
-    assert ending(4)[1] == "next: the same command with --resume"
+    ending = lambda step: str(TrainResult(toy(), tmp_path, step, 0, 0.0, "SIGTERM"))
+    assert ending(0).splitlines()[1] == "next: the same command"
+    assert ending(4).splitlines()[1] == "next: the same command with --resume"
+    assert repr(TrainResult(toy(), tmp_path, 4, 4, 0.5)) == "<trained to step 4, loss 0.5000>"
