@@ -14,6 +14,7 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -142,6 +143,21 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         return tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{where} is not TOML: {error}") from None
+
+
+def package_toml(package: str, name: str) -> dict[str, Any]:
+    """The TOML document in a file of one of our own packages."""
+    text = files(package).joinpath(name).read_text(encoding="utf-8")
+    return parse_toml(text, name.rpartition("/")[2])
+
+
+def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
+    """The tables in one, later ones first; tables in them are merged as well."""
+    result: dict[str, Any] = {}
+    for key, value in (item for table in tables for item in table.items()):
+        both_tables = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = {**result[key], **value} if both_tables else value
+    return result
 
 
 def read_json(path: Path) -> Any:

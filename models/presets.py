@@ -7,11 +7,10 @@ one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/p
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from importlib.resources import files
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import parse_toml, read
+from scaling.meshes.reading import merged, package_toml, read
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.huggingface.read import read_config
 
@@ -35,26 +34,16 @@ _TOYS = {
 def _published() -> dict[str, ModelConfig]:
     """The models of published.toml, whose head says how its tables are read."""
     where = "published.toml"
-    text = files("scaling.models").joinpath(where).read_text(encoding="utf-8")
-    families, models = parse_toml(text, where), {}
+    families, models = package_toml("scaling.models", where), {}
     for family in families.values():
         parent = families.get(family.get("like"), {})
         fields = {**parent, **family}["fields"]
-        common = _merged(parent.get("common", {}), family["common"])
+        common = merged(parent.get("common", {}), family["common"])
         for name, row in family["models"].items():
             sizes = dict(zip(fields, row, strict=False))
-            rest = _merged(common, *row[len(fields) :])
+            rest = merged(common, *row[len(fields) :])
             models[name] = read(ModelConfig, {**rest, **sizes}, f"{where}: {name}")
     return models
-
-
-def _merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables in one, later ones first; tables in them are merged as well."""
-    merged: dict[str, Any] = {}
-    for key, value in (item for table in tables for item in table.items()):
-        both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = {**merged[key], **value} if both_tables else value
-    return merged
 
 
 _PRESETS: dict[str, ModelConfig] = _TOYS | _published()
@@ -126,4 +115,4 @@ def _replaced(base: ModelConfig, changes: Mapping[str, Any], where: str) -> Mode
         fields["head_dim"] = 0
     if base.n_kv_heads == base.n_heads and "n_heads" in changes:
         fields["n_kv_heads"] = 0
-    return read(ModelConfig, _merged(fields, changes), where)
+    return read(ModelConfig, merged(fields, changes), where)

@@ -2,10 +2,9 @@
 
 import math
 from dataclasses import dataclass, replace
-from importlib.resources import files
 
 from scaling.meshes.accelerator import peak_name
-from scaling.meshes.reading import parse_toml, read
+from scaling.meshes.reading import package_toml, read
 from scaling.meshes.units import Unit
 
 # Formats in which chips of the catalogue multiply, or others may.
@@ -34,8 +33,7 @@ class _Schema:
     links: dict[str, Figure]
 
 
-_TEXT = files("scaling.meshes.catalog").joinpath("figures.toml").read_text(encoding="utf-8")
-_SCHEMA = read(_Schema, parse_toml(_TEXT, "figures.toml"), "figures.toml")
+_SCHEMA = read(_Schema, package_toml("scaling.meshes.catalog", "figures.toml"), "figures.toml")
 FIGURES, LINKS = _SCHEMA.figures, _SCHEMA.links
 
 

@@ -13,16 +13,6 @@ from scaling.models.config import ModelConfig
 from scaling.models.huggingface.families import FAMILIES, Family
 from scaling.models.huggingface.read import LLAMA3_SCALING, YARN_SCALING, translate
 
-ARCHITECTURES = {
-    "gpt2": "GPT2LMHeadModel",
-    "llama": "LlamaForCausalLM",
-    "mistral": "MistralForCausalLM",
-    "mixtral": "MixtralForCausalLM",
-    "qwen2": "Qwen2ForCausalLM",
-    "qwen3": "Qwen3ForCausalLM",
-    "qwen3_moe": "Qwen3MoeForCausalLM",
-    "deepseek_v3": "DeepseekV3ForCausalLM",
-}
 ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
 # Fields of Moe that files do not have.
 TRAINING: dict[str, Any] = {
@@ -67,12 +57,12 @@ def to_huggingface(config: ModelConfig, seq_len: int, dtype: str = "float32") ->
 def _written(
     config: ModelConfig, name: str, family: Family, seq_len: int, dtype: str
 ) -> dict[str, Any]:
-    data: dict[str, Any] = {"architectures": [ARCHITECTURES[name]], "model_type": name}
+    data: dict[str, Any] = {"architectures": [family.architecture], "model_type": name}
     data |= {"dtype": dtype, "torch_dtype": dtype}
     data |= {key: getattr(config, field) for field, key in family.shapes.items()}
     data |= {key: config.bias for key in family.bias_keys}
     data |= _fixed(config, family)
-    if family.rope_theta is not None:
+    if family.rope_theta:
         # with YaRN releases of transformers before 5 derive its factor from the longest sequence
         yarn = config.yarn
         longest = seq_len if yarn is None else round(yarn.factor * yarn.original_max_positions)

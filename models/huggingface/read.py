@@ -14,21 +14,15 @@ from typing import Any
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import convert, read, read_json
 from scaling.models.config import ModelConfig, RopeScaling, Yarn
-from scaling.models.huggingface.families import ANY_FAMILY, FAMILIES, HARMLESS, Family
+from scaling.models.huggingface.families import (
+    ANY_FAMILY,
+    FAMILIES,
+    FOUR_TIMES,
+    HARMLESS,
+    Family,
+)
 
 Json = Mapping[str, Any]
-
-
-# Shapes of a ModelConfig -> the keys that most model_types have for them.
-SHAPES = {
-    "vocab_size": "vocab_size",
-    "d_model": "hidden_size",
-    "n_layers": "num_hidden_layers",
-    "n_heads": "num_attention_heads",
-    "n_kv_heads": "num_key_value_heads",
-    "head_dim": "head_dim",
-    "d_ff": "intermediate_size",
-}
 
 
 def _keys(cls: type[RopeScaling] | type[Yarn]) -> dict[str, str]:
@@ -91,7 +85,8 @@ def _family(data: Json, where: str) -> Family:
 
 def _by_hand(data: Json) -> str:
     """What to write instead, with the shapes that most model_types call alike."""
-    found = {field: data[key] for field, key in SHAPES.items() if isinstance(data.get(key), int)}
+    sizes = {name: data.get(key) for name, key in FAMILIES["llama"].shapes.items()}
+    found = {name: size for name, size in sizes.items() if type(size) is int}
     model = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", **found}
     run = {"name": "mine", "model": model, "batch": {"global_batch": 512, "seq_len": 4096}}
     return (
@@ -140,13 +135,13 @@ def _check_present(family: Family, data: Json, where: str) -> None:
 
 def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
     shapes = {f: settings.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
-    if shapes["d_ff"] is None:
+    if shapes["d_ff"] in (None, FOUR_TIMES):
         shapes["d_ff"] = 4 * convert(int, shapes["d_model"], f"{where}: d_model")
     return shapes
 
 
 def _rope(family: Family, settings: Json) -> dict[str, Any]:
-    if family.rope_theta is None:
+    if not family.rope_theta:
         return {}
     rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
     theta = rope.get("rope_theta", settings.get("rope_theta", family.rope_theta))
