@@ -2,9 +2,8 @@
 
 import scaling as sc
 from scaling.pictures.cluster import cluster_levels
-from scaling.pictures.frames import frames
 from scaling.pictures.mesh import mesh_axes
-from scaling.pictures.ring import ring_steps
+from scaling.pictures.ring import frames, ring_steps
 from scaling.pictures.shapes import Picture
 
 

@@ -82,7 +82,7 @@ def _pictures(kind: str, plot: tuple[str, ...]) -> dict[str, Path]:
     found = picture_paths("--plot", plot, ("bandwidth", "ring"), default="bandwidth")
     check_outputs({f"--plot {kind}": path for kind, path in found.items()})
     if "ring" in found:
-        from scaling.pictures.frames import KINDS
+        from scaling.pictures.ring import KINDS
 
         check_keys([kind], KINDS, "--plot ring", "collective")
     return found
@@ -110,8 +110,7 @@ def _measured(
 def _plot_ring(kind: str, members: int, path: Path) -> None:
     """Draw the steps of the collective around a ring of its members."""
     from scaling.pictures.files import write_picture
-    from scaling.pictures.frames import frames
-    from scaling.pictures.ring import ring_steps
+    from scaling.pictures.ring import frames, ring_steps
 
     if not 2 <= members <= MOST_MEMBERS:
         raise InputError(

@@ -23,7 +23,6 @@ def bandwidth(answers: Sequence[Any], title: str, measured: Points | None = None
 
     Args:
         answers: `scaling.simulate.collective.CollectivePrice`s of one collective, by size.
-        title: above the picture.
         measured: points to draw beside, by who measured them.
     """
     measured = measured or {}

@@ -29,7 +29,6 @@ def stacked_bars(
         rows: name of a row -> part -> value; all rows have the same parts.
         show: a value as text.
         limit: where a dashed line is drawn, such as the memory of a device; None: nowhere.
-        title: above the picture.
     """
     drawn = {
         name: Row(stack(row, show), BAR, GAP, note=show(sum(row.values())))
@@ -51,7 +50,7 @@ def stack(parts: Mapping[str, float], show: Show) -> list[Bar]:
 
 
 def grouped_bars(
-    groups: Sequence[tuple[str, Sequence[float]]],
+    groups: Sequence[tuple[str, Sequence[float | None]]],
     names: Sequence[str],
     show: Show,
     title: str = "",
@@ -59,18 +58,18 @@ def grouped_bars(
     """Return a group of bars for each name of `groups`, each with its value behind it.
 
     Args:
-        groups: the name of each group and its values, one for each of `names`.
+        groups: the name of each group and its values, one for each of `names`; None: not known.
         names: of the bars of a group, up to three.
         show: writes a value.
-        title: above the picture.
     """
     rows: dict[str, Row] = {}
     for group, values in groups:
         for number, (value, name) in enumerate(zip(values, names, strict=True)):
-            bar = Bar(0, value, name, f"{group}, {name}: {show(value)}")
+            said = "not known" if value is None else show(value)
+            bar = Bar(0, value or 0.0, name, f"{group}, {name}: {said}")
             gap = GAP if number == len(names) - 1 else 2.0
-            rows[f"_{group} {name}" if number else group] = Row([bar], BAR, gap, note=show(value))
-    most = max(value for _, values in groups for value in values) or 1.0
+            rows[f"_{group} {name}" if number else group] = Row([bar], BAR, gap, note=said)
+    most = max((value or 0.0 for _, values in groups for value in values), default=0.0) or 1.0
     return boxes(rows, dict(zip(names, BARS, strict=False)), Scale(0, most, ticks=()), title)
 
 
@@ -89,7 +88,6 @@ def dots(
         rows: name of a row -> quantity -> value; values beyond the scale stand at its end.
         looks: of the quantities; the first and second stand on one line, the next two below, ...
         scale: the axis.
-        title: above the picture.
         at: where a line goes down, such as "right"; None: nowhere.
         row: pixels of a row.
         width: pixels of the picture.

@@ -49,7 +49,6 @@ def chart(
     """Return series in axes, above a legend.
 
     Args:
-        title: of the picture.
         x, y: the axes.
         series: by their words in the legend; one whose words begin with "_" has no entry.
         names: (name, x, y) of points that are named beside them.

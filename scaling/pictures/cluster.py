@@ -57,7 +57,6 @@ def cluster_levels(
 
     Args:
         cluster: a few of its nodes are drawn.
-        title: above the picture.
         groups: number of the group that a device talks in, by device; None: nobody talks.
         loads: what a collective puts on the busiest links, by the name of the level, in words.
 

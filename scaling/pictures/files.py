@@ -8,8 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.errors import InputError
-from scaling.pictures.shapes import INK, Area, Circle, Group, Line, Picture, Rect, Shape, Text
-from scaling.pictures.svg import svg_file, titled
+from scaling.pictures.shapes import (
+    INK,
+    Area,
+    Circle,
+    Group,
+    Line,
+    Picture,
+    Rect,
+    Shape,
+    Text,
+    titled,
+)
+from scaling.pictures.svg import svg_file
 
 PICTURES = (".png", ".svg", ".pdf")
 INCH = 100  # pixels of a picture

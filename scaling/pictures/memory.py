@@ -19,7 +19,6 @@ def step_memory(priced: Priced, capacity: float | None, title: str = "") -> Pict
     Args:
         priced: with its timeline recorded.
         capacity: bytes that a program can allocate; None: not known.
-        title: above the picture.
     """
     end = float(priced.timeline.total)
     times, sizes = memory_over_time(priced.memory, priced.timeline.events)

@@ -1,16 +1,114 @@
-"""A pipeline's step, and layers whose weights are gathered one ahead: boxes over time."""
+"""A pipeline's step, and layers whose weights are gathered one ahead: who works when.
+
+    gpipe, circular   all forward passes, then all backward passes in reverse
+                      (`scaling.models.pipeline.schedule`)
+    1f1b              fill: forward; steady: one forward, then one backward; drain: backward
+                      (`scaling.models.pipeline.one_forward_one_backward`)
+
+Time is counted in forward passes of one stage's layers; a backward pass takes two, as its products
+are twice as many. All stages begin an iteration together.
+"""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
 
 from scaling.meshes.units import format_time
+from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.pictures.axes import Scale
 from scaling.pictures.palette import BLUE, ORANGE, SKY, VERMILION
 from scaling.pictures.rows import Bar, Row, boxes
 from scaling.pictures.shapes import Picture
-from scaling.pictures.timetable import Pass
 
 ROW = 28.0, 6.0  # pixels of a stage, and from it to the next
 GATHER, PRODUCTS, WAIT = "all-gather of weights", "products", "waits for weights"
+BACKWARD = 2  # forward passes that a backward pass takes
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One stage runs one part of its layers on one microbatch."""
+
+    stage: int
+    begin: Fraction
+    length: Fraction
+    microbatch: int
+    part: int  # virtual stage
+    forward: bool
+
+    @property
+    def end(self) -> Fraction:
+        """When it is done."""
+        return self.begin + self.length
+
+
+def timetable(schedule: str, stages: int, microbatches: int, parts: int = 1) -> tuple[Pass, ...]:
+    """Return all passes of a step.
+
+    Args:
+        schedule: "gpipe", "1f1b" or "circular".
+        stages, microbatches: of a step.
+        parts: virtual stages of a stage; more than 1 are for "circular" only, with microbatches
+            that are a multiple of `stages`.
+    """
+    if schedule == "1f1b":
+        return tuple(_one_forward_one_backward(stages, microbatches))
+    return tuple(_all_forward_first(PipelineSchedule(stages, parts, microbatches)))
+
+
+def idle_share(passes: tuple[Pass, ...]) -> float:
+    """Return the share of all stages' time in which they run nothing."""
+    rows = len({one.stage for one in passes})
+    return float(1 - sum(one.length for one in passes) / (rows * max(one.end for one in passes)))
+
+
+def held(passes: tuple[Pass, ...]) -> Fraction:
+    """Return the most microbatches of which a stage keeps what it saved, a part as a fraction."""
+    parts = 1 + max(one.part for one in passes)
+    most = 0
+    for stage in {one.stage for one in passes}:
+        own = [one for one in passes if one.stage == stage]
+        events = [(one.begin, 1) if one.forward else (one.end, -1) for one in own]
+        kept = 0
+        for _, change in sorted(events):  # at the same time what is free goes first
+            kept += change
+            most = max(most, kept)
+    return Fraction(most, parts)
+
+
+def _all_forward_first(schedule: PipelineSchedule) -> Iterator[Pass]:
+    """Forward passes in the order of the schedule, and the same backward in reverse."""
+    unit = Fraction(1, schedule.virtual_stages)
+    end = schedule.iterations * unit * (1 + BACKWARD)
+    for iteration in range(schedule.iterations):
+        for stage in range(schedule.stages):
+            if schedule.is_busy(iteration, stage):
+                group, place = divmod(iteration - stage, schedule.group * schedule.virtual_stages)
+                part = int(schedule.virtual_stage_at(iteration, stage))
+                which = stage, group * schedule.group + place % schedule.group, part
+                yield _pass(which, iteration * unit, unit, True)
+                yield _pass(which, end - (iteration + 1) * unit * BACKWARD, unit * BACKWARD, False)
+
+
+def _one_forward_one_backward(stages: int, microbatches: int) -> Iterator[Pass]:
+    """Fill, steady and drain; a forward pass begins an iteration, but not one of the drain."""
+    fill, both = stages - 1, 1 + BACKWARD
+    drain = fill + both * microbatches  # when it begins
+    for stage in range(stages):
+        for microbatch in range(microbatches):
+            which = stage, microbatch, 0
+            steady = stage + microbatch - fill  # iterations after the fill
+            begin = fill + (both * steady if steady > 0 else steady)
+            yield _pass(which, Fraction(begin), Fraction(1), True)
+            steady = microbatch + fill - stage
+            late = steady - microbatches  # iterations after the drain has begun
+            begin = drain + BACKWARD * late if late >= 0 else fill + both * steady + 1
+            yield _pass(which, Fraction(begin), Fraction(BACKWARD), False)
+
+
+def _pass(which: tuple[int, int, int], begin: Fraction, length: Fraction, forward: bool) -> Pass:
+    stage, microbatch, part = which
+    return Pass(stage, begin, length, microbatch, part, forward)
 
 
 def pipeline(passes: Sequence[Pass], title: str = "") -> Picture:
@@ -20,7 +118,7 @@ def pipeline(passes: Sequence[Pass], title: str = "") -> Picture:
     """
     parts = 1 + max(one.part for one in passes)
     of_part = lambda part: "" if parts == 1 else f", part {part + 1}"
-    colours = {f"forward{of_part(part)}": (SKY, BLUE)[part % 2] for part in range(parts)}
+    colours = {f"forward{of_part(part)}": (BLUE, SKY)[part % 2] for part in range(parts)}
     colours |= {f"backward{of_part(part)}": (ORANGE, VERMILION)[part % 2] for part in range(parts)}
     bars: dict[str, list[Bar]] = {f"stage {i}": [] for i in range(1 + max(p.stage for p in passes))}
     for one in passes:

@@ -15,7 +15,6 @@ from scaling.pictures.legend import Look, legend
 from scaling.pictures.palette import INK_ON
 from scaling.pictures.shapes import (
     FONT,
-    INK,
     SMALL,
     WIDTH,
     Area,
@@ -118,18 +117,17 @@ class Frame:
         at: float | None = None,
     ) -> Picture:
         """Return the shapes with names, axis and legend, and a dashed line down at a value."""
-        base, has_axis = self.bases[-1] + 4, bool(self.scale.name or self.scale.places())
+        base, named, ticks = max(self.bases, default=TOP) + 4, self.scale.name, self.scale.places()
         around: list[Shape] = []
-        if has_axis:
+        if named or ticks:
             around = ticks_below(self.scale, self.left, self.across, TOP, base)
             around.append(Line([(self.left, base), (self.left + self.across, base)], width=1))
         for (name, (high, _)), bottom in zip(self.sizes.items(), self.bases, strict=True):
             if name[:1] != "_":
                 y = bottom - high / 2 + 5
                 around.append(Text(self.left - 8, y, name, "end", size=self.font))
-        both = self.scale.name and self.scale.places()
-        top = base + (AXIS if both else 26 if has_axis else 6)
-        line = [] if at is None else [Line([(self.x(at), 0), (self.x(at), base)], INK, 1.5, "4 4")]
+        top = base + (AXIS if named and ticks else 26 if named or ticks else 6)
+        line = [] if at is None else [Line([(self.x(at), 0), (self.x(at), base)], dash="4 4")]
         marks, height = legend(looks, top, self.width)
         return Picture(title, self.width, height + 4, [*around, *shapes, *line, *marks])
 
@@ -147,10 +145,9 @@ def boxes(
         rows: from the top.
         colours: by kind, in the order of the legend.
         scale: the axis.
-        title: above the picture.
         limit: where a dashed line goes down, such as the memory of a device; None: nowhere.
     """
-    behind = RIGHT + max(text_width(row.note, SMALL) for row in rows.values())
+    behind = RIGHT + max((text_width(row.note, SMALL) for row in rows.values()), default=0.0)
     frame = Frame({n: (row.high, row.gap) for n, row in rows.items()}, scale, behind=behind)
     shapes: list[Shape] = []
     used = set()
@@ -161,7 +158,8 @@ def boxes(
                 used.add(bar.kind)
                 left, x = frame.x(bar.start), frame.x(bar.end)
                 colour, opacity = colours[bar.kind], PALE if row.pale else 1.0
-                box = Rect(left, top, x - left, row.high, colour, INK, 0.5, opacity, "", bar.words)
+                size = x - left, row.high
+                box = Rect(left, top, *size, colour, opacity=opacity, words=bar.words)
                 shapes.append(box)
                 if bar.label and x - left > text_width(bar.label, SMALL) + 4:
                     at, ink = (
@@ -171,7 +169,7 @@ def boxes(
                     shapes.append(Text(*at, bar.label, "middle", ink, SMALL))
         if row.ends:
             y, x = top + row.high / 2, max(x, frame.x(row.ends[1]))
-            shapes.append(Line([(frame.x(end), y) for end in row.ends], INK, 1.2))
+            shapes.append(Line([(frame.x(end), y) for end in row.ends], width=1.2))
         if row.note:
             shapes.append(Text(x + 6, top + row.high / 2 + 5, row.note, size=SMALL, halo=True))
     looks = {kind: Look(colour) for kind, colour in colours.items() if kind in used}
@@ -187,7 +185,6 @@ def shares(
         rows: from the top; the times of their bars in seconds.
         colours: by kind, in the order in which a column stacks them.
         end: s, of the step.
-        title: above the picture.
         width: pixels of the picture.
     """
     scale = Scale(0.0, end, show=format_time)

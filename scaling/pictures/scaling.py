@@ -30,7 +30,6 @@ def scaling_curves(curves: Mapping[str, Sequence[Prediction]], title: str) -> Pi
 
     Args:
         curves: "strong" and "weak" -> predictions by number of devices; one of them, or both.
-        title: above the picture.
     """
     counts = sorted({p.devices for found in curves.values() for p in found})
     devices = Scale(counts[0] / 1.2, counts[-1] * 1.2, "devices", "{:,}".format, 2, counts)

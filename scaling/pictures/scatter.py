@@ -36,7 +36,6 @@ def scatter(
 
     Args:
         points: at least one.
-        title: above the picture.
         words: beside the axes.
         show: a number of the axes as text; the default is that of seconds.
     """

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 WIDTH = 640.0  # pixels of a picture, unless its content asks for more
 FONT, SMALL = 15.0, 13.0  # pixels: of words; of numbers in boxes and what is said beside
+TITLE = 34.0  # pixels that a title takes above a picture
 INK = "currentColor"  # of lines and words: that of the page, and black in a file
 GRID = "#8883"  # a grey that is faint on white and on black
 LETTER = 0.6  # width of a letter in the mean, in font sizes
@@ -113,18 +114,25 @@ def text_width(words: str, size: float = FONT) -> float:
     return LETTER * size * len(words)
 
 
+def titled(picture: Picture) -> Picture:
+    """Return the picture with its title above, if it has one."""
+    if not picture.title:
+        return picture
+    title = Text(picture.width / 2, TITLE - 12, picture.title, "middle", size=FONT + 1)
+    shapes = (title, Group(0, TITLE, picture.shapes))
+    return Picture(picture.title, picture.width, picture.height + TITLE, shapes)
+
+
 def beside(title: str, pictures: Sequence[Picture], columns: int, gap: float = 20.0) -> Picture:
     """Return one picture of equal panels, so many in a row, each below its own title."""
-    wide = max(max(p.width, text_width(p.title)) for p in pictures) + gap
-    high = max(p.height for p in pictures) + FONT + 2 * gap
-    shapes: list[Shape] = []
-    for number, panel in enumerate(pictures):
-        x, y = number % columns * wide + gap / 2, number // columns * high
-        shapes.append(Text(x + panel.width / 2, y + FONT + gap / 2, panel.title, "middle"))
-        shapes.append(Group(x, y + FONT + gap, panel.shapes))
-    rows = -(-len(pictures) // columns)
-    width = min(columns, len(pictures)) * wide
-    return Picture(title, max(width, text_width(title)), rows * high, shapes)
+    wide = gap + max(max(p.width, text_width(p.title)) for p in pictures)
+    high = gap / 2 + TITLE + max(p.height for p in pictures)
+    shapes = [
+        Group(i % columns * wide + gap / 2, i // columns * high, titled(panel).shapes)
+        for i, panel in enumerate(pictures)
+    ]
+    width = max(min(columns, len(pictures)) * wide, text_width(title))
+    return Picture(title, width, -(-len(pictures) // columns) * high, shapes)
 
 
 def staircase(

@@ -28,7 +28,6 @@ def step_bars(predictions: Mapping[str, Prediction], title: str = "") -> Picture
 
     Args:
         predictions: by the label of their bar.
-        title: above the picture.
     """
     rows: dict[str, Row] = {}
     for label, p in predictions.items():

@@ -14,9 +14,8 @@ from scaling.pictures.shapes import (
     Rect,
     Shape,
     Text,
+    titled,
 )
-
-TITLE = 34.0  # pixels above a picture in a file
 
 
 def svg_text(picture: Picture) -> str:
@@ -37,15 +36,6 @@ def svg_file(picture: Picture) -> str:
         f"<title>{escape(picture.title)}</title>\n"
         f'<rect width="{wide}" height="{high}" fill="white"/>\n{body}\n</svg>\n'
     )
-
-
-def titled(picture: Picture) -> Picture:
-    """Return the picture with its title above, if it has one."""
-    if not picture.title:
-        return picture
-    title = Text(picture.width / 2, TITLE - 12, picture.title, "middle", size=FONT + 1)
-    shapes = (title, Group(0, TITLE, picture.shapes))
-    return Picture(picture.title, picture.width, picture.height + TITLE, shapes)
 
 
 _FONT = f'font-family="sans-serif" font-size="{FONT:g}"'

@@ -10,6 +10,14 @@ from scaling.pictures.shapes import Picture
 from scaling.simulate.stages import Span, stage_spans
 from scaling.simulate.step import Priced
 
+PHASES = {  # of compute, as the program calls them and as legends do
+    "forward": "forward",
+    "remat": "computed again",
+    "backward": "backward",
+    "optimizer": "optimizer",
+    "": "other compute",
+}
+WORDS = {**PHASES, "bubble": "no work", "permute": "to the next device"}
 COLOURS = {  # of what runs, in the order of the legend
     "forward": BLUE,
     "computed again": SKY,
@@ -19,12 +27,6 @@ COLOURS = {  # of what runs, in the order of the legend
     "no work": "#eeeeee",
     "communication": PURPLE,
     "to the next device": VERMILION,
-}
-WORDS = {
-    "remat": "computed again",
-    "": "other compute",
-    "bubble": "no work",
-    "permute": "to the next device",
 }
 LANES = {  # pixels of a lane, and below it; the share from which on a column of it is drawn
     "compute": (26.0, 2.0, 0.5),
@@ -40,7 +42,6 @@ def timeline(priced: Priced, title: str = "") -> Picture:
 
     Args:
         priced: with its timeline recorded.
-        title: above the picture.
     """
     stages = stage_spans(priced)
     shown = list(range(len(stages)))
@@ -57,5 +58,4 @@ def timeline(priced: Priced, title: str = "") -> Picture:
 
 
 def _bar(span: Span) -> Bar:
-    kind = WORDS.get(span.what, span.what)
-    return Bar(span.start, span.end, kind if kind in COLOURS else "communication")
+    return Bar(span.start, span.end, WORDS.get(span.what, "communication"))

@@ -202,7 +202,7 @@ def _html_bars(pairs: dict[str, Pair]) -> str:
 def draw_bars(comparison: Comparison, *paths: Path) -> None:
     """Draw step time and every term, predicted beside measured."""
     shown = _bars(comparison)
-    groups = [(name, (p.predicted or 0.0, p.measured or 0.0)) for name, p in shown.items()]
+    groups = [(name, (pair.predicted, pair.measured)) for name, pair in shown.items()]
     title = f"{comparison.name}: seconds of a step"
     write_picture(grouped_bars(groups, ("predicted", "measured"), format_time, title), *paths)
 

@@ -10,38 +10,27 @@ from scaling.course.explorer.collectives import level_words, levels_of, members_
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_rate, format_time
 from scaling.pictures.axes import Scale
-from scaling.pictures.bars import stacked_bars
 from scaling.pictures.cluster import cluster_levels
 from scaling.pictures.memory import step_memory
-from scaling.pictures.palette import COLOURS
-from scaling.pictures.pipeline import pipeline
+from scaling.pictures.palette import BLACK, PURPLE, VERMILION
+from scaling.pictures.pipeline import idle_share, pipeline, timetable
 from scaling.pictures.roofline import kernel_dots, roofs, step_roofline
 from scaling.pictures.rows import Bar, Row, boxes, shares
 from scaling.pictures.shapes import Picture
+from scaling.pictures.steps import TERMS, step_bars
 from scaling.pictures.svg import svg_text
-from scaling.pictures.timetable import idle_share, timetable
+from scaling.pictures.timeline import COLOURS, PHASES
 from scaling.report.trace import label
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced
 from scaling.simulate.timeline import Event
 
-TERMS = {  # of the step time, as the legend calls them
-    "compute": "compute",
-    "optimizer": "optimizer",
-    "exposed_communication": "communication",
-    "bubble": "bubble",
-    "host": "host",
-}
-PHASES = {"forward": 1, "backward": 0, "remat": 5, "optimizer": 4}  # -> number of the colour
-OTHER, COPY = "other compute", "copy"
-LILAC = "#b39ddb"  # of both; ours, beside the six colours of the palette
-BESIDE, ALONE = "communication beside compute", "communication alone"
-KINDS = {phase: COLOURS[number] for phase, number in PHASES.items()} | {
-    OTHER: LILAC,
-    BESIDE: COLOURS[3],
-    ALONE: COLOURS[2],
-    COPY: LILAC,
+COPY, BESIDE, ALONE = "copy", "communication beside compute", "communication alone"
+KINDS = {kind: COLOURS[kind] for kind in PHASES.values()} | {
+    BESIDE: PURPLE,
+    ALONE: VERMILION,
+    COPY: BLACK,
 }
 STREAMS = {"communication": "collectives", "permute": "permutes", "copy": "copies"}
 CLOSE = 60  # operations of the compute stream in the closer look
@@ -52,14 +41,9 @@ Figure = dict[str, str]  # name, title, svg and words: what a page shows
 def split_picture(now: Prediction, before: Prediction | None) -> Figure:
     """The parts of the step time; with changes also as it was before."""
     steps = {"as built": before, "changed": now} if before else {"one step": now}
-    rows = {
-        name: {words: float(getattr(p.time, term)) for term, words in TERMS.items()}
-        for name, p in steps.items()
-    }
-    last = list(rows.values())[-1]
-    said = ", ".join(f"{words} {format_time(n)}" for words, n in last.items() if n > 0)
-    drawn = stacked_bars(rows, format_time, title="Where the time goes")
-    return _figure("split", drawn, f"Of one step: {said}")
+    terms = {words: float(getattr(now.time, term)) for term, (words, _) in TERMS.items()}
+    said = ", ".join(f"{words} {format_time(n)}" for words, n in terms.items() if n > 0)
+    return _figure("split", step_bars(steps, "Where the time goes"), f"Of one step: {said}")
 
 
 def streams_pictures(priced: Priced, look: float) -> Iterator[Figure]:
@@ -141,17 +125,13 @@ def _rows(events: Sequence[Event]) -> dict[str, list[Bar]]:
     starts, ends = (np.array([getattr(e, side) for e in compute]) for side in ("start", "end"))
     rows: dict[str, list[Bar]] = {}
     if compute:
-        rows["compute"] = [_compute_bar(e) for e in compute]
+        kind = lambda event: PHASES.get(event.operation.origin.phase, PHASES[""])
+        rows["compute"] = [Bar(e.start, e.end, kind(e), _words(e)) for e in compute]
     for stream, name in STREAMS.items():
         bars = [bar for e in events if e.stream == stream for bar in _parts(e, starts, ends)]
         if bars:
             rows[name] = bars
     return rows
-
-
-def _compute_bar(event: Event) -> Bar:
-    phase = event.operation.origin.phase
-    return Bar(event.start, event.end, phase if phase in PHASES else OTHER, _words(event))
 
 
 def _parts(event: Event, starts: np.ndarray, ends: np.ndarray) -> Iterator[Bar]:

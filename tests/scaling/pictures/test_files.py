@@ -11,10 +11,9 @@ from scaling.meshes.errors import InputError
 from scaling.pictures.bandwidth import bandwidth
 from scaling.pictures.cluster import cluster_levels
 from scaling.pictures.files import check_picture, write_picture
-from scaling.pictures.frames import frames
 from scaling.pictures.memory import step_memory
 from scaling.pictures.mesh import mesh_axes
-from scaling.pictures.ring import ring_steps
+from scaling.pictures.ring import frames, ring_steps
 from scaling.pictures.roofline import step_roofline
 from scaling.pictures.scaling import scaling_curves
 from scaling.pictures.scatter import ScatterPoint, scatter

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from scaling.models.pipeline.schedule import PipelineSchedule, slot_count
-from scaling.pictures.timetable import held, idle_share, timetable
+from scaling.pictures.pipeline import held, idle_share, timetable
 
 CASES = [
     ("gpipe", 4, 8, 1),

@@ -18,7 +18,7 @@ def _():
     from scaling.course.learn.measured import measured_sweep
     from scaling.course.lessons import parts, sweeps
     from scaling.pictures.curves import sweep as sweep_drawing
-    from scaling.pictures.frames import KINDS, frames
+    from scaling.pictures.ring import KINDS, frames
     from scaling.pictures.ring import ring as ring_drawing
     from scaling.questions.page import show
 

@@ -19,8 +19,7 @@ def _():
     import scaling as sc
     from scaling.course.learn.measured import measured_series
     from scaling.course.lessons import parts
-    from scaling.pictures.pipeline import pipeline
-    from scaling.pictures.timetable import held, idle_share, timetable
+    from scaling.pictures.pipeline import held, idle_share, pipeline, timetable
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 

@@ -4,8 +4,7 @@ import pytest
 
 from scaling.course.lessons.sweeps import Line, through
 from scaling.pictures.curves import sweep
-from scaling.pictures.frames import KINDS, frames
-from scaling.pictures.ring import ring
+from scaling.pictures.ring import KINDS, frames, ring
 from scaling.pictures.svg import svg_text
 
 
