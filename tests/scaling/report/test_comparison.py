@@ -7,8 +7,14 @@ from html.parser import HTMLParser
 
 import pytest
 
-from scaling.comparing.compare import CollectivePair, KernelPair, Pair, StepPair
-from scaling.comparing.comparison import SHARED_CORES, Comparison
+from scaling.comparing.comparison import (
+    SHARED_CORES,
+    CollectivePair,
+    Comparison,
+    KernelPair,
+    Pair,
+    StepPair,
+)
 from scaling.report.comparison import MOST_LINES, html_of, table, write_page
 
 FOUND = Comparison(
