@@ -18,12 +18,11 @@ from scaling.meshes.torus import shape_text
 from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, textbook
-from scaling.questions.array import array_answer, ways_of
+from scaling.questions.array import array_answer, read_tile, tiled, ways_of
 from scaling.questions.communication import MeshOnCluster
 from scaling.questions.notation import Expression, check_dtype, check_symbol, parse_expression
 from scaling.questions.product import completed
 from scaling.questions.sharding import ShapeContext
-from scaling.questions.tiles import read_tile, tiled
 
 MOST_DEVICES = 2**20  # a million ids of devices are 8 MB; the largest machines have a tenth of it
 MOST_AXES = 8  # of a mesh; chosen by this project

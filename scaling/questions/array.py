@@ -5,12 +5,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from scaling.meshes.errors import InputError
 from scaling.meshes.placement import devices_of
 from scaling.program.ir import Kernel
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.communication import MeshOnCluster, asked, total
 from scaling.questions.notation import (
     ArraySpec,
+    Dim,
     Expression,
     format_array,
     free_symbol,
@@ -32,6 +34,7 @@ from scaling.simulate.kernels import kernel_time
 
 LAYOUT = "sharding: partitioning notation"
 RESHARDING = "sharding: communication primitives"
+LARGEST_TILE = 2**20  # along one dimension; far beyond any layout, chosen by this project
 MOST_DRAWN = 32  # devices whose parts are listed: a screen
 HOLDS = "what differs along {} are terms of a sum"
 
@@ -190,3 +193,57 @@ def _drawn(
     chips = np.arange(setting.devices) if place is None else devices_of(setting.mesh, place.cluster)
     held = zip(chips, slices(array, setting), strict=True)
     return tuple({"device": int(chip), **where, "holds": part} for chip, (where, part) in held)
+
+
+def read_tile(text: str) -> tuple[int, ...]:
+    """Return the sizes of a tile, those of the last dimensions, from "8,128".
+
+    Raises:
+        InputError: what is no list of whole numbers.
+    """
+    sizes = [part.strip() for part in text.split(",")]
+    digits = all(size.isascii() and size.isdigit() for size in sizes)
+    if not digits or not all(1 <= int(size) <= LARGEST_TILE for size in sizes):
+        raise InputError(
+            f"--tile {text!r} is no tile; write its sizes, such as 8,128, of 1 to {LARGEST_TILE:,}"
+        )
+    return tuple(map(int, sizes))
+
+
+def tiled(asked: Expression, setting: ShapeContext, tile: tuple[int, ...]) -> tuple[Answer, Answer]:
+    """Return the bytes of a device's part in whole tiles, and how many times more that is.
+
+    XLA lays the last dimensions of arrays out so, f32[3,5] in T(2,2) as [4,6]
+    (https://openxla.org/xla/tiled_layout).
+
+    Args:
+        asked: one array.
+        setting: mesh, sizes and number format.
+        tile: sizes along the last dimensions.
+
+    Raises:
+        InputError: a resharding or product, or a tile of more dimensions than the array.
+    """
+    array = asked.operands[0]
+    if len(asked.operands) > 1 or asked.result is not None:
+        raise InputError("--tile is about one array, such as fp32[3,5]")
+    if len(tile) > len(array.dims):
+        raise InputError(
+            f"--tile has {len(tile)} dimensions, {format_array(array, setting.mesh)} has "
+            f"{len(array.dims)}"
+        )
+    plain, inputs = size_formula(array, setting)
+    sizes = (None,) * (len(array.dims) - len(tile)) + tile
+    b = next(given for given in inputs if given.unit == "bytes")
+    terms = [_part(dim, size) for dim, size in zip(array.dims, sizes, strict=True)]
+    name = f"bytes in tiles of {'x'.join(map(str, tile))}"
+    padded = by_formula(name, "bytes", " * ".join((*terms, b.symbol)), inputs)
+    bytes = by_formula("", "bytes", plain, inputs)
+    whole = (Input("P", float(padded), "bytes", name), Input("V", float(bytes), "bytes", "without"))
+    return padded, by_formula("growth by tiles", "", "P / V", whole)
+
+
+def _part(dim: Dim, tile: int | None) -> str:
+    """Return a dimension of a device's part as text, in whole tiles where it has one."""
+    own = f"{dim.name} / {product_text(dim.axes)}" if dim.axes else dim.name
+    return own if tile is None else f"ceil({own} / {tile}) * {tile}"

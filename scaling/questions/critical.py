@@ -8,7 +8,7 @@ attention    T = a (x N + z K) C / (r c N W)            of as many queries as ke
 from collections.abc import Callable
 
 from scaling.profiles.io import profile_of
-from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.answer import Answer, Input, by_formula, letters
 from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.roofline import timed
 from scaling.questions.workloads import Work
@@ -57,37 +57,30 @@ def first_compute_bound(place: KernelTarget, sized: Callable[[float], Work]) -> 
 
 
 def _of_matmul(work: Work, place: KernelTarget, sized: Callable[[float], Work]) -> list[Answer]:
-    given = {i.symbol: i for i in work.inputs}
     W, C, link = bandwidth_of(place), peak_of(work, place), place.link
-    below = 2 * given["n"].value * given["k"].value * W.value / C.value
-    slower = given["x"].value * given["k"].value + given["y"].value * given["n"].value
+    own = letters(*work.inputs, W, C, Input("P", link or 0.0, "bytes/s", "link"))
+    w, n, k, x, y = (own[symbol].value for symbol in "wnkxy")
     fitted = first_compute_bound(place, sized)
-    inputs = [given[name] for name in ("w", "n", "k", "x", "y")] + [W, C]
     formula = "w * n * k / (2 * n * k * W / C - x * k - y * n)"
     if link:
         formula = f"max({formula}, w * C / (2 * P))"
-        inputs.append(Input("P", link, "bytes/s", "link"))
-    if below > slower:
-        exact = by_formula("critical batch", "rows", formula, tuple(inputs), fitted)
+    if 2 * n * k * W.value / C.value > x * k + y * n:
+        exact = by_formula("critical batch", "rows", formula, own, fitted)
     else:
         exact = Answer("critical batch", fitted, "rows", fitted=fitted, ideal_binds=NEVER)
-    rate = Input("W", link, "bytes/s", "link") if link else W
+    if link:
+        own["W"] = Input("W", link, "bytes/s", "link")
     alone = "critical batch by the weights alone"
-    return [exact, by_formula(alone, "rows", "w * C / (2 * W)", (given["w"], C, rate))]
+    return [exact, by_formula(alone, "rows", "w * C / (2 * W)", own)]
 
 
 def _of_attention(work: Work, place: KernelTarget) -> list[Answer]:
     """Textbook's only: measured efficiencies of short sequences say nothing about the memory."""
-    given = {i.symbol: i for i in work.inputs}
-    halved = "T / 2" in work.flops
-    share = Input("c", 0.5 if halved else 1.0, "", "of the scores that a mask leaves")
-    inputs = [given[name] for name in ("a", "x", "N", "z", "K", "r")]
-    formula = "a * (x * N + z * K) * C / (r * c * N * W)"
-    symbols = (*inputs, share, bandwidth_of(place), peak_of(work, place))
-    length = by_formula("critical length of queries and keys", "tokens", formula, symbols)
-    inputs = [given[name] for name in ("r", "T", "N", "a", "z", "K")]
-    limit = by_formula(
-        "intensity of T queries over many keys", "FLOPs/byte", "r * T * N / (a * z * K)",
-        tuple(inputs),
-    )  # fmt: skip
-    return [length, limit]
+    c = Input("c", 0.5 if "T / 2" in work.flops else 1.0, "", "of the scores that a mask leaves")
+    own = letters(*work.inputs, c, bandwidth_of(place), peak_of(work, place))
+    length = "a * (x * N + z * K) * C / (r * c * N * W)"
+    intensity, name = "r * T * N / (a * z * K)", "intensity of T queries over many keys"
+    return [
+        by_formula("critical length of queries and keys", "tokens", length, own),
+        by_formula(name, "FLOPs/byte", intensity, own),
+    ]
