@@ -9,7 +9,7 @@ from scaling.collectives.explain import BindingLink, binding_link
 from scaling.meshes.cluster import Cluster
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, Input, by_formula
-from scaling.questions.block import WHOLE, Cut, Mlp
+from scaling.questions.block import UNSHARDED, MlpShape, WeightShards
 from scaling.questions.exchanges import (
     DATA,
     WeightPass,
@@ -33,7 +33,7 @@ class LimitsContext:
     """What limits are asked of."""
 
     run: Run
-    mlp: Mlp
+    mlp: MlpShape
     cluster: Cluster
     profile: Profile  # of the fitted numbers
 
@@ -44,7 +44,11 @@ class LimitsContext:
 
 
 def weights_limit(
-    s: LimitsContext, name: str, groups: np.ndarray, cut: Cut = WHOLE, over: WeightPass = DATA
+    s: LimitsContext,
+    name: str,
+    groups: np.ndarray,
+    cut: WeightShards = UNSHARDED,
+    over: WeightPass = DATA,
 ) -> Answer:
     """Return the tokens per device from which an axis over the weights is hidden.
 
@@ -83,7 +87,7 @@ def tokens_over(
     s: LimitsContext,
     name: str,
     links: BindingLink,
-    cut: Cut = WHOLE,
+    cut: WeightShards = UNSHARDED,
     fitted: float | None = None,
     size: float | None = None,
 ) -> Answer:

@@ -22,11 +22,11 @@ from scaling.simulate.kernels import kernel_time
 
 CLOSE = 1e-8  # relative: width of the interval in which a solution is given
 LEAST, MOST = 1e-15, 1e30  # tokens below which and beyond which nothing is sought
-Passes = int  # 1: forward; 2: backward, with twice the FLOPs
+PassKind = int  # 1: forward; 2: backward, with twice the FLOPs
 
 
 @dataclass(frozen=True)
-class Mlp:
+class MlpShape:
     """The MLP of one layer."""
 
     width: int  # D
@@ -45,8 +45,8 @@ class Mlp:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """Parts into which axes other than the one that is asked about cut weights and work."""
+class WeightShards:
+    """Shards of the weights, and of the work, along the axes that are not asked about."""
 
     tensor: int = 1
     stage: int = 1
@@ -59,14 +59,14 @@ class Cut:
         return self.tensor * self.stage * self.expert * self.fsdp
 
 
-WHOLE = Cut()
+UNSHARDED = WeightShards()
 
 
-def mlp_of(run: Run) -> Mlp:
+def mlp_of(run: Run) -> MlpShape:
     """Return the MLP of a run's model, its experts where it has some, in the run's formats."""
     model, precision, moe = run.model, run.precision, run.model.moe
     sent = BYTES[precision.between]
-    return Mlp(
+    return MlpShape(
         width=model.d_model,
         inner=expert_width(model) if moe else model.d_ff,
         products=3 if model.mlp == "swiglu" else 2,
@@ -79,7 +79,12 @@ def mlp_of(run: Run) -> Mlp:
 
 
 def math_time(
-    mlp: Mlp, rows: float, cut: Cut, chip: Accelerator, profile: Profile, passes: Passes = 1
+    mlp: MlpShape,
+    rows: float,
+    cut: WeightShards,
+    chip: Accelerator,
+    profile: Profile,
+    passes: PassKind = 1,
 ) -> float:
     """Return the seconds of the products of one layer's MLP on one device.
 
@@ -108,7 +113,9 @@ def solve(time: Callable[[float], float], target: float) -> float:
     return high
 
 
-def _kernels(mlp: Mlp, rows: float, cut: Cut, backward: bool) -> Iterator[tuple[Kernel, int]]:
+def _kernels(
+    mlp: MlpShape, rows: float, cut: WeightShards, backward: bool
+) -> Iterator[tuple[Kernel, int]]:
     """The products with how often they run; those of experts are grouped, of even load."""
     experts, F = max(1.0, mlp.experts / cut.expert), mlp.inner / cut.tensor
     m = rows * mlp.chosen / experts

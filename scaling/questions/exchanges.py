@@ -25,8 +25,9 @@ from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import query_key_dim, value_dim
 from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
-from scaling.program.ir import CollectiveKind, Kernel
-from scaling.questions.block import Cut, Mlp, Passes, math_time, solve
+from scaling.program.ir import CollectiveKind
+from scaling.program.ops import attention
+from scaling.questions.block import MlpShape, PassKind, WeightShards, math_time, solve
 from scaling.simulate.kernels import kernel_time
 
 Call = tuple[CollectiveKind, float]  # with its bytes
@@ -90,7 +91,7 @@ class WeightPass:
 
     name: str
     kinds: tuple[CollectiveKind, ...]
-    passes: Passes
+    passes: PassKind
 
 
 DATA = WeightPass("data", ("all-reduce",), 2)
@@ -99,7 +100,7 @@ BACKWARD = WeightPass("fsdp, backward", ("all-gather", "reduce-scatter"), 2)
 
 
 def of_weights(
-    mlp: Mlp, cut: Cut, groups: np.ndarray, cluster: Cluster, over: WeightPass = DATA
+    mlp: MlpShape, cut: WeightShards, groups: np.ndarray, cluster: Cluster, over: WeightPass = DATA
 ) -> Exchange:
     """Return what an axis over the weights of one layer exchanges; unknown: rows.
 
@@ -114,7 +115,9 @@ def of_weights(
     return Exchange(lambda rows: calls, work, groups, cluster, cut.tensor * cut.stage)
 
 
-def of_activations(mlp: Mlp, groups: np.ndarray, cluster: Cluster, products: int = 2) -> Exchange:
+def of_activations(
+    mlp: MlpShape, groups: np.ndarray, cluster: Cluster, products: int = 2
+) -> Exchange:
     """Return what tensor parallelism exchanges of some rows, the tokens of one replica.
 
     The activations [rows, D] are gathered before the products and scattered behind them. Products
@@ -122,27 +125,29 @@ def of_activations(mlp: Mlp, groups: np.ndarray, cluster: Cluster, products: int
     `times_hidden` so is the number of devices up to which the axis is hidden. `products` are 2, as
     the guide counts, or 3 with a gate.
     """
-    dense = Mlp(mlp.width, mlp.inner, products, dtype=mlp.dtype, bytes=mlp.bytes)
+    dense = MlpShape(mlp.width, mlp.inner, products, dtype=mlp.dtype, bytes=mlp.bytes)
     kinds: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
     calls = lambda rows: tuple((kind, mlp.bytes * rows * mlp.width) for kind in kinds)
-    work = lambda rows, profile: math_time(dense, rows, Cut(), cluster.accelerator, profile)
+    work = lambda rows, profile: math_time(
+        dense, rows, WeightShards(), cluster.accelerator, profile
+    )
     return Exchange(calls, work, groups, cluster)
 
 
 def of_tokens(
-    mlp: Mlp, tokens: float, groups: np.ndarray, cluster: Cluster, products: int = 2
+    mlp: MlpShape, tokens: float, groups: np.ndarray, cluster: Cluster, products: int = 2
 ) -> Exchange:
     """Return both all-to-alls of the tokens that a device routes; unknown: F of an expert."""
     sent = mlp.bytes * tokens * mlp.width * expert_copies(mlp, groups, cluster)
-    cut, experts = Cut(expert=groups.shape[1]), max(mlp.experts, 2)
-    of_width = lambda inner: Mlp(mlp.width, inner, products, experts, mlp.chosen, mlp.dtype)
+    cut, experts = WeightShards(expert=groups.shape[1]), max(mlp.experts, 2)
+    of_width = lambda inner: MlpShape(mlp.width, inner, products, experts, mlp.chosen, mlp.dtype)
     work = lambda inner, profile: math_time(
         of_width(inner), tokens, cut, cluster.accelerator, profile
     )
     return Exchange(lambda inner: (("all-to-all", sent),) * 2, work, groups, cluster)
 
 
-def expert_copies(mlp: Mlp, groups: np.ndarray, cluster: Cluster) -> int:
+def expert_copies(mlp: MlpShape, groups: np.ndarray, cluster: Cluster) -> int:
     """Return the copies of a token that are sent: to each node with one of its experts, once.
 
     In a group inside a node to each chip; nodes of one NVLink domain count as one.
@@ -152,7 +157,7 @@ def expert_copies(mlp: Mlp, groups: np.ndarray, cluster: Cluster) -> int:
 
 
 def of_keys(
-    model: ModelConfig, mlp: Mlp, groups: np.ndarray, cluster: Cluster, ring: bool = True
+    model: ModelConfig, mlp: MlpShape, groups: np.ndarray, cluster: Cluster, ring: bool = True
 ) -> Exchange:
     """Return what context parallelism exchanges; unknown: tokens of a device.
 
@@ -169,13 +174,14 @@ def of_keys(
 
     def scores(t: float, profile: Profile) -> float:
         """Seconds of one sequence's attention, half of the pairs of queries and keys, forward."""
-        kernel = Kernel(
+        kernel = attention(
             "scores",
-            kind="attention",
-            flops=2 * t * (met * t) * heads * (of_keys + of_values) * VISIBLE,
-            visible=1.0,
+            (1.0, heads, t, met * t, float(of_keys)),
+            of_values,
+            moved=0.0,
             dtype="bf16" if mlp.dtype == "fp8" else mlp.dtype,
-            dims=(1.0, heads, t, met * t, float(of_keys)),
+            scores=t * (met * t) * heads * VISIBLE,
+            visible=1.0,
         )
         return float(kernel_time(kernel, cluster.accelerator, profile).time)
 

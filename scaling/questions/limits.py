@@ -26,7 +26,7 @@ from scaling.questions.axis_answers import (
     tokens_over,
     weights_limit,
 )
-from scaling.questions.block import Cut, mlp_of
+from scaling.questions.block import WeightShards, mlp_of
 from scaling.questions.exchanges import BACKWARD, FORWARD
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
@@ -117,7 +117,7 @@ def _between(s: LimitsContext) -> Answer | None:
     found = []
     for place in between(s.cluster):
         unit = s.cluster.devices // place.devices
-        answer = weights_limit(s, place.name, place.groups, Cut(fsdp=unit))
+        answer = weights_limit(s, place.name, place.groups, WeightShards(fsdp=unit))
         found.append((place, answer, unit))
     if not found:
         return None

@@ -25,7 +25,7 @@ from scaling.questions.axis_answers import (
     tensor_limit,
     weights_limit,
 )
-from scaling.questions.block import Cut
+from scaling.questions.block import WeightShards
 from scaling.questions.exchanges import BACKWARD, FORWARD
 from scaling.questions.mixed_limits import best_split, bubble, hop
 from scaling.questions.switch_limits import switch_limit
@@ -72,10 +72,10 @@ def _weights(s: LimitsContext, mesh: MeshShape) -> Iterator[Answer]:
         yield from (weights_limit(s, p.name, groups, cut, p) for p in (FORWARD, BACKWARD))
 
 
-def _cut(s: LimitsContext, mesh: MeshShape) -> Cut:
+def _cut(s: LimitsContext, mesh: MeshShape) -> WeightShards:
     """What cuts the weights beside data and fsdp."""
     experts = mesh.expert if s.mlp.experts > 1 else 1
-    return Cut(tensor=mesh.tensor, stage=mesh.stage, expert=experts)
+    return WeightShards(tensor=mesh.tensor, stage=mesh.stage, expert=experts)
 
 
 def _summed(s: LimitsContext, mesh: MeshShape) -> list[str]:

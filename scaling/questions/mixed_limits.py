@@ -25,7 +25,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.axis_answers import LimitsContext, weights_limit
-from scaling.questions.block import Cut
+from scaling.questions.block import WeightShards
 from scaling.questions.exchanges import (
     FORWARD,
     exchange_time,
@@ -66,7 +66,7 @@ def mixed_limit(s: LimitsContext) -> Answer | None:
         return None
     able = [split for split in splits if split.hidden[0]] or splits[:1]
     best = min(able, key=lambda split: split.tokens[0])
-    cut = Cut(tensor=best.mesh.tensor)
+    cut = WeightShards(tensor=best.mesh.tensor)
     found = weights_limit(s, "fewest tokens with fsdp and tensor", best.groups, cut, FORWARD)
     fastest = min(splits, key=lambda split: split.seconds[0])
     fitted = min(splits, key=lambda split: split.seconds[1])
@@ -124,7 +124,7 @@ def _priced(
     s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile
 ) -> tuple[bool, float, float]:
     """Whether activations are hidden, the tokens of weights, and seconds of the slower exchange."""
-    gathers = of_weights(s.mlp, Cut(tensor=mesh.tensor), groups, s.cluster, FORWARD)
+    gathers = of_weights(s.mlp, WeightShards(tensor=mesh.tensor), groups, s.cluster, FORWARD)
     tokens, gather = hidden_from(gathers, profile), exchange_time(gathers, profile)
     if mesh.tensor == 1:
         return True, tokens, gather

@@ -14,14 +14,16 @@ from scaling.collectives.explain import IDEAL, counted_link
 from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer
 from scaling.questions.axis_answers import LimitsContext, tokens_over
-from scaling.questions.block import WHOLE, Cut
+from scaling.questions.block import UNSHARDED, WeightShards
 from scaling.questions.exchanges import hidden_from, of_weights
 
 IN_SWITCH = tuple(a.name for a in ALGORITHMS.values() if a.in_switch or a.in_network)
 HALF = "half the bytes over that link per byte: one way of a sum, of which a ring has two"
 
 
-def switch_limit(s: LimitsContext, groups: np.ndarray, cut: Cut = WHOLE) -> Answer | None:
+def switch_limit(
+    s: LimitsContext, groups: np.ndarray, cut: WeightShards = UNSHARDED
+) -> Answer | None:
     """Return the tokens per device where switches add up what passes; None: no switch can.
 
     The textbook's number lets every byte pass once; the fitted one is of the best algorithm that
@@ -45,7 +47,7 @@ def switch_limit(s: LimitsContext, groups: np.ndarray, cut: Cut = WHOLE) -> Answ
 
 
 def _switch_row(
-    s: LimitsContext, name: str, groups: np.ndarray, cut: Cut
+    s: LimitsContext, name: str, groups: np.ndarray, cut: WeightShards
 ) -> dict[str, str | float | int | None] | None:
     """Tokens by one algorithm, or None where it cannot run."""
     sums = of_weights(s.mlp, cut, groups, s.cluster)

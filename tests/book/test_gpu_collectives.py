@@ -14,7 +14,7 @@ from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal
-from scaling.questions.block import WHOLE, Cut, Mlp
+from scaling.questions.block import UNSHARDED, MlpShape, WeightShards
 from scaling.questions.exchanges import (
     hidden_from,
     of_activations,
@@ -25,7 +25,7 @@ from scaling.questions.exchanges import (
 from scaling.simulate.collective import collective_groups, collective_prices
 
 IDEAL = ideal()
-MLP = Mlp(8192, 28672)
+MLP = MlpShape(8192, 28672)
 
 
 def h100(nodes=1):
@@ -37,7 +37,7 @@ def seconds(kind, size, cluster, mesh=None, axes=(), algorithm="auto"):
     return collective_time(kind, float(size), groups, cluster, IDEAL, algorithm).time
 
 
-def critical_tokens(cluster, mesh=None, axes=(), cut=WHOLE):
+def critical_tokens(cluster, mesh=None, axes=(), cut=UNSHARDED):
     """Tokens per device from which the backward pass hides the gradients' sum: 8 B D F FLOPs."""
     groups = collective_groups(cluster, parse_mesh(mesh) if mesh else None, axes)
     return hidden_from(of_weights(MLP, cut, groups, cluster), IDEAL)
@@ -178,7 +178,7 @@ def test_text_sixteen_way_over_two_nodes_needs_1925_and_not_1237():
 
 def test_quiz_5_q2_replicas_over_eight_nodes_need_309(printed):
     """TP 8 x PP 8 spans eight nodes, whose NICs share the sum; 64 replicas on 4096 GPUs."""
-    mesh, cut = "data=64,stage=8,tensor=8", Cut(stage=8, tensor=8)
+    mesh, cut = "data=64,stage=8,tensor=8", WeightShards(stage=8, tensor=8)
     found = critical_tokens(h100(512), mesh, ["data"], cut)
     assert found / (63 / 64) == printed("309", "h100")
 

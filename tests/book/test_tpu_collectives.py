@@ -15,13 +15,13 @@ from scaling.collectives.torus import torus_load
 from scaling.meshes import catalog
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
-from scaling.questions.block import WHOLE, Cut, Mlp
+from scaling.questions.block import UNSHARDED, MlpShape, WeightShards
 from scaling.questions.exchanges import hidden_from, of_activations, of_weights, times_hidden
 from scaling.simulate.collective import collective_prices
 from tests.tori import grid_of, groups_along
 
 IDEAL = ideal()
-MLP = Mlp(8192, 28672)
+MLP = MlpShape(8192, 28672)
 # hops at the latency of the catalogue, 1 us; otherwise as ideal
 HOPS = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
 
@@ -161,7 +161,7 @@ def test_applied_inference_tensor_axis_over_two_dimensions(printed):
 def critical_tokens(cluster, dims):
     """Tokens per chip from which the products hide the sum of bf16 gradients along dimensions."""
     groups = groups_along(grid_of(cluster), dims)
-    return hidden_from(of_weights(MLP, WHOLE, groups, cluster), IDEAL)
+    return hidden_from(of_weights(MLP, UNSHARDED, groups, cluster), IDEAL)
 
 
 @pytest.mark.parametrize(("dims", "tokens"), [([0], "2550"), ([0, 1, 2], "850")])
@@ -182,5 +182,5 @@ def test_text_tokens_per_pod_over_the_data_centre_network(printed, pods):
     cluster = replace(cluster, domain_nodes=16)  # slices of 4 x 4 x 4
     chips = cluster.devices // pods
     across = np.arange(cluster.devices).reshape(pods, chips).T
-    found = hidden_from(of_weights(MLP, Cut(fsdp=chips), across, cluster), IDEAL)
+    found = hidden_from(of_weights(MLP, WeightShards(fsdp=chips), across, cluster), IDEAL)
     assert found * chips / ((pods - 1) / pods) == printed("73440")

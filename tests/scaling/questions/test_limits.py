@@ -24,7 +24,7 @@ from scaling.questions.axis_answers import (
     tensor_limit,
     weights_limit,
 )
-from scaling.questions.block import Cut, Mlp, mlp_of, solve
+from scaling.questions.block import MlpShape, WeightShards, mlp_of, solve
 from scaling.questions.exchanges import (
     DATA,
     FORWARD,
@@ -66,7 +66,7 @@ def test_the_engine_finds_what_the_formulas_say_at_every_place(name, nodes):
     s = setting(name, nodes, "mixtral-8x7b")
     for place in [*inside(s.cluster), *between(s.cluster)]:
         groups, where = place.groups, (place.groups, s.cluster)
-        cut = Cut(tensor=2, stage=3)
+        cut = WeightShards(tensor=2, stage=3)
         for over in (DATA, FORWARD):
             found = weights_limit(s, "data", groups, cut, over)
             engine = hidden_from(of_weights(s.mlp, cut, *where, over), IDEAL)
@@ -96,7 +96,7 @@ def test_formula_and_engine_agree_for_an_axis_of_any_mesh(order, axis, data):
     s = LimitsContext(
         RUN, mlp_of(RUN), catalog.load("dgx-h100", max(1, mesh.devices // 8)), PROFILE
     )
-    groups, cut = groups_on(mesh, [axis], s.cluster), Cut(mesh.tensor, mesh.stage)
+    groups, cut = groups_on(mesh, [axis], s.cluster), WeightShards(mesh.tensor, mesh.stage)
     where = groups, s.cluster
     found = weights_limit(s, "data", groups, cut).ideal
     assert found == pytest.approx(hidden_from(of_weights(s.mlp, cut, *where), IDEAL), rel=1e-6)
@@ -231,8 +231,8 @@ def test_a_faster_link_never_asks_for_more_tokens(tensor, log, factor):
     for rate in (200e9, 200e9 * factor):
         place = catalog.load("dgx-h100", 16, {"node_network_bandwidth": rate})
         groups = collective_groups(place, mesh, ["data"])
-        mlp, profile = Mlp(4096, 16384, 3), profile_of(place.accelerator)
-        need.append(hidden_from(of_weights(mlp, Cut(tensor), groups, place), profile))
+        mlp, profile = MlpShape(4096, 16384, 3), profile_of(place.accelerator)
+        need.append(hidden_from(of_weights(mlp, WeightShards(tensor), groups, place), profile))
     assert need[1] <= need[0] * (1 + 1e-6)
 
 
