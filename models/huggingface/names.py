@@ -4,77 +4,24 @@
     model.layers.{layer}.self_attn.q_proj.weight   stored as "NK D": N x K rows of D
 
 A parameter's dimensions are the capitals at the end of its name (as in `models/`), after layers and
-experts, which number tensors. Source of the names: huggingface/transformers, release 5,
-and the files published with each family.
+experts, which number tensors. names.toml has the names.
 """
 
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from scaling.meshes.reading import package_toml
 from scaling.models.accounting.matrices import expert_width, n_dense_layers, query_key_dim
 from scaling.models.config import ModelConfig
 
 Entry = tuple[str, str, str]  # parameter, tensor, its dimensions
 
-NORM = (("scale", "weight", "X"), ("bias", "bias", "X"))
-ATTENTION = (
-    ("query_DNK", "q_proj.weight", "NK D"),
-    ("key_DMK", "k_proj.weight", "MK D"),
-    ("value_DMK", "v_proj.weight", "MK D"),
-    ("out_NKD", "o_proj.weight", "D NK"),
-    ("query_bias_NK", "q_proj.bias", "NK"),
-    ("key_bias_MK", "k_proj.bias", "MK"),
-    ("value_bias_MK", "v_proj.bias", "MK"),
-    ("out_bias_D", "o_proj.bias", "D"),
-    ("query_norm/scale", "q_norm.weight", "K"),
-    ("key_norm/scale", "k_norm.weight", "K"),
-)
-LATENT = (  # C: the latent of the queries; R: that of keys and values; A: R and k_r; B: k_n and v
-    ("query_a_DR", "q_a_proj.weight", "C D"),
-    ("query_a_norm/scale", "q_a_layernorm.weight", "C"),
-    ("query_b_RNK", "q_b_proj.weight", "NK C"),
-    ("query_DNK", "q_proj.weight", "NK D"),
-    ("kv_a_DR", "kv_a_proj_with_mqa.weight", "A D"),
-    ("kv_a_norm/scale", "kv_a_layernorm.weight", "R"),
-    ("kv_b_RNK", "kv_b_proj.weight", "NB R"),
-    ("out_NVD", "o_proj.weight", "D NU"),  # U: channels of a value
-)
-MLP = (
-    ("up_DF", "up_proj.weight", "F D"),
-    ("gate_DF", "gate_proj.weight", "F D"),
-    ("down_FD", "down_proj.weight", "D F"),
-    ("up_bias_F", "up_proj.bias", "F"),
-    ("gate_bias_F", "gate_proj.bias", "F"),
-    ("down_bias_D", "down_proj.bias", "D"),
-)
-EXPERTS = (  # W: hidden units of an expert, S: of the shared ones together
-    ("router_DE", "gate.weight", "E D"),
-    ("router_bias_E", "gate.e_score_correction_bias", "E"),
-    ("up_EDF", "experts.{expert}.up_proj.weight", "W D"),
-    ("gate_EDF", "experts.{expert}.gate_proj.weight", "W D"),
-    ("down_EFD", "experts.{expert}.down_proj.weight", "D W"),
-    ("shared_up_DF", "shared_experts.up_proj.weight", "S D"),
-    ("shared_gate_DF", "shared_experts.gate_proj.weight", "S D"),
-    ("shared_down_FD", "shared_experts.down_proj.weight", "D S"),
-)
+TABLES = {
+    name: tuple((parameter, *stored) for parameter, stored in table.items())
+    for name, table in package_toml("scaling.models.huggingface", "names.toml").items()
+}
 MIXTRAL_NAMES = {"up_proj": "w3", "gate_proj": "w1", "down_proj": "w2"}
-GPT2_LAYER = (
-    *((f"attention_norm/{ours}", f"ln_1.{theirs}", "D") for ours, theirs, _ in NORM),
-    *((f"mlp_norm/{ours}", f"ln_2.{theirs}", "D") for ours, theirs, _ in NORM),
-    ("attention/query_DNK", "attn.c_attn.weight", "D NK"),
-    ("attention/key_DMK", "attn.c_attn.weight", "D MK"),
-    ("attention/value_DMK", "attn.c_attn.weight", "D MK"),
-    ("attention/query_bias_NK", "attn.c_attn.bias", "NK"),
-    ("attention/key_bias_MK", "attn.c_attn.bias", "MK"),
-    ("attention/value_bias_MK", "attn.c_attn.bias", "MK"),
-    ("attention/out_NKD", "attn.c_proj.weight", "NK D"),
-    ("attention/out_bias_D", "attn.c_proj.bias", "D"),
-    ("mlp/up_DF", "mlp.c_fc.weight", "D F"),
-    ("mlp/up_bias_F", "mlp.c_fc.bias", "F"),
-    ("mlp/down_FD", "mlp.c_proj.weight", "F D"),
-    ("mlp/down_bias_D", "mlp.c_proj.bias", "D"),
-)
 GPT2_THIRDS = ("query", "key", "value")  # side by side in c_attn
 
 # Buffers that old files hold beside the weights: masks, and frequencies of the rotation.
@@ -133,10 +80,10 @@ def _entries(config: ModelConfig, family: str) -> Iterator[tuple[str, str, str, 
     if family == "gpt2":
         yield "embedding/table_VD", f"{GPT2_PREFIX}wte.weight", "V D", None
         yield "embedding/positions_TD", f"{GPT2_PREFIX}wpe.weight", "T D", None
-        for ours, theirs, dims_in_file in GPT2_LAYER:
+        for ours, theirs, dims_in_file in TABLES["gpt2_layer"]:
             name = f"{GPT2_PREFIX}h.{{layer}}.{theirs}"
             yield f"layers/{ours}", name, dims_in_file, range(config.n_layers)
-        for ours, theirs, _ in NORM:
+        for ours, theirs, _ in TABLES["norm"]:
             yield f"final_norm/{ours}", f"{GPT2_PREFIX}ln_f.{theirs}", "D", None
     else:
         yield "embedding/table_VD", "model.embed_tokens.weight", "V D", None
@@ -160,9 +107,9 @@ def _layer(config: ModelConfig, family: str, moe: bool) -> Iterator[Entry]:
     """One layer of a family with rotary positions."""
     yield "attention_norm/scale", "input_layernorm.weight", "D"
     yield "mlp_norm/scale", "post_attention_layernorm.weight", "D"
-    for ours, theirs, dims_in_file in LATENT if config.mla else ATTENTION:
+    for ours, theirs, dims_in_file in TABLES["latent"] if config.mla else TABLES["attention"]:
         yield f"attention/{ours}", f"self_attn.{theirs}", dims_in_file
-    for ours, theirs, dims_in_file in EXPERTS if moe else MLP:
+    for ours, theirs, dims_in_file in TABLES["experts"] if moe else TABLES["mlp"]:
         if moe and family == "mixtral":
             for published, mixtral in MIXTRAL_NAMES.items():
                 theirs = theirs.replace(published, mixtral)
