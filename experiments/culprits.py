@@ -1,6 +1,6 @@
 """Small steps for lab 1, the detective: each compiled as it is written, and as it was meant.
 
-    python -m experiments.culprits            writes scaling/course/lessons/data/culprits.json.gz
+    python -m experiments.culprits    writes scaling/course/lessons/data/lab1_programs.json.gz
 
 Some have a line that makes XLA move more than the mathematics needs; the others only look like it.
 All are compiled for 8 H100 that need not be here, over data=4,tensor=2.
@@ -27,7 +27,7 @@ from jax.sharding import PartitionSpec as P
 import scaling as sc
 from scaling.program.versions import compiler_versions
 
-OUT = Path("scaling/course/lessons/data/culprits.json.gz")
+OUT = Path("scaling/course/lessons/data/lab1_programs.json.gz")
 CLUSTER, MESH = "dgx-h100", "data=4,tensor=2"
 B, S, D, F, V, H, K = 32, 2048, 4096, 16_384, 32_768, 32, 128  # sequences, tokens, widths, heads
 TABLES = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")  # of an HLO text

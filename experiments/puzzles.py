@@ -25,9 +25,9 @@ from typing import Any
 from scaling.api.plan import plan
 from scaling.api.predict import predict
 from scaling.api.settings import apply_settings
-from scaling.course.learn.puzzle import FOLDER, Puzzle, find
-from scaling.course.learn.puzzle_goal import MEASURES
-from scaling.course.puzzle import placed
+from scaling.course.puzzles.check import placed
+from scaling.course.puzzles.goal import MEASURES
+from scaling.course.puzzles.puzzle import FOLDER, Puzzle, find
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES

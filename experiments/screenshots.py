@@ -23,7 +23,7 @@ from threading import Thread
 from typing import Any
 from urllib.request import urlopen
 
-from scaling.course.lessons.shelf import LOOPBACK, lesson
+from scaling.course.lessons.index import LOOPBACK, lesson
 from scaling.course.web.server import PageServer
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from scaling.api.kernel import kernel as kernel
     from scaling.api.limits import limits as limits
     from scaling.api.serve import serve as serve
-    from scaling.course.ladder import collective_ladder as collective_ladder
-    from scaling.course.ladder import kernel_ladder as kernel_ladder
-    from scaling.course.ladder import step_ladder as step_ladder
-    from scaling.course.puzzle import check_puzzle as check_puzzle
+    from scaling.course.ladder.ladders import collective_ladder as collective_ladder
+    from scaling.course.ladder.ladders import kernel_ladder as kernel_ladder
+    from scaling.course.ladder.ladders import step_ladder as step_ladder
+    from scaling.course.puzzles.check import check_puzzle as check_puzzle
 
 _MODULES = {  # name -> the module that defines it
     "chip": "scaling.api.chip",
@@ -31,10 +31,10 @@ _MODULES = {  # name -> the module that defines it
     "limits": "scaling.api.limits",
     "serve": "scaling.api.serve",
     "budget": "scaling.api.budget",
-    "kernel_ladder": "scaling.course.ladder",
-    "collective_ladder": "scaling.course.ladder",
-    "step_ladder": "scaling.course.ladder",
-    "check_puzzle": "scaling.course.puzzle",
+    "kernel_ladder": "scaling.course.ladder.ladders",
+    "collective_ladder": "scaling.course.ladder.ladders",
+    "step_ladder": "scaling.course.ladder.ladders",
+    "check_puzzle": "scaling.course.puzzles.check",
 }
 __all__ = list(_MODULES)
 

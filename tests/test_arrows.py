@@ -78,7 +78,11 @@ NEEDS_JAX = {*OF_DEVICES, "scaling.report.shardings"}  # in those rooms
 JAX_FREE = {
     *("scaling", "scaling.api", "scaling.cli", "scaling.course.web", "scaling.course.explorer"),
     "scaling.learn",
-    *("scaling.course.learn",),
+    *(
+        "scaling.course.quizzes",
+        "scaling.course.puzzles",
+        "scaling.course.ladder",
+    ),
     *("scaling.models.config", "scaling.models.presets", "scaling.models.huggingface.read"),
     *("scaling.models.accounting", "scaling.models.lora", "scaling.models.pipeline.schedule"),
     *("scaling.training.program", "scaling.compile.cache"),

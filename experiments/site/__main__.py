@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from experiments.site import notebooks
 from experiments.site.check import broken_links, loads_from_elsewhere
 from experiments.site.pages import ROOT, build_wheel, write_answers, write_pages
-from scaling.course.learn.quiz import quizzes
-from scaling.course.lessons.shelf import labs, lessons
+from scaling.course.lessons.index import labs, lessons
+from scaling.course.quizzes.quiz import quizzes
 
 
 def main() -> int:

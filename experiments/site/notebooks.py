@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from scaling.course.lessons.shelf import Lesson
+from scaling.course.lessons.index import Lesson
 
 PACKAGES = ("numpy", "scipy")  # of Pyodide; scipy fits the lines of lesson 3
 CDN = "https://cdn.jsdelivr.net/npm/@marimo-team/frontend@{}/dist"  # marimo's get_default_asset_url

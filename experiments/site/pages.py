@@ -13,8 +13,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from scaling.course.learn.quiz import Quiz
-from scaling.course.lessons.shelf import Lesson
+from scaling.course.lessons.index import Lesson
+from scaling.course.quizzes.quiz import Quiz
 from scaling.course.web.quizzes import computed
 from scaling.course.web.server import PAGES
 from scaling.course.web.texts import glossary_page, kind_of, lessons_page

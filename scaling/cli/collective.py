@@ -92,7 +92,7 @@ def _measured(
     asked: Mapping[str, Any], prices: "Sequence[CollectivePrice]", cluster: "Cluster"
 ) -> dict[str, list[tuple[float, float]]]:
     """Return who measured this collective over a whole cluster of the catalogue, and points."""
-    from scaling.course.learn.measured import measured_sweep
+    from scaling.course.ladder.measured import measured_sweep
 
     if any(asked.get(name) for name in ("overrides", "devices", "mesh", "active", "skew")):
         return {}

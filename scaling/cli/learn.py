@@ -11,11 +11,11 @@ from tyro.conf import Positional, UseAppendAction, arg
 from scaling.cli import learn_puzzle
 from scaling.cli.learn_words import PAGES, check_words
 from scaling.cli.options import Command, File, PathOrNone, Switch, TextOrNone
-from scaling.course.ladder import EXAMPLE, ladder_of
-from scaling.course.learn.answered import answered, guess_of, guesses_of
-from scaling.course.learn.quiz import QuizAnswer, compute, find, quizzes
-from scaling.course.learn.table import LINE, summary, verdict_of
-from scaling.course.lessons.shelf import lab, labs, lesson, lessons, serve
+from scaling.course.ladder.ladders import EXAMPLE, ladder_of
+from scaling.course.lessons.index import lab, labs, lesson, lessons, serve
+from scaling.course.quizzes.answered import answered, guess_of, guesses_of
+from scaling.course.quizzes.quiz import QuizAnswer, compute, find, quizzes
+from scaling.course.quizzes.table import LINE, summary, verdict_of
 from scaling.course.web.server import serve as serve_pages
 from scaling.meshes.errors import InputError
 from scaling.questions.page import show

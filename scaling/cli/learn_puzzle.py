@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.output_paths import check_outputs
-from scaling.course.learn.puzzle import Puzzle, find, puzzles
-from scaling.course.puzzle import PuzzleResult, check_puzzle
+from scaling.course.puzzles.check import PuzzleResult, check_puzzle
+from scaling.course.puzzles.puzzle import Puzzle, find, puzzles
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
 from scaling.run import run_dict

@@ -10,7 +10,7 @@ import pytest
 
 import scaling as sc
 from experiments.screenshots import served_lesson
-from scaling.course.lessons.shelf import labs, lessons
+from scaling.course.lessons.index import labs, lessons
 
 pytestmark = pytest.mark.browser
 DESKTOP, PHONE = (1100, 900), (400, 800)  # pixels

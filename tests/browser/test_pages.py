@@ -18,7 +18,7 @@ from threading import Thread
 import pytest
 
 from experiments.site.pages import build_wheel, write_answers, write_pages
-from scaling.course.learn.quiz import find
+from scaling.course.quizzes.quiz import find
 from scaling.course.web.server import PAGES, PageServer
 from scaling.course.web.texts import WRITTEN
 

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.culprits import STEPS, compiled, document, lines_of
-from scaling.course.lessons import culprits
+from scaling.course.lessons import lab1_programs
 
 TEXT = """
 FileLocations
@@ -27,13 +27,13 @@ def test_lines_are_counted_from_the_function_on():
 
 
 def test_the_steps_are_those_that_the_lab_has():
-    assert [step.name for step in STEPS] == [case.name for case in culprits.cases()]
-    assert [step.why for step in STEPS] == [case.why for case in culprits.cases()]
+    assert [step.name for step in STEPS] == [case.name for case in lab1_programs.cases()]
+    assert [step.why for step in STEPS] == [case.why for case in lab1_programs.cases()]
 
 
 @pytest.mark.deviceless
 def test_a_step_compiles_to_what_is_stored():
-    step, case = STEPS[0], culprits.cases()[0]
-    sizes = lambda text: [row["array"] for row in culprits.moved(case, text)]
+    step, case = STEPS[0], lab1_programs.cases()[0]
+    sizes = lambda text: [row["array"] for row in lab1_programs.moved(case, text)]
     assert sizes(compiled(step.written, step.arguments)) == sizes(case.written)
     assert document(step)["line"] == case.line

@@ -13,8 +13,8 @@ import pytest
 from experiments.site.check import broken_links, loads_from_elsewhere
 from experiments.site.notebooks import with_header
 from experiments.site.pages import ROOT, write_answers, write_pages
-from scaling.course.learn.quiz import find
-from scaling.course.lessons.shelf import labs, lessons
+from scaling.course.lessons.index import labs, lessons
+from scaling.course.quizzes.quiz import find
 
 CDN = "https://cdn.jsdelivr.net/pyodide/"  # of Pyodide alone
 # What a browser does not have; the site's Python has to do without it.

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from scaling.course.learn.common_mistakes import diagnose
-from scaling.course.learn.ladder import Ladder, step
-from scaling.course.learn.puzzle import puzzles
+from scaling.course.ladder.rungs import Ladder, step
+from scaling.course.puzzles.puzzle import puzzles
+from scaling.course.quizzes.common_mistakes import diagnose
 from scaling.pictures.shapes import Picture
 from scaling.pictures.svg import svg_text
 from scaling.questions.answer import GUIDE, Answer, Value
@@ -77,7 +77,7 @@ class Problem:
     text: str
     unit: str  # "": a ratio
     answer: float | None  # None: whatever the reader has measured is right
-    slips: tuple[str, ...] = ()  # that are possible here (`scaling.course.learn.common_mistakes`)
+    slips: tuple[str, ...] = ()  # that are possible here (`scaling.course.quizzes.common_mistakes`)
     tolerance: float = 0.03  # relative, within which a number is right
     why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 

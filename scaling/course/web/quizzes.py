@@ -10,8 +10,8 @@ from pathlib import Path
 from textwrap import shorten
 from typing import Any
 
-from scaling.course.learn.answered import answered, check_count, guesses_of
-from scaling.course.learn.quiz import Quiz, compute, find, formulas, quizzes
+from scaling.course.quizzes.answered import answered, check_count, guesses_of
+from scaling.course.quizzes.quiz import Quiz, compute, find, formulas, quizzes
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_json
 from scaling.questions.page import show

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
-from scaling.course.lessons.shelf import Lesson, labs, lessons
+from scaling.course.lessons.index import Lesson, labs, lessons
 
 HERE = Path(__file__).parent
 # In the wheel beside this file (pyproject.toml), in a checkout among the documents.

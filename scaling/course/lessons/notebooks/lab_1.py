@@ -15,11 +15,11 @@ def _():
     import marimo as mo
 
     from scaling.comparing import discrepancy
-    from scaling.course.lessons import culprits, parts
+    from scaling.course.lessons import lab1_programs, parts
     from scaling.pictures.bars import stacked_bars
     from scaling.questions.page import show
 
-    return culprits, discrepancy, mo, parts, show, stacked_bars
+    return discrepancy, lab1_programs, mo, parts, show, stacked_bars
 
 
 @app.cell
@@ -38,8 +38,8 @@ def _(mo, parts):
 
 
 @app.cell
-def _(culprits, mo):
-    listed = culprits.cases()
+def _(lab1_programs, mo):
+    listed = lab1_programs.cases()
     first = listed[0]
 
     def code_view(case):
@@ -73,10 +73,10 @@ def _(mo, parts):
 
 
 @app.cell
-def _(culprits, field, first, mo, parts, show, stacked_bars):
+def _(field, first, lab1_programs, mo, parts, show, stacked_bars):
     page = parts.opened(mo, field)
-    written = culprits.moved(first, first.written)
-    meant = culprits.moved(first, first.meant)
+    written = lab1_programs.moved(first, first.written)
+    meant = lab1_programs.moved(first, first.meant)
     kinds = list(dict.fromkeys(row["collective"] for row in [*meant, *written]))
     bars = {
         name: {
@@ -85,11 +85,11 @@ def _(culprits, field, first, mo, parts, show, stacked_bars):
         }
         for name, rows in (("as meant", meant), ("as compiled", written))
     }
-    more = culprits.size_of(written) / culprits.size_of(meant)
+    more = lab1_programs.size_of(written) / lab1_programs.size_of(meant)
     longer = sum(row["takes (s)"] for row in written) / sum(row["takes (s)"] for row in meant)
     page.show(
         f"You guessed **{page.guess:.0f}**; meant are "
-        f"**{culprits.size_of(meant) / 1e6:.0f}**, the result in bf16 over the sequences "
+        f"**{lab1_programs.size_of(meant) / 1e6:.0f}**, the result in bf16 over the sequences "
         "of a device. But the compiled program has no all-reduce at all. Its two gathers "
         f"are **{more:.1f} times** as large and take {longer:.1f} times as long (an "
         "all-reduce sends its bytes twice):",
@@ -97,7 +97,7 @@ def _(culprits, field, first, mo, parts, show, stacked_bars):
         page.picture(
             stacked_bars(bars, lambda size: show(size, "bytes")),
             "; ".join(
-                f"{name}: {show(culprits.size_of(rows), 'bytes')}"
+                f"{name}: {show(lab1_programs.size_of(rows), 'bytes')}"
                 for name, rows in (("as meant", meant), ("as compiled", written))
             ),
         ),
@@ -121,9 +121,9 @@ def _(listed, mo, page):
 
 
 @app.cell
-def _(choice, code_view, culprits, listed, mo, page):
+def _(choice, code_view, lab1_programs, listed, mo, page):
     case = choice.value
-    evidence = culprits.moved(case, case.written)
+    evidence = lab1_programs.moved(case, case.written)
     reasons = sorted({one.cause for one in listed})
     reason = mo.ui.radio(reasons, label="**Why does XLA do it?**")
     line = page.problem(
@@ -145,15 +145,15 @@ def _(case, line, page):
 
 
 @app.cell
-def _(case, culprits, evidence, mo, reason, show):
+def _(case, evidence, lab1_programs, mo, reason, show):
     mo.stop(reason.value is None and mo.app_meta().mode not in (None, "script", "test"))
     hit = reason.value == case.cause
-    instead = culprits.size_of(culprits.moved(case, case.meant)) if case.meant else None
+    instead = lab1_programs.size_of(lab1_programs.moved(case, case.meant)) if case.meant else None
     compared = (
-        f"It moves {show(culprits.size_of(evidence), 'bytes')} in {len(evidence)} calls; as meant "
-        f"it would be {show(instead, 'bytes')}. "
+        f"It moves {show(lab1_programs.size_of(evidence), 'bytes')} in {len(evidence)} calls; as "
+        f"meant it would be {show(instead, 'bytes')}. "
         if instead is not None
-        else f"All its calls together are {show(culprits.size_of(evidence), 'bytes')}. "
+        else f"All its calls together are {show(lab1_programs.size_of(evidence), 'bytes')}. "
     )
     mo.callout(
         mo.md(f"{'Yes' if hit else 'No'}: **{case.cause}**. {compared}{case.why}"),
@@ -163,7 +163,7 @@ def _(case, culprits, evidence, mo, reason, show):
 
 
 @app.cell
-def _(culprits, mo, page):
+def _(lab1_programs, mo, page):
     asked = (
         ("llama3-8b", "fsdp=4,tensor=2", 16, None),
         ("gpt2-124m", "data=8", 512, None),
@@ -171,7 +171,7 @@ def _(culprits, mo, page):
         ("gpt2-1.5b", "fsdp=8", 512, None),
         ("llama3-1b", "fsdp=1,context=8", 1, 131_072),
     )
-    trained = tuple(culprits.audited(*one) for one in asked)
+    trained = tuple(lab1_programs.audited(*one) for one in asked)
     suspect = mo.ui.dropdown(
         {f"{i}. {one.name}": i - 1 for i, one in enumerate(trained, start=1)},
         value=f"1. {trained[0].name}",
@@ -256,7 +256,7 @@ def _(page):
 
 
 @app.cell
-def _(culprits, page, trained):
+def _(lab1_programs, page, trained):
     costs = [
         {
             "step": one.name,
@@ -270,8 +270,8 @@ def _(culprits, page, trained):
     page.where_wrong(
         "Bytes are read from compiled programs, exactly; what they cost is priced and was not "
         "measured on GPUs. And a finding holds for one compiler: the small steps are of "
-        f"{culprits.compiled_with()}. Another version may move less, or more. Where the two differ "
-        "and no cause is known, the table made by hand may be what is wrong.",
+        f"{lab1_programs.compiled_with()}. Another version may move less, or more. Where the two "
+        "differ and no cause is known, the table made by hand may be what is wrong.",
         costs,
     )
     return (costs,)
@@ -286,12 +286,12 @@ def test_the_written_mlp_moves_hidden_and_not_the_result(meant, more, written):
 
 
 @app.cell
-def test_guilty_steps_move_more_than_meant_and_innocent_ones_have_no_line(culprits, listed):
+def test_guilty_steps_move_more_than_meant_and_innocent_ones_have_no_line(lab1_programs, listed):
     for _case in listed:
-        moved = culprits.size_of(culprits.moved(_case, _case.written))
+        moved = lab1_programs.size_of(lab1_programs.moved(_case, _case.written))
         if _case.meant:
             assert _case.line
-            assert moved > 1.5 * culprits.size_of(culprits.moved(_case, _case.meant))
+            assert moved > 1.5 * lab1_programs.size_of(lab1_programs.moved(_case, _case.meant))
         else:
             assert _case.line is None
             assert _case.cause == "nothing is wrong"

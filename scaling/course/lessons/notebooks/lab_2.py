@@ -15,11 +15,11 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.lessons import parts, two_unknowns
+    from scaling.course.lessons import lab2_model, parts
     from scaling.pictures.curves import curves
     from scaling.questions.page import show
 
-    return curves, mo, parts, sc, show, two_unknowns
+    return curves, lab2_model, mo, parts, sc, show
 
 
 @app.cell
@@ -38,11 +38,11 @@ def _(mo, parts):
 
 
 @app.cell
-def _(mo, parts, two_unknowns):
-    machines = (two_unknowns.OLD, two_unknowns.NEW)
+def _(lab2_model, mo, parts):
+    machines = (lab2_model.OLD, lab2_model.NEW)
     reported = [
         {
-            "machine": f"{two_unknowns.NODES} nodes of {one.name}",
+            "machine": f"{lab2_model.NODES} nodes of {one.name}",
             "samples/s": f"{one.rate:,.1f}",
             "training (s)": one.training,
             "samples in all": f"{one.samples:,.0f}",
@@ -54,8 +54,8 @@ def _(mo, parts, two_unknowns):
         [
             mo.md(
                 "A team trained Qwen3-0.6B with DeepSpeed's ZeRO stage 2 in two places, with "
-                f"{two_unknowns.STATED_SEQUENCES} sequences on a GPU, of at most "
-                f"{two_unknowns.STATED_LENGTH:,} tokens, and asked why the newer chip was so "
+                f"{lab2_model.STATED_SEQUENCES} sequences on a GPU, of at most "
+                f"{lab2_model.STATED_LENGTH:,} tokens, and asked why the newer chip was so "
                 "little faster. That is all that is known: not the GPUs of a node (8 are assumed "
                 "here), not the old machine's network, not how long samples are on average, nor "
                 "what a step waits for besides its GPU."
@@ -71,22 +71,22 @@ def _(mo, parts, two_unknowns):
 
 
 @app.cell
-def _(mo, parts, two_unknowns):
+def _(lab2_model, mo, parts):
     field = parts.guess(
         mo,
         "Every sample is as long as it may be. By what factor should the H200 be faster?",
         "times",
     )
-    length = two_unknowns.STATED_LENGTH
+    length = lab2_model.STATED_LENGTH
     field
     return field, length
 
 
 @app.cell
-def _(field, length, machines, mo, parts, sc, two_unknowns):
+def _(field, lab2_model, length, machines, mo, parts, sc):
     page = parts.opened(mo, field)
     old, new = machines
-    full = {one.name: two_unknowns.predicted(one.cluster, length) for one in machines}
+    full = {one.name: lab2_model.predicted(one.cluster, length) for one in machines}
     ratio = float(full[old.name].step_time / full[new.name].step_time)
     seen = new.rate / old.rate
     chips = [sc.load_cluster(one.cluster).accelerator for one in machines]
@@ -116,20 +116,20 @@ def _(field, length, machines, mo, parts, sc, two_unknowns):
 
 
 @app.cell
-def _(mo, page, two_unknowns):
+def _(lab2_model, mo, page):
     software = mo.ui.dropdown(
         {"this project's trainer": "jax", "DeepSpeed, as it was timed elsewhere": "deepspeed"},
         value="this project's trainer",
         label="software",
     )
     network = mo.ui.dropdown(
-        {"DGX A100, eight NICs a node": two_unknowns.OLD.cluster, "AWS P4d, four": "p4d"},
+        {"DGX A100, eight NICs a node": lab2_model.OLD.cluster, "AWS P4d, four": "p4d"},
         value="DGX A100, eight NICs a node",
         label="the old machine",
     )
     tokens = mo.ui.slider(
-        steps=list(range(512, two_unknowns.STATED_LENGTH + 1, 64)),
-        value=two_unknowns.STATED_LENGTH // 4 * 3,
+        steps=list(range(512, lab2_model.STATED_LENGTH + 1, 64)),
+        value=lab2_model.STATED_LENGTH // 4 * 3,
         label="mean tokens of a sample",
         show_value=True,
     )
@@ -144,27 +144,26 @@ def _(mo, page, two_unknowns):
 
 
 @app.cell
-def _(machines, network, software, two_unknowns):
+def _(lab2_model, machines, network, software):
     from dataclasses import replace
 
     placed = (replace(machines[0], cluster=network.value), machines[1])
 
     def price(cluster, length_):
         """Seconds of the step with the chosen software."""
-        found = two_unknowns.predicted(cluster, length_, software.value)
+        found = lab2_model.predicted(cluster, length_, software.value)
         return float(found.step_time)
 
     rests = [
-        [(at, two_unknowns.outside(one, at, price)) for at in two_unknowns.LENGTHS]
-        for one in placed
+        [(at, lab2_model.outside(one, at, price)) for at in lab2_model.LENGTHS] for one in placed
     ]
-    solved = two_unknowns.crossing(*([rest for _, rest in points] for points in rests))
+    solved = lab2_model.crossing(*([rest for _, rest in points] for points in rests))
     return placed, price, rests, solved
 
 
 @app.cell
-def _(curves, page, placed, price, rests, show, solved, tokens, two_unknowns):
-    here = [two_unknowns.outside(one, tokens.value, price) for one in placed]
+def _(curves, lab2_model, page, placed, price, rests, show, solved, tokens):
+    here = [lab2_model.outside(one, tokens.value, price) for one in placed]
     lines = [
         (one.name, [(at, 1e3 * rest_) for at, rest_ in points if rest_ > 0], colour, 0)
         for one, points, colour in zip(placed, rests, (2, 0), strict=True)
@@ -229,7 +228,7 @@ def _(found_rest, found_tokens, mo, page, solved):
 
 
 @app.cell
-def _(mo, new, page, solved, two_unknowns):
+def _(lab2_model, mo, new, page, solved):
     mo.stop(solved is None)
     mean, rest = round(solved[0]), solved[1]
 
@@ -239,8 +238,8 @@ def _(mo, new, page, solved, two_unknowns):
         """Samples/s of the new machine; the rest is per step, or grows with its samples."""
         return batch / (float(found.step_time) + rest * (1 if once else batch / whole_batch))
 
-    sizes = (two_unknowns.STATED_SEQUENCES, 8, 16, 32)
-    larger = {n: two_unknowns.predicted(new.cluster, mean, sequences=n) for n in sizes}
+    sizes = (lab2_model.STATED_SEQUENCES, 8, 16, 32)
+    larger = {n: lab2_model.predicted(new.cluster, mean, sequences=n) for n in sizes}
     batches = [
         {
             "sequences on a GPU": n,
@@ -249,14 +248,14 @@ def _(mo, new, page, solved, two_unknowns):
         }
         for n, found in larger.items()
     ]
-    as_is = larger[two_unknowns.STATED_SEQUENCES]
+    as_is = larger[lab2_model.STATED_SEQUENCES]
     other_ways = {
         "plain data parallelism": {"mesh": "data=32", "zero_stage": 0},
         "ZeRO stage 3": {"zero_stage": 3},
         "tensor over two": {"mesh": "fsdp=16,tensor=2", "sequences": sizes[1]},
     }
     changed = {
-        name: two_unknowns.predicted(new.cluster, mean, **how) for name, how in other_ways.items()
+        name: lab2_model.predicted(new.cluster, mean, **how) for name, how in other_ways.items()
     }
     splits = [
         {
@@ -322,20 +321,20 @@ def _(page):
 
 
 @app.cell
-def _(machines, page, parts, two_unknowns):
+def _(lab2_model, machines, page, parts):
     speed, gained = 3.0, 1.5
     outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
 
     def solved_with(software_, cluster):
         """Both unknowns under other assumptions."""
         curve = lambda machine, place: [
-            machine.step() - float(two_unknowns.predicted(place, at, software_).step_time)
-            for at in two_unknowns.LENGTHS
+            machine.step() - float(lab2_model.predicted(place, at, software_).step_time)
+            for at in lab2_model.LENGTHS
         ]
         first, second = machines
-        return two_unknowns.crossing(curve(first, cluster), curve(second, second.cluster))
+        return lab2_model.crossing(curve(first, cluster), curve(second, second.cluster))
 
-    other = solved_with("deepspeed", two_unknowns.OLD.cluster)
+    other = solved_with("deepspeed", lab2_model.OLD.cluster)
     problems = (
         parts.on_paper(
             f"a chip is {speed:g} times as fast and the step only {gained:g} times. Which share of "
@@ -367,8 +366,8 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(other, page, solved_with, two_unknowns):
-    ours = solved_with("jax", two_unknowns.OLD.cluster)
+def _(lab2_model, other, page, solved_with):
+    ours = solved_with("jax", lab2_model.OLD.cluster)
     cases = {
         "our trainer, eight NICs": ours,
         "our trainer, four (P4d)": solved_with("jax", "p4d"),

@@ -17,8 +17,8 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.lessons import parts, slow_cable
-    from scaling.course.lessons.recorded import line_over_rates, recorded_pipelines, recorded_steps
+    from scaling.course.lessons import lab3_testbed, parts
+    from scaling.course.lessons.lab3_data import line_over_rates, recorded_pipelines, recorded_steps
     from scaling.meshes.errors import InputError
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.bars import stacked_bars
@@ -29,6 +29,7 @@ def _():
         curves,
         format_rate,
         format_time,
+        lab3_testbed,
         line_over_rates,
         mo,
         parts,
@@ -36,7 +37,6 @@ def _():
         recorded_steps,
         sc,
         shlex,
-        slow_cable,
         stacked_bars,
     )
 
@@ -57,7 +57,7 @@ def _(mo, parts):
 
 
 @app.cell
-def _(format_rate, mo, recorded_pipelines, recorded_steps, sc, slow_cable):
+def _(format_rate, lab3_testbed, mo, recorded_pipelines, recorded_steps, sc):
     HOSTS = 4
     every = [one for one in (*recorded_steps(), *recorded_pipelines()) if one.hosts == HOSTS]
     meshes = list(dict.fromkeys(one.mesh for one in every))
@@ -66,16 +66,16 @@ def _(format_rate, mo, recorded_pipelines, recorded_steps, sc, slow_cable):
         for mesh in meshes
     }
     fast, half, slow = (one.bandwidth for one in of_mesh[meshes[0]])
-    small = {f"model.{key}": value for key, value in slow_cable.MODEL.items()}
+    small = {f"model.{key}": value for key, value in lab3_testbed.MODEL.items()}
     parameters = sc.count("custom", set=small).answer
     mo.md(f"""
 `scaling testbed` makes hosts out of network namespaces and joins them by cables whose rate is set.
 {HOSTS} hosts with one device each trained a transformer of {parameters / 1e6:.1f} million
-parameters in fp32, {slow_cable.BATCH["global_batch"]} sequences of
-{slow_cable.BATCH["seq_len"]} tokens a step, over {len(meshes)} meshes: {", ".join(meshes)}. Each
+parameters in fp32, {lab3_testbed.BATCH["global_batch"]} sequences of
+{lab3_testbed.BATCH["seq_len"]} tokens a step, over {len(meshes)} meshes: {", ".join(meshes)}. Each
 cable let {fast}/s pass, then {half}/s, then {slow}/s, which is
 {format_rate(of_mesh[meshes[0]][-1].rate, "B/s")}. Meshes with stages send
-{slow_cable.MICROBATCHES} microbatches through.
+{lab3_testbed.MICROBATCHES} microbatches through.
 """)
     return HOSTS, fast, half, meshes, of_mesh, parameters, slow
 
@@ -211,8 +211,8 @@ def _(curves, fast, format_time, meshes, mo, of_mesh, page, slow, survivor):
 
 
 @app.cell
-def _(HOSTS, half, mo, page, shlex, slow, slow_cable):
-    reason = slow_cable.why_not_here()
+def _(HOSTS, half, lab3_testbed, mo, page, shlex, slow):
+    reason = lab3_testbed.why_not_here()
     where = mo.ui.dropdown([half, slow], value=slow, label="cable")
     which = mo.ui.dropdown(["stage=4", "data=4", "fsdp=4"], value="stage=4", label="mesh")
     ahead = mo.ui.number(label="I say (ms; nothing runs before you do)", value=None)
@@ -220,9 +220,9 @@ def _(HOSTS, half, mo, page, shlex, slow, slow_cable):
     typed = "\n".join(
         "sudo scaling " + shlex.join(words)
         for words in (
-            slow_cable.up_command(HOSTS, slow),
-            slow_cable.train_command("stage=4"),
-            ["testbed", "down", "--name", slow_cable.NAME],
+            lab3_testbed.up_command(HOSTS, slow),
+            lab3_testbed.train_command("stage=4"),
+            ["testbed", "down", "--name", lab3_testbed.NAME],
         )
     )
     page.show(
@@ -232,7 +232,7 @@ def _(HOSTS, half, mo, page, shlex, slow, slow_cable):
         mo.accordion(
             {
                 "commands": mo.md(f"```sh\n{typed}\n```"),
-                "run.json": mo.md(f"```json\n{slow_cable.run_text()}\n```"),
+                "run.json": mo.md(f"```json\n{lab3_testbed.run_text()}\n```"),
             }
         ),
         mo.hstack([where, which, ahead, button], justify="start", wrap=True),
@@ -241,12 +241,12 @@ def _(HOSTS, half, mo, page, shlex, slow, slow_cable):
 
 
 @app.cell
-def _(HOSTS, InputError, ahead, button, format_time, mo, slow_cable, where, which):
+def _(HOSTS, InputError, ahead, button, format_time, lab3_testbed, mo, where, which):
     mo.stop(not button.value)
     mo.stop(ahead.value is None, mo.md("Say first how long a step will be."))
     with mo.status.spinner(f"training {which.value} at {where.value}/s"):
         try:
-            live = slow_cable.train_here(HOSTS, where.value, which.value)
+            live = lab3_testbed.train_here(HOSTS, where.value, which.value)
             told = (
                 f"You said {ahead.value:.0f} ms, the simulator {format_time(live.predicted)}; "
                 f"measured: **{format_time(live.median)}** (median of {len(live.measured)} steps)."

@@ -14,13 +14,13 @@ app = marimo.App(width="medium", app_title="Lab 4. A museum of wrong numbers")
 def _():
     import marimo as mo
 
-    from scaling.course.learn.command_lines import document_of, page_of
-    from scaling.course.learn.common_mistakes import slip
-    from scaling.course.lessons import museum, parts
+    from scaling.course.lessons import lab4_errata, parts
+    from scaling.course.quizzes.command_lines import document_of, page_of
+    from scaling.course.quizzes.common_mistakes import slip
     from scaling.pictures.bars import ratios
     from scaling.questions.page import show
 
-    return document_of, mo, museum, page_of, parts, ratios, show, slip
+    return document_of, lab4_errata, mo, page_of, parts, ratios, show, slip
 
 
 @app.cell
@@ -38,8 +38,8 @@ def _(mo, parts):
 
 
 @app.cell
-def _(mo, museum):
-    every = museum.exhibits()
+def _(lab4_errata, mo):
+    every = lab4_errata.exhibits()
     places = list(dict.fromkeys(one.where for one in every))
     mo.md(
         f"Each of the {len(every)} exhibits was printed: in {', '.join(places)}. Not "
@@ -61,10 +61,10 @@ def _(every, mo, parts):
 
 
 @app.cell
-def _(every, field, mo, museum, parts, ratios):
+def _(every, field, lab4_errata, mo, parts, ratios):
     page = parts.opened(mo, field)
-    found = tuple(museum.shown(one) for one in every)
-    is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= museum.RIGHT
+    found = tuple(lab4_errata.shown(one) for one in every)
+    is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= lab4_errata.RIGHT
     halves = [one for one in found if is_two(one)]
     named = sorted({one.cause for one in halves})
     factors = sorted((one.ratio for one in found), reverse=True)
@@ -74,7 +74,7 @@ def _(every, field, mo, museum, parts, ratios):
         f"kinds of cause: {', '.join(named)}. A factor is where one starts to look, not "
         "the proof. Printed over computed, all of them, on a scale of powers of two:",
         page.picture(
-            ratios(nameless, museum.RIGHT),
+            ratios(nameless, lab4_errata.RIGHT),
             "Printed over computed: " + ", ".join(f"{ratio:.3g}" for ratio in factors),
         ),
     )
@@ -90,10 +90,10 @@ def _(found, mo, page):
 
 
 @app.cell
-def _(choice, found, mo, museum, page, show):
+def _(choice, found, lab4_errata, mo, page, show):
     piece = found[choice.value]
     asked = piece.exhibit.question
-    cause = mo.ui.radio(museum.causes(found), label="**What went wrong?**")
+    cause = mo.ui.radio(lab4_errata.causes(found), label="**What went wrong?**")
     should = page.problem("What should stand there", "your number", asked.unit or "a ratio")
     page.show(
         mo.callout(
@@ -210,8 +210,8 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(found, museum, page):
-    unexplained = [one for one in found if one.cause == museum.OTHER]
+def _(found, lab4_errata, page):
+    unexplained = [one for one in found if one.cause == lab4_errata.OTHER]
     page.where_wrong(
         f"{len(unexplained)} of {len(found)} exhibits have no named slip: the list of slips knows "
         "factors, not histories. Nor is our side above doubt: it computes with the figures of the "
@@ -222,21 +222,21 @@ def _(found, museum, page):
 
 
 @app.cell
-def test_each_exhibit_has_the_slip_that_its_factor_betrays(found, museum):
+def test_each_exhibit_has_the_slip_that_its_factor_betrays(found, lab4_errata):
     for one in found:
         wanted = one.exhibit.question.slips
         if wanted:
             assert wanted[0].startswith(one.cause)
         else:
-            assert one.cause in (museum.OTHER, museum.NOTHING)
+            assert one.cause in (lab4_errata.OTHER, lab4_errata.NOTHING)
     return
 
 
 @app.cell
-def test_there_are_many_kinds_and_one_that_is_right(found, halves, museum, named):
+def test_there_are_many_kinds_and_one_that_is_right(found, halves, lab4_errata, named):
     assert len(found) >= 15
     assert len({one.cause for one in found}) >= 8
-    assert any(one.cause == museum.NOTHING for one in found)
+    assert any(one.cause == lab4_errata.NOTHING for one in found)
     assert len(halves) >= 5
     assert len(named) >= 3
     return

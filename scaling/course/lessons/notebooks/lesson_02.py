@@ -17,8 +17,8 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.learn.ladder import Rung, ladder
-    from scaling.course.learn.measured import measured_kernel
+    from scaling.course.ladder.measured import measured_kernel
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.arrays import array_on_mesh
     from scaling.pictures.arrays import parts as parts_of_devices

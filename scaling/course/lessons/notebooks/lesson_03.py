@@ -15,14 +15,25 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.learn.measured import measured_sweep
-    from scaling.course.lessons import parts, sweeps
+    from scaling.course.ladder.measured import measured_sweep
+    from scaling.course.lessons import lesson3_lines, parts
     from scaling.pictures.curves import sweep as sweep_drawing
     from scaling.pictures.ring import KINDS, frames
     from scaling.pictures.ring import ring as ring_drawing
     from scaling.questions.page import show
 
-    return KINDS, frames, measured_sweep, mo, parts, ring_drawing, sc, show, sweep_drawing, sweeps
+    return (
+        KINDS,
+        frames,
+        lesson3_lines,
+        measured_sweep,
+        mo,
+        parts,
+        ring_drawing,
+        sc,
+        show,
+        sweep_drawing,
+    )
 
 
 @app.cell
@@ -218,9 +229,9 @@ line through them; it starts at NVLink's data sheet.
 
 
 @app.cell
-def _(alpha, mo, page, rate, show, sweep, sweep_drawing, sweeps):
-    yours = sweeps.Line(alpha.value / 1e6, rate.value * 1e9)
-    best = sweeps.through(sweep)
+def _(alpha, lesson3_lines, mo, page, rate, show, sweep, sweep_drawing):
+    yours = lesson3_lines.Line(alpha.value / 1e6, rate.value * 1e9)
+    best = lesson3_lines.through(sweep)
     lines = {
         f"yours: at worst {yours.worst(sweep):.0%} off": yours,
         f"least squares: {best.worst(sweep):.0%}": best,
@@ -289,10 +300,10 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(fields, mo, show, sweeps):
+def _(fields, lesson3_lines, mo, show):
     small, large = fields.value[2:]
     mo.stop(not small or not large, mo.md(""))
-    mine = sweeps.through({2**20: small / 1e6, 2**26: large / 1e6})
+    mine = lesson3_lines.through({2**20: small / 1e6, 2**26: large / 1e6})
     mo.stop(mine is None or small < 0, mo.md("The larger call should take longer."))
     mo.md(
         f"Your CPU's all-gather: alpha = {show(mine.alpha, 's')}, W = "

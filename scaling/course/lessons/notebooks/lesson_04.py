@@ -15,8 +15,8 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.learn.ladder import Rung, ladder
-    from scaling.course.learn.measured import measured_step
+    from scaling.course.ladder.measured import measured_step
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.bars import stacked_bars
     from scaling.pictures.curves import curves

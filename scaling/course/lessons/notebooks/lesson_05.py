@@ -15,8 +15,8 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.learn.ladder import Rung, ladder
-    from scaling.course.learn.measured import measured_collective, measured_kernel
+    from scaling.course.ladder.measured import measured_collective, measured_kernel
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.pictures.curves import curves
     from scaling.pictures.pipeline import overlap

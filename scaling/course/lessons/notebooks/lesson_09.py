@@ -17,7 +17,7 @@ def _():
     import marimo as mo
 
     import scaling as sc
-    from scaling.course.learn.measured import measured_series
+    from scaling.course.ladder.measured import measured_series
     from scaling.course.lessons import parts
     from scaling.pictures.pipeline import held, idle_share, pipeline, timetable
     from scaling.program.stored import stored_programs

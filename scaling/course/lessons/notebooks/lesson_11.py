@@ -16,7 +16,7 @@ def _():
 
     import scaling as sc
     from scaling.api.pricing import price_program
-    from scaling.course.learn.ladder import Rung, ladder
+    from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.bars import stacked_bars

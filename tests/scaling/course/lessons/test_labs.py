@@ -1,11 +1,11 @@
-"""What labs compute with: the inversion of two measurements, a run on a cable, the museum."""
+"""What labs compute with: the inversion of two measurements, a run on a cable, the lab4_errata."""
 
 import json
 
 import pytest
 
-from scaling.course.lessons import museum, slow_cable, two_unknowns
-from scaling.course.lessons.recorded import recorded_pipelines
+from scaling.course.lessons import lab2_model, lab3_testbed, lab4_errata
+from scaling.course.lessons.lab3_data import recorded_pipelines
 from scaling.meshes.errors import InputError
 
 
@@ -17,46 +17,46 @@ def test_two_lines_cross_where_both_leave_the_same_rest():
         [seconds - slope * at for at in lengths]
         for seconds, slope in zip(measured, (2, 1), strict=True)
     ]
-    tokens, rest = two_unknowns.crossing(*rests, lengths)
+    tokens, rest = lab2_model.crossing(*rests, lengths)
     assert tokens == pytest.approx(55, rel=0.01) and rest == pytest.approx(100, rel=0.01)
 
 
 @pytest.mark.parametrize("gap", [1.0, -1.0])
 def test_lines_that_do_not_cross_give_nothing(gap):
-    assert two_unknowns.crossing((2.0 + gap, 1.0 + gap), (2.0, 1.0), (512, 1024)) is None
+    assert lab2_model.crossing((2.0 + gap, 1.0 + gap), (2.0, 1.0), (512, 1024)) is None
 
 
 def test_every_exhibit_says_what_happened_in_units_and_words():
-    assert all(one.claim and one.where and one.question.reason for one in museum.exhibits())
-    titles = [one.title for one in museum.exhibits()]
+    assert all(one.claim and one.where and one.question.reason for one in lab4_errata.exhibits())
+    titles = [one.title for one in lab4_errata.exhibits()]
     assert len(set(titles)) == len(titles)
-    assert all(len(one.question.slips) <= 1 for one in museum.exhibits())
+    assert all(len(one.question.slips) <= 1 for one in lab4_errata.exhibits())
 
 
 def test_without_a_testbed_nothing_runs_and_the_reason_is_told(monkeypatch):
     def nobody():
         raise InputError("testbeds need root")
 
-    monkeypatch.setattr(slow_cable, "present_machine", nobody)
-    monkeypatch.setattr(slow_cable.subprocess, "run", None)
+    monkeypatch.setattr(lab3_testbed, "present_machine", nobody)
+    monkeypatch.setattr(lab3_testbed.subprocess, "run", None)
     with pytest.raises(InputError, match="need root"):
-        slow_cable.train_here(4, "200Mbit", "stage=4")
+        lab3_testbed.train_here(4, "200Mbit", "stage=4")
 
 
 def test_a_run_folder_gives_its_steps_behind_the_warm_up(tmp_path):
     one = recorded_pipelines()[0]
     foretold = {"step_time": 1.0, "step_time_low": 0.5, "step_time_high": 2.0, "time": one.time}
     (tmp_path / "predicted.json").write_text(json.dumps(foretold))
-    steps = [{"loss": 1.0, "step_time": 0.1 * i} for i in range(1, slow_cable.STEPS + 1)]
+    steps = [{"loss": 1.0, "step_time": 0.1 * i} for i in range(1, lab3_testbed.STEPS + 1)]
     lines = [json.dumps(step) for step in [{"event": "start"}, *steps]]
     (tmp_path / "metrics.jsonl").write_text("\n".join(lines))
-    found = slow_cable.recorded(4, "200Mbit", "stage=4", tmp_path)
-    assert len(found.measured) == slow_cable.STEPS - slow_cable.WARM_UP
+    found = lab3_testbed.recorded(4, "200Mbit", "stage=4", tmp_path)
+    assert len(found.measured) == lab3_testbed.STEPS - lab3_testbed.WARM_UP
     assert found.measured[0] == pytest.approx(0.5) and found.predicted == 1.0
 
 
 def test_the_commands_are_those_that_one_types():
-    words = slow_cable.train_command("stage=4")
-    assert words[:6] == ["testbed", "run", "--name", slow_cable.NAME, "--", "scaling"]
+    words = lab3_testbed.train_command("stage=4")
+    assert words[:6] == ["testbed", "run", "--name", lab3_testbed.NAME, "--", "scaling"]
     assert "batch.microbatches=4" in words
-    assert "--set" not in slow_cable.train_command("data=4")
+    assert "--set" not in lab3_testbed.train_command("data=4")

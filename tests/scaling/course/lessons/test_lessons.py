@@ -12,7 +12,7 @@ import pytest
 
 import scaling.course.lessons.notebooks
 from scaling.course.lessons import parts
-from scaling.course.lessons.slow_cable import why_not_here
+from scaling.course.lessons.lab3_testbed import why_not_here
 from scaling.training.run_folder.metrics import read_metrics
 
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[lessons]'")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.course.lessons.sweeps import Line, through
+from scaling.course.lessons.lesson3_lines import Line, through
 from scaling.pictures.curves import sweep
 from scaling.pictures.ring import KINDS, frames, ring
 from scaling.pictures.svg import svg_text

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scaling.course.learn.quiz import quizzes
+from scaling.course.quizzes.quiz import quizzes
 from scaling.course.web import quizzes as web_quizzes
 from scaling.course.web.ask import ask
 from scaling.meshes.errors import InputError

@@ -13,7 +13,7 @@ from threading import Thread
 import pytest
 
 from scaling.cli.main import main
-from scaling.course.lessons.shelf import lessons
+from scaling.course.lessons.index import lessons
 from scaling.course.web import server as web_server
 from scaling.course.web.server import MOST_BODY, PAGES, PageServer, serve
 from scaling.course.web.texts import WRITTEN, glossary_page

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scaling.course.learn.common_mistakes import KNOWN, diagnose, slip
+from scaling.course.quizzes.common_mistakes import KNOWN, diagnose, slip
 from scaling.meshes.errors import InputError
 
 PARAMETERS = {

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from scaling.course.learn.common_mistakes import diagnose
-from scaling.course.learn.quiz import Quiz
+from scaling.course.quizzes.common_mistakes import diagnose
+from scaling.course.quizzes.quiz import Quiz
 from scaling.meshes.errors import InputError
 
 

@@ -1,6 +1,6 @@
 """The puzzles: a run that misses its goals, and what of it may be changed to reach them.
 
-A puzzle (scaling/course/learn/puzzles/NN_name.toml) holds
+A puzzle (scaling/course/puzzles/tasks/NN_name.toml) holds
 
     title, story, hint, limit              # between what the first limit lies
     lesson = 11                            # whose idea it is
@@ -8,7 +8,7 @@ A puzzle (scaling/course/learn/puzzles/NN_name.toml) holds
     may = ["mesh", "batch.microbatches"]   # keys of run.json that may be changed, and those below
     changes = 1                            # how many of them at most; left out: any number
     [run]                                  # the run to begin with, as in run.json
-    [[goal]]                               # every one must be reached (puzzle_goal.py)
+    [[goal]]                               # every one must be reached (goal.py)
     measure = "step_time"
     most = 3.9                             # or least
     [best]                                 # the best answer known: values by dotted key
@@ -23,12 +23,12 @@ from functools import cache
 from importlib import resources
 from typing import Any, Literal
 
-from scaling.course.learn.puzzle_goal import Goal
+from scaling.course.puzzles.goal import Goal
 from scaling.meshes.errors import InputError, is_count
 from scaling.meshes.reading import parse_toml, read
 from scaling.run import Run, read_run
 
-FOLDER = resources.files("scaling.course.learn") / "puzzles"
+FOLDER = resources.files("scaling.course.puzzles") / "tasks"
 FITS = Goal("filled", most=1.0)
 FRONT_ENDS: tuple[Literal["compiled", "analytic"], ...] = ("compiled", "analytic")
 

@@ -6,10 +6,10 @@ import shlex
 import pytest
 
 from scaling.cli.main import main
-from scaling.course.learn.command_lines import document_of
-from scaling.course.learn.common_mistakes import KNOWN, slip
-from scaling.course.learn.quiz import CHAPTERS, FOLDER, Quiz, QuizAnswer, compute, number, quizzes
-from scaling.course.learn.table import near, verdict_of
+from scaling.course.quizzes.command_lines import document_of
+from scaling.course.quizzes.common_mistakes import KNOWN, slip
+from scaling.course.quizzes.quiz import CHAPTERS, FOLDER, Quiz, QuizAnswer, compute, number, quizzes
+from scaling.course.quizzes.table import near, verdict_of
 from scaling.meshes.errors import InputError
 
 ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]

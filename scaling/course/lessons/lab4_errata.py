@@ -9,11 +9,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from scaling.course.learn.common_mistakes import Verdict, diagnose
-from scaling.course.learn.quiz import QuizAnswer, compute
+from scaling.course.quizzes.common_mistakes import Verdict, diagnose
+from scaling.course.quizzes.quiz import QuizAnswer, compute
 from scaling.meshes.reading import parse_toml
 
-FILE = resources.files("scaling.course.lessons") / "data" / "museum.toml"
+FILE = resources.files("scaling.course.lessons") / "data" / "lab4_errata.toml"
 RIGHT = 0.03  # relative distance up to which a printed number is right: it has two or three digits
 OTHER = "another cause"
 NOTHING = "nothing is wrong"

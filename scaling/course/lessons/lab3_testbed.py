@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from scaling.course.lessons.recorded import RecordedStep
+from scaling.course.lessons.lab3_data import RecordedStep
 from scaling.meshes.errors import InputError
 from scaling.testbed.machine import present_machine
 from scaling.testbed.state import state_folder

@@ -3,7 +3,7 @@
 import pytest
 
 from experiments.published.training import measured_runs, part_of
-from scaling.course.learn.measured import measured_series
+from scaling.course.ladder.measured import measured_series
 
 
 @pytest.mark.parametrize("name", ["tensor in a node", "microbatches of a pipeline"])

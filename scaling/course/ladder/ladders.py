@@ -9,14 +9,14 @@ from scaling.api.kernel import kernel
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
-from scaling.course.learn.command_lines import call_of
-from scaling.course.learn.ladder import Ladder, Rung, ladder
-from scaling.course.learn.measured import (
+from scaling.course.ladder.measured import (
     Measurement,
     measured_collective,
     measured_kernel,
     measured_step,
 )
+from scaling.course.ladder.rungs import Ladder, Rung, ladder
+from scaling.course.quizzes.command_lines import call_of
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.units import format_size
 from scaling.profiles.io import ideal

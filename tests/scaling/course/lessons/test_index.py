@@ -6,17 +6,17 @@ import sys
 import pytest
 
 from scaling.cli.main import main
-from scaling.course.lessons import shelf
+from scaling.course.lessons import index
 
 
 def test_lessons_are_numbered_in_order():
-    numbers = [one.number for one in shelf.lessons()]
+    numbers = [one.number for one in index.lessons()]
     assert numbers == sorted(set(numbers))
-    assert all(f"lesson_{one.number:02}" == one.file.stem for one in shelf.lessons())
+    assert all(f"lesson_{one.number:02}" == one.file.stem for one in index.lessons())
 
 
 def test_labs_are_numbered_in_order():
-    assert [f"lab_{one.number}" for one in shelf.labs()] == [one.file.stem for one in shelf.labs()]
+    assert [f"lab_{one.number}" for one in index.labs()] == [one.file.stem for one in index.labs()]
 
 
 @pytest.mark.parametrize("words", [("lesson", "1"), ("lab", "2")])
@@ -27,7 +27,7 @@ def test_one_is_served_on_loopback_only(monkeypatch, words):
         started.append(command)
         return subprocess.CompletedProcess(command, 0)
 
-    monkeypatch.setattr(shelf.subprocess, "run", run)
+    monkeypatch.setattr(index.subprocess, "run", run)
     assert main(["learn", *words]) == 0
     (command,) = started
     assert command[:4] == [sys.executable, "-m", "marimo", "run"]
@@ -49,7 +49,7 @@ def test_one_that_there_is_not(capsys, words, said):
 
 
 def test_without_marimo_the_extra_is_named(monkeypatch, capsys):
-    monkeypatch.setattr(shelf.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(index.importlib.util, "find_spec", lambda name: None)
     assert main(["learn", "lesson", "1"]) == 2
     assert "jax-scaling[lessons]" in capsys.readouterr().err
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from scaling.course.learn.quiz import Quiz, QuizAnswer
+from scaling.course.quizzes.quiz import Quiz, QuizAnswer
 
 LINE = "{:<22} {:<28} {:>12} {:>12} {:>12}  {}"
 

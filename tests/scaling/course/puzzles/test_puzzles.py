@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 
 from scaling.api.settings import apply_settings
-from scaling.course.learn.puzzle import FOLDER, Puzzle, find, puzzles
-from scaling.course.learn.puzzle_goal import Goal, Judged
-from scaling.course.lessons.shelf import lessons
-from scaling.course.puzzle import best_run, check_puzzle
+from scaling.course.lessons.index import lessons
+from scaling.course.puzzles.check import best_run, check_puzzle
+from scaling.course.puzzles.goal import Goal, Judged
+from scaling.course.puzzles.puzzle import FOLDER, Puzzle, find, puzzles
 from scaling.meshes.errors import InputError
 from scaling.report.stream_rows import row
 from tests.scaling.cli.running import check_refused, run

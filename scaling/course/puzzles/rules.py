@@ -6,7 +6,7 @@ Keys are those of run.json, dotted: `mesh` allows `mesh.fsdp`, `remat` allows `r
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from scaling.course.learn.puzzle import Puzzle
+from scaling.course.puzzles.puzzle import Puzzle
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.run import Run, run_dict

@@ -10,9 +10,9 @@ from scaling.api.pricing import price_program
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
 from scaling.api.settings import apply_settings
-from scaling.course.learn.puzzle import Puzzle, find
-from scaling.course.learn.puzzle_goal import Judged
-from scaling.course.learn.puzzle_rules import check_rules
+from scaling.course.puzzles.goal import Judged
+from scaling.course.puzzles.puzzle import Puzzle, find
+from scaling.course.puzzles.rules import check_rules
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.result import Result
 from scaling.report.stream_rows import stream_rows

@@ -111,6 +111,6 @@ def _measurement(row: Mapping[str, Any], seconds: float) -> Measurement:
 
 @cache
 def _table() -> Mapping[str, Any]:
-    text = (resources.files("scaling.course.learn") / FILE).read_text(encoding="utf-8")
+    text = (resources.files("scaling.course.ladder") / FILE).read_text(encoding="utf-8")
     table: Mapping[str, Any] = parse_toml(text, FILE)
     return table

@@ -6,8 +6,8 @@ import pytest
 
 import scaling as sc
 from scaling.cli.main import main
-from scaling.course.learn.ladder import RUNGS, Ladder, Rung, step
-from scaling.course.learn.measured import measured_collective, measured_step
+from scaling.course.ladder.measured import measured_collective, measured_step
+from scaling.course.ladder.rungs import RUNGS, Ladder, Rung, step
 from scaling.meshes.errors import InputError
 
 

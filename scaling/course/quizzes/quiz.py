@@ -1,6 +1,6 @@
 """The quizzes: questions of the guide whose answers are computed by the commands of this project.
 
-A file of quizzes (scaling/course/learn/quizzes/CHAPTER.toml) holds
+A file of quizzes (scaling/course/quizzes/chapters/CHAPTER.toml) holds
 
     [[quiz]]
     id = "gpu-q2.3"
@@ -15,7 +15,7 @@ A file of quizzes (scaling/course/learn/quizzes/CHAPTER.toml) holds
     book = 1.04                       # as printed; absent where the guide prints none
     tolerance = 0.03                  # relative
     reason = ""                       # why ours and the book's differ by more than the tolerance
-    slips = ["both directions"]       # scaling.course.learn.common_mistakes
+    slips = ["both directions"]       # scaling.course.quizzes.common_mistakes
 
 `COMMAND :: PATH` is a command line and where its JSON document holds the number: keys, names of
 parts and places in lists, joined by `/`; no path: its answer.
@@ -28,13 +28,13 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from scaling.course.learn.command_lines import document_of
+from scaling.course.quizzes.command_lines import document_of
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.formula import evaluate, substituted
 from scaling.meshes.reading import parse_toml
 from scaling.questions.page import plain
 
-FOLDER = resources.files("scaling.course.learn") / "quizzes"
+FOLDER = resources.files("scaling.course.quizzes") / "chapters"
 CHAPTERS = (
     *("roofline", "tpus", "sharding", "transformers", "training", "applied-training"),
     *("inference", "applied-inference", "profiling", "jax-stuff", "gpus"),

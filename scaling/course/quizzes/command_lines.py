@@ -23,7 +23,7 @@ QUESTIONS = ("limits", "serve", "count", "budget", "chip", "kernel", "array")
 FUNCTIONS: Mapping[str, str] = {  # command -> module:name
     **{name: f"scaling.api.{name}:{name}" for name in QUESTIONS},
     "collective": "scaling.api.collective:price_collective",
-    "cluster": "scaling.course.learn.command_lines:shown_cluster",
+    "cluster": "scaling.course.quizzes.command_lines:shown_cluster",
 }
 REPEATED = ("set", "overrides")
 OF_PRINTING = ("ideal", "switches")  # switches of the command where its function has them not

@@ -1,6 +1,6 @@
 """Compiled programs and what they move beside what was asked: the tables of lab 1.
 
-small steps             data/culprits.json.gz (`python -m experiments.culprits`)
+small steps             data/lab1_programs.json.gz (`python -m experiments.culprits`)
 the trainer's own       stored programs (scaling.program.stored), against `analytic.table`
 """
 
@@ -25,7 +25,7 @@ from scaling.program.ir import Collective, collectives
 from scaling.program.stored import Stored, stored_programs
 from scaling.simulate.step import Priced, running_kernels
 
-FILE = resources.files("scaling.course.lessons") / "data" / "culprits.json.gz"
+FILE = resources.files("scaling.course.lessons") / "data" / "lab1_programs.json.gz"
 ARRAY = re.compile(r"[a-z]\w*\[[\d,]*\]")  # bf16[8,2048] in a line of HLO
 Row = dict[str, Any]
 
