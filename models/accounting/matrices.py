@@ -18,6 +18,8 @@ BYTES = {"fp32": 4, "tf32": 4, "bf16": 2, "fp16": 2, "fp8": 1}  # tf32 is stored
 # Bytes of a value in every format that tensors are kept in: those above, and formats that only
 # serving has (int4 and fp4 are packed in pairs). The trainer knows none of the latter.
 STORED_BYTES: dict[str, float] = {**BYTES, "int8": 1, "int4": 0.5, "fp4": 0.5}
+# ... and in every format that arrays of a question have.
+NUMBER_BYTES: dict[str, float] = {**STORED_BYTES, "int32": 4, "int16": 2}
 
 
 # Matrices that multiply the same input -> the product that they are where they run as one.
@@ -103,7 +105,7 @@ def block_stacks(config: ModelConfig, moe: bool, layers: int = 1) -> Iterator[St
 def share_of_device(config: ModelConfig, stack: Stack, tensor: Number) -> Number:
     """Share of a matrix on one device of `tensor`: whole heads and hidden units.
 
-    Of fewer heads of keys and values than devices each has a copy of one.
+    Where there are fewer heads of keys and values than devices, each device has a copy of one.
     """
     if not stack.over_tensor:
         return 1.0

@@ -75,7 +75,7 @@ def _holders(step: StepSizes, weights: Weights) -> AxisSize:
 
 def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
     """The buffers of a step by name, at the stage that has most."""
-    made = (*_stored(step), *(_ours(step) if step.is_own_trainer else _others(step)))
+    made = (*_stored(step), *(_of_own_trainer(step) if step.is_own_trainer else _others(step)))
     scores = 0.0 if flash else _scores(step)
     name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
     return {
@@ -103,8 +103,8 @@ def _stored(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("optimizer state", own * states, "optimizer_state", True)
 
 
-def _ours(step: StepSizes) -> Iterator[Buffer]:
-    """Of the trainer's program, as XLA compiles it (`scaling.analytic.xla_choices`).
+def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
+    """Buffers of the trainer's program, as XLA compiles it (`scaling.analytic.xla_choices`).
 
     The gradients of all layers are allocated before the first one's; sums of microbatches are
     others. A matrix of each layer is stored, over fsdp, in the order in which its product does not
@@ -193,7 +193,7 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
 
 
 def _others(step: StepSizes) -> Iterator[Buffer]:
-    """Of other software: gradients are kept, two layers' weights gathered at a time."""
+    """Buffers of other software: gradients are kept, two layers' weights gathered at a time."""
     size = sharded_elements(step, 2) * BYTES[step.run.precision.gradients]
     yield Buffer("gradients", size, "gradients", True)
     of_kind = (

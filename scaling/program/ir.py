@@ -94,8 +94,8 @@ class Kernel(Operation):
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: float = 0.0  # s that the host takes to start it
     visible: Number = CAUSAL  # share of an attention's scores that its mask leaves
-    # Of rows that indices name (scaling.hlo.random_access), what decides how long they take; of
-    # transforms in passes (scaling.hlo.passes) what lies between two of them:
+    # What decides how long rows take that indices name (scaling.hlo.random_access), and what lies
+    # between two passes of a transform (scaling.hlo.passes):
     again: Number = 0.0  # bytes beyond `bytes` if nothing is found in a cache
     spread: Number = 0.0  # bytes of the arrays that may be found there
     clashes: Number = 0.0  # clocks of updates that all wait for one address

@@ -15,11 +15,8 @@ from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import InputError, is_count, nearest
 from scaling.meshes.formula import FUNCTIONS
-from scaling.models.accounting.matrices import BYTES
+from scaling.models.accounting.matrices import NUMBER_BYTES
 
-# bytes of a number; besides those of training, the formats that weights are stored in
-NUMBER_BYTES: dict[str, float] = {**BYTES, "int32": 4, "int16": 2, "int8": 1, "fp4": 0.5}
-NUMBER_BYTES |= {"int4": 0.5}
 MOST_CHARACTERS = 1000  # of an expression: a mistake, not a question
 MOST_DIMS = 12  # of one array; chosen by this project, more than any layer has
 FORM = 'write for example "A[I_X,J] -> A[I,J]" or "A[I_X,J_Y] @ B[J_Y,K] -> C[I_X,K]"'

@@ -8,10 +8,11 @@ max(T_math, T_comms) <= time <= T_math + T_comms, with and without overlap
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.program.ops import matmul
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.communication import MeshOnCluster, asked, total
-from scaling.questions.notation import NUMBER_BYTES, format_array, product_text
+from scaling.questions.notation import format_array, product_text
 from scaling.questions.product import (
     Product,
     Strategy,
@@ -99,7 +100,7 @@ def ranked(
 ) -> list[Priced]:
     """Return the strategies, the fastest first; without a place that which moves least.
 
-    Of several that move the same only that which shares the product best.
+    Where several move the same, only the one that shares the product best is returned.
     """
     ask = asked(setting, place)
     priced = [_priced(way, product, setting, place, ask) for way in strategies(product, setting)]
@@ -205,8 +206,7 @@ def _table(rows: list[dict[str, Value]]) -> tuple[dict[str, Value], ...]:
 def _critical(each: Priced, product: Product, setting: ShapeContext) -> dict[str, Value]:
     """Size of each dimension from which the textbook's FLOPs take longer than its communication.
 
-    Of those dimensions that nothing that moves has: FLOPs grow with them, bytes do not. None of
-    the others.
+    Dimensions of an array that moves have none: with the others FLOPs grow, and bytes do not.
     """
     comms = _number(each.comms, True)
     rate = next(i.value for i in each.math.inputs if i.symbol == "C")

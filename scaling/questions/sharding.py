@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from scaling.meshes.errors import InputError
-from scaling.questions.notation import NUMBER_BYTES, ArraySpec, format_array
+from scaling.models.accounting.matrices import NUMBER_BYTES
+from scaling.questions.notation import ArraySpec, format_array
 
 MOST_ELEMENTS = 2**63 - 1  # of one array: an index is an int64
 

@@ -17,12 +17,11 @@ from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.formula import evaluate, symbols
-from scaling.models.accounting.matrices import STORED_BYTES
+from scaling.models.accounting.matrices import NUMBER_BYTES, STORED_BYTES
 from scaling.program.ir import KernelKind
 from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.questions.answer import Input
 
-INDEX = 4  # bytes of a token's number, an int32
 Sizes = Mapping[str, float]
 
 
@@ -164,7 +163,7 @@ def embedding(sizes: Sizes, formats: Formats) -> Work:
         _size("T", sizes, "tokens"),
         _size("D", sizes, "width of a row"),
         _size("V", sizes, "rows of the table"),
-        Input("p", INDEX, "bytes", "of a token's number"),
+        Input("p", NUMBER_BYTES["int32"], "bytes", "of a token's number"),
         _bytes("w", formats, formats.weights, "the table"),
         _bytes("x", formats, formats.activations, "activations"),
     )

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scaling.models.accounting.matrices import (
+    BYTES,
     SAME_INPUT,
     STORED_BYTES,
     Stack,
@@ -29,7 +30,6 @@ from scaling.questions.serving.case import ServedModel, Servers
 NORM = 3  # passes over the stream: it is read, summed with what was added, and both are written
 ACTIVATION = 3  # passes over the hidden units: gate and up are read, one is written
 ROTATION = 2  # passes over queries and new keys
-FP32 = 4  # bytes of a logit
 WIDE = 2  # bytes: the attention multiplies in no narrower format
 
 
@@ -107,7 +107,7 @@ def small_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[
     yield Kernel("norms", bytes=NORM * stream), 2 * layers + 1
     yield Kernel("rotation", bytes=ROTATION * work.tokens * heads * value), layers
     yield Kernel("activation", bytes=ACTIVATION * work.tokens * width / tensor * value), layers
-    yield Kernel("sampling", bytes=work.sequences * config.vocab_size / tensor * FP32), 1
+    yield Kernel("sampling", bytes=work.sequences * config.vocab_size / tensor * BYTES["fp32"]), 1
 
 
 def _products_of(config: ModelConfig) -> Iterator[tuple[str, int, list[Stack]]]:

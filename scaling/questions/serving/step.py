@@ -43,7 +43,7 @@ class Call:
 
 @dataclass(frozen=True)
 class Seconds:
-    """Of one forward pass, by what is waited for."""
+    """Seconds of one forward pass, by what is waited for."""
 
     weights: float
     cache: float  # the attention, which reads the KV cache
