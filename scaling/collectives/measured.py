@@ -5,6 +5,7 @@
 A line of m ranks stands for n ranks by the steps and the bytes of a ring:
 
     alpha x (n - 1) / (m - 1)      bytes x (1 - 1/n) / (1 - 1/m)      a permute has one step
+                                   (a broadcast moves all bytes, an all-gather all but 1/m)
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from math import log
 
 import numpy as np
 
+from scaling.collectives.algorithms import bus_factor
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import CollectiveFit, Profile
 from scaling.program.ir import CollectiveKind, Number
@@ -50,12 +52,10 @@ def measured_line(kind: CollectiveKind, groups: np.ndarray, profile: Profile) ->
     fit = min(fits, key=lambda f: (abs(log(f.ranks / ranks)), abs(log(f.groups / count))))
     rings = fit.ranks != ranks and kind != "permute"
     steps = (ranks - 1) / (fit.ranks - 1) if rings else 1.0
-    lacking = 1 - 1 / fit.ranks
-    if fit.kind != kind:  # a broadcast moves all bytes, an all-gather all but 1/m
-        note = f", of an {fit.kind}: no {kind} was measured"
-        return MeasuredLine(fit, steps, 1 / lacking, note)
     note = f", scaled to {ranks} by a ring's steps" if fit.ranks != ranks else ""
-    return MeasuredLine(fit, steps, (1 - 1 / ranks) / lacking if rings else 1.0, note)
+    if fit.kind != kind:
+        note = f", of an {fit.kind}: no {kind} was measured"
+    return MeasuredLine(fit, steps, bus_factor(kind, ranks) / bus_factor(fit.kind, fit.ranks), note)
 
 
 def fitted_time(fit: CollectiveFit, bytes: Number) -> Number:

@@ -25,20 +25,19 @@ def pools(cluster: Cluster) -> dict[str, tuple[int, int]]:
     """The pools of links of each level, by its name: from and up to a number."""
     found, start = {}, 0
     for level in levels(cluster):
-        found[level.name] = start, start + _pools_of(level, cluster)
-        start = found[level.name][1]
+        pools = 1
+        if level.grid is not None:
+            pools = len(level.grid.shape)
+        elif level.peers or level.pair_links:
+            pools = cluster.devices_per_node - 1
+        found[level.name] = start, start + pools
+        start += pools
     return found
 
 
 def count(cluster: Cluster) -> int:
     """Number of all pools."""
     return max((end for _, end in pools(cluster).values()), default=0)
-
-
-def _pools_of(level: NetworkLevel, cluster: Cluster) -> int:
-    if level.grid is not None:
-        return len(level.grid.shape)
-    return cluster.devices_per_node - 1 if level.peers or level.pair_links else 1
 
 
 def wire_times(candidate: Candidate, placement: PlacedGroups) -> np.ndarray:

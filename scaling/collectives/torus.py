@@ -62,7 +62,11 @@ def torus_load(kind: CollectiveKind, groups: np.ndarray, grid: TorusGrid) -> Lin
         return NOTHING
     box = _box(parts, grid)
     share, least = _shares(kind, box, n, groups.shape[1])
-    hops = rounds(kind) * _hops(box)
+    hops = sum(  # half way around every ring, from end to end of every line
+        box.step[dim] * (box.count[dim] / 2 if box.ring[dim] else box.count[dim] - 1)
+        for dim in box.links
+    )
+    hops *= rounds(kind)
     return LinkLoad(share, max(box.users), n, min_share=least, torus_hops=hops)
 
 
@@ -78,7 +82,10 @@ def torus_permute_load(source: np.ndarray, target: np.ndarray, grid: TorusGrid) 
     links, hops = _crossed(source, target, grid, tuple(range(len(grid.shape))))
     busiest = int(np.unique(links, axis=0, return_counts=True)[1].max())
     # a message goes one way; over all links of its chips at once it could not be faster than this
-    least = 1 / float(_links_of(grid)[np.concatenate([source, target])].min())
+    positions, shape = grid.positions, np.array(grid.shape)
+    at_ends = (positions == 0).astype(int) + (positions == shape - 1)
+    one_way = (2 - np.where(np.array(grid.closed), 0, at_ends)).clip(0).sum(axis=1)  # of each chip
+    least = 1 / float(one_way[np.concatenate([source, target])].min())
     return LinkLoad(float(busiest), busiest, 2, min_share=least, torus_hops=float(hops.max()))
 
 
@@ -119,14 +126,6 @@ def _crossed(
         hops += length
         at[:, dim] = goal[:, dim]
     return np.concatenate(links), hops
-
-
-def _links_of(grid: TorusGrid) -> np.ndarray:
-    """Links of every chip, one way; int [devices]."""
-    shape = np.array(grid.shape)
-    at_ends = (grid.positions == 0).astype(int) + (grid.positions == shape - 1)
-    missing = np.where(np.array(grid.closed), 0, at_ends)
-    return (2 - missing).clip(0).sum(axis=1)
 
 
 def _parts(groups: np.ndarray, grid: TorusGrid) -> np.ndarray:
@@ -186,11 +185,3 @@ def _shares(kind: CollectiveKind, box: _Box, n: int, ranks: int) -> tuple[float,
     # X/2 steps of whole shards in a ring; the last of them could be split between both directions
     passed = 1.0 if any(box.ring[dim] for dim in box.links) else lacking
     return rounds(kind) * passed / width, rounds(kind) * lacking / width
-
-
-def _hops(box: _Box) -> float:
-    """Half way around every ring, from end to end of every line."""
-    return sum(
-        box.step[dim] * (box.count[dim] / 2 if box.ring[dim] else box.count[dim] - 1)
-        for dim in box.links
-    )

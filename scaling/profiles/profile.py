@@ -255,8 +255,8 @@ class Profile:
         return max((e.grade for e in evidences(self)), key=GRADES.index)
 
     @cached_property
-    def look_ups(self) -> dict[tuple[Any, ...], Any]:
-        """Cache of `scaling.profiles.link_fits`; a profile does not change."""
+    def cache(self) -> dict[tuple[Any, ...], Any]:
+        """Found by `scaling.profiles.link_fits`; a profile does not change."""
         return {}
 
 

@@ -5,7 +5,7 @@ cluster, smallest first, and its parts the limits of the other axes. With a mesh
 (`scaling.questions.mesh_limits`) the rows are its axes.
 """
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -80,18 +80,18 @@ def _limits_of_cluster(s: LimitsContext) -> Answer:
     found = weights_limit(s, title, everything)
     gathers = (FORWARD, BACKWARD)
     parts = [brief(weights_limit(s, over.name, everything, over=over)) for over in gathers]
-    parts += [_levels(s, found), most_devices(s, found)]
+    parts += [_levels(s), most_devices(s, found)]
     parts += filter(None, [switch_limit(s, everything), _between(s)])
-    parts.append(_tensor(s, places, rows))
-    if s.mlp.experts > 1:
-        parts.append(_experts(s, places, rows))
-    parts.append(_context(s, places))
-    parts += filter(None, [mixed_limit(s), bubbles(s)])
-    table = [_tokens_row(place, weights_limit(s, place.name, place.groups)) for place in places]
+    parts += [*_other_axes(s, places, rows), *filter(None, [mixed_limit(s), bubbles(s)])]
+    table = []
+    for place in places:
+        answer = weights_limit(s, place.name, place.groups)
+        given: dict[str, Value] = {"of a group (tokens)": float(answer) * place.devices}
+        table.append(_row(place, answer) | given)
     return replace(found, parts=(*found.parts, *parts), rows=tuple(table))
 
 
-def _levels(s: LimitsContext, found: Answer) -> Answer:
+def _levels(s: LimitsContext) -> Answer:
     """What the links of each level would need by themselves; the largest binds."""
     everything = np.arange(s.cluster.devices)[None]
     rows = []
@@ -106,27 +106,16 @@ def _levels(s: LimitsContext, found: Answer) -> Answer:
     return Answer("each level by itself", most, "tokens", ideal=most, rows=tuple(rows), notes=notes)
 
 
-def _tokens_row(place: AxisLayout, answer: Answer) -> dict[str, Value]:
-    """A place with the tokens of a device, and of all that it joins."""
-    given = float(answer) * place.devices
-    return {**_row(place, answer, "tokens"), "of a group (tokens)": given}
-
-
 def _between(s: LimitsContext) -> Answer | None:
     """Data parallelism between units of which each holds one copy: nodes, leaf groups, slices."""
-    found = []
+    table = []
     for place in between(s.cluster):
         unit = s.cluster.devices // place.devices
         answer = weights_limit(s, place.name, place.groups, WeightShards(fsdp=unit))
-        found.append((place, answer, unit))
-    if not found:
+        table.append(_row(place, answer) | {"of a unit (tokens)": unit * float(answer)})
+    if not table:
         return None
-    place, answer, unit = found[-1]
-    table = []
-    for where, one, size in found:
-        row = _row(where, one, "tokens")
-        table.append({**row, "of a unit (tokens)": size * float(one)})
-    name, rule = f"data parallelism between {place.name}", answer["rule"]
+    name, rule = f"data parallelism between {place.name}", answer["rule"]  # the outermost
     scaled = lambda value: unit * float(value or 0)
     whole = Answer(
         "tokens of a unit",
@@ -139,48 +128,37 @@ def _between(s: LimitsContext) -> Answer | None:
     return replace(answer, name=name, parts=(*answer.parts, whole, ruled), rows=tuple(table))
 
 
-def _tensor(s: LimitsContext, places: list[AxisLayout], rows: float) -> Answer:
-    """The limit inside the smallest place or an NVLink domain, and a table of all."""
-    ask = lambda place: tensor_limit(s, place.name, place.groups, rows * place.devices)
+def _other_axes(s: LimitsContext, places: list[AxisLayout], rows: float) -> Iterator[Answer]:
+    """The limits of tensor, expert and context, each of one place with a table of all.
+
+    Those of tensor and context are of the smallest place, tensor's of an NVLink domain where there
+    is one; that of expert is over everything. `rows` are the tokens of a device.
+    """
     head = 0
     if s.cluster.torus is None and s.cluster.domain_nodes > 1:
         joined = s.cluster.domain_nodes * s.cluster.devices_per_node
         head = max(i for i, place in enumerate(places) if place.devices <= joined)
-    return _headed("largest tensor axis", places, ask, "devices", "F of all", head=head)
-
-
-def _experts(s: LimitsContext, places: list[AxisLayout], rows: float) -> Answer:
-    """The width over everything, and a table of all."""
-    ask = lambda place: expert_limit(s, place.name, place.groups, rows)
-    return _headed("smallest expert width F", places[::-1], ask, "")
-
-
-def _context(s: LimitsContext, places: list[AxisLayout]) -> Answer:
-    """The tokens inside the smallest place, and a table of all."""
-    ask = lambda place: context_limit(s, place.name, place.groups)
-    return _headed(
-        "tokens per device from which a ring over context is hidden", places, ask, "tokens"
-    )
+    found = [tensor_limit(s, p.name, p.groups, rows * p.devices) for p in places]
+    yield _headed("largest tensor axis", places, found, "F of all", head=head)
+    if s.mlp.experts > 1:
+        found = [expert_limit(s, p.name, p.groups, rows) for p in places[::-1]]
+        yield _headed("smallest expert width F", places[::-1], found)
+    found = [context_limit(s, p.name, p.groups) for p in places]
+    yield _headed("tokens per device from which a ring over context is hidden", places, found)
 
 
 def _headed(
-    name: str,
-    places: list[AxisLayout],
-    ask: Callable[[AxisLayout], Answer],
-    unit: str,
-    *more: str,
-    head: int = 0,
+    name: str, places: list[AxisLayout], answers: list[Answer], *more: str, head: int = 0
 ) -> Answer:
     """The answer of one place, the first, under another name, with a table of all."""
-    answers = [ask(place) for place in places]
-    rows = [_row(p, answer, unit, *more) for p, answer in zip(places, answers, strict=True)]
+    rows = tuple(_row(p, answer, *more) for p, answer in zip(places, answers, strict=True))
     where = f"{places[head].name}: {answers[head].binds}"
-    return replace(answers[head], name=name, binds=where, rows=tuple(rows))
+    return replace(answers[head], name=name, binds=where, rows=rows)
 
 
-def _row(place: AxisLayout, answer: Answer, unit: str, *more: str) -> dict[str, Value]:
+def _row(place: AxisLayout, answer: Answer, *more: str) -> dict[str, Value]:
     """One place in a table; `more` names parts of the answer that are columns of their own."""
-    named = lambda text, of=unit: f"{text} ({of})" if of else text
+    named = lambda text, of=answer.unit: f"{text} ({of})" if of else text
     rule = next((part.answer for part in answer.parts if part.name.startswith("rule")), None)
     columns: dict[str, Value] = {
         "place": place.name,

@@ -89,7 +89,8 @@ def _summed(s: LimitsContext, mesh: MeshShape) -> list[str]:
 
 def _others(s: LimitsContext, mesh: MeshShape) -> Iterator[Answer]:
     """The axes over which activations, tokens, keys and values travel."""
-    rows = _rows(s, mesh)
+    batch = s.run.batch  # rows: of a microbatch, that one device multiplies with its weights
+    rows = batch.tokens / batch.microbatches / mesh.batch_shards / mesh.context
     if summed := _summed(s, mesh):
         cut = replace(_cut(s, mesh), fsdp=mesh.fsdp)
         if (switched := switch_limit(s, groups_on(mesh, summed, s.cluster), cut)) is not None:
@@ -116,12 +117,6 @@ def _best_split(s: LimitsContext, mesh: MeshShape) -> list[Answer]:
     rings = [next(i.value for i in link.inputs if i.symbol == "M") for link in links]
     chips = mesh.fsdp * mesh.tensor
     return best_split(s, chips, mesh.devices / chips, *rings)
-
-
-def _rows(s: LimitsContext, mesh: MeshShape) -> float:
-    """Tokens of a microbatch that one device multiplies with its part of the weights."""
-    batch = s.run.batch
-    return batch.tokens / batch.microbatches / mesh.batch_shards / mesh.context
 
 
 _NEEDS = {  # part -> axis, what it needs

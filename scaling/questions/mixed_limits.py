@@ -78,14 +78,28 @@ def mixed_limit(s: LimitsContext) -> Answer | None:
         fitted=fitted.mesh.fsdp,
         notes=(f"at the run's {s.run.batch.tokens:,} tokens a step",),
     )
+    closed: list[Answer] = []
+    if s.cluster.torus and (dims := sum(size > 1 for size in torus_shape(s.cluster))) > 1:
+        chips = _chips(s.cluster)  # one dimension for tensor, the rest for fsdp
+        closed = best_split(s, chips, s.cluster.devices / chips, dims - 1, 1)
     able = [split for split in splits if split.hidden[1]] or splits[:1]
     other = min(able, key=lambda split: split.tokens[1])
+    rows = [
+        {
+            "fsdp": split.mesh.fsdp,
+            "tensor": split.mesh.tensor,
+            "textbook (tokens)": split.least[0],
+            "fitted (tokens)": split.least[1],
+            "slower exchange (s)": split.seconds[1],
+        }
+        for split in splits
+    ]
     return replace(
         found,
         answer=other.tokens[1],
         fitted=other.tokens[1],
-        parts=(batch, *_closed_forms(s)),
-        rows=tuple(map(_row, splits)),
+        parts=(batch, *closed),
+        rows=tuple(rows),
         notes=(f"by the textbook on mesh {best.mesh}, by fitted figures on {other.mesh}",),
         section=SECTION,
     )
@@ -106,18 +120,12 @@ def _splits(s: LimitsContext) -> list[Split]:
             data = s.cluster.devices // chips
             mesh = MeshShape(data=data, fsdp=chips // tensor, tensor=tensor)
             try:
-                found.append(_split(s, mesh))
+                groups = groups_on(mesh, ["fsdp"], s.cluster)
+                both = [_priced(s, mesh, groups, profile) for profile in (IDEAL, s.profile)]
             except InputError:  # no box of the torus
                 continue
+            found.append(Split(mesh, groups, *zip(*both, strict=True)))
     return found
-
-
-def _split(s: LimitsContext, mesh: MeshShape) -> Split:
-    """One split, with both profiles."""
-    groups = groups_on(mesh, ["fsdp"], s.cluster)
-    both = [_priced(s, mesh, groups, profile) for profile in (IDEAL, s.profile)]
-    hidden, tokens, seconds = zip(*both, strict=True)
-    return Split(mesh, groups, hidden, tokens, seconds)
 
 
 def _priced(
@@ -134,31 +142,11 @@ def _priced(
     return mesh.tensor <= most * (1 + SAME), tokens, max(gather, moved)
 
 
-def _row(split: Split) -> dict[str, Value]:
-    textbook, fitted = split.least
-    return {
-        "fsdp": split.mesh.fsdp,
-        "tensor": split.mesh.tensor,
-        "textbook (tokens)": textbook,
-        "fitted (tokens)": fitted,
-        "slower exchange (s)": split.seconds[1],
-    }
-
-
 def _chips(cluster: Cluster) -> int:
     """Devices that fsdp and tensor share: all, or those of one slice."""
     if cluster.torus is None:
         return cluster.devices
     return cluster.domain_nodes * cluster.devices_per_node
-
-
-def _closed_forms(s: LimitsContext) -> list[Answer]:
-    """The guide's optimum and threshold on a torus: one dimension for tensor, the rest for fsdp."""
-    if s.cluster.torus is None:
-        return []
-    dims = sum(size > 1 for size in torus_shape(s.cluster))
-    slices = s.cluster.devices / _chips(s.cluster)
-    return best_split(s, _chips(s.cluster), slices, dims - 1, 1) if dims > 1 else []
 
 
 def best_split(

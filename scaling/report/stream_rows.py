@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from scaling.program.ir import Collective
-from scaling.simulate.timeline import Event
+from scaling.simulate.side_by_side import Event
 
 WIDTH = 72  # characters of a row, which with its name fit a terminal of 100 columns
 IDLE = "."

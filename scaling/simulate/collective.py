@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from scaling.collectives.algorithms import bus_factor
 from scaling.collectives.cost import CollectiveCost, check_skew, collective_time
 from scaling.collectives.explain import LevelTime, level_times
 from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
@@ -220,12 +221,6 @@ def active_part(active: int, ranks: int, random: bool = False) -> float:
     if active < 1:
         raise InputError(f"--active {active} must be at least 1 of the {ranks} destinations")
     return 1 - ((ranks - 1) / ranks) ** active if random else min(active / ranks, 1.0)
-
-
-def bus_factor(kind: CollectiveKind, ranks: int) -> float:
-    """Bytes over the busiest link of a ring per byte of the call."""
-    lacking = (ranks - 1) / ranks
-    return {"all-reduce": 2 * lacking, "permute": 1.0, "broadcast": 1.0}.get(kind, lacking)
 
 
 def _price(

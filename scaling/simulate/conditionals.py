@@ -10,8 +10,8 @@ import numpy as np
 
 from scaling.program.ir import Block, Branch, Loop, Number, Operation, Wait, conditionals
 from scaling.simulate.prediction import Conditional
+from scaling.simulate.side_by_side import later, sooner
 from scaling.simulate.step import Priced
-from scaling.simulate.timeline import later, sooner
 
 Span = tuple[Number, Number]  # s of the shortest and of the longest way through a block
 

@@ -27,7 +27,7 @@ from scaling.program.ir import (
     as_float,
     bodies,
 )
-from scaling.simulate.timeline import Event, where
+from scaling.simulate.side_by_side import Event, where
 
 ON_DEVICE = tuple(category for category in CATEGORIES if category != "pinned_host")
 

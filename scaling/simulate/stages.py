@@ -20,8 +20,8 @@ from typing import Literal
 from scaling.models.pipeline.schedule import DRAIN, FILL
 from scaling.program.ir import Block, Collective, Loop, bodies, operations
 from scaling.simulate.pipeline_bubble import STAGE
+from scaling.simulate.side_by_side import Stream
 from scaling.simulate.step import Priced
-from scaling.simulate.timeline import Stream
 
 Ticks = Literal["", "forward", "backward", "fill", "steady", "drain"]
 

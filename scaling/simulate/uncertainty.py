@@ -29,7 +29,7 @@ import numpy as np
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.host_link import host_bandwidth
-from scaling.profiles.profile import Evidence, Profile, StepFit
+from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
 from scaling.simulate.kernels import kernel_time, least_time
@@ -121,7 +121,9 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
     low = run(shorter, shortest=True).total / total
     high = run(longer, slowdown=worst[0], held_up=worst[1]).total / total
     if priced.profile.step is not None:
-        lowest, highest = _of_whole_steps(priced.profile.step)
+        fit = priced.profile.step  # step times over the predicted one, from errors of whole steps
+        whole = 1 + half_range(fit.evidence, fit.evidence.grade)
+        lowest, highest = fit.central or (1 / whole, whole)
         floor = run({**dict.fromkeys(shorter, 0.0), **floors}, shortest=True).total / total
         low, high = np.maximum(np.minimum(low, lowest), floor), np.maximum(high, highest)
     return as_float(step * low), as_float(step * high)
@@ -165,12 +167,6 @@ def row_range(
     low, high = (kernel_time(k, accelerator, profile, host).time for k in (none, all_again))
     clock = accelerator.clock
     return low, np.maximum(high, kernel.clashes / clock) if clock else high
-
-
-def _of_whole_steps(fit: StepFit) -> tuple[float, float]:
-    """Step times at the ends of a range over the predicted one, from errors of whole steps."""
-    whole = 1 + half_range(fit.evidence, fit.evidence.grade)
-    return fit.central or (1 / whole, whole)
 
 
 def priced_shares(priced: Priced) -> Iterator[PricedShare]:

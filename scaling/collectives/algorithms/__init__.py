@@ -31,6 +31,17 @@ ALGORITHMS: dict[str, CollectiveAlgorithm] = {
 }
 
 
+def bus_factor(kind: CollectiveKind, ranks: int) -> float:
+    """Bytes that a rank sends per byte of the call: those of its serial steps, 1/N each.
+
+    What nccl-tests multiplies the algorithm bandwidth by (doc/PERFORMANCE.md).
+    """
+    if kind in ("permute", "broadcast"):
+        return 1.0
+    name = "pairwise" if kind == "all-to-all" else "ring"
+    return ALGORITHMS[name].serial_steps(kind, ranks) / ranks
+
+
 def algorithms_of(kind: CollectiveKind) -> tuple[str, ...]:
     """Names of the algorithms that can run a kind of collective."""
     return tuple(name for name, algorithm in ALGORITHMS.items() if kind in algorithm.kinds)

@@ -23,8 +23,8 @@ from scaling.pictures.timeline import COLOURS, PHASES
 from scaling.report.trace import label
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
+from scaling.simulate.side_by_side import Event
 from scaling.simulate.step import Priced
-from scaling.simulate.timeline import Event
 
 COPY, BESIDE, ALONE = "copy", "communication beside compute", "communication alone"
 KINDS = {kind: COLOURS[kind] for kind in PHASES.values()} | {

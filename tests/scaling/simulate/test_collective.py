@@ -5,12 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.collectives.algorithms import bus_factor
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.profiles.io import ideal, profile_of
 from scaling.program.ir import COLLECTIVE_KINDS
-from scaling.simulate.collective import bus_factor, collective_groups, collective_prices
+from scaling.simulate.collective import collective_groups, collective_prices
 
 H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)

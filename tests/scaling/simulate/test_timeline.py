@@ -25,7 +25,7 @@ from scaling.program.ir import (
     Program,
     Wait,
 )
-from scaling.simulate import timeline
+from scaling.simulate import side_by_side
 from scaling.simulate.timeline import Timeline, run_schedule
 
 PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
@@ -186,7 +186,7 @@ def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
 
 
 def test_no_more_events_are_kept_than_a_trace_can_show(monkeypatch) -> None:
-    monkeypatch.setattr(timeline, "MOST_EVENTS", 7)
+    monkeypatch.setattr(side_by_side, "MOST_EVENTS", 7)
     line = run({"k": 1.0}, Loop("l", body=(kernel("k"),), trips=10**12), record=True)
     assert (line.total, len(line.events)) == (1e12, 7)
 

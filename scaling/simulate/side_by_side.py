@@ -1,0 +1,200 @@
+"""Clocks of the streams, operations in flight, and what these cost each other side by side.
+
+    kernel beside a collective     1 + `slowdown` times as long for the same work
+    collective beside a kernel     1 + `held_up` times
+    two collectives at once        as many times as long as they want the same links for more than
+                                   all of the time: 1.7 times if wanted 1.7 times
+
+Times may be numpy arrays over configurations.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+import numpy as np
+
+from scaling.program.ir import Collective, Kernel, Number, Operation, as_float
+
+Stream = Literal["compute", "communication", "permute", "copy"]
+Part = Literal[
+    "compute", "bubble", "optimizer", "exposed", "copied", "communication", "host", "time"
+]  # copied: the part of host that waits for asynchronous copies
+Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
+Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
+MOST_EVENTS = 500_000  # that are kept, chosen by this project: ten seconds' work, a trace of 100 MB
+
+
+@dataclass(frozen=True)
+class Event:
+    """One operation on its stream. Seconds from the start of the training step."""
+
+    operation: Operation
+    stream: Stream
+    start: float
+    end: float
+
+
+class Clocks:
+    """Clocks, operations in flight, and the sums so far.
+
+    A clock says when a stream is free, "issued" when the host is done with all operations so far,
+    ("start", name) and ("end", name) when an operation in flight begins and is over.
+    """
+
+    def __init__(
+        self,
+        times: Mapping[str, Number],
+        record: bool,
+        by_name: bool,
+        slowdown: float = 0.0,
+        busy: Mapping[str, np.ndarray | None] | None = None,
+        held_up: float = 0.0,
+    ):
+        self.busy, self.held_up = busy, held_up
+        self.times = times
+        self.slowdown = slowdown
+        self.record = record
+        self.by_name = by_name
+        self.clocks: dict[Clock, Number] = dict.fromkeys((*get_args(Stream), "issued"), 0.0)
+        self.ahead: Number = np.inf  # s, the least by which the host was ahead of an operation
+        self.in_flight: dict[Stream, dict[str, Operation]] = {s: {} for s in get_args(Stream)}
+        self.sums: dict[Key, Number] = {}
+        self.events: list[Event] = []
+
+    @property
+    def recording(self) -> bool:
+        """True if the next event is to be kept."""
+        return self.record and len(self.events) < MOST_EVENTS
+
+    def sum(self, part: Part) -> Number:
+        """Seconds of one part of the step."""
+        return self.sums.get((part, ""), 0.0)
+
+    def named(self, part: Part) -> dict[str, Number]:
+        """Seconds by the name of the operation."""
+        return {name: n for (kept, name), n in self.sums.items() if kept == part}
+
+    def issue(self, operation: Operation, stream: Stream) -> Number:
+        """Begin an operation when its stream is free; seconds that it takes."""
+        now, free = self.clocks["compute"], self.clocks[stream]
+        nothing = np.equal(self.times[operation.name], 0.0)  # to do: it does not queue
+        start = where(nothing, now, later(now, free))
+        seconds = self.run_on(operation, stream, start)
+        self.clocks[stream] = where(nothing, free, start + seconds)
+        self.in_flight[stream][operation.name] = operation
+        self.clocks["start", operation.name] = start
+        self.clocks["end", operation.name] = start + seconds
+        return seconds
+
+    def lost_beside(self, kernel: Kernel) -> Number:
+        """Seconds by which the collectives beside a kernel hold it up.
+
+        What was issued before it runs without a gap until the clocks of its streams.
+        """
+        if not self.slowdown:
+            return 0.0
+        until = later(self.clocks["communication"], self.clocks["permute"])
+        beside = later(0.0, until - self.clocks["compute"]) * (1 + self.held_up)
+        return self.slowdown * sooner(self.times[kernel.name], beside / (1 + self.slowdown))
+
+    def hold_up(self, start: Number, seconds: Number) -> None:
+        """Lengthen the collectives beside a kernel of so many seconds."""
+        most = seconds * self.held_up / (1 + self.held_up)
+        late = lambda end: sooner(most, self.held_up * later(0.0, end - start))
+        streams: tuple[Stream, Stream] = ("communication", "permute")
+        until = later(*(self.clocks[stream] for stream in streams))
+        self.add(("communication", ""), late(until))
+        for stream in streams:
+            for name in self.in_flight[stream]:
+                self._move(name, *(late(self.clocks[at, name]) for at in ("start", "end")))
+            self.clocks[stream] = self.clocks[stream] + late(self.clocks[stream])
+
+    def share_links(self, one: Collective, stream: Stream, others: Sequence[str]) -> Number:
+        """Lengthen a collective, and those in flight on the other stream, by what their links lack.
+
+        Returns the seconds by which both streams together take longer. The others run one after the
+        other without a gap: all were issued before now.
+        """
+        start, left, late = self.clocks["start", one.name], self.times[one.name], as_float(0.0)
+        for name in others:
+            begin, end = self.clocks["start", name], self.clocks["end", name]
+            beside = sooner(left, later(0.0, end - later(begin, start)))  # s, of either alone
+            after = late + (self._wanted(one.name, name) - 1) * beside
+            begin = where(np.greater(begin, start), late, 0.0)
+            self._move(name, begin, where(np.greater(end, start), after, 0.0))
+            left, late = left - beside, after
+        self._move(one.name, 0.0, late)
+        for each in (stream, stream_of(one)):
+            self.clocks[each] = self.clocks[each] + late
+        return 2 * late
+
+    def _move(self, name: str, begin: Number, end: Number) -> None:
+        """Let an operation in flight begin and end so many seconds later."""
+        self.clocks["start", name] = self.clocks["start", name] + begin
+        self.clocks["end", name] = self.clocks["end", name] + end
+        if self.by_name:
+            self.add(("time", name), end - begin)
+        for i in range(len(self.events) - 1, -1, -1):
+            event = self.events[i]
+            if event.operation.name == name:
+                moved = float(event.start + begin), float(event.end + end)
+                self.events[i] = replace(event, start=moved[0], end=moved[1])
+                return
+
+    def _wanted(self, first: str, second: str) -> Number:
+        """Times that the links wanted most by two collectives are wanted at once, at least 1."""
+        assert self.busy is not None
+        one, other = self.busy[first], self.busy[second]
+        if one is None or other is None:
+            return 2.0
+        wanted = one.reshape(len(one), -1) + other.reshape(len(other), -1)
+        most = np.max(wanted, axis=0, initial=1.0)
+        return most if most.size > 1 else float(most[0])
+
+    def together(self, first: str, second: str) -> Number:
+        """Seconds during which two operations in flight both run."""
+        start = later(self.clocks["start", first], self.clocks["start", second])
+        return later(0.0, sooner(self.clocks["end", first], self.clocks["end", second]) - start)
+
+    def run_on(
+        self, operation: Operation, stream: Stream, start: Number, lost: Number = 0.0
+    ) -> Number:
+        """Run an operation on a stream from its start on; seconds that it takes."""
+        seconds = self.times[operation.name] + lost
+        self.clocks[stream] = start + seconds
+        if self.by_name:
+            self.add(("time", operation.name), seconds)
+        if self.recording:
+            self.events.append(Event(operation, stream, float(start), float(start + seconds)))
+        return seconds
+
+    def add(self, key: Key, seconds: Number) -> None:
+        """Add to a sum."""
+        self.sums[key] = self.sums.get(key, 0.0) + seconds
+
+
+def stream_of(collective: Collective) -> Stream:
+    """The stream of a collective."""
+    return "permute" if collective.kind == "permute" else "communication"
+
+
+def where(condition: Number, first: Number, second: Number) -> Number:
+    """One of two numbers, in each configuration."""
+    if isinstance(condition, np.ndarray):
+        return np.where(condition, first, second)
+    return first if condition else second
+
+
+def later(first: Number, second: Number) -> Number:
+    """The larger one, in each configuration."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.maximum(first, second)
+    return max(first, second)
+
+
+def sooner(first: Number, second: Number) -> Number:
+    """The smaller one, in each configuration."""
+    if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
+        return np.minimum(first, second)
+    return min(first, second)
