@@ -5,10 +5,10 @@ Pricing (program, cluster, profile, changes) -> price -> Priced, summed up -> Pr
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from scaling.analytic.software import traits_of
 from scaling.api.request import Request
-from scaling.comparing.discrepancy import Discrepancy
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.memory_pool import TRAINERS, xla_pool
@@ -19,6 +19,9 @@ from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
 from scaling.simulate.what_if import LINKS, changed, changed_program, check_changes, figure_name
+
+if TYPE_CHECKING:
+    from scaling.comparing.discrepancy import Discrepancy
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ def predicted(pricing: Pricing) -> Prediction:
     return summarize(priced, run, pricing.causal_flops, warnings, given, pool)
 
 
-def discrepancies(pricing: Pricing, priced: Priced) -> list[Discrepancy]:
+def discrepancies(pricing: Pricing, priced: Priced) -> "list[Discrepancy]":
     """Return what the program does otherwise than the analytic count expects."""
     run = pricing.run
     if run is None or run.mesh is None or pricing.program.source == "analytic":

@@ -11,9 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.api.plots import plot_prediction
 from scaling.api.pricing import Pricing, discrepancies, predicted, price_program
-from scaling.api.profile import ProfileComparison, compared, recorded_profile
 from scaling.api.public_api import entrance, python_words
 from scaling.api.request import change_words
 from scaling.api.settings import as_texts
@@ -22,12 +20,11 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
 from scaling.meshes.result import Result
 from scaling.meshes.units import format_time
-from scaling.pictures.files import write_picture
-from scaling.pictures.steps import step_bars
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction, prediction_dict
 
 if TYPE_CHECKING:
+    from scaling.api.profile import ProfileComparison
     from scaling.report.advice import Advice
 
 MOST_BARS = 40  # of `plot_side_by_side`: more cannot be read
@@ -72,7 +69,7 @@ class PredictionResult(Result, Prediction):
             more = as_texts(changes, "--what-if", "network x2")
             return priced_result(replace(self.pricing, changes=self.pricing.changes + more))
 
-    def compare(self, profile: str | Path, steps: int | None = None) -> ProfileComparison:
+    def compare(self, profile: str | Path, steps: int | None = None) -> "ProfileComparison":
         """Hold the prediction beside a profile that jax.profiler recorded of the real run.
 
         Args:
@@ -83,6 +80,8 @@ class PredictionResult(Result, Prediction):
         Raises:
             InputError: no such profile, one of another program or machine, or of fewer steps.
         """
+        from scaling.api.profile import compared, recorded_profile
+
         events = recorded_profile(profile, self.cluster.name, steps)
         return compared(self, self.pricing, events, steps)
 
@@ -111,6 +110,8 @@ class PredictionResult(Result, Prediction):
             InputError: an unknown kind or suffix, or a file that cannot be written.
         """
         with python_words():
+            from scaling.api.plots import plot_prediction
+
             plot_prediction(self, self.pricing, kind, Path(path))
 
     def plot_memory(self, path: str | Path) -> None:
@@ -254,4 +255,7 @@ def plot_side_by_side(
         }
     if not 0 < len(predictions) <= MOST_BARS:
         raise InputError(f"plot {path}: give 1 to {MOST_BARS} predictions, not {len(predictions)}")
+    from scaling.pictures.files import write_picture
+    from scaling.pictures.steps import step_bars
+
     write_picture(step_bars(predictions, title), Path(path))

@@ -151,6 +151,8 @@ def _parsed(text: str) -> tuple[str, float, float | None]:
     name = found[1] if found else ""
     if name == "power":
         raise InputError(NO_POWER)
+    if found:
+        check_keys([name], FIGURES, "--what-if", "figure")
     if found and found[3] is not None and name in VALUED:
         try:
             return name, 1.0, parse_quantity(found[3], VALUED[name])
@@ -165,7 +167,6 @@ def _parsed(text: str) -> tuple[str, float, float | None]:
         if name in FIGURES and name not in VALUED:
             value = f", such as '{name} x2'"
         raise InputError(f"--what-if {text!r}: write a figure and a factor{value}")
-    check_keys([name], FIGURES, "--what-if", "figure")
     _check_factor(text, name, factor)
     return name, factor, None
 
