@@ -31,7 +31,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
 from scaling.planning.reasons import losers, reason, shortfall
 from scaling.planning.result import Plan, Plans
-from scaling.planning.search import Found, Target, search, settings_of, words_of
+from scaling.planning.search import SearchHit, Target, search, settings_of, words_of
 from scaling.planning.space import OURS, all_choices
 from scaling.profiles.profile import Profile
 from scaling.run import Run, run_dict
@@ -206,7 +206,7 @@ def _targets(run: Run, place: Cluster, profile: Profile, objective: str) -> list
 
 
 def _predicted(
-    found: Found, run: Run, profile: Profile, source: str = "analytic"
+    found: SearchHit, run: Run, profile: Profile, source: str = "analytic"
 ) -> PredictionResult:
     """The prediction of what was found, from its closed form or its compiled program."""
     chosen = found.choices.run(run, found.index)
@@ -214,8 +214,8 @@ def _predicted(
 
 
 def _fitting(
-    pairs: list[tuple[Found, PredictionResult]], objective: str
-) -> list[tuple[Found, PredictionResult]]:
+    pairs: list[tuple[SearchHit, PredictionResult]], objective: str
+) -> list[tuple[SearchHit, PredictionResult]]:
     """Those that fit, best first."""
     fit = [(found, p) for found, p in pairs if p.memory.fits is not False]
     by_devices = objective != "time"
@@ -237,7 +237,7 @@ def _shortfall_of(compiled: list[PredictionResult]) -> str:
 
 def _plan(
     rank: int,
-    found: Found,
+    found: SearchHit,
     prediction: PredictionResult,
     best: Mapping[str, PredictionResult],
     tokens: float | None,

@@ -16,7 +16,8 @@ from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_text
-from scaling.report.cluster import as_json, page
+from scaling.report.cluster import page
+from scaling.report.cluster_json import as_json
 
 TO_EDIT = """A complete cluster file: change it, then `scaling cluster check FILE.toml`.
 Figures may be plain numbers or texts with a unit, "25Gb/s" or "25GB/s"; sources may be left out.

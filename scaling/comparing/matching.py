@@ -47,7 +47,7 @@ UNNAMED = (  # openxla/xprof issue 3070
 
 
 @dataclass(frozen=True)
-class Found:
+class RecordedModule:
     """The events of one module, and how its names agree with those of a program."""
 
     module: str
@@ -105,17 +105,17 @@ def match_recording(
 
 
 def _whole_steps(
-    found: Found, program: Program, calls: Mapping[str, float], steps: int | None
+    module: RecordedModule, program: Program, calls: Mapping[str, float], steps: int | None
 ) -> tuple[list[RecordedEvent], int, int | None]:
     """Events of whole steps, their number, and the number that the instructions tell."""
-    recorded = {event.name for event in found.events}
+    recorded = {event.name for event in module.events}
     single = _single_kernels(program, {n: c for n, c in calls.items() if n in recorded})
     alike = dict.fromkeys(recorded, 1.0)  # most recur once a step
-    counted = count_steps(found.events, single) or count_steps(found.events, alike)
-    if steps is None and found.by_name and found.events[0].run is None:
-        return *whole_steps(found.events, single), counted
+    counted = count_steps(module.events, single) or count_steps(module.events, alike)
+    if steps is None and module.by_name and module.events[0].run is None:
+        return *whole_steps(module.events, single), counted
     count = steps or counted or 1
-    return complete_steps(found.events, count), count, counted
+    return complete_steps(module.events, count), count, counted
 
 
 def _calls(program: Program) -> dict[str, float]:
@@ -126,13 +126,13 @@ def _calls(program: Program) -> dict[str, float]:
 
 
 def _in_order(
-    events: Sequence[RecordedEvent], found: Found, program: Program, steps: int
+    events: Sequence[RecordedEvent], module: RecordedModule, program: Program, steps: int
 ) -> dict[str, str]:
     """Recorded collectives, and those of the program that they are: the n-th left of each kind.
 
     Only where both sides have as many of the kind, each run as often in a step.
     """
-    known, measured = known_operations(program) if found.by_name else {}, per_step(events, steps)
+    known, measured = known_operations(program) if module.by_name else {}, per_step(events, steps)
     first = next((name for name in known if name in measured), "")  # where a step begins
     start = min((event.start for event in events if event.name == first), default=-math.inf)
     unknown: dict[str, list[str]] = defaultdict(list)
@@ -154,9 +154,11 @@ def _in_order(
     return pairs
 
 
-def _classes(events: Sequence[RecordedEvent], found: Found, program: Program) -> dict[str, str]:
+def _classes(
+    events: Sequence[RecordedEvent], module: RecordedModule, program: Program
+) -> dict[str, str]:
     """The class of each recorded instruction."""
-    known = known_operations(program) if found.by_name else {}
+    known = known_operations(program) if module.by_name else {}
     kernels = {event.name: event.kernel for event in events}
     return {
         name: class_of(known[name])
@@ -173,7 +175,7 @@ def _single_kernels(program: Program, calls: Mapping[str, float]) -> dict[str, f
     return single or dict(calls)
 
 
-def _module_of(events: Sequence[RecordedEvent], program: Program) -> Found:
+def _module_of(events: Sequence[RecordedEvent], program: Program) -> RecordedModule:
     """The module of the program's name, else the one that spends most time in its instructions.
 
     Kernels that say no module are of the same one, where their names tell that they are of any.
@@ -198,7 +200,7 @@ def _module_of(events: Sequence[RecordedEvent], program: Program) -> Found:
     if shares[best] < MATCHED and (best != program.module or not best):
         raise InputError(_another_program(whole, shares, program))
     mine = sorted(whole[best], key=lambda event: event.start)
-    return Found(best, mine, shares[best], _sum(e for e in stray if not e.name))
+    return RecordedModule(best, mine, shares[best], _sum(e for e in stray if not e.name))
 
 
 def _named(event: RecordedEvent, names: Mapping[str, str]) -> RecordedEvent:

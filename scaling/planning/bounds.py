@@ -17,7 +17,7 @@ from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
 from scaling.models.accounting import model_flops
-from scaling.planning.space import Choices, Together, described
+from scaling.planning.space import Choices, ChoicesBatch, described
 from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import Number, Phase
 from scaling.run import Run
@@ -28,7 +28,7 @@ ALWAYS = "forward", "backward"  # loops that each program has, in READS and WRIT
 STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, and as many sums
 
 
-def least_memory(run: Run, choices: Choices | Together) -> np.ndarray:
+def least_memory(run: Run, choices: Choices | ChoicesBatch) -> np.ndarray:
     """Bytes of one device that no setting gets below: [configurations]."""
     step = step_sizes(described(run, choices), choices.mesh, choices.grid)
     made = buffers(step, flash=True)  # without a fused attention there are scores, too
@@ -41,7 +41,7 @@ def least_memory(run: Run, choices: Choices | Together) -> np.ndarray:
 
 
 def least_time(
-    run: Run, cluster: Cluster, profile: Profile, choices: Choices | Together
+    run: Run, cluster: Cluster, profile: Profile, choices: Choices | ChoicesBatch
 ) -> np.ndarray:
     """Seconds of a step that no setting gets below: [configurations]."""
     step = step_sizes(described(run, choices), choices.mesh, choices.grid)

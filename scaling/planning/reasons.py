@@ -24,8 +24,8 @@ INDIVISIBLE = re.compile(
     r"(?P<what>.* is not divisible by \w+)=(?P<size>\d+)(?P<use>[:;].*?)(?:, or [\w.]+ of \d+)?"
 )
 AXES = {
-    "stage": "a pipeline", "tensor": "tensor parallelism", "context": "cut sequences",
-    "expert": "cut experts", "fsdp": "sharded weights", "data": "replicas",
+    "stage": "a pipeline", "tensor": "tensor parallelism", "context": "context parallelism",
+    "expert": "expert parallelism", "fsdp": "sharded weights", "data": "data parallelism",
 }  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from scaling.meshes.mesh_batch import AxisSize
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import MeshShape
 from scaling.planning.bounds import least_memory, least_time
-from scaling.planning.space import Choices, Together, described, together
+from scaling.planning.space import Choices, ChoicesBatch, batched, described
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program, collectives
 from scaling.run import Run
@@ -45,7 +45,7 @@ Value = Callable[
 
 
 @dataclass(frozen=True, eq=False)
-class Found:
+class SearchHit:
     """The best setting of one mesh that fits."""
 
     choices: Choices
@@ -61,7 +61,7 @@ class Search:
     """What has been found so far; best first."""
 
     top: int
-    best: list[Found] = field(default_factory=list)
+    best: list[SearchHit] = field(default_factory=list)
     space: int = 0
     priced: int = 0
     pruned: int = 0
@@ -91,7 +91,7 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Waiting:
+class UnpricedMesh:
     """A mesh that is not priced yet."""
 
     bound: float  # of its value; of what does not fit, bytes that are missing at least
@@ -102,16 +102,16 @@ class Waiting:
 def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Search:
     """Price every mesh that may be among the `top` best; the same result as pricing all."""
     state = Search(top)
-    waiting: list[Waiting] = []
-    closest: list[Waiting] = []
+    waiting: list[UnpricedMesh] = []
+    closest: list[UnpricedMesh] = []
     for target, every in targets:
-        for choices in together(target.run, _runnable(target, every, state)):
+        for choices in batched(target.run, _runnable(target, every, state)):
             fitting, lacking = _fitting(target, choices, state)
             closest = sorted([*closest, *lacking], key=lambda each: each.bound)[:1]
-            for some in together(target.run, fitting):
+            for some in batched(target.run, fitting):
                 bounds = some.parts(_bound(target, some))
                 pairs = zip(bounds, some.every, strict=True)
-                waiting += [Waiting(float(bound.min()), target, each) for bound, each in pairs]
+                waiting += [UnpricedMesh(float(bound.min()), target, each) for bound, each in pairs]
     _check_work(waiting)
     waiting.sort(key=lambda each: each.bound)
     wave = FIRST_WAVE
@@ -121,16 +121,16 @@ def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Sea
         now, waiting = useful[:wave], useful[wave:]
         for target in dict.fromkeys(each.target for each in now):
             mine = (each.choices for each in now if each.target is target)
-            for choices in together(target.run, mine):
+            for choices in batched(target.run, mine):
                 _price(target, choices, state)
         wave *= 2
     for each in closest if not state.best else ():
-        alone = Together((each.choices,))
+        alone = ChoicesBatch((each.choices,))
         _lacking(each.target, alone, closed_form_of(each.target, alone), state)
     return state
 
 
-def _check_work(waiting: list[Waiting]) -> None:
+def _check_work(waiting: list[UnpricedMesh]) -> None:
     """Raise InputError for more than a search can price: groups have as many ids as devices."""
     sizes = [each.choices.mesh.devices for each in waiting]
     if sum(sizes) > MOST_DEVICES:
@@ -141,7 +141,7 @@ def _check_work(waiting: list[Waiting]) -> None:
         )
 
 
-def _configurations(waiting: Iterable[Waiting]) -> int:
+def _configurations(waiting: Iterable[UnpricedMesh]) -> int:
     return sum(each.choices.count for each in waiting)
 
 
@@ -175,12 +175,12 @@ def _misfit(target: Target, choices: Choices) -> str:
 
 
 def _fitting(
-    target: Target, choices: Together, state: Search
-) -> tuple[list[Choices], list[Waiting]]:
+    target: Target, choices: ChoicesBatch, state: Search
+) -> tuple[list[Choices], list[UnpricedMesh]]:
     """What may fit in memory, and meshes of which no setting does, with what they lack."""
     capacity = _most(target)
     fitting: list[Choices] = []
-    lacking: list[Waiting] = []
+    lacking: list[UnpricedMesh] = []
     for least, each in zip(
         choices.parts(least_memory(target.run, choices)), choices.every, strict=True
     ):
@@ -189,7 +189,7 @@ def _fitting(
         if fits.any():
             fitting.append(each if fits.all() else each.only(fits))
         else:
-            lacking.append(Waiting(float(least.min()) - capacity, target, each))
+            lacking.append(UnpricedMesh(float(least.min()) - capacity, target, each))
     return fitting, lacking
 
 
@@ -200,19 +200,19 @@ def _most(target: Target) -> float:
     return np.inf if capacity is None else float(capacity)
 
 
-def _bound(target: Target, choices: Together) -> np.ndarray:
+def _bound(target: Target, choices: ChoicesBatch) -> np.ndarray:
     """The least value of each configuration, at least."""
     seconds = least_time(target.run, target.cluster, target.profile, choices)
     return target.value(seconds, choices.mesh.devices)
 
 
-def closed_form_of(target: Target, choices: Together) -> Program:
+def closed_form_of(target: Target, choices: ChoicesBatch) -> Program:
     """The Program of all settings of several meshes."""
     run = described(target.run, choices)
     return closed_form(run, choices.mesh, target.cluster, choices.grid)
 
 
-def _lacking(target: Target, choices: Together, program: Program, state: Search) -> np.ndarray:
+def _lacking(target: Target, choices: ChoicesBatch, program: Program, state: Search) -> np.ndarray:
     """Bytes that each setting needs at its peak, less what there is; the least is kept."""
     capacity = capacity_of(target.cluster, program, target.run.software).bytes
     peak = np.broadcast_to(memory_use(program).peak, (choices.count,))
@@ -223,7 +223,7 @@ def _lacking(target: Target, choices: Together, program: Program, state: Search)
     return missing
 
 
-def _price(target: Target, choices: Together, state: Search) -> None:
+def _price(target: Target, choices: ChoicesBatch, state: Search) -> None:
     """Price the settings that fit, and keep the best one of each mesh."""
     program = closed_form_of(target, choices)
     fits = _lacking(target, choices, program, state) <= 0
@@ -236,7 +236,7 @@ def _price(target: Target, choices: Together, state: Search) -> None:
         for each, reason in reasons:
             _refuse(state, reason, each.count * bool(reason))
         if left := tuple(each for each, reason in reasons if not reason):
-            _price(target, Together(left), state)
+            _price(target, ChoicesBatch(left), state)
         return
     _refuse(state, TOO_LARGE, int((~fits).sum()))
     state.priced += int(fits.sum())
@@ -251,7 +251,7 @@ def _price(target: Target, choices: Together, state: Search) -> None:
         if its_fits[index]:
             time = {n: float(t[index]) for n, t in zip(TERMS, its_terms, strict=True)}
             best = float(value[index]), float(its_seconds[index]), time
-            state.best.append(Found(each, target.cluster, index, *best))
+            state.best.append(SearchHit(each, target.cluster, index, *best))
     state.best.sort(key=lambda each: each.value)
 
 
@@ -278,7 +278,7 @@ def words_of(run: Run) -> str:
     return ", ".join([f"mesh {run.mesh}", *(f"{k}={v}" for k, v in settings_of(run).items())])
 
 
-def families(state: Search) -> Iterator[tuple[str, Found]]:
+def families(state: Search) -> Iterator[tuple[str, SearchHit]]:
     """Each axis that some mesh cuts, with the best configuration that cuts it."""
     axes = dict.fromkeys(a for f in state.best for a, n in f.choices.mesh.sizes.items() if n > 1)
     for axis in axes:

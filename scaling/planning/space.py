@@ -65,7 +65,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Together:
+class ChoicesBatch:
     """Choices of several meshes of one structure, side by side in arrays."""
 
     every: tuple[Choices, ...]
@@ -105,23 +105,23 @@ class Together:
         return np.split(full, np.cumsum(self.counts)[:-1])
 
 
-def described(run: Run, choices: Choices | Together) -> Run:
+def described(run: Run, choices: Choices | ChoicesBatch) -> Run:
     """The run that describes all of some choices, with the policies that their grid counts."""
     return replace(choices.run(run, 0), remat=run.remat)
 
 
-def together(run: Run, every: Iterable[Choices]) -> Iterator[Together]:
+def batched(run: Run, every: Iterable[Choices]) -> Iterator[ChoicesBatch]:
     """The choices with those of one structure side by side, not too many at a time."""
     alike: dict[tuple[Any, ...], list[Choices]] = defaultdict(list)
     counts: dict[tuple[Any, ...], int] = defaultdict(int)
     for choices in every:
         key = structure(run, choices.mesh)
         if counts[key] + choices.count > MOST and alike[key]:
-            yield Together(tuple(alike.pop(key)))
+            yield ChoicesBatch(tuple(alike.pop(key)))
             counts[key] = 0
         alike[key].append(choices)
         counts[key] += choices.count
-    yield from (Together(tuple(found)) for found in alike.values())
+    yield from (ChoicesBatch(tuple(found)) for found in alike.values())
 
 
 def all_choices(run: Run, devices: int) -> Iterator[Choices]:

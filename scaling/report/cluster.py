@@ -1,4 +1,4 @@
-"""A cluster in text: a tree of its levels with link speeds, its figures with sources, and as JSON.
+"""A cluster in text: a tree of its levels with link speeds and its figures with sources.
 
 dgx-h100  NVIDIA DGX H100 in a SuperPOD, 2 nodes x 8 h100-sxm = 16 devices
 |- chip    989 TFLOP/s bf16, 80 GiB (84.9 GB usable) at 3.35 TB/s
@@ -8,7 +8,7 @@ dgx-h100  NVIDIA DGX H100 in a SuperPOD, 2 nodes x 8 h100-sxm = 16 devices
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import (
@@ -22,8 +22,7 @@ from scaling.meshes.cluster import (
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
-from scaling.report.levels import level_table, levels_json
-from scaling.report.switches import switch_table, switches_json
+from scaling.report.levels import level_table, switch_table
 
 T = TypeVar("T")
 STEMS = {"├─": "│  ", "└─": "   "}  # of a branch, and of the lines below it
@@ -117,54 +116,6 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
     for name, value in vars(cluster.fabric).items() if cluster.fabric else ():
         if isinstance(value, SourcedValue):
             yield f"fabric: {name}", value
-
-
-def as_json(cluster: Cluster) -> dict[str, Any]:
-    """The cluster as plain data: SI units, every figure with its source."""
-    torus = cluster.torus
-    return {
-        "name": cluster.name,
-        "title": cluster.title,
-        "nodes": cluster.nodes,
-        "devices_per_node": cluster.devices_per_node,
-        "devices": cluster.devices,
-        "accelerator": cluster.accelerator.name,
-        "cpu": cluster.cpu,
-        "peer_access": cluster.peer_access,
-        "machine_numbers": list(cluster.machine_numbers),
-        "parts": dict(cluster.parts),
-        "nics_per_node": cluster.nics,
-        "node_network_bandwidth": cluster.node_network_bandwidth,
-        "levels": level_nodes(cluster),
-        "network_levels": levels_json(cluster),
-        "links": [
-            {
-                "parts": list(link.parts),
-                "kind": link.kind,
-                "count": link.count,
-                "bandwidth": link.total_bandwidth,
-                "latency": link.latency.value if link.latency else None,
-            }
-            for link in cluster.links
-        ],
-        "has_nvls": cluster.has_nvls,
-        "transport": "" if cluster.fabric is None else cluster.fabric.transport,
-        "has_sharp": cluster.fabric is not None and cluster.fabric.has_sharp,
-        **switches_json(cluster),
-        "torus": torus
-        and {
-            "slice": list(torus_shape(cluster)),
-            "wraparound": list(wraparound(torus, torus_shape(cluster))),
-            "bandwidth": torus.bandwidth.value,
-            "hop_latency": torus.hop_latency.value,
-            "pod": {
-                "shape": list(torus.shape),
-                "devices": torus.chips,
-                "nodes": torus.chips // cluster.devices_per_node,
-            },
-        },
-        "figures": {name: vars(figure) for name, figure in figures(cluster)},
-    }
 
 
 UNITS = {  # of figures whose name holds one of the words

@@ -1,40 +1,37 @@
-"""The network levels of a cluster as a table: what prices its collectives.
+"""The network levels of a cluster, which price its collectives, and its switches, as tables.
 
 network level     link           bandwidth  each of  chips that share it  hop latency
 NVLink of a chip  nvlink          450 GB/s       16                    1       0.6 us
 NICs of a node    network verbs   400 GB/s        2                    8       2.7 us
 NIC of a chip     network verbs    50 GB/s       16                    1            -
+
+switches  how many  ports of one  down  up     a port  all of them
+nvswitch       512            64    36   0    25 GB/s     819 TB/s
+leaf            32            64    32  32    50 GB/s     102 TB/s
+spine           16            64    64   0    50 GB/s    51.2 TB/s
+bisection: 25.6 TB/s from half of the devices to the other
 """
 
-from typing import Any
-
+from scaling.meshes.bisection import bisection_bandwidth
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.levels import NetworkLevel, levels
+from scaling.meshes.switch_counts import SwitchLayer, switch_layers
 from scaling.meshes.units import format_rate, format_time
 from scaling.report.formatting import columns
 
-KEYS = (  # of the plain data
-    *("name", "link", "transport", "units", "pools", "bandwidth", "hop_latency", "own_hops"),
-)
 HEAD = ("network level", "link", "bandwidth", "each of", "chips that share it", "hop latency", "")
+SWITCH_HEAD = ("switches", "how many", "ports of one", "down", "up", "a port", "all of them")
 
 
 def level_table(cluster: Cluster) -> str:
     """A line per level, from the chip outwards; "" where the links have no figures (`host`)."""
-    rows = [_row(level, cluster) for level in _levels(cluster)]
+    rows = [_row(level, cluster) for level in known_levels(cluster)]
     return "\n".join(columns([HEAD, *rows], left=(0, 1, 6))) if rows else ""
 
 
-def levels_json(cluster: Cluster) -> list[dict[str, Any]]:
-    """The same as plain data: bytes/s and seconds; [] where the links have no figures."""
-    return [
-        {key: getattr(level, key) for key in KEYS} | {"notes": _notes(level)}
-        for level in _levels(cluster)
-    ]
-
-
-def _levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
+def known_levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
+    """The levels; () where the links have no figures."""
     try:
         return levels(cluster)
     except InputError:
@@ -50,11 +47,11 @@ def _row(level: NetworkLevel, cluster: Cluster) -> tuple[str, ...]:
         str(level.pools),
         f"{cluster.devices / level.pools:g}",
         hop,
-        ", ".join(_notes(level)),
+        ", ".join(level_notes(level)),
     )
 
 
-def _notes(level: NetworkLevel) -> list[str]:
+def level_notes(level: NetworkLevel) -> list[str]:
     """Notes on what the columns leave out."""
     notes = {
         "hops count elsewhere": not level.own_hops,
@@ -67,3 +64,27 @@ def _notes(level: NetworkLevel) -> list[str]:
         "switches can reduce": level.can_reduce,
     }
     return [note for note, holds in notes.items() if holds]
+
+
+def switch_table(cluster: Cluster) -> str:
+    """A line per layer of switches, and the bisection; "" where neither is known."""
+    rows = [_switch_row(layer) for layer in switch_layers(cluster)]
+    lines = columns([SWITCH_HEAD, *rows], left=(0,)) if rows else []
+    if (half := bisection(cluster)) is not None:
+        lines.append(f"bisection: {format_rate(half)} from half of the devices to the other")
+    return "\n".join(lines)
+
+
+def bisection(cluster: Cluster) -> float | None:
+    """Bytes/s from half of the devices to the other, one way; None: not known."""
+    try:
+        return bisection_bandwidth(cluster)
+    except InputError:  # links without figures
+        return None
+
+
+def _switch_row(layer: SwitchLayer) -> tuple[str, ...]:
+    ports = "-" if layer.ports is None else str(layer.ports)
+    rates = (layer.port_bandwidth, layer.bandwidth)
+    port, all_ = ("-" if rate is None else format_rate(rate) for rate in rates)
+    return layer.name, str(layer.count), ports, str(layer.down), str(layer.up), port, all_

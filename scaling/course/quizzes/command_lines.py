@@ -39,7 +39,7 @@ def document_of(line: str) -> Mapping[str, Any]:
     call, switches = _call(line)
     found = call()
     if call.func is shown_cluster:
-        from scaling.report.cluster import as_json
+        from scaling.report.cluster_json import as_json
 
         printed = as_json(found)
     else:

@@ -17,7 +17,7 @@ from scaling.models.lora import Lora
 from scaling.planning import search as module
 from scaling.planning.bounds import least_memory
 from scaling.planning.search import Target, closed_form_of, search
-from scaling.planning.space import Together, all_choices, together
+from scaling.planning.space import ChoicesBatch, all_choices, batched
 from scaling.profiles.io import profile_of
 from scaling.run.recipes import recipe
 from scaling.simulate.batch import timeline_of
@@ -69,7 +69,7 @@ def test_no_price_is_below_the_bound():
         times[str(one.mesh)] = min(seconds, times.get(str(one.mesh), seconds))
     for choice in all_choices(RUN, 4):
         if not choice.refusal:
-            bound = module._bound(target(), Together((choice,)))
+            bound = module._bound(target(), ChoicesBatch((choice,)))
             assert np.min(bound) <= times[str(choice.mesh)]
 
 
@@ -79,7 +79,7 @@ def test_neither_is_that_of_adapters(mesh):
     run = replace(RUN, train=replace(RUN.train, lora=Lora(8, targets=("query", "down"))))
     for choice in all_choices(run, 4):
         if str(choice.mesh) == mesh and not choice.refusal:
-            bound = module._bound(target(run), Together((choice,)))
+            bound = module._bound(target(run), ChoicesBatch((choice,)))
             program = closed_form(choice.run(run, 0), choice.mesh, H100, choice.grid)
             assert np.all(bound <= price(program, H100, PROFILE).timeline.total)
             assert np.all(least_memory(run, choice) <= memory_use(program).peak * (1 + 1e-9))
@@ -196,7 +196,7 @@ def test_a_policy_that_the_run_names_is_priced_as_by_itself():
     where = target(run)
     for choice in list(all_choices(run, 4))[::4]:
         if not choice.refusal:
-            program = closed_form_of(where, Together((choice,)))
+            program = closed_form_of(where, ChoicesBatch((choice,)))
             figures = timeline_of(program, where.prices).total, memory_use(program).peak
             for i in range(choice.count):
                 one = choice.run(run, i)
@@ -221,7 +221,7 @@ def test_meshes_side_by_side_are_each_by_itself(name: str, software: str):
     where = Target(run, place, profile_of(place.accelerator), lambda seconds, devices: seconds)
     runnable = [choice for choice in all_choices(run, 16) if not choice.refusal]
     generator = np.random.default_rng(0)
-    for choices in together(run, runnable):
+    for choices in batched(run, runnable):
         program = closed_form_of(where, choices)
         line, memory = timeline_of(program, where.prices), memory_use(program).peak
         capacity = capacity_of(place, program, software).bytes

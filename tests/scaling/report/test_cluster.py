@@ -5,7 +5,8 @@ import json
 import pytest
 
 from scaling.meshes import catalog
-from scaling.report.cluster import as_json, format_figure, sources, tree
+from scaling.report.cluster import format_figure, sources, tree
+from scaling.report.cluster_json import as_json
 
 SPEEDS = {
     "dgx-h100": ["18 x 25 GB/s = 450 GB/s", "50 GB/s", "3.35 TB/s", "989 TFLOP/s bf16", "63 GB/s"],

@@ -4,7 +4,8 @@ import pytest
 
 from scaling.meshes import catalog
 from scaling.meshes.levels import levels
-from scaling.report.levels import level_table, levels_json
+from scaling.report.cluster_json import levels_json
+from scaling.report.levels import level_table
 
 
 def test_a_line_per_level_with_bandwidth_and_hop():
