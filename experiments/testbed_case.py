@@ -20,7 +20,7 @@ import jax
 import numpy as np
 
 from experiments.gloo.messages import groups_over, link_bytes, payload_bound
-from scaling.calibration.collectives import collective_operations
+from scaling.calibration.cases import collective_operations
 from scaling.calibration.timing import FLOAT, Case, compiled, over_all
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape

@@ -14,7 +14,13 @@ from typing import TypeVar
 import jax
 from jax.sharding import Mesh
 
-from scaling.calibration.collectives import collective_cases
+from scaling.calibration.cases import (
+    attention_cases,
+    backward_alone,
+    collective_cases,
+    matmul_cases,
+    memory_cases,
+)
 from scaling.calibration.dispatch import KEPT, dispatch_benches
 from scaling.calibration.fit import (
     fit_attention,
@@ -25,8 +31,6 @@ from scaling.calibration.fit import (
     grouped,
 )
 from scaling.calibration.fit_host import fit_dispatch, fit_step, fit_sum
-from scaling.calibration.kernels import attention_cases, backward_alone, matmul_cases
-from scaling.calibration.memory import memory_cases
 from scaling.calibration.sizes import sizes_for
 from scaling.calibration.steps import priced_alone, step_benches
 from scaling.calibration.timing import FULL, QUICK, Bench, Case, measure

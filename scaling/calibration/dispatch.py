@@ -55,12 +55,9 @@ def _bench(mesh: Mesh, operation: Callable[..., list[jax.Array]], count: int) ->
         program = jax.jit(jax.shard_map(operation, mesh=mesh, in_specs=every, out_specs=every))
         compiled = program.lower(*inputs).compile()
     jax.block_until_ready(compiled(*inputs))
-    return Bench(_sample(compiled.as_text() or "", mesh), lambda: compiled(*inputs), 1)
-
-
-def _sample(text: str, mesh: Mesh) -> DispatchSample:
-    program = read_program(text, dict(mesh.shape), "call")
-    touched = sum(kernel.bytes * calls for kernel, calls in kernels(program))
-    temporary = temporaries(program)
+    priced = read_program(compiled.as_text() or "", dict(mesh.shape), "call")
+    touched = sum(kernel.bytes * calls for kernel, calls in kernels(priced))
+    temporary = temporaries(priced)
     fresh = temporary if temporary > KEPT else 0.0
-    return DispatchSample(buffers_of(program), float(touched), float(fresh), ())
+    sample = DispatchSample(buffers_of(priced), float(touched), float(fresh), ())
+    return Bench(sample, lambda: compiled(*inputs), 1)

@@ -70,17 +70,20 @@ class Steps:
 
     def __init__(self, run: Run):
         self.run = run
-        shape = resolved_mesh(run, None)
-        self.mesh = present_mesh(shape, jax.devices()[: shape.devices])
+        mesh = resolved_mesh(run, None)
+        self.mesh = present_mesh(mesh, jax.devices()[: mesh.devices])
         device = self.mesh.devices.flat[0]
-        execution = execution_on(device, run, rules_for(run, shape))
+        execution = execution_on(device, run, rules_for(run, mesh))
         with jax.set_mesh(self.mesh):
             optimizer = optimizer_of(run)
             state, tokens = abstract_arguments(run, execution)
             lowered = jitted_step(run.train, optimizer).lower(state, tokens)
             self.step = compile_with(lowered, compiler_options(device.platform))
             self.state = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))()
-            self.tokens = _tokens(run, tokens)
+            shape = (*tokens.inputs.shape[:-1], run.batch.seq_len + 1)
+            drawn = np.random.default_rng(0).integers(0, run.model.vocab_size, shape, np.int32)
+            place = lambda part: jax.device_put(part, tokens.inputs.sharding)
+            self.tokens = Tokens(place(drawn[..., :-1]), place(drawn[..., 1:]))
 
     def __call__(self) -> Any:
         with jax.set_mesh(self.mesh):
@@ -117,11 +120,3 @@ def priced_alone(
         rest = float(line.total - alone)
         priced.append(replace(sample, kernels=alone, rest=rest))
     return priced
-
-
-def _tokens(run: Run, like: Tokens) -> Tokens:
-    """Tokens uniform over the vocabulary, sharded as the step takes them."""
-    shape = (*like.inputs.shape[:-1], run.batch.seq_len + 1)
-    drawn = np.random.default_rng(0).integers(0, run.model.vocab_size, shape, np.int32)
-    place = lambda part: jax.device_put(part, like.inputs.sharding)
-    return Tokens(place(drawn[..., :-1]), place(drawn[..., 1:]))

@@ -209,9 +209,18 @@ def read_run(data: Any, where: str = "run.json") -> Run:
             raise InputError(f"{where}: missing {key!r}")
     values = {k: v for k, v in data.items() if k not in ("model", "mesh")}
     batch = read(Batch, data["batch"], f"{where}: batch")
-    model = _model(data["model"], batch, f"{where}: model")
+    model = model_from(data["model"], f"{where}: model")
+    try:
+        model = with_positions(model, batch.seq_len)
+    except InputError as error:
+        raise InputError(f"{where}: model: {error}") from None
     values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
-    values.update(_remat(data, f"{where}: remat"))
+    remat = data.get("remat")  # a policy's name, or `Kept` from a text, a list or a table
+    if isinstance(remat, str):
+        values["remat"] = parse_remat(remat)
+    elif isinstance(remat, dict | list | tuple):
+        table = remat if isinstance(remat, dict) else {"save": remat}
+        values["remat"] = read(Kept, table, f"{where}: remat")
     if "cluster" in data:
         values["cluster"] = _with_numbers(data["cluster"], f"{where}: cluster")
     return read(Run, values, where)
@@ -247,14 +256,6 @@ def save_run(run: Run, path: Path) -> None:
     write_whole(path, json.dumps(run_dict(run), indent=1) + "\n")
 
 
-def _model(data: Any, batch: Batch, where: str) -> ModelConfig:
-    model = model_from(data, where)
-    try:
-        return with_positions(model, batch.seq_len)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
 def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
     order = data.get("device_order", AXES)
     if "mesh" not in data or data["mesh"] is None:
@@ -263,16 +264,6 @@ def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:
         raise InputError(f"{where}: mesh: expected a table of axis sizes, got {data['mesh']!r}")
     check_axes(data["mesh"], f"{where}: mesh")
     return read(MeshShape, {**data["mesh"], "device_order": order}, f"{where}: mesh")
-
-
-def _remat(data: dict[str, Any], where: str) -> dict[str, Any]:
-    """`remat`, if stated, as a policy's name or `Kept`, from a text, a list or a table."""
-    remat = data.get("remat")
-    if isinstance(remat, str):
-        return {"remat": parse_remat(remat)}
-    if isinstance(remat, list | tuple):
-        return {"remat": read(Kept, {"save": remat}, where)}
-    return {"remat": read(Kept, remat, where)} if isinstance(remat, dict) else {}
 
 
 def _with_numbers(cluster: Any, where: str) -> Any:

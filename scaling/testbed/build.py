@@ -73,7 +73,12 @@ def up(testbed: TestbedConfig, machine: Machine, folder: Path) -> None:
             _, problems = _remove(testbed, machine, folder)
             if not isinstance(error, CommandFailed):
                 raise
-            raise InputError(_refusal(error, problems)) from None
+            hints = [hint for words, hint in HINTS.items() if words in str(error)]
+            hint = hints[0] if hints else "The system refuses what a testbed needs."
+            left = f"left behind: {'; '.join(problems)}" if problems else "nothing is left behind"
+            raise InputError(
+                f"{str(error).rstrip('.')}. {hint} What was made is removed again: {left}"
+            ) from None
 
 
 def down(testbed: TestbedConfig, machine: Machine, folder: Path) -> list[str]:
@@ -156,12 +161,3 @@ def _kept(problems: list[str]) -> Iterator[None]:
         yield
     except (CommandFailed, OSError) as error:
         problems.append(str(error))
-
-
-def _refusal(error: CommandFailed, problems: list[str]) -> str:
-    """The error message: what the system lacks, if its message is known, and what is left."""
-    said = str(error)
-    hints = [hint for words, hint in HINTS.items() if words in said]
-    hint = hints[0] if hints else "The system refuses what a testbed needs."
-    left = "nothing is left behind" if not problems else f"left behind: {'; '.join(problems)}"
-    return f"{said.rstrip('.')}. {hint} What was made is removed again: {left}"

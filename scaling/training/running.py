@@ -78,7 +78,8 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
     """The cluster that the devices of a mesh belong to, and warnings about the choice.
 
     The run's own cluster if it has these devices, else a cluster of the catalogue: the GPU maker's
-    before those of clouds, which have the same GPU behind other networks.
+    before those of clouds, which have the same GPU behind other networks. CPUs are this machine; in
+    a testbed its hosts, joined by links of the rate that the testbed states.
 
     Raises:
         InputError: a GPU that no cluster of the catalogue has.
@@ -86,7 +87,11 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
     device = mesh.devices.flat[0]
     hosts = len({d.process_index for d in mesh.devices.flat})
     if device.platform == "cpu":
-        return _hosts_of_this_machine(run, hosts), []
+        rate = os.environ.get(LINK_RATE)
+        if hosts == 1 or rate is None:
+            return target(run, HOST, 1).cluster, []
+        figures = {"node_network_bandwidth": float(rate)}
+        return target(run, HOST, hosts, figures).cluster, []
     each = -(-mesh.size // hosts)
     gpus = f"{each} {device.device_kind} in a host"
     warnings = []
@@ -95,10 +100,11 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
         if own.accelerator.title == device.device_kind:
             return own, []
         warnings.append(f"the run is meant for {own.name}, but there are {gpus}")
+    is_resold = lambda cluster: cluster.accelerator.vendor not in cluster.title
     clusters = [catalog.load(name) for name in catalog.names()]
     fitting = [
         cluster
-        for cluster in sorted(clusters, key=_is_resold)
+        for cluster in sorted(clusters, key=is_resold)
         if cluster.accelerator.title == device.device_kind and cluster.devices_per_node >= each
     ]
     if not fitting:
@@ -111,16 +117,3 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
             "one that this is in the run's cluster"
         )
     return catalog.load(fitting[0].name, hosts, {"gpus_per_node": each}), warnings
-
-
-def _hosts_of_this_machine(run: Run, hosts: int) -> Cluster:
-    """This machine; in a testbed its hosts, joined by links of the rate that the testbed states."""
-    rate = os.environ.get(LINK_RATE)
-    if hosts == 1 or rate is None:
-        return target(run, HOST, 1).cluster
-    return target(run, HOST, hosts, {"node_network_bandwidth": float(rate)}).cluster
-
-
-def _is_resold(cluster: Cluster) -> bool:
-    """True if a cloud or server maker sells the cluster, not the maker of its chips."""
-    return cluster.accelerator.vendor not in cluster.title

@@ -30,8 +30,7 @@ from scaling.training.monitor.layers import (
     routing_metrics,
     with_updated_bias,
 )
-from scaling.training.optim.learning_rate import schedule
-from scaling.training.optim.optimizer import ADAMW, make_optimizer
+from scaling.training.optim.optimizer import ADAMW, make_optimizer, schedule
 from scaling.training.optim.trained import as_stored, joined, trained_mask, trained_part
 
 

@@ -20,7 +20,7 @@ from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.rules import check_divisible
 from scaling.meshes.shape import MeshShape
 from scaling.models.adapters import merged
-from scaling.models.config import ModelConfig, with_positions
+from scaling.models.config import with_positions
 from scaling.models.transformer import Transformer
 from scaling.run import Batch, Pipeline, Run, Sharding
 from scaling.run.optimizers import optimizer_of
@@ -115,9 +115,12 @@ def on_mesh(
         batch = each * mesh.batch_shards
     check_range("--batch", batch, 1)
     check_divisible("--batch", batch, ("data", "fsdp", "expert"), mesh)
+    dropless = run.model.moe and replace(
+        run.model.moe, capacity_factor=None, device_capacity_factor=None
+    )
     run = replace(
         run,
-        model=_dropless(run.model),
+        model=replace(run.model, moe=dropless),
         batch=Batch(batch, seq_len),
         mesh=mesh,
         device_order=mesh.device_order,
@@ -200,11 +203,3 @@ def _needed(state: dict[str, Any], weights: Weights) -> dict[str, Any]:
         **{n: x for n, x in last.items() if n.replace("params/", "ema/", 1) not in mean},
         **mean,
     }
-
-
-def _dropless(model: ModelConfig) -> ModelConfig:
-    """Experts with room for every token; what is dropped depends on what is computed at once."""
-    if model.moe is None:
-        return model
-    moe = replace(model.moe, capacity_factor=None, device_capacity_factor=None)
-    return replace(model, moe=moe)

@@ -95,7 +95,9 @@ class Checkpoints:
             CheckpointError: not enough space for this save, or the save before it failed.
         """
         self.wait()
-        self._check_space(step, state)
+        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))  # compression not counted
+        if not broadcast_from_first(free_bytes(self.folder) >= needed):
+            raise self._failure(step, f"it needs {needed:,} bytes")
         try:
             self.folder.mkdir(exist_ok=True)  # a run folder that was moved is not made anew
             sync(self.folder.parent)
@@ -200,12 +202,6 @@ class Checkpoints:
             own = [saved for saved in own_steps(self.folder) if saved <= step]
             old = [saved for saved in own if saved not in self._damaged][: -self._keep]
             delete(self.folder, [*old, *self._damaged])
-
-    def _check_space(self, step: int, state: State) -> None:
-        """Raise CheckpointError if the state cannot fit on the disk (compression not counted)."""
-        needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))
-        if not broadcast_from_first(free_bytes(self.folder) >= needed):
-            raise self._failure(step, f"it needs {needed:,} bytes")
 
     def _failure(self, step: int, error: Exception | str) -> CheckpointError:
         return failure(self.folder, step, error, self.latest())

@@ -25,7 +25,10 @@ def failure(folder: Path, step: int, error: Exception | str, last: int | None) -
         error: of the file system or of Orbax; or in words, of a disk with too little room.
         last: step of the last good checkpoint.
     """
-    reason = _reason(error) if isinstance(error, Exception) else error
+    reason = error if isinstance(error, str) else textwrap.shorten(str(error), REASON_CHARACTERS)
+    if isinstance(error, Exception):
+        code, full = getattr(error, "errno", None), os.strerror(errno.ENOSPC)
+        reason = FULL if code == errno.ENOSPC or full in str(error) else reason
     denied = getattr(error, "errno", None) in DENIED
     remedy = "Make the folder writable" if denied else "Look after that disk"
     if reason in (FULL, error):
@@ -55,9 +58,3 @@ def free_bytes(folder: Path) -> int:
     """Bytes that are free on the disk of a folder, which need not be there yet."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     return shutil.disk_usage(existing).free
-
-
-def _reason(error: Exception) -> str:
-    """A short description of an error of the file system or of Orbax."""
-    full = getattr(error, "errno", None) == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error)
-    return FULL if full else textwrap.shorten(str(error), REASON_CHARACTERS)

@@ -40,13 +40,12 @@ def reorder_layers(
     if np.array_equal(there, here):
         return arrays
     rows = np.argsort(there)[here]
-    moved = jax.jit(lambda x: _rows(x, rows), donate_argnums=0)
+
+    def moved_rows(x: jax.Array) -> jax.Array:
+        spec = jax.typeof(x).sharding.spec
+        unsharded = P(None, *spec.partitions[1:])
+        return reshard(reshard(x, unsharded).at[rows].get(out_sharding=unsharded), spec)
+
+    moved = jax.jit(moved_rows, donate_argnums=0)
     is_stack = lambda name, x: x.ndim and STACK in name.split("/")  # counters have no rows
     return {name: moved(x) if is_stack(name, x) else x for name, x in arrays.items()}
-
-
-def _rows(x: jax.Array, rows: np.ndarray) -> jax.Array:
-    """Rows of an array along its first dimension, sharded as before."""
-    spec = jax.typeof(x).sharding.spec
-    unsharded = P(None, *spec.partitions[1:])
-    return reshard(reshard(x, unsharded).at[rows].get(out_sharding=unsharded), spec)

@@ -68,14 +68,10 @@ class CheckpointSchedule:
         """Process 0's verdict, at the steps at which it looks."""
         if not self._by_time or step < self._next_look:
             return False
-        wait = broadcast_from_first(self._steps_to_wait(step))
+        elapsed, wait = time.monotonic() - self._since, 0  # steps until the next look
+        if elapsed < self._interval:
+            step_time = elapsed / (step - self._first - 1)  # the newest may be in flight
+            wait = max(1, int(min((self._interval - elapsed) / 2, LOOK) / max(step_time, 1e-9)))
+        wait = broadcast_from_first(wait)
         self._next_look = step + wait
         return wait == 0
-
-    def _steps_to_wait(self, step: int) -> int:
-        """Steps until the next look; 0 to save now."""
-        elapsed = time.monotonic() - self._since
-        if elapsed >= self._interval:
-            return 0
-        step_time = elapsed / (step - self._first - 1)  # the newest may be in flight
-        return max(1, int(min((self._interval - elapsed) / 2, LOOK) / max(step_time, 1e-9)))

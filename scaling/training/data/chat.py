@@ -54,9 +54,11 @@ def encode_chats(
     Raises:
         InputError: the template leaves out or repeats what the assistant says.
     """
-    marked = [render(tokenizer, [_marked(m) for m in chat]) for chat in chats]
+    said_by = lambda m: m["role"] == ASSISTANT
+    mark = lambda m: {**m, "content": f"{BEGIN}{m['content']}{FINISH}"} if said_by(m) else m
+    marked = [render(tokenizer, list(map(mark, chat))) for chat in chats]
     for chat, text in zip(chats, marked, strict=True):
-        said = sum(message["role"] == ASSISTANT for message in chat)
+        said = sum(map(said_by, chat))
         if not text.count(BEGIN) == text.count(FINISH) == said:
             raise InputError(
                 f"the chat template of {tokenizer.description} does not write each of the {said} "
@@ -65,12 +67,6 @@ def encode_chats(
     encoded = tokenizer.encode([re.sub(f"[{BEGIN}{FINISH}]", "", text) for text in marked])
     pairs = zip(encoded, marked, strict=True)
     return [(ids, _counted(tokenizer, ids, starts, text)) for (ids, starts), text in pairs]
-
-
-def _marked(message: Message) -> Message:
-    if message["role"] != ASSISTANT:
-        return message
-    return {**message, "content": f"{BEGIN}{message['content']}{FINISH}"}
 
 
 def _counted(tokenizer: Tokenizer, ids: np.ndarray, starts: np.ndarray, marked: str) -> np.ndarray:

@@ -44,8 +44,10 @@ def read_records(path: Path) -> Documents:
             raise InputError(
                 f"{where}: expected a table with 'text' or 'messages', got {record!r:.80}"
             )
-        check = _chat if keys[0] == "messages" else _text
-        found[keys[0]].append(check(record[keys[0]], where))
+        value = record[keys[0]]
+        if keys[0] == "text" and not isinstance(value, str):
+            raise InputError(f"{where}: 'text' is {value!r:.80}, not a text")
+        found[keys[0]].append(value if keys[0] == "text" else _chat(value, where))
     if not any(found.values()):
         raise InputError(f"data '{path}' has no record")
     if all(found.values()):
@@ -125,12 +127,6 @@ def _parquet(path: Path) -> Iterator[tuple[int, Any]]:
         yield from enumerate(parquet.read_table(path, columns=columns).to_pylist(), 1)
     except ArrowException as error:
         raise InputError(f"data '{path}' is no Parquet file: {error}") from None
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise InputError(f"{where}: 'text' is {value!r:.80}, not a text")
-    return value
 
 
 def _chat(value: Any, where: str) -> list[dict[str, str]]:

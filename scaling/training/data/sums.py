@@ -114,11 +114,6 @@ def _content(path: Path) -> list[int]:
     return [zlib.crc32(text.encode())]
 
 
-def _is_same(before: list[int], now: list[int]) -> bool:
-    """True if the bytes are the same, or what they say."""
-    return before[:2] == now[:2] or before[2:] == now[2:] != []
-
-
 def _source_differences(there: Mapping[str, Files], here: Mapping[str, Files]) -> Iterator[str]:
     """Sources that came, went or changed places, and how the files of the others differ.
 
@@ -147,7 +142,9 @@ def _differences(there: str, here: str, before: Files, now: Files) -> Iterator[s
             yield f"{there}/{name}".rstrip("/") + " is gone"
         elif name not in before:
             yield f"{path} is new"
-        elif not _is_same(before[name], now[name]):
+        elif not (  # the bytes are the same, or what they say
+            before[name][:2] == now[name][:2] or before[name][2:] == now[name][2:] != []
+        ):
             same = before[name][0] == now[name][0]
             if same and _blocks(before) != _blocks(now):  # other blocks were summed
                 continue

@@ -121,8 +121,12 @@ def _hugging_face(spec: str) -> Tokenizer:
         raise InputError(f"train.tokenizer {spec!r}: {file} is no tokenizer: {error}") from None
     core.no_truncation()
     core.no_padding()
-    config = _beside(file, CONFIG)
-    names = {k: _content(v) for k, v in config.items() if k.endswith("_token") and v}
+    path = file.with_name(CONFIG)
+    config = read_json(path) if path.is_file() else {}
+    if not isinstance(config, dict):
+        raise InputError(f"{path}: expected a table of keys, got {config!r:.80}")
+    text = lambda token: str(token.get("content") if isinstance(token, dict) else token)
+    names = {k: text(v) for k, v in config.items() if k.endswith("_token") and v}
     added = core.get_added_tokens_decoder()
     special = frozenset(i for i, token in added.items() if token.special)
     ends = [names["eos_token"]] if "eos_token" in names else ENDS
@@ -151,7 +155,10 @@ def _tokenizer_file(spec: str) -> Path:
         return path / FILE
     if path.is_dir():
         raise InputError(f"train.tokenizer {spec!r}: the folder has no {FILE}")
-    hub = _hub()
+    cache, home, default = HUB
+    hub = Path(os.environ.get(home, default)).expanduser() / "hub"
+    if cache in os.environ:
+        hub = Path(os.environ[cache]).expanduser()
     kept = hub / f"models--{spec.replace('/', '--')}" / "snapshots"
     files = sorted(kept.glob(f"*/{FILE}"), key=lambda file: file.stat().st_mtime)
     if not files:
@@ -161,27 +168,6 @@ def _tokenizer_file(spec: str) -> Path:
             f"run `hf download {spec} tokenizer.json tokenizer_config.json` first."
         )
     return files[-1]
-
-
-def _hub() -> Path:
-    """The folder of Hugging Face's cache."""
-    cache, home, default = HUB
-    if cache in os.environ:
-        return Path(os.environ[cache]).expanduser()
-    return Path(os.environ.get(home, default)).expanduser() / "hub"
-
-
-def _beside(file: Path, name: str) -> dict[str, Any]:
-    path = file.with_name(name)
-    found = read_json(path) if path.is_file() else {}
-    if not isinstance(found, dict):
-        raise InputError(f"{path}: expected a table of keys, got {found!r:.80}")
-    return found
-
-
-def _content(token: Any) -> str:
-    """The text of a special token, which is written as such or as a table."""
-    return str(token.get("content") if isinstance(token, dict) else token)
 
 
 def _template(file: Path, config: dict[str, Any]) -> str | None:

@@ -146,8 +146,12 @@ def fingerprint(source: Source) -> np.ndarray:
 
 
 def token_file(path: Path, vocab_size: int) -> tuple[TokenFile, str]:
-    """Token ids of a `.bin` file, and their description."""
-    dtype = _item_type(path, vocab_size)
+    """Token ids of a `.bin` file, and their description.
+
+    Its name says their integer type, else it is the smaller one that holds the vocabulary.
+    """
+    named = [name for name in ("uint16", "uint32") if path.name.endswith(f".{name}.bin")]
+    dtype = np.dtype(named[0] if named else "uint16" if vocab_size <= 1 << 16 else "uint32")
     size = path.stat().st_size
     if size == 0 or size % dtype.itemsize:
         raise InputError(
@@ -174,12 +178,6 @@ def check_ids(tokens: np.ndarray, vocab_size: int, where: str) -> None:
             "vocabulary of the tokenizer that wrote the file; if the ids have another width, name "
             "the file .uint16.bin or .uint32.bin."
         )
-
-
-def _item_type(path: Path, vocab_size: int) -> np.dtype:
-    """Integer type of a token file: by its name, else the smaller one that holds the ids."""
-    named = [name for name in ("uint16", "uint32") if path.name.endswith(f".{name}.bin")]
-    return np.dtype(named[0] if named else "uint16" if vocab_size <= 1 << 16 else "uint32")
 
 
 def _samples(tokens: Stream) -> Iterator[np.ndarray]:

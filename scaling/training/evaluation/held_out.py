@@ -4,7 +4,7 @@ import statistics
 
 from scaling.models.transformer import Transformer
 from scaling.training.data.batches import held_out_batches
-from scaling.training.data.tokens import PackedSource, TokenSource, parts_of
+from scaling.training.data.tokens import parts_of
 from scaling.training.optim.trained import joined
 from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.training.step import TrainState
@@ -19,8 +19,17 @@ def held_out_losses(plan: Plan, programs: Programs, state: TrainState) -> dict[s
     parts = list(parts_of(plan.source))
     shared = lambda losses: sum(losses[name] * share for name, _, share in parts)
 
+    run, own = plan.run, own_rows(programs).tolist()
+    size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
+
     def of(params: Transformer) -> dict[str, float]:
-        return {name: _mean_loss(plan, programs, params, part) for name, part, _ in parts}
+        """The mean over the held-out batches of each source."""
+        means = {}
+        for name, part, _ in parts:
+            placed = (place_tokens(programs, b) for b in held_out_batches(part, *size, own))
+            losses = [programs.evaluate(params, tokens) for tokens in placed]  # none is waited for
+            means[name] = statistics.fmean(map(float, losses))
+        return means
 
     losses = of(state.params)
     named = {"held_out_loss": shared(losses)}
@@ -28,14 +37,3 @@ def held_out_losses(plan: Plan, programs: Programs, state: TrainState) -> dict[s
     if state.ema is not None:
         named["held_out_loss_ema"] = shared(of(joined(state.ema, state.params)))
     return named
-
-
-def _mean_loss(
-    plan: Plan, programs: Programs, params: Transformer, source: TokenSource | PackedSource
-) -> float:
-    """The mean over the held-out batches of a source."""
-    run, own = plan.run, own_rows(programs).tolist()
-    size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
-    placed = (place_tokens(programs, b) for b in held_out_batches(source, *size, own))
-    losses = [programs.evaluate(params, tokens) for tokens in placed]  # none is waited for
-    return statistics.fmean(map(float, losses))

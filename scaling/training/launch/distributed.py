@@ -106,7 +106,14 @@ def job_kind(env: Mapping[str, str]) -> str | None:
         missing = [name for name in EXPLICIT if name not in variables]
         if missing:
             raise InputError(f"{', '.join(variables)} is set but {', '.join(missing)} is not")
-        _check(*variables.values())
+        address, count, index = variables.values()
+        host, _, port = address.rpartition(":")
+        if not (host and is_count(port)):
+            raise InputError(f"{ADDRESS}={address!r} must be host:port, such as node0:1234")
+        if not (is_count(count) and is_count(index) and int(index) < int(count)):
+            raise InputError(
+                f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}"
+            )
         return "explicit"
     return next((kind for kind, name in SIZES.items() if _count(env, name) > 1), None)
 
@@ -165,11 +172,3 @@ def _count(env: Mapping[str, str], name: str) -> int:
     if not is_count(text):
         raise InputError(f"the environment has {name}={text!r}, which is not a number of processes")
     return int(text)
-
-
-def _check(address: str, count: str, index: str) -> None:
-    host, _, port = address.rpartition(":")
-    if not (host and is_count(port)):
-        raise InputError(f"{ADDRESS}={address!r} must be host:port, such as node0:1234")
-    if not (is_count(count) and is_count(index) and int(index) < int(count)):
-        raise InputError(f"JAX_PROCESS_ID={index} must be a number below JAX_NUM_PROCESSES={count}")

@@ -89,7 +89,9 @@ def abort(
     if jax.process_count() > 1 and (lost := lost_peer(error)):
         reason = textwrap.shorten(str(lost), REASON_CHARACTERS)
         saved = latest_step(folder / "checkpoints") if saved is None else saved
-        peer = _peer(str(lost), names)
+        found = NUMBER.search(str(lost))  # the process that the error is about, as far as it says
+        number = int(found[1]) if found else len(names)
+        peer = names[number] if number < len(names) else ANOTHER
         message = lost_peer_message(process_name(), reason, saved, folder, peer)
     elif isinstance(error, InputError):
         message, code = f"error: {error}", BAD_INPUT
@@ -114,10 +116,3 @@ def lost_peer(error: BaseException | None) -> BaseException | None:
             return error
         error = error.__cause__
     return None
-
-
-def _peer(reason: str, names: Sequence[str]) -> str:
-    """The process that an error of jax is about, as far as it says."""
-    found = NUMBER.search(reason)
-    number = int(found[1]) if found else len(names)
-    return names[number] if number < len(names) else ANOTHER

@@ -74,7 +74,12 @@ def run_with_restarts(
         code, stopped = _attempt(argv, environment)
         environment[RESTARTED] = "1"
         if several and code - SHELL_SIGNAL in SIGNALS and not stopped:
-            message = _crash_message(code, process_name(env), folder)
+            who, name = process_name(env), SIGNALS[code - SHELL_SIGNAL]
+            message = f"stopped: {who} was ended by {name}; the other processes of the job end too"
+            if code == ABORTED:
+                because = "jax names it above, as a task that crashed, if it is known"
+                saved = latest_step(folder / "checkpoints")
+                message = lost_peer_message(who, because, saved, folder)
             print(message, file=sys.stderr, flush=True)
             code = LOST
         # Input that was good once still is: then a job of several could not come together.
@@ -128,15 +133,6 @@ def lost_peer_message(
         f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
         f"{advice}"
     )
-
-
-def _crash_message(code: int, who: str, folder: Path) -> str:
-    """The message for a training process that a signal ended."""
-    if code == ABORTED:
-        because = "jax names it above, as a task that crashed, if it is known"
-        return lost_peer_message(who, because, latest_step(folder / "checkpoints"), folder)
-    name = SIGNALS[code - SHELL_SIGNAL]
-    return f"stopped: {who} was ended by {name}; the other processes of the job end too"
 
 
 def _nan_files(folder: Path) -> set[tuple[Path, int]]:

@@ -34,7 +34,8 @@ def store_state_in_bf16(
         return StoredState(jnp.zeros((), jnp.int32), _to_bf16(inner.init(params), None))
 
     def update(gradients: Any, stored: StoredState, params: Any = None) -> tuple[Any, StoredState]:
-        in_float32 = jax.tree.map(_to_float32, stored.state)
+        widened = lambda leaf: leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf
+        in_float32 = jax.tree.map(widened, stored.state)
         updates, state = inner.update(gradients, in_float32, params)
         key = None if seed is None else jax.random.fold_in(jax.random.key(seed), stored.steps)
         steps = optax.safe_increment(stored.steps)
@@ -55,15 +56,9 @@ def stochastic_round(x: jax.Array, key: jax.Array) -> jax.Array:
 
 def _to_bf16(state: Any, key: jax.Array | None) -> Any:
     leaves, structure = jax.tree.flatten(state)
-    keys = [None if key is None else jax.random.fold_in(key, i) for i in range(len(leaves))]
-    return jax.tree.unflatten(structure, map(_leaf_to_bf16, leaves, keys))
-
-
-def _leaf_to_bf16(leaf: jax.Array, key: jax.Array | None) -> jax.Array:
-    if leaf.dtype != jnp.float32:
-        return leaf
-    return leaf.astype(jnp.bfloat16) if key is None else stochastic_round(leaf, key)
-
-
-def _to_float32(leaf: jax.Array) -> jax.Array:
-    return leaf.astype(jnp.float32) if leaf.dtype == jnp.bfloat16 else leaf
+    for i, leaf in enumerate(leaves):
+        if leaf.dtype == jnp.float32 and key is None:
+            leaves[i] = leaf.astype(jnp.bfloat16)
+        elif leaf.dtype == jnp.float32:
+            leaves[i] = stochastic_round(leaf, jax.random.fold_in(key, i))
+    return jax.tree.unflatten(structure, leaves)

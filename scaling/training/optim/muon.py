@@ -78,7 +78,15 @@ def scale_by_muon(beta: float, epsilon: float, products: str) -> optax.GradientT
             optax.tree.scale(beta, optax.tree.bias_correction(momentum, beta, count + 1)),
             optax.tree.scale(1 - beta, optax.tree.bias_correction(gradients, beta, count)),
         )
-        step = lambda param, x: (_step(param, x, epsilon, products),)
+
+        def step(param: nnx.Variable, x: jax.Array) -> tuple[jax.Array]:
+            """The step of one parameter, sharded like the parameter."""
+            axes = matrix_axes_of(param)
+            x_LRC = as_matrices(x.astype(DTYPES[products]), axes)
+            y_LRC = _orthogonalized_on_mesh(x_LRC, epsilon, products)
+            y = from_matrices(y_LRC, x.shape, axes).astype(x.dtype)
+            return (y * (UPDATE_RMS * math.sqrt(max(x_LRC.shape[-2:]))),)
+
         (steps,) = map_params(step, params, ahead)
         return steps, MuonState(count, momentum)
 
@@ -105,16 +113,6 @@ def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array
 
     x_LRC = jax.lax.fori_loop(0, MUON_ITERATIONS, iterate, x_LRC)
     return jnp.matrix_transpose(x_LRC) if tall else x_LRC
-
-
-def _step(param: nnx.Variable, x: jax.Array, epsilon: float, products: str) -> jax.Array:
-    """The step of one parameter, sharded like the parameter."""
-    axes = matrix_axes_of(param)
-    x_LRC = as_matrices(x.astype(DTYPES[products]), axes)
-    y = from_matrices(_orthogonalized_on_mesh(x_LRC, epsilon, products), x.shape, axes).astype(
-        x.dtype
-    )
-    return y * (UPDATE_RMS * math.sqrt(max(x_LRC.shape[-2:])))
 
 
 def _orthogonalized_on_mesh(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:

@@ -5,6 +5,13 @@
 
 Weight decay is decoupled in all four: a step takes rate x weight_decay of each matrix, and nothing
 of norms and biases. The state of a parameter is sharded like the parameter.
+
+The learning rate rises linearly to `learning_rate` over `warmup_steps`, then
+
+    cosine    falls along a cosine to `final_rate` of it at `steps`
+    linear    falls along a line to the same
+    wsd       stays, and falls along a line during the last `decay_steps` (arXiv 2405.18392)
+    constant  stays
 """
 
 import jax
@@ -13,10 +20,9 @@ from flax import nnx
 
 from scaling.models.initializers import is_matrix
 from scaling.run import Train
-from scaling.run.optimizers import Optimizer, settings_of
+from scaling.run.optimizers import Optimizer, decay_steps, final_rate, settings_of
 from scaling.training.optim.adafactor import scale_by_adafactor
 from scaling.training.optim.bf16_state import store_state_in_bf16
-from scaling.training.optim.learning_rate import schedule
 from scaling.training.optim.muon import by_kind, scale_by_muon
 
 ADAMW = Optimizer()
@@ -29,6 +35,26 @@ def make_optimizer(train: Train, optimizer: Optimizer = ADAMW) -> optax.Gradient
     if optimizer.state == "fp32":
         return steps
     return store_state_in_bf16(steps, train.seed if optimizer.stochastic_rounding else None)
+
+
+def schedule(train: Train) -> optax.Schedule:
+    """Learning rate as a function of the number of finished steps."""
+    peak, warmup = train.learning_rate, min(train.warmup_steps, train.steps)
+    first = peak / (warmup + 1) if warmup else peak
+    last, end = peak * final_rate(train), max(train.steps, warmup + 1)
+    if train.schedule == "cosine":
+        return optax.warmup_cosine_decay_schedule(
+            init_value=first,
+            peak_value=peak,
+            warmup_steps=warmup,
+            decay_steps=end,
+            end_value=last,
+        )
+    falls = {"linear": end - warmup, "wsd": decay_steps(train), "constant": 0}[train.schedule]
+    rise = optax.linear_schedule(first, peak, warmup)
+    stay = optax.constant_schedule(peak)
+    fall = optax.linear_schedule(peak, last, falls) if falls else stay
+    return optax.join_schedules([rise, stay, fall], [warmup, end - falls])
 
 
 def decay_mask(params: nnx.Module) -> nnx.Module:

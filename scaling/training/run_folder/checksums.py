@@ -80,9 +80,18 @@ def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | Non
 
 def _damage(folder: Path, sums: Sums) -> str | None:
     """The first difference of the files from their sums."""
-    files = [(folder / name, size, crc32) for name, (size, crc32) in sums.items()]
+
+    def difference(name: str) -> str | None:
+        file, (size, crc32) = folder / name, sums[name]
+        if not file.is_file():
+            return f"{file.name} is missing"
+        if (actual := file.stat().st_size) != size:
+            return f"{file.name} has {actual:,} bytes instead of {size:,}"
+        intact = _crc32(file) == crc32
+        return None if intact else f"{file.name} differs from what was written (CRC-32)"
+
     with ThreadPoolExecutor(READERS) as readers:
-        differences = readers.map(lambda file: _difference(*file), files)
+        differences = readers.map(difference, sums)
     return next(filter(None, differences), None)
 
 
@@ -101,15 +110,6 @@ def _owner(file: Path, folder: Path) -> int:
     """Number of the process that wrote a file."""
     match = OWNER.search(file.relative_to(folder).as_posix())
     return int(match[1]) if match else 0
-
-
-def _difference(file: Path, size: int, crc32: int) -> str | None:
-    """The difference of a file from its record, or None."""
-    if not file.is_file():
-        return f"{file.name} is missing"
-    if (actual := file.stat().st_size) != size:
-        return f"{file.name} has {actual:,} bytes instead of {size:,}"
-    return None if _crc32(file) == crc32 else f"{file.name} differs from what was written (CRC-32)"
 
 
 def _crc32(file: Path) -> int:

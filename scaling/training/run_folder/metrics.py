@@ -12,7 +12,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,8 +50,11 @@ class MetricsLog:
         """
         plain = {name: _plain(value) for name, value in values.items()}
         self._append({"step": int(step), **plain})
-        named = (pair for name, value in plain.items() for pair in _each(name, value))
-        numbers = {n: float(v) for n, v in named if isinstance(v, int | float)}
+        named = dict(plain)
+        for name, value in plain.items():
+            if isinstance(value, list):
+                named |= {f"{name}/{number}": element for number, element in enumerate(value)}
+        numbers = {n: float(v) for n, v in named.items() if isinstance(v, int | float)}
         for sink in self._sinks:
             sink.write(int(step), numbers)
 
@@ -214,11 +217,3 @@ def _plain(value: Any) -> Value | list:
         return [_plain(element) for element in value]
     scalar = value.item() if hasattr(value, "item") else value
     return None if isinstance(scalar, float) and not math.isfinite(scalar) else scalar
-
-
-def _each(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """The value under its name; of a list each element, under numbers."""
-    if not isinstance(value, list):
-        yield name, value
-        return
-    yield from ((f"{name}/{number}", element) for number, element in enumerate(value))

@@ -24,7 +24,13 @@ def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str
         InputError: no such files, or they are of another model.
     """
     files, parameters = WeightFiles(path), stored_parameters(config, family_of(config))
-    if not _is_interleaved(path):
+    config_file = (path if path.is_dir() else path.parent) / "config.json"
+    data = read_json(config_file) if config_file.is_file() else {}
+    if not isinstance(data, dict):
+        raise InputError(f"{config_file}: expected a JSON object")
+    # Rotated channels of latent attention are interleaved pairs unless it denies that
+    # (transformers' default).
+    if data.get("rope_interleave") is False:
         parameters = {name: replace(stored, interleaved=0) for name, stored in parameters.items()}
     check_weights(files, parameters)
     return files, parameters
@@ -57,13 +63,3 @@ def _read_onto_mesh(files: WeightFiles, stored: Stored, leaf: Any) -> jax.Array:
         return read[key]
 
     return jax.make_array_from_callback(leaf.shape, leaf.sharding, part)
-
-
-def _is_interleaved(path: Path) -> bool:
-    """False if config.json beside the files denies that they hold rotated channels of latent
-    attention as interleaved pairs (transformers' default)."""
-    config = (path if path.is_dir() else path.parent) / "config.json"
-    data = read_json(config) if config.is_file() else {}
-    if not isinstance(data, dict):
-        raise InputError(f"{config}: expected a JSON object")
-    return data.get("rope_interleave") is not False

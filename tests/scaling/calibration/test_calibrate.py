@@ -15,8 +15,8 @@ from scaling.calibration.calibrate import (
     shipped_links,
     with_host_fits,
 )
+from scaling.calibration.cases import matmul_cases
 from scaling.calibration.fit import attention_flops
-from scaling.calibration.kernels import matmul_cases
 from scaling.calibration.sizes import HOST_FULL
 from scaling.calibration.timing import Effort
 from scaling.meshes import catalog

@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 from pytest import approx
 
-from scaling.calibration import collectives
-from scaling.calibration.collectives import axes, collective_cases
+from scaling.calibration import cases as module
+from scaling.calibration.cases import (
+    attention_cases,
+    axes,
+    backward_alone,
+    collective_cases,
+    matmul_cases,
+    memory_cases,
+)
 from scaling.calibration.fit import attention_flops
-from scaling.calibration.kernels import attention_cases, backward_alone, matmul_cases
-from scaling.calibration.memory import memory_cases
 from scaling.calibration.sizes import HOST_FULL, HOST_QUICK, Sizes, sizes_for, slabs
 from scaling.calibration.timing import compiled
 from scaling.hlo.parse import parse_module
@@ -106,7 +111,7 @@ def test_bytes_are_the_unsharded_total(kind):
 
 
 def test_sizes_that_do_not_divide_are_rounded_down(monkeypatch):
-    monkeypatch.setattr(collectives, "present_mesh", lambda shape: shape)
+    monkeypatch.setattr(module, "present_mesh", lambda shape: shape)
     for case in collective_cases(6, True, HOST_QUICK.messages):
         assert case.sample.bytes % (4 * case.sample.ranks) == 0
         least = 4 * case.sample.ranks

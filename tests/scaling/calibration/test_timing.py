@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from pytest import approx
 
 from scaling.calibration import timing
-from scaling.calibration.collectives import collective_cases
-from scaling.calibration.kernels import attention_cases, matmul_cases
-from scaling.calibration.memory import memory_cases
+from scaling.calibration.cases import attention_cases, collective_cases, matmul_cases, memory_cases
 from scaling.calibration.sizes import HOST_QUICK, Sizes
 from scaling.calibration.timing import (
     Bench,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scaling.run import Train
 from scaling.run.optimizers import decay_steps
-from scaling.training.optim.learning_rate import schedule
+from scaling.training.optim.optimizer import schedule
 
 PEAK = 3e-4
 SCHEDULES = ["cosine", "linear", "constant", "wsd"]

@@ -11,11 +11,10 @@ from optax.contrib import MuonDimensionNumbers, scale_by_muon
 from scaling.run import Train
 from scaling.run.optimizers import DEFAULTS, Optimizer
 from scaling.training.optim.adafactor import scale_by_adafactor
-from scaling.training.optim.learning_rate import schedule
 from scaling.training.optim.matrix_axes import Axes, matrix_axes_of
 from scaling.training.optim.muon import by_kind, orthogonalized
 from scaling.training.optim.muon import scale_by_muon as our_muon
-from scaling.training.optim.optimizer import make_optimizer
+from scaling.training.optim.optimizer import make_optimizer, schedule
 
 LAYERS = 3
 SHAPES = {
