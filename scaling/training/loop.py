@@ -11,7 +11,6 @@ import math
 import os
 import sys
 import time
-from array import array
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -23,31 +22,27 @@ import jax
 import numpy as np
 
 from scaling.meshes.durable import make_folders
-from scaling.run import run_dict, save_run
+from scaling.run import run_dict
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.resume import METRICS, start
+from scaling.training.checkpoint.resume import METRICS, save_start, start
 from scaling.training.checkpoint.schedule import CheckpointSchedule
 from scaling.training.data.batches import Batch, TrainingBatches
-from scaling.training.data.sums import save_sums
-from scaling.training.data.tokenizer import copy_tokenizer
 from scaling.training.evaluation.held_out import held_out_losses
 from scaling.training.launch.lost_peer import abort_on_lost_peer
 from scaling.training.launch.stopping import StopSignal, stop_on_nan
-from scaling.training.monitor.environment import measured, peak_memory, save_environment
-from scaling.training.monitor.goodput import Clock, started_clock
+from scaling.training.monitor.environment import measured
+from scaling.training.monitor.goodput import started_clock
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.training.monitor.progress import ProgressLine
+from scaling.training.monitor.report import StepReport
 from scaling.training.monitor.sinks import open_sinks
-from scaling.training.monitor.utilization import NOT_KNOWN, Predicted
 from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
-from scaling.training.run_folder.folder import TOKENIZER, Options, explain_unwritable, own_folder
-from scaling.training.run_folder.measured import MEASURED, write_measured
+from scaling.training.run_folder.folder import Options, explain_unwritable, own_folder
+from scaling.training.run_folder.measured import write_measured
 from scaling.training.run_folder.metrics import MetricsLog
 from scaling.training.step import TrainState
 from scaling.training.weights.naming import to_dict
-
-COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
 
 
 @dataclass(frozen=True)
@@ -103,19 +98,11 @@ def train(
         stack.callback(batches.close)
         state, notes = start(plan, options, programs, checkpoints, batches)
         step, first = int(state.step), jax.process_index() == 0
-        unfinished = step < run.train.steps
-        if first and unfinished:  # else everything stays as it is
-            save_run(run, folder / "run.json")
-            if plan.sums is not None:
-                save_sums(folder, plan.sums)
-            if run.train.tokenizer is not None:
-                copy_tokenizer(run.train.tokenizer, folder / TOKENIZER)
-            (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
         clock = started_clock(options, step)
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
-        if unfinished:
-            save_environment(own_folder(folder), plan.mesh)
+        if step < run.train.steps:  # else everything stays as it is
+            save_start(plan, folder)
         stream = sys.stderr if first else stack.enter_context(open(os.devnull, "w"))
         line = stack.enter_context(ProgressLine(run.train.steps, step, stream, options.predicted))
         for text in notes:
@@ -123,10 +110,18 @@ def train(
         profile = stack.enter_context(ProfileRecorder(folder / PROFILE, options.profile))
         stop = stack.enter_context(StopSignal())
         every = run.train.checkpoint_every, run.train.checkpoint_minutes
-        schedule = CheckpointSchedule(*every, step)
+        report = StepReport(plan, log, line, clock, Hosts(step, names), options.predicted)
         loop = _Loop(
-            *(plan, programs, folder, checkpoints, schedule, batches, log, line, profile, stop),
-            *(clock, check, Hosts(step, names), options.predicted),
+            plan=plan,
+            programs=programs,
+            folder=folder,
+            checkpoints=checkpoints,
+            schedule=CheckpointSchedule(*every, step),
+            batches=batches,
+            report=report,
+            profile=profile,
+            stop=stop,
+            check=check,
         )
         stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
         return loop.run(state)
@@ -142,18 +137,12 @@ class _Loop:
     checkpoints: Checkpoints
     schedule: CheckpointSchedule
     batches: TrainingBatches
-    log: MetricsLog
-    line: ProgressLine
+    report: StepReport
     profile: ProfileRecorder
     stop: StopSignal
-    clock: Clock
     check: Callable[[], None]  # before every write: the folder is still ours
-    hosts: Hosts
-    predicted: Predicted | None = None  # of one step, by the first process
     saved: int = -1  # step of the last save; the folder may not show it to every process yet
     ready: float = 0.0  # when the last step that was read had finished
-    step_times: array = field(default_factory=lambda: array("d"))  # s, of the new steps
-    loss: float = math.nan
     # Waits for steps: a later dispatch, in which CPUs work themselves, hides their end.
     watcher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
@@ -162,7 +151,7 @@ class _Loop:
         train = self.plan.run.train
         done = first = int(state.step)
         ahead: InFlight | None = None
-        self.clock.start()
+        self.report.clock.start()
         stopped_by = self.stop.before_step(done + 1)
         while done < train.steps and not stopped_by:
             done += 1
@@ -181,7 +170,8 @@ class _Loop:
         if ahead is not None:
             self._read(ahead)
         self._finish(state, first, done)
-        return RunResult(done, done - first, self.loss, stopped_by if done < train.steps else "")
+        stopped_by = stopped_by if done < train.steps else ""
+        return RunResult(done, done - first, self.report.loss, stopped_by)
 
     def _after(self, state: TrainState, this: InFlight, last: bool) -> InFlight | None:
         """Do what some steps are followed by: reports, a recording's end, evaluation, a checkpoint.
@@ -192,16 +182,18 @@ class _Loop:
         step, eval_every = this.step, self.plan.run.train.eval_every
         evaluate = bool(eval_every) and (last or step % eval_every == 0)
         save = self.schedule.is_due(step) and not last
-        look = self.hosts.is_due(step, last)
+        look = self.report.hosts.is_due(step, last)
         read = last or evaluate or save or look or self.profile.ends(step)
         if read:
             self._read(this)
         if self.profile.after(step, this.metrics):  # writes, while no step is in flight
-            self.line.note(how_to_open(self.folder / PROFILE, self.profile.recorded))
+            self.report.line.note(how_to_open(self.folder / PROFILE, self.profile.recorded))
         if look:
-            self._compare_hosts(step)
+            self.report.compare_hosts(step)
         if evaluate:
-            self._evaluate(state, step)
+            with self.report.clock.pause("evaluation"):
+                losses = held_out_losses(self.plan, self.programs, state)
+            self.report.held_out(step, losses)
         if save:
             self._save(state, step)
         return None if read else this
@@ -220,20 +212,20 @@ class _Loop:
             InputError: the folder is not ours any more.
             OSError: it, or a line of `metrics.jsonl` before, cannot be written; all else is saved.
         """
+        report = self.report
         self.check()
-        with self.clock.pause("checkpoints"):
+        with report.clock.pause("checkpoints"):
             self.checkpoints.wait()
         if done == first:
             return
         if self.saved != done:
             self._save(state, done)
-            with self.clock.pause("checkpoints"):
+            with report.clock.pause("checkpoints"):
                 self.checkpoints.wait()
-        if self.log.failure:
-            raise self.log.failure
+        if report.log.failure:
+            raise report.log.failure
         if jax.process_index() == 0:
-            times = dict(enumerate(self.step_times, first + 1))
-            figures = times, self.profile.recorded, self.clock
+            figures = report.times(first + 1), self.profile.recorded, report.clock
             write_measured(self.folder, measured(self.plan, self.programs, *figures))
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
@@ -254,62 +246,25 @@ class _Loop:
         finished = this.finished.result()
         step_time = finished - max(self.ready, this.dispatched)
         self.ready = finished
-        self.step_times.append(step_time)
-        self.loss = values["loss"]
-        tokens = self.plan.run.batch.tokens
-        self.clock.step(step_time, this.waited)
-        self.hosts.step(step_time, this.waited)
         self.check()
-        self.log.write(
-            this.step,
-            loss=values["loss"],
-            tokens=tokens,
-            tokens_seen=tokens * this.step,
-            step_time=step_time,
-            tokens_per_second=tokens / step_time,
-            learning_rate=values["learning_rate"],
-            grad_norm=values["grad_norm"],
-            time=time.time(),
-            data_time=this.waited,
-            checkpoint_time=self.clock.since_last("checkpoints"),
-            peak_memory=peak_memory(self.plan.mesh),
-            goodput=self.clock.goodput,
-            **(self.predicted.at(step_time) if self.predicted else NOT_KNOWN),
-            **{name: value for name, value in values.items() if name not in COMMON},
-            **arrays,
-        )
-        figures = values["loss"], tokens / step_time, step_time
-        self.line.update(this.step, *figures, self.clock.checkpoint_share)
-        if self.log.failure:
+        self.report.step(this.step, values, arrays, step_time, this.waited)
+        if self.report.log.failure:
             self.stop.stop()
         if not all(map(math.isfinite, values.values())):
             stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
 
-    def _evaluate(self, state: TrainState, step: int) -> None:
-        with self.clock.pause("evaluation"):
-            losses = held_out_losses(self.plan, self.programs, state)
-        self.log.write(step, **losses)
-        self.line.note(f"step {step}: held-out loss {losses['held_out_loss']:.4f}")
-
-    def _compare_hosts(self, step: int) -> None:
-        """Log what each host takes for its data and for the same work; name the slow ones."""
-        seconds, messages = self.hosts.look(step)
-        self.log.write(step, **seconds)
-        for message in messages:
-            self.line.note(f"step {step}: {message}")
-
     def _save(self, state: TrainState, step: int) -> None:
         self.check()
         self.saved = step
-        place = {**self.batches.get_state(), METRICS: self.log.kept()}
-        run = run_dict(self.plan.run)
-        before = self.clock.pauses["checkpoints"]
-        with self.clock.pause("checkpoints"):
-            self.log.sync()
+        place = {**self.batches.get_state(), METRICS: self.report.log.kept()}
+        run, clock = run_dict(self.plan.run), self.report.clock
+        before = clock.pauses["checkpoints"]
+        with clock.pause("checkpoints"):
+            self.report.log.sync()
             self.checkpoints.save(step, to_dict(state), place, run)
-        self.clock.saves += 1
-        if said := self.schedule.saved(self.clock.pauses["checkpoints"] - before):
-            self.line.note(said)
+        clock.saves += 1
+        if said := self.schedule.saved(clock.pauses["checkpoints"] - before):
+            self.report.line.note(said)
 
 
 def _finished(metrics: dict[str, Any]) -> float:

@@ -13,15 +13,24 @@ from typing import Any
 
 import jax
 
-from scaling.run import run_dict
+from scaling.run import run_dict, save_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.layer_order import reorder_layers
 from scaling.training.checkpoint.read import place_in_data
 from scaling.training.data.batches import TrainingBatches
+from scaling.training.data.sums import save_sums
+from scaling.training.data.tokenizer import copy_tokenizer
 from scaling.training.launch.consensus import broadcast_from_first
+from scaling.training.monitor.environment import save_environment
 from scaling.training.prepare import Plan, Programs, initial_state
-from scaling.training.run_folder.folder import Options, explain_unwritable, lock_run_folder
-from scaling.training.run_folder.measured import lacks_measured, rebuild_measured
+from scaling.training.run_folder.folder import (
+    TOKENIZER,
+    Options,
+    explain_unwritable,
+    lock_run_folder,
+    own_folder,
+)
+from scaling.training.run_folder.measured import MEASURED, lacks_measured, rebuild_measured
 from scaling.training.run_folder.metrics import ends_whole, mend_metrics
 from scaling.training.run_folder.steps import interrupted_steps, step_path
 from scaling.training.step import TrainState
@@ -59,6 +68,18 @@ def start(
     if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
     return from_dict(programs.state, reorder_layers(arrays, saved, plan.run)), lines
+
+
+def save_start(plan: Plan, folder: Path) -> None:
+    """Write what the run is started with, before its first step."""
+    if jax.process_index() == 0:
+        save_run(plan.run, folder / "run.json")
+        if plan.sums is not None:
+            save_sums(folder, plan.sums)
+        if plan.run.train.tokenizer is not None:
+            copy_tokenizer(plan.run.train.tokenizer, folder / TOKENIZER)
+        (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
+    save_environment(own_folder(folder), plan.mesh)
 
 
 def mend_finished(folder: Path, step: int) -> list[str]:

@@ -43,9 +43,8 @@ def locked(folder: Path) -> Iterator[Callable[[], str]]:
     Raises:
         InputError: another job writes there and does not end soon, or the folder cannot be written.
     """
-    file = _lock(folder)
+    file, reason = _lock(folder)
     with file:
-        reason = _no_locks(file)
         if not reason:
             yield lambda: _is_moved(file, folder / LOCK)
             return
@@ -58,8 +57,22 @@ def locked(folder: Path) -> Iterator[Callable[[], str]]:
             yield lambda: _is_moved(file, folder / LOCK) or _is_moved(held, folder / HELD)
 
 
-def _lock(folder: Path) -> TextIO:
-    """The locked file, until it is closed; also where nothing can be locked."""
+def _lock(folder: Path) -> tuple[TextIO, str]:
+    """The locked file, until it is closed; and why it is not locked where nothing can be."""
+    reason = ""
+
+    def attempt() -> str:
+        """Take the lock; returns its holder, "" where it is ours or the file system has none."""
+        nonlocal reason
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            return printable(file.read().strip()) or "another process"
+        except OSError as error:
+            reason = str(error.strerror)
+        return ""
+
     try:
         make_folders(folder)
         file = (folder / LOCK).open("a+", errors="replace")
@@ -68,7 +81,7 @@ def _lock(folder: Path) -> TextIO:
             f"{folder} cannot be written to ({error.strerror}); choose another --run-dir"
         ) from None
     try:
-        _wait(folder, LOCK, lambda: _try_lock(file))
+        _wait(folder, LOCK, attempt)
     except InputError:
         file.close()
         raise
@@ -79,7 +92,7 @@ def _lock(folder: Path) -> TextIO:
         file.truncate(0)
         file.write(_name() + "\n")
         file.flush()
-    return file
+    return file, reason
 
 
 def _wait(folder: Path, name: str, attempt: Callable[[], str]) -> None:
@@ -107,27 +120,6 @@ def _is_moved(file: TextIO, path: Path) -> str:
     return "" if there else f"its {path.name} is another one"
 
 
-def _try_lock(file: TextIO) -> str:
-    """Take the lock; returns its holder, "" where it is ours or the file system has no locks."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.seek(0)
-        return printable(file.read().strip()) or "another process"
-    except OSError:
-        return ""
-    return ""
-
-
-def _no_locks(file: TextIO) -> str:
-    """Why a file that is ours, if any can be, is not locked; "" if it is."""
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        return str(error.strerror)
-    return ""
-
-
 # Without flock
 
 
@@ -137,7 +129,13 @@ def _held(folder: Path) -> Iterator[TextIO]:
     claim = _Claim(folder / HELD)
     _wait(folder, HELD, claim.attempt)
     ended = threading.Event()
-    beating = threading.Thread(target=_beat, args=(claim.file, ended), daemon=True)
+
+    def beat() -> None:
+        while not ended.wait(BEAT):
+            with suppress(OSError):  # the next one may do
+                os.utime(claim.file.fileno())  # by the clock of the file server
+
+    beating = threading.Thread(target=beat, daemon=True)
     beating.start()
     try:
         yield claim.file
@@ -187,12 +185,6 @@ class _Claim:
             print(f"{holder} is gone: its {self._path} is taken over", file=sys.stderr, flush=True)
             self._path.unlink(missing_ok=True)
         return holder
-
-
-def _beat(file: TextIO, ended: threading.Event) -> None:
-    while not ended.wait(BEAT):
-        with suppress(OSError):  # the next one may do
-            os.utime(file.fileno())  # by the clock of the file server
 
 
 def _name() -> str:

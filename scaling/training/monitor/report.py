@@ -1,0 +1,89 @@
+"""What a run says of its steps: lines of `metrics.jsonl`, progress, the wall time, slow hosts."""
+
+import math
+import time
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scaling.training.monitor.environment import peak_memory
+from scaling.training.monitor.goodput import Clock
+from scaling.training.monitor.hosts import Hosts
+from scaling.training.monitor.progress import ProgressLine
+from scaling.training.monitor.utilization import NOT_KNOWN, Predicted
+from scaling.training.prepare import Plan
+from scaling.training.run_folder.metrics import MetricsLog
+
+COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
+
+
+@dataclass
+class StepReport:
+    """Writes what is known of each step to all that show it."""
+
+    plan: Plan
+    log: MetricsLog
+    line: ProgressLine
+    clock: Clock
+    hosts: Hosts
+    predicted: Predicted | None = None  # of one step, by the first process
+    seconds: array = field(default_factory=lambda: array("d"))  # of the new steps
+    loss: float = math.nan  # of the last one
+
+    def step(
+        self,
+        step: int,
+        values: Mapping[str, float],
+        arrays: Mapping[str, Any],
+        step_time: float,
+        waited: float,
+    ) -> None:
+        """Report a step that has ended.
+
+        Args:
+            values, arrays: its metrics; those of experts and layers are lists.
+            step_time: seconds.
+            waited: seconds that the host waited for its batch.
+        """
+        self.seconds.append(step_time)
+        self.loss = values["loss"]
+        tokens = self.plan.run.batch.tokens
+        self.clock.step(step_time, waited)
+        self.hosts.step(step_time, waited)
+        self.log.write(
+            step,
+            loss=values["loss"],
+            tokens=tokens,
+            tokens_seen=tokens * step,
+            step_time=step_time,
+            tokens_per_second=tokens / step_time,
+            learning_rate=values["learning_rate"],
+            grad_norm=values["grad_norm"],
+            time=time.time(),
+            data_time=waited,
+            checkpoint_time=self.clock.since_last("checkpoints"),
+            peak_memory=peak_memory(self.plan.mesh),
+            goodput=self.clock.goodput,
+            **(self.predicted.at(step_time) if self.predicted else NOT_KNOWN),
+            **{name: value for name, value in values.items() if name not in COMMON},
+            **arrays,
+        )
+        figures = values["loss"], tokens / step_time, step_time
+        self.line.update(step, *figures, self.clock.checkpoint_share)
+
+    def held_out(self, step: int, losses: Mapping[str, float]) -> None:
+        """Report held-out losses."""
+        self.log.write(step, **losses)
+        self.line.note(f"step {step}: held-out loss {losses['held_out_loss']:.4f}")
+
+    def compare_hosts(self, step: int) -> None:
+        """Log what each host takes for its data and for the same work; name the slow ones."""
+        seconds, messages = self.hosts.look(step)
+        self.log.write(step, **seconds)
+        for message in messages:
+            self.line.note(f"step {step}: {message}")
+
+    def times(self, first: int) -> dict[int, float]:
+        """Seconds of the new steps by number, from `first` on."""
+        return dict(enumerate(self.seconds, first))
