@@ -46,7 +46,7 @@ def _work(samples: Sequence[MemorySample], cache: float) -> np.ndarray:
 
 @with_errors(sum_seconds)
 def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
-    """Both units, each without the errors of the sum."""
+    """The fit of both units, each without the errors of the sum."""
     seconds = typical(samples)
     solved = [(cache, *parts(_work(samples, cache), seconds)) for cache in CACHES]
     cache, each, _ = min(solved, key=lambda solution: solution[-1])

@@ -1,5 +1,9 @@
 """What is run, as plain data: the Run of run.json, recipes, optimizers, and a Run's parallelism."""
 
+from scaling.run.document import load_run as load_run
+from scaling.run.document import read_run as read_run
+from scaling.run.document import run_dict as run_dict
+from scaling.run.document import save_run as save_run
 from scaling.run.run import Batch as Batch
 from scaling.run.run import ClusterChoice as ClusterChoice
 from scaling.run.run import Context as Context
@@ -8,7 +12,3 @@ from scaling.run.run import Precision as Precision
 from scaling.run.run import Run as Run
 from scaling.run.run import Sharding as Sharding
 from scaling.run.run import Train as Train
-from scaling.run.run import load_run as load_run
-from scaling.run.run import read_run as read_run
-from scaling.run.run import run_dict as run_dict
-from scaling.run.run import save_run as save_run

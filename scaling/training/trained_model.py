@@ -162,7 +162,7 @@ def newest_model(
 ) -> tuple[Transformer, int | None]:
     """The parameters of the newest intact checkpoint on the run's mesh, and its step.
 
-    Of a folder without run.json those of its safetensors files, and None. Adapters are added to
+    A folder without run.json gives those of its safetensors files, and None. Adapters are added to
     their matrices.
 
     Args:

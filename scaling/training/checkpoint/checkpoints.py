@@ -156,7 +156,10 @@ class Checkpoints:
             )
         for candidate, before in zip(candidates, [*candidates[1:], None], strict=True):
             path = step_path(self.folder, candidate)
-            found = _agreed_damage(path) or _read(path, abstract_state, partial)
+            damage = find_damage(path, jax.process_index(), jax.process_count())
+            found: Restored | str = damage or "another process found a damaged file"
+            if all_processes(damage is None):
+                found = _read(path, abstract_state, partial)
             if not isinstance(found, str):
                 return found
             self._damaged.add(candidate)
@@ -244,13 +247,6 @@ def _read(path: Path, abstract_state: State, partial: bool) -> Restored | str:
         failed = str(error)
     alike = all_processes(restored is not None)
     return restored if alike and restored else failed or "another process cannot read it"
-
-
-def _agreed_damage(path: Path) -> str | None:
-    """Damage to the files of a checkpoint; all processes return None, or none does."""
-    damage = find_damage(path, jax.process_index(), jax.process_count())
-    intact = all_processes(damage is None)
-    return None if intact else damage or "another process found a damaged file"
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:

@@ -107,7 +107,7 @@ class TrainingBatches(Iterator[Batch]):
 
 
 def _kind(identity: Mapping[str, Any]) -> str:
-    """What a source is, by its identity."""
+    """The kind of a source in words, from its identity."""
     if "sources" in identity:
         return "a mixture of sources"
     return "packed documents" if "packed_rows" in identity else "one stream of tokens"

@@ -91,7 +91,7 @@ def _bytes(text: str) -> Encoded:
 
 
 def _text_of_bytes(ids: Sequence[int]) -> str:
-    """What is not UTF-8, or no byte at all, reads as U+FFFD."""
+    """The text of ids; what is not UTF-8, or no byte at all, reads as U+FFFD."""
     never_in_utf8 = 0xFF
     known = (int(i) if i < BYTE_VALUES else never_in_utf8 for i in ids)
     return bytes(known).decode(errors="replace")

@@ -135,7 +135,7 @@ class ScalingLM(TemplateLM):
     def _continued(self, contexts: Sequence[str], settings: Any) -> list[str]:
         """The continuations of contexts with the same settings, as `normalize_gen_kwargs` has them.
 
-        Of a long context the end alone is seen: what leaves room for the new tokens, or half.
+        The end alone of a long context is seen: what leaves room for the new tokens, or half.
         """
         until = [text for text in settings["until"] if text]
         sampling = Sampling(

@@ -5,8 +5,8 @@
     bits per byte   loss / ln 2 x tokens / bytes of the text (arXiv 2101.00027, section 3.1)
 
 A stream of tokens is cut into sequences as for training, except that none of it is held out and the
-rest at its end is used: every token is predicted once, but the first. Of a run on packed documents,
-and of chats, each document is predicted by itself, from its first token; of chats what the
+rest at its end is used: every token is predicted once, but the first. In a run on packed documents,
+and in chats, each document is predicted by itself, from its first token; in chats what the
 assistant says counts.
 """
 
@@ -79,7 +79,7 @@ def open_file(spec: str, run: Run) -> Evaluated:
 
 
 def held_out(trained: Run, run: Run) -> Iterator[Evaluated]:
-    """The part of a run's data that was held out from training, of a mixture that of each source.
+    """Yields the part of a run's data that was held out from training; of a mixture each source's.
 
     Args:
         trained: the run as it was trained: its sequence length decides where the part begins.

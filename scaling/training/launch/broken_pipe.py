@@ -40,7 +40,7 @@ class _PipeTolerantStream:
         self._stream = stream
 
     def wrap(self, stream: TextIO) -> "_PipeTolerantStream":
-        """The same for another stream."""
+        """A tolerant stream around another one."""
         return _PipeTolerantStream(stream)
 
     def write(self, text: str) -> int:

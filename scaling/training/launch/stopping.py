@@ -78,7 +78,7 @@ def stop_on_nan(
 ) -> None:
     """Save the batch of a step whose metrics `values` are not finite, and stop.
 
-    Of a job of several processes the rows of the first one.
+    A job of several processes saves the rows of the first one.
 
     Raises:
         NotFinite: always; the message names the saved files and the way to go on.

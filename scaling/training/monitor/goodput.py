@@ -11,7 +11,7 @@ checkpoint included, is in the wall time and not in the useful time.
 
 import os
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,7 +19,7 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.training.launch.supervisor import BEGAN
 from scaling.training.run_folder.folder import Options, own_folder
-from scaling.training.run_folder.metrics import readable_metrics
+from scaling.training.run_folder.metrics import readable_metrics, step_times
 
 PAUSES = ("checkpoints", "evaluation")
 
@@ -27,20 +27,6 @@ PAUSES = ("checkpoints", "evaluation")
 def began(env: Mapping[str, str] = os.environ) -> float:
     """Unix time at which this run began: now, or when its first attempt did."""
     return float(env.get(BEGAN, time.time()))
-
-
-def useful_time(records: Iterable[Mapping[str, Any]], since: float, until: int) -> float:
-    """Seconds of the steps up to number `until` that ended after `since`, each once.
-
-    `records` are lines of `metrics.jsonl` in order, `since` is a unix time.
-    """
-    steps = {}
-    for line in records:
-        step, ended, seconds = (line.get(key) for key in ("step", "time", "step_time"))
-        if isinstance(step, int) and isinstance(ended, float) and isinstance(seconds, float):
-            if ended >= since and step <= until:
-                steps[step] = seconds
-    return sum(steps.values())
 
 
 @dataclass
@@ -108,5 +94,5 @@ def started_clock(options: Options, done: int) -> Clock:
     if options.resume:
         with suppress(InputError):  # somebody has taken the file away
             records, _ = readable_metrics(own_folder(options.folder))
-            useful = useful_time(records, began, done)
+            useful = sum(step_times(records, began, done).values())
     return Clock(began, useful)

@@ -192,7 +192,7 @@ def _name() -> str:
 
 
 def _process_numbers() -> str:
-    """What two processes share that number processes alike: boot and namespace, of Linux."""
+    """Names of the boot and pid namespace (Linux): processes that share both number alike."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()  # random(4)
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # pid_namespaces(7)

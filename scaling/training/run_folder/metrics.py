@@ -12,7 +12,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +137,22 @@ def _is_torn(path: Path) -> bool:
     return path.read_bytes()[-1:] not in (b"", b"\n")
 
 
+def step_times(
+    records: Iterable[Record], since: float, until: float = math.inf
+) -> dict[int, float]:
+    """Seconds of each step up to number `until` that ended after `since`, a unix time.
+
+    A step that was repeated has its last ones.
+    """
+    steps = {}
+    for line in records:
+        step, ended, seconds = (line.get(key) for key in ("step", "time", "step_time"))
+        if isinstance(step, int) and isinstance(ended, float) and isinstance(seconds, float):
+            if ended >= since and step <= until:
+                steps[step] = seconds
+    return steps
+
+
 def ends_whole(folder: Path, step: int) -> bool:
     """True if the last lines of all metrics are whole, and the first process's of `step`."""
     try:
@@ -150,7 +166,7 @@ def ends_whole(folder: Path, step: int) -> bool:
 def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
     """Write again what the file of a run lacks, before it goes on after `step`.
 
-    Of other processes' files torn lines are removed only: a checkpoint holds those of the first.
+    Files of other processes lose torn lines only: a checkpoint holds those of the first.
 
     Args:
         saved: the records that its checkpoint holds.

@@ -137,7 +137,7 @@ def _read(folder: Path) -> Record:
 
 
 def _there(folder: Path, record: Record) -> Record:
-    """The part of a record whose folders are there."""
+    """The record without folders that are gone."""
     names = {path.name for path in folder.glob("step_*") if path.is_dir()}
     return {name: str(mark) for name, mark in record.items() if name in names}
 

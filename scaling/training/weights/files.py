@@ -145,7 +145,7 @@ def _tensor(
 ) -> np.ndarray:
     """One layer's or expert's part: rows of the file, transposed to the parameter's order.
 
-    Of dimensions that are one dimension in the file, the first is sliced while reading; channels in
+    Where dimensions are one dimension in the file, the first is sliced while reading; channels in
     another order are read in full.
     """
     sizes, (part, _) = stored.sizes, stored.part

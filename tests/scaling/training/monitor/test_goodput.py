@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scaling.training.launch.supervisor import BEGAN
 from scaling.training.monitor.environment import describe_environment, save_environment
-from scaling.training.monitor.goodput import PAUSES, Clock, began, started_clock, useful_time
+from scaling.training.monitor.goodput import PAUSES, Clock, began, started_clock
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.measured import ENVIRONMENT
 
@@ -76,11 +76,12 @@ def test_a_pause_is_told_once(monkeypatch):
 def test_repeated_steps_and_steps_that_were_lost_count_once_or_not():
     first = lines(6)  # steps 1 to 5, of which 4 and 5 were lost
     again = lines(8, first=4, at=200.0)
-    assert useful_time(first, since=0, until=3) == 3.0
-    assert useful_time([*first, *again], since=0, until=7) == 7.0
-    assert useful_time([*first, *again], since=150.0, until=7) == 4.0  # of an earlier command
+    useful = lambda *given, **limits: sum(step_times(*given, **limits).values())
+    assert useful(first, since=0, until=3) == 3.0
+    assert useful([*first, *again], since=0, until=7) == 7.0
+    assert useful([*first, *again], since=150.0, until=7) == 4.0  # of an earlier command
     odd = [{"step": 1, "held_out_loss": 2.0}, {"step": 1, "step_time": None, "time": 5.0}, {}]
-    assert useful_time(odd, since=0, until=9) == 0
+    assert useful(odd, since=0, until=9) == 0
 
 
 def test_a_resumed_run_takes_over_what_its_earlier_attempts_have_kept(tmp_path):
