@@ -57,8 +57,10 @@ def stochastic_round(x: jax.Array, key: jax.Array) -> jax.Array:
 def _to_bf16(state: Any, key: jax.Array | None) -> Any:
     leaves, structure = jax.tree.flatten(state)
     for i, leaf in enumerate(leaves):
-        if leaf.dtype == jnp.float32 and key is None:
+        if leaf.dtype != jnp.float32:
+            continue
+        if key is None:
             leaves[i] = leaf.astype(jnp.bfloat16)
-        elif leaf.dtype == jnp.float32:
+        else:
             leaves[i] = stochastic_round(leaf, jax.random.fold_in(key, i))
     return jax.tree.unflatten(structure, leaves)

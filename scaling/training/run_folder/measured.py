@@ -18,7 +18,7 @@ from typing import Any
 from scaling.meshes.durable import write_whole
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json, writing
-from scaling.training.run_folder.metrics import readable_metrics, step_times
+from scaling.training.run_folder.metrics import readable_metrics
 
 MEASURED, ENVIRONMENT = "measured.json", "environment.json"
 WARM_UP = 3  # steps left out: first use of buffers, threads and caches
@@ -128,7 +128,7 @@ def _document(folder: Path) -> dict[str, Any]:
         began, machine = environment["began"], environment["machine"]
         versions = {name: environment["versions"][name] for name in PACKAGES}
         lines = [line for line in readable_metrics(folder)[0] if line.get("time", 0.0) >= began]
-        times = step_times(lines, began)
+        times = {line["step"]: line["step_time"] for line in lines if line.get("step_time")}
         peak = max((line["peak_memory"] for line in lines if line.get("peak_memory")), default=None)
         memory = {"measured": peak, "compiled": None}
         clock = {**NO_CLOCK, "goodput": lines[-1].get("goodput") if lines else None}

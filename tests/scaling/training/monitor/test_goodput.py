@@ -13,6 +13,7 @@ from scaling.training.monitor.environment import describe_environment, save_envi
 from scaling.training.monitor.goodput import PAUSES, Clock, began, started_clock
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.measured import ENVIRONMENT
+from scaling.training.run_folder.metrics import step_times
 
 SECONDS = st.floats(0, 1e3)
 
