@@ -1,10 +1,12 @@
 """What one chip can do: peaks, memory, the intensity at which its memory stops binding."""
 
+from collections.abc import Mapping
 from math import log2
 
 from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.meshes.errors import InputError
-from scaling.questions.answer import Answer, Input, by_formula
+from scaling.meshes.formula import symbols
+from scaling.questions.answer import Answer, Input, by_formula, letters
 
 SECTION = "gpus: quiz 1"
 FIGURES = {  # figure -> (unit, what it is)
@@ -24,7 +26,11 @@ FIGURES = {  # figure -> (unit, what it is)
     "vector_registers": ("bytes", "vector registers of a core of a TPU"),
     "power": ("W", "most that the board draws"),
 }
-WORD = Input("b", 4, "bytes", "a register of 32 bits")
+NEAR_MEMORY = (  # name, unit, formula
+    ("registers of a core in bytes", "bytes", "R * b"),
+    ("registers of all cores in bytes", "bytes", "cores * R * b"),
+    ("shared memory of all cores", "bytes", "cores * S"),
+)
 THREADS = 32  # of a warp (NVIDIA, CUDA C++ Programming Guide, SIMT architecture)
 TOTALS = ("memory", "memory_bandwidth", "chip_cores", "power")  # of several chips: added up
 
@@ -44,48 +50,50 @@ def chip(
         InputError: the chip does not multiply in that format, or has no warps.
     """
     dtype = dtype or accelerator.usual_format or "bf16"
-    C = Input("C", accelerator.peak(dtype), "FLOP/s", f"dense {dtype} peak")
+    own = _letters(accelerator, dtype)
+    peak_notes = lambda name: _source(accelerator, peak_name(name))
     parts = [
-        Answer(f"peak {d}", rate, "FLOP/s", ideal=rate, notes=_source(accelerator, peak_name(d)))
-        for d, rate in accelerator.peaks.items()
+        Answer(f"peak {name}", rate, "FLOP/s", ideal=rate, notes=peak_notes(name))
+        for name, rate in accelerator.peaks.items()
     ]
     for name, (unit, meaning) in FIGURES.items():
         value = getattr(accelerator, name)
         if value is not None:
             notes = (meaning, *_source(accelerator, name))
             parts.append(Answer(name.replace("_", " "), value, unit, ideal=value, notes=notes))
-    parts += _near_memory(accelerator)
-    parts += [] if registers is None else [_warps(accelerator, registers)]
-    parts += _vector(accelerator, C)
-    parts += _cycles(accelerator, C)
-    parts += _totals(accelerator, C, devices) if devices > 1 else []
+    parts += [by_formula(*asked, own) for asked in NEAR_MEMORY if {*symbols(asked[2])} <= {*own}]
+    parts += [] if registers is None else [_warps(accelerator, registers, own)]
+    parts += _vector(accelerator, own)
+    parts += _cycles(own)
+    parts += _totals(accelerator, own, devices) if devices > 1 else []
     heading = f"FLOPs per byte at which {accelerator.title} is compute bound"
-    if accelerator.memory_bandwidth is None:
+    if "W" not in own:
         why = "the catalogue has no memory bandwidth of it"
         return Answer(heading, None, "FLOPs/byte", binds=why, section=SECTION, parts=tuple(parts))
-    W = Input("W", accelerator.memory_bandwidth, "bytes/s", "memory bandwidth")
-    return by_formula(heading, "FLOPs/byte", "C / W", (C, W), section=SECTION, parts=tuple(parts))
+    return by_formula(heading, "FLOPs/byte", "C / W", own, section=SECTION, parts=tuple(parts))
 
 
-def _near_memory(accelerator: Accelerator) -> list[Answer]:
-    """Bytes of registers of a core, and of registers and shared memory of all cores."""
-    found = []
-    held, shared = accelerator.registers_per_core, accelerator.shared_memory_per_core
-    cores = accelerator.cores
-    all_cores = () if cores is None else (Input("cores", cores, "cores"),)
-    if held is not None:
-        inputs = (Input("R", held, "registers", "of a core"), WORD)
-        found.append(by_formula("registers of a core in bytes", "bytes", "R * b", inputs))
-        if all_cores:
-            name, formula = "registers of all cores in bytes", "cores * R * b"
-            found.append(by_formula(name, "bytes", formula, (*all_cores, *inputs)))
-    if shared is not None and all_cores:
-        inputs = (*all_cores, Input("S", shared, "bytes", "of a core"))
-        found.append(by_formula("shared memory of all cores", "bytes", "cores * S", inputs))
-    return found
+def _letters(accelerator: Accelerator, dtype: str) -> dict[str, Input]:
+    """Symbols of formulas about a chip, those of the figures that the catalogue has."""
+    chip = accelerator
+    found = (
+        ("C", chip.peak(dtype), "FLOP/s", f"dense {dtype} peak"),
+        ("C32", chip.peaks.get("fp32"), "FLOP/s", "fp32 peak"),
+        ("W", chip.memory_bandwidth, "bytes/s", "memory bandwidth"),
+        ("cores", chip.cores, "cores", ""),
+        ("each", chip.fpus_per_core, "lanes", "of a core"),
+        ("units", chip.matrix_units_per_core, "units", "of a core"),
+        ("clock", chip.clock, "Hz", "boost"),
+        ("n", chip.chip_cores, "cores", "of the chip"),
+        ("R", chip.registers_per_core, "registers", "of a core"),
+        ("b", 4, "bytes", "a register of 32 bits"),
+        ("S", chip.shared_memory_per_core, "bytes", "of a core"),
+        ("T", chip.threads_per_core, "threads", "of a core at once"),
+    )
+    return letters(*(Input(s, value, *words) for s, value, *words in found if value is not None))
 
 
-def _warps(accelerator: Accelerator, registers: int) -> Answer:
+def _warps(accelerator: Accelerator, registers: int, own: Mapping[str, Input]) -> Answer:
     """Warps of a core at once, by its registers and by its threads."""
     held, threads = accelerator.registers_per_core, accelerator.threads_per_core
     if accelerator.vendor != "NVIDIA" or held is None or threads is None:
@@ -95,87 +103,67 @@ def _warps(accelerator: Accelerator, registers: int) -> Answer:
             f"--registers {registers}: a thread has 1 to {held // THREADS:,}, of which a warp of "
             f"{THREADS} fills a core's {held:,}"
         )
-    inputs = (
-        Input("R", held, "registers", "of a core"),
-        Input("r", registers, "registers", "of a thread"),
-        Input("w", THREADS, "threads", "of a warp"),
-        Input("T", threads, "threads", "of a core at once"),
-    )
+    r = Input("r", registers, "registers", "of a thread")
+    w = Input("w", THREADS, "threads", "of a warp")
     by_threads = threads // THREADS <= held // (registers * THREADS)
     binds = "threads" if by_threads else "registers"
     formula = "min(floor(R / (r * w)), floor(T / w))"
-    return by_formula("warps of a core", "warps", formula, inputs, binds=binds)
+    return by_formula("warps of a core", "warps", formula, {**own, **letters(r, w)}, binds=binds)
 
 
-def _vector(accelerator: Accelerator, C: Input) -> list[Answer]:
+def _vector(accelerator: Accelerator, own: Mapping[str, Input]) -> list[Answer]:
     """Lanes of all cores, and their rate at one operation per lane and cycle."""
-    lanes, found = _lanes(accelerator)
-    if lanes is None:
-        return []
-    for name, clock in (("", accelerator.clock), (" at base clock", accelerator.base_clock)):
-        if clock is not None:
-            inputs = (lanes, Input("clock", clock, "Hz", "base" if name else "boost"))
-            note = "one operation per lane and cycle; a fused multiply-add counts as two in a peak"
-            rate = by_formula(
-                f"vector rate{name}", "FLOP/s", "lanes * clock", inputs, notes=(note,)
-            )
-            found.append(rate)
-            V = Input("V", float(rate), "FLOP/s", rate.name)
-            found.append(by_formula(f"{C.meaning} over {rate.name}", "", "C / V", (C, V)))
-            if accelerator.chip_cores is not None:
-                n = Input("n", accelerator.chip_cores, "cores", "of the chip")
-                found.append(by_formula(f"{rate.name} of a core", "FLOP/s", "V / n", (V, n)))
-    if "fp32" in accelerator.peaks:
-        peak = Input("C32", accelerator.peaks["fp32"], "FLOP/s", "fp32 peak")
-        name = "clock at which multiply-adds of all lanes give the fp32 peak"
-        found.append(by_formula(name, "Hz", "C32 / (2 * lanes)", (peak, lanes)))
-    return found
-
-
-def _lanes(accelerator: Accelerator) -> tuple[Input | None, list[Answer]]:
-    """All fp32 lanes of a chip, as an input and as an answer."""
-    meaning = "fp32, of all cores"
     if accelerator.vector_lanes is not None:
-        count = accelerator.vector_lanes
-        notes = _source(accelerator, "vector_lanes")
-        answer = Answer("fp32 lanes", count, "lanes", ideal=count, notes=notes)
-        return Input("lanes", count, "lanes", meaning), [answer]
-    if accelerator.cores is None or accelerator.fpus_per_core is None:
-        return None, []
-    cores = Input("cores", accelerator.cores, "cores")
-    each = Input("each", accelerator.fpus_per_core, "lanes", "of a core")
-    answer = by_formula("fp32 lanes", "lanes", "cores * each", (cores, each))
-    return Input("lanes", int(float(answer)), "lanes", meaning), [answer]
-
-
-def _cycles(accelerator: Accelerator, C: Input) -> list[Answer]:
-    """FLOPs of a cycle, and the clock of matrix units: theirs are a power of two."""
-    if accelerator.cores is None or accelerator.clock is None:
+        count, notes = accelerator.vector_lanes, _source(accelerator, "vector_lanes")
+        lanes = Answer("fp32 lanes", count, "lanes", ideal=count, notes=notes)
+    elif "cores" in own and "each" in own:
+        lanes = by_formula("fp32 lanes", "lanes", "cores * each", own)
+    else:
         return []
-    cores = Input("cores", accelerator.cores, "cores")
-    clock = Input("clock", accelerator.clock, "Hz", "boost")
-    unit, formula = "FLOPs/cycle", "C / (cores * clock)"
-    found = [by_formula("FLOPs per cycle of a core", unit, formula, (C, cores, clock))]
-    if accelerator.matrix_units_per_core is not None:
-        units = Input("units", accelerator.matrix_units_per_core, "units", "of a core")
-        name, formula = "FLOPs per cycle of a matrix unit", "C / (cores * units * clock)"
-        each = by_formula(name, unit, formula, (C, cores, units, clock))
-        whole = Input("u", 2 ** round(log2(float(each))), unit, "the nearest power of two")
-        name, formula = "clock of the matrix units", "C / (cores * units * u)"
-        found += [each, by_formula(name, "Hz", formula, (C, cores, units, whole))]
+    found, peak = [lanes], own["C"].meaning
+    own = {**own, "lanes": Input("lanes", int(float(lanes)), "lanes", "fp32, of all cores")}
+    for name, clock in (("", accelerator.clock), (" at base clock", accelerator.base_clock)):
+        if clock is None:
+            continue
+        own["clock"] = Input("clock", clock, "Hz", "base" if name else "boost")
+        name = f"vector rate{name}"
+        note = "one operation per lane and cycle; a fused multiply-add counts as two in a peak"
+        rate = by_formula(name, "FLOP/s", "lanes * clock", own, notes=(note,))
+        own["V"] = Input("V", float(rate), "FLOP/s", name)
+        found += [rate, by_formula(f"{peak} over {name}", "", "C / V", own)]
+        if "n" in own:
+            found.append(by_formula(f"{name} of a core", "FLOP/s", "V / n", own))
+    if "C32" in own:
+        name = "clock at which multiply-adds of all lanes give the fp32 peak"
+        found.append(by_formula(name, "Hz", "C32 / (2 * lanes)", own))
     return found
 
 
-def _totals(accelerator: Accelerator, C: Input, devices: int) -> list[Answer]:
+def _cycles(own: Mapping[str, Input]) -> list[Answer]:
+    """FLOPs of a cycle, and the clock of matrix units: theirs are a power of two."""
+    if "cores" not in own or "clock" not in own:
+        return []
+    unit = "FLOPs/cycle"
+    found = [by_formula("FLOPs per cycle of a core", unit, "C / (cores * clock)", own)]
+    if "units" in own:
+        name, formula = "FLOPs per cycle of a matrix unit", "C / (cores * units * clock)"
+        each = by_formula(name, unit, formula, own)
+        u = Input("u", 2 ** round(log2(float(each))), unit, "the nearest power of two")
+        name, formula = "clock of the matrix units", "C / (cores * units * u)"
+        found += [each, by_formula(name, "Hz", formula, {**own, "u": u})]
+    return found
+
+
+def _totals(accelerator: Accelerator, own: Mapping[str, Input], devices: int) -> list[Answer]:
     """Peak, memory, bandwidth and power of several chips."""
-    N = Input("N", devices, "devices")
-    found = [by_formula(f"{C.meaning} of {devices:,} devices", "FLOP/s", "N * C", (N, C))]
+    several = f"of {devices:,} devices"
+    own = {**own, "N": Input("N", devices, "devices")}
+    found = [by_formula(f"{own['C'].meaning} {several}", "FLOP/s", "N * C", own)]
     for figure in TOTALS:
         value, words = getattr(accelerator, figure), figure.replace("_", " ")
         if value is not None:
-            one = Input("one", value, FIGURES[figure][0], "of a chip")
-            name = f"{words} of {devices:,} devices"
-            found.append(by_formula(name, one.unit, "N * one", (N, one)))
+            own["one"] = Input("one", value, FIGURES[figure][0], "of a chip")
+            found.append(by_formula(f"{words} {several}", own["one"].unit, "N * one", own))
     return found
 
 
