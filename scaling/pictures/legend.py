@@ -74,7 +74,9 @@ def legend(looks: Mapping[str, Look], top: float, width: float) -> tuple[list[Sh
     """
     if not looks:
         return [], top
-    wide = [2 * SWATCH + 6 + text_width(words, SMALL) + GAP for words in looks]
+    longest = max(text_width(words, SMALL) for words in looks)
+    size = SMALL * min(1.0, (width - LEFT - 2 * SWATCH - 6) / longest)
+    wide = [2 * SWATCH + 6 + text_width(words, size) + GAP for words in looks]
     columns = len(looks)
     if sum(wide) - GAP > width - LEFT:  # they do not fit in one line
         columns = max(1, int((width - LEFT + GAP) // max(wide)))
@@ -90,5 +92,5 @@ def legend(looks: Mapping[str, Look], top: float, width: float) -> tuple[list[Sh
             shapes.append(Line([(x, y), (x + 2 * SWATCH, y)], look.colour, 2, look.dash))
         if look.mark not in ("", "box"):
             shapes += mark((x + SWATCH, y), look)
-        shapes.append(Text(x + 2 * SWATCH + 6, y + 4.5, words, size=SMALL))
+        shapes.append(Text(x + 2 * SWATCH + 6, y + 4.5, words, size=size))
     return shapes, top + ENTRY * -(-len(looks) // columns)

@@ -30,6 +30,7 @@ from scaling.pictures.shapes import (
 RIGHT, TOP = 20.0, 4.0  # pixels right of the rows, and above them
 COLUMN = 2.0  # pixels: what is narrower is not seen
 HIGH, GAP = 40.0, 8.0  # pixels of a row, and from it to the next
+LEAST = 240.0  # pixels of a scale
 PALE = 0.4  # opacity of what cannot be
 
 
@@ -77,7 +78,7 @@ class Frame:
     Attributes:
         sizes: pixels of each row and of the space below it, by name, from the top.
         scale: the axis below; without ticks and name there is none.
-        width: pixels of the picture.
+        width: pixels of the picture, at least.
         behind: pixels that are left free at the right.
         font: pixels of the names.
     """
@@ -102,8 +103,8 @@ class Frame:
 
     @property
     def across(self) -> float:
-        """Pixels of the scale."""
-        return self.width - self.left - self.behind
+        """Pixels of the scale; where names and notes leave too little, the picture is wider."""
+        return max(LEAST, self.width - self.left - self.behind)
 
     def x(self, value: float) -> float:
         """Return the pixel of a value."""
@@ -128,8 +129,9 @@ class Frame:
                 around.append(Text(self.left - 8, y, name, "end", size=self.font))
         top = base + (AXIS if named and ticks else 26 if named or ticks else 6)
         line = [] if at is None else [Line([(self.x(at), 0), (self.x(at), base)], dash="4 4")]
-        marks, height = legend(looks, top, self.width)
-        return Picture(title, self.width, height + 4, [*around, *shapes, *line, *marks])
+        width = self.left + self.across + self.behind
+        marks, height = legend(looks, top, width)
+        return Picture(title, width, height + 4, [*around, *shapes, *line, *marks])
 
 
 def boxes(

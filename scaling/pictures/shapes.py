@@ -118,21 +118,22 @@ def titled(picture: Picture) -> Picture:
     """Return the picture with its title above, if it has one."""
     if not picture.title:
         return picture
-    title = Text(picture.width / 2, TITLE - 12, picture.title, "middle", size=FONT + 1)
-    shapes = (title, Group(0, TITLE, picture.shapes))
-    return Picture(picture.title, picture.width, picture.height + TITLE, shapes)
+    width = max(picture.width, text_width(picture.title, FONT + 1) + 20)
+    title = Text(width / 2, TITLE - 12, picture.title, "middle", size=FONT + 1)
+    shapes = (title, Group((width - picture.width) / 2, TITLE, picture.shapes))
+    return Picture(picture.title, width, picture.height + TITLE, shapes)
 
 
 def beside(title: str, pictures: Sequence[Picture], columns: int, gap: float = 20.0) -> Picture:
     """Return one picture of equal panels, so many in a row, each below its own title."""
-    wide = gap + max(max(p.width, text_width(p.title)) for p in pictures)
-    high = gap / 2 + TITLE + max(p.height for p in pictures)
+    panels = [titled(picture) for picture in pictures]
+    wide, high = gap + max(p.width for p in panels), gap / 2 + max(p.height for p in panels)
     shapes = [
-        Group(i % columns * wide + gap / 2, i // columns * high, titled(panel).shapes)
-        for i, panel in enumerate(pictures)
+        Group(i % columns * wide + gap / 2, i // columns * high, panel.shapes)
+        for i, panel in enumerate(panels)
     ]
-    width = max(min(columns, len(pictures)) * wide, text_width(title))
-    return Picture(title, width, -(-len(pictures) // columns) * high, shapes)
+    rows = -(-len(panels) // columns)
+    return Picture(title, min(columns, len(panels)) * wide, rows * high, shapes)
 
 
 def staircase(

@@ -9,6 +9,7 @@ import pytest
 import scaling as sc
 from scaling.meshes.errors import InputError
 from scaling.pictures.bandwidth import bandwidth
+from scaling.pictures.bars import grouped_bars
 from scaling.pictures.cluster import cluster_levels
 from scaling.pictures.files import check_picture, write_picture
 from scaling.pictures.memory import step_memory
@@ -17,7 +18,7 @@ from scaling.pictures.ring import frames, ring_steps
 from scaling.pictures.roofline import step_roofline
 from scaling.pictures.scaling import scaling_curves
 from scaling.pictures.scatter import ScatterPoint, scatter
-from scaling.pictures.shapes import Group, Text, text_width
+from scaling.pictures.shapes import Group, Text, text_width, titled
 from scaling.pictures.steps import step_bars
 from scaling.pictures.timeline import timeline
 
@@ -82,6 +83,18 @@ def test_no_words_leave_their_picture(kind, hand_priced):
     drawn = DRAWN[kind](hand_priced)
     for left, right, words in texts(drawn.shapes):
         assert left > -8 and right < drawn.width + 8, words
+
+
+def test_long_names_make_a_picture_wider():
+    name = "a name of more than thirty letters, " * 2
+    drawn = [
+        step_bars({name: step(1.0)}, 4 * name),
+        grouped_bars([(name, (1.0, None))], (name, f"not {name}"), str),
+        scatter([ScatterPoint(2 * name, 1.0, 1.1)], 4 * name),
+    ]
+    for picture in map(titled, drawn):
+        for left, right, words in texts(picture.shapes):
+            assert left > -8 and right < picture.width + 8, words
 
 
 def test_a_picture_is_known_by_its_name(hand_priced, tmp_path):
