@@ -44,9 +44,9 @@ def test_installed_wheel_works_in_an_empty_directory(installed):
     try_commands(installed, scaling.__version__)
 
 
-def test_wheel_holds_one_package_its_start_and_the_whole_catalogue(wheel):
-    catalog = (ROOT / "meshes/catalog").rglob("*.toml")
-    expected = {f"scaling/{path.relative_to(ROOT)}" for path in catalog}
+def test_wheel_holds_one_package_its_start_the_whole_catalogue_and_all_models(wheel):
+    tables = [path for folder in ("meshes", "models") for path in (ROOT / folder).rglob("*.toml")]
+    expected = {f"scaling/{path.relative_to(ROOT)}" for path in tables}
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
         script = archive.getinfo("scaling/compile/no_assembler/bin/ptxas")

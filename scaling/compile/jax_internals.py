@@ -92,7 +92,7 @@ def coordinated(client: Any, processes: int) -> Iterator[None]:
 
 
 def _calling(execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Executed here, by shapes if the results are known to lie elsewhere, or only compiled."""
+    """Execute a call here, answer with shapes where its results lie elsewhere, or compile it."""
 
     def call(*values: Any, **parameters: Any) -> Any:
         if stays_here(parameters, values):
@@ -156,7 +156,7 @@ def _putting(put: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _resolving(resolve: Callable[..., Any]) -> Callable[..., Any]:
-    """Arguments that one device of this machine holds are as such without a sharding."""
+    """Leave out the sharding of arguments that one device of this machine holds."""
 
     def resolved(arguments: Any, shardings: Any) -> Any:
         held = [argument.sharding for argument in arguments]

@@ -228,7 +228,10 @@ def _check_mesh(mesh: Mesh) -> None:
 
 
 def planned_peak(compiled: jax.stages.Compiled, mesh: Mesh) -> int | None:
-    """Bytes; XLA's CPU compiler leaves temporaries out of its peak: there, all it allocates."""
+    """Bytes on one device at the fullest moment, as planned; None where XLA does not say.
+
+    XLA's CPU compiler leaves temporaries out of its peak: there it is all that is allocated.
+    """
     plan = compiled.memory_analysis()
     if plan is None:
         return None

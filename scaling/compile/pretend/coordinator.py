@@ -84,7 +84,7 @@ def _own(value: Any) -> Any:
 
 
 def _mapped(one: Callable[..., Shape]) -> Callable[..., Any]:
-    """For trees of arrays and, perhaps only for parts of them, of specs."""
+    """A function of one array, for trees of arrays; a spec may stand for a part of the tree."""
 
     def every(tree: Any, mesh: Mesh, specs: Any) -> Any:
         is_spec = lambda leaf: isinstance(leaf, PartitionSpec)

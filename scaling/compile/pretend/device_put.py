@@ -75,7 +75,7 @@ def _process_arrays(sharding: Any, data: Any, global_shape: Any = None) -> Any:
 
 
 def _whole_array(data: Any, sharding: Any, shape: Any) -> jax.ShapeDtypeStruct:
-    """The array of which a process has a part: an equal one of the first dim where none is said."""
+    """The array of which a process has `data`; without `shape` the first dim has equal parts."""
     if shape is None:
         processes = len({device.process_index for device in sharding.device_set})
         shape = (data.shape[0] * processes, *data.shape[1:])

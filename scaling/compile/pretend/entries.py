@@ -1,4 +1,4 @@
-"""Who changes jax, and that it is changed back in order, whoever leaves first.
+"""Who has changed jax: changes are undone in order, whoever leaves first.
 
 jax is one for all threads and tasks, and every entry replaces what the entry before has put there.
 

@@ -27,7 +27,7 @@ class Mapped:
     static: tuple[int, ...] = ()
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Executes it, where its devices are here."""
+        """Execute it, where its devices are here."""
         return self.mapped(*arguments, **keywords)
 
     def lower(self, *arguments: Any, **keywords: Any) -> Any:
