@@ -7,6 +7,7 @@ one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/p
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
@@ -31,38 +32,37 @@ _TOYS = {
 }
 
 
-def _published() -> dict[str, ModelConfig]:
-    """The models of published.toml, whose head says how its tables are read."""
-    where = "published.toml"
-    families, models = package_toml("scaling.models", where), {}
+@cache
+def _published() -> dict[str, dict[str, Any]]:
+    """Fields of the models of published.toml, whose head says how its tables are read."""
+    families, models = package_toml("scaling.models", "published.toml"), {}
     for family in families.values():
         parent = families.get(family.get("like"), {})
         fields = {**parent, **family}["fields"]
         common = merged(parent.get("common", {}), family["common"])
         for name, row in family["models"].items():
             sizes = dict(zip(fields, row, strict=False))
-            rest = merged(common, *row[len(fields) :])
-            models[name] = read(ModelConfig, {**rest, **sizes}, f"{where}: {name}")
+            models[name] = {**merged(common, *row[len(fields) :]), **sizes}
     return models
 
 
-_PRESETS: dict[str, ModelConfig] = _TOYS | _published()
-
-
+@cache
 def preset(name: str) -> ModelConfig:
     """The model of that name.
 
     Raises:
         InputError: there is none; the message names the nearest.
     """
-    if name not in _PRESETS:
-        raise InputError(f"unknown model {name!r}; {nearest(name, _PRESETS)}")
-    return _PRESETS[name]
+    if name in _TOYS:
+        return _TOYS[name]
+    if name not in _published():
+        raise InputError(f"unknown model {name!r}; {nearest(name, preset_names())}")
+    return read(ModelConfig, _published()[name], f"published.toml: {name}")
 
 
 def preset_names() -> tuple[str, ...]:
     """All names of presets, by family, small to large."""
-    return tuple(_PRESETS)
+    return (*_TOYS, *_published())
 
 
 def model_dict(config: ModelConfig) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConf
     """
     if isinstance(data, str):
         is_path = "/" in data or data.endswith(".json") or os.path.exists(data)
-        return _load("config" if is_path and data not in _PRESETS else "preset", data, where)
+        return _load("config" if is_path and data not in preset_names() else "preset", data, where)
     if not isinstance(data, Mapping):
         raise InputError(f"{where}: expected a name, a path or a table of keys, got {data!r}")
     if "preset" in data and "config" in data:

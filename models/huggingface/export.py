@@ -10,7 +10,7 @@ from typing import Any
 
 from scaling.meshes.errors import InputError
 from scaling.models.config import ModelConfig
-from scaling.models.huggingface.families import FAMILIES, Family
+from scaling.models.huggingface.families import Family, families
 from scaling.models.huggingface.read import LLAMA3_SCALING, YARN_SCALING, translate
 
 ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
@@ -38,7 +38,7 @@ def to_huggingface(config: ModelConfig, seq_len: int, dtype: str = "float32") ->
         InputError: no family that is read here expresses it; the message has the fields.
     """
     closest: list[str] = []
-    for name, family in FAMILIES.items():
+    for name, family in families().items():
         data = _written(config, name, family, seq_len, dtype)
         try:
             ours, theirs = (asdict(_function(m)) for m in (config, translate(data, name)))
@@ -50,7 +50,7 @@ def to_huggingface(config: ModelConfig, seq_len: int, dtype: str = "float32") ->
         closest = min(closest or different, different, key=len)
     raise InputError(
         "this model has no Hugging Face family among "
-        f"{', '.join(FAMILIES)}; the nearest differs in {', '.join(closest)}"
+        f"{', '.join(families())}; the nearest differs in {', '.join(closest)}"
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal
 
 from scaling.meshes.reading import merged, package_toml, read
@@ -65,15 +66,14 @@ ANY_FAMILY = {
 FOUR_TIMES = "4 x d_model"  # a default of d_ff
 
 
-def _families() -> dict[str, Family]:
+@cache
+def families() -> dict[str, Family]:
+    """The families by their model_type."""
     tables = package_toml("scaling.models.huggingface", "families.toml")
-    families = {}
+    found = {}
     for name, table in tables.items():
         if "architecture" in table:
             own = {key: value for key, value in table.items() if key != "like"}
             fields = merged(tables.get(table.get("like"), {}), own)
-            families[name] = read(Family, fields, f"families.toml: {name}")
-    return families
-
-
-FAMILIES = _families()
+            found[name] = read(Family, fields, f"families.toml: {name}")
+    return found

@@ -16,10 +16,10 @@ from scaling.meshes.reading import convert, read, read_json
 from scaling.models.config import ModelConfig, RopeScaling, Yarn
 from scaling.models.huggingface.families import (
     ANY_FAMILY,
-    FAMILIES,
     FOUR_TIMES,
     HARMLESS,
     Family,
+    families,
 )
 
 Json = Mapping[str, Any]
@@ -77,15 +77,15 @@ def translate(data: Json, where: str) -> ModelConfig:
 
 def _family(data: Json, where: str) -> Family:
     name = str(data.get("model_type"))
-    if name not in FAMILIES:
-        refusal = f"{where}: model_type {name!r} cannot be read; {nearest(name, FAMILIES)}"
+    if name not in families():
+        refusal = f"{where}: model_type {name!r} cannot be read; {nearest(name, families())}"
         raise InputError(f"{refusal}\n{_by_hand(data)}")
-    return FAMILIES[name]
+    return families()[name]
 
 
 def _by_hand(data: Json) -> str:
     """What to write instead, with the shapes that most model_types call alike."""
-    sizes = {name: data.get(key) for name, key in FAMILIES["llama"].shapes.items()}
+    sizes = {name: data.get(key) for name, key in families()["llama"].shapes.items()}
     found = {name: size for name, size in sizes.items() if type(size) is int}
     model = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", **found}
     run = {"name": "mine", "model": model, "batch": {"global_batch": 512, "seq_len": 4096}}

@@ -84,7 +84,8 @@ def communication_of(
     if opcode.endswith(("-done", "-update")):
         return None
     if opcode in WRAPPERS:
-        return _wrapped(instruction, module, mesh, is_local)
+        find = lambda i, inner: communication_of(i, inner, module, mesh, is_local)
+        return _wrapped(instruction, module, find)
     reason = _suspicion(instruction)
     if reason and not (instruction.opcode == "custom-call" and is_local(instruction)):
         raise UnknownHlo(f"{instruction.name} {reason}: {instruction.excerpt}")
@@ -156,15 +157,14 @@ def _check_result(instruction: Instruction, sent: list[Array], result: float) ->
         )
 
 
-def _wrapped(
-    instruction: Instruction,
-    module: Module,
-    mesh: Mapping[str, int],
-    is_local: Callable[[Instruction], bool],
-) -> Collective | None:
+# The collective that an instruction of a computation is; None: it moves nothing
+Find = Callable[[Instruction, Computation], Collective | None]
+
+
+def _wrapped(instruction: Instruction, module: Module, find: Find) -> Collective | None:
     """The one collective inside a fusion or an asynchronous call."""
     names = instruction.called(WRAPPERS[instruction.opcode])
-    found = [inside for name in names for inside in _inside(name, module, mesh, is_local)]
+    found = [inside for name in names for inside in _inside(name, module, find)]
     if len(found) > 1:
         raise UnknownHlo(f"{instruction.name} holds several collectives: {instruction.excerpt}")
     if not found:
@@ -174,20 +174,14 @@ def _wrapped(
     return replace(found[0], name=instruction.name, asynchronous=is_async, inside=inner)
 
 
-def _inside(
-    name: str,
-    module: Module,
-    mesh: Mapping[str, int],
-    is_local: Callable[[Instruction], bool],
-) -> list[Collective]:
+def _inside(name: str, module: Module, find: Find) -> list[Collective]:
     """The collectives of a computation and of those that it calls."""
     computation = module.computations[name]
     found = []
     for instruction in computation:
-        inner = communication_of(instruction, computation, module, mesh, is_local)
+        inner = find(instruction, computation)
         found += [inner] if inner else []
-        blocks = instruction.blocks
-        repeated = [c for b in blocks for c in _inside(b, module, mesh, is_local)]
+        repeated = [c for block in instruction.blocks for c in _inside(block, module, find)]
         if repeated and instruction.opcode != "call":
             raise UnknownHlo(f"{name} communicates in a loop: {instruction.excerpt}")
         found += repeated

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.models.config import ModelConfig
-from scaling.models.huggingface.families import ANY_FAMILY, FAMILIES, HARMLESS
+from scaling.models.huggingface.families import ANY_FAMILY, HARMLESS, families
 from scaling.models.huggingface.read import read_config, translate
 
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text())
 LLAMA = PUBLISHED["llama3-8b"] | {"hidden_size": 64, "num_attention_heads": 8}
-KNOWN = {"model_type", *HARMLESS, *ANY_FAMILY, *FAMILIES["llama"].keys, *FAMILIES["llama"].only}
+LLAMA_KEYS = {*families()["llama"].keys, *families()["llama"].only}
+KNOWN = {"model_type", *HARMLESS, *ANY_FAMILY, *LLAMA_KEYS}
 TEXT = json.dumps(LLAMA, indent=1).encode()
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
