@@ -1,7 +1,9 @@
-"""The guide's questions, the ladder from a guess to a measurement, and the puzzles.
+"""The guide's questions and quizzes, the ladder from a guess to a measurement, puzzles, lessons.
 
     sc.learn.kernel("matmul", (8192, 8192, 8192), accelerator="h100-sxm")
     sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=8)
+
+    sc.learn.quizzes()[0].question, sc.learn.puzzles()[0].story, sc.learn.lessons()[0].title
 
 A question has an `Answer`: its number, the formula with what was put in, and what binds. Names are
 loaded when they are first used, without JAX.
@@ -21,7 +23,12 @@ if TYPE_CHECKING:
     from scaling.course.ladder.ladders import collective_ladder as collective_ladder
     from scaling.course.ladder.ladders import kernel_ladder as kernel_ladder
     from scaling.course.ladder.ladders import step_ladder as step_ladder
+    from scaling.course.lessons.index import labs as labs
+    from scaling.course.lessons.index import lessons as lessons
     from scaling.course.puzzles.check import check_puzzle as check_puzzle
+    from scaling.course.puzzles.puzzle import puzzles as puzzles
+    from scaling.course.quizzes.common_mistakes import diagnose as diagnose
+    from scaling.course.quizzes.quiz import quizzes as quizzes
 
 _MODULES = {  # name -> the module that defines it
     "chip": "scaling.api.chip",
@@ -35,6 +42,11 @@ _MODULES = {  # name -> the module that defines it
     "collective_ladder": "scaling.course.ladder.ladders",
     "step_ladder": "scaling.course.ladder.ladders",
     "check_puzzle": "scaling.course.puzzles.check",
+    "puzzles": "scaling.course.puzzles.puzzle",
+    "quizzes": "scaling.course.quizzes.quiz",
+    "diagnose": "scaling.course.quizzes.common_mistakes",
+    "lessons": "scaling.course.lessons.index",
+    "labs": "scaling.course.lessons.index",
 }
 __all__ = list(_MODULES)
 

@@ -3,13 +3,12 @@
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, Literal
 
 from tyro.conf import Positional, UseAppendAction, arg
 
 from scaling.cli import learn_puzzle
-from scaling.cli.learn_words import PAGES, check_words
 from scaling.cli.options import Command, File, PathOrNone, Switch, TextOrNone
 from scaling.course.ladder.ladders import EXAMPLE, ladder_of
 from scaling.course.lessons.index import lab, labs, lesson, lessons, serve
@@ -23,7 +22,19 @@ from scaling.questions.page import show
 What = Literal[
     "list", "lesson", "lab", "quiz", "ladder", "explorer", "quizzes", "puzzles", "puzzle", "check"
 ]
-PUZZLES = ("puzzles", "puzzle", "check")
+PAGES = ("explorer", "quizzes")  # which a server on this machine sends to the browser
+TAKES: Mapping[str, tuple[str, ...]] = {  # names of fields
+    "list": ("all", "json"),
+    "lesson": ("name",),
+    "lab": ("name",),
+    "quiz": ("name", "guess", "all", "json"),
+    "ladder": ("name", "guess", "json"),
+    "explorer": (),
+    "quizzes": (),
+    "puzzles": ("json",),
+    "puzzle": ("name", "start_", "json"),
+    "check": ("name", "answer", "source", "plot", "json"),
+}
 HOW_TO_OPEN = (
     "open one: scaling learn lesson 1, scaling learn lab 1, scaling learn quiz gpu-q2.3\n"
     "pages in the browser: scaling learn explorer, scaling learn quizzes; "
@@ -47,21 +58,21 @@ class LearnCommand(Command):
     fitted figure, the compiled program, a measurement; explorer, quizzes: pages in the browser;
     puzzles: all puzzles; puzzle: the task of one; check: judges an answer by its compiled step."""
     name: Annotated[Positional[TextOrNone], arg(metavar="[NAME]", help_behavior_hint="")] = None
-    """Number of the lesson, lab or puzzle; the quiz; of a ladder a command line in quotes, such as
-    "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
+    """Number of the lesson, lab or puzzle; the quiz; or for a ladder a command line in quotes, such
+    as "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny --cluster ..."."""
     answer: Annotated[Positional[TextOrNone], arg(metavar="[RUN]", help_behavior_hint="")] = None
-    """Of check: the answer, a run.json."""
+    """The answer that check judges, a run.json."""
     guess: Guesses = ()
-    """A guess for each number that the quiz asks for, in its order; without any you are asked. Of a
-    ladder in seconds."""
+    """A guess for each number that the quiz asks for, in its order; without any you are asked.
+    For a ladder: seconds."""
     all: Switch = False
     """Compute every quiz by its commands, beside what the guide prints."""
     start_: Annotated[PathOrNone, arg(name="start", metavar="PATH", help_behavior_hint="")] = None
-    """Of puzzle: write the run to begin with to this file, which is not there yet."""
+    """Write the run that a puzzle begins with to this file, which is not there yet."""
     source: Literal["auto", "analytic", "compiled", "stored"] = "auto"
-    """Of check: where the step comes from, as for scaling predict."""
+    """Where the step that check judges comes from, as for scaling predict."""
     plot: File = None
-    """Of check: draw the step (.svg)."""
+    """Draw the step that check judges (.svg)."""
     json: Switch = False
     """Print one JSON document."""
 
@@ -71,21 +82,29 @@ class LearnCommand(Command):
         return self.name or self.what
 
     def execute(self) -> int:
-        """List, ask, or compute all."""
-        check_words(self)
-        if self.what in ("lesson", "lab"):
-            return self._lesson()
-        if self.what == "ladder":
-            return self._ladder()
-        if self.what in PUZZLES:
-            return self._puzzle()
-        if self.what in PAGES:
-            return self._page()
+        """List, ask, open, judge, or compute all."""
+        _check_words(self)
+        match self.what:
+            case "explorer" | "quizzes":
+                return serve_pages(f"{self.what}.html")
+            case "lesson" | "lab":
+                return self._lesson()
+            case "ladder":
+                return self._ladder()
+            case "puzzles":
+                return learn_puzzle.show_list(self.json)
+            case "puzzle":
+                return learn_puzzle.show_task(self.name, self.start_, self.json)
+            case "check":
+                how = (self.source, self.plot, self.json)
+                return learn_puzzle.check(self.name, self.answer, *how)
         if self.all:
             return self._compute_all()
-        if self.what == "list" or self.name is None:
-            return self._list()
-        quiz = find(self.name)
+        return self._list() if self.name is None else self._quiz(self.name)
+
+    def _quiz(self, name: str) -> int:
+        """Print the answer to a quiz, and what a guess betrays."""
+        quiz = find(name)
         guesses = guesses_of(quiz, self.guess)
         if not (self.json or guesses):
             print(quiz.question)
@@ -101,14 +120,6 @@ class LearnCommand(Command):
             print(f"note: {quiz.note}")
         return 0
 
-    def _puzzle(self) -> int:
-        """List the puzzles, print the task of one, or judge an answer."""
-        if self.what == "puzzles":
-            return learn_puzzle.show_list(self.json)
-        if self.what == "puzzle":
-            return learn_puzzle.show_task(self.name, self.start_, self.json)
-        return learn_puzzle.check(self.name, self.answer, self.source, self.plot, self.json)
-
     def _ladder(self) -> int:
         """Print the ladder of a command line."""
         if not (self.name or "").strip() or len(self.guess) > 1:
@@ -123,10 +134,6 @@ class LearnCommand(Command):
         if self.name is None:
             raise InputError(f"write scaling learn {self.what} 1; scaling learn lists all")
         return serve((lesson if self.what == "lesson" else lab)(self.name).file)
-
-    def _page(self) -> int:
-        """Serve the pages to this machine's browser, until Ctrl-C."""
-        return serve_pages(f"{self.what}.html")
 
     def _list(self) -> int:
         """Print the lessons and the quizzes."""
@@ -163,6 +170,20 @@ class LearnCommand(Command):
         print("\n".join(map(str, verdicts)))
         print(summary(verdicts))
         return 0
+
+
+def _check_words(command: Any) -> None:
+    """Raise InputError for a word or an option of a `LearnCommand` that would change nothing."""
+    what = command.what
+    for field in fields(command):
+        value = getattr(command, field.name)
+        if field.name in ("what", *TAKES[what]) or value == field.default:
+            continue
+        if what in PAGES:
+            raise InputError(f"write scaling learn {what}, and nothing more: it opens a page")
+        is_word = field.name in ("name", "answer")
+        shown = repr(value) if is_word else f"--{field.name.strip('_')}"
+        raise InputError(f"scaling learn {what} takes no {shown}; see scaling learn --help")
 
 
 def _lines(answer: QuizAnswer, result: Mapping[str, Any]) -> list[str]:

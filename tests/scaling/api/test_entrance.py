@@ -81,8 +81,9 @@ def test_every_public_name_is_there():
     assert all(getattr(sc, name) is not None for name in sc._MODULES)
     assert set(sc.__all__) < set(sc._MODULES) and len(sc.__all__) == 17
     assert set(dir(sc)) == {*sc.__all__, "learn", "__version__"}
-    assert set(sc.learn.__all__) == set(dir(sc.learn)) < set(sc._MODULES)
-    assert all(getattr(sc.learn, name) is getattr(sc, name) for name in sc.learn.__all__)
+    assert set(sc.learn.__all__) == set(dir(sc.learn)) > set(sc._OF_LEARN)
+    assert all(getattr(sc.learn, name) is getattr(sc, name) for name in sc._OF_LEARN)
+    assert all(callable(getattr(sc.learn, name)) for name in sc.learn.__all__)
     with pytest.raises(sc.InputError, match="'limit'.*did you mean 'limits'"):
         sc.learn.limit  # noqa: B018
 

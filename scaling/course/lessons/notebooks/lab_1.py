@@ -105,7 +105,7 @@ def _(field, first, lab1_programs, mo, parts, show, stacked_bars):
         "result. *Axis*: tensor. *Line*: the last one. *Why*: compare how `hidden` and "
         f"`down` are split. {first.why}",
     )
-    return bars, meant, more, page, written
+    return meant, more, page, written
 
 
 @app.cell
@@ -274,7 +274,7 @@ def _(lab1_programs, page, trained):
         "differ and no cause is known, the table made by hand may be what is wrong.",
         costs,
     )
-    return (costs,)
+    return
 
 
 @app.cell

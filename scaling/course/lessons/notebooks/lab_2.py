@@ -278,7 +278,7 @@ def _(lab2_model, mo, new, page, solved):
         "GPU:",
         page.table(splits),
     )
-    return as_is, batches, changed, larger, mean, rate, whole_batch
+    return as_is, changed, rate, whole_batch
 
 
 @app.cell
@@ -307,7 +307,7 @@ def _(as_is, full, new, page, sc, show):
         },
     ]
     page.show("## What else was said, checked with the two unknowns", page.table(claims))
-    return claims, flops, plain, share, whole
+    return
 
 
 @app.cell
@@ -392,7 +392,7 @@ def _(lab2_model, other, page, solved_with):
         "count as tokens here.",
         sensitivity,
     )
-    return ends, ours, sensitivity
+    return ends, sensitivity
 
 
 @app.cell

@@ -292,7 +292,7 @@ def _(HOSTS, of_mesh, page, parameters, parts, slow):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return alone, fields, problems, sent
+    return alone, fields, problems
 
 
 @app.cell
@@ -321,7 +321,7 @@ def _(meshes, of_mesh, page):
         "long and scatter. That makes the survivor look worse than it is, not better.",
         errors,
     )
-    return errors, worst
+    return
 
 
 @app.cell

@@ -137,7 +137,7 @@ def _(asked, cause, mo, page, page_of, piece, show, slip):
         ),
         mo.accordion(pages),
     )
-    return explained, hit
+    return
 
 
 @app.cell
@@ -200,7 +200,7 @@ def _(document_of, page, parts):
     )
     fields = page.fields(problems)
     page.exercises(fields, title="Two more, which are both right and wrong")
-    return cards, command, fields, problems, rate_, ring, size, through_host
+    return command, fields, problems, ring, through_host
 
 
 @app.cell
@@ -218,7 +218,7 @@ def _(found, lab4_errata, page):
         "catalogue, which vendors print too, each with its source and date.",
         (),
     )
-    return (unexplained,)
+    return
 
 
 @app.cell

@@ -104,7 +104,7 @@ def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, page, peak, roofline, sc, 
     colours = {"on the roof": VERMILION, "fitted": ORANGE}
     drawn = roofline(peak, bandwidth, dots, colours, ends=(0.5, 1e4))
     page.show(page.picture(drawn, alt), page.formula(product))
-    return (product,)
+    return
 
 
 @app.cell
@@ -192,7 +192,7 @@ def _(page, sc):
         "yours `scaling calibrate` replaces them.",
         rows,
     )
-    return (rows,)
+    return
 
 
 @app.cell

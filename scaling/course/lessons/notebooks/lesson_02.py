@@ -319,7 +319,7 @@ def _(measured_kernel, page, sc):
         "copies and buffers of the step, which `scaling predict` adds up.",
         found,
     )
-    return (found,)
+    return
 
 
 @app.cell

@@ -189,7 +189,7 @@ NVSwitches add, which moves each byte about once.
 """
     formulas = [page.formula(four[name]) for name in ("all-gather", "all-to-all")]
     page.show(page.table(priced), remark, *formulas)
-    return (four,)
+    return
 
 
 @app.cell
@@ -290,7 +290,7 @@ def _(page, parts, sc, show):
     )
     fields = page.fields(problems)
     page.exercises(fields, title="Three problems")
-    return far, far_size, fields, paper_size, problems, ring
+    return far, fields, problems, ring
 
 
 @app.cell

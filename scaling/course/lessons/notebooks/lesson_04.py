@@ -67,7 +67,7 @@ per token forward, a multiplication and an addition for each weight, and twice t
 all. Two things do not follow this rule. The embedding is looked up, not multiplied. And attention
 compares each token with all T tokens of its sequence: those products have no weights at all.
 """)
-    return run, seq, shape
+    return seq, shape
 
 
 @app.cell
@@ -233,7 +233,7 @@ def _(model, page, sc, seq, sequences, stacked_bars):
         ),
         page.formula(keeps["activations kept"]),
     )
-    return DEVICES, STATE, keeps, memory, state
+    return DEVICES, STATE
 
 
 @app.cell
@@ -284,7 +284,7 @@ def _(page, parts, sc):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return crossing, fields, layer, masked, problems, square, total
+    return crossing, fields, layer, masked, problems
 
 
 @app.cell

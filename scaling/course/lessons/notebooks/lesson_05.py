@@ -102,7 +102,7 @@ def _(D, F, X, cluster, nodes, sc):
            "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     limit = sc.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
     forward = limit["fsdp, forward"]
-    return forward, limit, mlp
+    return forward, limit
 
 
 @app.cell
@@ -119,7 +119,7 @@ def _(X, cluster, layer, measured_collective, measured_kernel):
         return found and found.seconds * rate / size
 
     as_measured = measured_limit(layer)
-    return as_measured, measured_limit, rate
+    return as_measured, rate
 
 
 @app.cell
@@ -147,7 +147,7 @@ def _(Rung, X, as_measured, field, forward, ladder, limit, mo, parts):
         page.ladder(climbed),
         page.formula(limit),
     )
-    return climbed, page
+    return (page,)
 
 
 @app.cell
@@ -227,7 +227,7 @@ def _(mo, page, sc, stored_programs):
     }
     case = mo.ui.dropdown(cases, value=next(iter(cases)), label="step of 8 H100")
     page.show("## Replicas or shards: compiled steps", case)
-    return case, cases
+    return (case,)
 
 
 @app.cell
@@ -318,7 +318,7 @@ def _(page, parts, sc, show):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return blackwell, fields, held, problems, sparse, tiny
+    return fields, held, problems, sparse, tiny
 
 
 @app.cell
@@ -370,7 +370,7 @@ def _(gathers, page, sc, show):
         "textbook's: products stay below the peak, and so do links.",
         page.ladder(published),
     )
-    return needed, of_device, published
+    return
 
 
 @app.cell

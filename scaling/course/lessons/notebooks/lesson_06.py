@@ -71,7 +71,7 @@ part. B is tokens, D = {width:,} and F = {inner:,} the widths of the model and o
 multiplies {show(peak, "FLOP/s")} (C) and sends W bytes per second. The more chips share the layer,
 the less each multiplies. What each receives stays almost the same.
 """)
-    return inner, peak, per_node, place, width
+    return inner, per_node, place, width
 
 
 @app.cell
@@ -277,7 +277,7 @@ def _(page, parts, sc):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return blackwell, fields, layers, problems
+    return fields, problems
 
 
 @app.cell

@@ -126,7 +126,7 @@ def _(group, page, sc):
         plain.run, plain.cluster, plain.nodes, plain.mesh, "stored", dict(plain.set)
     )
     page.show("## The ladder of the plainest split", page.ladder(ladder))
-    return (ladder,)
+    return
 
 
 @app.cell
@@ -140,7 +140,7 @@ def _(devices, example, page, sc):
         f"and tensor {float(answer):,.0f}.",
         page.formula(answer),
     )
-    return limits, mine
+    return
 
 
 @app.cell

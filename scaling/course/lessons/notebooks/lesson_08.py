@@ -50,7 +50,7 @@ k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion paramet
 {active / 1e9:.1f} billion take part. All must be held, moved and summed; only some multiply.
 **expert** puts whole experts on devices, and sends tokens to them instead of weights to the tokens.
 """)
-    return active, count, group, model, moe
+    return group, model, moe
 
 
 @app.cell
@@ -78,7 +78,7 @@ def _(field, mo, model, moe, parts, sc, where):
         "bytes of the gradients are those of all experts, the FLOPs that hide them of k.",
         page.formula(limits),
     )
-    return limits, page, rule
+    return page, rule
 
 
 @app.cell
@@ -169,7 +169,7 @@ def _(page, parts, sc):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return exchange, fields, needed, problems
+    return exchange, fields, problems
 
 
 @app.cell

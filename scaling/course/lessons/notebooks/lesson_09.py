@@ -100,7 +100,7 @@ def _(field, mo, parts, sc):
         f"it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} for each stage.",
         page.formula(plain),
     )
-    return bubble, page, plain
+    return bubble, page
 
 
 @app.cell
@@ -268,7 +268,7 @@ def _(bubble, page, parts):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return asked, fields, halved, problems
+    return fields, problems
 
 
 @app.cell

@@ -53,7 +53,7 @@ else with its length. In `{model}` the two are equal at {crossing.answer:,.0f} t
 cuts a sequence of T tokens over C devices. Each keeps its queries; keys and values go round a ring,
 one hop for each other device, while the scores of the last ones are computed.
 """)
-    return crossing, group, model
+    return group, model
 
 
 @app.cell
@@ -190,7 +190,7 @@ def _(exchanged_bytes, page, parts, sc):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return across, fields, problems, sent, shape
+    return across, fields, problems, sent
 
 
 @app.cell

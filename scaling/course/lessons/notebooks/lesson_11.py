@@ -19,7 +19,6 @@ def _():
     from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
-    from scaling.pictures.bars import stacked_bars
     from scaling.pictures.memory import step_memory
     from scaling.program.stored import stored_programs
 
@@ -32,7 +31,6 @@ def _():
         parts,
         price_program,
         sc,
-        stacked_bars,
         step_memory,
         stored_programs,
     )
@@ -66,7 +64,7 @@ sequences of {run.batch.seq_len:,} tokens. Each device holds its share of the pa
 gradients and of the optimizer's two moments, in fp32, all the time. The forward pass adds what the
 backward pass will need. **Remat** keeps less of that and computes it again.
 """)
-    return entry, model, run, steps
+    return entry, run, steps
 
 
 @app.cell
@@ -112,7 +110,7 @@ def _(Rung, entry, field, ladder, mo, parts, run, sc, steps):
     )
     climbed = ladder(f"peak of a device, {run.name}, remat none", "bytes", 1e9 * page.guess, rungs)
     page.ladder(climbed)
-    return climbed, page, state
+    return (page,)
 
 
 @app.cell
@@ -181,7 +179,7 @@ def _(page, parts, steps):
     )
     fields = page.fields(problems)
     page.exercises(fields)
-    return fields, filled, longer, problems
+    return fields, longer, problems
 
 
 @app.cell

@@ -166,7 +166,7 @@ def _(chosen, format_rate, format_time, line_over_rates, page):
         page.table(table),
         f"Here the larger mistake is in **{larger}**.",
     )
-    return fixed, fixed_predicted, sent, sent_predicted
+    return
 
 
 @app.cell
@@ -227,7 +227,7 @@ def _(line_over_rates, mo, page, parts, sc):
     )
     typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
     page.exercises(fields, typed)
-    return beyond, commands, fields, problems, without
+    return fields, problems, without
 
 
 @app.cell
@@ -255,7 +255,7 @@ def _(page, steps):
         "why: choose a mesh above, and see which of the two unknowns is off.",
         errors,
     )
-    return (errors,)
+    return
 
 
 @app.cell

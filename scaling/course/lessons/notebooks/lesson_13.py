@@ -206,7 +206,7 @@ def _(mo, page, parts, sc):
     )
     typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
     page.exercises(fields, typed)
-    return answer_on_paper, commands, fewest, fields, problems, seen, steps
+    return answer_on_paper, fewest, fields, problems
 
 
 @app.cell
@@ -232,7 +232,7 @@ def _(best, found, page):
         "evaluation and data take their part: `scaling budget` prices failures that you state.",
         shown if best else [],
     )
-    return (shown,)
+    return
 
 
 @app.cell

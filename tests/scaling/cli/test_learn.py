@@ -2,8 +2,7 @@
 
 import pytest
 
-from scaling.cli.learn import LearnCommand
-from scaling.cli.learn_words import TAKES
+from scaling.cli.learn import TAKES, LearnCommand
 from scaling.cli.main import main
 
 
