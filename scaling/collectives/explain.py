@@ -88,7 +88,9 @@ def link_of(
     kind: CollectiveKind, groups: np.ndarray, level: NetworkLevel, load: LinkLoad
 ) -> BindingLink:
     """Return one level's links with what a collective in `groups` puts on them in one round."""
-    share, joined = load.share / rounds(kind), _units_joined(groups, level)
+    share, ordered = load.share / rounds(kind), np.sort(groups, axis=1)
+    count = lambda labels: 1 + (np.diff(labels[ordered], axis=1) != 0).sum(axis=1)
+    joined = int((count(level.labels.unit) // count(level.labels.region)).max())  # in a region
     if level.grid is not None and kind not in POINT_TO_POINT:
         return _of_torus(level, load, share)
     if kind == "permute" or joined < 2 or level.grid is not None:
@@ -129,13 +131,6 @@ def unit_word(level: NetworkLevel) -> str:
     _, _, word = level.name.replace(" of an ", " of a ").partition(" of a ")
     plural = f"{word}es" if word.endswith("ch") else f"{word}s"
     return plural if word and "few" not in word else "units"
-
-
-def _units_joined(groups: np.ndarray, level: NetworkLevel) -> int:
-    """The units that one group joins in one region of a level, at most."""
-    ordered = np.sort(groups, axis=1)
-    distinct = lambda labels: 1 + (np.diff(labels[ordered], axis=1) != 0).sum(axis=1)
-    return int((distinct(level.labels.unit) // distinct(level.labels.region)).max())
 
 
 def _of_torus(level: NetworkLevel, load: LinkLoad, share: float) -> BindingLink:

@@ -148,7 +148,9 @@ def _collective_times(
     alike: dict[Any, dict[str, Collective]] = defaultdict(dict)
     for collective, _ in collectives(program):
         alike[collective.kind, collective.axes, collective.groups][collective.name] = collective
-    meshes, number = _distinct(program.mesh)
+    table = np.array(np.broadcast_arrays(*map(np.atleast_1d, program.mesh.values())))
+    distinct, number = np.unique(table, axis=1, return_inverse=True)
+    meshes = [dict(zip(program.mesh, map(int, sizes), strict=True)) for sizes in distinct.T]
     for (kind, axes, stated), found in alike.items():
         sizes, parts = (_rows([getattr(c, n) for c in found.values()]) for n in ("bytes", "part"))
         if stated:
@@ -166,13 +168,6 @@ def _with_busy(
 ) -> Iterator[tuple[str, Number, np.ndarray | None]]:
     for call, (name, seconds) in enumerate(_named(operations, times)):
         yield name, seconds, None if busy is None else busy[:, call]
-
-
-def _distinct(mesh: Mapping[str, Any]) -> tuple[list[dict[str, int]], np.ndarray]:
-    """The meshes that there are, and the number of each configuration's: int [configurations]."""
-    table = np.array(np.broadcast_arrays(*(np.atleast_1d(size) for size in mesh.values())))
-    distinct, number = np.unique(table, axis=1, return_inverse=True)
-    return [dict(zip(mesh, map(int, sizes), strict=True)) for sizes in distinct.T], number
 
 
 def _rows(figures: Sequence[Number]) -> np.ndarray:

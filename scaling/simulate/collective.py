@@ -8,7 +8,7 @@ For an all-to-all nccl-tests divides the per-rank buffer by the time, as here.
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -198,14 +198,38 @@ def collective_prices(
     check_keys([kind], COLLECTIVE_KINDS, "collective")
     if skew is not None:
         check_skew(kind, skew, groups.shape[1])
-    prices = []
+    ranks, prices = int(groups.shape[1]), []
     for size in sizes:
         sent = round(part * size)
         cost = collective_time(kind, float(sent), groups, cluster, profile, algorithm, skew or 1.0)
-        price = _price(kind, sent, groups, cluster, cost, skew)
-        if profile.name == IDEAL_NAME:  # a rule has no range
-            price = replace(price, time_low=price.time, time_high=price.time)
-        prices.append(replace(price, bytes=size, sent=None if part == 1 else sent))
+        time, bound = float(cost.time), float(cost.lower_bound)
+        grade: Grade = cost.evidence.grade if cost.evidence else "datasheet"
+        if cost.extrapolated:
+            grade = "extrapolated"
+        spread = 1 + (half_range(cost.evidence, grade) if cost.evidence else 0.0)
+        is_rule = profile.name == IDEAL_NAME  # which has no range
+        bandwidth = sent / time if time else 0.0
+        price = CollectivePrice(
+            kind=kind,
+            bytes=size,
+            ranks=ranks,
+            groups=len(groups),
+            time=time,
+            time_low=time if is_rule else max(time / spread, bound),
+            time_high=time if is_rule else time * spread,
+            algorithm_bandwidth=bandwidth,
+            bus_bandwidth=bandwidth * bus_factor(kind, ranks),
+            algorithm=cost.algorithm,
+            bottleneck=cost.bottleneck,
+            lower_bound=bound,
+            grade=grade,
+            cost=cost,
+            devices=groups,
+            cluster=cluster,
+            skew=skew,
+            sent=None if part == 1 else sent,
+        )
+        prices.append(price)
     return prices
 
 
@@ -221,39 +245,3 @@ def active_part(active: int, ranks: int, random: bool = False) -> float:
     if active < 1:
         raise InputError(f"--active {active} must be at least 1 of the {ranks} destinations")
     return 1 - ((ranks - 1) / ranks) ** active if random else min(active / ranks, 1.0)
-
-
-def _price(
-    kind: CollectiveKind,
-    size: int,
-    groups: np.ndarray,
-    cluster: Cluster,
-    cost: CollectiveCost,
-    skew: float | None,
-) -> CollectivePrice:
-    time, bound = float(cost.time), float(cost.lower_bound)
-    grade: Grade = cost.evidence.grade if cost.evidence else "datasheet"
-    if cost.extrapolated:
-        grade = "extrapolated"
-    spread = 1 + (half_range(cost.evidence, grade) if cost.evidence else 0.0)
-    bandwidth = size / time if time else 0.0
-    ranks = int(groups.shape[1])
-    return CollectivePrice(
-        kind=kind,
-        bytes=size,
-        ranks=ranks,
-        groups=len(groups),
-        time=time,
-        time_low=max(time / spread, bound),
-        time_high=time * spread,
-        algorithm_bandwidth=bandwidth,
-        bus_bandwidth=bandwidth * bus_factor(kind, ranks),
-        algorithm=cost.algorithm,
-        bottleneck=cost.bottleneck,
-        lower_bound=bound,
-        grade=grade,
-        cost=cost,
-        devices=groups,
-        cluster=cluster,
-        skew=skew,
-    )

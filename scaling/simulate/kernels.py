@@ -182,18 +182,16 @@ def matmul_efficiency(fit: MatmulFit, dims: tuple[Number, ...], cores: int | Non
     if fit.tile is None or cores is None:
         return np.minimum(share * k / (k + half_k), limit)
     paid = [
-        _waves(batch * split, m / (fit.tile[0] / part), n / fit.tile[1], cores)
+        # how often all cores together compute a tile each
+        np.ceil(
+            batch * split * np.ceil(m / (fit.tile[0] / part)) * np.ceil(n / fit.tile[1]) / cores
+        )
         * (fit.tile[0] / part * fit.tile[1] * cores)
         * (k / split + half_k)
         for part in TILE_PARTS
         for split in K_SPLITS
     ]
     return np.minimum(share * batch * m * n * k / reduce(np.minimum, paid), limit)
-
-
-def _waves(batch: Number, rows: Number, columns: Number, cores: int) -> Number:
-    """Number of times that all cores together compute a tile each."""
-    return np.ceil(batch * np.ceil(rows) * np.ceil(columns) / cores)
 
 
 def attention_efficiency(

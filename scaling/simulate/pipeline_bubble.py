@@ -54,19 +54,15 @@ def _marked(block: Block, pipeline: PipelineSchedule) -> Block:
             if isinstance(step, Loop):
                 step = replace(step, bubble_trips=step.trips)
             elif isinstance(step, Kernel) and not step.asynchronous:
-                step = _one_bubble(step)
+                # a loop over one tick; its buffers stay those of the schedule around it
+                buffers = step.reads, step.writes, step.over
+                step = Loop(step.name, step.origin, *buffers, body=(step,), trips=1, bubble_trips=1)
         elif isinstance(step, Loop) and _is_over_ticks(step, pipeline):
             step = replace(step, bubble_trips=pipeline.stages - 1)
         elif isinstance(step, Loop):
             step = replace(step, body=_marked(step.body, pipeline))
         found.append(step)
     return tuple(found)
-
-
-def _one_bubble(kernel: Kernel) -> Loop:
-    """A kernel as a loop over one tick; its buffers stay those of the schedule around it."""
-    buffers = kernel.reads, kernel.writes, kernel.over
-    return Loop(kernel.name, kernel.origin, *buffers, body=(kernel,), trips=1, bubble_trips=1)
 
 
 def _is_over_ticks(loop: Loop, pipeline: PipelineSchedule) -> bool:

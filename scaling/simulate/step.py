@@ -72,10 +72,14 @@ def price(
     strict = program.source != "compiled"
     host = host_bandwidth(cluster)
     kernel = {k.name: _kernel_cost(k, cluster, profile, host, strict) for k, _ in kernels(program)}
-    collective = {
-        c.name: _collective_cost(c, device_groups(c, program, cluster), cluster, profile)
-        for c, _ in collectives(program)
-    }
+    collective = {}
+    for c, _ in collectives(program):
+        cost = collective_time(
+            c.kind, c.bytes, device_groups(c, program, cluster), cluster, profile
+        )
+        if c.part != 1:  # of a call
+            cost = replace(cost, time=cost.time * c.part, lower_bound=cost.lower_bound * c.part)
+        collective[c.name] = cost
     timeline = _timeline(program, {**kernel, **collective}, profile, record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
@@ -125,17 +129,6 @@ def _kernel_cost(
             raise
     moved = replace(kernel, flops=0.0, kind="custom")
     return replace(kernel_time(moved, chip, profile, host), unpriced=kernel.dtype)
-
-
-def _collective_cost(
-    collective: Collective, groups: np.ndarray, cluster: Cluster, profile: Profile
-) -> CollectiveCost:
-    """The cost of a call, or of the part of it that this is."""
-    cost = collective_time(collective.kind, collective.bytes, groups, cluster, profile)
-    part = collective.part
-    if part == 1:
-        return cost
-    return replace(cost, time=cost.time * part, lower_bound=cost.lower_bound * part)
 
 
 def shares_that_run(program: Program) -> Iterator[tuple[Kernel | Collective, np.ndarray]]:

@@ -188,7 +188,9 @@ def _warnings(
         if (share := float(np.max(hfu * ran / matrix_flops(priced)))) <= 1:
             yield f"HFU counts masked scores too: products that run reach {share:.1%} of the peak"
     yield from _memory_warning(priced)
-    if moved := _host_bytes(priced):
+    copied = (np.max(kernel.host_bytes * calls) for kernel, calls in running_kernels(priced))
+    moved = 0.0 if priced.cluster.virtual_devices else float(sum(copied, 0.0))  # one memory there
+    if moved:
         rate = host_bandwidth(priced.cluster)
         words = f"priced at {format_size(rate)}/s, which was not measured" if rate else "not priced"
         yield f"{format_size(moved)} move between host and device per step, {words}"
@@ -205,14 +207,6 @@ def _memory_warning(priced: Priced) -> Iterable[str]:
             f"memory: {format_size(found)} at the peak by a walk over the schedule, "
             f"{format_size(planned)} as the compiler planned it ({found / planned - 1:+.1%})"
         )
-
-
-def _host_bytes(priced: Priced) -> float:
-    """Bytes that kernels move between device and host in one step; none where both are one."""
-    if priced.cluster.virtual_devices:
-        return 0.0
-    moved = (np.max(kernel.host_bytes * calls) for kernel, calls in running_kernels(priced))
-    return float(sum(moved, 0.0))
 
 
 def _ratio(amount: Number, per: Number) -> Number | None:
