@@ -54,7 +54,7 @@ def calibrate(
     Predictions for `host`, and for one node of the same GPUs, use the file from then on.
 
     >>> import scaling as sc
-    >>> profile = sc.calibrate(quick=True, devices=8)    # doctest: +SKIP
+    >>> profile = sc.calibrate(quick=True, devices=2)    # doctest: +SKIP
     >>> profile.matmul[0].dtype                          # doctest: +SKIP
     'fp32'
 

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
@@ -32,9 +31,7 @@ from scaling.simulate.collective import (
 class CollectiveResult(Result, CollectivePrice):
     """A price that prints as the page of `scaling collective`; see `CollectivePrice`."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the document that `scaling collective --json` prints."""
-        return CollectivePrice.to_dict(self)
+    to_dict = CollectivePrice.to_dict
 
     def __str__(self) -> str:
         from scaling.report.collective import page

@@ -58,7 +58,7 @@ def train(
     predicted.json, measured.json and checkpoints/.
 
     >>> import scaling as sc
-    >>> outcome = sc.train("tiny", devices=8, run_dir="runs/tiny")   # doctest: +SKIP
+    >>> outcome = sc.train("tiny", devices=2, run_dir="runs/tiny")   # doctest: +SKIP
     >>> outcome.step, outcome.loss < 7                               # doctest: +SKIP
     (20, True)
 

@@ -15,15 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from scaling.comparing.comparison import SHARED_CORES, SUMMED, Comparison, Pair, StepPair
+from scaling.comparing.documents import MeasuredFile, MemoryFile, PredictedFile, StepTimeFile
 from scaling.comparing.doubts import doubts
-from scaling.comparing.folder import (
-    MeasuredFile,
-    MemoryFile,
-    PredictedFile,
-    RunFolder,
-    StepTimeFile,
-    priced_again,
-)
+from scaling.comparing.folder import RunFolder, priced_again
 from scaling.comparing.join import joined
 from scaling.comparing.matching import match_recording
 from scaling.comparing.recorded import RecordedEvent, recorded_events

@@ -5,130 +5,39 @@ program.json        the program that was priced
 calibration.json    the profile that it was priced with
 measured.json       what the steps took
 profile/            a recording of some steps, where one was asked for
-
-Other keys of the documents are for other readers and are passed over.
 """
 
-import dataclasses
 import json
-import typing
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
 
+from scaling.comparing.documents import MeasuredFile, PredictedFile, T, read_document
 from scaling.meshes.durable import sync, write_whole
-from scaling.meshes.errors import InputError, check_range
-from scaling.meshes.reading import read, read_json
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_json
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
 from scaling.profiles.io import read_profile, write_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
-from scaling.run import Batch, Run, load_run
-from scaling.simulate.prediction import TERMS, Grade, Prediction, prediction_dict
+from scaling.run import Run, load_run
+from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.resolve import cluster_from_record, cluster_record
 from scaling.simulate.step import Priced, price
 
-T = TypeVar("T", "MeasuredFile", "PredictedFile")
 PREDICTED, PROGRAM, CALIBRATION = "predicted.json", "program.json", "calibration.json"
 MEASURED, PROFILE = "measured.json", "profile"
 KEPT = (
     *("run.json", "metrics.jsonl", PREDICTED, PROGRAM, CALIBRATION, MEASURED, PROFILE),
     "checkpoints",
 )
-COUNTS = ("nodes", "gpus_per_node", "steps")
 MISSING = {
     MEASURED: "no finished step is on record; train it (on) with `scaling train`",
     PREDICTED: "the run was trained without a prediction: run `scaling calibrate --quick` once on "
     "this machine, then train again",
 }
-
-
-@dataclass(frozen=True)
-class PredictedMemory:
-    """Bytes of one device."""
-
-    peak: float
-
-
-@dataclass(frozen=True)
-class PricedCluster:
-    """The cluster that was priced; see `scaling.simulate.resolve.cluster_record`."""
-
-    name: str
-    nodes: int
-    gpus_per_node: int
-
-
-@dataclass(frozen=True)
-class PredictedFile:
-    """predicted.json: a prediction, and of which run on which cluster it is."""
-
-    name: str
-    step_time: float  # s
-    step_time_low: float
-    step_time_high: float | None  # None: a part of the step is not known
-    time: Mapping[str, float]  # s, by TERMS
-    memory: PredictedMemory
-    grade: Grade
-    cluster: PricedCluster
-    mesh: Mapping[str, int]  # axis sizes, outermost first
-    batch: Batch
-    model: str = ""  # in words
-
-    def __post_init__(self) -> None:
-        if missing := [term for term in TERMS if term not in self.time]:
-            raise InputError(f"time: missing {', '.join(missing)}")
-
-    @property
-    def setting(self) -> str:
-        """Model, mesh and batch: `2 layers, d_model 64; mesh fsdp=8; 16 x 512 tokens`."""
-        axes = ",".join(f"{axis}={n}" for axis, n in self.mesh.items() if n > 1) or "one device"
-        batch = f"{self.batch.global_batch:,} x {self.batch.seq_len:,} tokens a step"
-        pieces = f" in {n} microbatches" if (n := self.batch.microbatches) > 1 else ""
-        return "; ".join(filter(None, (self.model, f"mesh {axes}", batch + pieces)))
-
-
-@dataclass(frozen=True)
-class StepTimeFile:
-    """Seconds of a step, the median of `steps`; spread: quartile distance over median."""
-
-    measured: float
-    spread: float | None
-    steps: int
-
-    def __post_init__(self) -> None:
-        if not self.measured > 0:
-            raise InputError(f"measured={self.measured} must be positive")
-
-
-@dataclass(frozen=True)
-class MemoryFile:
-    """Bytes of the fullest device; None: not counted there."""
-
-    measured: int | None
-    compiled: int | None
-
-
-@dataclass(frozen=True)
-class MeasuredFile:
-    """measured.json: what the steps of a run took, on which machine."""
-
-    name: str
-    machine: str  # `8 x cpu, x86_64`
-    versions: Mapping[str, str]
-    step_time: StepTimeFile
-    memory: MemoryFile
-    recorded_steps: tuple[int, int] | None  # first and last
-
-    def __post_init__(self) -> None:
-        first, last = self.recorded_steps or (1, 1)
-        if not 1 <= first <= last:
-            raise InputError(
-                f"recorded_steps={[first, last]} must be the first and the last step, from 1"
-            )
 
 
 @dataclass(frozen=True)
@@ -252,34 +161,3 @@ def _document(cls: type[T], folder: Path, name: str) -> T:
     if not (folder / name).is_file():
         raise InputError(f"{folder} has no {name}: {MISSING[name]}")
     return read_document(cls, read_json(folder / name), str(folder / name))
-
-
-def read_document(cls: type[T], data: Any, where: str) -> T:
-    """The document of class `cls` in what `json` made of a file; `where` names the file.
-
-    Raises:
-        InputError: a key is missing, or holds what it cannot mean.
-    """
-    try:
-        document = read(cls, _known(cls, data), where)
-        _check_numbers(asdict(document), where)
-        return document
-    except InputError as error:
-        raise InputError(f"{error}; train the run again") from None
-
-
-def _check_numbers(table: Mapping[str, Any], where: str) -> None:
-    """Raise InputError for a figure below 0, and for a count below 1."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            _check_numbers(value, f"{where}: {key}")
-        elif isinstance(value, int | float):
-            check_range(f"{where}: {key}", value, 1 if key in COUNTS else 0)
-
-
-def _known(hint: Any, data: Any) -> Any:
-    """The keys of a table that a dataclass has, also in the tables within it."""
-    if not dataclasses.is_dataclass(hint) or not isinstance(data, Mapping):
-        return data
-    hints = typing.get_type_hints(hint)
-    return {key: _known(hints[key], value) for key, value in data.items() if key in hints}

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from scaling.comparing.compare import Pair, compare
-from scaling.comparing.folder import MeasuredFile, PredictedFile, read_document
+from scaling.comparing.documents import MeasuredFile, PredictedFile, read_document
 from scaling.comparing.steps import Measured, Recording
 from scaling.meshes.errors import InputError
 from scaling.program.ir import Collective, Wait

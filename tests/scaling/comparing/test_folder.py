@@ -5,14 +5,8 @@ from dataclasses import asdict
 
 import pytest
 
-from scaling.comparing.folder import (
-    MeasuredFile,
-    MemoryFile,
-    PricedCluster,
-    StepTimeFile,
-    read_folder,
-    remove_prediction,
-)
+from scaling.comparing.documents import MeasuredFile, MemoryFile, PricedCluster, StepTimeFile
+from scaling.comparing.folder import read_folder, remove_prediction
 from scaling.meshes.errors import InputError
 from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.summary import summarize
