@@ -41,13 +41,13 @@ from scaling.run.parallelism.pipeline import recomputes
 
 @dataclass(frozen=True)
 class Step:
-    """The blocks of a step."""
+    """A step as blocks of operations."""
 
     step: StepSizes
     flash: float
 
     def program(self) -> Program:
-        """The whole step."""
+        """Return the Program of the whole step."""
         step = self.step
         schedule = self.in_microbatches()
         if step.runs_in_ticks:
@@ -72,12 +72,12 @@ class Step:
         return buffers(self.step, self.flash > 0)
 
     def layers(self, edge: bool = False) -> list[Layer]:
-        """One of each kind."""
+        """Return one layer of each kind that the model has."""
         step = self.step
         return [Layer(step, self.traffic, self.flash, moe, n, edge) for moe, n in step.layer_kinds]
 
     def in_microbatches(self) -> list[Operation]:
-        """Microbatches one after the other; beside the last, what others communicate once."""
+        """Return the microbatches in turn; other software communicates once beside the last one."""
         M, traits = self.step.microbatches, self.step.traits
         first = self._once("start", traits.hidden_weights)
         last = self._once("end", traits.hidden_weights)
@@ -91,7 +91,7 @@ class Step:
         return [*first, *(self.bubble() if "stage" in self.step.active_axes else []), *every, *last]
 
     def microbatch(self, edge: bool = False) -> list[Operation]:
-        """Forward and backward of one microbatch on the fullest stage."""
+        """Return the forward and backward pass of one microbatch on the fullest stage."""
         step = self.step
         hidden = float(step.traits.hides_pipeline and step.virtual_stages > 1)
         send = lambda place: self.traffic.at_place(place, step.microbatches, hidden)
@@ -111,7 +111,7 @@ class Step:
         ]
 
     def fills(self, times: Number) -> list[Operation]:
-        """The stacks of `times` microbatches' saved activations, in the trainer's program."""
+        """Return the zeros of the trainer's stacks of `times` microbatches' saved activations."""
         step = self.step
         if not step.is_own_trainer:
             return []
@@ -139,7 +139,7 @@ class Step:
         ]
 
     def bubble(self) -> list[Operation]:
-        """What the other stages do with one microbatch while this one has no work."""
+        """Return what the other stages do with one microbatch while this one waits."""
         step, layer = self.step, self.layers()[-1]
         others = step.config.n_layers - step.stored(step.config.n_layers)
         trips = as_float(np.rint(others / step.virtual_stages))
@@ -193,7 +193,7 @@ class Step:
         ]
 
     def in_turn(self) -> list[Operation]:
-        """Our trainer's 1F1B: ticks forward, those with head and backward pass, ticks backward."""
+        """Return our trainer's 1F1B: ticks forward, with head and backward pass, backward."""
         step = self.step
         M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
         hop = {way: self.traffic.at_place(f"{way} tick", T, 1.0) for way in ("forward", "backward")}
@@ -235,7 +235,7 @@ class Step:
         ]
 
     def embed(self) -> tuple[list[Operation], list[Operation]]:
-        """Looking the tokens of one microbatch up, and the table's gradient."""
+        """Return the look-up of one microbatch's tokens, and the gradient of the table."""
         step, runs, traits = self.step, self.step.embeddings, self.step.traits
         ahead, back = kernels.embedding(step)
         alone = lambda place: self.traffic.at_place(place, runs).exposed
@@ -244,7 +244,7 @@ class Step:
         return [*ahead, *alone("forward embed")], backward
 
     def head(self) -> list[Operation]:
-        """Final norm, logits and loss of one microbatch, chunk by chunk, and their gradients."""
+        """Return final norm, logits and loss of one microbatch, by chunks, with their gradients."""
         step, M, traits = self.step, self.step.microbatches, self.step.traits
         before, (chunk, logits, *rest), after = kernels.head(step)
         weights = self.traffic.at_place("forward head weights", M, traits.hidden_weights)
@@ -321,7 +321,7 @@ def buffers_of_loop(loop: str, table: Mapping[str, str]) -> list[str]:
 
 
 def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer]:
-    """The transfers, as XLA makes the trainer's.
+    """Yield the transfers as XLA makes the trainer's.
 
     It adds the two gradients of a tied table before it sums them over replicas, and sums in float32
     (`scaling.comparing.discrepancy`).
@@ -340,7 +340,7 @@ def has_head(step: StepSizes) -> bool:
 
 
 def _tidy(block: Block) -> Block:
-    """The block without operations that no configuration runs."""
+    """Return the block without operations that no configuration runs."""
     found: list[Operation] = []
     for op in block:
         if isinstance(op, Loop):

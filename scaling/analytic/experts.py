@@ -46,7 +46,7 @@ from scaling.program.ir import CollectiveKind, Number
 
 
 def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
-    """Lines of the layers with experts but those of weights; none for a dense model."""
+    """Yield the transfers of layers with experts, but those of weights."""
     if n_moe_layers(step.config):
         yield from _exchange(step)
         if step.is_own_trainer:
@@ -54,7 +54,7 @@ def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
 
 
 def exchanged_rows(step: StepSizes) -> Number:
-    """Rows of d_model elements that the experts of a device take in one layer."""
+    """Return the rows of d_model elements that the experts of a device take in one layer."""
     return step.cached(_exchanged_rows)
 
 
@@ -112,7 +112,7 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
 
 
 def rows_again(step: StepSizes) -> Number:
-    """1 where remat sends tokens to their experts again."""
+    """Return 1 where remat sends tokens to their experts again, else 0."""
     return (
         step.recomputes_some * (1 - step.keeps("expert_input"))
         if step.is_own_trainer

@@ -66,13 +66,13 @@ def fusion(
 
 
 def stream_bytes(step: StepSizes) -> Number:
-    """Bytes of the residual stream of one microbatch on one device, as norms meet it."""
+    """Return the bytes of one microbatch's residual stream on one device, as norms read it."""
     parts = step.shape.tensor if step.sequence_parallel else 1
     return step.tokens * step.config.d_model * step.itemsize / parts
 
 
 def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
-    """The norm before a half of the layer, with the sum before it."""
+    """Return the norm before attention or MLP, fused with the residual sum before it."""
     passes = XLA.norm_backward if phase == "backward" else XLA.norm + (part == "mlp")
     if phase == "remat" and step.is_own_trainer:
         passes = int(part == "mlp")
@@ -82,7 +82,7 @@ def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1)
 
 
 def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
-    """Rotating (or adding biases to, or norming) queries and keys."""
+    """Return the fusion that rotates queries and keys, and norms them with qk_norm."""
     config = step.config
     heads = config.n_heads + (config.n_heads if config.mla else config.n_kv_heads)
     size = step.tokens * heads * query_key_dim(config) * step.itemsize / step.shape.tensor
@@ -91,7 +91,7 @@ def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
 
 
 def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> Kernel:
-    """The MLP's activation, of all experts of a device."""
+    """Return the activation of the MLP, or of all experts of a device."""
     gated = step.config.mlp == "swiglu"
     passes: Number = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
     if phase == "remat" and step.is_own_trainer:
@@ -103,7 +103,7 @@ def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> K
 
 
 def dispatch(step: StepSizes, name: str, phase: Phase, times: Number = 1) -> Kernel:
-    """Rows sorted by expert, or put back: read and written."""
+    """Return the fusion that sorts rows by expert, or puts them back."""
     moved = 2 * exchanged_rows(step) * step.config.d_model * step.itemsize
     return fusion(step, f"{phase} {name}", Origin(phase, "layers/mlp"), moved, times)
 
@@ -186,7 +186,7 @@ def fused_attention(
 
 
 def stack_copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:
-    """Saved activations into, or out of, the stacks of all layers: read and written."""
+    """Return the copy of saved activations into, or out of, the stacks of all layers."""
     kernel = fusion(step, f"{phase} {name}", Origin(phase, "layers"), 2 * saved, operations=0)
     return kernel
 
@@ -199,7 +199,7 @@ def zero_stacks(step: StepSizes, saved: Number, weights: Number) -> Kernel:
 
 
 def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
-    """The gradients of one input by its products, added before tensor sums them."""
+    """Return the sum of the gradients of one input by its products, before tensor sums them."""
     if "tensor" not in step.active_axes or not step.is_own_trainer or products < 2:
         return []
     moved = (products + 1) * step.tokens * step.config.d_model * step.itemsize
@@ -223,7 +223,7 @@ def transposed_stream(step: StepSizes, name: str, phase: Phase, part: str) -> li
 
 
 def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
-    """Look-up forward, and backward the sum of the gradients of each row."""
+    """Return the look-up, and the sum of the gradients of each row of the table."""
     size, ahead, back = stream_bytes(step), Origin("forward", "embed"), Origin("backward", "embed")
     table = step.head_rows * step.config.d_model
     look_up = fusion(step, "forward embed", ahead, 2 * size)
@@ -264,7 +264,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
 
 
 def update(step: StepSizes) -> list[Kernel]:
-    """The optimiser's update of what a device stores, and the norm of gradients before it."""
+    """Return the norm of gradients, and the optimiser's update of what a device stores."""
     precision = step.run.precision
     own = trained_elements(step, 1)
     master = 0 if precision.parameters == "fp32" else FLOAT32
@@ -283,7 +283,7 @@ def update(step: StepSizes) -> list[Kernel]:
 
 
 def accumulation(step: StepSizes) -> Kernel:
-    """Gradients of a microbatch, or of a tick, added to their sums, where there are several."""
+    """Return the sum of a microbatch's (or tick's) gradients, where there are several."""
     moved = 3 * FLOAT32 * trained_elements(step, 2)
     several = step.is_sum * step.is_own_trainer
     return fusion(step, "accumulation", Origin("backward", ""), moved, several)

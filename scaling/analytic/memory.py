@@ -37,12 +37,12 @@ STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
 
 
 def elements(step: StepSizes) -> Number:
-    """Parameters of a device, whole over fsdp."""
+    """Return the parameters of a device, not sharded over fsdp."""
     return sum(w.elements * w.stored for w in weights_of(step))
 
 
 def shards(step: StepSizes, first: int) -> Number:
-    """Parts over fsdp of what is sharded from that ZeRO stage on."""
+    """Return the shards over fsdp of what is sharded from ZeRO stage `first` on, else 1."""
     stages = range(first, 4)
     return np.where(step.is_zero_stage(*stages), step.shape.fsdp, 1)[()]
 
@@ -74,7 +74,7 @@ def _holders(step: StepSizes, weights: Weights) -> AxisSize:
 
 
 def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
-    """The buffers of a step by name, at the stage that has most."""
+    """Return the buffers of a step by name, at the stage that needs most memory."""
     made = (*_stored(step), *(_of_own_trainer(step) if step.is_own_trainer else _others(step)))
     scores = 0.0 if flash else _scores(step)
     name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
@@ -90,7 +90,7 @@ def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
 
 
 def _stored(step: StepSizes) -> Iterator[Buffer]:
-    """What is there between steps."""
+    """Buffers that stay between steps: parameters and optimizer state."""
     precision = step.run.precision
     first = 1 if step.is_own_trainer else 3
     stored = precision.parameters if step.trains_all else precision.frozen

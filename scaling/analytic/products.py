@@ -39,7 +39,7 @@ class Product:
 
 
 def layer_products(step: StepSizes, moe: bool) -> list[Product]:
-    """The products of a layer in order, without those of the attention's core."""
+    """Return the products of a layer's weights, in order."""
     found = [_product(step, stack) for stack in block_stacks(step.config, moe)]
     return list(_merged(found, step.is_own_trainer)) if step.traits.merges else found
 
@@ -64,7 +64,7 @@ def _product(step: StepSizes, stack: Stack) -> Product:
 
 
 def _expert_rows(step: StepSizes) -> tuple[Number, Number]:
-    """Experts of a device, and the rows that each multiplies: without capacity those there are.
+    """Experts of a device, and the rows that each multiplies; a capacity fills them up.
 
     The load is even in the trainer's programs, which do not know it; else it is `moe.skew`.
     """
@@ -87,17 +87,17 @@ def _merged(products: list[Product], apart: bool) -> Iterator[Product]:
 
 
 def forward(step: StepSizes, product: Product, phase: Phase, times: Number = 1) -> Kernel:
-    """The product itself; `times` is 0 where it does not run."""
+    """Return the product itself; `times` is 0 where it does not run."""
     return _matmul(step, product.name, phase, product, product.outputs, product.inputs, times)
 
 
 def of_inputs(step: StepSizes, product: Product) -> Kernel:
-    """The gradient of its input."""
+    """Return the product that gives the gradient of its input."""
     return _matmul(step, f"d {product.name}", "backward", product, product.inputs, product.outputs)
 
 
 def of_weights(step: StepSizes, product: Product) -> Kernel:
-    """The gradient of its weights."""
+    """Return the product that gives the gradient of its weights."""
     turned = replace(product, rows=product.inputs)
     name = f"w {product.name}"
     times = step.trains_all

@@ -35,13 +35,13 @@ class KeptTensor:
 
 
 def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
-    """Bytes that a layer keeps of one microbatch on the device."""
+    """Return the bytes that a layer keeps of one microbatch on the device."""
     kept = (k.device for k in kept_tensors(step, moe) if k.tensor.name not in without)
     return sum(kept, 0.0) + _dropped(step) * step.tokens
 
 
 def offloaded_bytes(step: StepSizes, moe: bool, names: Sequence[str] | None = None) -> Number:
-    """Bytes that it keeps in the host's memory: of some tensors as remat names them, or of all."""
+    """Return the bytes that a layer keeps in the host's memory, of these tensors or of all."""
     kept = kept_tensors(step, moe)
     return sum((k.host for k in kept if names is None or k.tensor.kept_as in names), 0.0)
 
@@ -71,7 +71,7 @@ def _filled(step: StepSizes) -> Number:
 
 
 def _is_kept(step: StepSizes, tensor: Activation) -> Number:
-    """1 where a tensor is kept; of other software's "selective" all but the attention's core."""
+    """1 where a tensor is kept. Other software's "selective" keeps all but the attention's core."""
     if tensor.kept_as == ALWAYS:
         return 1
     none = 1 - step.recomputes_some
@@ -94,7 +94,7 @@ def _dropped(step: StepSizes) -> Number:
 
 
 def in_flight(step: StepSizes) -> Number:
-    """Microbatches whose activations the first stage keeps at a time.
+    """Return how many microbatches' activations the first stage keeps at a time.
 
     1F1B: as many as there are stages; several virtual stages: (S - 1) / (S V) more (arXiv
     2205.05198, section 4.2.3).
@@ -119,14 +119,14 @@ def activations(
 
 
 def kept_passes(step: StepSizes) -> Number:
-    """Passes of a stage of our trainer whose activations it keeps at a time."""
+    """Return how many passes' activations a stage of our trainer keeps at a time."""
     if step.is_1f1b:
         return slot_count(step.shape.stage, step.microbatches)
     return 1 if recomputes(step.run) else step.iterations
 
 
 def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:
-    """Every tensor that is kept, in the order of the forward pass."""
+    """Return every tensor that is kept, in the order of the forward pass."""
     step = step_sizes(run, mesh)
     return [row for moe, _ in step.layer_kinds for row in _rows(step, moe)]
 

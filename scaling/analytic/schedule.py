@@ -62,7 +62,7 @@ class Traffic:
         return ScheduledCollectives(beside=calls), transfer.calls / runs
 
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
-        """The calls of one transfer in one pass; no bytes where a configuration has none."""
+        """The calls of one transfer in one pass; they have no bytes where it does not run."""
         calls = as_float(np.asarray(transfer.calls / (1 if runs is None else runs)))
         needed = 1 if runs is None else np.ceil(calls - ROUNDING)  # 0 where it does not run
         count = int(np.max(needed))
@@ -87,7 +87,7 @@ class Traffic:
         ]
 
     def _dtype(self, transfer: Transfer) -> str:
-        """The format in which gradients are summed, else that of what products take."""
+        """The format in which gradients are summed, else that of operands of products."""
         step = self.step
         width: Number = step.itemsize
         if transfer.place.startswith("end"):
@@ -105,11 +105,11 @@ class ScheduledCollectives:
     alone: tuple[Collective, ...] = ()
 
     def merged(self, other: "ScheduledCollectives") -> "ScheduledCollectives":
-        """The collectives of both."""
+        """Return the collectives of both."""
         return ScheduledCollectives(self.beside + other.beside, self.alone + other.alone)
 
     def masked(self, mask: Number, words: str = "") -> "ScheduledCollectives":
-        """The collectives in the configurations that a mask of 0 and 1 names."""
+        """Return the collectives with no bytes in configurations where `mask` is 0, not 1."""
         cut = lambda calls: tuple(
             replace(c, name=f"{c.name} {words}".rstrip(), bytes=c.bytes * mask)
             for c in calls
@@ -118,8 +118,10 @@ class ScheduledCollectives:
         return ScheduledCollectives(cut(self.beside), cut(self.alone))
 
     def split(self, count: int, size: Number) -> "list[ScheduledCollectives]":
-        """The collectives in as many equal calls, of what one product takes; as one where all
-        `size` bytes are few."""
+        """Return the collectives in `count` equal calls, one for each product.
+
+        They stay one call where all `size` bytes are few: XLA joins such calls.
+        """
         few = np.less_equal(size, XLA.combined)
         if np.all(few):
             return [self, *[NO_COLLECTIVES] * (count - 1)]
@@ -133,21 +135,21 @@ class ScheduledCollectives:
 
     @property
     def issued(self) -> list[Operation]:
-        """Those that run alone, and the others, begun."""
+        """The operations that start them; those that run alone are over at once."""
         return [*self.exposed, *self.beside]
 
     @property
     def waits(self) -> list[Operation]:
-        """The ends of those that were begun."""
+        """The waits for those that run beside something."""
         return [Wait(c.name, c.origin) for c in self.beside]
 
     @property
     def exposed(self) -> list[Operation]:
-        """Those that nothing runs beside."""
+        """Those that run alone, as synchronous operations."""
         return [replace(c, asynchronous=False) for c in self.alone]
 
     def wrap(self, block: Sequence[Operation], first: bool = True) -> list[Operation]:
-        """The block with what runs beside it, and the rest before it (or after)."""
+        """Return the block with what runs beside it, and before (or after) it what runs alone."""
         inside = [*self.beside, *block, *self.waits]
         return [*self.exposed, *inside] if first else [*inside, *self.exposed]
 
@@ -156,7 +158,7 @@ NO_COLLECTIVES = ScheduledCollectives()
 
 
 def traffic_of(step: StepSizes, transfers: Iterable[Transfer]) -> Traffic:
-    """The transfers that move something, by place."""
+    """Return the transfers that move something, by place."""
     found: dict[tuple[str, bool], list[Transfer]] = defaultdict(list)
     alike: Counter = Counter()  # each has a name of its own
     for t in transfers:

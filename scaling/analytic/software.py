@@ -22,7 +22,7 @@ OWN_TRAINER = "jax"
 
 @dataclass(frozen=True)
 class SoftwareTraits:
-    """The traits of one software; see the module."""
+    """How one software runs a step; see the module."""
 
     name: str
     title: str
@@ -42,7 +42,7 @@ class SoftwareTraits:
 
 @cache
 def software_traits() -> dict[str, SoftwareTraits]:
-    """The traits by the name that run.json has under `software`."""
+    """Return the traits of every software by its name in run.json."""
     text = files("scaling.analytic").joinpath("data/software.toml").read_text("utf-8")
     tables = tomllib.loads(text)
     return {
@@ -51,7 +51,7 @@ def software_traits() -> dict[str, SoftwareTraits]:
 
 
 def traits_of(software: str) -> SoftwareTraits:
-    """The traits of a software.
+    """Return the traits of a software.
 
     Raises:
         InputError: a software that is not described; the nearest one is named.

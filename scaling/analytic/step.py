@@ -55,12 +55,12 @@ class Grid:
 
 
 def policies(run: Run) -> tuple[Remat, ...]:
-    """Remat policies that a grid may have: the three of any software, and the run's own."""
+    """Return the remat policies that a grid may have: any software's three, and the run's own."""
     return REMATS if run.remat in REMATS else (*REMATS, run.remat)
 
 
 def grid_of(run: Run) -> Grid:
-    """The grid of one configuration, the run's own."""
+    """Return the run's own settings as a grid of one configuration."""
     batch, remat = run.batch, policies(run).index(run.remat)
     return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat)
 
@@ -84,7 +84,7 @@ class StepSizes:
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def cached(self, make: Callable[["StepSizes"], Any]) -> Any:
-        """What `make` returns for this step, made when it is first asked for."""
+        """Return `make(self)`, computed once per step."""
         if make not in self.memo:
             self.memo[make] = make(self)
         return self.memo[make]
@@ -106,25 +106,25 @@ class StepSizes:
 
     @property
     def microbatches(self) -> Number:
-        """M of the table."""
+        """Microbatches of a step, M of the table."""
         return self.grid.microbatches
 
     def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
-        """1 where this is true of the remat policy, else 0."""
+        """Return 1 where the remat policy has this property, else 0."""
         true = [i for i, remat in enumerate(policies(self.run)) if holds(remat)]
         return sum(as_int(np.equal(self.grid.remat, i)) for i in true)
 
     def keeps(self, *names: str) -> Number:
-        """1 where remat, or none of it, keeps all of these tensors (`models.accounting.remat`)."""
+        """Return 1 where the remat policy keeps all of these tensors, else 0; "none" keeps all."""
         return self.where_remat(lambda remat: keeps(remat, *names))
 
     def on_host(self, name: str) -> Number:
-        """1 where remat keeps a tensor in the host's memory, else 0."""
+        """Return 1 where remat keeps a tensor in the host's memory, else 0."""
         offloaded = lambda kept: kept is not None and name in kept.offload
         return self.where_remat(lambda remat: offloaded(kept_by(remat)))
 
     def recomputes(self, product: str) -> Number:
-        """1 where the backward pass computes a product of a layer again, else 0.
+        """Return 1 where the backward pass computes a product of a layer again, else 0.
 
         Other software's full remat repeats the layer, its selective one the attention's core alone
         (arXiv 2205.05198, section 5).
@@ -159,7 +159,7 @@ class StepSizes:
         return self.recomputes_some if self.is_own_trainer else self.full_remat
 
     def is_zero_stage(self, *stages: int) -> Number:
-        """1 where fsdp works as one of these ZeRO stages, else 0; without fsdp it is stage 3."""
+        """Return 1 where fsdp is one of these ZeRO stages, else 0; without fsdp it is stage 3."""
         stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
         return as_int(reduce(np.logical_or, [np.equal(stage, one) for one in stages]))
 
@@ -194,7 +194,7 @@ class StepSizes:
 
     @property
     def virtual_stages(self) -> int:
-        """Parts of the layers on each stage."""
+        """Parts of the model's layers that each stage has."""
         return self.run.pipeline.virtual_stages if "stage" in self.active_axes else 1
 
     @property
@@ -209,7 +209,7 @@ class StepSizes:
 
     @property
     def embeddings(self) -> Number:
-        """Times that a device embeds a microbatch: 1F1B does in idle iterations too."""
+        """How often a device embeds a microbatch in a step; 1F1B does so in idle iterations too."""
         return self.iterations if self.is_1f1b else self.microbatches
 
     @property
@@ -232,22 +232,22 @@ class StepSizes:
         return bool(np.all(self.config.n_layers == self.shape.stage * self.virtual_stages))
 
     def stored(self, layers: int) -> AxisSize:
-        """Layers of a device, out of `layers`: the fullest stage's."""
+        """Return how many of `layers` layers the fullest stage stores."""
         return -(-layers // self.shape.stage)
 
     def passes(self, layers: int) -> Number:
-        """Number of passes of a device through `layers` layers, M L of the table."""
+        """Return a device's passes through `layers` layers in a step: M L of the table."""
         return self.iterations * self.stored(layers) / self.virtual_stages
 
     @property
     def sequences(self) -> Number:
-        """b: of one microbatch on one device, the fullest one's."""
+        """Sequences of one microbatch on the fullest device: b of the table."""
         local = np.ceil(self.grid.global_batch / self.shape.batch_shards)
         return as_float(np.ceil(local / self.microbatches))
 
     @property
     def tokens(self) -> Number:
-        """b seq_len / context: of one microbatch on one device, not cut over tensor."""
+        """Tokens of one microbatch on one device, not cut over tensor: b seq_len / context."""
         return self.sequences * self.run.batch.seq_len / self.shape.context
 
     @property
@@ -263,23 +263,23 @@ class StepSizes:
 
     @property
     def loss_chunks(self) -> Number:
-        """Chunks of a microbatch's loss: the trainer's, of other software one."""
+        """Chunks in which the trainer computes a microbatch's loss; other software has one."""
         if not self.is_own_trainer:
             return 1
         return np.vectorize(loss_chunks, otypes=[np.int64])(self.head_tokens, self.head_rows)[()]
 
     @property
     def layer_kinds(self) -> tuple[tuple[bool, int], ...]:
-        """(with experts, number of layers) for each kind of layer that there is."""
+        """(has experts, number of layers) for each kind of layer that the model has."""
         kinds = (False, n_dense_layers(self.config)), (True, n_moe_layers(self.config))
         return tuple((moe, layers) for moe, layers in kinds if layers)
 
     def axis_names(self, *axes: str) -> str:
-        """The axes of more than one device among `axes`, joined by + in mesh order."""
+        """Return those of `axes` that have more than one device, joined by + in mesh order."""
         return "+".join(a for a in self.shape.device_order if a in axes and a in self.active_axes)
 
     def share(self, stack: Stack) -> Number:
-        """Share of a matrix that one device of tensor has."""
+        """Return the share of a matrix that one device of tensor has."""
         return share_of_device(self.config, stack, self.shape.tensor)
 
 
@@ -317,7 +317,7 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
 
 
 def per_size(figure: Callable[[int], float], sizes: AxisSize) -> Number:
-    """A figure of each size: a number, or [configurations]."""
+    """Return a figure of each size: a number, or an array [configurations]."""
     if not isinstance(sizes, np.ndarray):
         return figure(sizes)
     distinct, number = np.unique(sizes, return_inverse=True)
@@ -325,7 +325,7 @@ def per_size(figure: Callable[[int], float], sizes: AxisSize) -> Number:
 
 
 def as_int(is_true: Any) -> Number:
-    """1 where true, else 0, of an array or a truth value of numpy's.
+    """Return 1 where a numpy array or truth value is true, else 0.
 
     Of 64 bits, which products of bytes need: numpy's own integers have 32 in a browser (Pyodide).
     """
