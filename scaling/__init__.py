@@ -57,10 +57,13 @@ _ALSO = {  # asked for less often: they work, and are not listed
     "Cluster": "scaling.meshes.cluster",
     "Prediction": "scaling.simulate.prediction",
     "Work": "scaling.hlo.user_hints",
+    "config": "scaling.api.config",
     "evaluate": "scaling.api.trained",
+    "export": "scaling.api.export",
     "plot_comparisons": "scaling.api.compare",
     "plot_side_by_side": "scaling.api.result",
     "scaling_curves": "scaling.api.curves",
+    "sharding": "scaling.api.sharding",
 }
 _LEARN = "scaling.learn"
 _OF_LEARN = (  # of `sc.learn`, also without it

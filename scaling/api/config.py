@@ -10,6 +10,7 @@ from scaling.api.inputs import MeshLike, RunLike, load_run
 from scaling.api.public_api import entrance
 from scaling.api.settings import Settings, parse_settings
 from scaling.meshes.reading import read_json
+from scaling.meshes.result import Result
 from scaling.models.presets import preset
 from scaling.run import Batch, Run, run_dict
 from scaling.run.recipes import file_of
@@ -18,8 +19,8 @@ REQUIRED = ("name", "batch.global_batch", "batch.seq_len")  # values of run.json
 WIDTH = 60  # of a value, from which its origin no longer stands in line with the others
 
 
-@dataclass(frozen=True)
-class Config:
+@dataclass(frozen=True, repr=False)
+class Config(Result):
     """A whole run.json; prints as a value a line, with its origin."""
 
     document: dict[str, Any]
@@ -28,6 +29,10 @@ class Config:
     def to_dict(self) -> dict[str, Any]:
         """Return the run.json, without the origins."""
         return self.document
+
+    def line(self) -> str:
+        """Return the result in a few words."""
+        return f"run.json of {self.document['name']}"
 
     def __str__(self) -> str:
         width = min(WIDTH, max(len(f"{key} = {value}") for key, value, _ in self.origins))
@@ -45,6 +50,11 @@ def config(
     set: Settings | None = None,
 ) -> Config:
     """Return the whole description of a run, each value with where it came from.
+
+    >>> import scaling as sc
+    >>> found = sc.config("tiny", set={"batch.seq_len": 16})
+    >>> next(origin for origin in found.origins if origin[0] == "batch.seq_len")
+    ('batch.seq_len', '16', '--set batch.seq_len')
 
     Args:
         run: recipe name, `file.py:function`, run.json, its folder, or a Hugging Face config.json.

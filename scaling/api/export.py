@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from scaling.api.public_api import entrance
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import check_keys
+from scaling.meshes.result import Result
 from scaling.meshes.shape import MeshShape
 
 if TYPE_CHECKING:
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 FORMATS = ("fp32", "bf16")
 
 
-@dataclass(frozen=True)
-class Export:
+@dataclass(frozen=True, repr=False)
+class Export(Result):
     """What was written; prints as a line."""
 
     output: Path
@@ -35,6 +36,10 @@ class Export:
         what = {"output": str(self.output), "model_type": self.family, "files": files}
         return {**what, "bytes": self.bytes, "dtype": self.dtype}
 
+    def line(self) -> str:
+        """Return the result in a few words."""
+        return f"{len(self.files)} file(s) of weights in {self.output}"
+
     def __str__(self) -> str:
         return (
             f"wrote {self.output}: config.json ({self.family}) and {len(self.files)} file(s) of "
@@ -51,6 +56,10 @@ def export(
     weights: Literal["last", "ema"] | None = None,
 ) -> Export:
     """Write a checkpoint as safetensors in Hugging Face's names, with config.json and tokenizer.
+
+    >>> import scaling as sc
+    >>> print(sc.export("runs/demo", "demo-weights"))    # doctest: +SKIP
+    wrote demo-weights: config.json (llama) and 1 file(s) of weights, 4,739,256 bytes in fp32
 
     Adapters are added to their matrices. The weights go through the host's memory, which is larger
     than an accelerator's.

@@ -11,6 +11,7 @@ from scaling.api.public_api import entrance
 from scaling.api.settings import Settings
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
+from scaling.meshes.result import Result
 from scaling.meshes.shape import MeshShape
 from scaling.report.activations import saved_table
 from scaling.run.optimizers import optimizer_of
@@ -22,8 +23,8 @@ from scaling.run.recipes import with_dividing_microbatches
 ROW = 8  # devices that are drawn beside one another: as many as most hosts have
 
 
-@dataclass(frozen=True)
-class Sharding:
+@dataclass(frozen=True, repr=False)
+class Sharding(Result):
     """The table of `scaling sharding`; prints as it."""
 
     name: str
@@ -43,6 +44,10 @@ class Sharding:
         title = f"{self.name} on {self.mesh}"
         write_picture(mesh_axes(self.mesh.sizes, ROW, title), Path(path))
 
+    def line(self) -> str:
+        """Return the result in a few words."""
+        return f"{self.name} on {self.mesh}"
+
     def __str__(self) -> str:
         return "\n".join(self.lines)
 
@@ -57,6 +62,11 @@ def sharding(
     set: Settings | None = None,
 ) -> Sharding:
     """Show every parameter's shape, spec and bytes per device on a mesh, and kept activations.
+
+    >>> import scaling as sc
+    >>> found = sc.sharding("llama3-8b", mesh="fsdp=8")    # doctest: +SKIP
+    >>> found.to_dict()["parameters"][0]["device_bytes"]   # doctest: +SKIP
+    262668288
 
     The activations are those that are kept for the backward pass. Needs no devices.
 

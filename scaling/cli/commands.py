@@ -36,7 +36,7 @@ GENERATED: Mapping[str, Generated] = {
         first=("prompt", "prompts"),
     ),
     "export": Generated(
-        "scaling.api.export:export",
+        "export",
         "scaling export runs/demo --output demo-weights",
         ("run_dir",),
     ),
@@ -84,12 +84,12 @@ GENERATED: Mapping[str, Generated] = {
         first=("bytes", "sweep", "cluster"),
     ),
     "config": Generated(
-        "scaling.api.config:config",
+        "config",
         "scaling config llama3-8b --set batch.microbatches=8",
         ("run",),
     ),
     "sharding": Generated(
-        "scaling.api.sharding:sharding",
+        "sharding",
         "scaling sharding llama3-70b --mesh fsdp=64,tensor=8",
         ("run",),
         "scaling.cli.show:plotted",
