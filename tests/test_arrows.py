@@ -39,7 +39,7 @@ ROOMS: dict[str, set[str]] = {
     "comparing": {"meshes", "models", "run", *PRICING, "hlo", "analytic"},
     "testbed": {"meshes"},
     "questions": {"meshes", "models", "run", *PRICING, "analytic"},
-    "pictures": {"meshes", "models", "run", *PRICING, "comparing", "planning", "questions"},
+    "pictures": {"meshes", "models", *PRICING, "questions"},
     "report": {
         "meshes",
         "models",
