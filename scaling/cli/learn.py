@@ -54,7 +54,7 @@ class LearnCommand(Command):
 
     what: Annotated[Positional[What], arg(metavar="[WHAT]", help_behavior_hint="")] = "list"
     """list: all lessons, labs and quizzes; lesson, lab: opens one in the browser; quiz: a wrong
-    guess is told the slip that it betrays; ladder: your guess, a bound, the textbook's rule, the
+    guess is told the mistake that it betrays; ladder: your guess, a bound, the textbook's rule, the
     fitted figure, the compiled program, a measurement; explorer, quizzes: pages in the browser;
     puzzles: all puzzles; puzzle: the task of one; check: judges an answer by its compiled step."""
     name: Annotated[Positional[TextOrNone], arg(metavar="[NAME]", help_behavior_hint="")] = None

@@ -1,6 +1,6 @@
 """Numbers that were printed and are wrong: each beside what a command of ours computes.
 
-printed / computed, looked up among the named slips -> what was probably done
+printed / computed, looked up among the named mistakes -> what was probably done
 """
 
 from collections.abc import Mapping
@@ -50,10 +50,10 @@ class Shown:
 
     @property
     def cause(self) -> str:
-        """The name of the slip, or that nothing is wrong, or that no slip explains it."""
+        """The name of the mistake, or that nothing is wrong, or that no mistake explains it."""
         if self.verdict.right:
             return NOTHING
-        return self.verdict.slips[0].name if self.verdict.slips else OTHER
+        return self.verdict.mistakes[0].name if self.verdict.mistakes else OTHER
 
 
 @cache
@@ -65,17 +65,17 @@ def exhibits() -> tuple[Exhibit, ...]:
 def shown(exhibit: Exhibit) -> Shown:
     """Return an exhibit with our number."""
     ours = compute(exhibit.question)
-    return Shown(exhibit, ours, diagnose(exhibit.printed, ours, RIGHT, exhibit.question.slips))
+    return Shown(exhibit, ours, diagnose(exhibit.printed, ours, RIGHT, exhibit.question.mistakes))
 
 
 def causes(every: tuple[Shown, ...]) -> list[str]:
-    """Return what a reader can choose from: each cause once, the slips first."""
-    slips = sorted({one.cause for one in every} - {OTHER, NOTHING})
-    return [*slips, OTHER, NOTHING]
+    """Return what a reader can choose from: each cause once, the mistakes first."""
+    mistakes = sorted({one.cause for one in every} - {OTHER, NOTHING})
+    return [*mistakes, OTHER, NOTHING]
 
 
 def _exhibit(table: Mapping[str, Any]) -> Exhibit:
-    ask, slip = table["ask"], table["slip"]
+    ask, mistake = table["ask"], table["mistake"]
     question = QuizAnswer(
         name=table["title"],
         unit=table["unit"],
@@ -85,6 +85,6 @@ def _exhibit(table: Mapping[str, Any]) -> Exhibit:
         book=table["printed"],
         tolerance=RIGHT,
         reason=table["why"],
-        slips=(slip,) if slip else (),
+        mistakes=(mistake,) if mistake else (),
     )
     return Exhibit(table["title"], table["where"], table["claim"], question)

@@ -77,7 +77,9 @@ class Problem:
     text: str
     unit: str  # "": a ratio
     answer: float | None  # None: whatever the reader has measured is right
-    slips: tuple[str, ...] = ()  # that are possible here (`scaling.course.quizzes.common_mistakes`)
+    mistakes: tuple[
+        str, ...
+    ] = ()  # that are possible here (`scaling.course.quizzes.common_mistakes`)
     tolerance: float = 0.03  # relative, within which a number is right
     why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
@@ -167,7 +169,7 @@ class Page:
         said = []
         for one, field in zip(problems, fields, strict=True):
             if one.answer is not None:
-                how = (one.slips, one.tolerance, str(one.why))
+                how = (one.mistakes, one.tolerance, str(one.why))
                 said.append(self.verdict(field, one.answer, one.unit, *how))
             elif field.value is not None:
                 said.append(one.why(field.value) if callable(one.why) else one.why)
@@ -183,14 +185,14 @@ class Page:
         field: Any,
         answer: float,
         unit: str,
-        slips: Sequence[str] = (),
+        mistakes: Sequence[str] = (),
         tolerance: float = 0.03,
         why: str = "",
     ) -> Any:
         """Return what is said to the number in a field; the parameters are those of `Problem`."""
         if field.value is None:
             return self.mo.md("")
-        found = diagnose(float(field.value), answer, tolerance, slips)
+        found = diagnose(float(field.value), answer, tolerance, mistakes)
         if found.right:
             text = f"Right: {show(answer, unit)}. {why}"
             return self.mo.callout(self.mo.md(text), kind="success")

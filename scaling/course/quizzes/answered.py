@@ -26,10 +26,10 @@ def answered(
         }
         guess = guesses[i] if i < len(guesses) else None
         if guess is not None:
-            verdict = diagnose(guess, ours, answer.tolerance, answer.slips)
-            slips = [{"sentence": slip.sentence, "check": slip.check} for slip in verdict.slips]
+            verdict = diagnose(guess, ours, answer.tolerance, answer.mistakes)
             result |= {"guess": guess, "right": verdict.right, "verdict": str(verdict)}
-            result["slips"] = slips
+            # under the key that pages and scripts read
+            result["slips"] = [{"sentence": m.sentence, "check": m.check} for m in verdict.mistakes]
         found.append(result)
     return found
 

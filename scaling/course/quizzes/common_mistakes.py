@@ -1,6 +1,6 @@
-"""Named slips: what a wrong guess divided by the answer betrays.
+"""Common mistakes: what a wrong guess divided by the answer betrays.
 
-A quiz lists the slips that are possible in it, so that a factor of 2 is called by its cause there.
+A quiz lists the mistakes that are possible in it, so that it calls a factor of 2 by its cause.
 Some take a number, such as `ring 8`, the members of a group.
 """
 
@@ -10,15 +10,14 @@ from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError, nearest
 
-NEAR = (
-    0.03  # relative distance at which a ratio is that of a slip: guesses have two or three digits
-)
+# Relative distance at which a ratio is that of a mistake: guesses have two or three digits.
+NEAR = 0.03
 ALWAYS = "thousand", "million"  # of every quiz: its numbers have units
 
 
 @dataclass(frozen=True)
-class Slip:
-    """A slip with the factor that it puts on an answer, or takes from it."""
+class Mistake:
+    """A mistake with the factor that it puts on an answer, or takes from it."""
 
     name: str
     factor: float
@@ -28,22 +27,24 @@ class Slip:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a guess was: right, or off by a factor that slips explain."""
+    """What a guess was: right, or off by a factor that mistakes explain."""
 
     right: bool
     ratio: float  # guess / answer
-    slips: tuple[Slip, ...] = ()
+    mistakes: tuple[Mistake, ...] = ()
 
     def __str__(self) -> str:
-        """Return one line, and one for each slip."""
+        """Return one line, and one for each mistake."""
         if self.right:
             return f"right ({self.ratio - 1:+.1%})"
         off = f"off by a factor of {_factor(self.ratio)}"
         if self.ratio <= 0:
             return "wrong: the answer is above zero"
-        if not self.slips:
-            return f"{off}; no slip that we know has this factor"
-        perhaps = (f"  perhaps {slip.sentence}\n    check: {slip.check}" for slip in self.slips)
+        if not self.mistakes:
+            return f"{off}; no mistake that we know has this factor"
+        perhaps = (
+            f"  perhaps {mistake.sentence}\n    check: {mistake.check}" for mistake in self.mistakes
+        )
         return "\n".join([off, *perhaps])
 
 
@@ -169,19 +170,19 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
 }
 
 
-def slip(text: str) -> Slip:
-    """Return the slip of a quiz's line: its name, and its number where it has one.
+def mistake(text: str) -> Mistake:
+    """Return the mistake of a quiz's line: its name, and its number where it has one.
 
     Raises:
-        InputError: no slip has that name.
+        InputError: no mistake has that name.
     """
     name, _, last = text.rpartition(" ")
     numbered = name in KNOWN and _is_number(last)
     name, parameter = (name, float(last)) if numbered else (text, 0.0)
     if name not in KNOWN:
-        raise InputError(f"no slip is called {name!r}; {nearest(name, KNOWN)}")
+        raise InputError(f"no mistake is called {name!r}; {nearest(name, KNOWN)}")
     factor, sentence, check = KNOWN[name]
-    return Slip(name, factor(parameter), sentence, check)
+    return Mistake(name, factor(parameter), sentence, check)
 
 
 def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[str]) -> Verdict:
@@ -190,7 +191,7 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
     Args:
         guess, answer: in the same unit.
         tolerance: relative distance within which a guess is right.
-        possible: slips that this quiz can go wrong by.
+        possible: mistakes that this quiz can go wrong by.
 
     Raises:
         InputError: a guess that is no finite number.
@@ -200,8 +201,8 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
     if guess == answer or (answer and abs(guess / answer - 1) <= tolerance):
         return Verdict(True, guess / answer if answer else 1.0)
     ratio = guess / answer if answer else math.inf
-    slips = map(slip, dict.fromkeys([*possible, *ALWAYS]))
-    found = [s for s in slips if _near(ratio, s.factor) or _near(ratio, 1 / s.factor)]
+    mistakes = map(mistake, dict.fromkeys([*possible, *ALWAYS]))
+    found = [s for s in mistakes if _near(ratio, s.factor) or _near(ratio, 1 / s.factor)]
     return Verdict(False, ratio, tuple(found))
 
 

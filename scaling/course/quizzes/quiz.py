@@ -15,7 +15,7 @@ A file of quizzes (scaling/course/quizzes/chapters/CHAPTER.toml) holds
     book = 1.04                       # as printed; absent where the guide prints none
     tolerance = 0.03                  # relative
     reason = ""                       # why ours and the book's differ by more than the tolerance
-    slips = ["both directions"]       # scaling.course.quizzes.common_mistakes
+    mistakes = ["both directions"]       # scaling.course.quizzes.common_mistakes
 
 `COMMAND :: PATH` is a command line and where its JSON document holds the number: keys, names of
 parts and places in lists, joined by `/`; no path: its answer.
@@ -53,7 +53,7 @@ class QuizAnswer:
     book: float | None
     tolerance: float
     reason: str
-    slips: tuple[str, ...]
+    mistakes: tuple[str, ...]
 
     @property
     def commands(self) -> list[str]:
@@ -171,5 +171,5 @@ def _answer(table: Mapping[str, Any]) -> QuizAnswer:
         book=table.get("book"),
         tolerance=table.get("tolerance", 0.03),
         reason=table.get("reason", ""),
-        slips=tuple(table.get("slips", ())),
+        mistakes=tuple(table.get("mistakes", ())),
     )

@@ -223,7 +223,7 @@ def _(page, step, too_much, unit):
         too_much,
         step.extra / (1e12 if step.of_products else 1e6),
         unit,
-        slips=("bytes per element 2", "bytes per element 4", "GiB"),
+        mistakes=("bytes per element 2", "bytes per element 4", "GiB"),
         why="Found less needed.",
     )
     return

@@ -341,7 +341,7 @@ def _(lab2_model, machines, page, parts):
             "the old step is outside the chip?",
             "",
             outside_share,
-            slips=("percent",),
+            mistakes=("percent",),
             why=f"x + (1 - x) / {speed:g} = 1 / {gained:g}: Amdahl's law, read backwards.",
         ),
         parts.in_simulator(

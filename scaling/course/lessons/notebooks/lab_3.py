@@ -156,7 +156,7 @@ def _(foretold, format_time, here, page, said):
         said,
         1e3 * here[2].median,
         "ms",
-        slips=("both directions",),
+        mistakes=("both directions",),
         tolerance=max(0.15, here[2].spread),
         why=f"The two rates give {format_time(foretold)}, the simulator said "
         f"{format_time(here[2].predicted)} ({format_time(here[2].low)} to "
@@ -278,7 +278,7 @@ def _(HOSTS, of_mesh, page, parameters, parts, slow):
             "host send in a step?",
             "MB",
             sent / 1e6,
-            slips=("all-reduce once", f"ring {HOSTS}", "bytes per element 4"),
+            mistakes=("all-reduce once", f"ring {HOSTS}", "bytes per element 4"),
             why="2 (N - 1)/N of four bytes a parameter.",
         ),
         parts.in_simulator(
@@ -286,7 +286,7 @@ def _(HOSTS, of_mesh, page, parameters, parts, slow):
             "latency?",
             "ms",
             1e3 * alone,
-            slips=("bits", "all-reduce once"),
+            mistakes=("bits", "all-reduce once"),
             why="Nearly the whole of the measured step; the rest is arithmetic.",
         ),
     )

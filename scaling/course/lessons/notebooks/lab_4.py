@@ -16,11 +16,11 @@ def _():
 
     from scaling.course.lessons import lab4_errata, parts
     from scaling.course.quizzes.command_lines import document_of, page_of
-    from scaling.course.quizzes.common_mistakes import slip
+    from scaling.course.quizzes.common_mistakes import mistake
     from scaling.pictures.bars import ratios
     from scaling.questions.page import show
 
-    return document_of, lab4_errata, mo, page_of, parts, ratios, show, slip
+    return document_of, lab4_errata, mo, page_of, parts, ratios, show, mistake
 
 
 @app.cell
@@ -111,17 +111,17 @@ def _(choice, found, lab4_errata, mo, page, show):
 
 @app.cell
 def _(asked, page, piece, should):
-    page.verdict(should, piece.computed, asked.unit, slips=asked.slips)
+    page.verdict(should, piece.computed, asked.unit, mistakes=asked.mistakes)
     return
 
 
 @app.cell
-def _(asked, cause, mo, page, page_of, piece, show, slip):
+def _(asked, cause, mo, page, page_of, piece, show, mistake):
     mo.stop(cause.value is None and mo.app_meta().mode not in (None, "script", "test"))
     hit = cause.value == piece.cause
     explained = (
-        f"Here {slip(asked.slips[0]).sentence} Check: {slip(asked.slips[0]).check}"
-        if asked.slips
+        f"Here {mistake(asked.mistakes[0]).sentence} Check: {mistake(asked.mistakes[0]).check}"
+        if asked.mistakes
         else ""
     )
     pages = {f"$ scaling {line}": mo.md(f"```\n{page_of(line)}\n```") for line in asked.commands}
@@ -185,7 +185,7 @@ def _(document_of, page, parts):
             "take?",
             "s",
             ring,
-            slips=("all-reduce once", f"ring {cards}", "bytes per element 4", "bits"),
+            mistakes=("all-reduce once", f"ring {cards}", "bytes per element 4", "bits"),
             why="2 (N - 1)/N of the bytes over each card's link.",
         ),
         parts.in_simulator(
@@ -193,7 +193,7 @@ def _(document_of, page, parts):
             f"(scaling {command})",
             "s",
             through_host,
-            slips=("all-reduce once", "ring 4"),
+            mistakes=("all-reduce once", "ring 4"),
             why="Through the host's memory it does take that long: the guide's number was right "
             "for cards without peer access, and its reason, PCIe, wrong.",
         ),
@@ -213,18 +213,18 @@ def _(fields, page, problems):
 def _(found, lab4_errata, page):
     unexplained = [one for one in found if one.cause == lab4_errata.OTHER]
     page.where_wrong(
-        f"{len(unexplained)} of {len(found)} exhibits have no named slip: the list of slips knows "
-        "factors, not histories. Nor is our side above doubt: it computes with the figures of the "
-        "catalogue, which vendors print too, each with its source and date.",
+        f"{len(unexplained)} of {len(found)} exhibits have no named mistake: the list of mistakes "
+        "knows factors, not histories. Nor is our side above doubt: it computes with the figures "
+        "of the catalogue, which vendors print too, each with its source and date.",
         (),
     )
     return
 
 
 @app.cell
-def test_each_exhibit_has_the_slip_that_its_factor_betrays(found, lab4_errata):
+def test_each_exhibit_has_the_mistake_that_its_factor_betrays(found, lab4_errata):
     for one in found:
-        wanted = one.exhibit.question.slips
+        wanted = one.exhibit.question.mistakes
         if wanted:
             assert wanted[0].startswith(one.cause)
         else:

@@ -139,7 +139,7 @@ def _(page, parts, sc):
             "H100, counting the weights alone?",
             "tokens",
             halved.ideal,
-            slips=("bytes per element", "sparse peak"),
+            mistakes=("bytes per element", "sparse peak"),
             why="Half the bytes per weight, so half the batch makes up for them.",
         ),
         parts.in_simulator(
@@ -147,7 +147,7 @@ def _(page, parts, sc):
             "2**30 elements, by the roofline? (scaling kernel elementwise)",
             "ms",
             added,
-            slips=("bytes per element 4", "GiB"),
+            mistakes=("bytes per element 4", "GiB"),
             why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
         ),
         parts.on_trainer(

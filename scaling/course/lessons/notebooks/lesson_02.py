@@ -72,9 +72,9 @@ def _(mesh, mo, parts):
 def _(field, mesh, mo, parts, sc, shape):
     page = parts.opened(mo, field)
     split = sc.array("A[I_X,J_Y]", mesh, shape)
-    slips = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
+    mistakes = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
     why = "Each axis that splits the array divides what a device holds."
-    said = page.verdict(field, split.answer / 2**20, "MiB", slips, why=why)
+    said = page.verdict(field, split.answer / 2**20, "MiB", mistakes, why=why)
     page.show(said, page.formula(split))
     return page, split
 
@@ -235,7 +235,7 @@ def _(mo, page, parts, sc):
             "devices hold together?",
             "copies",
             kept,
-            slips=("copies 4", "copies 2", "copies 8"),
+            mistakes=("copies 4", "copies 2", "copies 8"),
             why="X and Z stand nowhere in the name: the array is there once for each of their "
             "places.",
         ),
@@ -244,7 +244,7 @@ def _(mo, page, parts, sc):
             "device read its part from its memory? (scaling array ... --cluster dgx-h100 --ideal)",
             "us",
             read,
-            slips=(
+            mistakes=(
                 "bytes per element 2",
                 "bytes per element 4",
                 "copies 4",
@@ -258,7 +258,7 @@ def _(mo, page, parts, sc):
             "every parameter, in fp32. What does a device hold of `layers/attention/key_DMK`?",
             "MB",
             keys,
-            slips=("bytes per element 2", "GiB", "copies 2", "copies 4", "layers 32"),
+            mistakes=("bytes per element 2", "GiB", "copies 2", "copies 4", "layers 32"),
             why="`fsdp` splits the width D, `tensor` the heads of the keys. The norms' scales are "
             "split over nothing: the command says so in its warning.",
         ),

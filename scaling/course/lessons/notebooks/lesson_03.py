@@ -87,8 +87,8 @@ def _(across, cluster, field, inside, mo, parts, sc, show, size):
     rule = [sc.price_collective("all-gather", size, cluster, nodes=n, ideal=True) for n in (1, 4)]
     ratio = rule[1].time / rule[0].time
     why = f"With fitted figures {across.time / inside.time:.3g}; both count as right."
-    slips = ("node for chip 8", "node for chip 9")
-    said = page.verdict(field, ratio, "times by the textbook", slips, tolerance=0.25, why=why)
+    mistakes = ("node for chip 8", "node for chip 9")
+    said = page.verdict(field, ratio, "times by the textbook", mistakes, tolerance=0.25, why=why)
     spread = f"""
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
 {show(inside.time, "s")} and {show(across.time, "s")}. A byte has to enter a node once, by any of
@@ -268,7 +268,7 @@ def _(page, parts, sc, show):
             f"(NVLink: {show(300e9, 'bytes/s')} each way), without latency?",
             "ms",
             1e3 * ring.time,
-            slips=("all-reduce once", "ring 8", "both directions", "GiB", "thousand"),
+            mistakes=("all-reduce once", "ring 8", "both directions", "GiB", "thousand"),
             why="Twice seven eighths of V, over one direction of NVLink.",
         ),
         parts.in_simulator(
@@ -276,7 +276,7 @@ def _(page, parts, sc, show):
             "(`scaling collective all-gather --cluster dgx-b200 --nodes 4 --ideal`, and the bytes)",
             "ms",
             1e3 * far.time,
-            slips=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
+            mistakes=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
             why=f"Here the network binds: {far.bottleneck}. NVLink is twice as fast as an H100's, "
             "the NICs are the same.",
         ),

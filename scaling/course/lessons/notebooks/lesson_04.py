@@ -261,7 +261,7 @@ def _(page, parts, sc):
             "queries, with N H = D: its parameters?",
             "millions",
             layer,
-            slips=("gated", "remat", "thousand"),
+            mistakes=("gated", "remat", "thousand"),
             why="Four D x D for attention and two D x 4 D for the MLP: 12 D squared.",
         ),
         parts.in_simulator(
@@ -269,7 +269,7 @@ def _(page, parts, sc):
             "than all else in a layer of llama3-70b? (scaling count llama3-70b --causal)",
             "tokens",
             masked,
-            slips=("causal", "layers 80", "ratio of groups 8"),
+            mistakes=("causal", "layers 80", "ratio of groups 8"),
             why="Half the scores: twice the context.",
         ),
         parts.on_trainer(
@@ -277,7 +277,7 @@ def _(page, parts, sc):
             "what is the total of its table of parameters? Say it before you run it",
             "bytes",
             total,
-            slips=("bytes per element 4", "bytes per element 2", "gated", "layers 2"),
+            mistakes=("bytes per element 4", "bytes per element 2", "gated", "layers 2"),
             tolerance=0.0,
             why="To the byte: the trainer keeps fp32, and the count knows every norm.",
         ),

@@ -293,7 +293,7 @@ def _(page, parts, sc, show):
             "tokens per device hide the gather, by C / W?",
             "tokens",
             blackwell["rule"].ideal,
-            slips=("both directions", "sparse peak", "ring 8", "thousand"),
+            mistakes=("both directions", "sparse peak", "ring 8", "thousand"),
             why="The chip is faster and so are its links: nearly the same number as before.",
         ),
         parts.in_simulator(
@@ -302,7 +302,7 @@ def _(page, parts, sc, show):
             "16 --ideal)",
             "tokens",
             sparse.ideal,
-            slips=("experts 4", "ring 16", "node for chip 8"),
+            mistakes=("experts 4", "ring 16", "node for chip 8"),
             why="All experts are sent and a token uses two of them: E / k more tokens.",
         ),
         parts.on_trainer(
@@ -311,7 +311,7 @@ def _(page, parts, sc, show):
             "does a device hold in the second? Say it before you run it",
             "bytes",
             held,
-            slips=("copies 8", "bytes per element 4", "bytes per element 2"),
+            mistakes=("copies 8", "bytes per element 4", "bytes per element 2"),
             tolerance=0.005,
             why="An eighth of every matrix in fp32; the norms are small and stay whole.",
         ),

@@ -251,7 +251,7 @@ def _(page, parts, sc):
             "DGX B200: how many chips?",
             "chips",
             blackwell["rule"].ideal,
-            slips=("both directions", "sparse peak", "ring 8"),
+            mistakes=("both directions", "sparse peak", "ring 8"),
             why="Twice an H100's bandwidth, more than twice its FLOP/s: fewer chips, not more.",
         ),
         parts.in_simulator(
@@ -260,7 +260,7 @@ def _(page, parts, sc):
             "tensor axis`",
             "chips",
             over_two["textbook (devices)"],
-            slips=("gated", "ring 2", "both directions"),
+            mistakes=("gated", "ring 2", "both directions"),
             why=f"{over_two['link']} binds: NVLink of a B200 is so fast that the NICs come first.",
         ),
         parts.on_trainer(
@@ -270,7 +270,7 @@ def _(page, parts, sc):
             "tiny --mesh tensor=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
             "calls",
             scatters,
-            slips=("one way", "all-reduce once"),
+            mistakes=("one way", "all-reduce once"),
             tolerance=0.001,
             why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
         ),

@@ -166,7 +166,7 @@ def _(group, page, parts, sc):
             "chips should fsdp have by the guide's formula X = sqrt(B N / F)?",
             "chips",
             best_fsdp,
-            slips=("both directions",),
+            mistakes=("both directions",),
             why="More tokens, more fsdp: its bytes are those of the weights, whatever the batch.",
         ),
         parts.in_simulator(

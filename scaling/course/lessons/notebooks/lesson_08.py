@@ -147,7 +147,7 @@ def _(page, parts, sc):
             "many tokens does data parallelism of the mixture need?",
             "tokens",
             needed,
-            slips=("experts 32", "experts 128", "all-reduce once"),
+            mistakes=("experts 32", "experts 128", "all-reduce once"),
             why="Bytes of all, FLOPs of k.",
         ),
         parts.in_simulator(
@@ -155,7 +155,7 @@ def _(page, parts, sc):
             "by the rule, --ideal? (scaling collective all-to-all)",
             "ms",
             exchange,
-            slips=("ring 8", "node for chip", "both directions", "GiB"),
+            mistakes=("ring 8", "node for chip", "both directions", "GiB"),
             why="Seven eighths of what a device sends leave it; nothing travels twice.",
         ),
         parts.on_trainer(

@@ -242,7 +242,7 @@ def _(bubble, page, parts):
             "bubble?",
             "%",
             100 * halved.ideal,
-            slips=("percent",),
+            mistakes=("percent",),
             why=f"With one part it would be {bubble(8, 16).ideal:.1%}.",
         ),
         parts.in_simulator(
@@ -250,7 +250,7 @@ def _(bubble, page, parts):
             "`scaling limits llama3-70b --cluster dgx-h100 --nodes 8 --mesh stage=8,tensor=8`",
             "microbatches",
             bubble(8, 16).parts[0].ideal,
-            slips=("stages 8",),
+            mistakes=("stages 8",),
             why="Nineteen for each stage after the first.",
         ),
         parts.on_trainer(
@@ -261,7 +261,7 @@ def _(bubble, page, parts):
             "train tiny --mesh stage=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
             "calls",
             2 * (asked["microbatches"] + asked["stages"] - 1),
-            slips=("one way",),
+            mistakes=("one way",),
             tolerance=0.001,
             why="As many as turns, twice.",
         ),

@@ -166,7 +166,7 @@ def _(exchanged_bytes, page, parts, sc):
             "tokens on a device: how many bytes of keys and values does it send in one hop?",
             "bytes",
             sent,
-            slips=("keys and values", "bytes per element", "ratio of groups 4", "bits"),
+            mistakes=("keys and values", "bytes per element", "ratio of groups 4", "bits"),
             why="2 for keys and values, 8 heads, 64 numbers, 2 bytes: two KiB a token.",
         ),
         parts.in_simulator(
@@ -174,7 +174,7 @@ def _(exchanged_bytes, page, parts, sc):
             "device is a ring over both nodes hidden, with fitted figures? (scaling limits)",
             "tokens",
             across,
-            slips=("node for chip", "both directions"),
+            mistakes=("node for chip", "both directions"),
             tolerance=0.05,
             why="One pair of the ring meets at the NICs, each a ninth as wide as NVLink.",
         ),

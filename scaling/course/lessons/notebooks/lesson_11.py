@@ -157,14 +157,14 @@ def _(page, parts, steps):
             "do weights, gradients and optimizer fill?",
             "devices",
             filled,
-            slips=("bytes per element 4", "bits", "both directions"),
+            mistakes=("bytes per element 4", "bits", "both directions"),
             why="Before a single activation.",
         ),
         parts.in_simulator(
             "how many times as long is the step with remat full as with none?",
             "times",
             longer,
-            slips=("remat",),
+            mistakes=("remat",),
             why="Less than 4/3: the attention kernel recomputes its scores anyway, and what is "
             "gathered once serves both passes.",
         ),

@@ -198,7 +198,7 @@ def _(line_over_rates, mo, page, parts, sc):
             "hidden: how long without the link?",
             "s",
             without,
-            slips=("both directions",),
+            mistakes=("both directions",),
             why="Half the rate adds the link's time once more: 2; what is left is 1.",
         ),
         parts.in_simulator(

@@ -175,7 +175,7 @@ def _(mo, page, parts, sc):
             "0.45: how many days?",
             "days",
             answer_on_paper,
-            slips=("backward", "remat", "hours", "sparse peak"),
+            mistakes=("backward", "remat", "hours", "sparse peak"),
             why="6 N D, over what the chips really do.",
         ),
         parts.in_simulator(
@@ -183,7 +183,7 @@ def _(mo, page, parts, sc):
             "16 bytes a parameter? (scaling budget --bytes-per-parameter 16)",
             "devices",
             fewest,
-            slips=("bits", "GiB", "bytes per element"),
+            mistakes=("bits", "GiB", "bytes per element"),
             why="And not one activation among them.",
         ),
         parts.on_trainer(
@@ -191,7 +191,7 @@ def _(mo, page, parts, sc):
             "seen at the end (`tokens_seen` of metrics.jsonl)? Say it before you run it",
             "tokens",
             seen,
-            slips=("copies 8",),
+            mistakes=("copies 8",),
             tolerance=0.0,
             why="Sequences times tokens times steps: a mesh divides a batch and does not multiply "
             "it.",

@@ -30,7 +30,7 @@ def test_every_exhibit_says_what_happened_in_units_and_words():
     assert all(one.claim and one.where and one.question.reason for one in lab4_errata.exhibits())
     titles = [one.title for one in lab4_errata.exhibits()]
     assert len(set(titles)) == len(titles)
-    assert all(len(one.question.slips) <= 1 for one in lab4_errata.exhibits())
+    assert all(len(one.question.mistakes) <= 1 for one in lab4_errata.exhibits())
 
 
 def test_without_a_testbed_nothing_runs_and_the_reason_is_told(monkeypatch):

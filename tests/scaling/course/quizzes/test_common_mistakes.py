@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from scaling.course.quizzes.common_mistakes import KNOWN, diagnose, slip
+from scaling.course.quizzes.common_mistakes import KNOWN, diagnose, mistake
 from scaling.meshes.errors import InputError
 
 PARAMETERS = {
@@ -20,12 +20,12 @@ PARAMETERS = {
 
 @pytest.mark.parametrize("name", KNOWN)
 @given(answer=st.floats(1e-9, 1e18), way=st.sampled_from([1, -1]))
-def test_a_guess_off_by_a_slip_is_told_that_slip(name, answer, way):
+def test_a_guess_off_by_a_mistake_is_told_that_mistake(name, answer, way):
     text = PARAMETERS.get(name, name + " 4" * (name == "ratio of groups"))
-    verdict = diagnose(answer * slip(text).factor ** way, answer, 0.01, [text])
+    verdict = diagnose(answer * mistake(text).factor ** way, answer, 0.01, [text])
     assert not verdict.right
-    assert [found.name for found in verdict.slips] == [name]
-    assert slip(text).sentence in str(verdict)
+    assert [found.name for found in verdict.mistakes] == [name]
+    assert mistake(text).sentence in str(verdict)
 
 
 @given(answer=st.floats(1e-9, 1e18), off=st.floats(-0.029, 0.029))
@@ -37,12 +37,12 @@ def test_a_guess_within_the_tolerance_is_right(answer, off):
 def test_other_factors_are_told_without_a_slip(ratio):
     assume(all(abs(ratio / f - 1) > 0.031 for f in (1, 2, 0.5, 8, 1 / 8, 1e3, 1e-3, 1e6, 1e-6)))
     verdict = diagnose(ratio, 1.0, 0.03, ["both directions", "bits"])
-    assert not verdict.slips and "no slip" in str(verdict)
+    assert not verdict.mistakes and "no mistake" in str(verdict)
 
 
-def test_two_slips_of_one_factor_are_both_told():
+def test_two_mistakes_of_one_factor_are_both_told():
     verdict = diagnose(2.0, 1.0, 0.03, ["sparse peak", "both directions"])
-    assert {found.name for found in verdict.slips} == {"sparse peak", "both directions"}
+    assert {found.name for found in verdict.mistakes} == {"sparse peak", "both directions"}
 
 
 @pytest.mark.parametrize("guess", [math.nan, math.inf])
@@ -57,10 +57,10 @@ def test_zero_and_negative_guesses_are_off(guess):
 
 
 def test_seconds_for_milliseconds_are_told_without_a_quiz_that_lists_them():
-    assert [found.name for found in diagnose(1.04e-3, 1.044, 0.01, []).slips] == ["thousand"]
-    assert [found.name for found in diagnose(1.04e6, 1.044, 0.01, []).slips] == ["million"]
+    assert [found.name for found in diagnose(1.04e-3, 1.044, 0.01, []).mistakes] == ["thousand"]
+    assert [found.name for found in diagnose(1.04e6, 1.044, 0.01, []).mistakes] == ["million"]
 
 
-def test_an_unknown_slip_is_named_with_the_nearest():
+def test_an_unknown_mistake_is_named_with_the_nearest():
     with pytest.raises(InputError, match="bits"):
-        slip("bit")
+        mistake("bit")

@@ -7,7 +7,7 @@ import pytest
 
 from scaling.cli.main import main
 from scaling.course.quizzes.command_lines import document_of
-from scaling.course.quizzes.common_mistakes import KNOWN, slip
+from scaling.course.quizzes.common_mistakes import KNOWN, mistake
 from scaling.course.quizzes.quiz import CHAPTERS, FOLDER, Quiz, QuizAnswer, compute, number, quizzes
 from scaling.course.quizzes.table import near, verdict_of
 from scaling.meshes.errors import InputError
@@ -39,9 +39,9 @@ def test_the_command_that_answers_a_quiz_prints_what_it_is_answered_with(line, c
 
 
 @pytest.mark.parametrize(("quiz", "answer"), ALL, ids=[f"{q.id}, {a.name}" for q, a in ALL])
-def test_every_slip_is_known_and_distinct_from_a_right_guess(quiz: Quiz, answer: QuizAnswer):
-    for text in answer.slips:
-        found = slip(text)
+def test_every_mistake_is_known_and_distinct_from_a_right_guess(quiz: Quiz, answer: QuizAnswer):
+    for text in answer.mistakes:
+        found = mistake(text)
         assert not near(found.factor, 1.0, answer.tolerance), text
 
 
@@ -70,6 +70,6 @@ def test_a_path_without_a_number_is_named(path):
         number(document, path)
 
 
-def test_slips_are_sentences():
+def test_mistakes_are_sentences():
     for sentence, check in ((known[1], known[2]) for known in KNOWN.values()):
         assert sentence.endswith(".") and check.endswith(".")
