@@ -30,7 +30,7 @@ from scaling.training.starting import (
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
     from scaling.training.loop import RunResult
-    from scaling.training.monitor.utilization import Predicted
+    from scaling.training.monitor.progress import Predicted
     from scaling.training.prepare import Plan, Programs
     from scaling.training.run_folder.folder import Options
 
@@ -138,7 +138,7 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicte
 
     from scaling.comparing.folder import remove_prediction, write_prediction
     from scaling.report.prediction import open_lines, step_words
-    from scaling.training.monitor.utilization import Predicted
+    from scaling.training.monitor.progress import Predicted
     from scaling.training.running import try_to_predict
 
     if jax.process_index() != 0:

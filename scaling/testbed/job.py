@@ -36,9 +36,9 @@ OUTPUT_TIMEOUT = 30.0  # s to read the last output of processes that have ended
 OTHER_LAUNCHERS = ("SLURM_", "OMPI_", "PMIX_", "JAX_LOCAL_DEVICE_IDS")  # they would set other ranks
 SHELL_SIGNAL = 128  # added to the number of the signal that ended a command
 ENDS_WITH_US = (
-    *("setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork"),
-    *("--kill-child", "sh", "-c", 'trap : INT; "$@"; exit $?', "sh"),
-)
+    "setpriv", "--pdeathsig", "KILL", "unshare", "--pid", "--mount-proc", "--fork",
+    "--kill-child", "sh", "-c", 'trap : INT; "$@"; exit $?', "sh",
+)  # fmt: skip
 FREE_PORT = "import socket as s; x = s.socket(); x.bind(('', 0)); print(x.getsockname()[1])"
 
 
@@ -72,7 +72,9 @@ def run_job(
             for name, env in zip(testbed.host_namespaces, given, strict=True):
                 children.append(_start(name, command, env))
             printers = [t for i, c in enumerate(children) for t in _printers(f"host{i}", c)]
-            code = _watch(children, received, grace, lambda: _is_down(testbed, machine))
+            # True once `down` has removed all namespaces.
+            is_down = lambda: len(missing(testbed, machine)) == len(testbed.namespaces)
+            code = _watch(children, received, grace, is_down)
         finally:
             _kill(children)
             for child in children:
@@ -170,8 +172,3 @@ def _kill(children: Sequence[subprocess.Popen[str]]) -> None:
     """Kill commands and their descendants."""
     for child in children:
         child.kill()  # does nothing to one that has ended
-
-
-def _is_down(testbed: TestbedConfig, machine: Machine) -> bool:
-    """True if `down` has removed all namespaces."""
-    return len(missing(testbed, machine)) == len(testbed.namespaces)

@@ -103,7 +103,11 @@ class Checkpoints:
             sync(self.folder.parent)
             mark = begin(self.folder, step) if jax.process_index() == 0 else ""
             metadata = {"iterator_state": iterator_state, "run": run, "mark": mark}
-            with _save_options():
+            context = ocp.Context()
+            # Its folder is made at once: Orbax's threads wait five minutes for one.
+            context.asynchronous.create_directories_asynchronously = False
+            context.asynchronous.timeout_secs = NEVER
+            with context:
                 response = ocp.save_checkpointables_async(
                     step_path(self.folder, step),
                     {"state": state},
@@ -208,14 +212,6 @@ class Checkpoints:
 
     def _failure(self, step: int, error: Exception | str) -> CheckpointError:
         return failure(self.folder, step, error, self.latest())
-
-
-def _save_options() -> ocp.Context:
-    """How Orbax saves: its folder is made at once, for its threads wait five minutes for one."""
-    context = ocp.Context()
-    context.asynchronous.create_directories_asynchronously = False
-    context.asynchronous.timeout_secs = NEVER
-    return context
 
 
 def _await_others(path: Path, deadline: float) -> None:

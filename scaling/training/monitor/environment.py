@@ -30,15 +30,15 @@ from scaling.training.run_folder.measured import PACKAGES as MEASURED_PACKAGES
 
 # Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
 PREFIXES = (
-    *("NCCL_", "AWS_OFI_NCCL_", "OFI_NCCL_", "FI_", "UCX_", "NVSHMEM_", "RCCL_"),
-    *("XLA_", "TF_XLA_", "TF_CUDNN_", "JAX_", "LIBTPU_", "TPU_"),
-    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GLOO_"),
-)
+    "NCCL_", "AWS_OFI_NCCL_", "OFI_NCCL_", "FI_", "UCX_", "NVSHMEM_", "RCCL_",
+    "XLA_", "TF_XLA_", "TF_CUDNN_", "JAX_", "LIBTPU_", "TPU_",
+    "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_", "NVIDIA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "GLOO_",
+)  # fmt: skip
 PACKAGES = (
-    *("jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain"),
-    *("jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-nccl-cu12", "nvidia-nccl-cu13"),
-    *("nvidia-cudnn-cu12", "nvidia-cudnn-cu13"),
-)
+    "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "grain",
+    "jax-cuda12-plugin", "jax-cuda13-plugin", "nvidia-nccl-cu12", "nvidia-nccl-cu13",
+    "nvidia-cudnn-cu12", "nvidia-cudnn-cu13",
+)  # fmt: skip
 
 
 def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:

@@ -5,6 +5,8 @@ step 130/300 | loss 2.3451 | 12,345 tokens/s | 83 ms/step | checkpoints 1.2% | 0
 """
 
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import TextIO
 
@@ -12,14 +14,31 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.table import Column
 
-from scaling.training.monitor.utilization import NOT_KNOWN, Predicted
-
 PLAIN_LINES = 10  # lines of a run that is not watched: the first step, then each tenth
 ABOVE_PEAK = (
     "MFU is above 100%: the steps are faster than the peak that the calibration of this machine "
     "found, as where it was busy then; `scaling calibrate` measures it again"
 )
+NOT_KNOWN = {"mfu": None, "hfu": None}
 BAR_WIDTH = 6  # characters: leaves room for the line on a terminal of 80
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """What the prediction before the first step says of one step.
+
+    measured utilisation = predicted utilisation x predicted seconds / measured seconds
+    """
+
+    step_time: float  # s
+    mfu: float | None  # None: the device's peak is not known
+    hfu: float | None
+
+    def at(self, step_time: float) -> Mapping[str, float | None]:
+        """`mfu` and `hfu` of a step of `step_time` seconds; None as above."""
+        faster = self.step_time / step_time
+        both = {"mfu": self.mfu, "hfu": self.hfu}
+        return {name: None if value is None else value * faster for name, value in both.items()}
 
 
 def progress_line(

@@ -10,8 +10,7 @@ from typing import Any
 from scaling.training.monitor.environment import peak_memory
 from scaling.training.monitor.goodput import Clock
 from scaling.training.monitor.hosts import Hosts
-from scaling.training.monitor.progress import ProgressLine
-from scaling.training.monitor.utilization import NOT_KNOWN, Predicted
+from scaling.training.monitor.progress import NOT_KNOWN, Predicted, ProgressLine
 from scaling.training.prepare import Plan
 from scaling.training.run_folder.metrics import MetricsLog
 

@@ -20,7 +20,7 @@ import jax
 from scaling.meshes.errors import InputError
 from scaling.training.launch.consensus import refused_by_all
 from scaling.training.launch.supervisor import RESTARTED
-from scaling.training.monitor.utilization import Predicted
+from scaling.training.monitor.progress import Predicted
 from scaling.training.run_folder.lock import LOCK, locked
 from scaling.training.run_folder.steps import latest_step
 

@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from scaling.training.monitor.progress import ProgressLine, progress_line
-from scaling.training.monitor.utilization import Predicted
+from scaling.training.monitor.progress import Predicted, ProgressLine, progress_line
 
 
 class Terminal(io.StringIO):
