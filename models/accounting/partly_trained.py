@@ -90,11 +90,8 @@ def _stacks(config: ModelConfig) -> dict[str, int]:
 
 def _arrays(config: ModelConfig, stack: str) -> dict[str, str]:
     """Arrays of the matrices of one stack, by the names of their products."""
-    attention = {name: f"attention/{array}" for name, array in _attention(config).items()}
+    last = {"o": "out_NVD" if config.mla else "out_NKD"}
+    attention = {name: f"attention/{array}" for name, array in (ATTENTION_ARRAYS | last).items()}
     has_experts = stack == "layers" and n_moe_layers(config) > 0
     mlp = EXPERT_ARRAYS if has_experts else MLP_ARRAYS
     return attention | {name: f"mlp/{array}" for name, array in mlp.items()}
-
-
-def _attention(config: ModelConfig) -> dict[str, str]:
-    return ATTENTION_ARRAYS | {"o": "out_NVD" if config.mla else "out_NKD"}

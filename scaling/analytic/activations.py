@@ -8,9 +8,8 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int, per_size
 from scaling.models.accounting.context import exchanged_width
-from scaling.models.accounting.matrices import attention_matrices, gathered_width, mlp_matrices
+from scaling.models.accounting.matrices import block_stacks, gathered_width
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
-from scaling.models.config import ModelConfig
 from scaling.program.ir import CollectiveKind, Number
 
 KEYS = "keys and values"  # `what` of their lines
@@ -166,7 +165,9 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
     written = 2 * config.d_model if config.bias else 0  # biases of o and down
     heads = 2 * config.head_dim if config.qk_norm else 0
-    sharded = _inner_outputs(config) / step.shape.tensor if config.bias else 0
+    # Biases that tensor cuts: those of matrices that do not write into the residual stream.
+    cut = [s.outputs for s in block_stacks(config, moe=False) if not s.is_last]
+    sharded = sum(cut) / step.shape.tensor if config.bias else 0
     batch_axes = "data", "fsdp", "expert", "context"
     tokens, everywhere = step.axis_names(*batch_axes), step.axis_names(*batch_axes, "tensor")
     norms = everywhere if step.sequence_parallel else tokens
@@ -188,9 +189,3 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     tensor = ("tensor",) if step.sequence_parallel else ()
     axes = step.axis_names(*batch_axes, "stage", *tensor)
     yield Transfer(axes, "all-reduce", norm * FLOAT32, M, "final norm", "backward head vectors")
-
-
-def _inner_outputs(config: ModelConfig) -> int:
-    """Outputs of the matrices that do not write into the residual stream: tensor cuts them."""
-    matrices = attention_matrices(config) | mlp_matrices(config, config.d_ff)
-    return sum(outputs for name, (_, outputs) in matrices.items() if name not in ("o", "down"))

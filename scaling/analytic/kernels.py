@@ -187,8 +187,7 @@ def fused_attention(
 
 def stack_copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:
     """Return the copy of saved activations into, or out of, the stacks of all layers."""
-    kernel = fusion(step, f"{phase} {name}", Origin(phase, "layers"), 2 * saved, operations=0)
-    return kernel
+    return fusion(step, f"{phase} {name}", Origin(phase, "layers"), 2 * saved, operations=0)
 
 
 def zero_stacks(step: StepSizes, saved: Number, weights: Number) -> Kernel:

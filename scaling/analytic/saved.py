@@ -59,15 +59,11 @@ def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
     size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
     if tensor.name.startswith("expert_") and step.is_own_trainer:
-        size = size * _filled(step)
+        assert step.config.moe is not None  # all rows of the buffers are kept, filled or not
+        filled = step.tokens * step.config.moe.experts_per_token
+        size = size * (exchanged_rows(step) / filled)
     on_host = step.on_host(tensor.kept_as)
     return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size)
-
-
-def _filled(step: StepSizes) -> Number:
-    """Rows of the trainer's buffers over those that tokens fill: all are kept."""
-    assert step.config.moe is not None
-    return exchanged_rows(step) / (step.tokens * step.config.moe.experts_per_token)
 
 
 def _is_kept(step: StepSizes, tensor: Activation) -> Number:

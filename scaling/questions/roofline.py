@@ -69,7 +69,9 @@ def kernel_answer(
     fitted, best = timed(work, place, profile), timed(work, place)
     formula, own = _time(_terms(work, place).values()), _letters(work, place)
     parts = [*_amounts(work, place), *_times(work, place, fitted), *more]
-    unlimited = timed(work, place, _at_full_clock(profile)).time
+    # Without the power limit that products meet when they go on for long:
+    full_clock = tuple(replace(fit, sustained=1.0) for fit in profile.matmul)
+    unlimited = timed(work, place, replace(profile, matmul=full_clock)).time
     if unlimited < fitted.time:
         parts.append(by_formula(FULL_CLOCK, "s", formula, own, unlimited))
     answer = by_formula(
@@ -102,16 +104,11 @@ def row(work: Work, place: KernelTarget, size: dict[str, Value]) -> dict[str, Va
     }
 
 
-def _at_full_clock(profile: Profile) -> Profile:
-    """The profile without the power limit that products meet when they go on for long."""
-    return replace(profile, matmul=tuple(replace(fit, sustained=1.0) for fit in profile.matmul))
-
-
 def _kernel(work: Work, place: KernelTarget) -> Kernel:
     """The share of one device, as the engine prices it. Its FLOPs are those that are executed."""
     share = place.devices
     flops = work.amount(work.flops) / share
-    backward = work.engine == "attention" and _value(work, "a") > 1
+    backward = work.engine == "attention" and work.amount("a") > 1
     origin = Origin("backward" if backward else "forward")
     far = work.amount(work.far) / share if place.link else 0.0
     return Kernel(
@@ -138,10 +135,6 @@ def _own_dims(work: Work, share: int) -> tuple[float, ...]:
         B, N, T, S, H = work.dims
         return (B, N / share, T, S, H)
     return work.dims
-
-
-def _value(work: Work, symbol: str) -> float:
-    return next(i.value for i in work.inputs if i.symbol == symbol)
 
 
 def _ideal(place: KernelTarget) -> Profile:

@@ -41,7 +41,10 @@ def decode_step(case: Case, batch: int | None = None) -> Answer:
     products = _products(case, fitted.weights)
     parts = [case.answer("KV cache read", "s", KV_TERM, fitted=fitted.cache), products]
     textbook = tuple(parts)
-    parts += _collectives(case, fitted)
+    parts += [
+        _collective(call, seconds, case)
+        for call, seconds in zip(decode_calls(case), fitted.network, strict=True)
+    ]
     if case.model.config is not None:
         name = "norms, rotations, activations"
         parts.append(Answer(name, fitted.small, "s", fitted=fitted.small, ideal=0.0))
@@ -87,13 +90,8 @@ def _products(case: Case, fitted: float) -> Answer:
     )
 
 
-def _collectives(case: Case, fitted: Seconds) -> list[Answer]:
-    """Each kind of collective, by the textbook at the rate of its links."""
-    found = decode_calls(case)
-    return [_collective(c, s, case) for c, s in zip(found, fitted.network, strict=True)]
-
-
 def _collective(call: Call, fitted: float, case: Case) -> Answer:
+    """One kind of collective, by the textbook at the rate of its links."""
     rate = link_rate(call, case)
     inputs = (
         Input("n", call.calls, "calls"),

@@ -17,9 +17,11 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig, Moe
+from scaling.models.lora import Lora
 from scaling.profiles.io import ideal
 from scaling.program.ir import Loop, Wait, collectives, kernels, operations
 from scaling.run import Batch, Pipeline, Precision, Run, Sharding
+from scaling.run.recipes import recipe
 from scaling.simulate.step import price, running_kernels
 from scaling.simulate.summary import collective_lines
 
@@ -241,3 +243,11 @@ def test_operations_of_one_name_are_one(run: Run, shape: MeshShape) -> None:
     for op, _ in operations(analytic_program(run, shape).schedule):
         if not isinstance(op, Wait):
             assert found.setdefault(op.name, op) == op
+
+
+def test_adapters_of_square_matrices_have_the_columns_of_one_device_of_tensor():
+    run = recipe("llama3-8b")  # the matrix of its queries is as wide as it is long
+    run = replace(run, train=replace(run.train, lora=Lora()))
+    found = {k.name: k for k, _ in kernels(analytic_program(run, MeshShape(tensor=8)))}
+    assert found["forward adapter of q"].dims[2] == 4096 / 8
+    assert found["forward adapter of v"].dims[2] == 8 * 128 / 8
