@@ -67,7 +67,7 @@ def collective_time(
         bytes: size of the call as nccl-tests counts it: the full buffer of an all-reduce or
             broadcast, the unsharded total of an all-gather or reduce-scatter, what one rank sends
             in an all-to-all or permute.
-        groups: device ids, int array [groups, members]. Of a permute, rows of two are (source,
+        groups: device ids, int array [groups, members]. In a permute rows of two are (source,
             target) pairs; in longer rows each member sends to the next, the last to the first.
         cluster: where the devices are.
         profile: what its links achieve.
@@ -148,7 +148,7 @@ def check_skew(kind: CollectiveKind, skew: float, ranks: int) -> None:
 def _least_per_byte(kind: CollectiveKind, placement: PlacedGroups) -> float:
     """Seconds per byte that no algorithm gets below: what the others lack, over each level.
 
-    Of a ring that leaves a region only a part passes the links inside it. Where switches can add,
+    Only a part of a ring that leaves a region passes the links inside it. Where switches can add,
     each byte of an all-reduce has to pass only once, as in a broadcast.
     """
     table = placement.loads(kind)

@@ -9,7 +9,7 @@ An all-to-all over n chips of R rings, and a permute without links of its own, l
     all-to-all   floor(n^2/4) / R of a message      permute   n / R of a message
 
 The distances of n chips from one of them sum to floor(n^2/4), over the links in both directions.
-Of n chips that each send to one other, at most n/2 pass one link in one direction, and half of the
+Where n chips each send to one other, at most n/2 pass one link in one direction, and half of the
 rings go that way. Both can be reached; no measurement tells how libraries route such messages.
 """
 

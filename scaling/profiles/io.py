@@ -253,8 +253,14 @@ def _ideal_links(hops: bool) -> Iterator[LinkFit]:
 
 
 def _assumed(accelerator: Accelerator) -> Profile:
-    """The efficiencies of the nearest chip, and vector rates in proportion to the fp32 peaks."""
-    stand_in = shipped(_stand_in(accelerator))
+    """The efficiencies of the nearest chip, and vector rates in proportion to the fp32 peaks.
+
+    The nearest is so by compute capability; it is `STAND_IN` for chips of other makes.
+    """
+    own = accelerator.compute_capability
+    away = lambda name: abs((catalog.accelerator(name).compute_capability or 0.0) - (own or 0.0))
+    able = () if own is None else shipped_names()
+    stand_in = shipped(min((STAND_IN, *able), key=away))
     lender = catalog.accelerator(stand_in.name)
     fp32 = vector_peak(accelerator) / lender.peak("fp32")
     vector = _assumed_fit(stand_in.vector, stand_in.name)
@@ -272,15 +278,6 @@ def _assumed(accelerator: Accelerator) -> Profile:
         attention=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.attention),
         samples=Samples(),
     )
-
-
-def _stand_in(accelerator: Accelerator) -> str:
-    """The chip with a profile that is nearest by compute capability; `STAND_IN` for other makes."""
-    own = accelerator.compute_capability
-    if own is None:
-        return STAND_IN
-    away = lambda name: abs((catalog.accelerator(name).compute_capability or 0.0) - own)
-    return min((STAND_IN, *shipped_names()), key=away)
 
 
 def vector_peak(accelerator: Accelerator) -> float:

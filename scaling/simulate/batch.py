@@ -50,19 +50,19 @@ class Prices:
 
     cluster: Cluster
     profile: Profile
-    kept: dict[tuple[CollectiveKind, Span], np.ndarray | None] = field(default_factory=dict)
+    cache: dict[tuple[CollectiveKind, Span], np.ndarray | None] = field(default_factory=dict)
 
     def figures(self, kind: CollectiveKind, span: Span) -> np.ndarray | None:
-        """Of each algorithm: float [5, algorithms]; None where a measured line is taken."""
-        if (kind, span) not in self.kept:
+        """Figures of each algorithm: float [5, algorithms]; None where a line was measured."""
+        if (kind, span) not in self.cache:
             groups = self.groups(span)
-            self.kept[kind, span] = collective_figures(kind, groups, self.cluster, self.profile)
-        return self.kept[kind, span]
+            self.cache[kind, span] = collective_figures(kind, groups, self.cluster, self.profile)
+        return self.cache[kind, span]
 
     def span(self, mesh: Mapping[str, int], axes: Iterable[str]) -> Span:
         """How groups along `axes` lie on a mesh: axes without devices left out, like ones joined.
 
-        Of a torus none are joined.
+        On a torus none are joined.
         """
         found: list[tuple[int, bool]] = []
         for axis, size in mesh.items():

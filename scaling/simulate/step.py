@@ -62,8 +62,8 @@ def price(
     Args:
         record: keep every event of the timeline, for a trace.
 
-    Of a compiled program that multiplies in a format of which nobody knows the rate these products
-    are not priced, and their costs say so.
+    Products of a compiled program in a format whose rate nobody knows are not priced, and their
+    costs say so.
 
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.

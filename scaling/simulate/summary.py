@@ -32,7 +32,6 @@ from scaling.simulate.prediction import (
     axis_name,
 )
 from scaling.simulate.step import Priced, running_collectives, running_kernels
-from scaling.simulate.timeline import Timeline
 from scaling.simulate.uncertainty import grade, step_range
 from scaling.simulate.unknown import unknown_parts
 
@@ -71,6 +70,9 @@ def summarize(
     peak = _peak(priced, run)
     available = peak * devices * total if peak else 0.0
     hfu = _ratio(matrix_flops(priced) * devices, available)
+    parts, hidden = priced.timeline, priced.timeline.hidden_communication
+    terms = {term: getattr(parts, term) for term in TERMS}
+    terms["hidden_communication"] = as_float(np.where(hidden > ROUNDING * parts.total, hidden, 0.0))
     return Prediction(
         name=priced.program.name,
         source=priced.program.source,
@@ -83,7 +85,7 @@ def summarize(
         model_flops=flops,
         mfu=None if flops is None else _ratio(flops, available),
         hfu=hfu,
-        time=_time(priced.timeline),
+        time=TimeParts(**terms),
         memory=memory,
         collectives=lines,
         bottleneck=bottleneck(priced, lines, memory),
@@ -139,12 +141,6 @@ def _line(collective: Collective, calls: Number, priced: Priced) -> CollectiveLi
         level=cost.level,
         bottleneck=cost.bottleneck,
     )
-
-
-def _time(timeline: Timeline) -> TimeParts:
-    hidden = timeline.hidden_communication
-    found = as_float(np.where(hidden > ROUNDING * timeline.total, hidden, 0.0))
-    return TimeParts(**{t: getattr(timeline, t) for t in TERMS} | {"hidden_communication": found})
 
 
 def _peak(priced: Priced, run: Run | None) -> float | None:

@@ -12,8 +12,8 @@ from scaling.program.ir import CollectiveKind
 class Ring(CollectiveAlgorithm):
     """One ring through all members passes pieces on; its channels take turns at a node's NICs.
 
-    A ring crosses the boundary of each unit once and puts r (N-1)/N of the bytes on it. Of its
-    r (N - 1) hops most stay inside the innermost level.
+    A ring crosses the boundary of each unit once and puts r (N-1)/N of the bytes on it. Most of
+    its r (N - 1) hops stay inside the innermost level.
     """
 
     name = "ring"
@@ -58,7 +58,7 @@ class OneWayRing(CollectiveAlgorithm):
 class Hierarchical(CollectiveAlgorithm):
     """In every level a unit sends only what the other units lack: 1 - s/N.
 
-    Of an all-reduce every one of U units sums an equal part, whatever its members: 2 (1 - 1/U).
+    In an all-reduce each of U units sums an equal part, whatever its members: 2 (1 - 1/U).
     The bound of "How to Scale Your Model" (jax-ml/scaling-book, gpus.md, 2026-06). No GPU library
     runs it: considered with the ideal profile or on request.
     """
