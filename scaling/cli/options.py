@@ -32,19 +32,11 @@ def _reads(parse: Callable[[str], Any], metavar: str) -> PrimitiveConstructorSpe
 
 WHOLE, REAL = _reads(parse_whole, "N"), _reads(parse_real, "X")
 Number = Annotated[Optional[int], WHOLE, arg(metavar="N", help_behavior_hint="")]  # noqa: UP045
-Real = Annotated[Optional[float], REAL, arg(metavar="X", help_behavior_hint="")]  # noqa: UP045
 Whole = Annotated[int, WHOLE, arg(metavar="N")]
-Factor = Annotated[float, REAL, arg(metavar="X")]
 File = Annotated[PathOrNone, arg(metavar="PATH", help_behavior_hint="")]
 Switch = Annotated[bool, arg(help_behavior_hint="")]
 KeyValues = Annotated[
     Texts, UseAppendAction, arg(metavar="KEY=VALUE", help_behavior_hint="(repeatable)")
-]
-Pictures = Annotated[
-    Texts, UseAppendAction, arg(metavar="KIND=FILE", help_behavior_hint="(repeatable)")
-]
-Changes = Annotated[
-    Texts, UseAppendAction, arg(metavar="'FIGURE xN'", help_behavior_hint="(repeatable)")
 ]
 
 
