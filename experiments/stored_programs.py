@@ -259,8 +259,8 @@ def _made(want: Wanted, folder: Path, known: dict[str, Stored]) -> Stored:
     file = folder / f"{key}.json.gz"
     if key in known and file.exists():
         return known[key]
-    asked = {name: value for name, value in asdict(want).items() if name != "group"}
-    result = predict(**asked, source="compiled")
+    # A run that is described whole is compiled as it is, also where it does not fit.
+    result = predict(place.run, want.cluster, want.nodes, source="compiled")
     data = gzip.compress(json.dumps(program_dict(result.pricing.program)).encode(), mtime=0)
     file.write_bytes(data)
     print(f"{key} {len(data):,} bytes {result.pricing.compile_seconds:.1f} s {want}", flush=True)
