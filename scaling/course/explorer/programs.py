@@ -4,7 +4,7 @@
     family   llama3-8b on dgx-h100           those of it that share all but what the slider changes
     stop     data=8,fsdp=8                   one program; its label says what the slider changes
 
-Of what differs within a group the mesh moves the slider, else what takes the most values. Programs
+The slider moves the mesh where it differs within a group, else what takes the most values. Programs
 are split by anything else into families, wherever each family keeps two programs or more.
 """
 

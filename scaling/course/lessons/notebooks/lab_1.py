@@ -178,7 +178,7 @@ def _(lab1_programs, mo, page):
         label="step",
     )
     page.show(
-        "## The trainer's own steps\n\nOnes of real models, compiled for H100, with bytes "
+        "## The trainer's own steps\n\nSteps of real models, compiled for H100, with bytes "
         "of a step on a device. What is *needed* was derived by hand from the parallelism "
         "(`scaling predict --explain` compares the same). Here nobody wrote a wrong line; "
         "what differs is the compiler's choice.",

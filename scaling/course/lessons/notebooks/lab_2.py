@@ -91,7 +91,7 @@ def _(field, lab2_model, length, machines, mo, parts, sc):
     seen = new.rate / old.rate
     chips = [sc.load_cluster(one.cluster).accelerator for one in machines]
     peaks, reads = (
-        sc.chip(chips[1].name)[part].answer / sc.chip(chips[0].name)[part].answer
+        sc.learn.chip(chips[1].name)[part].answer / sc.learn.chip(chips[0].name)[part].answer
         for part in ("peak bf16", "memory bandwidth")
     )
     rows = [
@@ -287,7 +287,7 @@ def _(as_is, full, new, page, sc, show):
     whole = full[new.name]
     share = lambda found: float(found.memory.peak) / found.memory.capacity
     flops = as_is.model_flops / as_is.devices / new.step()
-    plain = sc.chip(chip.name)["peak fp32"].answer
+    plain = sc.learn.chip(chip.name)["peak fp32"].answer
     claims = [
         {
             "it was said": "only a few percent of the memory are used",

@@ -67,7 +67,7 @@ def _(format_rate, lab3_testbed, mo, recorded_pipelines, recorded_steps, sc):
     }
     fast, half, slow = (one.bandwidth for one in of_mesh[meshes[0]])
     small = {f"model.{key}": value for key, value in lab3_testbed.MODEL.items()}
-    parameters = sc.count("custom", set=small).answer
+    parameters = sc.learn.count("custom", set=small).answer
     mo.md(f"""
 `scaling testbed` makes hosts out of network namespaces and joins them by cables whose rate is set.
 {HOSTS} hosts with one device each trained a transformer of {parameters / 1e6:.1f} million

@@ -49,8 +49,8 @@ def _(mo):
 
 @app.cell
 def _(chip, mo, sc, show, width):
-    peak = sc.chip(chip.value)["peak bf16"].answer
-    bandwidth = sc.chip(chip.value)["memory bandwidth"].answer
+    peak = sc.learn.chip(chip.value)["peak bf16"].answer
+    bandwidth = sc.learn.chip(chip.value)["memory bandwidth"].answer
     mo.md(f"""
 A layer multiplies a batch of `m` tokens, `[m, {width}]`, by its weights, `[{width}, {width}]`, in
 bf16. The chip multiplies {show(peak, "FLOP/s")} and reads {show(bandwidth, "bytes/s")} from its
@@ -70,7 +70,9 @@ def _(mo, parts):
 @app.cell
 def _(chip, field, mo, parts, sc, width):
     page = parts.opened(mo, field)
-    critical = sc.kernel("matmul", (256, width, width), accelerator=chip.value)["critical batch"]
+    critical = sc.learn.kernel("matmul", (256, width, width), accelerator=chip.value)[
+        "critical batch"
+    ]
     off = page.guess / critical.ideal - 1
     page.show(
         f"You guessed **{page.guess:,.0f}**; the rule gives "
@@ -93,7 +95,7 @@ def _(critical, mo, page):
 
 @app.cell
 def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, page, peak, roofline, sc, width):
-    product = sc.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
+    product = sc.learn.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
     intensity = product["intensity"].answer
     rate = product["rate"]
     alt = (
@@ -109,7 +111,7 @@ def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, page, peak, roofline, sc, 
 
 @app.cell
 def _(chip, page, sc, width):
-    large = sc.kernel_ladder("matmul", (2 * width,) * 3, chip.value)
+    large = sc.learn.kernel_ladder("matmul", (2 * width,) * 3, chip.value)
     page.show("## The ladder of a large product", page.ladder(large))
     return
 
@@ -126,12 +128,14 @@ def _(page):
 
 @app.cell
 def _(page, parts, sc):
-    halved = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")[
+    halved = sc.learn.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")[
         "critical batch by the weights alone"
     ]
     added = (
         1e3
-        * sc.kernel("elementwise", (2**30, 2, 1), dtype="fp32", accelerator="a100-sxm-80g").ideal
+        * sc.learn.kernel(
+            "elementwise", (2**30, 2, 1), dtype="fp32", accelerator="a100-sxm-80g"
+        ).ideal
     )
     problems = (
         parts.on_paper(
@@ -151,9 +155,10 @@ def _(page, parts, sc):
             why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
         ),
         parts.on_trainer(
-            "run `scaling calibrate --quick`, read the fp32 rate of the largest "
-            "matmul and the bandwidth of the largest copy; type their ratio times 2 (bytes per "
-            "FLOP turned to a batch, fp32). Any number that you measured is right",
+            "run `scaling calibrate --quick`, read the fp32 rate of the largest matmul and the "
+            "bandwidth of the largest copy. Divide the rate by the bandwidth and multiply by two, "
+            "since a weight of four bytes takes two FLOPs a token: that is the critical batch. Any "
+            "number that you measured is right",
             "tokens",
             None,
             why="Yours. A CPU's is far below a GPU's: its caches and its few units are closer to "
@@ -174,7 +179,9 @@ def _(fields, page, problems):
 @app.cell
 def _(page, sc):
     sides = (1024, 4096, 16384)
-    products = {side: sc.kernel("matmul", (side,) * 3, accelerator="h100-sxm") for side in sides}
+    products = {
+        side: sc.learn.kernel("matmul", (side,) * 3, accelerator="h100-sxm") for side in sides
+    }
     rows = [
         {
             "side": side,
@@ -203,7 +210,7 @@ def test_the_critical_batch_is_the_guides(critical):
 
 @app.cell
 def test_half_the_bytes_of_weights_halve_the_batch(halved, sc):
-    whole = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm")
+    whole = sc.learn.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm")
     assert abs(halved.ideal * 2 / whole["critical batch by the weights alone"].ideal - 1) < 1e-9
     return
 

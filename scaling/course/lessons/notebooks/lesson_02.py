@@ -45,7 +45,7 @@ def _(mo, parts):
 @app.cell
 def _(mo, sc, show):
     shape, mesh = {"I": 4096, "J": 16384}, {"X": 2, "Y": 4}
-    whole = sc.array("A[I,J]", mesh, shape)["bytes of one copy"].answer
+    whole = sc.learn.array("A[I,J]", mesh, shape)["bytes of one copy"].answer
     mo.md(f"""
 A model that does not fit one chip is cut into parts, and every array of it says how. `A` has the
 dimensions `I` and `J`, here {shape["I"]:,} rows and {shape["J"]:,} columns in bf16: one copy has
@@ -71,7 +71,7 @@ def _(mesh, mo, parts):
 @app.cell
 def _(field, mesh, mo, parts, sc, shape):
     page = parts.opened(mo, field)
-    split = sc.array("A[I_X,J_Y]", mesh, shape)
+    split = sc.learn.array("A[I_X,J_Y]", mesh, shape)
     mistakes = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
     why = "Each axis that splits the array divides what a device holds."
     said = page.verdict(field, split.answer / 2**20, "MiB", mistakes, why=why)
@@ -114,7 +114,7 @@ def _(columns_over, mo, on_mesh, rows_over, sc, shape, sums_over):
     dims = ",".join(name + f"_{axes}" * bool(axes) for name, axes in named.items())
     written = f"A[{dims}]" + f" {{U_{sums_over.value}}}" * bool(sums_over.value)
     try:
-        chosen, refused = sc.array(written, on_mesh.value, shape), ""
+        chosen, refused = sc.learn.array(written, on_mesh.value, shape), ""
     except sc.InputError as error:
         chosen, refused = None, str(error)
     mo.stop(chosen is None, mo.callout(mo.md(f"`{written}`: {refused}"), kind="warn"))
@@ -169,8 +169,10 @@ def _(mesh, mo, page, sc, shape):
         "A[I,J] {U_X} -> A[I,J]": "all-reduce over X",
         "A[I_X,J] -> A[I,J_X]": "all-to-all over X",
     }
-    moved = {text: sc.array(text, mesh, shape, "dgx-h100", ideal=True).answer for text in changes}
-    arrivals = {text: sc.array(text, mesh, shape).answer for text in changes}
+    moved = {
+        text: sc.learn.array(text, mesh, shape, "dgx-h100", ideal=True).answer for text in changes
+    }
+    arrivals = {text: sc.learn.array(text, mesh, shape).answer for text in changes}
     rows = [
         {
             "change": f"`{text}`",
@@ -194,10 +196,10 @@ is about these prices.
 @app.cell
 def _(mesh, page, sc):
     try:
-        uneven = str(sc.array("A[10_Y,J]", mesh, {"J": 8}))
+        uneven = str(sc.learn.array("A[10_Y,J]", mesh, {"J": 8}))
     except sc.InputError as error:
         uneven = str(error)
-    silent = sc.array("A[I_X,J]", mesh, {"I": 4096, "J": 16384})
+    silent = sc.learn.array("A[I_X,J]", mesh, {"I": 4096, "J": 16384})
     page.show(f"""
 ## Two mistakes, and how they show
 
@@ -224,11 +226,11 @@ def _(page):
 
 @app.cell
 def _(mo, page, parts, sc):
-    kept = sc.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
-    reading = sc.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
+    kept = sc.learn.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
+    reading = sc.learn.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
     read = 1e6 * reading["time to read its part from memory"].ideal
     # L, D, key heads M and head size K of Llama 3 8B, as `scaling sharding` prints the array
-    keys = sc.array("fp32[32,4096_fsdp,8_tensor,128]", "fsdp=2,tensor=4").answer / 1e6
+    keys = sc.learn.array("fp32[32,4096_fsdp,8_tensor,128]", "fsdp=2,tensor=4").answer / 1e6
     problems = (
         parts.on_paper(
             "`A[I_Y, J, K]` on a mesh of X=8, Y=4, Z=2: how many times one copy's bytes do all "
@@ -299,7 +301,7 @@ def _(measured_kernel, page, sc):
     found = []
     for elements in (2**16, 2**30):
         sizes = (elements, 2, 1)
-        by_roof = sc.kernel("elementwise", sizes, dtype="fp32", accelerator="h100-sxm")
+        by_roof = sc.learn.kernel("elementwise", sizes, dtype="fp32", accelerator="h100-sxm")
         timed = measured_kernel("elementwise", sizes, "fp32", "h100-sxm")
         found.append(
             {
@@ -325,7 +327,7 @@ def _(measured_kernel, page, sc):
 @app.cell
 def test_what_all_devices_hold_is_copies_of_one(mesh, sc, shape):
     for text in ("A[I,J]", "A[I_X,J]", "A[I_X,J_Y]", "A[I_YX,J]", "A[I,J_X]"):
-        answer = sc.array(text, mesh, shape)
+        answer = sc.learn.array(text, mesh, shape)
         assert answer.answer * 8 == answer["bytes on all devices"].answer
         one = answer["bytes of one copy"].answer
         assert answer["bytes on all devices"].answer == answer["copies"].answer * one
@@ -342,7 +344,7 @@ def test_every_block_has_as_many_holders_as_copies(chosen, mesh, parts_of_device
 @app.cell
 def test_the_limits_of_splitting(kept, mesh, sc, shape, split, whole):
     assert split.answer * 8 == whole
-    assert sc.array("A[I,J]", mesh, shape).answer == whole
+    assert sc.learn.array("A[I,J]", mesh, shape).answer == whole
     assert kept == 16
     return
 
@@ -364,7 +366,7 @@ def test_mistakes_show(silent, uneven):
 
 @app.cell
 def test_the_answers_of_the_problems(keys, read, reading, sc):
-    bandwidth = sc.chip("h100-sxm")["memory bandwidth"].answer
+    bandwidth = sc.learn.chip("h100-sxm")["memory bandwidth"].answer
     assert reading["copies"].answer == 1
     assert abs(read / (1e6 * 8192 * 16384 / 32 / bandwidth) - 1) < 1e-9
     assert abs(keys * 1e6 - 32 * 4096 * 8 * 128 * 4 / 8) < 1

@@ -73,8 +73,8 @@ all-gather of V = {show(size, "bytes")}: everyone has a part, and everyone wants
 def _(across, inside, mo, parts):
     field = parts.guess(
         mo,
-        f"An all-gather over {across.ranks} GPUs in four nodes: how often does it take as long as "
-        f"over the {inside.ranks} of one node?",
+        f"An all-gather over {across.ranks} GPUs in four nodes: how many times as "
+        f"long does it take as one over the {inside.ranks} of one node?",
         "times",
     )
     field
@@ -93,7 +93,7 @@ def _(across, cluster, field, inside, mo, parts, sc, show, size):
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
 {show(inside.time, "s")} and {show(across.time, "s")}. A byte has to enter a node once, by any of
 its NICs, and NVLink spreads it: eight slow doors nearly match what one GPU takes from NVLink. That
-holds where everybody wants the same bytes. Of the four collectives below, one is different.
+holds where everybody wants the same bytes. One of the four collectives below is different.
 """
     page.show(said, spread)
     return page, rule
@@ -145,7 +145,7 @@ def _(cluster, mo, page, sc):
     )
     swap = "A[I_X,J] -> A[I,J_X]"
     two_nodes, one_node = (
-        sc.array(swap, {"X": 8 * n}, {"I": 256, "J": 4096}, cluster, n, ideal=True).ideal
+        sc.learn.array(swap, {"X": 8 * n}, {"I": 256, "J": 4096}, cluster, n, ideal=True).ideal
         for n in (2, 1)
     )
     about_four = mo.md(f"""## The four, on one array
@@ -170,7 +170,7 @@ def _(cluster, nodes, page, sc, show, volume):
     hosts = int(nodes.value)
     shape = {"I": 2**8, "J": volume.value // 2**8}  # 256 rows: as many as there are GPUs at most
     four = {
-        name: sc.array(text, {"X": 8 * hosts}, shape, cluster, hosts, dtype="int8")
+        name: sc.learn.array(text, {"X": 8 * hosts}, shape, cluster, hosts, dtype="int8")
         for name, text in changes.items()
     }
     priced = [
@@ -196,8 +196,8 @@ NVSwitches add, which moves each byte about once.
 def _(cluster, inside, mo, page, sc, size):
     guessed_time = abs(page.guess) * inside.time or None
     ladders = [
-        sc.collective_ladder("all-gather", size, cluster),
-        sc.collective_ladder("all-gather", size, cluster, nodes=4, guess=guessed_time),
+        sc.learn.collective_ladder("all-gather", size, cluster),
+        sc.learn.collective_ladder("all-gather", size, cluster, nodes=4, guess=guessed_time),
     ]
     compared = mo.md(f"""
 ## Two ladders

@@ -81,7 +81,7 @@ def _(mo, model, parts):
 
 @app.cell
 def _(model, sc, seq, stored_programs):
-    counted = sc.count(model.value, seq_len=seq)
+    counted = sc.learn.count(model.value, seq_len=seq)
     exact, rule = counted["training FLOPs of a token"], counted["6 x parameters"]
     forward = counted["forward FLOPs of a token"]
     weighed = 3 * (forward.answer - forward["attention core"].answer)
@@ -167,8 +167,8 @@ def _(mo, page, seq, shape):
 @app.cell
 def _(causal, context, curves, model, page, sc, show):
     overtakes = "context at which the attention core costs as much as "
-    here = sc.count(model.value, seq_len=context.value, causal=causal.value)
-    ahead = sc.count(model.value, seq_len=2**8, causal=causal.value)
+    here = sc.learn.count(model.value, seq_len=context.value, causal=causal.value)
+    ahead = sc.learn.count(model.value, seq_len=2**8, causal=causal.value)
     all_else, own = ahead[overtakes + "all else in a layer"], ahead[overtakes + "its projections"]
     passes = ahead["forward FLOPs of a token"]
     giga = {part.name: part.answer / 1e9 for part in passes.parts}
@@ -211,10 +211,10 @@ def _(mo, page):
 @app.cell
 def _(model, page, sc, seq, sequences, stacked_bars):
     DEVICES, STATE = 8, 12  # GPUs of a node; bytes: fp32 weights and two moments, as the trainer
-    keeps = sc.count(
+    keeps = sc.learn.count(
         model.value, batch=sequences.value * seq, bytes_per_parameter=STATE, seq_len=seq
     )
-    memory = sc.chip("h100-sxm")["memory"].answer
+    memory = sc.learn.chip("h100-sxm")["memory"].answer
     size = lambda value: f"{value / 1e9:,.1f} GB"
     state = keeps["weights and optimiser"].answer / DEVICES
     held = f"weights and optimiser, a share of {DEVICES}"
@@ -251,10 +251,10 @@ def _(page):
 def _(page, parts, sc):
     square = {"model.n_layers": 1, "model.d_model": 8192, "model.d_ff": 4 * 8192,
               "model.n_heads": 64, "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
-    layer = sc.count("custom", set=square)["a layer"].answer / 1e6
+    layer = sc.learn.count("custom", set=square)["a layer"].answer / 1e6
     crossing = "context at which the attention core costs as much as all else in a layer"
-    masked = sc.count("llama3-70b", causal=True)[crossing].answer
-    total = 4 * sc.count("tiny", set={"model.d_ff": 256}).answer
+    masked = sc.learn.count("llama3-70b", causal=True)[crossing].answer
+    total = 4 * sc.learn.count("tiny", set={"model.d_ff": 256}).answer
     problems = (
         parts.on_paper(
             "a layer with D = 8192, F = 4 D without a gate, and as many heads of keys as of "
@@ -298,7 +298,7 @@ def _(DEVICES, STATE, sc, stored_programs):
     def compared(entry):
         """Memory by the count beside the compiler's, of one stored step."""
         described = sc.load_run(entry.run, set=dict(entry.set))
-        counts = sc.count(
+        counts = sc.learn.count(
             entry.run,
             set=dict(entry.set),
             bytes_per_parameter=STATE,
@@ -316,12 +316,12 @@ def _(DEVICES, STATE, sc, stored_programs):
 
 @app.cell
 def _(measured_step, memories, page, sc):
-    peak = sc.chip("h100-sxm")["peak bf16"].answer
+    peak = sc.learn.chip("h100-sxm")["peak bf16"].answer
 
     def timed(name, tokens, seconds_of):
         """A measured step of 128 H100 beside its FLOPs at their peak."""
         found = measured_step(name, 128, "dgx-h100", tokens)
-        flops = sc.count(name, seq_len=seconds_of)["training FLOPs of a token"].answer
+        flops = sc.learn.count(name, seq_len=seconds_of)["training FLOPs of a token"].answer
         floor = flops * tokens / 128 / peak
         row = {
             "at the peak (s)": floor,
@@ -381,7 +381,7 @@ def test_a_plain_layer_has_twelve_squares(layer):
 
 @app.cell
 def test_half_of_the_scores_double_the_context(crossing, masked, sc):
-    assert masked == 2 * sc.count("llama3-70b")[crossing].answer
+    assert masked == 2 * sc.learn.count("llama3-70b")[crossing].answer
     return
 
 

@@ -100,7 +100,7 @@ def _(mo, parts):
 def _(D, F, X, cluster, nodes, sc):
     mlp = {"model.n_layers": 32, "model.d_model": D, "model.d_ff": F, "model.n_heads": 32,
            "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
-    limit = sc.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
+    limit = sc.learn.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
     forward = limit["fsdp, forward"]
     return forward, limit
 
@@ -163,7 +163,9 @@ def _(mo, page):
 def _(D, F, cluster, layer, nodes, sc):
     def products(rows):
         """Seconds of both products of a layer, by the rule and fitted."""
-        both = [sc.kernel("matmul", (rows, *sizes), cluster=cluster) for sizes in ((F, D), (D, F))]
+        both = [
+            sc.learn.kernel("matmul", (rows, *sizes), cluster=cluster) for sizes in ((F, D), (D, F))
+        ]
         return sum(one.ideal for one in both), sum(one.fitted for one in both)
 
     gather = tuple(
@@ -263,7 +265,7 @@ def _(case, page, sc):
         "weights and moments, and update only that: replicas all make the same update.",
         page.table(bytes_rows),
         page.table(step_rows),
-        page.ladder(sc.step_ladder(**sharded)),
+        page.ladder(sc.learn.step_ladder(**sharded)),
     )
     return bytes_rows, step_rows
 
@@ -281,10 +283,10 @@ def _(page):
 
 @app.cell
 def _(page, parts, sc, show):
-    blackwell = sc.limits("llama3-8b", cluster="dgx-b200", nodes=1)
+    blackwell = sc.learn.limits("llama3-8b", cluster="dgx-b200", nodes=1)
     figure = {given.symbol: show(given.value, given.unit) for given in blackwell.inputs}
-    sparse = sc.limits("mixtral-8x7b", cluster="dgx-h100", nodes=16)
-    tiny = sc.count("tiny")
+    sparse = sc.learn.limits("mixtral-8x7b", cluster="dgx-h100", nodes=16)
+    tiny = sc.learn.count("tiny")
     whole = tiny["norms and biases"].answer  # too small to be cut
     held = 4 * ((tiny.answer - whole) / 8 + whole)
     problems = (
@@ -350,12 +352,12 @@ def _(measured_collective, rate, sc):
 @app.cell
 def _(gathers, page, sc, show):
     large = {"batch.global_batch": 256, "batch.microbatches": 1, "remat": "full"}
-    published = sc.step_ladder(
+    published = sc.learn.step_ladder(
         "llama2-70b", "dgx-h100", 16, "fsdp=128", source="analytic", set=large
     )
     small, more = (show(row["weights of a layer (bytes)"], "bytes") for row in gathers[:2])
     of_device = sc.load_run("llama2-70b", set=large).batch.tokens // 128
-    needed = sc.limits("llama2-70b", "dgx-h100", 16, "fsdp=128", set=large)["rule"].ideal
+    needed = sc.learn.limits("llama2-70b", "dgx-h100", 16, "fsdp=128", set=large)["rule"].ideal
     page.show(
         page.where_wrong(
             "The rule knows no latency. The gathers below were measured in JAX on a node of "
@@ -399,7 +401,7 @@ def test_shards_hold_less_than_replicas(bytes_rows, step_rows):
 
 @app.cell
 def test_experts_need_more_tokens(sc, sparse):
-    dense = sc.limits("llama3-8b", cluster="dgx-h100", nodes=16)
+    dense = sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=16)
     assert abs(sparse.ideal / dense.ideal - 4) < 1e-6
     return
 

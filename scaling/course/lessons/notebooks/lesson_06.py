@@ -59,7 +59,7 @@ def _(cluster, mo, model, sc, show):
     shape = sc.load_run(model.value).model
     place = sc.load_cluster(cluster.value)
     width, inner, per_node = shape.d_model, shape.d_ff, place.devices_per_node
-    peak = sc.chip(place.accelerator.name)["peak bf16"].answer
+    peak = sc.learn.chip(place.accelerator.name)["peak bf16"].answer
     mo.md(f"""
 A layer's MLP is two products. Tensor parallelism cuts both along F, over an axis of Y chips:
 
@@ -86,7 +86,7 @@ def _(mo, parts):
 @app.cell
 def _(cluster, field, mo, model, parts, per_node, sc):
     page = parts.opened(mo, field)
-    limit = sc.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
+    limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
     fits = "more than the node has" if limit.ideal > per_node else f"of the node's {per_node}"
     page.show(
         f"You guessed **{page.guess:,.0f}**; by the textbook **{limit.ideal:.3g}** chips, "
@@ -117,7 +117,9 @@ def _(cluster, inner, per_node, place, sc, tokens, width):
         """Products, exchanges and all of an MLP's forward pass over so many chips: the textbook's
         seconds, and the fitted ones."""
         sizes = (tokens.value, inner // chips, width), (tokens.value, width, inner // chips)
-        found = [sc.kernel("matmul", size, accelerator=place.accelerator.name) for size in sizes]
+        found = [
+            sc.learn.kernel("matmul", size, accelerator=place.accelerator.name) for size in sizes
+        ]
         nodes, sent = max(1, chips // per_node), 2 * tokens.value * width
         where = (sent, cluster.value, nodes, f"tensor={chips}", "tensor")
         rule, fitted = (
@@ -223,7 +225,7 @@ def _(page, sc, stored_programs):
 
 @app.cell
 def _(kept, page, sc, whole):
-    ladder = sc.step_ladder(**kept[whole])
+    ladder = sc.learn.step_ladder(**kept[whole])
     page.show("## The ladder of one step", page.ladder(ladder))
     return
 
@@ -242,7 +244,7 @@ def _(page):
 @app.cell
 def _(page, parts, sc):
     layers = 4
-    blackwell = sc.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
+    blackwell = sc.learn.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
     over_two = blackwell.rows[1]
     scatters = 4 * layers + 2
     problems = (

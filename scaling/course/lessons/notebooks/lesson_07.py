@@ -122,7 +122,7 @@ def _(fastest, format_time, page, stacked_bars, steps):
 @app.cell
 def _(group, page, sc):
     plain = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
-    ladder = sc.step_ladder(
+    ladder = sc.learn.step_ladder(
         plain.run, plain.cluster, plain.nodes, plain.mesh, "stored", dict(plain.set)
     )
     page.show("## The ladder of the plainest split", page.ladder(ladder))
@@ -131,7 +131,7 @@ def _(group, page, sc):
 
 @app.cell
 def _(devices, example, page, sc):
-    limits = sc.limits(example, cluster="dgx-h100", nodes=devices // 8)
+    limits = sc.learn.limits(example, cluster="dgx-h100", nodes=devices // 8)
     answer = limits["fewest tokens with fsdp and tensor"]
     mine = example.batch.tokens / devices
     page.show(

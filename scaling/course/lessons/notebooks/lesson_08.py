@@ -41,7 +41,7 @@ def _(mo, parts):
 def _(mo, sc, stored_programs):
     group = [entry for entry in stored_programs() if entry.group == "experts"]
     model = group[0].run
-    count = sc.count(model)
+    count = sc.learn.count(model)
     active = count["active parameters"].answer
     moe = sc.load_run(model).model.moe
     mo.md(f"""
@@ -56,7 +56,7 @@ k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion paramet
 @app.cell
 def _(group, mo, parts, sc):
     where = {"cluster": group[0].cluster, "nodes": group[0].nodes}
-    dense = sc.limits("llama3-8b", **where)["rule"]
+    dense = sc.learn.limits("llama3-8b", **where)["rule"]
     field = parts.guess(
         mo,
         f"Dense, data parallelism over nodes of H100 needs {dense.answer:,.0f} a device to hide "
@@ -70,7 +70,7 @@ def _(group, mo, parts, sc):
 @app.cell
 def _(field, mo, model, moe, parts, sc, where):
     page = parts.opened(mo, field)
-    limits = sc.limits(model, **where)
+    limits = sc.learn.limits(model, **where)
     rule = limits["rule"]
     page.show(
         f"You guessed **{page.guess:,.0f}**; the rule gives **{rule.answer:,.0f}**: E / k = "
@@ -121,7 +121,9 @@ def _(format_time, group, network, nvlink, page, sc, stacked_bars):
 @app.cell
 def _(group, page, sc):
     most = group[-1]
-    ladder = sc.step_ladder(most.run, most.cluster, most.nodes, most.mesh, "stored", dict(most.set))
+    ladder = sc.learn.step_ladder(
+        most.run, most.cluster, most.nodes, most.mesh, "stored", dict(most.set)
+    )
     page.show(f"## The ladder of {most.mesh}", page.ladder(ladder))
     return
 

@@ -90,7 +90,7 @@ def _(field, mo, parts, sc):
         if virtual_stages > 1:
             settings["pipeline.schedule"] = "circular"
         where = {"cluster": "dgx-h100", "nodes": 2, "mesh": f"stage={stages}"}
-        return sc.limits("llama3-1b", **where, set=settings)["bubble of the pipeline"]
+        return sc.learn.limits("llama3-1b", **where, set=settings)["bubble of the pipeline"]
 
     plain = bubble(4, 8)
     few = plain.parts[0]
@@ -145,9 +145,9 @@ def _(page):
     page.show("""
 Try the three schedules with the same P and M. With one forward and one backward in turn the bubble
 is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
-where stages keep no common rhythm), so that M can grow. With two parts a stage runs layers from the
-front and from the back of the model. Turns are half as long, and still P - 1 of them are idle: the
-bubble halves. Activations travel twice as often, and M must be a multiple of P.
+where each stage goes on as soon as it can), so that M can grow. With two parts a stage runs layers
+from the front and from the back of the model. Turns are half as long, and still P - 1 of them are
+idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P.
 """)
     return
 
@@ -155,11 +155,11 @@ bubble halves. Activations travel twice as often, and M must be a multiple of P.
 @app.cell
 def _(page, sc, show):
     where = {"cluster": "dgx-h100", "nodes": 8, "mesh": "stage=8,tensor=8"}
-    wide = sc.limits("llama3-70b", **where, set={"batch.microbatches": 32})
+    wide = sc.learn.limits("llama3-70b", **where, set={"batch.microbatches": 32})
     hop = wide["hop to the next stage"]
     rows_of = next(one.value for one in hop.inputs if one.symbol == "B")
-    peak = 64 * sc.chip("h100-sxm")["peak bf16"].answer
-    forward = 2 * float(sc.count("llama3-70b")) * rows_of / peak
+    peak = 64 * sc.learn.chip("h100-sxm")["peak bf16"].answer
+    forward = 2 * float(sc.learn.count("llama3-70b")) * rows_of / peak
     page.show(
         "## What travels\n\nLlama 3 70B with a node for each stage: a microbatch's "
         f"activations reach the next node in {show(hop.fitted, 's')}. A stage multiplies "
@@ -216,7 +216,7 @@ def _(page, priced, sc):
         for entry, _ in priced
         if entry.mesh == "stage=4,fsdp=2" and entry.set["batch.microbatches"] == 16
     )
-    ladder = sc.step_ladder(**chosen.arguments)
+    ladder = sc.learn.step_ladder(**chosen.arguments)
     page.show("## The ladder of one step", page.ladder(ladder))
     return
 
@@ -301,8 +301,8 @@ def _(bubble, measured_series, median, page, sc):
         "the fastest in the median, not more. Smaller microbatches make smaller kernels and more "
         "messages; the predicted steps have that too, but too little of it. A measurement is no "
         "single number either: runs of the same settings, as far as they are stated, differ by "
-        f"{spread:.0%}. And stages of equal length in a common rhythm are an assumption, which "
-        "this trainer keeps and others do not.",
+        f"{spread:.0%}. And that all stages take turns of one length is an assumption, which "
+        "holds for this trainer and not for others.",
         compared,
     )
     return

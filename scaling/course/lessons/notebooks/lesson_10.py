@@ -44,7 +44,7 @@ def _(mo, sc, stored_programs):
     group = [e for e in stored_programs() if e.group == "long sequences"]
     group = [e for e in group if "context.method" not in e.set]  # the ring
     model = group[0].run
-    crossing = sc.count(model)[
+    crossing = sc.learn.count(model)[
         "context at which the attention core costs as much as all else in a layer"
     ]
     mo.md(f"""
@@ -70,7 +70,7 @@ def _(mo, parts):
 @app.cell
 def _(field, mo, model, parts, sc):
     page = parts.opened(mo, field)
-    limits = sc.limits(model, cluster="dgx-h100")
+    limits = sc.learn.limits(model, cluster="dgx-h100")
     hidden = limits["tokens per device from which a ring over context is hidden"]
     page.show(
         f"You guessed **{page.guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores "
@@ -133,7 +133,7 @@ def _(format_time, length, page, rows, stacked_bars, steps):
 @app.cell
 def _(group, page, sc):
     longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
-    ladder = sc.step_ladder(
+    ladder = sc.learn.step_ladder(
         longest.run, longest.cluster, longest.nodes, longest.mesh, "stored", dict(longest.set)
     )
     page.show("## The ladder of a long step", page.ladder(ladder))
@@ -157,7 +157,7 @@ def _(exchanged_bytes, page, parts, sc):
 
     shape = preset("llama3-1b")  # of those heads
     sent = exchanged_bytes(shape, 1, 2 * 16384, 2)
-    far = sc.limits("llama3-8b", cluster="dgx-h100", nodes=2)
+    far = sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=2)
     rows_far = far["tokens per device from which a ring over context is hidden"].rows
     across = float(next(r["fitted (tokens)"] for r in rows_far if r["place"] == "2 nodes"))
     problems = (

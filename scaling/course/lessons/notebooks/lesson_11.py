@@ -54,7 +54,7 @@ def _(mo, parts):
 @app.cell
 def _(mo, sc, stored_programs):
     group = [entry for entry in stored_programs() if entry.group == "remat"]
-    model = max((entry.run for entry in group), key=lambda name: sc.count(name).answer)
+    model = max((entry.run for entry in group), key=lambda name: sc.learn.count(name).answer)
     steps = {e.set["remat"]: sc.predict(**e.arguments) for e in group if e.run == model}
     entry = next(e for e in group if e.run == model)
     run = sc.load_run(model, mesh=entry.mesh, set=entry.set)
@@ -80,7 +80,7 @@ def _(mo, parts):
 def _(Rung, entry, field, ladder, mo, parts, run, sc, steps):
     page = parts.opened(mo, field)
     whole = steps["none"]
-    count = sc.count(run)
+    count = sc.learn.count(run)
     state = 12 * count.answer / whole.devices
     closed = sc.predict(
         run, cluster=entry.cluster, nodes=entry.nodes, source="analytic", set={"remat": "none"}

@@ -183,7 +183,7 @@ def _(page):
 @app.cell
 def _(line_over_rates, mo, page, parts, sc):
     without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
-    climbed = sc.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
+    climbed = sc.learn.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
     beyond = climbed["measured"].value / climbed["fitted"].value
 
     def yours(ratio):

@@ -42,7 +42,7 @@ def _(mo, parts):
 def _(mo, sc):
     model, cluster, batch = "llama3-70b", "dgx-h200", {"batch.global_batch": 512}
     tokens = 15e12  # of Llama 3's training
-    count = sc.count(model, tokens=tokens)
+    count = sc.learn.count(model, tokens=tokens)
     mo.md(f"""
 `{model}` is to read {tokens / 1e12:.0f} trillion tokens on nodes of eight H200. It has
 {count.answer / 1e9:.1f} billion parameters; 6 N D are {6 * count.answer * tokens:.2g} FLOPs. Four
@@ -102,7 +102,7 @@ def _(best, format_rate, format_time, found, mo, page, stacked_bars):
 
 @app.cell
 def _(best, cluster, model, nodes, page, sc, show, tokens):
-    budget = sc.budget(
+    budget = sc.learn.budget(
         model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=float(best.prediction.mfu)
     )
     price = budget["money"]
@@ -126,7 +126,7 @@ def _(best, cluster, model, nodes, page, sc, show, tokens):
 
 @app.cell
 def _(batch, cluster, model, page, sc):
-    ladder = sc.step_ladder(
+    ladder = sc.learn.step_ladder(
         model,
         cluster,
         64,
@@ -154,7 +154,7 @@ def _(mo, page, parts, sc):
     steps = 20
     answer_on_paper = (
         float(
-            sc.budget(
+            sc.learn.budget(
                 parameters=70e9,
                 tokens=15e12,
                 cluster="dgx-h100",
@@ -165,7 +165,7 @@ def _(mo, page, parts, sc):
         )
         / 86400
     )
-    fewest = sc.budget(
+    fewest = sc.learn.budget(
         "llama3-405b", tokens=15e12, cluster="dgx-h100", mfu=0.4, bytes_per_parameter=16, nodes=512
     )["fewest devices for weights and optimizer"].answer
     seen = sc.load_run("tiny").batch.tokens * steps
