@@ -57,12 +57,11 @@ def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator
         yield _lumped(model, servers, work)
         return
     for name, layers, parts in _products_of(config):
-        if parts[0].experts:
-            yield _experts(name, parts, model, servers, work), layers
-        else:
-            shapes = [matrix_of_device(config, part, servers.mesh.tensor) for part in parts]
-            outputs = sum(columns for _, columns in shapes)
-            yield _product(name, model, (1.0, work.tokens, outputs, shapes[0][0])), layers
+        shapes = [matrix_of_device(config, part, servers.mesh.tensor) for part in parts]
+        inputs, outputs = shapes[0][0], sum(columns for _, columns in shapes)
+        grouped = parts[0].experts is not None
+        batch, rows = _experts(model, servers, work) if grouped else (1.0, work.tokens)
+        yield _product(name, model, (batch, rows, outputs, inputs), grouped), layers
     vocabulary = math.ceil(config.vocab_size / servers.mesh.tensor)
     yield _product("head", model, (1.0, work.sequences, vocabulary, config.d_model)), 1
 
@@ -131,18 +130,12 @@ def _product(
     return ops.matmul(name, dims, model.formats.compute, itemsizes, grouped=grouped)
 
 
-def _experts(
-    name: str, parts: list[Stack], model: ServedModel, servers: Servers, work: Pass
-) -> Kernel:
-    """The product of the experts that are touched; the busiest device has at least one."""
-    mesh, config = servers.mesh, model.config
-    assert config is not None
-    tokens = work.tokens * mesh.expert  # of all devices that share the experts
-    rows = tokens * model.used / mesh.expert
-    here = max(1.0, model.experts / mesh.expert * model.touched(tokens))
-    shapes = [matrix_of_device(config, part, mesh.tensor) for part in parts]
-    dims = (here, max(1.0, rows / here), sum(columns for _, columns in shapes), shapes[0][0])
-    return _product(name, model, dims, grouped=True)
+def _experts(model: ServedModel, servers: Servers, work: Pass) -> tuple[float, float]:
+    """Experts of the busiest device that are touched, one at least, and the rows of each."""
+    spread = servers.mesh.expert
+    tokens = work.tokens * spread  # of all devices that share the experts
+    here = max(1.0, model.experts / spread * model.touched(tokens))
+    return here, max(1.0, tokens * model.used / spread / here)
 
 
 def _lumped(model: ServedModel, servers: Servers, work: Pass) -> Called:

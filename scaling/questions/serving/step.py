@@ -7,7 +7,7 @@ before it. The kernels are those of `scaling.simulate.kernels`, with the profile
 overheads, which were measured in training steps; engines that replay captured graphs launch faster.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -78,29 +78,27 @@ def call_seconds(call: Call, servers: Servers, profile: Profile) -> float:
 
 def calls(model: ServedModel, servers: Servers, work: Pass) -> list[Call]:
     """Return the collectives of a forward pass; none where the layers are not known."""
-    return list(_calls(model, servers, work))
-
-
-def _calls(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Call]:
-    config, mesh = model.config, servers.mesh
+    config, mesh, found = model.config, servers.mesh, list[Call]()
     if config is None:
-        return
+        return found
     value, layers = model.formats.activation_bytes, config.n_layers
     stream = work.tokens * config.d_model * value
     if mesh.tensor > 1:
         groups = servers.groups("tensor")
         count = ALL_REDUCES * layers
-        yield Call("all-reduces of [B, D]", "all-reduce", stream, count, groups)
+        found.append(Call("all-reduces of [B, D]", "all-reduce", stream, count, groups))
         heads = 1 if config.mla else config.n_kv_heads
         if work.queries == 1 and heads < mesh.tensor:  # the cache is cut over sequences as well
             sent = work.tokens * config.n_heads / mesh.tensor * value_dim(config) * value
             inner = _inner_groups(groups, heads, servers)
-            yield Call("all-to-alls of heads for sequences", "all-to-all", sent, 2 * layers, inner)
+            name = "all-to-alls of heads for sequences"
+            found.append(Call(name, "all-to-all", sent, 2 * layers, inner))
     if mesh.expert > 1:
         sent = stream * model.used
         count = 2 * n_moe_layers(config)
-        groups = servers.groups("expert")
-        yield Call("all-to-alls of tokens for experts", "all-to-all", sent, count, groups)
+        groups, name = servers.groups("expert"), "all-to-alls of tokens for experts"
+        found.append(Call(name, "all-to-all", sent, count, groups))
+    return found
 
 
 def _inner_groups(groups: np.ndarray, heads: int, servers: Servers) -> np.ndarray:
