@@ -221,3 +221,11 @@ def test_a_mesh_of_part_of_a_slice_lies_on_the_slice_it_would_be():
     assert float(ask("In[B,D_X] -> In[B,D]", "X=4")) == float(both)
     row = ask("In[B,D_X] -> In[B,D]", "X=4,Y=2")
     assert float(row) == pytest.approx(2 * float(both))
+
+
+def test_groups_that_lie_unevenly_over_the_nodes_have_their_hops_too():
+    """Sixteen of ten cards a node: the first group of four joins one node, another joins two."""
+    where = {"mesh": "X=4,Y=4", "cluster": "rtx3090-10-nvlink", "nodes": 2}
+    asked = "A[I_X,J_Y] -> A[I,J]", "I=4096,J=8192"
+    found = check(sc.array(asked[0], shape=asked[1], **where, ideal=True, hops=True))
+    assert found.formula.startswith("max(H, ") and float(found) > 0
