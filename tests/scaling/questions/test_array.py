@@ -158,7 +158,7 @@ def test_the_cases_of_the_guide_are_named(text, words):
 def test_axes_lie_along_the_dimensions_of_a_slice_that_they_fit():
     """X=8, Y=4 on a slice of 4 x 8: X along the eight."""
     along = sc.array("bf16[2048_X,8192] -> [2048,8192]", "X=8,Y=4", cluster="tpu-v5e", ideal=True)
-    assert {i.symbol: i.value for i in along.inputs}["N"] == 8
+    assert {i.symbol: i.value for i in along.inputs}["X"] == 8
 
 
 def test_xla_puts_in_what_we_say():
