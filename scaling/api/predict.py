@@ -19,7 +19,7 @@ from scaling.api.inputs import (
     load_run,
 )
 from scaling.api.pricing import Pricing, with_step_error
-from scaling.api.public_api import entrance, in_callers_words
+from scaling.api.public_api import entrance
 from scaling.api.request import request
 from scaling.api.result import PredictionResult, priced_result
 from scaling.api.settings import CUSTOM, Settings, as_texts, parse_settings
@@ -112,7 +112,7 @@ def predict(
         notes = (*target_warnings(place), *([note] if note else []), *notes_of_source, *warnings)
         pricing = Pricing(
             *(program, place.cluster, profile, run, changes, causal_flops),
-            warnings=tuple(map(in_callers_words, notes)),
+            warnings=notes,
             compile_seconds=time.monotonic() - start,
             request=asked.changed(set=_settings(place.run, run)) if note else asked,
         )

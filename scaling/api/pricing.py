@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from scaling.analytic.software import traits_of
+from scaling.api.public_api import in_callers_words
 from scaling.api.request import Request
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
@@ -69,13 +70,14 @@ def predicted(pricing: Pricing) -> Prediction:
     run = pricing.run
     warnings = [*pricing.warnings, *_implausible_changes(pricing)]
     warnings += _changes_without_effect(pricing, priced)
-    if found := discrepancies(pricing, priced):
+    if unexpected := discrepancies(pricing, priced):
         from scaling.comparing.audit import noticeable
 
-        warnings += map(str, noticeable(found, priced))
+        warnings += map(str, noticeable(unexpected, priced))
     given = (pricing.tokens, pricing.model_flops)
     pool = TRAINERS if run else xla_pool(pricing.memory_fraction)
-    return summarize(priced, run, pricing.causal_flops, warnings, given, pool)
+    found = summarize(priced, run, pricing.causal_flops, warnings, given, pool)
+    return replace(found, warnings=tuple(map(in_callers_words, found.warnings)))
 
 
 def discrepancies(pricing: Pricing, priced: Priced) -> "list[Discrepancy]":
