@@ -69,7 +69,7 @@ def recorded_events(place: Path, record: str = RECORD) -> list[RecordedEvent]:
     events: list[RecordedEvent] = []
     for file in profile_files(place, record):
         before = 1 + max((event.device for event in events), default=-1)
-        found = _file_events(file)
+        found = events_of(_read(file)) if file.name.endswith(XPLANE) else _trace_events(file)
         events += [replace(e, device=e.device + before) for e in found] if before else found
         if len(events) > MOST_EVENTS:
             raise InputError(_too_many(place))
@@ -109,11 +109,6 @@ def _in_folder(folder: Path) -> list[Path]:
             newest = max(files, key=lambda file: (file.stat().st_mtime, str(file)))
             return sorted(newest.parent.glob(f"*{suffix}"))
     return []
-
-
-def _file_events(file: Path) -> list[RecordedEvent]:
-    """The events of one process."""
-    return events_of(_read(file)) if file.name.endswith(XPLANE) else _trace_events(file)
 
 
 def events_of(profile: Any) -> list[RecordedEvent]:

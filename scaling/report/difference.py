@@ -24,8 +24,9 @@ def difference_table(found: Difference) -> str:
     step = found.step_time
     times = {"hidden_communication": "hidden communication", **TIME_TERMS}
     names = " -> ".join(found.names)
+    both = " -> ".join(_value(x, format_time) for x in (step.first, step.second))
     lines = [
-        f"{names}: step {_pair(step, format_time)} ({_signed(step, format_time)}, {_ratio(step)})",
+        f"{names}: step {both} ({_signed(step, format_time)}, {_ratio(step)})",
         *(f"  {name}: {_words(a)} -> {_words(b)}" for name, (a, b) in found.words.items()),
         *_section("time", ((times[k], change) for k, change in found.time.items()), format_time),
         *_section(
@@ -53,10 +54,6 @@ def _section(title: str, changes: Iterable[tuple[str, Change]], show: Show) -> l
         if c.first or c.second
     ]
     return columns([(title, *HEAD), *rows]) if rows else []
-
-
-def _pair(change: Change, show: Show) -> str:
-    return f"{_value(change.first, show)} -> {_value(change.second, show)}"
 
 
 def _value(value: float | None, show: Show) -> str:

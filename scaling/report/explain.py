@@ -31,8 +31,14 @@ def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> st
         priced: what is explained.
         discrepancies: of its audit (`scaling.comparing.audit`), those below 1 % of the step too.
     """
-    parts = [_operations(priced), _agreement(priced), _origins(priced), _memory(priced)]
-    parts.append(_evidence(priced))
+    share = percent(float(unattributed(priced.program)))
+    parts = [
+        _operations(priced),
+        _agreement(priced),
+        f"{share} of the bytes that kernels move belong to no known part of the model",
+        _memory(priced),
+        _evidence(priced),
+    ]
     if discrepancies:
         parts.append("\n".join(["unlike the expected program", *(f"  {d}" for d in discrepancies)]))
     return "\n\n".join(parts)
@@ -92,12 +98,6 @@ def _agreement(priced: Priced) -> str:
             some = f"{len(pairs)} {kind.__name__.lower()}{'s' * (len(pairs) > 1)}"
             lines.append(f"{some} with an estimate of XLA's own: ours {ours}, XLA's {theirs}")
     return "\n".join(lines) or "XLA has no estimate of its own for this program"
-
-
-def _origins(priced: Priced) -> str:
-    """Fraction of kernel bytes that are attributed to no part of the model, in words."""
-    share = float(unattributed(priced.program))
-    return f"{percent(share)} of the bytes that kernels move belong to no known part of the model"
 
 
 def _memory(priced: Priced) -> str:

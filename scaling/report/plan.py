@@ -26,7 +26,11 @@ def plan_page(result: Plans) -> str:
         lines += [text for plan in result.plans[:1] for text in _totals(plan)]
     if result.losers:
         lines.append("why others lose")
-        rows = [(f"  {x.what}", _count(x.configurations), x.why) for x in result.losers]
+        counts = [
+            "" if x.configurations is None else f"{x.configurations:,}" for x in result.losers
+        ]
+        pairs = zip(result.losers, counts, strict=True)
+        rows = [(f"  {loser.what}", count, loser.why) for loser, count in pairs]
         lines += columns(rows, left=(0, 2))
     page = [folded("\n".join(lines)), *(f"warning: {text}" for text in result.warnings)]
     page += [f"next: {result.next}"] if result.next else []  # in one line, to be copied
@@ -88,7 +92,3 @@ def _totals(plan: Plan) -> list[str]:
     if plan.energy is not None:
         figures.append(f"{three_digits(plan.energy / KWH)} kWh at the power limit")
     return [f"the whole training: {', '.join(figures)}"]
-
-
-def _count(configurations: int | None) -> str:
-    return "" if configurations is None else f"{configurations:,}"
