@@ -262,7 +262,7 @@ def test_what_if_prices_the_same_program_again(result):
 
 def test_a_what_if_that_no_machine_has_is_warned_of(result):
     warnings = result.what_if("network x1000", "memory x2").warnings
-    found = [text for text in warnings if text.startswith("--what-if: ")]
+    found = [text for text in warnings if text.startswith("what_if: ")]
     assert len(found) == 1 and "node_network_bandwidth" in found[0] and "plausible is" in found[0]
 
 
