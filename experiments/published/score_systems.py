@@ -25,9 +25,9 @@ from experiments.published.left_out import everything, known_figures, system_of
 from experiments.published.ranges import left_out_points, link_document
 from experiments.published.series import Series, series_of
 from scaling.collectives.cost import collective_time
+from scaling.profiles.grades import half_range
 from scaling.profiles.io import LinkFile, ideal, links_of
 from scaling.report.formatting import columns
-from scaling.simulate.uncertainty import half_range
 
 SMALL = 64 * 1024  # bytes; the goals begin there
 MANY_HOSTS = 16

@@ -67,7 +67,10 @@ def collective(
         print(json_text.dumps(documents if several else documents[0]))
     else:
         more = level_lines(prices[-1]) + switch_lines(prices[-1]) if switches else []
-        more += numbering(cluster) if asked.get("devices") else []
+        if asked.get("devices"):
+            from scaling.report.cluster import numbering
+
+            more += numbering(cluster)
         print(page(prices, cluster, dtype, more))
     return 0
 

@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.reading import read
+from scaling.profiles.grades import Grade
 from scaling.run import Batch
-from scaling.simulate.prediction import TERMS, Grade
+from scaling.simulate.prediction import TERMS
 
 T = TypeVar("T", "MeasuredFile", "PredictedFile")
 COUNTS = ("nodes", "gpus_per_node", "steps")

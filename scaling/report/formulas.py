@@ -14,6 +14,7 @@ import numpy as np
 
 from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.meshes.units import format_memory, format_rate, format_size, format_time, percent
+from scaling.profiles.grades import grade_of
 from scaling.program.ir import Collective, Kernel
 from scaling.report.constants import link_constants
 from scaling.simulate.kernels import WIDER, computed_flops
@@ -26,7 +27,6 @@ from scaling.simulate.step import (
     running_kernels,
     temporaries,
 )
-from scaling.simulate.uncertainty import grade_of
 
 BOOK = "https://jax-ml.github.io/scaling-book"
 GUIDE = {  # term -> section of "How to Scale Your Model" (Austin et al., 2025)

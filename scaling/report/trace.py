@@ -14,13 +14,13 @@ import numpy as np
 from scaling.comparing.recorded import RecordedEvent
 from scaling.comparing.steps import CONTAINER, known_operations
 from scaling.meshes.units import format_size
+from scaling.profiles.grades import grade_of
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Operation, Program
 from scaling.program.serialization import plain
 from scaling.simulate.memory import ON_DEVICE, memory_over_time
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
-from scaling.simulate.uncertainty import grade_of
 
 STREAMS = {"compute": 1, "communication": 2, "permute": 3, "copy": 4}
 MICROSECONDS = 1e6  # the unit of the format

@@ -23,11 +23,10 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, is_count
 from scaling.meshes.placement import groups_on
 from scaling.meshes.shape import MeshShape, check_axes
+from scaling.profiles.grades import Grade, half_range
 from scaling.profiles.io import IDEAL_NAME
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
-from scaling.simulate.prediction import Grade
-from scaling.simulate.uncertainty import half_range
 
 FITTED = {"calibrated": "fitted", "extrapolated": "fitted"}  # times by figures of a grade
 KEYS = (  # of the JSON of a price

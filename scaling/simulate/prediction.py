@@ -5,13 +5,11 @@ peak      = parameters + gradients + optimizer_state + activations + temporary +
 """
 
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
+from scaling.profiles.grades import Grade
 from scaling.program.ir import Collective, Number
 from scaling.program.serialization import plain
-
-Grade = Literal["measured", "calibrated", "extrapolated", "datasheet", "unknown"]
-GRADES: tuple[Grade, ...] = get_args(Grade)  # best first
 
 
 @dataclass(frozen=True)

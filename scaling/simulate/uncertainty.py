@@ -29,11 +29,11 @@ import numpy as np
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.host_link import host_bandwidth
+from scaling.profiles.grades import GRADES, UNMEASURED, Grade, grade_of, half_range
 from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
 from scaling.simulate.kernels import kernel_time, least_time
-from scaling.simulate.prediction import GRADES, Grade
 from scaling.simulate.step import (
     Priced,
     busy_links,
@@ -44,20 +44,6 @@ from scaling.simulate.timeline import run_schedule
 from scaling.simulate.unknown import unknown_parts
 
 NOTICED = 0.05  # share of the step from which on a figure counts for the grade
-FEWEST = 3  # measurements below which a line through them says nothing about its error
-
-# Half ranges in mean absolute errors: of a normally distributed error, which is 1.25 of its mean
-# absolute value wide (the square root of pi / 2), two of them hold 89 %.
-FACTOR = 2.0
-# Half the range of a figure that nobody measured on the chip, relative. To take the efficiency of
-# an H100's NVLink collectives for that of B200, GB200 and GB300 is wrong by 15 % in the mean:
-# all-gather, reduce-scatter and all-reduce among 2 to 8, 16 MiB to 1 GiB, in XLA's default
-# collective table (wheel jax-cuda12-pjrt 0.12.0.1). The best matrix products lie closer, at 78 to
-# 88 % of the bf16 peak on A100, H100, H200 and B200 (stas00/ml-engineering,
-# compute/accelerator/README.md).
-UNMEASURED = FACTOR * 0.15
-
-
 Sizes = Mapping[tuple[str, str], Number]  # kind of call, dtype or kind of collective -> size
 
 
@@ -205,27 +191,6 @@ def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
     count, ranks = device_groups(collective, priced.program, priced.cluster).shape
     fits = priced.profile.collectives
     return (collective.kind, ranks, count) not in {(f.kind, f.ranks, f.groups) for f in fits}
-
-
-def half_range(evidence: Evidence, found: Grade) -> float:
-    """Half range of a time with this evidence and grade, relative; worse grades never narrow it.
-
-    Errors of a figure with fewer than `FEWEST` measurements may widen it, but not narrow it.
-    """
-    error = evidence.mean_error if evidence.held_out_error is None else evidence.held_out_error
-    half = evidence.error_p90
-    if half is None and error is not None:
-        half = FACTOR * error
-    is_known = half is not None and evidence.samples >= FEWEST
-    least = 0.0 if is_known and found in ("measured", "calibrated") else UNMEASURED
-    return max(half or 0.0, least)
-
-
-def grade_of(evidence: Evidence, above: bool = False) -> Grade:
-    """Its grade; extrapolated if it is used above what was measured, or has fewer measurements
-    than `FEWEST`."""
-    few = evidence.grade == "calibrated" and evidence.samples < FEWEST
-    return "extrapolated" if (above or few) and evidence.grade != "datasheet" else evidence.grade
 
 
 def largest_measured(samples: Samples) -> Sizes:

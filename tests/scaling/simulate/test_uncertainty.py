@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
+from scaling.profiles.grades import FACTOR, FEWEST, GRADES, UNMEASURED, grade_of, half_range
 from scaling.profiles.io import profile_of, shipped_names
 from scaling.profiles.profile import (
     AttentionFit,
@@ -32,19 +33,9 @@ from scaling.profiles.samples import (
 )
 from scaling.program.ir import Branch, Collective, Kernel, Origin, Program, Wait
 from scaling.simulate.kernels import HOST_LINK
-from scaling.simulate.prediction import GRADES
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
-from scaling.simulate.uncertainty import (
-    FACTOR,
-    FEWEST,
-    UNMEASURED,
-    grade,
-    grade_of,
-    half_range,
-    priced_shares,
-    step_range,
-)
+from scaling.simulate.uncertainty import grade, priced_shares, step_range
 
 H100 = catalog.load("dgx-h100")
 MESH = {"data": 1, "fsdp": 8}
