@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.calibrate import calibrate
-from scaling.api.inputs import load_run
+from scaling.api.runs import load_run
 from scaling.cli.main import main as scaling
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError

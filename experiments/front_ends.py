@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.gpu.machine import git_commit
 from scaling.analytic.program import analytic_program
-from scaling.api.settings import apply_settings
+from scaling.api.runs import apply_settings
 from scaling.comparing.audit import audit
 from scaling.comparing.discrepancy import PRODUCTS, REMAT_SUFFIX
 from scaling.meshes import catalog

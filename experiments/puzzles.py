@@ -24,7 +24,7 @@ from typing import Any
 
 from scaling.api.plan import plan
 from scaling.api.predict import predict
-from scaling.api.settings import apply_settings
+from scaling.api.runs import apply_settings
 from scaling.course.puzzles.check import placed
 from scaling.course.puzzles.goal import MEASURES
 from scaling.course.puzzles.puzzle import FOLDER, Puzzle, find

@@ -17,8 +17,8 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from scaling.api.inputs import load_run
 from scaling.api.predict import predict
+from scaling.api.runs import load_run
 from scaling.meshes.errors import InputError
 from scaling.program.serialization import program_dict
 from scaling.program.stored import FOLDER, INDEX, Stored, stored_programs

@@ -20,7 +20,7 @@ from typing import Any
 import scaling as sc
 from experiments.front_ends import FULL, SELECTIVE
 from experiments.gpu.machine import git_commit
-from scaling.api.settings import apply_settings
+from scaling.api.runs import apply_settings
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.meshes.units import format_size, format_time

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from scaling.api.compare import compare as compare
     from scaling.api.hlo import predict_hlo as predict_hlo
     from scaling.api.inputs import load_cluster as load_cluster
-    from scaling.api.inputs import load_run as load_run
     from scaling.api.plan import plan as plan
     from scaling.api.predict import predict as predict
+    from scaling.api.runs import load_run as load_run
     from scaling.api.step import device_mesh as device_mesh
     from scaling.api.step import predict_step as predict_step
     from scaling.api.step import pretend as pretend
@@ -46,7 +46,7 @@ _PUBLIC = {  # name -> the module that defines it
     "train": "scaling.api.train",
     "sample": "scaling.api.trained",
     "load_cluster": "scaling.api.inputs",
-    "load_run": "scaling.api.inputs",
+    "load_run": "scaling.api.runs",
     "Run": "scaling.run",
     "Batch": "scaling.run",
     "MeshShape": "scaling.meshes.shape",

@@ -7,9 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, axis_sizes, cluster_for
 from scaling.api.public_api import entrance
-from scaling.api.settings import as_axes
 from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.placement import torus_box, torus_dims

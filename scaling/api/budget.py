@@ -3,19 +3,10 @@
 from typing import Any, Literal
 
 from scaling.api.chips import products_format
-from scaling.api.inputs import (
-    MOST_DEVICES,
-    MeshLike,
-    Overrides,
-    RunLike,
-    amount,
-    as_mesh,
-    cluster_with,
-    load_run,
-)
+from scaling.api.inputs import MOST_DEVICES, MeshLike, Overrides, amount, as_mesh, cluster_with
 from scaling.api.plan import plan
 from scaling.api.public_api import entrance
-from scaling.api.settings import Settings, parse_settings
+from scaling.api.runs import RunLike, Settings, load_run, parse_settings
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting import count_parameters, model_flops

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_mesh, load_cluster
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, as_mesh, load_cluster
 from scaling.api.public_api import entrance, warn
-from scaling.api.settings import as_axes
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.candidates import BEST_POSSIBLE
 from scaling.meshes import catalog

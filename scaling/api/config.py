@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from scaling.api.inputs import MeshLike, RunLike, load_run
+from scaling.api.inputs import MeshLike
 from scaling.api.public_api import entrance
-from scaling.api.settings import Settings, parse_settings
+from scaling.api.runs import RunLike, Settings, load_run, parse_settings
 from scaling.meshes.reading import read_json
 from scaling.meshes.result import Result
 from scaling.models.presets import preset

@@ -1,8 +1,8 @@
 """What a model costs by counting."""
 
-from scaling.api.inputs import RunLike, amount, device_count, load_run
+from scaling.api.inputs import amount, device_count
 from scaling.api.public_api import entrance
-from scaling.api.settings import Settings, parse_settings
+from scaling.api.runs import RunLike, Settings, load_run, parse_settings
 from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.models.accounting.matrices import BYTES, STORED_BYTES
 from scaling.questions.answer import Answer

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides, RunLike, load_run
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
-from scaling.api.settings import Settings
+from scaling.api.runs import RunLike, Settings, load_run
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.result import Result
 from scaling.meshes.shape import MeshShape

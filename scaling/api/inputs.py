@@ -1,7 +1,5 @@
-"""Names, paths and objects that the API accepts, as runs, meshes and clusters.
+"""Names, paths and objects that the API accepts, as clusters, meshes and amounts.
 
-run         recipe name | file.py:function | run.json | its folder | mapping | Run
-            | "custom", whose settings state the whole model
 cluster     catalogue name | TOML file | Cluster
 mesh        "fsdp=8,tensor=4" | {"fsdp": 8, "tensor": 4} | MeshShape
 overrides   "memory=40GB" | ["memory=40GB", "peak_bf16=400e12"] | {"memory": "40GB"}
@@ -14,30 +12,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from scaling.api.public_api import entrance
-from scaling.api.settings import (
-    CUSTOM,
-    Settings,
-    apply_settings,
-    as_axes,
-    as_texts,
-    custom_run,
-)
 from scaling.meshes import catalog
 from scaling.meshes.catalog.load import loaded_already
 from scaling.meshes.catalog.overrides import KEYS, override_chip
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
-from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh, parse_order
+from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh
 from scaling.meshes.units import Unit, parse_count, parse_quantity
-from scaling.profiles.calibrations import host_calibration
-from scaling.run import Run, read_run
-from scaling.run.recipes import resolve
 from scaling.training.launch.gpu import avoid_absent_gpus
 
-RunLike = Run | str | Path | Mapping[str, Any]
 ClusterLike = Cluster | str | Path
 MeshLike = MeshShape | str | Mapping[str, int]
 Overrides = Mapping[str, float | str] | Iterable[str]
@@ -50,41 +35,6 @@ def keep_devices_free() -> None:
     if "jax" not in sys.modules:
         os.environ["JAX_PLATFORMS"] = "cpu"
     avoid_absent_gpus()
-
-
-@entrance
-def load_run(
-    run: RunLike,
-    *,
-    mesh: MeshLike | None = None,
-    device_order: str | Iterable[str] | None = None,
-    set: Settings | None = None,
-) -> Run:
-    """Return the run that a name, a path or a mapping describes, with some values replaced.
-
-    >>> import scaling as sc
-    >>> sc.load_run("tiny", set={"batch.seq_len": 16}).batch.tokens
-    128
-
-    Args:
-        run: recipe name, `file.py:function`, run.json or its folder, a mapping as in run.json, or
-            "custom": every shape of the model is in `set`, nothing is taken from a recipe.
-        mesh: replaces the run's whole mesh.
-        device_order: mesh axes, outermost first; axes that are not named follow in default order.
-        set: values by dotted key of run.json, as a mapping or as "key=value" texts.
-
-    Raises:
-        InputError: unknown name, key or axis (the nearest one is named), or a value of the wrong
-            type.
-    """
-    if run == CUSTOM:
-        run = custom_run(set or ())
-    else:
-        run = read_run(dict(run)) if isinstance(run, Mapping) else run
-        run = apply_settings(run if isinstance(run, Run) else resolve(str(run)), set or ())
-    if device_order is not None:
-        run = _with_order(run, device_order)
-    return run if mesh is None else replace(run, mesh=as_mesh(mesh, run.device_order))
 
 
 @entrance
@@ -197,16 +147,6 @@ def amount(
     return found
 
 
-def check_named(cluster: ClusterLike | None, run: Run, place: Cluster) -> None:
-    """Raise InputError where nobody has named this machine, and measuring it would take minutes."""
-    stated = cluster if cluster is not None else run.cluster
-    if stated is None and place.virtual_devices and host_calibration(place.devices) is None:
-        raise InputError(
-            "on which cluster? Name one, such as --cluster dgx-h100 (`scaling cluster list` has "
-            "all), or --cluster host, this machine, which is then measured first"
-        )
-
-
 def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:
     """Return the mesh; sizes given as text or as a mapping take the device order `order`."""
     if isinstance(mesh, MeshShape):
@@ -241,7 +181,21 @@ def _size(size: object) -> object:
     return int(size) if isinstance(size, float) and size.is_integer() else size
 
 
-def _with_order(run: Run, device_order: str | Iterable[str]) -> Run:
-    order = parse_order(as_axes(device_order))
-    mesh = replace(run.mesh, device_order=order) if run.mesh else None
-    return replace(run, device_order=order, mesh=mesh)
+def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str, ...]:
+    """Return one text, or several, as a tuple.
+
+    Raises:
+        InputError: anything else; `where` and `example` stand in the message.
+    """
+    values = (texts,) if isinstance(texts, str) or not isinstance(texts, Iterable) else tuple(texts)
+    for value in values:
+        if not isinstance(value, str):
+            raise InputError(f"{where}: expected a text such as {example!r}, got {value!r}")
+    return values
+
+
+def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
+    """Return axis names from "data,fsdp", "data+fsdp" (as documents have it), or a sequence."""
+    if isinstance(axes, str):
+        return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
+    return as_texts(() if axes is None else axes, "axes", "data,fsdp")

@@ -4,17 +4,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.inputs import (
-    ClusterLike,
-    MeshLike,
-    Overrides,
-    RunLike,
-    as_overrides,
-    load_cluster,
-    load_run,
-)
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_overrides, load_cluster
 from scaling.api.public_api import entrance, warn
-from scaling.api.settings import Settings
+from scaling.api.runs import RunLike, Settings, load_run
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError

@@ -11,18 +11,15 @@ from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
     Overrides,
-    RunLike,
     amount,
     as_overrides,
-    check_named,
     keep_devices_free,
-    load_run,
 )
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
 from scaling.api.request import Request, request
 from scaling.api.result import PredictionResult, plot_side_by_side
-from scaling.api.settings import Settings
+from scaling.api.runs import RunLike, Settings, check_named, load_run
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.result import Result

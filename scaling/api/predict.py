@@ -12,17 +12,15 @@ from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
     Overrides,
-    RunLike,
     as_overrides,
-    check_named,
+    as_texts,
     keep_devices_free,
-    load_run,
 )
 from scaling.api.pricing import Pricing, with_step_error
 from scaling.api.public_api import entrance
 from scaling.api.request import request
 from scaling.api.result import PredictionResult, priced_result
-from scaling.api.settings import CUSTOM, Settings, as_texts, parse_settings
+from scaling.api.runs import CUSTOM, RunLike, Settings, check_named, load_run, parse_settings
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import writing
 from scaling.profiles.profile import Profile

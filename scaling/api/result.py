@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scaling.api.inputs import as_texts
 from scaling.api.pricing import Pricing, discrepancies, predicted, price_program
 from scaling.api.public_api import entrance, python_words
 from scaling.api.request import change_words
-from scaling.api.settings import as_texts
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing

@@ -4,18 +4,9 @@ from pathlib import Path
 
 from scaling.api.calibrate import load_profile
 from scaling.api.chips import products_format
-from scaling.api.inputs import (
-    ClusterLike,
-    MeshLike,
-    Overrides,
-    RunLike,
-    amount,
-    as_mesh,
-    cluster_with,
-    load_run,
-)
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, amount, as_mesh, cluster_with
 from scaling.api.public_api import entrance, warn
-from scaling.api.settings import Settings
+from scaling.api.runs import RunLike, Settings, load_run
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import parse_size

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from scaling.analytic.saved import saved_rows
-from scaling.api.inputs import MeshLike, RunLike, load_run
+from scaling.api.inputs import MeshLike
 from scaling.api.public_api import entrance
-from scaling.api.settings import Settings
+from scaling.api.runs import RunLike, Settings, load_run
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result

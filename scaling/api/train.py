@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from scaling.api.inputs import MeshLike, RunLike, load_run
+from scaling.api.inputs import MeshLike
 from scaling.api.public_api import entrance
-from scaling.api.settings import Settings
+from scaling.api.runs import RunLike, Settings, load_run
 from scaling.api.train_result import TrainResult
 from scaling.meshes.units import format_memory
 from scaling.report.training import (

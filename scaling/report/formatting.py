@@ -4,9 +4,12 @@ import re
 import shutil
 import textwrap
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from scaling.profiles.profile import Evidence
-from scaling.run import Run
+
+if TYPE_CHECKING:
+    from scaling.run import Run
 
 
 def evidence_words(evidence: Evidence, grade: str = "") -> str:
@@ -21,7 +24,7 @@ def evidence_words(evidence: Evidence, grade: str = "") -> str:
     return text
 
 
-def workload(run: Run, with_remat: bool = False) -> str:
+def workload(run: "Run", with_remat: bool = False) -> str:
     """`512 sequences x 8,192 tokens = 4,194,304 tokens a step, bf16`, and how it is split."""
     batch, n = run.batch, run.batch.microbatches
     size = f"{batch.global_batch:,} sequences x {batch.seq_len:,} tokens = {batch.tokens:,} tokens"

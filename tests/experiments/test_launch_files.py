@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from scaling.api.inputs import load_run
+from scaling.api.runs import load_run
 from scaling.cli.main import parse
 from scaling.meshes.shape import parse_mesh
 from scaling.run.parallelism.rules import rules_for

@@ -4,11 +4,11 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from scaling.api.collective import price_collective
-from scaling.api.inputs import ClusterLike, MeshLike, RunLike, load_cluster, load_run
+from scaling.api.inputs import ClusterLike, MeshLike, load_cluster
 from scaling.api.kernel import kernel
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
-from scaling.api.settings import Settings
+from scaling.api.runs import RunLike, Settings, load_run
 from scaling.course.ladder.measured import (
     Measurement,
     measured_collective,

@@ -4,12 +4,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from scaling.api.inputs import RunLike, keep_devices_free, load_run
+from scaling.api.inputs import keep_devices_free
 from scaling.api.predict import SOURCES, predict
 from scaling.api.pricing import price_program
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
-from scaling.api.settings import apply_settings
+from scaling.api.runs import RunLike, apply_settings, load_run
 from scaling.course.puzzles.goal import Judged
 from scaling.course.puzzles.puzzle import Puzzle, find
 from scaling.course.puzzles.rules import check_rules

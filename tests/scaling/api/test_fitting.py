@@ -64,7 +64,7 @@ def test_microbatches_grow_before_remat_does():
 
 @pytest.mark.parametrize("ask", [sc.predict, sc.plan])
 def test_without_a_cluster_a_machine_that_was_never_measured_is_not_measured(ask, monkeypatch):
-    monkeypatch.setattr("scaling.api.inputs.host_calibration", lambda devices: None)
+    monkeypatch.setattr("scaling.api.runs.host_calibration", lambda devices: None)
     fail = lambda devices: pytest.fail("measured")
     monkeypatch.setattr(calibrate, "calibrate_in_subprocess", fail)
     with pytest.raises(sc.InputError, match="Name one, such as cluster='dgx-h100'"):

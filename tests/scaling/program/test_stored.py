@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import scaling as sc
-from scaling.api.inputs import load_run
+from scaling.api.runs import load_run
 from scaling.meshes.errors import InputError
 from scaling.program.stored import FOLDER, Stored, key_of, stored_program, stored_programs
 from scaling.simulate.resolve import target

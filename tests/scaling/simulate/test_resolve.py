@@ -6,7 +6,8 @@ from importlib.resources import files
 
 import pytest
 
-from scaling.api.inputs import as_overrides, load_run
+from scaling.api.inputs import as_overrides
+from scaling.api.runs import load_run
 from scaling.meshes.errors import InputError
 from scaling.models.lora import Lora
 from scaling.profiles.calibrations import calibration_path, machine_of, profile_for

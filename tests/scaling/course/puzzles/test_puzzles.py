@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scaling.api.settings import apply_settings
+from scaling.api.runs import apply_settings
 from scaling.course.lessons.index import lessons
 from scaling.course.puzzles.check import best_run, check_puzzle
 from scaling.course.puzzles.goal import Goal, Judged

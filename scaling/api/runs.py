@@ -1,24 +1,78 @@
-"""`--set key=value`: values of run.json replaced by dotted key.
+"""Runs that the API accepts, and values of run.json replaced by dotted key (`--set key=value`).
 
-batch.global_batch=256   train.learning_rate=1e-4   remat=full   model.preset=llama3-1b
+run     recipe name | file.py:function | run.json | its folder | mapping | Run
+        | "custom", whose settings state the whole model
+set     batch.global_batch=256   train.learning_rate=1e-4   remat=full   model.preset=llama3-1b
 """
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
+from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts
+from scaling.api.public_api import entrance
+from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import without_repeats
 from scaling.meshes.shape import parse_mesh, parse_order
 from scaling.models.config import ModelConfig
+from scaling.profiles.calibrations import host_calibration
 from scaling.run import Run, read_run, run_dict
+from scaling.run.recipes import resolve
 
+RunLike = Run | str | Path | Mapping[str, Any]
 Settings = Mapping[str, Any] | Iterable[str]
 WHERE = "--set"  # how messages call the place of the mistake
 CUSTOM = "custom"  # a run without a recipe
 CUSTOM_BATCH = {"global_batch": 1, "seq_len": 2048}
 SHAPES = {"vocab_size": 32_000, "d_model": 4096, "n_layers": 32, "n_heads": 32, "d_ff": 11_008}
+
+
+@entrance
+def load_run(
+    run: RunLike,
+    *,
+    mesh: MeshLike | None = None,
+    device_order: str | Iterable[str] | None = None,
+    set: Settings | None = None,
+) -> Run:
+    """Return the run that a name, a path or a mapping describes, with some values replaced.
+
+    >>> import scaling as sc
+    >>> sc.load_run("tiny", set={"batch.seq_len": 16}).batch.tokens
+    128
+
+    Args:
+        run: recipe name, `file.py:function`, run.json or its folder, a mapping as in run.json, or
+            "custom": every shape of the model is in `set`, nothing is taken from a recipe.
+        mesh: replaces the run's whole mesh.
+        device_order: mesh axes, outermost first; axes that are not named follow in default order.
+        set: values by dotted key of run.json, as a mapping or as "key=value" texts.
+
+    Raises:
+        InputError: unknown name, key or axis (the nearest one is named), or a value of the wrong
+            type.
+    """
+    if run == CUSTOM:
+        run = custom_run(set or ())
+    else:
+        run = read_run(dict(run)) if isinstance(run, Mapping) else run
+        run = apply_settings(run if isinstance(run, Run) else resolve(str(run)), set or ())
+    if device_order is not None:
+        run = _with_order(run, device_order)
+    return run if mesh is None else replace(run, mesh=as_mesh(mesh, run.device_order))
+
+
+def check_named(cluster: ClusterLike | None, run: Run, place: Cluster) -> None:
+    """Raise InputError where nobody has named this machine, and measuring it would take minutes."""
+    stated = cluster if cluster is not None else run.cluster
+    if stated is None and place.virtual_devices and host_calibration(place.devices) is None:
+        raise InputError(
+            "on which cluster? Name one, such as --cluster dgx-h100 (`scaling cluster list` has "
+            "all), or --cluster host, this machine, which is then measured first"
+        )
 
 
 def apply_settings(run: Run, settings: Settings) -> Run:
@@ -79,26 +133,6 @@ def parse_settings(settings: Settings) -> dict[str, Any]:
     return values
 
 
-def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str, ...]:
-    """Return one text, or several, as a tuple.
-
-    Raises:
-        InputError: anything else; `where` and `example` stand in the message.
-    """
-    values = (texts,) if isinstance(texts, str) or not isinstance(texts, Iterable) else tuple(texts)
-    for value in values:
-        if not isinstance(value, str):
-            raise InputError(f"{where}: expected a text such as {example!r}, got {value!r}")
-    return values
-
-
-def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
-    """Return axis names from "data,fsdp", "data+fsdp" (as documents have it), or a sequence."""
-    if isinstance(axes, str):
-        return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
-    return as_texts(() if axes is None else axes, "axes", "data,fsdp")
-
-
 def _value(text: str, where: str) -> Any:
     """Return the JSON value of a text, or the text itself where it is not JSON."""
     try:
@@ -132,3 +166,9 @@ def _replace(document: dict[str, Any], key: str, value: Any) -> None:
             )
         table = inner
     table[last] = value
+
+
+def _with_order(run: Run, device_order: str | Iterable[str]) -> Run:
+    order = parse_order(as_axes(device_order))
+    mesh = replace(run.mesh, device_order=order) if run.mesh else None
+    return replace(run, device_order=order, mesh=mesh)

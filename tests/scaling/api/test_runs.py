@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from scaling.api.inputs import load_run
-from scaling.api.settings import apply_settings
+from scaling.api.runs import apply_settings, load_run
 from scaling.cli.main import main
 from scaling.meshes.errors import InputError
 from scaling.run import run_dict
