@@ -143,7 +143,7 @@ class PredictionResult(Result, Prediction):
 
         return [
             self._said(found)
-            for found in advice(self.pricing.run, self, self._try_run, self._closed)
+            for found in advice(self.pricing.run, self, self._try_run, self._estimate)
         ]
 
     def _said(self, found: "Advice") -> str:
@@ -160,19 +160,25 @@ class PredictionResult(Result, Prediction):
         """Return the prediction of a changed run on the same cluster."""
         from scaling.training.program import program_of_run
 
-        if run.mesh is None or self.source == "analytic":
-            return self._closed(run)
+        if run.mesh is None:
+            return None
+        if self.source == "analytic":
+            return priced_result(self._closed(run))
         program, _ = program_of_run(run, run.mesh, self.cluster)
         return priced_result(replace(self.pricing, program=program, run=run))
 
-    def _closed(self, run: Run) -> Prediction | None:
-        """Return the same by a closed form."""
+    def _closed(self, run: Run) -> Pricing:
+        """Return the same with the closed form of a changed run."""
         from scaling.analytic.program import closed_form
 
-        if run.mesh is None:
-            return None
+        assert run.mesh is not None  # `advice` gives runs with a mesh
         program = closed_form(run, run.mesh, self.cluster)
-        return priced_result(replace(self.pricing, program=program, run=run))
+        return replace(self.pricing, program=program, run=run)
+
+    def _estimate(self, run: Run) -> tuple[float, float]:
+        """Return seconds of a changed run's step and bytes of its peak, by a closed form."""
+        priced = price_program(self._closed(run))
+        return float(priced.timeline.total), float(priced.memory.peak)
 
     def __str__(self) -> str:
         from scaling.report.formatting import workload

@@ -9,6 +9,7 @@ confirmed    priced by `try_run`: it fits, and takes at least 2 % less time (or 
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
@@ -25,7 +26,9 @@ from scaling.models.accounting.remat import (
 from scaling.run import Run
 from scaling.simulate.prediction import MemoryParts, Prediction
 
+T = TypeVar("T")
 TryRun = Callable[[Run], Prediction | None]  # None: cannot be priced at once
+Estimate = Callable[[Run], tuple[float, float] | None]  # seconds of a step, bytes of its peak
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ def advice(
     run: Run | None,
     prediction: Prediction,
     try_run: TryRun | None,
-    closed: TryRun | None = None,
+    closed: Estimate | None = None,
 ) -> list[Advice]:
     """The change that helps most by its closed form, if a second pricing confirms one.
 
@@ -70,8 +73,8 @@ def advice(
         prediction: of the run.
         try_run: prices a changed run as the prediction was; None, or a result of None: nothing
             is said.
-        closed: prices a changed run by a closed form, which ranks the changes; None: they are
-            tried as they come, and no policies are compared.
+        closed: the step time and the peak of a changed run by a closed form, which rank the
+            changes; None: they are tried as they come, and no policies are compared.
     """
     if run is None or run.mesh is None or try_run is None:
         return []
@@ -87,28 +90,28 @@ def advice(
 
 
 def _ranked(
-    candidates: list[Candidate], run: Run, prediction: Prediction, closed: TryRun
+    candidates: list[Candidate], run: Run, prediction: Prediction, closed: Estimate
 ) -> list[Candidate]:
     """The candidates that help by their closed forms, the fastest first."""
     here = _tried(run, closed)
     if here is None:
         return candidates
-    ratio = float(prediction.step_time) / (float(here.step_time) or 1.0)
-    more = float(prediction.memory.peak) - float(here.memory.peak)
+    ratio = float(prediction.step_time) / (here[0] or 1.0)
+    more = float(prediction.memory.peak) - here[1]
     room = prediction.memory.capacity or math.inf
     ranked = []
     for candidate in candidates:
         found = _tried(candidate.run, closed)
         if found is None:
             continue
-        fits = float(found.memory.peak) + more <= room
-        time = ratio * float(found.step_time)
+        fits = found[1] + more <= room
+        time = ratio * found[0]
         if prediction.memory.fits is False or (fits and time < prediction.step_time):
             ranked.append((not fits, time, candidate))
     return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:2])]
 
 
-def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate | None:
+def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> Candidate | None:
     """The fastest remat policy by its closed form among those that fit, if it is another one.
 
     Memory is that of the prediction plus the difference of the closed forms.
@@ -119,12 +122,10 @@ def _best_remat(run: Run, prediction: Prediction, closed: TryRun) -> Candidate |
     policies = [_of_model(r, run) for r in LADDER if run.software == "jax" or r in POLICIES]
     pairs = ((r, _tried(replace(run, remat=r), closed)) for r in policies if r != run.remat)
     found = [(r, p) for r, p in pairs if p is not None]
-    more = float(prediction.memory.peak) - float(here.memory.peak)
-    fitting = [
-        (r, p) for r, p in found if float(p.memory.peak) + more <= prediction.memory.capacity
-    ]
-    remat, best = min(fitting, key=lambda pair: float(pair[1].step_time), default=(run.remat, here))
-    faster = float(best.step_time) < (1 - GAIN) * float(here.step_time)
+    more = float(prediction.memory.peak) - here[1]
+    fitting = [(r, p) for r, p in found if p[1] + more <= prediction.memory.capacity]
+    remat, best = min(fitting, key=lambda pair: pair[1][0], default=(run.remat, here))
+    faster = best[0] < (1 - GAIN) * here[0]
     if remat == run.remat or (prediction.memory.fits and not faster):
         return None
     return _remat(run, remat)
@@ -221,8 +222,8 @@ def _remat(run: Run, remat: Remat) -> Candidate:
     return Candidate(replace(run, remat=remat), {"remat": str(remat)})
 
 
-def _tried(run: Run, try_run: TryRun) -> Prediction | None:
-    """The prediction of a changed run; None where the run is not possible."""
+def _tried(run: Run, try_run: Callable[[Run], T | None]) -> T | None:
+    """What is found for a changed run; None where the run is not possible."""
     try:
         return try_run(run)
     except InputError:

@@ -70,7 +70,7 @@ def test_there_is_none_without_a_second_pricing(prediction, run):
 
 def test_what_the_second_pricing_does_not_confirm_is_not_said(prediction, run):
     slower = Trial(prediction, step_time=0.99 * prediction.step_time)
-    forms = closed(prediction, full=(1e9, 8.0), none=(2e9, 5.0))
+    forms = closed(full=(1e9, 8.0), none=(2e9, 5.0))
     assert advice(run, prediction, slower, forms) == [] and len(slower.runs) == 1
     assert advice(run, prediction, Trial(prediction, step_time=1e-9, fits=False), forms) == []
 
@@ -92,24 +92,24 @@ def test_dropless_experts_are_given_a_capacity_first(prediction, run):
     assert not [r for r in again.runs if r.model != half.runs[0].model]
 
 
-def closed(prediction, **sizes):
+def closed(**sizes):
     """Closed forms of policies by their short forms: bytes, and seconds; others take for ever."""
 
-    def price(run):
+    def estimate(run):
         peak, seconds = sizes.get(str(run.remat).replace(",", "_"), (0.0, 1e9))
-        return replace(prediction, step_time=seconds, memory=replace(prediction.memory, peak=peak))
+        return seconds, peak
 
-    return price
+    return estimate
 
 
 def test_free_memory_lets_less_be_recomputed(prediction, run):
     half = Trial(prediction, step_time=prediction.step_time / 2)
-    forms = closed(prediction, full=(1e9, 8.0), selective=(9e9, 6.0), none=(9e12, 5.0))
+    forms = closed(full=(1e9, 8.0), selective=(9e9, 6.0), none=(9e12, 5.0))
     (found,) = advice(run, prediction, half, forms)
     assert found.startswith("--set remat=selective: ") and found.endswith(", 50 GB")
     assert [tried.remat for tried in half.runs] == ["selective"]  # "none" does not fit
     assert advice(run, prediction, half) == []  # no closed form, no comparison
-    little = closed(prediction, full=(1e9, 8.0), selective=(9e9, 7.9))
+    little = closed(full=(1e9, 8.0), selective=(9e9, 7.9))
     assert advice(run, prediction, Trial(prediction, step_time=1e-9), little) == []
 
 
@@ -118,7 +118,7 @@ def test_no_policy_names_what_the_model_does_not_have(prediction, run):
 
     def forms(changed):
         tried.append(changed.remat)
-        return prediction
+        return prediction.step_time, prediction.memory.peak
 
     advice(replace(run, model=model), prediction, Trial(prediction), forms)
     assert Kept(("query", "key", "value", "attention"), ("mlp_up",)) in tried
@@ -129,7 +129,6 @@ def test_a_run_that_does_not_fit_is_given_the_fastest_policy_that_does(predictio
     run = replace(run, remat="none", batch=replace(run.batch, microbatches=12))  # most of a shard
     much = needing(prediction, parameters=10e9, activations=90e9)
     forms = closed(
-        prediction,
         none=(90e9, 5.0),
         selective=(75e9, 6.0),
         query_key_value_attention=(60e9, 7.0),
