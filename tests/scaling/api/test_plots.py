@@ -3,6 +3,8 @@
 import math
 from types import SimpleNamespace
 
+import pytest
+
 import scaling as sc
 from scaling.comparing.compare import Pair
 
@@ -15,3 +17,9 @@ def test_a_step_without_an_upper_bound_is_drawn_without_its_range(tmp_path):
     )  # fmt: skip
     sc.plot_comparisons([run], tmp_path / "scatter.svg")
     assert "<svg" in (tmp_path / "scatter.svg").read_text(encoding="utf-8")
+
+
+def test_a_scatter_of_nothing_measured_is_refused(tmp_path):
+    with pytest.raises(sc.InputError, match="nothing was both predicted"):
+        sc.plot_comparisons([], tmp_path / "scatter.svg")
+    assert not list(tmp_path.iterdir())
