@@ -108,7 +108,7 @@ def _distinct(labels: np.ndarray) -> int:
 def levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
     """All network levels from the chip outwards; InputError for links without figures.
 
-    Of several hosts of virtual devices those between them: inside, `scaling calibrate` measures.
+    Several hosts of virtual devices have those between them: inside, `scaling calibrate` measures.
     """
     hosts = cluster.virtual_devices and cluster.nodes > 1
     return (*([] if hosts else _inside_a_node(cluster)), *_between_nodes(cluster))

@@ -84,8 +84,8 @@ In the table's other lines a pipeline changes
   1F1B in each of the T ticks, in which their gradients are summed as well.
 
 A schedule that computes a tick again ("circular") gathers its matrices a third time (but for ZeRO
-stage 1) and its stream as often as forward; it hands nothing on again. Of a part that is one layer
-nothing is computed again beside remat "full", and without that not its last product.
+stage 1) and its stream as often as forward; it hands nothing on again. A part of one layer
+computes nothing again beside remat "full", and without that not its last product.
 
 Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars of the loss, the
 vectors of small models) cost latency rather than bandwidth and are left out.

@@ -52,8 +52,8 @@ def predict_hlo(
 
     Args:
         text: the text, the path of a file with it (XLA's dump `after_optimizations.txt`), or of a
-            folder of dumps, whose largest program is taken for the step. Of the files beside it
-            come the planned memory, the axes of the mesh, and the order of its devices.
+            folder of dumps, whose largest program is taken for the step. The files beside it
+            give the planned memory, the axes of the mesh, and the order of its devices.
         cluster: catalogue name or TOML file, or a Cluster.
         nodes: number of hosts; None: as many as the mesh needs.
         mesh: axes of any names, outermost first: data=8,model=8; None: data over all devices, of a

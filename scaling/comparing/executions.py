@@ -19,7 +19,7 @@ COMMON = 0.1  # of the instructions: so many tell the number of steps, fewer lac
 def count_steps(events: Sequence[RecordedEvent], calls: Mapping[str, float]) -> int | None:
     """The number of complete steps: of numbered executions (CPU), else by what runs in each.
 
-    Of an instruction that runs c times in a step, `calls`, each device has c x steps events, a few
+    An instruction that runs c times in a step, `calls`, has c x steps events on each device, a few
     more where the recording began or ended within a step, a few less where the profiler lost some.
     None where no instruction tells.
     """

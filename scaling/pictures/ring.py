@@ -35,7 +35,7 @@ class Frame:
 def frames(kind: str, members: int) -> list[Frame]:
     """Return the start and every step of a collective whose array has as many pieces as members.
 
-    Of an all-to-all a piece is what one member has for this one: piece p came from member p.
+    In an all-to-all a piece is what one member has for this one: piece p came from member p.
 
     Args:
         kind: one of KINDS.

@@ -98,7 +98,7 @@ def roofline(
 def kernel_dots(priced: Priced) -> list[Dot]:
     """Return the kernels of a step that compute, each with all its calls.
 
-    Of an attention the scores count that its kernel computes. Kernels without arithmetic, copies
+    An attention counts the scores that its kernel computes. Kernels without arithmetic, copies
     among them, have no place; `share` is that of all kernels' time, theirs included.
     """
     calls: dict[str, float] = defaultdict(float)

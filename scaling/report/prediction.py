@@ -91,7 +91,7 @@ def step_words(prediction: Prediction, each: str = "") -> str:
 def rate_words(prediction: Prediction) -> tuple[str, str, str]:
     """Tokens/s, MFU and HFU, each "" where it is not known.
 
-    Of a step with a part that nobody can price they are at most what its low end gives; the FLOPs
+    For a step with a part that nobody can price they are at most what its low end gives; the FLOPs
     of such a part are not counted.
     """
     low, is_open = prediction.step_time_low, bool(prediction.unknown)
