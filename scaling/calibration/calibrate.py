@@ -21,7 +21,6 @@ from scaling.calibration.cases import (
     matmul_cases,
     memory_cases,
 )
-from scaling.calibration.dispatch import KEPT, dispatch_benches
 from scaling.calibration.fit import (
     fit_attention,
     fit_collectives,
@@ -32,7 +31,7 @@ from scaling.calibration.fit import (
 )
 from scaling.calibration.fit_host import fit_dispatch, fit_step, fit_sum
 from scaling.calibration.sizes import sizes_for
-from scaling.calibration.steps import priced_alone, step_benches
+from scaling.calibration.steps import KEPT, dispatch_benches, priced_alone, step_benches
 from scaling.calibration.timing import FULL, QUICK, Bench, Case, measure
 from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh

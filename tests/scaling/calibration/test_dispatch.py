@@ -3,8 +3,8 @@
 import jax
 import pytest
 
-from scaling.calibration import dispatch as calls
-from scaling.calibration.dispatch import KEPT, dispatch_benches
+from scaling.calibration import steps as calls
+from scaling.calibration.steps import KEPT, dispatch_benches
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
 
