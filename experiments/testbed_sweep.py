@@ -28,12 +28,11 @@ from experiments.gpu.machine import git_commit
 from experiments.testbed_case import REPEATS, SIZES, SMALL, Point
 from scaling.profiles.machine import busy, cores, cpu_model, versions
 from scaling.report.formatting import columns
-from scaling.testbed.build import down, up
+from scaling.testbed.build import BURST, down, up
 from scaling.testbed.job import run_job
 from scaling.testbed.machine import present_machine
 from scaling.testbed.plan import format_bandwidth, new_testbed
 from scaling.testbed.state import state_folder
-from scaling.testbed.steps import BURST
 
 SCHEMA = 1  # of results.json
 HOSTS = (2, 3, 4)

@@ -3,6 +3,15 @@
     up      write the record, run the steps, mark the record `complete`; on any failure: down
     down    remove processes, namespaces, files, record; the record stays if something cannot go
 
+The steps, in order:
+
+    for each host    its hosts file, its namespace
+    switch           a bridge
+    for each host    a link to the switch, an address, the rate at both ends
+
+The rate is a token bucket (tc-tbf(8)): `burst` bytes may pass at once, then `rate` holds; a packet
+that would wait longer than `latency` is dropped, as in the buffer of a switch.
+
 One `up` or `down` runs at a time on a machine: a `down` during an `up` waits and then removes all
 of it. Links vanish with their namespaces.
 """
@@ -12,6 +21,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
@@ -24,10 +34,12 @@ from scaling.testbed.machine import (
     remove_hosts,
     write_hosts,
 )
-from scaling.testbed.plan import TestbedConfig
+from scaling.testbed.plan import BITS, NETWORK, TestbedConfig, hosts_file
 from scaling.testbed.state import remove_state, write_state
-from scaling.testbed.steps import HostsFile, steps
 
+BURST = 256 * 1024  # bytes; assumed by this project: several times the largest packet (64 KiB)
+QUEUE = "50ms"  # assumed by this project; longer than any round trip here
+PACKETS = 100_000  # in flight under --latency, where tc-netem(8) drops after 1,000 by default
 HINTS = {  # messages of iproute2 6.1 and what they mean; only the first was seen here
     "qdisc kind is unknown": "This kernel cannot do it: --bandwidth needs sch_tbf, --latency "
     "sch_netem (modprobe sch_netem); without the latter leave --latency out.",
@@ -35,6 +47,18 @@ HINTS = {  # messages of iproute2 6.1 and what they mean; only the first was see
     "Operation not permitted": "Root alone is not enough here: in a container, allow "
     "CAP_SYS_ADMIN and CAP_NET_ADMIN (docker run --privileged).",
 }
+
+
+@dataclass(frozen=True)
+class HostsFile:
+    """Write `text` to /etc/netns/NAMESPACE/hosts."""
+
+    namespace: str
+    text: str
+
+
+# A file, or the words of a command of `ip` or `tc`.
+Step = HostsFile | tuple[str, ...]
 
 
 class Interrupted(Exception):
@@ -161,3 +185,47 @@ def _kept(problems: list[str]) -> Iterator[None]:
         yield
     except (CommandFailed, OSError) as error:
         problems.append(str(error))
+
+
+def steps(testbed: TestbedConfig, machine_name: str) -> list[Step]:
+    """All steps. `machine_name`: what `hostname` prints."""
+    made: list[Step] = []
+    for index, name in enumerate(testbed.host_namespaces):
+        made += [HostsFile(name, hosts_file(testbed, index, machine_name))]
+        made += [("ip", "netns", "add", name)]
+    made += [("ip", "netns", "add", testbed.switch)]
+    made += _commands(testbed.switch, "link add bridge0 type bridge", "link set bridge0 up")
+    for index in range(testbed.hosts):
+        made += _link(testbed, index)
+    return made
+
+
+def _link(testbed: TestbedConfig, index: int) -> list[Step]:
+    """Joins a host to the switch."""
+    switch, host, port = testbed.switch, testbed.host_namespaces[index], f"port{index}"
+    return [
+        *_commands(switch, f"link add {port} type veth peer name eth0 netns {host}"),
+        *_commands(switch, f"link set {port} master bridge0", f"link set {port} up"),
+        *_commands(
+            host,
+            "link set lo up",
+            f"addr add {NETWORK}.{index + 1}/24 dev eth0",
+            "link set eth0 up",
+        ),
+        *_limits(testbed, switch, port, latency=0.0),
+        *_limits(testbed, host, "eth0", testbed.latency),
+    ]
+
+
+def _limits(testbed: TestbedConfig, namespace: str, device: str, latency: float) -> list[Step]:
+    """The rate at which `device` sends, and before it the delay of a packet, if there is one."""
+    add = ("tc", "-n", namespace, "qdisc", "add", "dev", device)
+    rate = f"tbf rate {BITS * testbed.bandwidth}bit burst {BURST} latency {QUEUE}".split()
+    if not latency:
+        return [(*add, "root", *rate)]
+    delay = f"root handle 1: netem delay {round(latency * 1e6)}us limit {PACKETS}".split()
+    return [(*add, *delay), (*add, "parent", "1:1", "handle", "10:", *rate)]
+
+
+def _commands(namespace: str, *lines: str) -> list[Step]:
+    return [("ip", "-n", namespace, *line.split()) for line in lines]

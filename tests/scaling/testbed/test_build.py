@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.testbed import build
-from scaling.testbed.build import Interrupted, down, missing, up
+from scaling.testbed.build import HostsFile, Interrupted, down, missing, steps, up
 from scaling.testbed.machine import CommandFailed, write_hosts
 from scaling.testbed.plan import TestbedConfig
 from scaling.testbed.state import Record, read_state, write_state
-from scaling.testbed.steps import HostsFile, steps
 
 ROOT = Path(__file__).resolve().parents[3]
 LAB = TestbedConfig("lab", "0123abcd", hosts=2, devices=2, bandwidth=125_000_000)

@@ -5,8 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.testbed.build import HostsFile, steps
 from scaling.testbed.plan import TestbedConfig
-from scaling.testbed.steps import HostsFile, steps
 
 testbeds = st.builds(
     TestbedConfig,
