@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.training.optim.bf16_state import stochastic_round, store_state_in_bf16
+from scaling.training.optim.optimizer import stochastic_round, store_state_in_bf16
 
 PARAMS = {"matrix": jnp.linspace(-1, 1, 64).reshape(8, 8), "scale": jnp.ones(8)}
 
