@@ -105,7 +105,11 @@ def _redirected(log: io.FileIO) -> Iterator[None]:
     saved = os.dup(2)
     os.dup2(log.fileno(), 2)
     terminal = os.fdopen(os.dup(saved), "w", buffering=1, errors="replace")
-    if _descriptor(before) == 2:  # a stream that tolerates the end of its reader stays one
+    try:
+        is_stderr = before.fileno() == 2
+    except (AttributeError, OSError):  # it has no descriptor, as in a notebook
+        is_stderr = False
+    if is_stderr:  # a stream that tolerates the end of its reader stays one
         sys.stderr = before.wrap(terminal) if hasattr(before, "wrap") else terminal
     try:
         yield
@@ -114,14 +118,6 @@ def _redirected(log: io.FileIO) -> Iterator[None]:
         terminal.close()
         os.dup2(saved, 2)
         os.close(saved)
-
-
-def _descriptor(stream: object) -> int | None:
-    """Return the file descriptor of a stream; None where it has none, as in a notebook."""
-    try:
-        return stream.fileno()  # type: ignore[attr-defined]
-    except (AttributeError, OSError):
-        return None
 
 
 def _show(log: io.FileIO, start: int) -> None:

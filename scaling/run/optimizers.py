@@ -79,11 +79,16 @@ def check_optimizer(run: Run) -> None:
         raise InputError(f"unknown optimizer {name!r}; {nearest(name, DEFAULTS)}")
     for key in SETTINGS:
         value = getattr(train, key)
-        if value is not None and key not in DEFAULTS[name]:
+        if value is None:
+            continue
+        if key not in DEFAULTS[name]:
             known = ", ".join(DEFAULTS[name])
             raise InputError(f"train.{key}={value} is no setting of {name}, which has: {known}")
-        if value is not None:
-            _check_value(f"train.{key}", value)
+        fraction = key in ("beta_1", "beta_2", "momentum")  # not epsilon or the decay's exponent
+        if fraction and not 0 <= value < 1:
+            raise InputError(f"train.{key}={value} must be at least 0 and below 1")
+        if not fraction and not value > 0:
+            raise InputError(f"train.{key}={value} must be positive")
     if precision.stochastic_rounding and precision.optimizer_state != "bf16":
         raise InputError(
             "precision.stochastic_rounding rounds the optimizer's state to bf16, and "
@@ -91,15 +96,6 @@ def check_optimizer(run: Run) -> None:
             "set that to 'bf16', or switch stochastic_rounding off"
         )
     _check_schedule(train)
-
-
-def _check_value(name: str, value: float) -> None:
-    """Betas and momentum lie in [0, 1); epsilon and the decay's exponent are positive."""
-    fraction = name.endswith(("beta_1", "beta_2", "momentum"))
-    if fraction and not 0 <= value < 1:
-        raise InputError(f"{name}={value} must be at least 0 and below 1")
-    if not fraction and not value > 0:
-        raise InputError(f"{name}={value} must be positive")
 
 
 def _check_schedule(train: Train) -> None:

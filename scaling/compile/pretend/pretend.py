@@ -20,7 +20,7 @@ Names of a module that were imported from jax one by one before keep their meani
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ContextDecorator, ExitStack, contextmanager
-from functools import partial, wraps
+from functools import wraps
 from inspect import signature
 from typing import Any
 from unittest.mock import patch
@@ -113,19 +113,15 @@ def _job(processes: int) -> Iterator[None]:
 
 def _of_devices(cluster: Cluster) -> dict[str, Any]:
     """Name of an attribute of absent devices -> its answer, as of a GPU where nothing is stored."""
-    chip = cluster.accelerator
+    chip, domain = cluster.accelerator, cluster.domain_nodes
     pool = int(xla_pool().share * (chip.usable_memory or 0))  # what XLA gives to arrays
     sizes = {"bytes_in_use": 0, "peak_bytes_in_use": 0, "bytes_limit": pool}
     return {
-        "slice_index": property(partial(_slice_of, domain=cluster.domain_nodes)),
+        # jax calls an NVLink domain a slice; devices that are here are in the first one.
+        "slice_index": property(lambda d: d.process_index // domain if is_absent(d) else 0),
         "compute_capability": property(lambda self: f"{chip.compute_capability}"),
         "memory_stats": lambda self: dict(sizes),
     }
-
-
-def _slice_of(device: jax.Device, domain: int) -> int:
-    """The NVLink domain of an absent device, which jax calls a slice."""
-    return device.process_index // domain if is_absent(device) else 0
 
 
 def _answers(devices: list[jax.Device]) -> dict[str, Callable[..., Any]]:
