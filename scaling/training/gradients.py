@@ -102,7 +102,9 @@ def output_and_gradients(
     if params.execution.rules.axes("layers"):
         assert trained is None  # refused by check_trainable
         return _pipelined(params, tokens, z_loss)
-    gathered = _gathered_once(params)
+    # ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
+    over = (*REPLICAS, *params.execution.rules.axes("embed"))
+    gathered = mark_reduced(all_gather_params(params, params.execution), over)  # None: stage 3
     if tokens.inputs.shape[0] > 1:
         return _accumulated(params, gathered, tokens, z_loss, trained)
     one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
@@ -176,16 +178,6 @@ def _pipelined(
 
     (_, output), grads = jax.value_and_grad(objective, has_aux=True)(params)
     return output, grads
-
-
-def _gathered_once(params: Transformer) -> Transformer | None:
-    """ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
-
-    None under stage 3.
-    """
-    execution = params.execution
-    gathered = all_gather_params(params, execution)
-    return mark_reduced(gathered, (*REPLICAS, *execution.rules.axes("embed")))
 
 
 def _scattered_once(grads: Transformer, params: Transformer, trained: Any | None) -> Transformer:

@@ -155,10 +155,13 @@ class _Loop:
         stopped_by = self.stop.before_step(done + 1)
         while done < train.steps and not stopped_by:
             done += 1
+            is_read_at_once = done == train.steps or any(
+                every and done % every == 0 for every in (train.checkpoint_every, train.eval_every)
+            )
             if ahead is not None and (
                 ahead.is_ready()  # where dispatching itself waits, as on CPU
                 or self.profile.begins(done)  # else its time would include the beginning
-                or self._is_read_at_once(done)  # else a thread that wakes late mixes their times
+                or is_read_at_once  # else a thread that wakes late mixes their times
             ):
                 self._read(ahead)
                 ahead = None
@@ -197,13 +200,6 @@ class _Loop:
         if save:
             self._save(state, step)
         return None if read else this
-
-    def _is_read_at_once(self, step: int) -> bool:
-        """True if it is known before a step that the host will wait for it."""
-        train = self.plan.run.train
-        return step == train.steps or any(
-            every and step % every == 0 for every in (train.checkpoint_every, train.eval_every)
-        )
 
     def _finish(self, state: TrainState, first: int, done: int) -> None:
         """Save the last step unless it is saved; write `measured.json`.

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh
 
-from scaling.compile.options import Options, compile_with, compiler_options
+from scaling.compile.options import compile_with, compiler_options
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
@@ -62,7 +62,7 @@ class Programs:
     init: Callable[[], TrainState]
     step: jax.stages.Compiled
     evaluate: Callable[..., jax.Array]
-    run_step: Callable[[TrainState, Tokens], tuple[TrainState, dict]]  # `step`, or see `_guided`
+    run_step: Callable[[TrainState, Tokens], tuple[TrainState, dict]]  # `step`, or under AutoPGLE
 
 
 def plan(run: Run) -> Plan:
@@ -143,18 +143,14 @@ def compile_programs(plan: Plan) -> Programs:
         if run.train.eval_every:  # now, not hours into the run
             lowered = jax.jit(eval_step).lower(state.params, tokens)
             evaluate = compile_with(lowered, options)
-        run_step = _guided(run, options) if run.train.pgle_runs else step
+        run_step: Callable = step
+        if run.train.pgle_runs:
+            # AutoPGLE: jax profiles the first runs, then compiles the step anew by their times. It
+            # does so only for what it dispatches itself, in the whole process.
+            jax.config.update("jax_enable_pgle", True)
+            jax.config.update("jax_pgle_profiling_runs", run.train.pgle_runs)
+            run_step = jitted_step(run.train, optimizer, options)
     return Programs(state, tokens, init, step, evaluate, run_step)
-
-
-def _guided(run: Run, options: Options) -> Callable:
-    """The step under AutoPGLE: jax profiles its first runs, then compiles it anew by their times.
-
-    jax does so only for what it dispatches itself, in the whole process.
-    """
-    jax.config.update("jax_enable_pgle", True)
-    jax.config.update("jax_pgle_profiling_runs", run.train.pgle_runs)
-    return jitted_step(run.train, optimizer_of(run), options)
 
 
 def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> TrainState:

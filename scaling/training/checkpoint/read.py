@@ -105,8 +105,9 @@ def _described(path: Path) -> tuple[Described, Mapping[str, Any]]:
 def _quiet() -> Iterator[None]:
     """Say nothing of reads that Orbax leaves unfinished where one fails: a page about each."""
     hook, log = sys.unraisablehook, logging.getLogger("asyncio")
+    nothing = lambda record: False
     sys.unraisablehook = lambda unraisable: None
-    log.addFilter(_nothing)
+    log.addFilter(nothing)
     try:
         yield
     except Exception:
@@ -114,8 +115,4 @@ def _quiet() -> Iterator[None]:
         raise
     finally:
         sys.unraisablehook = hook
-        log.removeFilter(_nothing)
-
-
-def _nothing(record: logging.LogRecord) -> bool:
-    return False
+        log.removeFilter(nothing)

@@ -21,7 +21,7 @@ from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json, read_text
 
-BYTE_VALUES = 256
+BYTE_VALUES, NEVER_IN_UTF8 = 256, 0xFF
 FILE, CONFIG, TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
 EXTRA = "install the extra: pip install 'jax-scaling[data]'"
 # Where Hugging Face's hub keeps what was downloaded (huggingface_hub documentation, environment).
@@ -90,20 +90,14 @@ def _bytes(text: str) -> Encoded:
     return ids, (np.cumsum(begins) - 1).astype(np.int32)
 
 
-def _text_of_bytes(ids: Sequence[int]) -> str:
-    """The text of ids; what is not UTF-8, or no byte at all, reads as U+FFFD."""
-    never_in_utf8 = 0xFF
-    known = (int(i) if i < BYTE_VALUES else never_in_utf8 for i in ids)
-    return bytes(known).decode(errors="replace")
-
-
 BYTES = Tokenizer(
     "bytes",
     BYTE_VALUES,
     end=0,
     special=frozenset({0}),
     encode=lambda texts: [_bytes(text) for text in texts],
-    decode=_text_of_bytes,
+    # What is not UTF-8, or no byte at all, reads as U+FFFD.
+    decode=lambda ids: bytes(min(int(i), NEVER_IN_UTF8) for i in ids).decode(errors="replace"),
 )
 
 

@@ -70,7 +70,12 @@ def run_with_restarts(
     code = 0
     for attempt in range(restarts + 1):
         nan_files = _nan_files(folder)
-        argv = _resumed(arguments, folder, ours) if attempt else arguments
+        argv = arguments
+        if attempt and latest_step(folder / "checkpoints") is None:
+            if ours:  # what the file holds will be written again
+                metrics.unlink(missing_ok=True)
+        elif attempt and "--resume" not in arguments:
+            argv = [*arguments, "--resume"]
         code, stopped = _attempt(argv, environment)
         environment[RESTARTED] = "1"
         if several and code - SHELL_SIGNAL in SIGNALS and not stopped:
@@ -181,12 +186,3 @@ def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int,
             signal.signal(number, handler)
     ended_by_signal = -code in STOPPING
     return (SHELL_SIGNAL - code if code < 0 else code), bool(received) or ended_by_signal
-
-
-def _resumed(arguments: list[str], folder: Path, ours: bool) -> list[str]:
-    """The arguments of a restart; our metrics from before the first checkpoint are deleted."""
-    if latest_step(folder / "checkpoints") is None:
-        if ours:
-            (folder / "metrics.jsonl").unlink(missing_ok=True)
-        return arguments
-    return arguments if "--resume" in arguments else [*arguments, "--resume"]
