@@ -33,8 +33,7 @@ from experiments.foreign.one import MARK, PROGRAMS, names, needs
 from experiments.gpu.machine import git_commit
 from experiments.xla_options import CASES
 from scaling.compile import lower
-from scaling.compile.kernels import compile_without_kernels
-from scaling.compile.options import Options, compile_with
+from scaling.compile.options import Options, compile_with, compile_without_kernels
 from scaling.meshes.shape import parse_mesh
 from scaling.program.versions import compiler_versions
 from scaling.report.formatting import columns

@@ -27,8 +27,7 @@ import numpy as np
 from jax._src import config, distributed, mesh, pjit, xla_bridge
 from jax._src.interpreters import mlir, pxla
 
-from scaling.compile.kernels import without_kernels
-from scaling.compile.options import WITHOUT_DEVICE
+from scaling.compile.options import WITHOUT_DEVICE, without_kernels
 from scaling.compile.pretend.arrays import KnownNumber
 from scaling.compile.pretend.devices import (
     is_absent,

@@ -6,7 +6,7 @@
 
 The compiler options are the trainer's. Autotuning, which times kernels on the device, is off where
 there is no device; XLA then takes its default for each matrix product. There kernels' machine code
-is left out too (`kernels.py`).
+is left out too (`options.py`).
 """
 
 import hashlib
@@ -20,7 +20,6 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from scaling.compile.kernels import compile_without_kernels
 from scaling.compile.mlir_locations import names_in
 from scaling.compile.options import (
     CURES,
@@ -28,6 +27,7 @@ from scaling.compile.options import (
     Options,
     check_options,
     compile_with,
+    compile_without_kernels,
     compiler_options,
 )
 from scaling.compile.pretend.devices import is_absent

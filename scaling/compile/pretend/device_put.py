@@ -68,7 +68,6 @@ def _callback_array(shape: Any, sharding: Any, data: Any, dtype: Any = None, **_
 
 
 def _process_arrays(sharding: Any, data: Any, global_shape: Any = None) -> Any:
-    """The arrays of `make_array_from_process_local_data`."""
     shapes = jax.tree.map(lambda _: None, data) if global_shape is None else global_shape
     each = jax.tree.broadcast(sharding, data, is_leaf=_is_place)
     return jax.tree.map(_whole_array, data, each, shapes), each
@@ -83,7 +82,6 @@ def _whole_array(data: Any, sharding: Any, shape: Any) -> jax.ShapeDtypeStruct:
 
 
 def _array_of_parts(shape: Any, sharding: Any, arrays: Any, *, dtype: Any = None, **_: Any) -> Any:
-    """The array of `make_array_from_single_device_arrays`."""
     dtype = dtype or next((part.dtype for part in arrays), np.float32)
     return jax.ShapeDtypeStruct(tuple(shape), dtype), sharding
 

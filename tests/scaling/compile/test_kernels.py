@@ -9,10 +9,16 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from scaling.compile import kernels
+from scaling.compile import options
 from scaling.compile.jitted import mesh
-from scaling.compile.kernels import NO_ASSEMBLER, TOOLKIT, compile_without_kernels
-from scaling.compile.options import GPU_OPTIONS, QUICK, compile_with
+from scaling.compile.options import (
+    GPU_OPTIONS,
+    NO_ASSEMBLER,
+    QUICK,
+    TOOLKIT,
+    compile_with,
+    compile_without_kernels,
+)
 from scaling.meshes import catalog
 from tests.scaling.compile.test_compile_with import UNKNOWN, Lowered
 
@@ -44,7 +50,7 @@ def test_a_users_own_options_and_toolkit_stay(monkeypatch) -> None:
 
 
 def test_where_the_script_cannot_run_the_machines_toolkit_is_taken(monkeypatch, tmp_path) -> None:
-    monkeypatch.setattr(kernels, "NO_ASSEMBLER", tmp_path)
+    monkeypatch.setattr(options, "NO_ASSEMBLER", tmp_path)
     assert left(lambda options: None, GIVEN) == {**QUICK, **GIVEN}
 
 
