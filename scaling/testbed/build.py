@@ -201,7 +201,6 @@ def steps(testbed: TestbedConfig, machine_name: str) -> list[Step]:
 
 
 def _link(testbed: TestbedConfig, index: int) -> list[Step]:
-    """Joins a host to the switch."""
     switch, host, port = testbed.switch, testbed.host_namespaces[index], f"port{index}"
     return [
         *_commands(switch, f"link add {port} type veth peer name eth0 netns {host}"),

@@ -27,7 +27,6 @@ from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, save_start, start
 from scaling.training.checkpoint.schedule import CheckpointSchedule
 from scaling.training.data.batches import Batch, TrainingBatches
-from scaling.training.evaluation.held_out import held_out_losses
 from scaling.training.launch.lost_peer import abort_on_lost_peer
 from scaling.training.launch.stopping import StopSignal, stop_on_nan
 from scaling.training.monitor.environment import measured
@@ -35,7 +34,7 @@ from scaling.training.monitor.goodput import started_clock
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.training.monitor.progress import ProgressLine
-from scaling.training.monitor.report import StepReport
+from scaling.training.monitor.report import StepReport, held_out_losses
 from scaling.training.monitor.sinks import open_sinks
 from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.training.run_folder.folder import Options, explain_unwritable, own_folder

@@ -103,7 +103,6 @@ def _chip(cluster: Cluster) -> str:
 def _compiled(
     run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options
 ) -> tuple[Program, str]:
-    """Lower and compile the trainer's step."""
     import jax
 
     from scaling.compile.jitted import program_and_text

@@ -124,7 +124,6 @@ def _joined(path: Path, tokenizer: Tokenizer) -> tuple[Stream, str]:
 
 
 def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
-    """The documents packed into rows."""
     documents, where = _texts_or_chats(path)
     found = _tokenized(documents, tokenizer)
     if len(found) < 2:

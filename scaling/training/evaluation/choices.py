@@ -123,7 +123,6 @@ def log_likelihoods(
 
 
 def _question(line: str, where: str) -> Question:
-    """The question of a line."""
     record = parse_json(line, where)
     if not isinstance(record, dict):
         raise InputError(f"{where}: expected a table, got {line:.80}")

@@ -170,7 +170,6 @@ class ScalingLM(TemplateLM):
 
 
 def _warn_of(cut: int, of: int, length: int) -> None:
-    """Warn of texts that were too long."""
     if cut:
         warnings.warn(f"of {cut} of {of} texts the last {length:,} tokens are seen", stacklevel=3)
 

@@ -1,18 +1,24 @@
-"""What a run says of its steps: lines of `metrics.jsonl`, progress, the wall time, slow hosts."""
+"""What a run says of its steps: metrics, progress, held-out losses, wall time, slow hosts."""
 
 import math
+import statistics
 import time
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from scaling.models.transformer import Transformer
+from scaling.training.data.batches import held_out_batches
+from scaling.training.data.tokens import parts_of
 from scaling.training.monitor.environment import peak_memory
 from scaling.training.monitor.goodput import Clock
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.progress import NOT_KNOWN, Predicted, ProgressLine
-from scaling.training.prepare import Plan
+from scaling.training.optim.trained import joined
+from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.training.run_folder.metrics import MetricsLog
+from scaling.training.step import TrainState
 
 COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
 
@@ -86,3 +92,32 @@ class StepReport:
     def times(self, first: int) -> dict[int, float]:
         """Seconds of the new steps by number, from `first` on."""
         return dict(enumerate(self.seconds, first))
+
+
+def held_out_losses(plan: Plan, programs: Programs, state: TrainState) -> dict[str, float]:
+    """Mean losses of the held-out batches, as `metrics.jsonl` names them.
+
+    `held_out_loss`, of a mixture by its shares, and that of each source; `held_out_loss_ema` of the
+    running mean of the parameters, if there is one.
+    """
+    parts = list(parts_of(plan.source))
+    shared = lambda losses: sum(losses[name] * share for name, _, share in parts)
+
+    run, own = plan.run, own_rows(programs).tolist()
+    size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
+
+    def of(params: Transformer) -> dict[str, float]:
+        """The mean over the held-out batches of each source."""
+        means = {}
+        for name, part, _ in parts:
+            placed = (place_tokens(programs, b) for b in held_out_batches(part, *size, own))
+            losses = [programs.evaluate(params, tokens) for tokens in placed]  # none is waited for
+            means[name] = statistics.fmean(map(float, losses))
+        return means
+
+    losses = of(state.params)
+    named = {"held_out_loss": shared(losses)}
+    named |= {f"held_out_loss/{name}": loss for name, loss in losses.items() if name}
+    if state.ema is not None:
+        named["held_out_loss_ema"] = shared(of(joined(state.ema, state.params)))
+    return named

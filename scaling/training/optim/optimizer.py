@@ -72,7 +72,6 @@ def decay_mask(params: nnx.Module) -> nnx.Module:
 
 
 def _core(train: Train, optimizer: Optimizer) -> optax.GradientTransformation:
-    """The optimiser itself."""
     s = settings_of(train, optimizer.name)
     if optimizer.name == "adafactor":
         return _step(train, scale_by_adafactor(s["decay_rate"], s["epsilon"]))

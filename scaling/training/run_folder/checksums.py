@@ -113,7 +113,6 @@ def _owner(file: Path, folder: Path) -> int:
 
 
 def _crc32(file: Path) -> int:
-    """CRC-32 of a file's contents."""
     crc = 0
     with file.open("rb") as source:
         while chunk := source.read(READ_BYTES):

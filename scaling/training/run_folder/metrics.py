@@ -210,7 +210,6 @@ def _write_whole(file: io.FileIO, text: bytes) -> None:
 
 
 def _record(line: bytes, where: str) -> Record:
-    """The object on one line."""
     try:
         record = json.loads(line)
     except (ValueError, RecursionError) as error:
