@@ -15,7 +15,7 @@ from pathlib import Path
 
 from scaling.course.lessons.index import Lesson
 from scaling.course.quizzes.quiz import Quiz
-from scaling.course.web.quizzes import computed
+from scaling.course.web.ask import computed
 from scaling.course.web.server import PAGES
 from scaling.course.web.texts import glossary_page, kind_of, lessons_page
 

@@ -11,7 +11,7 @@ not fall from device to device (`scaling.meshes.levels`). Bytes are counted as i
 Model" (jax-ml/scaling-book, gpus.md, 2026-06).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any
@@ -70,8 +70,14 @@ class PlacedGroups:
         """
         if (kind,) not in self.cache:
             names = tuple(ALGORITHMS) if kind == "permute" else algorithms_of(kind)
-            levels = zip(self.levels, self.classes, strict=True)
-            columns = [_loads_of_level(kind, self.groups, *level, names) for level in levels]
+            columns = []
+            for level, classes in zip(self.levels, self.classes, strict=True):
+                alike = kind == "permute" or level.grid is not None  # whatever the algorithm
+                loads = [
+                    (level, level_load(kind, self.groups, level, name, classes))
+                    for name in (names[:1] if alike else names)
+                ]
+                columns.append(loads * len(names) if alike else loads)
             self.cache[kind,] = dict(zip(names, zip(*columns, strict=True), strict=True))
         found: Mapping[str, Loads] = self.cache[kind,]
         return found
@@ -96,19 +102,6 @@ def place_groups(groups: np.ndarray, cluster: Cluster) -> PlacedGroups:
 @lru_cache(maxsize=1024)
 def _place_groups(ids: bytes, shape: tuple[int, ...], cluster: Cluster) -> PlacedGroups:
     return PlacedGroups(np.frombuffer(ids, int).reshape(shape), cluster)
-
-
-def _loads_of_level(
-    kind: CollectiveKind,
-    groups: np.ndarray,
-    level: NetworkLevel,
-    classes: "GroupClasses | None",
-    algorithms: Sequence[str],
-) -> list[tuple[NetworkLevel, LinkLoad]]:
-    """A level with its load for each algorithm; those of a permute and of a torus are alike."""
-    if kind == "permute" or level.grid is not None:
-        return [(level, level_load(kind, groups, level, classes=classes))] * len(algorithms)
-    return [(level, level_load(kind, groups, level, name, classes)) for name in algorithms]
 
 
 def split_loads(kind: CollectiveKind, placement: PlacedGroups, loads: Loads) -> Loads:

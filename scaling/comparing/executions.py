@@ -75,7 +75,10 @@ def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[Recorded
         if device_events[0].run is None:
             kept += _after_the_first_end(device_events, steps)
         else:
-            kept += _last_runs(device_events, steps)
+            runs = list(dict.fromkeys(event.run for event in device_events))
+            _check_enough(len(runs), steps)
+            wanted = frozenset(runs[-steps:])
+            kept += [event for event in device_events if event.run in wanted]
     return kept
 
 
@@ -83,13 +86,6 @@ def _are_whole(seen: Mapping[str, int], calls: Mapping[str, float], count: int) 
     """True if each instruction ran as often as in `count` steps; some are several kernels."""
     exactly = all(n == count * calls[name] for name, n in seen.items() if name in calls)
     return exactly and not any(n % count for n in seen.values())
-
-
-def _last_runs(events: list[RecordedEvent], steps: int) -> list[RecordedEvent]:
-    runs = list(dict.fromkeys(event.run for event in events))
-    _check_enough(len(runs), steps)
-    wanted = frozenset(runs[-steps:])
-    return [event for event in events if event.run in wanted]
 
 
 def _after_the_first_end(events: list[RecordedEvent], steps: int) -> list[RecordedEvent]:

@@ -109,7 +109,9 @@ def _whole_steps(
 ) -> tuple[list[RecordedEvent], int, int | None]:
     """Events of whole steps, their number, and the number that the instructions tell."""
     recorded = {event.name for event in module.events}
-    single = _single_kernels(program, {n: c for n, c in calls.items() if n in recorded})
+    seen, known = {n: c for n, c in calls.items() if n in recorded}, known_operations(program)
+    one_kernel = FUSION, *COLLECTIVE_KINDS  # of a GPU each; where none is, all count
+    single = {n: c for n, c in seen.items() if class_of(known[n]) in one_kernel} or seen
     alike = dict.fromkeys(recorded, 1.0)  # most recur once a step
     counted = count_steps(module.events, single) or count_steps(module.events, alike)
     if steps is None and module.by_name and module.events[0].run is None:
@@ -166,13 +168,6 @@ def _classes(
         else class_by_name(name.removeprefix(LIBRARY), kernel)
         for name, kernel in kernels.items()
     }
-
-
-def _single_kernels(program: Program, calls: Mapping[str, float]) -> dict[str, float]:
-    """Calls in a step of the instructions that are one GPU kernel each; of all if none is."""
-    known = known_operations(program)
-    single = {n: c for n, c in calls.items() if class_of(known[n]) in (FUSION, *COLLECTIVE_KINDS)}
-    return single or dict(calls)
 
 
 def _module_of(events: Sequence[RecordedEvent], program: Program) -> RecordedModule:

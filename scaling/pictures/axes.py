@@ -57,7 +57,9 @@ class Scale:
                 found = [value for value in every_one if low <= value <= high]
             if len(found) > 1:
                 return found
-        step = _round_step((high - low) / 7)
+        least = (high - low) / 7  # the step is 1, 2 or 5 times a power of ten, at least this
+        power = 10.0 ** math.floor(math.log10(least))
+        step = next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9))
         return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
@@ -128,9 +130,3 @@ def ticks_below(scale: Scale, left: float, width: float, top: float, base: float
         down = 36 if scale.places() else 17
         shapes.append(Text(left + width / 2, base + down, scale.name, "middle", size=SMALL))
     return shapes
-
-
-def _round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, at least this."""
-    power = 10.0 ** math.floor(math.log10(least))
-    return next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9))

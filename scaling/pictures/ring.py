@@ -49,7 +49,12 @@ def frames(kind: str, members: int) -> list[Frame]:
         return [*summed, *_passed_on(summed[-1], members)[1:]]
     own = tuple(tuple(int(p == m) for p in range(members)) for m in range(members))
     start = Frame(own, 1)
-    return _sent_to_all(start, members) if kind == "all-to-all" else _passed_on(start, members)
+    if kind == "all-gather":
+        return _passed_on(start, members)
+    found = [start]
+    for step in range(1, members):  # member m sends its piece for member m + step
+        found.append(_after(found[-1], [(m, (m + step) % members, m) for m in range(members)], 1))
+    return found
 
 
 def _scattered(members: int) -> list[Frame]:
@@ -67,14 +72,6 @@ def _passed_on(start: Frame, members: int) -> list[Frame]:
     for step in range(1, members):
         sends = [(m, (m + 1) % members, (m - step + 1) % members) for m in range(members)]
         found.append(_after(found[-1], sends, start.full))
-    return found
-
-
-def _sent_to_all(start: Frame, members: int) -> list[Frame]:
-    """In step s member m sends its piece for member m + s."""
-    found = [start]
-    for step in range(1, members):
-        found.append(_after(found[-1], [(m, (m + step) % members, m) for m in range(members)], 1))
     return found
 
 

@@ -25,10 +25,7 @@ KERNELS = {  # kind of a kernel: words and colour
     "fusion": ("elementwise and sums", SKY),
     "custom": ("kernels of libraries", GREY),
 }
-LARGEST, LEAST = (
-    60.0,
-    1.6,
-)  # pixels: radius of a kernel that takes all of the time, and of the least
+LARGEST, LEAST = 60.0, 1.6  # pixels: radius of a kernel that takes all of the time, of the least
 LEAST_RATE = 1e-5  # of the peak: less than this is drawn at the edge
 LEAST_SHARE = 5e-4  # of the kernels' time: a kernel with less of it is left out of `step_roofline`
 
@@ -66,9 +63,10 @@ def roofline(
     found = [dot.intensity for dot in dots]
     low, high = ends or (min(*found, ridge) / MARGIN, max(*found, ridge) * MARGIN)
     slowest = min([low * bandwidth, *(0.5 * dot.rate for dot in dots)])
+    prefixed = lambda rate: format_rate(rate, "").strip()
     axes = plane(
         Scale(low, high, "FLOPs per byte", "{:,g}".format, 10),
-        Scale(max(slowest, LEAST_RATE * peak), 2 * peak, "FLOP/s", _prefix, 10),
+        Scale(max(slowest, LEAST_RATE * peak), 2 * peak, "FLOP/s", prefixed, 10),
     )
     shapes = axes.frame()
     steep = axes.path((x, x * bandwidth) for x in (max(low, axes.y.low / bandwidth), ridge))
@@ -153,7 +151,3 @@ def roofs(priced: Priced) -> tuple[str, float, float]:
     dtype = max(products, key=lambda name: products[name])
     bandwidth = priced.profile.memory.bandwidth or chip.required("memory_bandwidth")
     return dtype, peak_rate(chip, dtype), bandwidth
-
-
-def _prefix(rate: float) -> str:
-    return format_rate(rate, "").strip()

@@ -32,18 +32,13 @@ def step_bars(predictions: Mapping[str, Prediction], title: str = "") -> Picture
     rows: dict[str, Row] = {}
     for label, p in predictions.items():
         terms = {words: float(getattr(p.time, term)) for term, (words, _) in TERMS.items()}
-        ends, pale = (float(p.step_time_low), _end(p)), p.memory.fits is False
+        high = p.step_time_high if math.isfinite(p.step_time_high) else p.step_time
+        ends, pale = (float(p.step_time_low), float(high)), p.memory.fits is False
         bars = stack(terms, format_time)
         rows[label] = Row(bars, BAR, GAP, note=_note(p), ends=ends, pale=pale)
     most = max(bar for row in rows.values() for bar in (row.bars[-1].end, *(row.ends or ())))
     scale = Scale(0, most, "time of a step, predicted", format_time)
     return boxes(rows, dict(TERMS.values()), scale, title)
-
-
-def _end(prediction: Prediction) -> float:
-    """The high end of the range; of one without, the step itself."""
-    high = float(prediction.step_time_high)
-    return high if math.isfinite(high) else float(prediction.step_time)
 
 
 def _note(prediction: Prediction) -> str:

@@ -7,7 +7,7 @@ stage 0   compute        forward ... backward ... optimizer, pale where it has n
 from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from scaling.pictures.rows import Bar, Row, shares
 from scaling.pictures.shapes import Picture
-from scaling.simulate.stages import Span, stage_spans
+from scaling.simulate.stages import stage_spans
 from scaling.simulate.step import Priced
 
 PHASES = {  # of compute, as the program calls them and as legends do
@@ -52,10 +52,10 @@ def timeline(priced: Priced, title: str = "") -> Picture:
     for stage in shown:
         for lane, sizes in LANES.items():
             name = f"stage {stage}" if len(stages) > 1 else "every device"
-            bars = [_bar(span) for span in stages[stage] if span.stream == lane]
+            bars = [
+                Bar(span.start, span.end, WORDS.get(span.what, "communication"))
+                for span in stages[stage]
+                if span.stream == lane
+            ]
             rows[name if lane == "compute" else f"_{name} {lane}"] = Row(bars, *sizes)
     return shares(rows, COLOURS, end, title, WIDTH)
-
-
-def _bar(span: Span) -> Bar:
-    return Bar(span.start, span.end, WORDS.get(span.what, "communication"))

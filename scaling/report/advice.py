@@ -84,8 +84,8 @@ def advice(
         candidates = _ranked(candidates, run, prediction, closed)
     for candidate in candidates[:MOST_TRIES]:
         found = _tried(candidate.run, try_run)
-        if found is not None and _is_better(found, prediction):
-            return [Advice(**vars(candidate), effect=_effect(found, prediction))]
+        if found is not None and (effect := _effect(found, prediction)):
+            return [Advice(**vars(candidate), effect=effect)]
     return []
 
 
@@ -144,7 +144,12 @@ def _candidates(
     run: Run, mesh: MeshShape, prediction: Prediction, remat: Candidate | None
 ) -> Iterator[Candidate]:
     """Changes in the order in which they are worth a try."""
-    yield from _bounded_experts(run)
+    moe = run.model.moe
+    if moe is not None and moe.capacity_factor is None and moe.device_capacity_factor is None:
+        # the buffers of dropless experts have room for every token on each device
+        changed = replace(run, model=replace(run.model, moe=replace(moe, capacity_factor=CAPACITY)))
+        settings = {"model.moe.capacity_factor": CAPACITY}
+        yield Candidate(changed, settings, note=" (drops tokens of full experts)")
     if prediction.memory.fits is False:
         yield from _less_memory(run, mesh, prediction.memory, remat)
         return
@@ -155,16 +160,6 @@ def _candidates(
         yield from _less_waiting(run, mesh, prediction)
     if remat is not None:
         yield remat
-
-
-def _bounded_experts(run: Run) -> Iterator[Candidate]:
-    """A capacity for dropless experts, whose buffers have room for every token on each device."""
-    moe = run.model.moe
-    if moe is None or moe.capacity_factor is not None or moe.device_capacity_factor is not None:
-        return
-    changed = replace(run, model=replace(run.model, moe=replace(moe, capacity_factor=CAPACITY)))
-    settings = {"model.moe.capacity_factor": CAPACITY}
-    yield Candidate(changed, settings, note=" (drops tokens of full experts)")
 
 
 def _less_memory(
@@ -230,17 +225,13 @@ def _tried(run: Run, try_run: Callable[[Run], T | None]) -> T | None:
         return None
 
 
-def _is_better(found: Prediction, before: Prediction) -> bool:
-    if found.memory.fits is False:
-        return False
-    if before.memory.fits is False:
-        return True
-    return float(found.step_time) < (1 - GAIN) * float(before.step_time)
-
-
 def _effect(found: Prediction, before: Prediction) -> str:
-    memory = format_memory(found.memory.peak)
+    """What a change brings; "" if it is no better."""
+    if found.memory.fits is False:
+        return ""
+    memory, time = format_memory(found.memory.peak), format_time(found.step_time)
     if before.memory.fits is False:
-        return f"fits in {memory}, {format_time(found.step_time)} a step"
-    change = f"{format_time(found.step_time)} a step instead of {format_time(before.step_time)}"
-    return f"{change}, {memory}"
+        return f"fits in {memory}, {time} a step"
+    if not float(found.step_time) < (1 - GAIN) * float(before.step_time):
+        return ""
+    return f"{time} a step instead of {format_time(before.step_time)}, {memory}"

@@ -13,7 +13,6 @@ from typing import TypeVar
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import (
     Cluster,
-    Fabric,
     LinkSpec,
     level_nodes,
     torus_link,
@@ -107,9 +106,11 @@ def figures(cluster: Cluster) -> Iterator[tuple[str, SourcedValue]]:
         if (figure := getattr(cluster, name)) is not None:
             yield name.replace("_", " "), figure
     for link in cluster.links:
+        alike = [j for j in cluster.links if (j.kind, j.parts) == (link.kind, link.parts)]
+        bundle = f" x{link.count}" if len(alike) > 1 else ""  # of several sizes: which one
         for name, value in (("bandwidth", link.bandwidth), ("latency", link.latency)):
             if value is not None:
-                yield f"{_link_name(cluster, link)}: {name}", value
+                yield f"{link.kind} {' - '.join(link.parts)}{bundle}: {name}", value
     if cluster.torus is not None:
         yield "ici chip - chip: bandwidth", cluster.torus.bandwidth
         yield "ici chip - chip: latency", cluster.torus.hop_latency
@@ -156,27 +157,16 @@ def _node_line(cluster: Cluster) -> str:
     return parts + used + reduces + staged
 
 
-def _link_name(cluster: Cluster, link: LinkSpec) -> str:
-    """`pcie chip - socket`; links of one kind in bundles of several sizes say which: `x2`."""
-    alike = [j for j in cluster.links if (j.kind, j.parts) == (link.kind, link.parts)]
-    bundle = f" x{link.count}" if len(alike) > 1 else ""
-    return f"{link.kind} {' - '.join(link.parts)}{bundle}"
-
-
 def _link_line(link: LinkSpec) -> str:
-    text = f"{' - '.join(link.parts):<22} {link.kind:<8} {_speed(link)}"
+    speed = UNMEASURED
+    if link.bandwidth is not None and link.total_bandwidth is not None and link.latency is not None:
+        many = f"{link.count} x {format_rate(link.bandwidth.value)} = " if link.count > 1 else ""
+        speed = f"{many}{format_rate(link.total_bandwidth)}, {format_time(link.latency.value)}"
+    text = f"{' - '.join(link.parts):<22} {link.kind:<8} {speed}"
     return f"{text}, {len(link.pairs)} pairs" if len(link.pairs) > 1 else text
 
 
-def _speed(link: LinkSpec) -> str:
-    if link.bandwidth is None or link.total_bandwidth is None or link.latency is None:
-        return UNMEASURED
-    total = format_rate(link.total_bandwidth)
-    many = f"{link.count} x {format_rate(link.bandwidth.value)} = " if link.count > 1 else ""
-    return f"{many}{total}, {format_time(link.latency.value)}"
-
-
-Branch = tuple[str, str, list[str]]
+Branch = tuple[str, str, list[str]]  # name, text, lines of its parts
 
 
 def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
@@ -193,7 +183,11 @@ def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
     other = f"; {fabric.transport}" if fabric.transport != "verbs" else ""
     text = f"up to {fabric.leaf_nodes.value:g} nodes, {wiring}{reduces}{other}"
     yield "leaf", text, network
-    units, hop = level_nodes(cluster), [_hop(cluster, fabric)]
+    # bandwidth that one node has above the leaves, when all of them send at once
+    above = fabric.leaf_oversubscription.value if fabric.leaf_oversubscription else 1.0
+    latency = format_time(fabric.hop_latency.value) if fabric.hop_latency else UNMEASURED
+    rate = format_rate(cluster.node_network_bandwidth / above)
+    units, hop = level_nodes(cluster), [f"{rate} per node, {latency} per hop"]
     if "spine" in units:
         yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), hop
     if "core" in units:
@@ -215,10 +209,3 @@ def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
 def _layer(nodes: int, oversubscription: SourcedValue | None) -> str:
     ratio = oversubscription.value if oversubscription else 1.0
     return f"{nodes} nodes, {'full bisection' if ratio == 1 else f'{ratio:g}:1 oversubscribed'}"
-
-
-def _hop(cluster: Cluster, fabric: Fabric) -> str:
-    """Bandwidth that one node has above the leaves, when all of them send at once."""
-    above = fabric.leaf_oversubscription.value if fabric.leaf_oversubscription else 1.0
-    latency = format_time(fabric.hop_latency.value) if fabric.hop_latency else UNMEASURED
-    return f"{format_rate(cluster.node_network_bandwidth / above)} per node, {latency} per hop"

@@ -42,8 +42,10 @@ td:not(:first-child), th:not(:first-child) {{ overflow-wrap: normal }}
 
 def table(comparison: Comparison) -> str:
     """The comparison as a page of text."""
-    parts = [_section(title, rows) for title, rows in sections(comparison).items()]
-    return "\n".join([*head_lines(comparison), *parts])
+    lines = head_lines(comparison)
+    for title, rows in sections(comparison).items():
+        lines += columns([(title, *HEAD), *((f"  {row[0]}", *row[1:]) for row in rows)])
+    return "\n".join(lines)
 
 
 def head_lines(comparison: Comparison) -> list[str]:
@@ -136,10 +138,6 @@ def _nonzero(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
     sizes = {name: max(p.predicted or 0.0, p.measured or 0.0) for name, p in pairs.items()}
     least = NOTHING * max(sizes.values(), default=0.0)
     return {name.replace("_", " "): pairs[name] for name, size in sizes.items() if size > least}
-
-
-def _section(title: str, rows: list[Row]) -> str:
-    return "\n".join(columns([(title, *HEAD), *((f"  {row[0]}", *row[1:]) for row in rows)]))
 
 
 def _row(name: str, pair: Pair, unit: Callable[[float], str] = format_time) -> Row:

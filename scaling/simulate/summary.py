@@ -21,7 +21,6 @@ from scaling.program.ir import Collective, Number, as_float
 from scaling.run import Run
 from scaling.simulate.bottleneck import bottleneck
 from scaling.simulate.capacity import bytes_in_use, capacity_of
-from scaling.simulate.conditionals import conditional_parts
 from scaling.simulate.kernels import computed_flops, peak_rate
 from scaling.simulate.prediction import (
     TERMS,
@@ -33,7 +32,7 @@ from scaling.simulate.prediction import (
 )
 from scaling.simulate.step import Priced, running_collectives, running_kernels
 from scaling.simulate.uncertainty import grade, step_range
-from scaling.simulate.unknown import unknown_parts
+from scaling.simulate.unknown import conditional_parts, unknown_parts
 
 SUMMED = "count", "time", "exposed"  # of lines of identical calls
 # The walk's peak may be this far from the compiler's without a warning: what it is off in the
@@ -183,7 +182,12 @@ def _warnings(
         ran = sum(computed_flops(k, priced.profile) * calls for k, calls in running_kernels(priced))
         if (share := float(np.max(hfu * ran / matrix_flops(priced)))) <= 1:
             yield f"HFU counts masked scores too: products that run reach {share:.1%} of the peak"
-    yield from _memory_warning(priced)
+    planned, found = priced.program.compiler_peak, float(np.max(priced.memory.peak))
+    if planned and abs(found - planned) > max(MEMORY_ERROR * planned, LEAST_MEMORY):
+        yield (
+            f"memory: {format_size(found)} at the peak by a walk over the schedule, "
+            f"{format_size(planned)} as the compiler planned it ({found / planned - 1:+.1%})"
+        )
     copied = (np.max(kernel.host_bytes * calls) for kernel, calls in running_kernels(priced))
     moved = 0.0 if priced.cluster.virtual_devices else float(sum(copied, 0.0))  # one memory there
     if moved:
@@ -193,16 +197,6 @@ def _warnings(
     chip, dtype = priced.cluster.accelerator, run.precision.compute if run else _main_dtype(priced)
     if chip.peaks and dtype not in chip.peaks and _peak(priced, run):
         yield f"{chip.name} has no units for {dtype}: it multiplies in a wider format, at that rate"
-
-
-def _memory_warning(priced: Priced) -> Iterable[str]:
-    """A warning if the compiler planned another peak than the walk over its schedule finds."""
-    planned, found = priced.program.compiler_peak, float(np.max(priced.memory.peak))
-    if planned and abs(found - planned) > max(MEMORY_ERROR * planned, LEAST_MEMORY):
-        yield (
-            f"memory: {format_size(found)} at the peak by a walk over the schedule, "
-            f"{format_size(planned)} as the compiler planned it ({found / planned - 1:+.1%})"
-        )
 
 
 def _ratio(amount: Number, per: Number) -> Number | None:

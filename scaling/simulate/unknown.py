@@ -6,14 +6,34 @@
 
 None of them has an upper bound, however short it looks: a kernel may loop over what it has read. So
 one of them is enough for the step to have none.
+
+Nor does a program say which branch of a conditional runs. The step, its parts and the high end of
+its range assume the longest branch of each; the low end the shortest (`simulate.uncertainty`).
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import reduce
 
-from scaling.program.ir import Block, Branch, Kernel, Loop, Number, kernels, operations
-from scaling.simulate.prediction import UnknownPart
+import numpy as np
+
+from scaling.program.ir import (
+    Block,
+    Branch,
+    Kernel,
+    Loop,
+    Number,
+    Operation,
+    Wait,
+    conditionals,
+    kernels,
+    operations,
+)
+from scaling.simulate.prediction import Conditional, UnknownPart
+from scaling.simulate.side_by_side import later, sooner
 from scaling.simulate.step import Priced
+
+Span = tuple[Number, Number]  # s of the shortest and of the longest way through a block
 
 
 def unknown_parts(priced: Priced) -> tuple[UnknownPart, ...]:
@@ -60,3 +80,34 @@ def _unknown_loops(block: Block, times: Number) -> Iterator[tuple[Loop, Number]]
         elif isinstance(step, Branch):
             for branch in step.branches:
                 yield from _unknown_loops(branch, times)
+
+
+def conditional_parts(priced: Priced) -> tuple[Conditional, ...]:
+    """The conditionals of a step, those of one line as one, the largest difference first."""
+    found: dict[str, Conditional] = {}
+    for branch, calls in conditionals(priced.program.schedule):
+        name = branch.place or branch.name
+        short, long = (calls * seconds for seconds in _span((branch,), priced))
+        before = found.get(name, Conditional(name, 0, 0.0, 0.0))
+        sums = before.calls + calls, before.shortest + short, before.longest + long
+        found[name] = Conditional(name, *sums)
+    return tuple(sorted(found.values(), key=lambda part: -np.max(part.longest - part.shortest)))
+
+
+def _span(block: Block, priced: Priced) -> Span:
+    """Seconds of the operations of a block, one after the other."""
+    spans = [_span_of(step, priced) for step in block]
+    return sum((short for short, _ in spans), 0.0), sum((long for _, long in spans), 0.0)
+
+
+def _span_of(step: Operation, priced: Priced) -> Span:
+    if isinstance(step, Branch):
+        spans = [_span(inner, priced) for inner in step.branches]
+        return reduce(sooner, (s for s, _ in spans)), reduce(later, (s for _, s in spans))
+    if isinstance(step, Loop):
+        short, long = _span(step.body, priced)
+        return step.trips * short, step.trips * long
+    if isinstance(step, Wait):
+        return 0.0, 0.0
+    cost = priced.kernels.get(step.name) or priced.collectives[step.name]
+    return cost.time, cost.time

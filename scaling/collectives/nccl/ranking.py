@@ -160,7 +160,11 @@ def latency(kind: CollectiveKind, pair: Pair, comm: Communicator) -> float:
         network = LATENCIES["tree"][-1][column]
     depth = int(log2(comm.nodes))
     if algorithm == "ring":
-        return base + _ring_latency(kind, protocol, comm, inside, network)
+        steps, crossing = (rounds(kind) * (n - 1) for n in (comm.ranks, comm.nodes))
+        if comm.nodes > 1:
+            post = NETWORK_POST_AMD if comm.cpu == "amd" else NETWORK_POST
+            inside = max(inside, post * (SIMPLE_POSTS if protocol == "Simple" else 1))
+        return base + ((steps - crossing) * inside + crossing * network)
     if algorithm == "tree":
         return base + 2 * ((comm.ranks // comm.nodes - 1) * inside + depth * network)
     if algorithm == "pat":
@@ -188,17 +192,6 @@ def _corrections(pair: Pair, sizes: np.ndarray, comm: Communicator) -> np.ndarra
     power = np.floor(np.log2(np.maximum(sizes, 1) / CORRECTION_START)).astype(int)
     holds = (power >= 0) & (power < known)
     return np.where(holds, tenths[np.where(holds, power, 0)] / 10, 1.0)
-
-
-def _ring_latency(
-    kind: CollectiveKind, protocol: Protocol, comm: Communicator, inside: float, network: float
-) -> float:
-    """Microseconds of the steps that follow one another."""
-    steps, crossing = (rounds(kind) * (n - 1) for n in (comm.ranks, comm.nodes))
-    if comm.nodes > 1:
-        post = NETWORK_POST_AMD if comm.cpu == "amd" else NETWORK_POST
-        inside = max(inside, post * (SIMPLE_POSTS if protocol == "Simple" else 1))
-    return (steps - crossing) * inside + crossing * network
 
 
 def _ring_bandwidth(kind: CollectiveKind, protocol: Protocol, comm: Communicator) -> float:

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from scaling.course.quizzes.quiz import quizzes
-from scaling.course.web import quizzes as web_quizzes
+from scaling.course.web import ask as asking
 from scaling.course.web.ask import ask
 from scaling.meshes.errors import InputError
 
@@ -50,12 +50,12 @@ def test_a_number_may_be_left_out():
 
 def test_a_site_brings_the_numbers_that_its_browser_cannot_compute(monkeypatch, tmp_path):
     (tmp_path / "answers.json").write_text(json.dumps({QUIZ: [{"ours": 42.0, "formulas": []}]}))
-    monkeypatch.setattr(web_quizzes, "COMPUTED", tmp_path / "answers.json")
-    web_quizzes._ours.cache_clear()
+    monkeypatch.setattr(asking, "COMPUTED", tmp_path / "answers.json")
+    asking._ours.cache_clear()
     try:
         assert answer("quiz", id=QUIZ)["numbers"][0]["answer"] == 42.0
     finally:
-        web_quizzes._ours.cache_clear()
+        asking._ours.cache_clear()
 
 
 def test_too_many_guesses_are_counted_before_any_is_read():
@@ -64,7 +64,7 @@ def test_too_many_guesses_are_counted_before_any_is_read():
             raise AssertionError("a guess was read")
 
     with pytest.raises(InputError, match="asks for 1 number, not 200000"):
-        web_quizzes.one_quiz({"id": QUIZ, "guesses": [Unread()] * 200_000})
+        asking.one_quiz({"id": QUIZ, "guesses": [Unread()] * 200_000})
 
 
 @pytest.mark.parametrize(
