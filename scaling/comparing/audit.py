@@ -37,20 +37,11 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import scores_share, train_flops
 from scaling.models.accounting.matrices import compressing_matrices
 from scaling.models.accounting.remat import keeps
-from scaling.program.ir import (
-    COLLECTIVE_KINDS,
-    Collective,
-    CollectiveKind,
-)
+from scaling.program.ir import COLLECTIVE_KINDS, Collective, CollectiveKind
 from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS
 from scaling.run import Run
 from scaling.run.parallelism.rules import is_sequence_parallel, rules_for
-from scaling.simulate.step import (
-    Priced,
-    device_groups,
-    running_collectives,
-    running_kernels,
-)
+from scaling.simulate.step import Priced, device_groups, running_collectives, running_kernels
 
 SUMS: tuple[CollectiveKind, ...] = ("all-reduce", "reduce-scatter")
 NOTICED = 0.01  # share of the step time from which on a discrepancy is a warning

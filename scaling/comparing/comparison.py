@@ -154,9 +154,7 @@ class Comparison:
 
 
 def explanation(
-    time: Mapping[str, Pair],
-    classes: Mapping[str, Pair],
-    collectives: Sequence[CollectivePair],
+    time: Mapping[str, Pair], classes: Mapping[str, Pair], collectives: Sequence[CollectivePair]
 ) -> str:
     """The sentence; "" where the steps agree, or terms are not measured or not comparable."""
     longer = {term: more for term, pair in time.items() if (more := longer_by(pair)) is not None}
@@ -185,10 +183,7 @@ def longer_by(pair: Pair) -> float | None:
 
 
 def _cause(
-    term: str,
-    difference: float,
-    classes: Mapping[str, Pair],
-    collectives: Sequence[CollectivePair],
+    term: str, difference: float, classes: Mapping[str, Pair], collectives: Sequence[CollectivePair]
 ) -> tuple[str, Pair] | None:
     """The class of kernels, or the collective, that differs most in the step's direction."""
     if term in COMPUTING:

@@ -157,7 +157,6 @@ def _larger(sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _document(cls: type[T], folder: Path, name: str) -> T:
-    """The document of class `cls` in a file."""
     if not (folder / name).is_file():
         raise InputError(f"{folder} has no {name}: {MISSING[name]}")
     return read_document(cls, read_json(folder / name), str(folder / name))

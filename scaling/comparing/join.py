@@ -7,14 +7,7 @@ from typing import Any
 from scaling.comparing.classes import CLASSES, class_of
 from scaling.comparing.comparison import CollectivePair, KernelPair, Pair
 from scaling.comparing.steps import Recording, longest
-from scaling.program.ir import (
-    COLLECTIVE_KINDS,
-    Collective,
-    Number,
-    Program,
-    collectives,
-    kernels,
-)
+from scaling.program.ir import COLLECTIVE_KINDS, Collective, Number, Program, collectives, kernels
 from scaling.simulate.prediction import TERMS, axis_name
 
 

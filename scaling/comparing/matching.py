@@ -159,7 +159,6 @@ def _in_order(
 def _classes(
     events: Sequence[RecordedEvent], module: RecordedModule, program: Program
 ) -> dict[str, str]:
-    """The class of each recorded instruction."""
     known = known_operations(program) if module.by_name else {}
     kernels = {event.name: event.kernel for event in events}
     return {

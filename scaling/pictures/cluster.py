@@ -19,16 +19,7 @@ from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.torus import shape_text
 from scaling.meshes.units import format_rate, format_size
 from scaling.pictures.palette import BLUE, COLOURS, GREEN, GREY, INK_ON, ORANGE, VERMILION
-from scaling.pictures.shapes import (
-    SMALL,
-    WIDTH,
-    Line,
-    Picture,
-    Rect,
-    Shape,
-    Text,
-    text_width,
-)
+from scaling.pictures.shapes import SMALL, WIDTH, Line, Picture, Rect, Shape, Text, text_width
 
 MOST_CHIPS, SHOWN = 32, 4  # chips that are drawn, but of one node all; nodes
 LINKS = {"nvlink": GREEN, "xgmi": GREEN, "ici": GREEN, "pcie": ORANGE, "network": BLUE}
@@ -156,12 +147,7 @@ def _wires(
 
 
 def _bars(
-    level: NetworkLevel,
-    devices: np.ndarray,
-    xs: np.ndarray,
-    pitch: float,
-    y: float,
-    colour: str,
+    level: NetworkLevel, devices: np.ndarray, xs: np.ndarray, pitch: float, y: float, colour: str
 ) -> list[Shape]:
     """A bar over neighbouring units, or over each pair of chips that has links of its own."""
     if level.pair_links:

@@ -15,14 +15,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_memory, format_time
-from scaling.models.accounting.remat import (
-    HIDDEN,
-    POLICIES,
-    QKV,
-    Kept,
-    Remat,
-    tensor_names,
-)
+from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Kept, Remat, tensor_names
 from scaling.run import Run
 from scaling.simulate.prediction import MemoryParts, Prediction
 
@@ -61,10 +54,7 @@ LADDER: tuple[Remat, ...] = (
 
 
 def advice(
-    run: Run | None,
-    prediction: Prediction,
-    try_run: TryRun | None,
-    closed: Estimate | None = None,
+    run: Run | None, prediction: Prediction, try_run: TryRun | None, closed: Estimate | None = None
 ) -> list[Advice]:
     """The change that helps most by its closed form, if a second pricing confirms one.
 

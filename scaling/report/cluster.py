@@ -11,13 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.cluster import (
-    Cluster,
-    LinkSpec,
-    level_nodes,
-    torus_link,
-    torus_shape,
-)
+from scaling.meshes.cluster import Cluster, LinkSpec, level_nodes, torus_link, torus_shape
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.torus import Torus, shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time

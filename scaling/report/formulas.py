@@ -161,7 +161,6 @@ def collective_formula(step: Collective, priced: Priced) -> str:
 
 
 def _bubble(priced: Priced) -> Iterator[str]:
-    """The bubble of a pipeline."""
     seconds = priced.timeline.bubble
     if not np.any(seconds):
         return
@@ -174,7 +173,6 @@ def _bubble(priced: Priced) -> Iterator[str]:
 
 
 def _host(priced: Priced) -> Iterator[str]:
-    """Seconds in which the device waits for its host."""
     fit, seconds = priced.profile.dispatch, priced.timeline.host
     issued = sum(op.issue * float(np.max(calls)) for op, calls in running(priced))
     if issued:

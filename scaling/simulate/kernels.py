@@ -246,7 +246,6 @@ def _matrix(
 
 
 def _product_fit(kernel: Kernel, profile: Profile) -> AttentionFit | MatmulFit:
-    """The fit that prices the products of a kernel."""
     attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
     return attention or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
 

@@ -51,12 +51,7 @@ class Priced:
     memory: MemoryUse
 
 
-def price(
-    program: Program,
-    cluster: Cluster,
-    profile: Profile,
-    record: bool = False,
-) -> Priced:
+def price(program: Program, cluster: Cluster, profile: Profile, record: bool = False) -> Priced:
     """Price a program on a cluster, with the efficiencies of a profile.
 
     Args:
@@ -94,11 +89,7 @@ def with_shortest_branches(priced: Priced) -> Priced:
 
 
 def _timeline(
-    program: Program,
-    costs: Costs,
-    profile: Profile,
-    record: bool = False,
-    shortest: bool = False,
+    program: Program, costs: Costs, profile: Profile, record: bool = False, shortest: bool = False
 ) -> Timeline:
     times = {name: cost.time for name, cost in costs.items()}
     times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}

@@ -200,7 +200,5 @@ def _warnings(
 
 
 def _ratio(amount: Number, per: Number) -> Number | None:
-    """None where there is nothing to divide by: an empty program, a rate that is not known, or
-    an infinite one for no time.
-    """
+    # no program, a rate that is not known, or an infinite one for no time: nothing to divide by
     return amount / per if np.all(per) and not np.any(np.isnan(per)) else None

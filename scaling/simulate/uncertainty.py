@@ -34,12 +34,7 @@ from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
 from scaling.simulate.kernels import kernel_time, least_time
-from scaling.simulate.step import (
-    Priced,
-    busy_links,
-    device_groups,
-    with_shortest_branches,
-)
+from scaling.simulate.step import Priced, busy_links, device_groups, with_shortest_branches
 from scaling.simulate.timeline import run_schedule
 from scaling.simulate.unknown import unknown_parts
 
@@ -116,8 +111,7 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
 
 
 def _floors(priced: Priced) -> dict[str, Number]:
-    """Least seconds of each kernel: products as fast as the best measured one, bytes at the peak
-    bandwidth."""
+    """Least seconds of each kernel: products like the best measured, bytes at peak bandwidth."""
     if priced.cluster.virtual_devices:  # whose own steps were measured
         return {}
     chip, memory = priced.cluster.accelerator, replace(priced.profile.memory, best=1.0)

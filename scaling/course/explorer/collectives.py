@@ -100,7 +100,15 @@ def details(row: Row, priced: Priced) -> dict[str, Any]:
         "bytes": f"{format_size(float(step.bytes))}: {MEANING[step.kind]}",
         "arrays": array_words(step, ranks),
         "formula": collective_formula(step, priced),
-        "levels": [_level(level) for level in levels_of(row, priced)],
+        "levels": [
+            {
+                "level": level.level,
+                "bytes": format_size(level.bytes),
+                "bandwidth": format_rate(level.bandwidth),
+                "time": format_time(level.time),
+            }
+            for level in levels_of(row, priced)
+        ],
         "origins": _origins(row, priced),
     }
 
@@ -144,15 +152,6 @@ def level_words(level: LevelTime) -> str:
     return (
         f"{format_size(level.bytes)} over {format_rate(level.bandwidth)}: {format_time(level.time)}"
     )
-
-
-def _level(level: LevelTime) -> dict[str, Any]:
-    return {
-        "level": level.level,
-        "bytes": format_size(level.bytes),
-        "bandwidth": format_rate(level.bandwidth),
-        "time": format_time(level.time),
-    }
 
 
 def _origins(row: Row, priced: Priced) -> list[dict[str, Any]]:

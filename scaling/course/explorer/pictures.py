@@ -27,11 +27,8 @@ from scaling.simulate.side_by_side import Event
 from scaling.simulate.step import Priced
 
 COPY, BESIDE, ALONE = "copy", "communication beside compute", "communication alone"
-KINDS = {kind: COLOURS[kind] for kind in PHASES.values()} | {
-    BESIDE: PURPLE,
-    ALONE: VERMILION,
-    COPY: BLACK,
-}
+KINDS = {kind: COLOURS[kind] for kind in PHASES.values()}
+KINDS |= {BESIDE: PURPLE, ALONE: VERMILION, COPY: BLACK}
 STREAMS = {"communication": "collectives", "permute": "permutes", "copy": "copies"}
 CLOSE = 60  # operations of the compute stream in the closer look
 MOST_PASSES = 1200  # of a pipeline that are drawn one by one
@@ -58,10 +55,10 @@ def streams_pictures(priced: Priced, look: float) -> Iterator[Figure]:
     yield _figure("streams", shares(drawn, KINDS, end, "What runs when on one device"), said)
     begin, until = _window(rows["compute"], look * end)
     said = f"{CLOSE} operations from {format_time(begin)}; point at one for its name"
-    near = {
-        name: Row([_moved(bar, begin) for bar in bars if begin < bar.end and bar.start < until])
-        for name, bars in rows.items()
-    }
+    near = {}
+    for name, bars in rows.items():
+        seen = [bar for bar in bars if begin < bar.end and bar.start < until]
+        near[name] = Row([replace(b, start=b.start - begin, end=b.end - begin) for b in seen])
     scale = Scale(0.0, until - begin, show=format_time)
     yield _figure("look", boxes(near, KINDS, scale, "A closer look"), said)
 
@@ -156,10 +153,6 @@ def _parts(event: Event, starts: np.ndarray, ends: np.ndarray) -> Iterator[Bar]:
 def _words(event: Event) -> str:
     phase = event.operation.origin.phase
     return f"{phase} {label(event.operation)}: {format_time(event.end - event.start)}".strip()
-
-
-def _moved(bar: Bar, begin: float) -> Bar:
-    return replace(bar, start=bar.start - begin, end=bar.end - begin)
 
 
 def _window(bars: Sequence[Bar], moment: float) -> tuple[float, float]:

@@ -58,16 +58,11 @@ def traits(stored: Stored) -> dict[str, Any]:
 
 
 def _families(some: Sequence[Stored]) -> list[dict[str, Any]]:
-    families = _split(list(some), _slider(some))
+    counts = {name: len(_values(some, name)) for name in _differing(some)}
+    most = max(counts, key=lambda name: counts[name], default="mesh")
+    families = _split(list(some), slider="mesh" if "mesh" in counts else most)
     common = _differing([family[0] for family in families])
     return [_family(family, common) for family in families]
-
-
-def _slider(some: Sequence[Stored]) -> str:
-    """The trait that the slider changes."""
-    differing = _differing(some)
-    counts = {name: len(_values(some, name)) for name in differing}
-    return "mesh" if "mesh" in counts else max(counts, key=lambda n: counts[n], default="mesh")
 
 
 def _split(some: list[Stored], slider: str) -> list[list[Stored]]:
@@ -122,11 +117,8 @@ def _label(stored: Stored, name: str) -> str:
         return str(value)
     if name == "nodes":
         return f"{value} node{'s' * (value != 1)}"
-    return "" if value is None else f"{_short(name)} {value}"
-
-
-def _short(name: str) -> str:
-    return SHORT.get(name, name.rpartition(".")[2].replace("_", " "))
+    short = SHORT.get(name, name.rpartition(".")[2].replace("_", " "))
+    return "" if value is None else f"{short} {value}"
 
 
 def _differing(some: Sequence[Stored]) -> list[str]:

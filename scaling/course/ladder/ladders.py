@@ -20,7 +20,6 @@ from scaling.course.quizzes.command_lines import call_of
 from scaling.meshes.errors import InputError, check_range
 from scaling.meshes.units import format_size
 from scaling.profiles.io import ideal
-from scaling.simulate.collective import CollectivePrice
 
 DEFAULT_SIZE = "1GiB"  # as of scaling collective
 EXAMPLE = (
@@ -84,6 +83,7 @@ def collective_ladder(
     row = (kind, fitted.bytes, place.name, fitted.ranks, place.nodes)
     found = measured_collective(*row) if mesh is None else None
     size, ranks = format_size(fitted.bytes), f"{fitted.groups} x {fitted.ranks} ranks"
+    adds = f"{fitted.algorithm}: hops, and the share of the links that is reached ({fitted.grade})"
     return ladder(
         f"{kind} of {size}, {ranks} of {place.nodes} x {place.name}",
         "s",
@@ -91,7 +91,7 @@ def collective_ladder(
         (
             Rung("bound", rule.lower_bound, "bytes that must pass the narrowest links"),
             Rung("textbook", rule.time, f"{rule.algorithm}: no latency, links at their full rate"),
-            Rung("fitted", fitted.time, _fitted_words(fitted)),
+            Rung("fitted", fitted.time, adds),
             Rung("compiled", None, "none: a collective by itself is no program; ask a step"),
             _measured(found, "no measurement of this collective comes with the package"),
         ),
@@ -199,7 +199,6 @@ def kernel_ladder(
 
 
 def _compiled(run: RunLike, place: ClusterLike, source: str) -> Rung:
-    """Return the rung of the compiled program."""
     if source == "analytic":
         return Rung("compiled", None, "none: --source analytic")
     step = predict(run, place, source=source)
@@ -215,10 +214,6 @@ def _measured(found: Measurement | None, otherwise: str) -> Rung:
         return Rung("measured", None, f"none: {otherwise}")
     words = f"{found.machine} ({found.date}; {'' if found.fitted else 'not '}fitted on)"
     return Rung("measured", found.seconds, words)
-
-
-def _fitted_words(price: CollectivePrice) -> str:
-    return f"{price.algorithm}: hops, and the share of the links that is reached ({price.grade})"
 
 
 def _check_guess(guess: float | None) -> None:

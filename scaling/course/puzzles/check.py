@@ -159,9 +159,7 @@ def placed(puzzle: Puzzle, answer: Run) -> Target:
     Raises:
         InputError: it is against the rules, or the trainer cannot run it.
     """
-    start = target(puzzle.start)
-    on = lambda run: target(replace(run, cluster=puzzle.start.cluster))
-    place = on(answer)
+    start, place = target(puzzle.start), target(replace(answer, cluster=puzzle.start.cluster))
     stated = replace(place.run, cluster=answer.cluster)
     _check_rules(puzzle, start.run, stated, place.cluster)
     chosen_source(place, "compiled")  # raises for what the trainer does not run
@@ -170,12 +168,7 @@ def placed(puzzle: Puzzle, answer: Run) -> Target:
 
 
 def _check_rules(puzzle: Puzzle, start: Run, answer: Run, place: Cluster) -> None:
-    """Raise InputError for an answer that is against the rules.
-
-    Args:
-        start, answer: with their meshes.
-        place: the cluster of the puzzle.
-    """
+    """Raise InputError for an answer that is against the rules; `place` is the puzzle's cluster."""
     if answer.cluster not in (None, start.cluster):
         raise InputError(
             f"puzzle {puzzle.number} is priced on {puzzle.nodes} node(s) of {puzzle.cluster}, and "

@@ -74,7 +74,8 @@ class Handler(BaseHTTPRequestHandler):
         """Send what a function returns, a type and a body; or why it could not."""
         status = HTTPStatus.OK
         try:
-            self._check_host()
+            if self.headers.get("Host") not in self.server.hosts:
+                raise Refused(HTTPStatus.FORBIDDEN, f"write {self.server.address}")
             kind, body = make()
         except Refused as refused:
             status, kind, body = refused.status, TYPES[".json"], _error(str(refused))
@@ -92,11 +93,6 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(body)
 
-    def _check_host(self) -> None:
-        """Raise Refused for a host that is not ours."""
-        if self.headers.get("Host") not in self.server.hosts:
-            raise Refused(HTTPStatus.FORBIDDEN, f"write {self.server.address}")
-
     def _file(self) -> tuple[str, bytes]:
         """Return type and bytes of the file that is asked for."""
         try:
@@ -105,13 +101,15 @@ class Handler(BaseHTTPRequestHandler):
             raise Refused(HTTPStatus.BAD_REQUEST, "this is no address") from None
         if path[1:] in WRITTEN:
             return TYPES[".html"], WRITTEN[path[1:]]().encode()
-        file = _files().get("/index.html" if path == "/" else path)
+        # of the files below PAGES, by path: nothing else can be named
+        files = (file for file in PAGES.rglob("*") if file.suffix in TYPES and file.is_file())
+        named = {f"/{file.relative_to(PAGES).as_posix()}": file for file in files}
+        file = named.get("/index.html" if path == "/" else path)
         if file is None:
             raise Refused(HTTPStatus.NOT_FOUND, "no page has this name")
         return TYPES[file.suffix], file.read_bytes()
 
     def _ask(self) -> tuple[str, bytes]:
-        """Return type and bytes of an answer."""
         if self.path != "/ask":
             raise Refused(HTTPStatus.NOT_FOUND, "questions are sent to /ask")
         if self.headers.get("Origin") not in {f"http://{host}" for host in self.server.hosts}:
@@ -166,12 +164,6 @@ def _ctrl_c_raises() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _files() -> dict[str, Path]:
-    """Return path -> file of all that is served: nothing else can be named."""
-    files = (file for file in PAGES.rglob("*") if file.suffix in TYPES and file.is_file())
-    return {f"/{file.relative_to(PAGES).as_posix()}": file for file in files}
 
 
 def _error(message: str) -> bytes:
