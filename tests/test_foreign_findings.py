@@ -23,7 +23,7 @@ FOUND = {
     },
     "A4 sorts": {"hlo/library_work": "a_long_sort_is_cubs_and_goes_over_its_keys_four_times"},
     "A5 loops of unknown length": {
-        "hlo/given": "the_caller_says_how_often_a_loop_runs_by_its_name_line_or_scope",
+        "hlo/user_hints": "the_caller_says_how_often_a_loop_runs_by_its_name_line_or_scope",
     },
     "A6 gradients of few weights": {
         "hlo/custom_calls": "a_gradient_of_few_weights_splits_its_long_sum",

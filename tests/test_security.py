@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[1]
 # What executes text or rebuilds objects from bytes. `recipes` runs Python files that a user names.
 EXECUTE = {"eval", "exec", "compile", "__import__", "system", "popen", "getoutput"}
 MODULES = {"pickle", "marshal", "shelve", "dill", "cloudpickle", "yaml", "code", "runpy"}
-MAY_LOAD_CODE = {"scaling/run/recipes.py": {"exec_module"}}
+MAY_LOAD_CODE = {"scaling/run/user_code.py": {"exec_module"}}
 ESCAPE = "\x1b[2J"
 
 

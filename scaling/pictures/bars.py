@@ -21,7 +21,11 @@ Show = Callable[[float], str]
 
 
 def stacked_bars(
-    rows: Mapping[str, Mapping[str, float]], show: Show, limit: float | None = None, title: str = ""
+    rows: Mapping[str, Mapping[str, float]],
+    show: Show,
+    limit: float | None = None,
+    title: str = "",
+    with_sums: bool = True,
 ) -> Picture:
     """Return a bar for each row with its parts, the sum behind it, and a legend.
 
@@ -29,9 +33,10 @@ def stacked_bars(
         rows: name of a row -> part -> value; all rows have the same parts.
         show: a value as text.
         limit: where a dashed line is drawn, such as the memory of a device; None: nowhere.
+        with_sums: False: the sum of a row is written elsewhere, or not known.
     """
     drawn = {
-        name: Row(stack(row, show), BAR, GAP, note=show(sum(row.values())))
+        name: Row(stack(row, show), BAR, GAP, note=show(sum(row.values())) if with_sums else "")
         for name, row in rows.items()
     }
     most = max(*(sum(row.values()) for row in rows.values()), limit or 0.0, 1e-300)

@@ -42,4 +42,5 @@ def _bar(
 ) -> str:
     """Return one stacked bar with a legend, and a dashed line at the limit."""
     row = {f"{name} {show(value)}": float(value) for name, value in parts}
-    return f"<div style='width:{WIDTH}px'>{svg_text(stacked_bars({'': row}, show, limit))}</div>"
+    bar = stacked_bars({"": row}, show, limit, with_sums=False)
+    return f"<div style='width:{WIDTH}px'>{svg_text(bar)}</div>"
