@@ -13,6 +13,7 @@ from scaling.meshes.errors import InputError, nearest
 from scaling.models.accounting.matrices import (
     BYTES,
     STORED_BYTES,
+    Number,
     expert_width,
     n_moe_layers,
     query_key_dim,
@@ -20,8 +21,6 @@ from scaling.models.accounting.matrices import (
 )
 from scaling.models.accounting.remat import Remat, kept_by
 from scaling.models.config import ModelConfig
-
-Number = Any  # int, float or numpy array
 
 ALWAYS, NEVER = "always", ""  # by every policy; by "none" alone
 

@@ -10,15 +10,12 @@ not counted. Batch and sequence may be ints (the result is exact) or numpy array
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from scaling.models.accounting.matrices import query_key_dim, stacks, value_dim
+from scaling.models.accounting.matrices import Number, query_key_dim, stacks, value_dim
 from scaling.models.accounting.remat import HIDDEN, QKV, Remat, kept_by, tensor_names
 from scaling.models.config import ModelConfig
-
-Number = Any  # int, float or numpy array
 
 FORWARD_AND_BACKWARD = 3  # a product, its gradient by the left and by the right operand
 
@@ -114,14 +111,14 @@ def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = 
     (PaLM, arXiv 2204.02311, appendix B, with the head and the window stated.) `causal` counts half
     of the context: a causal mask needs no more.
     """
-    return _credited(config, batch, seq, "none", causal)
+    return hardware_flops(config, batch, seq, "none", causal)
 
 
 def hardware_flops(
     config: ModelConfig, batch: Number, seq: Number, remat: Remat, causal: bool = False
 ) -> Number:
     """`model_flops` plus what the remat policy recomputes: the numerator of HFU."""
-    return _credited(config, batch, seq, remat, causal)
+    return _train(config, credited_forward(config, batch, seq, causal), remat).total
 
 
 def credited_forward(
@@ -133,12 +130,6 @@ def credited_forward(
     context = min(seq, window) if isinstance(seq, int) else np.minimum(seq, window)
     pair_flops = (1 if causal else 2) * batch * seq * context
     return Flops(_products(config, batch * seq, pair_flops))
-
-
-def _credited(
-    config: ModelConfig, batch: Number, seq: Number, remat: Remat, causal: bool
-) -> Number:
-    return _train(config, credited_forward(config, batch, seq, causal), remat).total
 
 
 def _train(config: ModelConfig, forward: Flops, remat: Remat) -> Flops:

@@ -48,7 +48,12 @@ def count_parameters(config: ModelConfig) -> Parameters:
     """
     components = Counter(token_embedding=config.vocab_size * config.d_model)
     if config.positions == "learned":
-        components["position_table"] = _position_rows(config) * config.d_model
+        if not config.max_positions:
+            raise InputError(
+                "the table of learned positions has no length: give max_positions, "
+                "or the run's sequence length with with_positions(config, seq_len)"
+            )
+        components["position_table"] = config.max_positions * config.d_model
     for layers, moe in ((n_dense_layers(config), False), (n_moe_layers(config), True)):
         for name, count in block_parameters(config, moe).items() if layers else ():
             components[name] += layers * count
@@ -72,15 +77,6 @@ def block_parameters(config: ModelConfig, moe: bool | None = None) -> dict[str, 
     if moe and config.moe and config.moe.selection_bias:
         counts["router_bias"] = config.moe.n_experts
     return counts | _inner_norms(config) | {"norm1": _norm(config), "norm2": _norm(config)}
-
-
-def _position_rows(config: ModelConfig) -> int:
-    if not config.max_positions:
-        raise InputError(
-            "the table of learned positions has no length: give max_positions, "
-            "or the run's sequence length with with_positions(config, seq_len)"
-        )
-    return config.max_positions
 
 
 def _matrix(config: ModelConfig, stack: Stack) -> int:

@@ -14,10 +14,9 @@ from fnmatch import fnmatchcase
 from scaling.models.accounting.flops import (
     ATTENTION,
     FORWARD_AND_BACKWARD,
-    Number,
     credited_forward,
 )
-from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
+from scaling.models.accounting.matrices import Number, n_dense_layers, n_moe_layers
 from scaling.models.config import ModelConfig
 from scaling.models.lora import Lora, adapter_parameters
 

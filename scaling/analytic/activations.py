@@ -44,7 +44,12 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     first = STREAM if is_stream else LATENTS
     first_again = STREAM if is_stream else "latents again"
     latents = step.tokens * taken * step.itemsize
-    kept = latents * (1 - _kept(step) / taken)  # of which the rest is saved for remat
+    # Remat has the saved, rotated part of the keys, and gathers the rest.
+    has_keys = step.selective_remat
+    if own_trainer:
+        has_keys = step.keeps("key") - (1 - step.recomputes_some)
+    rotated = step.config.mla.qk_rope_head_dim if step.config.mla else 0
+    kept = latents * (1 - has_keys * rotated / taken)
     tick, again = step.recompute, step.repeats_layer
     gather_again = again if own_trainer else np.maximum(again, int(step.sequence_parallel))
     # place, bytes, share of passes, what, whether it is gathered (else summed)
@@ -85,16 +90,6 @@ def _moved(
         kind = "all-reduce"
         calls = 0 if gathers else calls
     yield Transfer(step.axis_names("tensor"), kind, size, calls, what, place, moe)
-
-
-def _kept(step: StepSizes) -> Number:
-    """Latents of a token that are not gathered to recompute a layer: the saved, rotated part of its
-    keys."""
-    mla = step.config.mla
-    kept = step.selective_remat
-    if step.is_own_trainer:
-        kept = step.keeps("key") - (1 - step.recomputes_some)
-    return kept * mla.qk_rope_head_dim if mla else 0
 
 
 def keys_and_values(step: StepSizes) -> Iterator[Transfer]:

@@ -18,14 +18,13 @@ from functools import cached_property
 import numpy as np
 
 from scaling.analytic import kernels
-from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.layer import Layer
-from scaling.analytic.memory import buffers, shards
+from scaling.analytic.memory import buffers, trained_in_layers
 from scaling.analytic.saved import saved_bytes
 from scaling.analytic.schedule import Traffic, traffic_of
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.analytic.table import transfers
-from scaling.analytic.weights import ATTENTION, MLP, TABLES, weights_of
+from scaling.analytic.weights import ATTENTION, MLP, TABLES
 from scaling.program.ir import (
     Block,
     Buffer,
@@ -116,9 +115,7 @@ class Step:
         if not step.is_own_trainer:
             return []
         saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
-        of_layers = sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
-        own = of_layers / shards(step, 2) if step.trains_all else adapter_elements(step)
-        return [kernels.zero_stacks(step, saved * times, own)]
+        return [kernels.zero_stacks(step, saved * times, trained_in_layers(step))]
 
     def _over_layers(
         self,
@@ -347,8 +344,7 @@ def _tidy(block: Block) -> Block:
             op = replace(op, body=_tidy(op.body))
             if not op.body or not np.any(op.trips):
                 continue
-        elif isinstance(op, Kernel):
-            if not (np.any(op.flops) or np.any(op.bytes)):
-                continue
+        elif isinstance(op, Kernel) and not (np.any(op.flops) or np.any(op.bytes)):
+            continue
         found.append(op)
     return tuple(found)

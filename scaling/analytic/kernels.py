@@ -21,7 +21,7 @@ from functools import partial
 import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
-from scaling.analytic.memory import STATES, hidden_units, trained_elements
+from scaling.analytic.memory import hidden_units, state_bytes, trained_elements
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import matmul
 from scaling.analytic.step import FLOAT32, StepSizes, as_int, per_size
@@ -266,10 +266,8 @@ def update(step: StepSizes) -> list[Kernel]:
     """Return the norm of gradients, and the optimiser's update of what a device stores."""
     precision = step.run.precision
     own = trained_elements(step, 1)
-    master = 0 if precision.parameters == "fp32" else FLOAT32
-    states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
-    states += 0 if step.run.train.ema is None else FLOAT32
-    moved = own * (2 * states + 2 * BYTES[precision.parameters] + step.summed_itemsize)
+    stored = state_bytes(step) + BYTES[precision.parameters]
+    moved = own * (2 * stored + step.summed_itemsize)
     origin = Origin("optimizer")
     muon = Kernel(
         "muon products", origin, kind="matmul", flops=muon_flops(step), dtype=precision.between

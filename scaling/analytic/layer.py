@@ -211,13 +211,16 @@ class Layer:
         for product, own in zip(weights(MLP, False), sums.of_entering, strict=True):
             of_entering += [product, *own.issued]
         core = self._attention("backward", "backward")
+        # Saved activations out of the stacks of all layers, by the trainer's scan.
+        saved = saved_bytes(step, moe, READ_IN_PLACE)
+        restores = kernels.stack_copies(step, "restores", "backward", saved)
         return [
             *from_host.values(),
             *first.issued,
             *casts(step, moe, MLP, "backward"),
             *casts(step, moe, ATTENTION, "backward"),
             *quantized(step, self.products, "backward"),
-            *self._restores(),
+            *([restores] if step.is_own_trainer else []),
             *waits(from_host, REMAT),
             *self._remat({p: sent.masked(again[p], "again") for p, sent in fetched.items()}),
             *self._experts("backward experts back", "backward"),
@@ -268,13 +271,6 @@ class Layer:
         # XLA moves these into the next iteration (scaling.compile.options).
         carried = attention.merged(hidden.masked(joined, "joined")).merged(last)
         return GradientSums(NO_COLLECTIVES, entering, NO_COLLECTIVES, carried, alone)
-
-    def _restores(self) -> list[Kernel]:
-        """Saved activations out of the stacks of all layers, by the trainer's scan."""
-        if not self.step.is_own_trainer:
-            return []
-        saved = saved_bytes(self.step, self.moe, READ_IN_PLACE)
-        return [kernels.stack_copies(self.step, "restores", "backward", saved)]
 
     def _remat(self, weights: Mapping[str, ScheduledCollectives]) -> list[Operation]:
         """What is computed again before the backward pass, by the policy of each configuration."""

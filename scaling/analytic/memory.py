@@ -25,9 +25,8 @@ from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.analytic.weights import EXPERTS, MLP, Weights, part_of, weights_of
+from scaling.analytic.weights import EXPERTS, MLP, part_of, weights_of
 from scaling.analytic.xla_choices import XLA
-from scaling.meshes.mesh_batch import AxisSize
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.program.ir import Buffer, Number
 from scaling.run.parallelism.pipeline import recomputes
@@ -54,6 +53,11 @@ def trained_elements(step: StepSizes, first: int) -> Number:
     return adapter_elements(step)
 
 
+def trained_in_layers(step: StepSizes) -> Number:
+    """Those of layers alone, as a device has their gradients in a microbatch."""
+    return _of_layers(step) / shards(step, 2) if step.trains_all else adapter_elements(step)
+
+
 def sharded_elements(step: StepSizes, first: int) -> Number:
     """Parameters of a device of which ZeRO shards something from that stage on, each divided by the
     number of its shards."""
@@ -61,16 +65,22 @@ def sharded_elements(step: StepSizes, first: int) -> Number:
         return elements(step) / shards(step, first)
     whole = np.equal(step.shape.fsdp, 1) & np.greater(step.shape.data, 1)  # replicas
     is_sharded = np.greater_equal(step.grid.zero_stage, first) & ~whole
+    of_experts = step.shape.fsdp * step.shape.context  # devices that share them and the batch,
+    holders = of_experts * step.shape.expert  # and all other weights, not counting `data`
     return sum(
-        w.elements * w.stored / np.where(is_sharded, _holders(step, w), 1)[()]
+        w.elements
+        * w.stored
+        / np.where(is_sharded, of_experts if w.what == EXPERTS else holders, 1)[()]
         for w in weights_of(step)
     )
 
 
-def _holders(step: StepSizes, weights: Weights) -> AxisSize:
-    """Devices that hold the same weights and share the batch, not counting `data`."""
-    expert = 1 if weights.what == EXPERTS else step.shape.expert
-    return step.shape.fsdp * step.shape.context * expert
+def state_bytes(step: StepSizes) -> int:
+    """Bytes that the optimizer keeps of a parameter: moments, a float32 copy, an average."""
+    precision = step.run.precision
+    copies = (precision.parameters != "fp32") + (step.run.train.ema is not None)
+    moments = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state]
+    return moments + copies * FLOAT32
 
 
 def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
@@ -91,16 +101,12 @@ def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
 
 def _stored(step: StepSizes) -> Iterator[Buffer]:
     """Buffers that stay between steps: parameters and optimizer state."""
-    precision = step.run.precision
-    first = 1 if step.is_own_trainer else 3
+    precision, first = step.run.precision, 1 if step.is_own_trainer else 3
     stored = precision.parameters if step.trains_all else precision.frozen
     size = sharded_elements(step, first) * BYTES[stored] + FLOAT32 * adapter_elements(step)
     yield Buffer("parameters", size, "parameters", True)
-    master = 0 if precision.parameters == "fp32" else FLOAT32
-    states = STATES.get(step.run.optimizer, 2) * BYTES[precision.optimizer_state] + master
-    states += 0 if step.run.train.ema is None else FLOAT32
     own = sharded_elements(step, 1) if step.trains_all else adapter_elements(step)
-    yield Buffer("optimizer state", own * states, "optimizer_state", True)
+    yield Buffer("optimizer state", own * state_bytes(step), "optimizer_state", True)
 
 
 def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
@@ -111,7 +117,7 @@ def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
     take it: its stack is turned around.
     """
     count, of_layers = elements(step), _of_layers(step)
-    parts, vocab, item = shards(step, 2), _logits(step), step.itemsize
+    vocab, item = _logits(step), step.itemsize
     table, tied = _table(step), step.config.tied_embeddings
     once = 1 - step.is_zero_stage(3)  # each microbatch's gradients are sums in compute format
     each = item * once * step.is_sum + FLOAT32 * (1 - once * step.is_sum)
@@ -120,8 +126,7 @@ def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
     else:
         summed = FLOAT32 * trained_elements(step, 2) * step.is_sum
         yield Buffer("sums of gradients", summed, "gradients")
-        own = of_layers / parts if step.trains_all else adapter_elements(step)
-        yield Buffer("gradients", each * own, "gradients")
+        yield Buffer("gradients", each * trained_in_layers(step), "gradients")
     yield Buffer("logits", FLOAT32 * vocab, "temporary")
     in_turn = " in turn" * step.runs_in_ticks  # each microbatch's head is done with
     yield Buffer(f"gradients of logits{in_turn}", item * vocab, "temporary")

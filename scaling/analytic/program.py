@@ -21,7 +21,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.mesh_batch import AnyMesh
 from scaling.models.attention_kernels.support import AMPERE, HOPPER, has_flash
 from scaling.program.ir import Program
-from scaling.run import Run
+from scaling.run import OURS, Run
 
 # FlashAttention-2 gets 35 % of an H100's peak, FlashAttention-3 75 % (arXiv 2407.08608, abstract).
 FLASH_2_ON_HOPPER = 0.35 / 0.75
@@ -59,7 +59,7 @@ def flash_rate(run: Run, chip: Accelerator) -> float:
 
 def _flash_rate(run: Run, capability: float) -> float:
     """`flash_rate` on an NVIDIA GPU; the trainer's is cuDNN's, of bf16 (`train.execution`)."""
-    if run.software == "jax":
+    if run.software == OURS:
         has_kernel = run.precision.between == "bf16" and has_flash(run.model, capability)
     else:
         has_kernel = capability >= AMPERE
@@ -78,7 +78,7 @@ def _check_trained(run: Run) -> None:
     """Raise InputError for a run that trains some parameters but not its adapters alone."""
     train = run.train
     key = "freeze" if train.freeze else "trainable" if train.trainable else ""
-    if key or (train.lora and run.software != "jax"):
+    if key or (train.lora and run.software != OURS):
         raise InputError(
             f"train.{key or 'lora'}: the closed form has no frozen parameters but those of the "
             "trainer's own adapters; such a step is priced as it is compiled, by --source compiled"

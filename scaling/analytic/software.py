@@ -17,8 +17,6 @@ from importlib.resources import files
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import read
 
-OWN_TRAINER = "jax"
-
 
 @dataclass(frozen=True)
 class SoftwareTraits:

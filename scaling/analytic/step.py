@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analytic.software import OWN_TRAINER, SoftwareTraits, traits_of
+from scaling.analytic.software import SoftwareTraits, traits_of
 from scaling.meshes.mesh_batch import AnyMesh, AxisSize
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.flops import recomputed
@@ -22,7 +22,7 @@ from scaling.models.accounting.matrices import (
 from scaling.models.accounting.remat import Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
-from scaling.run import Run
+from scaling.run import OURS, Run
 from scaling.run.parallelism.pipeline import recomputes
 from scaling.run.parallelism.rules import is_sequence_parallel
 
@@ -97,7 +97,7 @@ class StepSizes:
     @property
     def is_own_trainer(self) -> bool:
         """True for this project's trainer, whose compiled program is known."""
-        return self.traits.name == OWN_TRAINER
+        return self.traits.name == OURS
 
     @property
     def itemsize(self) -> int:
@@ -290,7 +290,7 @@ def step_sizes(
     traits = traits or traits_of(run.software)
     parts = int(np.max(shape.tensor))
     parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))
-    divides = traits.name != OWN_TRAINER or bool(np.all(run.model.vocab_size % shape.tensor == 0))
+    divides = traits.name != OURS or bool(np.all(run.model.vocab_size % shape.tensor == 0))
     return StepSizes(
         run,
         shape,

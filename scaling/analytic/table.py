@@ -91,7 +91,6 @@ Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars 
 vectors of small models) cost latency rather than bandwidth and are left out.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from scaling.analytic.activations import (
@@ -123,6 +122,7 @@ PARTS = (
     optimizer_transfers,
     adapter_transfers,
 )
+OF_WEIGHTS = weight_transfers, vector_gradients  # whose sums are of gradients of parameters
 
 Table = dict[tuple[str, str], float]  # (axes joined by +, kind) -> bytes per step and device
 
@@ -152,13 +152,11 @@ def expected_transfers(run: Run, shape: MeshShape) -> tuple[Transfer, ...]:
 
 def transfers(step: StepSizes) -> tuple[Transfer, ...]:
     """The same of any software, and of several configurations of a mesh."""
+    frozen = not step.trains_all
     return tuple(
-        line if step.trains_all or not _is_gradient(part, line) else replace(line, calls=0)
+        replace(line, calls=0)
+        if frozen and part in OF_WEIGHTS and line.kind != "all-gather"  # those are gathered anyway
+        else line
         for part in PARTS
         for line in part(step)
     )
-
-
-def _is_gradient(part: Callable, line: Transfer) -> bool:
-    """True for sums of gradients of parameters; frozen weights are gathered all the same."""
-    return part in (weight_transfers, vector_gradients) and line.kind != "all-gather"

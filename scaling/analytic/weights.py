@@ -106,8 +106,9 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
     own_trainer, is_sum, is_stage_1 = step.is_own_trainer, step.is_sum, step.is_zero_stage(1)
     fsdp, tensor = step.axis_names("fsdp"), step.axis_names("tensor")
     where, end = f"backward {w.part} gradients", f"end {w.part}"
-    summed = w.elements * _summed_bytes(step, w)
-    arising = w.elements * max(w.itemsize, step.arising_itemsize)  # the trainer's, where it arises
+    arises = max(w.itemsize, step.arising_itemsize)  # of the trainer's gradient, where it arises
+    in_sum = np.where(is_sum, FLOAT32, arises)[()] if own_trainer else step.gradient_itemsize
+    summed, arising = w.elements * in_sum, w.elements * arises
     differ = w.over_tensor and step.sequence_parallel
     each_time = 1 * differ if own_trainer else 0
     yield line(tensor, "all-reduce", arising, w.runs * is_stage_1 * each_time, where)
@@ -134,13 +135,6 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
     yield line(tensor, "all-reduce", summed * shard, later, end)
     if not own_trainer and w.part == "head" and step.config.tied_embeddings:
         yield Transfer(step.axis_names("stage"), "all-reduce", summed, 1, w.what, end)
-
-
-def _summed_bytes(step: StepSizes, w: Weights) -> Number:
-    """Bytes of an element of a gradient's sum over microbatches."""
-    if not step.is_own_trainer:
-        return step.gradient_itemsize
-    return np.where(step.is_sum, FLOAT32, max(w.itemsize, step.arising_itemsize))[()]
 
 
 def _of_layers(step: StepSizes) -> Iterator[Weights]:
@@ -202,10 +196,8 @@ def _gathered_again(step: StepSizes) -> Iterator[Transfer]:
 
 def _of_tables(step: StepSizes) -> Iterator[Weights]:
     """Token table and head, and the position table."""
-    config, shape, M = step.config, step.shape, step.microbatches
-    own_trainer = step.is_own_trainer
-    vocabulary = -(-config.vocab_size // (shape.tensor if step.vocab_is_sharded else 1))
-    table = vocabulary * config.d_model
+    config, M, own_trainer = step.config, step.microbatches, step.is_own_trainer
+    table = step.head_rows * config.d_model
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens = not step.vocab_is_sharded
     replicas = (*REPLICAS, "stage") if own_trainer else REPLICAS

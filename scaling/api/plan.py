@@ -29,9 +29,9 @@ from scaling.meshes.units import format_size
 from scaling.planning.reasons import losers, reason, shortfall
 from scaling.planning.result import Plan, Plans
 from scaling.planning.search import SearchHit, Target, search, settings_of, words_of
-from scaling.planning.space import OURS, all_choices
+from scaling.planning.space import all_choices
 from scaling.profiles.profile import Profile
-from scaling.run import Run, run_dict
+from scaling.run import OURS, Run, run_dict
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
 from scaling.simulate.resolve import idle_nodes, target

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_size, format_time
 from scaling.planning.result import Loser
-from scaling.planning.search import Search, families
+from scaling.planning.search import Search
 from scaling.simulate.prediction import TERMS, Prediction
 
 WORDS: Mapping[str, str] = {
@@ -33,10 +33,8 @@ def reason(prediction: Prediction, best: Prediction) -> str:
     """`+3.1%: +120 ms waiting for communication (all-gather over fsdp), +12 ms compute`."""
     terms = {name: float(getattr(prediction.time, name)) for name in TERMS}
     first = {name: float(getattr(best.time, name)) for name in TERMS}
-    if prediction.devices != best.devices:
-        used = prediction.devices * float(prediction.step_time)
-        return _more_devices(used, best.devices * float(best.step_time), prediction.devices)
-    text = _longer(terms, first, float(prediction.step_time), float(best.step_time))
+    seconds = float(prediction.step_time), float(best.step_time)
+    text = _longer(terms, first, seconds, (prediction.devices, best.devices))
     waits = sorted(prediction.collectives, key=lambda line: -float(line.exposed))
     wait = WORDS["exposed_communication"]
     most = f"{wait} ({waits[0].kind} over {waits[0].axis})" if waits else wait
@@ -44,8 +42,19 @@ def reason(prediction: Prediction, best: Prediction) -> str:
 
 
 def _longer(
-    terms: Mapping[str, float], best: Mapping[str, float], seconds: float, least: float
+    terms: Mapping[str, float],
+    best: Mapping[str, float],
+    times: tuple[float, float],
+    devices: tuple[int, int],
 ) -> str:
+    """What a step takes more than the best one, whose time and devices are the second of a pair.
+
+    `+1.2% device time: 64 devices`, on another number of devices than the best.
+    """
+    if devices[0] != devices[1]:
+        used, least = (time * count for time, count in zip(times, devices, strict=True))
+        return f"{used / least - 1:+.1%} device time: {devices[0]:,} devices"
+    seconds, least = times
     more = {name: terms[name] - best[name] for name in WORDS}
     named = [n for n in WORDS if more[n] > NOTICED * max(seconds - least, 0.0) and more[n] > 0]
     named.sort(key=lambda name: -more[name])
@@ -53,23 +62,17 @@ def _longer(
     return f"{seconds / least - 1:+.1%}" + (f": {parts}" if parts else "")
 
 
-def _more_devices(used: float, least: float, devices: int) -> str:
-    """`+1.2% device time: 64 devices`, of a plan on another number of devices than the best."""
-    return f"{used / least - 1:+.1%} device time: {devices:,} devices"
-
-
 def losers(state: Search) -> Iterator[Loser]:
     """The best mesh that cuts each axis, where another is better, and what could not run."""
-    for axis, found in families(state):
+    cut = dict.fromkeys(a for f in state.best for a, n in f.choices.mesh.sizes.items() if n > 1)
+    for axis in cut:
         best = state.best[0]
+        found = next(f for f in state.best if getattr(f.choices.mesh, axis) > 1)
         if found is not best:
-            what = f"{AXES[axis]}, at best {found.choices.mesh}"
+            seconds = found.step_time, best.step_time
             sizes = found.choices.mesh.devices, best.choices.mesh.devices
-            if sizes[0] != sizes[1]:
-                used, least = found.step_time * sizes[0], best.step_time * sizes[1]
-                yield Loser(what, _more_devices(used, least, sizes[0]))
-                continue
-            yield Loser(what, _longer(found.time, best.time, found.step_time, best.step_time))
+            why = _longer(found.time, best.time, seconds, sizes)
+            yield Loser(f"{AXES[axis]}, at best {found.choices.mesh}", why)
     if state.pruned:
         why = "slower than all that is listed, even at the best rates of the chip"
         yield Loser("left out by a bound", why, state.pruned)

@@ -178,7 +178,9 @@ def _fitting(
     target: Target, choices: ChoicesBatch, state: Search
 ) -> tuple[list[Choices], list[UnpricedMesh]]:
     """What may fit in memory, and meshes of which no setting does, with what they lack."""
-    capacity = _most(target)
+    nothing = Program("", "analytic", {}, ())  # no program leaves more
+    most = capacity_of(target.cluster, nothing, target.run.software).bytes
+    capacity = np.inf if most is None else float(most)
     fitting: list[Choices] = []
     lacking: list[UnpricedMesh] = []
     for least, each in zip(
@@ -191,13 +193,6 @@ def _fitting(
         else:
             lacking.append(UnpricedMesh(float(least.min()) - capacity, target, each))
     return fitting, lacking
-
-
-def _most(target: Target) -> float:
-    """Bytes of one device that no program exceeds."""
-    nothing = Program("", "analytic", {}, ())
-    capacity = capacity_of(target.cluster, nothing, target.run.software).bytes
-    return np.inf if capacity is None else float(capacity)
 
 
 def _bound(target: Target, choices: ChoicesBatch) -> np.ndarray:
@@ -276,10 +271,3 @@ def _misplaced(target: Target, mesh: MeshShape, program: Program) -> str:
 def words_of(run: Run) -> str:
     """A configuration: `mesh fsdp=64, batch.microbatches=8, remat=full, sharding.zero_stage=3`."""
     return ", ".join([f"mesh {run.mesh}", *(f"{k}={v}" for k, v in settings_of(run).items())])
-
-
-def families(state: Search) -> Iterator[tuple[str, SearchHit]]:
-    """Each axis that some mesh cuts, with the best configuration that cuts it."""
-    axes = dict.fromkeys(a for f in state.best for a, n in f.choices.mesh.sizes.items() if n > 1)
-    for axis in axes:
-        yield axis, next(f for f in state.best if getattr(f.choices.mesh, axis) > 1)

@@ -23,11 +23,10 @@ from scaling.meshes.mesh_batch import MeshBatch, side_by_side
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.program.ir import Number
-from scaling.run import Run
+from scaling.run import OURS, Run
 from scaling.run.parallelism.checks import check_trainable_mesh
 from scaling.run.parallelism.rules import rules_for
 
-OURS = "jax"  # the software whose trainer runs what is planned
 TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages over fsdp; stage 0 is the axis `data`
 MOST = 4096  # configurations side by side: more take no less time each (2 cores, 1,024 devices)
 AXES_OF_DENSE = tuple(axis for axis in AXES if axis != "expert")

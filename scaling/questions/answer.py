@@ -9,6 +9,7 @@ Units are SI: "s", "bytes", "bytes/s", "FLOPs", "FLOP/s"; a count has "tokens", 
 ratio "".
 """
 
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -126,6 +127,32 @@ def by_formula(
         fitted = evaluate(formula, {**values, **fitted})
     given = ideal if fitted is None else fitted
     return Answer(name, given, unit, formula, inputs, ideal=ideal, fitted=fitted, **more)
+
+
+class Lettered:
+    """What questions are asked of, with symbols for its figures."""
+
+    @property
+    @abstractmethod
+    def letters(self) -> dict[str, Input]:
+        """Symbols of formulas."""
+
+    def answer(
+        self,
+        name: str,
+        unit: str,
+        formula: str,
+        *others: Input,
+        fitted: Value | Mapping[str, float] = None,
+        **more: Any,
+    ) -> Answer:
+        """Return `by_formula` over the letters, with `others` beside or in place of them."""
+        return by_formula(name, unit, formula, self.letters | letters(*others), fitted, **more)
+
+
+def number(answer: Answer, ideal: bool) -> float:
+    """Return the textbook's number, or the one that is given."""
+    return float((answer.ideal if ideal else answer.answer) or 0)
 
 
 def textbook(answer: Answer) -> Answer:

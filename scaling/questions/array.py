@@ -8,7 +8,7 @@ import numpy as np
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import devices_of
 from scaling.program.ir import Kernel
-from scaling.questions.answer import Answer, Input, Value, by_formula
+from scaling.questions.answer import Answer, Input, Value, by_formula, number
 from scaling.questions.communication import MeshOnCluster, asked, total
 from scaling.questions.notation import (
     ArraySpec,
@@ -128,7 +128,7 @@ def resharding_answer(
     if len(found) == 1:
         return found[0][0]
     rows: tuple[dict[str, Value], ...] = tuple(
-        {"way": "; ".join(map(str, way)), f"time ({unit})": _time(answer, ideal)}
+        {"way": "; ".join(map(str, way)), f"time ({unit})": number(answer, ideal)}
         for answer, way in found
     )
     return replace(found[0][0], rows=rows)
@@ -151,12 +151,7 @@ def _resharded(
     notes = () if ways[0] else ("every device has its part already: nothing is sent",)
     more = {"section": RESHARDING, "notes": notes}
     found = [(total(name, unit, [ask(step) for step in way], **more), way) for way in ways]
-    return sorted(found, key=lambda pair: _time(pair[0], ideal))
-
-
-def _time(answer: Answer, ideal: bool) -> float:
-    """The textbook's number, or the one that is given."""
-    return float((answer.ideal if ideal else answer.answer) or 0)
+    return sorted(found, key=lambda pair: number(pair[0], ideal))
 
 
 def size_formula(array: ArraySpec, setting: ShapeContext) -> tuple[str, tuple[Input, ...]]:

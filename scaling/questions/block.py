@@ -9,7 +9,7 @@ gpus.md, 2026-06): FLOPs and bytes of the weights grow alike with D, F and the n
 so that limits on the batch are those of whole layers, but for the scores of attention.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scaling.meshes.accelerator import Accelerator
@@ -20,8 +20,6 @@ from scaling.program.ops import matmul
 from scaling.run import Run
 from scaling.simulate.kernels import kernel_time
 
-CLOSE = 1e-8  # relative: width of the interval in which a solution is given
-LEAST, MOST = 1e-15, 1e30  # tokens below which and beyond which nothing is sought
 PassKind = int  # 1: forward; 2: backward, with twice the FLOPs
 
 
@@ -95,22 +93,6 @@ def math_time(
     """
     kernels = _kernels(mlp, rows, cut, backward=passes > 1)
     return sum(float(kernel_time(kernel, chip, profile).time) * n for kernel, n in kernels)
-
-
-def solve(time: Callable[[float], float], target: float) -> float:
-    """Return the least amount of work whose time, which grows with it, is `target` seconds.
-
-    0.0 where starting it alone takes longer.
-    """
-    low, high = 0.0, 1.0
-    while time(high) < target and high < MOST:
-        low, high = high, 2 * high
-    while high - low > CLOSE * high:
-        if high < LEAST:
-            return 0.0
-        middle = (low + high) / 2
-        low, high = (middle, high) if time(middle) < target else (low, middle)
-    return high
 
 
 def _kernels(

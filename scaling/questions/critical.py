@@ -10,6 +10,7 @@ from collections.abc import Callable
 from scaling.profiles.io import profile_of
 from scaling.questions.answer import Answer, Input, by_formula, letters
 from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
+from scaling.questions.least import least_where
 from scaling.questions.roofline import timed
 from scaling.questions.workloads import Work
 
@@ -40,20 +41,12 @@ def first_compute_bound(place: KernelTarget, sized: Callable[[float], Work]) -> 
     """
     profile = profile_of(place.chip)
 
-    def is_bound(size: int) -> bool:
-        cost = timed(sized(float(size)), place, profile)
+    def is_bound(size: float) -> bool:
+        cost = timed(sized(size), place, profile)
         return cost.compute >= max(cost.memory, cost.link)
 
-    high = 1
-    while not is_bound(high):
-        high *= 2
-        if high > MOST:
-            return None
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if is_bound(middle) else (middle, high)
-    return high
+    found = least_where(is_bound, 2 * MOST, whole=True)
+    return None if found > MOST else int(found)
 
 
 def _of_matmul(work: Work, place: KernelTarget, sized: Callable[[float], Work]) -> list[Answer]:

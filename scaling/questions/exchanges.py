@@ -27,7 +27,8 @@ from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
 from scaling.program.ir import CollectiveKind
 from scaling.program.ops import attention
-from scaling.questions.block import MlpShape, PassKind, WeightShards, math_time, solve
+from scaling.questions.block import MlpShape, PassKind, WeightShards, math_time
+from scaling.questions.least import solve
 from scaling.simulate.kernels import kernel_time
 
 Call = tuple[CollectiveKind, float]  # with its bytes

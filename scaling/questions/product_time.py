@@ -5,12 +5,11 @@ T_comms                        the steps before and behind it, one after another
 max(T_math, T_comms) <= time <= T_math + T_comms, with and without overlap
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.program.ops import matmul
-from scaling.questions.answer import Answer, Input, Value, by_formula
+from scaling.questions.answer import Answer, Input, Value, by_formula, number
 from scaling.questions.communication import MeshOnCluster, asked, total
 from scaling.questions.notation import format_array, product_text
 from scaling.questions.product import (
@@ -41,7 +40,7 @@ class Priced:
 
     def key(self, ideal: bool) -> tuple[float, float]:
         """Time with and without overlap, by which strategies are ordered."""
-        math, comms = (_number(each, ideal) for each in (self.math, self.comms))
+        math, comms = (number(each, ideal) for each in (self.math, self.comms))
         return max(math, comms), math + comms
 
 
@@ -75,12 +74,12 @@ def product_answer(
     if place is None:
         return replace(shown, parts=(whole, best.comms))
     times = (
-        Input("T_math", _number(best.math, True), "s", "of one device's product"),
-        Input("T_comms", _number(best.comms, True), "s", str(best.way)),
+        Input("T_math", number(best.math, True), "s", "of one device's product"),
+        Input("T_comms", number(best.comms, True), "s", str(best.way)),
     )
     overlapped, one_by_one = best.key(ideal=False)
     apart = by_formula("without overlap", "s", "T_math + T_comms", times, one_by_one)
-    slower = max(best.math, best.comms, key=lambda each: _number(each, ideal))
+    slower = max(best.math, best.comms, key=lambda each: number(each, ideal))
     return by_formula(
         text,
         "s",
@@ -102,28 +101,19 @@ def ranked(
 
     Where several move the same, only the one that shares the product best is returned.
     """
-    ask = asked(setting, place)
-    priced = [_priced(way, product, setting, place, ask) for way in strategies(product, setting)]
-    least = lambda each: each.key(ideal) if place else (_number(each.comms, ideal),)
-    priced.sort(key=lambda each: (*least(each), _number(each.math, ideal)))
+    ask, priced = asked(setting, place), list[Priced]()
+    unit, name = ("s", "communication") if place else ("bytes", "bytes into a device")
+    for way in strategies(product, setting):
+        flops = _flops_of_one(product, way, setting)
+        comms = total(name, unit, [ask(step) for step in (*way.before, *way.behind)])
+        math = flops if place is None else _math_time(way, product, setting, place, flops)
+        priced.append(Priced(way, flops, math, comms))
+    least = lambda each: each.key(ideal) if place else (number(each.comms, ideal),)
+    priced.sort(key=lambda each: (*least(each), number(each.math, ideal)))
     by_moves: dict[tuple[Step, ...], Priced] = {}
     for each in priced:
         by_moves.setdefault(each.way.moves, each)
     return list(by_moves.values())
-
-
-def _priced(
-    way: Strategy,
-    product: Product,
-    setting: ShapeContext,
-    place: MeshOnCluster | None,
-    ask: Callable[[Step], Answer],
-) -> Priced:
-    flops = _flops_of_one(product, way, setting)
-    unit, name = ("s", "communication") if place else ("bytes", "bytes into a device")
-    comms = total(name, unit, [ask(step) for step in (*way.before, *way.behind)])
-    math = flops if place is None else _math_time(way, product, setting, place, flops)
-    return Priced(way, flops, math, comms)
 
 
 def _flops_of_one(product: Product, way: Strategy, setting: ShapeContext) -> Answer:
@@ -185,12 +175,12 @@ def _row(
 ) -> dict[str, Value]:
     row: dict[str, Value] = {"strategy": str(each.way)}
     if place is None:
-        flops, moved = (_number(part, ideal) for part in (each.flops, each.comms))
+        flops, moved = (number(part, ideal) for part in (each.flops, each.comms))
         return row | {"FLOPs of a device (FLOPs)": flops, "bytes into it (bytes)": moved}
     overlapped, apart = each.key(ideal)
     return row | {
-        "product (s)": _number(each.math, ideal),
-        "communication (s)": _number(each.comms, ideal),
+        "product (s)": number(each.math, ideal),
+        "communication (s)": number(each.comms, ideal),
         "overlapped (s)": overlapped,
         "one after another (s)": apart,
         **_critical(each, product, setting),
@@ -208,16 +198,11 @@ def _critical(each: Priced, product: Product, setting: ShapeContext) -> dict[str
 
     Dimensions of an array that moves have none: with the others FLOPs grow, and bytes do not.
     """
-    comms = _number(each.comms, True)
+    comms = number(each.comms, True)
     rate = next(i.value for i in each.math.inputs if i.symbol == "C")
     moved = {name for step in each.way.moves for name in names(step.before)}
-    least = comms * rate / _number(each.flops, True)
+    least = comms * rate / number(each.flops, True)
     return {
         f"compute bound from {n}": None if n in moved else setting.size(n) * least
         for n in product.looped
     }
-
-
-def _number(answer: Answer, ideal: bool) -> float:
-    """The textbook's number, or the one that is given."""
-    return float((answer.ideal if ideal else answer.answer) or 0)

@@ -7,7 +7,7 @@ devices has 1/N of everything on each. The textbook's number is the formula's; t
 `kernel_time` with the chip's profile, for the same FLOPs and bytes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
@@ -41,7 +41,10 @@ def timed(work: Work, place: KernelTarget, profile: Profile | None = None) -> Ti
     A link reaches in its fitted figure what copies from pinned memory do.
     """
     kernel = _kernel(work, place)
-    efficiencies = profile or (_ideal(place) if work.is_vector else ideal())
+    efficiencies = profile or ideal()
+    if profile is None and work.is_vector:  # its lanes at their full rate
+        evidence = efficiencies.vector.evidence
+        efficiencies = replace(efficiencies, vector=VectorFit(place.vector_rate, inf, evidence))
     rate = place.link and place.link * (COPY_SHARE if profile else 1.0)
     cost = kernel_time(kernel, place.chip, efficiencies, rate)
     link = float(kernel.host_bytes / rate) if rate else 0.0
@@ -67,7 +70,8 @@ def kernel_answer(
     """
     profile = profile_of(place.chip)
     fitted, best = timed(work, place, profile), timed(work, place)
-    formula, own = _time(_terms(work, place).values()), _letters(work, place)
+    several, own = ", ".join(_terms(work, place).values()), _letters(work, place)
+    formula = f"max({several})" if ", " in several else several
     parts = [*_amounts(work, place), *_times(work, place, fitted), *more]
     # Without the power limit that products meet when they go on for long:
     full_clock = tuple(replace(fit, sustained=1.0) for fit in profile.matmul)
@@ -137,12 +141,6 @@ def _own_dims(work: Work, share: int) -> tuple[float, ...]:
     return work.dims
 
 
-def _ideal(place: KernelTarget) -> Profile:
-    """The ideal profile with vector lanes at their full rate."""
-    profile = ideal()
-    return replace(profile, vector=VectorFit(place.vector_rate, inf, profile.vector.evidence))
-
-
 def _letters(work: Work, place: KernelTarget) -> dict[str, Input]:
     """F, Q and H: FLOPs, bytes, and those of them that come over the link, with their rates."""
     found = [
@@ -166,12 +164,6 @@ def _terms(work: Work, place: KernelTarget) -> dict[str, str]:
     roofs |= {"link time": ("H", "P", work.far if place.link else "")}
     over = "{} / (N * {})" if place.devices > 1 else "{} / {}"
     return {name: over.format(above, below) for name, (above, below, has) in roofs.items() if has}
-
-
-def _time(terms: Iterable[str]) -> str:
-    """The formula of the time under all roofs."""
-    several = ", ".join(terms)
-    return f"max({several})" if ", " in several else several
 
 
 def _amounts(work: Work, place: KernelTarget) -> list[Answer]:

@@ -4,6 +4,7 @@ Every byte passes once, where a ring passes 2 (X - 1) / X of it: half the batch 
 textbook's number; the fitted one is of the best algorithm that libraries have.
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +13,7 @@ from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.contention import place_groups
 from scaling.collectives.explain import IDEAL, counted_link
 from scaling.meshes.errors import InputError
-from scaling.questions.answer import Answer
+from scaling.questions.answer import Answer, Value
 from scaling.questions.axis_answers import LimitsContext, tokens_over
 from scaling.questions.block import UNSHARDED, WeightShards
 from scaling.questions.exchanges import hidden_from, of_weights
@@ -29,7 +30,12 @@ def switch_limit(
     The textbook's number lets every byte pass once; the fitted one is of the best algorithm that
     the libraries have.
     """
-    rows = [row for name in IN_SWITCH if (row := _switch_row(s, name, groups, cut))]
+    sums, rows = of_weights(s.mlp, cut, groups, s.cluster), list[dict[str, Value]]()
+    for name in IN_SWITCH:
+        with suppress(InputError):  # an algorithm that cannot run there
+            tokens = [hidden_from(sums, profile, name) for profile in (IDEAL, s.profile)]
+            row = {"textbook (tokens)": tokens[0], "fitted (tokens)": tokens[1]}
+            rows.append({"algorithm": name, **row})
     if not rows:
         return None
     placement = place_groups(groups, s.cluster)
@@ -44,15 +50,3 @@ def switch_limit(
     fitted = min(float(row["fitted (tokens)"]) for row in rows)  # type: ignore[arg-type]
     found = tokens_over(s, "sums in the switch", links, cut, fitted)
     return replace(found, rows=tuple(rows))
-
-
-def _switch_row(
-    s: LimitsContext, name: str, groups: np.ndarray, cut: WeightShards
-) -> dict[str, str | float | int | None] | None:
-    """Tokens by one algorithm, or None where it cannot run."""
-    sums = of_weights(s.mlp, cut, groups, s.cluster)
-    try:
-        textbook, fitted = (hidden_from(sums, profile, name) for profile in (IDEAL, s.profile))
-    except InputError:
-        return None
-    return {"algorithm": name, "textbook (tokens)": textbook, "fitted (tokens)": fitted}

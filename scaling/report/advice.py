@@ -16,7 +16,7 @@ from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_memory, format_time
 from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Kept, Remat, tensor_names
-from scaling.run import Run
+from scaling.run import OURS, Run
 from scaling.simulate.prediction import MemoryParts, Prediction
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> Candidate
     here = _tried(run, closed)
     if here is None or prediction.memory.capacity is None:
         return None
-    policies = [_of_model(r, run) for r in LADDER if run.software == "jax" or r in POLICIES]
+    policies = [_of_model(r, run) for r in LADDER if run.software == OURS or r in POLICIES]
     pairs = ((r, _tried(replace(run, remat=r), closed)) for r in policies if r != run.remat)
     found = [(r, p) for r, p in pairs if p is not None]
     more = float(prediction.memory.peak) - here[1]

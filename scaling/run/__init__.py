@@ -4,6 +4,7 @@ from scaling.run.document import load_run as load_run
 from scaling.run.document import read_run as read_run
 from scaling.run.document import run_dict as run_dict
 from scaling.run.document import save_run as save_run
+from scaling.run.run import OURS as OURS
 from scaling.run.run import Batch as Batch
 from scaling.run.run import ClusterChoice as ClusterChoice
 from scaling.run.run import Context as Context

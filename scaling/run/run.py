@@ -12,6 +12,7 @@ from scaling.models.accounting.remat import POLICIES, Kept, check_remat
 from scaling.models.config import ModelConfig
 from scaling.models.lora import Lora
 
+OURS = "jax"  # the software whose trainer is ours
 LARGEST_DIM = 2**31 - 1  # of an array whose rows jax numbers, which it does in int32
 
 Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]
@@ -170,7 +171,7 @@ class Run:
     dropout: float = 0.0
     train: Train = Train()
     cluster: ClusterChoice | None = None
-    software: str = "jax"
+    software: str = OURS
     device_order: tuple[str, ...] = ()  # outermost axis first; (): the mesh's, or `AXES`
 
     def __post_init__(self) -> None:
@@ -178,7 +179,7 @@ class Run:
         check_remat(self.remat, self.model)
         if self.remat == Kept():
             object.__setattr__(self, "remat", "full")
-        if self.software != "jax" and self.remat not in POLICIES:
+        if self.software != OURS and self.remat not in POLICIES:
             raise InputError(
                 f"remat '{self.remat}' names tensors of software 'jax', and software is "
                 f"{self.software!r}; use none, selective or full"

@@ -18,14 +18,13 @@ from scaling.meshes.placement import check_fits
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
-from scaling.run import ClusterChoice, Run
+from scaling.run import OURS, ClusterChoice, Run
 from scaling.run.parallelism.checks import TRAINED_FORMATS, check_settings, check_trainable
 from scaling.run.parallelism.pipeline import check_parts
 from scaling.run.parallelism.rules import resolved_mesh, rules_for
 from scaling.run.recipes import with_dividing_microbatches
 
 HOST = "host"
-OURS = "jax"  # the software whose trainer is ours
 
 
 @dataclass(frozen=True)

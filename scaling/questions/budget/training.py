@@ -3,14 +3,13 @@
 time = 6 A D / (N C u)      A parameters that a token uses, D tokens, N devices of C FLOP/s, MFU u
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Literal
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, check_range
-from scaling.questions.answer import Answer, Input, Value, by_formula, letters
+from scaling.questions.answer import Answer, Input, Lettered, letters
 
 SECTION = "applied-training: how long does training take"
 DAY, HOUR = 86_400.0, 3600.0  # s
@@ -36,7 +35,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Training:
+class Training(Lettered):
     """What is asked. None: not given."""
 
     name: str
@@ -79,18 +78,6 @@ class Training:
             Input("H", self.chip.memory or 0.0, "bytes", "of memory on a device"),
             Input("w", self.chip.power or 0.0, "W", "most that a board draws"),
         )
-
-    def answer(
-        self,
-        name: str,
-        unit: str,
-        formula: str,
-        *others: Input,
-        fitted: Value | Mapping[str, float] = None,
-        **more: Any,
-    ) -> Answer:
-        """Return `by_formula` over the letters, with `others` beside or in place of them."""
-        return by_formula(name, unit, formula, self.letters | letters(*others), fitted, **more)
 
 
 def check_training(training: Training) -> None:

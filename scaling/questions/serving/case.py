@@ -10,10 +10,8 @@ independently of each other. Over the devices are spread
     data      copies of the whole model; and the batch
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
@@ -25,7 +23,7 @@ from scaling.models.accounting import count_parameters, kv_cache_bytes
 from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
-from scaling.questions.answer import Answer, Input, Value, by_formula, letters
+from scaling.questions.answer import Input, Lettered, letters
 
 LARGEST = 1e18  # parameters, or bytes of a token, so that products stay finite
 SERVING_AXES = ("data", "expert", "tensor")
@@ -152,7 +150,7 @@ class Servers:
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Lettered):
     """What is served where, with which figures."""
 
     model: ServedModel
@@ -190,18 +188,6 @@ class Case:
             Input("E", model.experts, "experts", "of a layer"),
             Input("k", model.used, "experts", "of a token"),
         )
-
-    def answer(
-        self,
-        name: str,
-        unit: str,
-        formula: str,
-        *others: Input,
-        fitted: Value | Mapping[str, float] = None,
-        **more: Any,
-    ) -> Answer:
-        """Return `by_formula` over the letters, with `others` beside or in place of them."""
-        return by_formula(name, unit, formula, self.letters | letters(*others), fitted, **more)
 
 
 def check_servers(servers: Servers, model: ServedModel) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from scaling.meshes.errors import check_range
 from scaling.profiles.io import ideal
 from scaling.questions.answer import Answer, Input, Value
+from scaling.questions.least import least_where
 from scaling.questions.serving.case import Case
 from scaling.questions.serving.decode import decode_seconds, decode_step
 from scaling.questions.serving.memory import fitting_batch, memory_of
@@ -126,26 +127,15 @@ def batch_within(case: Case, seconds: float) -> Answer:
     k = Input("k", of_cache, "s", "to read a sequence's KV cache")
     a = Input("a", 2 * model.active / (servers.devices * peak), "s", "of a sequence's FLOPs")
     w = Input("w", servers.device_weights(model) / rate, "s", "to read all weights")
-    fitted = _fitted_batch(case, seconds)
+    shards = case.shards
+    long = lambda count: decode_seconds(case, int(count) * shards).total > seconds
+    fitted = (int(least_where(long, MOST_BATCH, whole=True)) - 1) * shards
     name = "largest batch within the step time"
     if w.value > seconds:
         why = f"reading the weights takes {w.value:.3g} s: use more devices, or --weights int8"
         return Answer(name, fitted, "sequences", ideal=0, fitted=fitted, binds=why)
     formula = "floor(min(t / (k + a), (t - w) / k))" if k.value else "floor(t / a)"
     return case.answer(name, "sequences", formula, t, k, a, w, fitted=fitted)
-
-
-def _fitted_batch(case: Case, seconds: float) -> int:
-    """The last batch, doubling and halving, whose fitted step is short enough; 0: none."""
-    shards = case.shards
-    short = lambda count: decode_seconds(case, count * shards).total <= seconds
-    low, high = 0, 1
-    while high < MOST_BATCH and short(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if short(middle) else (low, middle)
-    return low * shards
 
 
 def frontier(case: Case) -> tuple[dict[str, Value], ...]:

@@ -10,7 +10,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import query_key_dim
 from scaling.models.accounting.remat import kept_by
 from scaling.models.lora import check_lora
-from scaling.run import Run
+from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.pipeline import TRAINED
 
@@ -174,7 +174,7 @@ def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
         ),
         (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
         (run.dropout, f"dropout {run.dropout}", "use 0.0"),
-        (run.software != "jax", f"software {run.software!r}", "use jax, which is this trainer"),
+        (run.software != OURS, f"software {run.software!r}", "use jax, which is this trainer"),
     )
 
 

@@ -10,7 +10,7 @@ from scaling.meshes.rules import Rules, check_divisible, make_rules
 from scaling.meshes.shape import MeshShape, check_devices
 from scaling.models.accounting.matrices import expert_width, n_dense_layers
 from scaling.models.config import ModelConfig
-from scaling.run import Run
+from scaling.run import OURS, Run
 from scaling.run.parallelism.pipeline import check_stages
 from scaling.run.parallelism.sequence import check_chunks
 
@@ -33,7 +33,7 @@ def resolved_mesh(run: Run, devices: int | None) -> MeshShape:
 def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:
     """True if the residual stream is sharded over `tensor`."""
     setting = run.sharding.sequence_parallel
-    return (mesh.tensor > 1 and run.software == "jax") if setting is None else setting
+    return (mesh.tensor > 1 and run.software == OURS) if setting is None else setting
 
 
 def rules_for(run: Run, mesh: MeshShape) -> Rules:

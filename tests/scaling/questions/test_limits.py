@@ -24,7 +24,7 @@ from scaling.questions.axis_answers import (
     tensor_limit,
     weights_limit,
 )
-from scaling.questions.block import MlpShape, WeightShards, mlp_of, solve
+from scaling.questions.block import MlpShape, WeightShards, mlp_of
 from scaling.questions.exchanges import (
     DATA,
     FORWARD,
@@ -35,6 +35,7 @@ from scaling.questions.exchanges import (
     of_weights,
     times_hidden,
 )
+from scaling.questions.least import solve
 from scaling.questions.limits import limits
 from scaling.questions.mixed_limits import bubble
 from scaling.questions.places import between, inside
