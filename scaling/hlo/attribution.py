@@ -161,16 +161,12 @@ def _spread(
             for before in back[key]:
                 if before not in found:
                     reached[before].append(found[key][1])
-        found |= {key: (distance, _union(parts)) for key, parts in reached.items()}
+        for key, parts in reached.items():
+            one = all(part is parts[0] for part in parts)  # one and the same set stays itself
+            union = parts[0] if one else tuple(islice(dict.fromkeys(chain(*parts)), MOST_VOTERS))
+            found[key] = distance, union
         edge = list(reached)
     return found
-
-
-def _union(parts: Sequence[tuple[Key, ...]]) -> tuple[Key, ...]:
-    """All of several sets, up to MOST_VOTERS; one and the same set stays itself."""
-    if all(part is parts[0] for part in parts):
-        return parts[0]
-    return tuple(islice(dict.fromkeys(chain(*parts)), MOST_VOTERS))
 
 
 def _steps(

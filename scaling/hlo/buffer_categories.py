@@ -64,7 +64,13 @@ def with_categories(program: Program, arguments: Mapping[int, str]) -> Program:
             return buffer.category
         if index in arguments:
             return category_of_argument(arguments[index])
-        return "gradients" if index in gradients else _by_use(uses[index])
+        if index in gradients:
+            return "gradients"
+        use = uses[index]
+        again = "remat" in use.written and "backward" in use.read
+        if again or ("forward" in use.written and use.read.intersection(BACKWARD)):
+            return "activations"
+        return "communication" if use.moved else "temporary"
 
     found = (replace(b, category=category(i, b)) for i, b in enumerate(program.buffers))
     return replace(program, buffers=tuple(found))
@@ -116,13 +122,6 @@ def _reached(start: set[int], links: Sequence[tuple[int, int]]) -> set[int]:
         found.update(fresh)
         waiting += fresh
     return found
-
-
-def _by_use(uses: _Uses) -> Category:
-    again = "remat" in uses.written and "backward" in uses.read
-    if again or ("forward" in uses.written and uses.read.intersection(BACKWARD)):
-        return "activations"
-    return "communication" if uses.moved else "temporary"
 
 
 def _leaf_operations(block: Block) -> Iterable[Operation]:

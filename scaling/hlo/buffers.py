@@ -169,7 +169,11 @@ class _SharedValues:
         inside = self._inside_results(members, kept)
         result = Assignment()
         for number, (first, values) in enumerate(members.items()):
-            result.buffers.append(self._buffer(first, values, first in kept, first in inside))
+            category: Category = "pinned_host" if self.arrays[first].is_on_host else "temporary"
+            # What lies in the memory of a result is counted there; constants are one buffer below.
+            is_counted = first in kept or not (first in inside or self._is_constant(first))
+            size = self._size(values) if is_counted else 0
+            result.buffers.append(Buffer(first[1], size, category, first in kept))
             result.values |= dict.fromkeys(values, number)
             if sum(map(self._is_made, values)) == 1:
                 result.single.add(number)
@@ -190,18 +194,6 @@ class _SharedValues:
         where, name, path = value
         computation = self.module.computations[where]
         return makes(computation.instructions[name], path, computation)
-
-    def _buffer(
-        self, first: Value, values: list[Value], persistent: bool, is_inside: bool
-    ) -> Buffer:
-        """The buffer of values that share memory; the category comes later.
-
-        What lies in the memory of a result is counted there; constants are one buffer, which is on
-        the device all the time.
-        """
-        category: Category = "pinned_host" if self.arrays[first].is_on_host else "temporary"
-        is_counted = persistent or not (is_inside or self._is_constant(first))
-        return Buffer(first[1], self._size(values) if is_counted else 0, category, persistent)
 
     def _size(self, values: list[Value]) -> int:
         return max(self.arrays[value].bytes for value in values)

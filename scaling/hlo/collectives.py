@@ -105,11 +105,17 @@ def _collective(
         found = axes_of_groups(groups, mesh)
         axes, by_axes = found or (), found is not None
     sent = _sent(instruction, computation)
+    # nccl-tests size. A ragged all-to-all says only when it runs how much it sends: the whole
+    # buffer is counted.
+    operands, members = sum(array.bytes for array in sent), groups.shape[1]
+    gathered = {"all-gather": operands * members, "reduce-scatter": operands / members}
+    if not opcode.startswith("ragged"):
+        _check_result(instruction, sent, gathered.get(opcode, operands))
     return Collective(
         instruction.name,
         kind=KINDS[opcode],
         axes=axes,
-        bytes=_payload(instruction, sent, groups.shape[1]),
+        bytes=operands * members if opcode == "all-gather" else operands,
         dtype=type_name(max(sent, key=lambda array: array.bytes).dtype),
         asynchronous=_is_async(instruction),
         groups=() if by_axes else tuple(tuple(group) for group in groups.tolist()),
@@ -125,19 +131,6 @@ def _sent(instruction: Instruction, computation: Computation) -> list[Array]:
     if not sent:
         raise UnknownHlo(f"{instruction.name} sends nothing: {instruction.excerpt}")
     return sent
-
-
-def _payload(instruction: Instruction, sent: list[Array], members: int) -> int:
-    """nccl-tests size of a collective of `members` devices.
-
-    A ragged all-to-all says only when it runs how much it sends: the whole buffer is counted.
-    """
-    operands = sum(array.bytes for array in sent)
-    opcode = instruction.opcode.removesuffix("-start")
-    result = {"all-gather": operands * members, "reduce-scatter": operands / members}
-    if not opcode.startswith("ragged"):
-        _check_result(instruction, sent, result.get(opcode, operands))
-    return operands * members if opcode == "all-gather" else operands
 
 
 def _check_result(instruction: Instruction, sent: list[Array], result: float) -> None:

@@ -17,7 +17,6 @@ remat "selective", and agrees; under "none" and "full" a program has one `scores
 import json
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -90,17 +89,30 @@ def product_of(instruction: Instruction, computation: Computation) -> Product | 
         return None
     operands = [arrays(operand.shape)[0] for operand in computation.operands(instruction)]
     if instruction.opcode in DOTS:
-        return _dot(instruction, operands)
+        sides = [instruction.numbers(f"{side}_dims") for side in SIDES]
+        algorithm = instruction.attribute("algorithm") or ""
+        dims = _dot_dims(operands, *sides)
+        return _matmul(operands[0], dims, _is_exact(instruction), algorithm)
     if target in BLOCK_SCALED:
-        return _block_scaled(*operands[:2])
+        *batch, m, k = (1, *operands[0].dims)
+        dims = (math.prod(batch), m, operands[1].dims[-2], k)
+        return _matmul(operands[0], dims, exact=True, algorithm="")
     if target in CUBLAS:
         return _cublas(instruction, operands)
     if is_attention:
         return _attention(instruction, operands, backward="Backward" in target)
     if target == ONEDNN:
-        return _onednn(instruction, operands)
-    forward = _as_forward(target, operands[0], operands[1], _result(instruction))
-    return _convolution(instruction, *forward, nvidia=bool(target))
+        # transposed operands or not, the result is [..., m, n] and the left one has m x k
+        *batch, m, n = (1, *_result(instruction).dims)
+        k = operands[0].elements // (math.prod(batch) * m)
+        return _matmul(operands[0], (math.prod(batch), m, n, k), exact=True, algorithm="")
+    kernel, output = operands[1], _result(instruction)
+    # a gradient as the convolution that it belongs to, which costs the same
+    if "BackwardInput" in target:
+        output = operands[0]
+    elif "BackwardFilter" in target:
+        kernel, output = output, kernel
+    return _convolution(instruction, kernel, output, nvidia=bool(target))
 
 
 def call_target(instruction: Instruction) -> str:
@@ -124,13 +136,6 @@ def type_name(xla: str) -> str:
     return NAMES.get(xla, re.sub(r"^f([48])e.*", r"fp\1", xla))
 
 
-def _dot(instruction: Instruction, operands: list[Array]) -> Product:
-    sides = [instruction.numbers(f"{side}_dims") for side in SIDES]
-    algorithm = instruction.attribute("algorithm") or ""
-    dims = _dot_dims(operands, *sides)
-    return _matmul(operands[0], dims, _is_exact(instruction), algorithm)
-
-
 def _is_exact(instruction: Instruction) -> bool:
     return "highest" in (instruction.attribute("operand_precision") or "")
 
@@ -143,18 +148,6 @@ def _cublas(instruction: Instruction, operands: list[Array]) -> Product:
     exact = "HIGHEST" in precision.get("operand_precision", ())
     dims, algorithm = _dot_dims(operands, *sides), precision.get("algorithm", "")
     return _matmul(operands[0], dims, exact, algorithm, nvidia=True)
-
-
-def _block_scaled(lhs: Array, rhs: Array) -> Product:
-    *batch, m, k = (1, *lhs.dims)
-    return _matmul(lhs, (math.prod(batch), m, rhs.dims[-2], k), exact=True, algorithm="")
-
-
-def _onednn(instruction: Instruction, operands: list[Array]) -> Product:
-    """Transposed operands or not, the result is [..., m, n] and the left one has m x k."""
-    *batch, m, n = (1, *_result(instruction).dims)
-    k = operands[0].elements // (math.prod(batch) * m)
-    return _matmul(operands[0], (math.prod(batch), m, n, k), exact=True, algorithm="")
 
 
 def _dot_dims(
@@ -213,22 +206,10 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
     along_keys, along_values = BACKWARD_PRODUCTS if backward else FORWARD_PRODUCTS
     pairs = float(math.prod(scores))
     flops = 2 * pairs * (along_keys * head_dim + along_values * value_dim)
-    seen, dtype = _visible(config, scores[3]), type_name(query.dtype)
+    seen, dtype = 1.0, type_name(query.dtype)
+    if "CAUSAL" in str(config.get("mask_type", "NO_MASK")):
+        seen = visible_share(scores[3], int(config.get("sliding_window_length", 0)))
     return Product("attention", flops, dtype, (*scores, head_dim), pairs, visible=seen)
-
-
-def _visible(config: Mapping[str, Any], keys: int) -> float:
-    """Share of the scores that cuDNN's mask leaves."""
-    if "CAUSAL" not in str(config.get("mask_type", "NO_MASK")):
-        return 1.0
-    return visible_share(keys, int(config.get("sliding_window_length", 0)))
-
-
-def _as_forward(target: str, first: Array, second: Array, result: Array) -> tuple[Array, Array]:
-    """Kernel and output of the convolution that a gradient belongs to: it costs the same."""
-    if "BackwardInput" in target:
-        return second, first
-    return (result, second) if "BackwardFilter" in target else (second, result)
 
 
 def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia: bool) -> Product:

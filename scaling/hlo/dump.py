@@ -76,7 +76,10 @@ def read_dump(path: Path) -> Dump:
     try:
         devices = partitions(text, title)
     except InputError as error:
-        raise InputError(f"{error}{_beside(path)}") from None
+        start = ".".join(path.name.split(".")[:2])
+        found = sorted(path.parent.glob(f"{start}.*{COMPILED}")) if "." in path.name else []
+        beside = f"; it is beside it: {found[0].name}" if found and found[0] != path else ""
+        raise InputError(f"{error}{beside}") from None
     axes = _axes(path)
     known = axes if axes and math.prod(axes.values()) == devices else None
     return Dump(text, title, devices, known, _peak(path), notes, _order(path, devices))
@@ -143,13 +146,6 @@ def _largest(folder: Path) -> tuple[Path, tuple[str, ...]]:
         f"{step.name} ({sizes[step]:,} bytes) is taken for the step, the largest of "
         f"{len(sizes)} modules; the others: {named}{more}",
     )
-
-
-def _beside(path: Path) -> str:
-    """The compiled module beside a file of another stage, if there is one."""
-    start = ".".join(path.name.split(".")[:2])
-    found = sorted(path.parent.glob(f"{start}.*{COMPILED}")) if "." in path.name else []
-    return f"; it is beside it: {found[0].name}" if found and found[0] != path else ""
 
 
 def _axes(path: Path) -> dict[str, int] | None:

@@ -68,7 +68,10 @@ def vector_work(instruction: Instruction, computation: Computation, module: Modu
     if opcode == "fft":
         return transform(instruction, computation).flops, 0.0
     if opcode in ("sort", "topk"):
-        return _n_log_n(instruction, computation), 0.0
+        operand = arrays(computation.operands(instruction)[0].shape)[0]
+        along = (*instruction.numbers("dimensions"), -1)[0]  # the sorted dimension, or the last
+        length = operand.dims[along] if operand.dims else 1
+        return operand.elements * math.log2(max(length, 1)), 0.0
     if opcode in APPLYING:
         return _applied(instruction, computation, module)
     raise UnknownHlo(f"no cost is known for {opcode!r}: {instruction.excerpt}")
@@ -106,14 +109,6 @@ def _applied(instruction: Instruction, computation: Computation, module: Module)
             flops += n * vector
             transcendentals += n * transcendental
     return flops, transcendentals
-
-
-def _n_log_n(instruction: Instruction, computation: Computation) -> float:
-    """elements x log2(length), the length of the last or the sorted dimension."""
-    operand = arrays(computation.operands(instruction)[0].shape)[0]
-    along = (*instruction.numbers("dimensions"), -1)[0]
-    length = operand.dims[along] if operand.dims else 1
-    return operand.elements * math.log2(max(length, 1))
 
 
 def _elements(instruction: Instruction) -> float:

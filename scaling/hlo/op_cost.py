@@ -9,7 +9,7 @@ that a library's scratch memory and arrays on the host do not count.
 """
 
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from dataclasses import replace
 
 from scaling.hlo.custom_calls import DOTS, call_target, product_of, type_name, written_by
@@ -46,7 +46,12 @@ def work_of(instruction: Instruction, computation: Computation, module: Module) 
     if opcode in CALLED:
         (name,) = instruction.called(CALLED[opcode])
         return _total(module.computations[name], module)
-    return _kernel(_without_start(instruction), computation, module)
+    opcode, start, _ = opcode.rpartition("-start")
+    if start and not isinstance(instruction.shape, Array):
+        # as what it starts, whose result stands among other things
+        result = instruction.shape[0 if opcode == "copy" else 1]
+        instruction = replace(instruction, opcode=opcode, shape=result)
+    return _kernel(instruction, computation, module)
 
 
 def unknown_calls(
@@ -74,15 +79,6 @@ def _total(computation: Computation, module: Module) -> Kernel | None:
     return replace(largest, **sums, spread=spread, is_timed=is_timed)
 
 
-def _without_start(instruction: Instruction) -> Instruction:
-    """`copy-start` as the `copy` that it starts; its result stands among other things."""
-    opcode, start, _ = instruction.opcode.rpartition("-start")
-    if not start or isinstance(instruction.shape, Array):
-        return instruction
-    result = instruction.shape[0 if opcode == "copy" else 1]
-    return replace(instruction, opcode=opcode, shape=result)
-
-
 def _kernel(instruction: Instruction, computation: Computation, module: Module) -> Kernel:
     if instruction.opcode == "fusion":
         content = fusion_content(called(instruction, module), module)
@@ -95,7 +91,9 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     vector, transcendental = _vector_work(content, module)
     largest = max(products, key=lambda p: p.flops, default=None)
     stated, again = largest.bytes if largest else None, _sorted(instruction, computation, content)
-    dtype = largest.dtype if largest else _moved_type(moved)
+    floats = [name for name in moved if name.startswith(("f", "bf", "c"))]
+    most = max(floats or moved, key=lambda name: moved[name], default="")
+    dtype = largest.dtype if largest else type_name(most)
     if largest and largest.may_round and "fusion_backend_config" in instruction.backend_config:
         dtype = "tf32"  # as the compiler for NVIDIA's chips rounds float32
     kind: KernelKind = "fusion" if vector or transcendental else "copy"
@@ -181,9 +179,3 @@ def _moved(
         if array.is_on_host == on_host:
             written[array.dtype] += share * array.bytes
     return read, written
-
-
-def _moved_type(moved: Mapping[str, float]) -> str:
-    floats = [name for name in moved if name.startswith(("f", "bf", "c"))]
-    most = max(floats or moved, key=lambda name: moved[name], default="")
-    return type_name(most)

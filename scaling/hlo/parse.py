@@ -199,7 +199,8 @@ def parse_module(text: str) -> Module:
         raise UnknownHlo(f"module {header[1]} has no ENTRY computation")
     entered, key = computations[entry], "input_output_alias="
     start = header[2].find(f"{key}{{")
-    aliases = {} if start < 0 else read_aliases(_value(header[2], start + len(key)))
+    value = next(_parts(header[2][start + len(key) :])) if start >= 0 else ""
+    aliases = read_aliases(value)
     return Module(header[1], computations, entered, aliases, frame_lines(lines))
 
 
@@ -278,16 +279,6 @@ def _parts(text: str) -> Iterator[str]:
         depth += (token[0] in OPENING) - (token[0] in CLOSING)
     if start < len(text):
         yield text[start:]
-
-
-def _value(text: str, start: int) -> str:
-    """The value that begins at `start`: up to the next comma outside brackets and strings."""
-    depth = 0
-    for token in TOKEN.finditer(text, start):
-        if token[0] == "," and depth == 0:
-            return text[start : token.start()]
-        depth += (token[0] in OPENING) - (token[0] in CLOSING)
-    return text[start:]
 
 
 def _closing(text: str, start: int) -> int:

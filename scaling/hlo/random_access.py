@@ -81,7 +81,14 @@ def random_access(
         rows = _rows(instruction, table, window, made.elements * share)
         found = [rows.beyond(array) for array in _sources(instruction, body, is_fused)]
     elif instruction.opcode == "scatter":
-        rows, function = _scattered(instruction, body), _function(instruction, module)
+        operands = body.operands(instruction)
+        table, update = arrays(operands[0].shape)[0], arrays(operands[-1].shape)[0]
+        names = ("inserted_window_dims", "input_batching_dims")
+        single = {dim for name in names for dim in instruction.numbers(name)}
+        sizes = iter([update.dims[dim] for dim in instruction.numbers("update_window_dims")])
+        window = tuple(1 if d in single else next(sizes, 1) for d in range(len(table.dims)))
+        rows = _rows(instruction, table, window, update.elements)
+        function = _function(instruction, module)
         ways = 1 if function == SET else 2  # written, and read before
         found = ways * [rows.beyond(array) for array in arrays(instruction.shape)]
         if function != SET and instruction.attribute("unique_indices") != "true":
@@ -103,16 +110,6 @@ def _function(scatter: Instruction, module: Module) -> str:
     if root.opcode != "parameter":
         return root.opcode
     return SET if 2 * root.parameter_number >= len(function.parameters) else root.opcode
-
-
-def _scattered(scatter: Instruction, body: Computation) -> Rows:
-    """The rows of each of the arrays that a scatter updates."""
-    operands = body.operands(scatter)
-    table, update = arrays(operands[0].shape)[0], arrays(operands[-1].shape)[0]
-    single = {*scatter.numbers("inserted_window_dims"), *scatter.numbers("input_batching_dims")}
-    sizes = iter([update.dims[dim] for dim in scatter.numbers("update_window_dims")])
-    window = tuple(1 if d in single else next(sizes, 1) for d in range(len(table.dims)))
-    return _rows(scatter, table, window, update.elements)
 
 
 def _rows(instruction: Instruction, table: Array, window: tuple[int, ...], moved: float) -> Rows:

@@ -105,17 +105,13 @@ def load_program(path: Path) -> Program:
     program = read_program_dict(read_json(path), str(path))
     try:
         for kernel, _ in kernels(program):
-            if np.any(kernel.flops) and _multiplies_nothing(kernel):
+            is_empty = any(np.any(np.less_equal(size, 0)) for size in kernel.dims)
+            if np.any(kernel.flops) and is_empty:
                 said = f"{kernel.name} has {kernel.flops} FLOPs of dims {plain(kernel.dims)}"
                 raise InputError(f"{path}: {said}; make it again")
     except TypeError as error:
         raise InputError(f"{path} is not a program: {error!r}; make it again") from None
     return program
-
-
-def _multiplies_nothing(kernel: Kernel) -> bool:
-    """True where a size of a product is not positive."""
-    return any(np.any(np.less_equal(size, 0)) for size in kernel.dims)
 
 
 def _written(value: Any) -> Any:

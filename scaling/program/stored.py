@@ -48,9 +48,9 @@ class Stored:
     @property
     def command(self) -> str:
         """The command line that prices the same step, compiled anew."""
-        settings = [
-            w for key, value in self.set.items() for w in ("--set", f"{key}={_text(value)}")
-        ]
+        settings: list[str] = []
+        for key, value in self.set.items():
+            settings += "--set", f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         where = ["--cluster", self.cluster, "--nodes", str(self.nodes), "--mesh", self.mesh]
         return shlex.join(["scaling", "predict", self.run, *where, *settings])
 
@@ -83,8 +83,3 @@ def stored_program(key: str) -> Program | None:
         return None
     text = gzip.decompress(file.read_bytes()).decode()
     return read_program_dict(parse_json(text, file.name), file.name)
-
-
-def _text(value: Any) -> str:
-    """Return a value as --set takes it."""
-    return value if isinstance(value, str) else json.dumps(value)
