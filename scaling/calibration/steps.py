@@ -120,9 +120,7 @@ def step_benches(devices: int, quick: bool) -> Iterator[tuple[Bench, Program, Ru
 
 
 def priced_alone(
-    samples: Sequence[StepSample],
-    programs: Sequence[tuple[Program, Run]],
-    profile: Profile,
+    samples: Sequence[StepSample], programs: Sequence[tuple[Program, Run]], profile: Profile
 ) -> list[StepSample]:
     """The samples with the seconds that a profile of kernels alone gives them."""
     priced = []

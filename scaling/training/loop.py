@@ -109,18 +109,10 @@ def train(
         profile = stack.enter_context(ProfileRecorder(folder / PROFILE, options.profile))
         stop = stack.enter_context(StopSignal())
         every = run.train.checkpoint_every, run.train.checkpoint_minutes
+        schedule = CheckpointSchedule(*every, step)
         report = StepReport(plan, log, line, clock, Hosts(step, names), options.predicted)
         loop = _Loop(
-            plan=plan,
-            programs=programs,
-            folder=folder,
-            checkpoints=checkpoints,
-            schedule=CheckpointSchedule(*every, step),
-            batches=batches,
-            report=report,
-            profile=profile,
-            stop=stop,
-            check=check,
+            plan, programs, folder, checkpoints, schedule, batches, report, profile, stop, check
         )
         stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
         return loop.run(state)

@@ -25,11 +25,7 @@ from scaling.models.zero import all_gather_params
 from scaling.run import Batch, Run, Train
 from scaling.run.optimizers import Optimizer, optimizer_of
 from scaling.training.gradients import Tokens, normalized, objective, output_and_gradients
-from scaling.training.monitor.layers import (
-    layer_gradient_norms,
-    routing_metrics,
-    with_updated_bias,
-)
+from scaling.training.monitor.layers import layer_gradient_norms, routing_metrics, with_updated_bias
 from scaling.training.optim.optimizer import ADAMW, make_optimizer, schedule
 from scaling.training.optim.trained import as_stored, joined, trained_mask, trained_part
 

@@ -69,7 +69,9 @@ def answers(processes: int) -> dict[str, Callable[..., Any]]:
     return {
         "sync_global_devices": lambda name: None,
         "assert_equal": lambda tree, message="": None,
-        "broadcast_one_to_all": lambda tree, is_source=None: jax.tree.map(_own, tree),
+        "broadcast_one_to_all": lambda tree, is_source=None: jax.tree.map(
+            lambda value: value if isinstance(value, Shape) else np.asarray(value), tree
+        ),
         "process_allgather": lambda tree, tiled=False: jax.tree.map(
             lambda value: gathered(value, tiled), tree
         ),
@@ -77,10 +79,6 @@ def answers(processes: int) -> dict[str, Callable[..., Any]]:
         "host_local_array_to_global_array": _mapped(_to_global),
         "global_array_to_host_local_array": _mapped(_to_local),
     }
-
-
-def _own(value: Any) -> Any:
-    return value if isinstance(value, Shape) else np.asarray(value)
 
 
 def _mapped(one: Callable[..., Shape]) -> Callable[..., Any]:

@@ -70,11 +70,7 @@ class StopSignal:
 
 
 def stop_on_nan(
-    step: int,
-    values: dict[str, float],
-    batch: Batch,
-    folder: Path,
-    checkpoints: Checkpoints,
+    step: int, values: dict[str, float], batch: Batch, folder: Path, checkpoints: Checkpoints
 ) -> None:
     """Save the batch of a step whose metrics `values` are not finite, and stop.
 

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
@@ -148,19 +149,13 @@ def _nan_files(folder: Path) -> set[tuple[Path, int]]:
 def _wait_for_old_job(env: Mapping[str, str]) -> None:
     """Wait until the coordinator of the old job is gone, so that the new one does not join it."""
     address, deadline = coordinator_of_others(env), time.monotonic() + LONGEST_END
-    while address and _answers(address) and time.monotonic() < deadline:
-        time.sleep(POLL)
+    with suppress(OSError):  # nobody answers there any more
+        while address and time.monotonic() < deadline:
+            socket.create_connection(address, timeout=POLL).close()
+            time.sleep(POLL)
     if address is None and job_kind(env) != "explicit":  # only jax knows the address
         time.sleep(LONGEST_END)
     time.sleep(SETTLE)
-
-
-def _answers(address: tuple[str, int]) -> bool:
-    try:
-        with socket.create_connection(address, timeout=POLL):
-            return True
-    except OSError:
-        return False
 
 
 def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int, bool]:

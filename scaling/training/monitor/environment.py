@@ -61,8 +61,7 @@ def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dic
 
 def save_environment(folder: Path, mesh: Mesh) -> None:
     """Write `environment.json` into this process's folder."""
-    text = json.dumps(describe_environment(mesh), indent=1)
-    write_whole(folder / ENVIRONMENT, text + "\n")
+    write_whole(folder / ENVIRONMENT, json.dumps(describe_environment(mesh), indent=1) + "\n")
 
 
 def machine_name(mesh: Mesh) -> str:
@@ -78,10 +77,7 @@ def measured(
     clock: Clock,
 ) -> dict[str, Any]:
     """The document of measured.json for the steps of this process; see `measured_document`."""
-    peaks = {
-        "measured": peak_memory(plan.mesh),
-        "compiled": planned_peak(programs.step, plan.mesh),
-    }
+    peaks = {"measured": peak_memory(plan.mesh), "compiled": planned_peak(programs.step, plan.mesh)}
     machine, versions = machine_name(plan.mesh), installed_versions(MEASURED_PACKAGES)
     return measured_document(
         plan.run.name, machine, versions, step_times, peaks, recorded, clock.figures()
