@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -65,6 +65,11 @@ def stacked_layers(
         order = layer_order(len(keys), rules.mesh.stage, execution.virtual_stages)
         keys = reshard(keys[order], execution.spec("layers"))
     return jax.vmap(make)(keys)
+
+
+def is_variable(leaf: Any) -> bool:
+    """True for a parameter as a whole, where a tree of them would go on to its array."""
+    return isinstance(leaf, nnx.Variable)
 
 
 def is_matrix(param: nnx.Variable) -> bool:

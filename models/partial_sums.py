@@ -20,7 +20,7 @@ from jax.sharding import reshard
 
 from scaling.meshes.rules import REPLICAS
 from scaling.models.execution import Execution, axes_of, spec_of
-from scaling.models.initializers import is_matrix
+from scaling.models.initializers import is_matrix, is_variable
 from scaling.models.remat import with_dependency
 
 MARKED = (*REPLICAS, "stage")  # the axes that any run marks weights `reduced` over
@@ -41,7 +41,7 @@ def mark_reduced(params: Any, axes: Iterable[str]) -> Any:
         partitions = sharding.spec.partitions
         return param.replace(reshard(param[...], P(*partitions, reduced=replicas)))
 
-    return jax.tree.map(mark, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    return jax.tree.map(mark, params, is_leaf=is_variable)
 
 
 Place = Callable[[jax.Array, Any], jax.Array]

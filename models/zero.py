@@ -24,7 +24,7 @@ from jax.tree_util import keystr, tree_map_with_path
 
 from scaling.meshes.rules import named
 from scaling.models.execution import Execution, spec_of
-from scaling.models.initializers import is_matrix
+from scaling.models.initializers import is_matrix, is_variable
 from scaling.models.partial_sums import mark_reduced
 
 
@@ -46,7 +46,7 @@ def all_gather_params(params: Any, execution: Execution) -> Any | None:
         return param.replace(reshard(weight, gathered))
 
     with jax.named_scope("gather"):
-        return tree_map_with_path(gather, params, is_leaf=_is_variable)
+        return tree_map_with_path(gather, params, is_leaf=is_variable)
 
 
 def is_router(path: tuple) -> bool:
@@ -142,8 +142,4 @@ def _reduce_scatter(gradient: jax.Array, spec: P) -> jax.Array:
 
 
 def _map(function: Callable, *trees: Any) -> Any:
-    return jax.tree.map(function, *trees, is_leaf=_is_variable)
-
-
-def _is_variable(leaf: Any) -> bool:
-    return isinstance(leaf, nnx.Variable)
+    return jax.tree.map(function, *trees, is_leaf=is_variable)

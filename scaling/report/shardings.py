@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
-from flax import nnx
 
 from scaling.meshes.rules import Rules
 from scaling.meshes.units import format_size
 from scaling.models.accounting.matrices import BYTES
 from scaling.models.execution import Execution
-from scaling.models.initializers import is_matrix
+from scaling.models.initializers import is_matrix, is_variable
 from scaling.models.zero import all_gather_params
 from scaling.report.formatting import columns
 from scaling.run.optimizers import Optimizer
@@ -87,7 +86,7 @@ def held_bytes(params: Any, execution: Execution, microbatches: int) -> dict[str
     if not execution.gathers_weights_once:
         return None
     whole = jax.eval_shape(lambda params: all_gather_params(params, execution), params)
-    leaves = jax.tree.leaves(whole, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    leaves = jax.tree.leaves(whole, is_leaf=is_variable)
     matrices = [leaf.get_value() for leaf in leaves if is_matrix(leaf)]
     parts = [(math.prod(leaf.sharding.shard_shape(leaf.shape)), leaf.dtype) for leaf in matrices]
     held = sum(elements * dtype.itemsize for elements, dtype in parts)

@@ -9,7 +9,7 @@ Batches are filled up with rows, and rows with tokens, whose weights are 0.
 
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -80,13 +80,9 @@ def _placed(model: Transformer, rows: Sequence[Row], size: int, most: int) -> To
             place[: len(row)] = row
         return jax.device_put(filled, sharding)
 
-    segments = [row.segments for row in rows if row.segments is not None]
-    return Tokens(
-        place([row.inputs for row in rows]),
-        place([row.targets for row in rows]),
-        place(segments) if segments else None,
-        place([row.weights for row in rows]),
-    )
+    columns = ([part for part in column if part is not None] for column in zip(*rows, strict=True))
+    placed: Any = (place(column) if column else None for column in columns)
+    return Tokens(*placed)
 
 
 @jax.jit

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 
-from scaling.models.initializers import is_matrix
+from scaling.models.initializers import is_matrix, is_variable
 
 STACKED = ("expert", "experts")  # logical dimensions that number matrices
 
@@ -63,7 +63,7 @@ def map_params(function: Callable[..., tuple], params: Any, *trees: Any) -> tupl
     Masked parameters (`optax.MaskedNode`) are passed over. Returns a tree in the structure of
     `params` for each element of the tuples that `function` returns.
     """
-    holders = jax.tree.leaves(params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    holders = jax.tree.leaves(params, is_leaf=is_variable)
     structure: Any = jax.tree.structure(params)
     entries = [structure.flatten_up_to(tree) for tree in trees]
     results = [function(*each) for each in zip(holders, *entries, strict=True)]

@@ -32,6 +32,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.models.execution import DTYPES
+from scaling.models.initializers import is_variable
 from scaling.run.optimizers import MUON_ITERATIONS
 from scaling.training.optim.matrix_axes import (
     as_matrices,
@@ -58,7 +59,7 @@ def by_kind(params: Any) -> Any:
         axes = matrix_axes_of(param)
         return "muon" if axes.stack and axes.rows else "adamw"
 
-    return jax.tree.map(kind, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    return jax.tree.map(kind, params, is_leaf=is_variable)
 
 
 def scale_by_muon(beta: float, epsilon: float, products: str) -> optax.GradientTransformation:

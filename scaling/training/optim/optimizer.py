@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from scaling.models.initializers import is_matrix
+from scaling.models.initializers import is_matrix, is_variable
 from scaling.run import Train
 from scaling.run.optimizers import Optimizer, decay_steps, final_rate, settings_of
 from scaling.training.optim.adafactor import scale_by_adafactor
@@ -68,7 +68,7 @@ def schedule(train: Train) -> optax.Schedule:
 
 def decay_mask(params: nnx.Module) -> nnx.Module:
     """A tree of booleans in place of parameters: whether weight decay applies."""
-    return jax.tree.map(is_matrix, params, is_leaf=lambda leaf: isinstance(leaf, nnx.Variable))
+    return jax.tree.map(is_matrix, params, is_leaf=is_variable)
 
 
 def _core(train: Train, optimizer: Optimizer) -> optax.GradientTransformation:

@@ -16,7 +16,7 @@ import jax
 from flax import nnx
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.models.initializers import is_matrix
+from scaling.models.initializers import is_matrix, is_variable
 from scaling.models.zero import is_router
 from scaling.run import Train
 from scaling.training.weights.naming import leaf_names
@@ -44,14 +44,14 @@ def trained_mask(params: Any, train: Train) -> Any | None:
             'leave some, as ["embedding/*"] does'
         )
     each = iter(flags)
-    return jax.tree.map(lambda _: next(each), params, is_leaf=_is_variable)
+    return jax.tree.map(lambda _: next(each), params, is_leaf=is_variable)
 
 
 def trained_part(params: Any, mask: Any | None) -> Any:
     """The model with None in place of frozen parameters."""
     if mask is None:
         return params
-    return jax.tree.map(lambda p, keep: p if keep else None, params, mask, is_leaf=_is_variable)
+    return jax.tree.map(lambda p, keep: p if keep else None, params, mask, is_leaf=is_variable)
 
 
 def as_stored(params: Any, mask: Any | None, dtype: jax.typing.DTypeLike) -> Any:
@@ -64,12 +64,12 @@ def as_stored(params: Any, mask: Any | None, dtype: jax.typing.DTypeLike) -> Any
             return param
         return param.replace(param[...].astype(dtype))
 
-    return jax.tree.map_with_path(one, params, mask, is_leaf=_is_variable)
+    return jax.tree.map_with_path(one, params, mask, is_leaf=is_variable)
 
 
 def joined(part: Any, params: Any) -> Any:
     """The model `params` with the parameters that `part` has in place of its own."""
-    is_leaf = lambda leaf: leaf is None or _is_variable(leaf)
+    is_leaf = lambda leaf: leaf is None or is_variable(leaf)
     return jax.tree.map(lambda new, p: p if new is None else new, part, params, is_leaf=is_leaf)
 
 
@@ -95,7 +95,3 @@ def _matching(names: list[str], patterns: tuple[str, ...], key: str) -> set[str]
             )
         found |= matching
     return found
-
-
-def _is_variable(leaf: Any) -> bool:
-    return isinstance(leaf, nnx.Variable)
