@@ -200,10 +200,12 @@ class HostLinkFile:
 
 
 @cache
-def link_file() -> LinkFile:
-    """The shipped fits of links."""
-    file = files("scaling.profiles").joinpath(LINK_FILE)
-    return read(LinkFile, json.loads(file.read_text(encoding="utf-8")), LINK_FILE)
+def link_file(chip: str | None = None) -> LinkFile:
+    """The shipped fits of links; of those inside a node only a chip's own and all others'."""
+    data = json.loads(files("scaling.profiles").joinpath(LINK_FILE).read_text(encoding="utf-8"))
+    if chip is not None:  # reading the rest takes longer than most prices
+        data["inside"] = [g for g in data["inside"] if chip in g["chips"] or not g["chips"]]
+    return read(LinkFile, data, LINK_FILE)
 
 
 @cache
@@ -218,7 +220,7 @@ def links_of(accelerator: Accelerator, file: LinkFile | None = None) -> tuple[Li
 
     `file` None: those that are shipped.
     """
-    file = file or link_file()
+    file = file or link_file(accelerator.name)
     known = {chip: group.links for group in file.inside for chip in group.chips or ("",)}
     own = (ICI,) if accelerator.vendor == "Google" else known.get(accelerator.name, ())
     rest = (fit for fit in known[""] if fit.link not in {one.link for one in own})
