@@ -28,9 +28,7 @@ from scaling.profiles.link_fits import algorithms, link_fit
 from scaling.profiles.profile import LinkFit, Profile
 from scaling.program.ir import CollectiveKind, Number
 
-BEST_POSSIBLE = (
-    "best-possible"  # of all that the links can run, whatever a library would take by itself
-)
+BEST_POSSIBLE = "best-possible"  # of all that the links can run, whatever a library would take
 CLOSE = 1e-9  # relative: of levels so close to the busiest, the innermost is named
 
 

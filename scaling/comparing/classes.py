@@ -34,22 +34,19 @@ INSTRUCTIONS = (
 )
 GENERATED = re.compile(r"(?:\w*fusion\w*|wrapped_\w+)(?:\.kd)?")  # XLA's kernels; on AMD's GPUs .kd
 # What the name of a library's kernel contains. NCCL's SendRecv is a permute or an all-to-all.
-KERNELS = (
-    (re.compile(r"nccl.*all_?to_?all", re.IGNORECASE), "all-to-all"),
-    (re.compile(r"nccl.*all_?gather", re.IGNORECASE), "all-gather"),
-    (re.compile(r"nccl.*reduce_?scatter", re.IGNORECASE), "reduce-scatter"),
-    (re.compile(r"nccl.*all_?reduce", re.IGNORECASE), "all-reduce"),
-    (re.compile(r"nccl.*send_?recv", re.IGNORECASE), "permute"),
-    (re.compile(r"nccl.*broadcast", re.IGNORECASE), "broadcast"),
-    (
-        re.compile(r"fmha|sdpa|flash_(?:fwd|bwd|[fb]prop|attn)|fused_attn", re.IGNORECASE),
-        "attention",
-    ),
-    (
-        re.compile(r"convol|fprop|[dw]grad|winograd|igemm|im(?:\d+d)?2col", re.IGNORECASE),
-        CONVOLUTION,
-    ),
-    (re.compile(r"nvjet|gemm|gemv|cutlass|splitk|Cijk_", re.IGNORECASE), "matmul"),
+KERNELS = tuple(
+    (re.compile(pattern, re.IGNORECASE), found)
+    for pattern, found in (
+        (r"nccl.*all_?to_?all", "all-to-all"),
+        (r"nccl.*all_?gather", "all-gather"),
+        (r"nccl.*reduce_?scatter", "reduce-scatter"),
+        (r"nccl.*all_?reduce", "all-reduce"),
+        (r"nccl.*send_?recv", "permute"),
+        (r"nccl.*broadcast", "broadcast"),
+        (r"fmha|sdpa|flash_(?:fwd|bwd|[fb]prop|attn)|fused_attn", "attention"),
+        (r"convol|fprop|[dw]grad|winograd|igemm|im(?:\d+d)?2col", CONVOLUTION),
+        (r"nvjet|gemm|gemv|cutlass|splitk|Cijk_", "matmul"),
+    )
 )
 
 

@@ -85,26 +85,20 @@ def compare_recording(
     time = {term: float(getattr(prediction.time, term)) for term in TERMS}
     parts = joined(time, program, _seconds(priced), recording, not is_host)
     axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
+    seconds = sum(recording.terms[term] for term in SUMMED)
     measured = MeasuredFile(
         name=prediction.name,
         machine=f"{recording.devices} x {'CPU device' if is_host else 'GPU'}, recorded",
         versions={},
-        step_time=StepTimeFile(
-            sum(recording.terms[term] for term in SUMMED), None, recording.steps
-        ),
+        step_time=StepTimeFile(seconds, None, recording.steps),
         memory=MemoryFile(None, program.compiler_peak),
         recorded_steps=None,
     )
     step = Pair(float(prediction.step_time), measured.step_time.measured)
     matched = replace(recording, match=parts["match"])
     notes = tuple(doubts(matched, step, prediction.devices, program.module, steps))
-    found = _comparison(
-        prediction,
-        f"mesh {axes} of {cluster.name}",
-        measured,
-        parts,
-        (SHARED_CORES,) * is_host + notes,
-    )
+    setting, warnings = f"mesh {axes} of {cluster.name}", (SHARED_CORES,) * is_host + notes
+    found = _comparison(prediction, setting, measured, parts, warnings)
     return replace(found, priced=priced, events=tuple(events))
 
 
@@ -117,14 +111,13 @@ def _comparison(
 ) -> Comparison:
     """Return the comparison of a prediction with what was measured; `parts` are of `joined`."""
     step, high = measured.step_time, prediction.step_time_high
+    times = Pair(float(prediction.step_time), step.measured)
     return Comparison(
         name=prediction.name,
         setting=setting,
         machine=measured.machine,
         versions=measured.versions,
-        step_time=StepPair(
-            Pair(float(prediction.step_time), step.measured), step.spread, step.steps
-        ),
+        step_time=StepPair(times, step.spread, step.steps),
         step_range=(float(prediction.step_time_low), math.inf if high is None else float(high)),
         memory=Pair(float(prediction.memory.peak), measured.memory.measured),
         compiled_memory=measured.memory.compiled,

@@ -128,9 +128,8 @@ def priced_again(files: RunFolder) -> Priced:
     try:
         return price(files.program, cluster, files.profile, record=True)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
-        raise InputError(
-            f"{PROGRAM} cannot be priced ({error!r:.200}); train the run again"
-        ) from None
+        words = f"{PROGRAM} cannot be priced ({error!r:.200}); train the run again"
+        raise InputError(words) from None
 
 
 def _check_same_run(folder: Path, found: RunFolder) -> None:

@@ -30,12 +30,9 @@ def bandwidth(answers: Sequence[Any], title: str, measured: Points | None = None
     known = [size for points in measured.values() for size, _ in points]
     predicted = [(a.bytes, a.bus_bandwidth) for a in answers]
     bound = [(a.bytes, rate(a, "lower_bound")) for a in answers]
+    band = [(a.bytes, rate(a, "time_high"), rate(a, "time_low")) for a in answers]
     series = {
-        "predicted": Series(
-            Look(BLUE, "", ""),
-            predicted,
-            [(a.bytes, rate(a, "time_high"), rate(a, "time_low")) for a in answers],
-        ),
+        "predicted": Series(Look(BLUE, "", ""), predicted, band),
         "no latency, full bandwidth": Series(Look(INK, "", "6 4"), bound),
     }
     for (who, points), look in zip(measured.items(), LOOKS[1:], strict=False):

@@ -54,12 +54,11 @@ def sweep(measured: Mapping[int, float], lines: Mapping[str, Callable[[float], f
     x = log_scale(measured, "size", format_size, SPACE, base=2)
     low, high = min(measured.values()), max(measured.values())
     y = Scale(low / SPACE**3, high * SPACE, "time", format_time, base=10)
+    looks = (BLUE, DASHES[0]), (SKY, DASHES[1])
     at = [x.low * (x.high / x.low) ** (i / STEPS) for i in range(STEPS + 1)]
     series = {
         name: Series(Look(colour, "", dash), [(size, seconds_of(size)) for size in at])
-        for (name, seconds_of), colour, dash in zip(
-            lines.items(), (BLUE, SKY), DASHES, strict=False
-        )
+        for (name, seconds_of), (colour, dash) in zip(lines.items(), looks, strict=False)
     }
     words = [f"{size:,} bytes: {1e3 * seconds:.4g} ms" for size, seconds in measured.items()]
     series["measured"] = Series(Look(VERMILION, "o"), list(measured.items()), words=words)

@@ -34,15 +34,10 @@ def mesh_axes(
     count = int(places.max()) + 1
     width = min(per_node, count)
     shown = min(count, max(MOST // width, 1) * width)
-    panels = [
-        Picture(
-            f"{axis}={mesh[axis]}",
-            STEP * width,
-            STEP * -(-shown // width),
-            _squares(places[groups_along(mesh, (axis,))], width, shown),
-        )
-        for axis in axes
-    ]
+    size, panels = (STEP * width, STEP * -(-shown // width)), []
+    for axis in axes:
+        squares = _squares(places[groups_along(mesh, (axis,))], width, shown)
+        panels.append(Picture(f"{axis}={mesh[axis]}", *size, squares))
     note = "" if shown == count else f", the first {shown} of {count:,} devices"
     return beside(title + note, panels, ACROSS)
 

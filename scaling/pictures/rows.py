@@ -161,14 +161,11 @@ def boxes(
                 left, x = frame.x(bar.start), frame.x(bar.end)
                 colour, opacity = colours[bar.kind], PALE if row.pale else 1.0
                 size = x - left, row.high
-                box = Rect(left, top, *size, colour, opacity=opacity, words=bar.words)
-                shapes.append(box)
+                shapes.append(Rect(left, top, *size, colour, opacity=opacity, words=bar.words))
                 if bar.label and x - left > text_width(bar.label, SMALL) + 4:
-                    at, ink = (
-                        ((left + x) / 2, top + row.high / 2 + 4.5),
-                        INK_ON.get(colour, "black"),
-                    )
-                    shapes.append(Text(*at, bar.label, "middle", ink, SMALL))
+                    at, ink = (left + x) / 2, INK_ON.get(colour, "black")
+                    y = top + row.high / 2 + 4.5
+                    shapes.append(Text(at, y, bar.label, "middle", ink, SMALL))
         if row.ends:
             y, x = top + row.high / 2, max(x, frame.x(row.ends[1]))
             shapes.append(Line([(frame.x(end), y) for end in row.ends], width=1.2))
@@ -206,9 +203,8 @@ def shares(
                 shapes.append(Area(outline, colours[kind], words=words))
                 below = above
             else:
-                for first, last in np.flatnonzero(np.diff(share, prepend=0, append=0)).reshape(
-                    -1, 2
-                ):
+                ends = np.flatnonzero(np.diff(share, prepend=0, append=0))
+                for first, last in ends.reshape(-1, 2):
                     box = left[first], base - row.high, left[last] - left[first], row.high
                     shapes.append(Rect(*box, colours[kind], line=0, words=words))
     used = {bar.kind for row in rows.values() for bar in row.bars}

@@ -40,9 +40,8 @@ def scaling_curves(curves: Mapping[str, Sequence[Prediction]], title: str) -> Pi
         ends = ("step_time", "step_time_high", "step_time_low")
         mean, low, high = ([_rate(p, end) for p in found] for end in ends)
         at = [p.devices for p in found]
-        rates[words] = Series(
-            look, list(zip(at, mean, strict=True)), list(zip(at, low, high, strict=True))
-        )
+        band = list(zip(at, low, high, strict=True))
+        rates[words] = Series(look, list(zip(at, mean, strict=True)), band)
         ideal = [(n, mean[0] * n / at[0]) for n in at]
         rates[f"{name}, ideal"] = Series(Look(look.colour, "", "2 4"), ideal)
         percents = [100 * share for share in efficiency(found)]
@@ -51,15 +50,11 @@ def scaling_curves(curves: Mapping[str, Sequence[Prediction]], title: str) -> Pi
     tops = [rate for one in rates.values() for _, rate in one.points]
     tops += [rate for one in rates.values() for _, *both in one.band for rate in both]
     most = max(y for one in shares.values() for _, y in one.points)
+    axis = log_scale(tops, "tokens/s", three_digits, 1.1)
+    percent = Scale(0, 1.05 * most, "% of a device's rate on the fewest")
     panels = [
-        chart("rate", devices, log_scale(tops, "tokens/s", three_digits, 1.1), rates, width=PANEL),
-        chart(
-            "efficiency",
-            devices,
-            Scale(0, 1.05 * most, "% of a device's rate on the fewest"),
-            shares,
-            width=PANEL,
-        ),
+        chart("rate", devices, axis, rates, width=PANEL),
+        chart("efficiency", devices, percent, shares, width=PANEL),
     ]
     return beside(title, panels, 2)
 

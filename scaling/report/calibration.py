@@ -23,10 +23,6 @@ def table(profile: Profile) -> str:
 
 
 def _row(name: str, evidence: Evidence) -> tuple[str, ...]:
-    errors = (
-        evidence.median_error,
-        evidence.mean_error,
-        evidence.max_error,
-        evidence.held_out_error,
-    )
-    return (name, f"{evidence.samples}", *("-" if e is None else f"{e:.1%}" for e in errors))
+    e = evidence
+    errors = (e.median_error, e.mean_error, e.max_error, e.held_out_error)
+    return (name, f"{e.samples}", *("-" if each is None else f"{each:.1%}" for each in errors))

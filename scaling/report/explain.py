@@ -71,10 +71,8 @@ def _row(step: Kernel | Collective, calls: Number, priced: Priced) -> tuple[str,
     else:
         price = priced.kernels[step.name]
         seconds, bound = price.time, str(price.bound)
-        name, amount = (
-            f"{step.kind} {step.name}",
-            computed_flops(step, priced.profile) or price.moved,
-        )
+        name, amount = f"{step.kind} {step.name}", computed_flops(step, priced.profile)
+        amount = amount or price.moved
         unit = "FLOP/s" if step.flops else "B/s"
     rate = format_rate(float(amount / seconds), unit) if seconds else "-"
     return (name, _where(step), f"{calls:,.0f}", format_time(float(seconds)), bound, rate, estimate)

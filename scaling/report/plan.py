@@ -26,11 +26,8 @@ def plan_page(result: Plans) -> str:
         lines += [text for plan in result.plans[:1] for text in _totals(plan)]
     if result.losers:
         lines.append("why others lose")
-        counts = [
-            "" if x.configurations is None else f"{x.configurations:,}" for x in result.losers
-        ]
-        pairs = zip(result.losers, counts, strict=True)
-        rows = [(f"  {loser.what}", count, loser.why) for loser, count in pairs]
+        count = lambda n: "" if n is None else f"{n:,}"
+        rows = [(f"  {x.what}", count(x.configurations), x.why) for x in result.losers]
         lines += columns(rows, left=(0, 2))
     page = [folded("\n".join(lines)), *(f"warning: {text}" for text in result.warnings)]
     page += [f"next: {result.next}"] if result.next else []  # in one line, to be copied
@@ -41,14 +38,11 @@ def _table(plans: Sequence[Plan]) -> list[str]:
     """A row for each plan, with why it is there; below the row where a line is too short."""
     head, *rows = columns([HEAD, *map(_row, plans)], left=(1, 3))
     reasons = [plan.why for plan in plans]
+    pairs = list(zip(rows, reasons, strict=True))
     if len(head) + max(map(len, reasons)) + 2 <= terminal_width():
-        pairs = zip(rows, reasons, strict=True)
         return [f"{head}  why", *(f"{row}  {why}" for row, why in pairs)]
     indent = " " * (len(str(len(rows))) + 2)
-    return [
-        head,
-        *(line for row, why in zip(rows, reasons, strict=True) for line in (row, indent + why)),
-    ]
+    return [head, *(line for row, why in pairs for line in (row, indent + why))]
 
 
 def _title(result: Plans) -> str:
@@ -85,10 +79,8 @@ def _row(plan: Plan) -> tuple[str, ...]:
 def _totals(plan: Plan) -> list[str]:
     if plan.total_time is None or plan.device_hours is None:
         return []
-    figures = [
-        f"{plan.total_time / DAY:,.3g} days",
-        f"{three_digits(plan.device_hours)} device-hours",
-    ]
+    days, hours = f"{plan.total_time / DAY:,.3g} days", three_digits(plan.device_hours)
+    figures = [days, f"{hours} device-hours"]
     if plan.energy is not None:
         figures.append(f"{three_digits(plan.energy / KWH)} kWh at the power limit")
     return [f"the whole training: {', '.join(figures)}"]

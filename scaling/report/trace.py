@@ -43,13 +43,8 @@ def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> 
     }
     heads = _heads(process, title, {s: n for s, n in STREAMS.items() if s in used})
     return [*heads, *counters] + [
-        records[event.operation.name]
-        | {
-            "tid": STREAMS[event.stream],
-            "ts": event.start * MICROSECONDS,
-            "dur": (event.end - event.start) * MICROSECONDS,
-        }
-        for event in events
+        records[e.operation.name] | _times(STREAMS[e.stream], e.start, e.end - e.start)
+        for e in events
     ]
 
 
@@ -68,14 +63,13 @@ def measured_events(
     begin = min((event.start for event in found), default=0.0)
     streams = {name: n for n, name in enumerate(dict.fromkeys(e.stream for e in found), 1)}
     return _heads(process, title, streams) + [
-        _measured(event, named, process)
-        | {
-            "tid": streams[event.stream],
-            "ts": (event.start - begin) * MICROSECONDS,
-            "dur": event.duration * MICROSECONDS,
-        }
-        for event in found
+        _measured(e, named, process) | _times(streams[e.stream], e.start - begin, e.duration)
+        for e in found
     ]
+
+
+def _times(track: int, start: float, seconds: float) -> Record:
+    return {"tid": track, "ts": start * MICROSECONDS, "dur": seconds * MICROSECONDS}
 
 
 def _measured(event: RecordedEvent, named: Mapping[str, Operation], process: int) -> Record:

@@ -102,9 +102,7 @@ class Prediction:
     grade: Grade
     warnings: tuple[str, ...]
     capacity_source: str = ""  # how `memory.capacity` is made up
-    evidence: str = (
-        ""  # how far figures like these were off, where nobody timed the chip's products
-    )
+    evidence: str = ""  # how far such figures were off, where nobody timed the chip's products
     causal_flops: bool | None = False  # whether model FLOPs leave out masked attention scores;
     # None: they were given as a number
     unknown: tuple[UnknownPart, ...] = ()  # what bounds the step from below only

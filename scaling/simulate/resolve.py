@@ -198,9 +198,8 @@ def _sized(cluster: Cluster, run: Run) -> Cluster:
     chip = cluster.accelerator
     if chip.memory is None:
         bytes_of_host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        share = SourcedValue(
-            bytes_of_host / devices, "this machine's memory, shared by its devices", ""
-        )
+        source = "this machine's memory, shared by its devices"
+        share = SourcedValue(bytes_of_host / devices, source, "")
         chip = with_figures(chip, {"memory": share, "usable_memory": share})
     per_node = -(-devices // cluster.nodes)
     parts = {**cluster.parts, "chip": per_node}

@@ -69,9 +69,8 @@ def price(program: Program, cluster: Cluster, profile: Profile, record: bool = F
     kernel = {k.name: _kernel_cost(k, cluster, profile, host, strict) for k, _ in kernels(program)}
     collective = {}
     for c, _ in collectives(program):
-        cost = collective_time(
-            c.kind, c.bytes, device_groups(c, program, cluster), cluster, profile
-        )
+        groups = device_groups(c, program, cluster)
+        cost = collective_time(c.kind, c.bytes, groups, cluster, profile)
         if c.part != 1:  # of a call
             cost = replace(cost, time=cost.time * c.part, lower_bound=cost.lower_bound * c.part)
         collective[c.name] = cost

@@ -111,7 +111,7 @@ def run_schedule(
         held_up: time that a collective takes beside a kernel over that alone, less one.
     """
     alone = {name: as_float(seconds) for name, seconds in times.items()}
-    streams = Streams(alone, record, named, slowdown, shortest, busy, held_up)
+    streams = Streams(shortest, alone, record, named, slowdown, busy, held_up)
     streams.block(program.schedule)
     exposed = streams.named("exposed")
     waited = sum(exposed.values(), 0.0)
@@ -131,17 +131,8 @@ def run_schedule(
 class Streams(Clocks):
     """Runs operations: each kind by the method that is named after its class."""
 
-    def __init__(
-        self,
-        times: Mapping[str, Number],
-        record: bool,
-        by_name: bool,
-        slowdown: float = 0.0,
-        shortest: bool = False,
-        busy: Mapping[str, np.ndarray | None] | None = None,
-        held_up: float = 0.0,
-    ):
-        super().__init__(times, record, by_name, slowdown, busy, held_up)
+    def __init__(self, shortest: bool, *clocks: Any):
+        super().__init__(*clocks)
         self.shortest = shortest
         self.run = count()  # one for all copies
 

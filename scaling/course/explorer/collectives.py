@@ -149,9 +149,8 @@ def levels_of(row: Row, priced: Priced) -> tuple[LevelTime, ...]:
 
 def level_words(level: LevelTime) -> str:
     """`117 MB over 400 GB/s: 293 us`."""
-    return (
-        f"{format_size(level.bytes)} over {format_rate(level.bandwidth)}: {format_time(level.time)}"
-    )
+    size, rate = format_size(level.bytes), format_rate(level.bandwidth)
+    return f"{size} over {rate}: {format_time(level.time)}"
 
 
 def _origins(row: Row, priced: Priced) -> list[dict[str, Any]]:

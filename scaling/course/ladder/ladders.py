@@ -37,10 +37,8 @@ def ladder_of(line: str, guess: float | None = None) -> Ladder:
         words = shlex.split(line.removeprefix("scaling "))
     except ValueError as error:  # a quote that nothing closes
         raise InputError(f"{line!r}: {error}; write {EXAMPLE}") from None
-    ladders: Mapping[str, Callable[..., Ladder]] = {
-        "collective": collective_ladder,
-        "predict": step_ladder,
-    }
+    ladders: Mapping[str, Callable[..., Ladder]]
+    ladders = {"collective": collective_ladder, "predict": step_ladder}
     command = words[0] if words else ""
     if command in ladders:
         call = call_of(ladders[command], words[1:], f"a ladder of {command}")
@@ -130,26 +128,17 @@ def step_ladder(
     rule = predict(described, place, source="analytic", calibration=ideal())
     fitted = predict(described, place, source="analytic")
     peak = place.accelerator.peak(described.precision.compute) * rule.devices
-    tokens = described.batch.tokens
+    bound, closed = float((rule.model_flops or 0.0) / peak), float(rule.step_time)
+    priced, tokens = float(fitted.step_time), described.batch.tokens
     found = measured_step(described.name, rule.devices, place.name, tokens)
     return ladder(
         f"a step of {described.name} on {rule.mesh} of {place.nodes} x {place.name}",
         "s",
         guess,
         (
-            Rung(
-                "bound",
-                float((rule.model_flops or 0.0) / peak),
-                "model FLOPs at the peak of every chip",
-            ),
-            Rung(
-                "textbook",
-                float(rule.step_time),
-                "closed form: roofline kernels, rings, their overlap",
-            ),
-            Rung(
-                "fitted", float(fitted.step_time), "efficiencies and latencies of published kernels"
-            ),
+            Rung("bound", bound, "model FLOPs at the peak of every chip"),
+            Rung("textbook", closed, "closed form: roofline kernels, rings, their overlap"),
+            Rung("fitted", priced, "efficiencies and latencies of published kernels"),
             _compiled(described, place, source),
             _measured(found, "no measurement of this step comes with the package"),
         ),
@@ -204,9 +193,8 @@ def _compiled(run: RunLike, place: ClusterLike, source: str) -> Rung:
     step = predict(run, place, source=source)
     if step.source == "analytic":
         return Rung("compiled", None, "none: the trainer's step cannot be compiled for this")
-    return Rung(
-        "compiled", float(step.step_time), "what XLA makes of the step: its kernels and schedule"
-    )
+    adds = "what XLA makes of the step: its kernels and schedule"
+    return Rung("compiled", float(step.step_time), adds)
 
 
 def _measured(found: Measurement | None, otherwise: str) -> Rung:

@@ -53,14 +53,10 @@ def measured_series(name: str) -> Series:
     row = next(row for row in _table()["series"] if row["name"] == name)
     source = _table()["sources"][row["source"]]
     shared = {key: row[key] for key in PLACE if key in row}
-    points = (
-        Point(
-            {**shared, **{key: point[key] for key in PLACE if key in point}},
-            tuple(point["seconds"]),
-            point["fitted"],
-        )
-        for point in row["points"]
-    )
+    points = []
+    for point in row["points"]:
+        asked = shared | {key: point[key] for key in PLACE if key in point}
+        points.append(Point(asked, tuple(point["seconds"]), point["fitted"]))
     return Series(row["machine"], source["title"], source["date"], tuple(points))
 
 
@@ -86,9 +82,8 @@ def measured_collective(
 def measured_step(run: str, devices: int, cluster: str, tokens: int) -> Measurement | None:
     """Return a measured step of a model on so many devices, whatever its mesh; None: none."""
     for row in _table()["step"]:
-        if (row["run"], row["devices"], row["cluster"], row["tokens"]) == (
-            *(run, devices, cluster, tokens),
-        ):
+        found = (row["run"], row["devices"], row["cluster"], row["tokens"])
+        if found == (run, devices, cluster, tokens):
             return _measurement(row, row["step_time"])
     return None
 

@@ -39,32 +39,34 @@ class Ladder(Result):
         """Return the rung of a name."""
         return self.rungs[RUNGS.index(name)]
 
+    @property
+    def steps(self) -> list[tuple[Rung, str]]:
+        """Each rung with how far it lies from the one below, `+35%`; "" where there is none."""
+        found, below = [], 0.0
+        for rung in self.rungs:
+            more = f"{rung.value / below - 1:+.0%}" if rung.value is not None and below else ""
+            found.append((rung, more))
+            if rung.value is not None and rung.name != "guess":
+                below = rung.value
+        return found
+
     def to_dict(self) -> dict[str, Any]:
         """Return the ladder as JSON has it."""
         return asdict(self)
 
     def __str__(self) -> str:
         """Return the question and a line for each rung, with its step from the one below."""
-        lines, below = [self.question], None
+        lines = [self.question]
         width = max(len(show(rung.value, self.unit)) for rung in self.rungs)
-        for rung in self.rungs:
+        for rung, step in self.steps:
             value = "-" if rung.value is None else show(rung.value, self.unit)
-            lines.append(f"  {rung.name:<9} {value:>{width}}  {step(below, rung):>7}  {rung.adds}")
-            if rung.value is not None and rung.name != "guess":
-                below = rung
+            lines.append(f"  {rung.name:<9} {value:>{width}}  {step:>7}  {rung.adds}")
         return "\n".join(lines)
 
     def line(self) -> str:
         last = next((rung for rung in reversed(self.rungs) if rung.value is not None), None)
         found = f": {last.name} {show(last.value, self.unit)}" if last else ""
         return f"ladder of {len(self.rungs)} rungs, {self.question}{found}"
-
-
-def step(below: Rung | None, rung: Rung) -> str:
-    """Return how far a rung lies from the one below, `+35 %`; "" where there is none below."""
-    if below is None or not below.value or rung.value is None:
-        return ""
-    return f"{rung.value / below.value - 1:+.0%}"
 
 
 def ladder(question: str, unit: str, guess: float | None, rungs: Sequence[Rung]) -> Ladder:

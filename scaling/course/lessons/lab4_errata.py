@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any
 
 from scaling.course.quizzes.common_mistakes import Verdict, diagnose
-from scaling.course.quizzes.quiz import QuizAnswer, compute
+from scaling.course.quizzes.quiz import QuizAnswer, compute, quiz_answer
 from scaling.meshes.reading import parse_toml
 
 FILE = resources.files("scaling.course.lessons") / "data" / "lab4_errata.toml"
@@ -75,16 +75,7 @@ def causes(every: tuple[Shown, ...]) -> list[str]:
 
 
 def _exhibit(table: Mapping[str, Any]) -> Exhibit:
-    ask, mistake = table["ask"], table["mistake"]
-    question = QuizAnswer(
-        name=table["title"],
-        unit=table["unit"],
-        asks={"ask": ask} if isinstance(ask, str) else ask,
-        formula=table.get("formula", "ask"),
-        expected=table["printed"],
-        book=table["printed"],
-        tolerance=RIGHT,
-        reason=table["why"],
-        mistakes=(mistake,) if mistake else (),
-    )
-    return Exhibit(table["title"], table["where"], table["claim"], question)
+    title, printed, mistake = table["title"], table["printed"], table["mistake"]
+    asked = {"name": title, "expected": printed, "book": printed, "tolerance": RIGHT}
+    asked |= {"reason": table["why"], "mistakes": [mistake] if mistake else []}
+    return Exhibit(title, table["where"], table["claim"], quiz_answer({**table, **asked}))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from scaling.course.ladder.rungs import Ladder, step
+from scaling.course.ladder.rungs import Ladder
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import diagnose
 from scaling.pictures.shapes import Picture
@@ -77,9 +77,7 @@ class Problem:
     text: str
     unit: str  # "": a ratio
     answer: float | None  # None: whatever the reader has measured is right
-    mistakes: tuple[
-        str, ...
-    ] = ()  # that are possible here (`scaling.course.quizzes.common_mistakes`)
+    mistakes: tuple[str, ...] = ()  # possible here, of `scaling.course.quizzes.common_mistakes`
     tolerance: float = 0.03  # relative, within which a number is right
     why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
@@ -112,12 +110,10 @@ class Page:
 
     def ladder(self, ladder: Ladder) -> Any:
         """Return a ladder as a table: rung, number, step from the rung below, what it adds."""
-        rows, below = [], None
-        for rung in ladder.rungs:
+        rows = []
+        for rung, step in ladder.steps:
             value = "none" if rung.value is None else show(rung.value, ladder.unit)
-            rows.append((f"**{rung.name}**", value, step(below, rung), rung.adds))
-            if rung.value is not None and rung.name != "guess":
-                below = rung
+            rows.append((f"**{rung.name}**", value, step, rung.adds))
         names = ("rung", "", "step", "what it adds")
         return self.mo.md(f"{ladder.question}\n\n{_table(names, rows)}")
 
@@ -200,14 +196,10 @@ class Page:
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    sides = [
-        "---:" if all(_is_figure(row[i]) for row in rows) else ":---" for i in range(len(names))
-    ]
+    is_figure = lambda cell: cell in ("", "none") or cell.lstrip("+-")[:1].isdigit()
+    columns = ([row[i] for row in rows] for i in range(len(names)))
+    sides = ["---:" if all(map(is_figure, column)) else ":---" for column in columns]
     lines = [names, sides, *rows]
     return "\n".join(
         "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines
     )
-
-
-def _is_figure(cell: str) -> bool:
-    return cell in ("", "none") or cell.lstrip("+-")[:1].isdigit()

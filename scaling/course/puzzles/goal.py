@@ -144,19 +144,14 @@ class Judged:
         """Return goal, value and verdict as JSON has them."""
         limits = {"most": self.goal.most, "least": self.goal.least}
         stated = {name: value for name, value in limits.items() if value is not None}
-        return {"measure": self.goal.measure, **stated, "value": self.value} | {
-            "reached": self.reached
-        }
+        found = {"value": self.value, "reached": self.reached}
+        return {"measure": self.goal.measure, **stated, **found}
 
     def __str__(self) -> str:
         """Return `step at most 3.95 s: 4.13 s, missed by 176 ms`."""
         gap = abs(self.value - self.goal.limit)
-        verdict = "reached" if self.reached else f"missed by {self._gap(gap)}"
+        in_points = self.goal.measure in ("filled", "mfu", "bubble", "waiting")  # shares
+        words = f"{100 * gap:.1f} points" if in_points else self.goal.show(gap)
+        verdict = "reached" if self.reached else f"missed by {words}"
         detail = f" ({self.detail})" if self.detail else ""
         return f"{self.goal}: {self.goal.show(self.value)}{detail}, {verdict}"
-
-    def _gap(self, gap: float) -> str:
-        """Return a difference as text; of shares in points."""
-        if self.goal.measure in ("filled", "mfu", "bubble", "waiting"):
-            return f"{100 * gap:.1f} points"
-        return self.goal.show(gap)

@@ -42,9 +42,7 @@ class Verdict:
             return "wrong: the answer is above zero"
         if not self.mistakes:
             return f"{off}; no mistake that we know has this factor"
-        perhaps = (
-            f"  perhaps {mistake.sentence}\n    check: {mistake.check}" for mistake in self.mistakes
-        )
+        perhaps = (f"  perhaps {m.sentence}\n    check: {m.check}" for m in self.mistakes)
         return "\n".join([off, *perhaps])
 
 

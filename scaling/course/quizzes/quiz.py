@@ -155,12 +155,13 @@ def _inner(found: Any, key: str) -> Any:
 
 
 def _quiz(table: Mapping[str, Any]) -> Quiz:
-    answers = tuple(_answer(answer) for answer in table["answer"])
+    answers = tuple(quiz_answer(answer) for answer in table["answer"])
     words = (table["id"], table["section"], table["question"])
     return Quiz(*words, answers, table.get("note", ""))
 
 
-def _answer(table: Mapping[str, Any]) -> QuizAnswer:
+def quiz_answer(table: Mapping[str, Any]) -> QuizAnswer:
+    """Return the number that a table of a file asks for."""
     ask = table["ask"]
     return QuizAnswer(
         name=table["name"],

@@ -86,9 +86,8 @@ class Handler(BaseHTTPRequestHandler):
             body = _error(f"this is a fault of scaling: {error!r}")
             print("".join(traceback.format_exception(error)), file=sys.stderr)
         self.send_response(status)
-        for name, value in (
-            HEADERS | {"Content-Type": kind, "Content-Length": str(len(body))}
-        ).items():
+        headers = HEADERS | {"Content-Type": kind, "Content-Length": str(len(body))}
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

@@ -7,7 +7,7 @@ import pytest
 import scaling as sc
 from scaling.cli.main import main
 from scaling.course.ladder.measured import measured_collective, measured_step
-from scaling.course.ladder.rungs import RUNGS, Ladder, Rung, step
+from scaling.course.ladder.rungs import RUNGS, Ladder, Rung
 from scaling.meshes.errors import InputError
 
 
@@ -54,10 +54,11 @@ def test_nothing_measured_says_so():
 def test_a_page_has_a_line_for_each_rung_with_its_step():
     values = (9, 1, 2, None, 3, 4)
     rungs = [Rung(name, value, ".") for name, value in zip(RUNGS, values, strict=True)]
-    lines = str(Ladder("how long", "s", tuple(rungs))).splitlines()
+    ladder = Ladder("how long", "s", tuple(rungs))
+    lines = str(ladder).splitlines()
     assert len(lines) == 7
     assert [line.split()[-2] for line in lines[3:]] == ["+100%", "-", "+50%", "+33%"]
-    assert step(None, rungs[1]) == ""
+    assert ladder.steps[1] == (rungs[1], "")
 
 
 def test_the_command_prints_the_same(capsys):
