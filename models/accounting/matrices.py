@@ -73,10 +73,7 @@ class Stack:
 
 def stacks(config: ModelConfig) -> list[Stack]:
     """All matrices of the layers; leading dense layers have their own stacks."""
-    dense, moe = n_dense_layers(config), n_moe_layers(config)
-    parts = [block_stacks(config, False, dense)] if dense else []
-    parts += [block_stacks(config, True, moe)] if moe else []
-    return [stack for part in parts for stack in part]
+    return [s for moe, layers in layer_kinds(config) for s in block_stacks(config, moe, layers)]
 
 
 def block_stacks(config: ModelConfig, moe: bool, layers: int = 1) -> Iterator[Stack]:
@@ -199,3 +196,9 @@ def n_dense_layers(config: ModelConfig) -> int:
 def n_moe_layers(config: ModelConfig) -> int:
     """Layers with experts."""
     return config.n_layers - n_dense_layers(config)
+
+
+def layer_kinds(config: ModelConfig) -> tuple[tuple[bool, int], ...]:
+    """(has experts, number of layers) for each kind of layer that the model has."""
+    kinds = (False, n_dense_layers(config)), (True, n_moe_layers(config))
+    return tuple((moe, layers) for moe, layers in kinds if layers)

@@ -14,7 +14,7 @@ from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import (
     Stack,
     block_stacks,
-    n_dense_layers,
+    layer_kinds,
     n_moe_layers,
     query_key_dim,
     stacks,
@@ -54,8 +54,8 @@ def count_parameters(config: ModelConfig) -> Parameters:
                 "or the run's sequence length with with_positions(config, seq_len)"
             )
         components["position_table"] = config.max_positions * config.d_model
-    for layers, moe in ((n_dense_layers(config), False), (n_moe_layers(config), True)):
-        for name, count in block_parameters(config, moe).items() if layers else ():
+    for moe, layers in layer_kinds(config):
+        for name, count in block_parameters(config, moe).items():
             components[name] += layers * count
     components["final_norm"] = _norm(config)
     if not config.tied_embeddings:

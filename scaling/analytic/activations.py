@@ -3,13 +3,15 @@ statistics of the loss, and gradients of vectors. Transfers of `scaling.analytic
 """
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int, per_size
+from scaling.analytic.zigzag import chunk_size, others, ring_of
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import block_stacks, gathered_width
-from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
+from scaling.models.attention_kernels.zigzag import visible_rows
 from scaling.program.ir import CollectiveKind, Number
 
 KEYS = "keys and values"  # `what` of their lines
@@ -97,14 +99,12 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     run, config, C = step.run, step.config, step.shape.context
     if "context" not in step.active_axes:
         return
-    chunk = lambda size: -(-run.batch.seq_len // (2 * size))
-    window = config.sliding_window
-    paths = lambda size: ring_hops(size, window_reach(window, chunk(size)))
-    hops = per_size(lambda size: sum(map(len, paths(size))), C)
-    visible = per_size(lambda size: visible_rows(window, chunk(size)) / chunk(size), C)
+    chunk = partial(chunk_size, step)
+    visible = per_size(lambda n: visible_rows(config.sliding_window, chunk(n)) / chunk(n), C)
+    hops = others(step)
     rows = step.tokens * visible
     kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
-    again = hops - per_size(lambda size: sum(map(bool, paths(size))), C)
+    again = hops - per_size(lambda size: sum(map(bool, ring_of(step, size))), C)
     axes = step.axis_names("context")
     # remat runs the attention again
     attends = step.recomputes("values") if step.is_own_trainer else step.recomputes_some

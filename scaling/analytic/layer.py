@@ -18,9 +18,15 @@ import numpy as np
 from scaling.analytic import kernels
 from scaling.analytic.adapters import adapter_kernels
 from scaling.analytic.experts import rows_again
-from scaling.analytic.host_copies import REMAT, leaving, returning, waits
 from scaling.analytic.products import Product, forward, layer_products, of_inputs, of_weights
-from scaling.analytic.saved import READ_IN_PLACE, saved_bytes
+from scaling.analytic.saved import (
+    READ_IN_PLACE,
+    REMAT,
+    leaving,
+    returning,
+    saved_bytes,
+    waits,
+)
 from scaling.analytic.schedule import NO_COLLECTIVES, PHASES, ScheduledCollectives, Traffic
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weight_kernels import (

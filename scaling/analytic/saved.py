@@ -1,12 +1,19 @@
-"""Activations: what a layer keeps of a microbatch, and how many microbatches are kept at a time."""
+"""Activations: what a layer keeps of a microbatch, and how many microbatches are kept at a time.
 
-from collections.abc import Callable, Iterator, Sequence
+What it keeps in the host's memory is copied beside its kernels:
+
+forward    out after the part that makes it          over at the end of the layer
+backward   back from the beginning of the layer on   over before the part that takes it
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import FLOAT32, StepSizes, step_sizes
+from scaling.analytic.weights import ATTENTION, MLP
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.activations import (
     ALWAYS,
@@ -14,14 +21,23 @@ from scaling.models.accounting.activations import (
     SavedRow,
     activation_tensors,
 )
+from scaling.models.accounting.remat import HIDDEN, QKV, keeps
 from scaling.models.pipeline.schedule import slot_count
-from scaling.program.ir import Number
+from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait
 from scaling.run import Run
 from scaling.run.parallelism.pipeline import recomputes
 
 STREAM = ("block_input", "residual")  # tensors of a block as long as the stream
 NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products
 READ_IN_PLACE = (*STREAM, "gate", "up")  # saved tensors that their consumers take from the stacks
+# Tensors that remat can keep (`models.accounting.remat`), by the part of the block that makes them
+# or takes them first.
+TENSORS = {
+    ATTENTION: (*QKV, "attention"),
+    MLP: ("attention_out", "expert_input", *HIDDEN),
+}
+REMAT = "remat"  # what is needed to compute the rest again
+Copies = dict[str, Kernel]  # by part, or REMAT
 
 
 @dataclass(frozen=True)
@@ -136,3 +152,46 @@ def _rows(step: StepSizes, moe: bool) -> Iterator[SavedRow]:
                 own = lambda _, of, size=size: size if of == moe else 0.0
                 sizes = int(size), int(activations(step, own))
                 yield SavedRow(kept.tensor.name, name, memory, layers, *sizes)
+
+
+def leaving(step: StepSizes, moe: bool, place: str, times: Number) -> Copies:
+    """What a layer's forward pass copies to the host, `times` 0 or 1."""
+    return _copies(step, moe, f"{place} offload", "forward", TENSORS, times)
+
+
+def returning(step: StepSizes, moe: bool) -> Copies:
+    """What its backward pass copies back, in the order in which it is needed."""
+    first: tuple[str, ...] = ("attention_out",)
+    if not keeps(step.run.remat, "attention"):
+        first = (*first, *TENSORS[ATTENTION])
+    later = {p: tuple(t for t in TENSORS[p] if t not in first) for p in (MLP, ATTENTION)}
+    return _copies(step, moe, "fetch", "backward", {REMAT: first, **later}, 1)
+
+
+def waits(copies: Mapping[str, Kernel], part: str = "") -> list[Operation]:
+    """The waits for copies: of one part, or of all."""
+    return [Wait(copy.name, copy.origin) for of, copy in copies.items() if part in ("", of)]
+
+
+def _copies(
+    step: StepSizes,
+    moe: bool,
+    words: str,
+    phase: Phase,
+    tensors: Mapping[str, tuple[str, ...]],
+    times: Number,
+) -> Copies:
+    sizes = {part: offloaded_bytes(step, moe, names) * times for part, names in tensors.items()}
+    origin, after = Origin(phase, "layers"), " of experts" * moe
+    return {
+        part: Kernel(
+            f"{words} {part}{after}",
+            origin,
+            kind="copy",
+            bytes=size,
+            host_bytes=size,
+            asynchronous=True,
+        )
+        for part, size in sizes.items()
+        if np.any(size)
+    }

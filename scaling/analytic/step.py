@@ -15,8 +15,7 @@ from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import (
     BYTES,
     Stack,
-    n_dense_layers,
-    n_moe_layers,
+    layer_kinds,
     share_of_device,
 )
 from scaling.models.accounting.remat import Remat, keeps, kept_by
@@ -271,8 +270,7 @@ class StepSizes:
     @property
     def layer_kinds(self) -> tuple[tuple[bool, int], ...]:
         """(has experts, number of layers) for each kind of layer that the model has."""
-        kinds = (False, n_dense_layers(self.config)), (True, n_moe_layers(self.config))
-        return tuple((moe, layers) for moe, layers in kinds if layers)
+        return layer_kinds(self.config)
 
     def axis_names(self, *axes: str) -> str:
         """Return those of `axes` that have more than one device, joined by + in mesh order."""

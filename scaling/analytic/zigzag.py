@@ -35,12 +35,15 @@ STATISTICS = 2  # kernels for log-sum-exps and masks, which move next to nothing
 
 def others(step: StepSizes) -> Number:
     """Other devices whose keys a device attends to."""
-    window = step.config.sliding_window
-    hops = lambda size: ring_hops(size, window_reach(window, _chunk(step, size)))
-    return per_size(lambda size: sum(map(len, hops(size))), step.shape.context)
+    return per_size(lambda size: sum(map(len, ring_of(step, size))), step.shape.context)
 
 
-def _chunk(step: StepSizes, devices: int) -> int:
+def ring_of(step: StepSizes, devices: int) -> Sequence[Sequence[int]]:
+    """The hops of keys and values around so many devices, each way."""
+    return ring_hops(devices, window_reach(step.config.sliding_window, chunk_size(step, devices)))
+
+
+def chunk_size(step: StepSizes, devices: int) -> int:
     """Tokens of one of the two chunks of a device."""
     return -(-step.run.batch.seq_len // (2 * devices))
 
@@ -105,7 +108,7 @@ def _block(
 def _kernel(step: StepSizes, phase: Phase, part: str, flash: float, times: Number) -> Kernel:
     """Own chunks, the late to the early one, or two pairs with another device."""
     window = step.config.sliding_window
-    seen = lambda size: visible_rows(None if part == "own" else window, _chunk(step, size))
+    seen = lambda size: visible_rows(None if part == "own" else window, chunk_size(step, size))
     rows = per_size(seen, step.shape.context)
     batch = step.sequences * (1 if part == "across" else 2)
     visible = CAUSAL if part == "own" else 1.0  # other chunks are seen whole, or not at all

@@ -88,7 +88,7 @@ def array(
         where = cluster_for(setting.devices, cluster, nodes, overrides)
         profile, _ = load_profile(where, calibration)
         place = MeshOnCluster(where, profile, ideal_profile(hops), ideal)
-    answer = array_answer(asked, setting, place, ideal)
+    answer = array_answer(asked, setting, place)
     if place is not None and (words := _along(sizes, place.cluster)):
         answer = replace(answer, notes=(*answer.notes, words))
     if tile is not None:
@@ -97,9 +97,7 @@ def array(
         from scaling.api.compiled_array import compiled_answer
 
         on = place.cluster if place else None
-        found = compiled_answer(
-            completed(asked), setting, on, ways_of(asked, setting, place, ideal)
-        )
+        found = compiled_answer(completed(asked), setting, on, ways_of(asked, setting, place))
         answer = replace(answer, parts=(*answer.parts, found))
     return textbook(answer) if ideal else answer
 

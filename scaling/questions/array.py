@@ -9,7 +9,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.placement import devices_of
 from scaling.program.ir import Kernel
 from scaling.questions.answer import Answer, Input, Value, by_formula, number
-from scaling.questions.communication import MeshOnCluster, asked, total
+from scaling.questions.communication import MeshOnCluster, asked, by_rule, total
 from scaling.questions.notation import (
     ArraySpec,
     Dim,
@@ -40,10 +40,7 @@ HOLDS = "what differs along {} are terms of a sum"
 
 
 def array_answer(
-    expression: Expression,
-    setting: ShapeContext,
-    place: MeshOnCluster | None = None,
-    ideal: bool = False,
+    expression: Expression, setting: ShapeContext, place: MeshOnCluster | None = None
 ) -> Answer:
     """Return the answer about one array, a resharding or a product.
 
@@ -51,7 +48,6 @@ def array_answer(
         expression: what is asked.
         setting: mesh, sizes and number format.
         place: where the mesh lies; None: only bytes and FLOPs, no times.
-        ideal: order what there is to choose by the textbook's times, not by the fitted ones.
 
     Raises:
         InputError: a dimension without a size, or one that its axes do not divide; a resharding or
@@ -61,26 +57,23 @@ def array_answer(
     for array in every:
         check_array(array, setting)
     if len(expression.operands) == 2:
-        return product_answer(product_of(expression), setting, place, ideal)
+        return product_answer(product_of(expression), setting, place)
     if expression.result is not None:
-        return resharding_answer(expression.operands[0], expression.result, setting, place, ideal)
+        return resharding_answer(expression.operands[0], expression.result, setting, place)
     return layout_answer(expression.operands[0], setting, place)
 
 
 def ways_of(
-    expression: Expression,
-    setting: ShapeContext,
-    place: MeshOnCluster | None = None,
-    ideal: bool = False,
+    expression: Expression, setting: ShapeContext, place: MeshOnCluster | None = None
 ) -> list[tuple[Step, ...]]:
     """Return the steps of every way to a resharding or product, the one answered first."""
     if len(expression.operands) == 2:
-        priced = ranked(product_of(expression), setting, place, ideal)
+        priced = ranked(product_of(expression), setting, place)
         return [(*each.way.before, *each.way.behind) for each in priced]
     if expression.result is None:
         return [()]
     pair = (expression.operands[0], expression.result)
-    return [way for _, way in _resharded(*pair, setting, place, ideal)]
+    return [way for _, way in _resharded(*pair, setting, place)]
 
 
 def layout_answer(
@@ -112,34 +105,26 @@ def layout_answer(
 
 
 def resharding_answer(
-    source: ArraySpec,
-    target: ArraySpec,
-    setting: ShapeContext,
-    place: MeshOnCluster | None,
-    ideal: bool = False,
+    source: ArraySpec, target: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None
 ) -> Answer:
     """Return the time from one sharding to another, or without a place what a device receives.
 
     To gather several dimensions at once and one after another are two ways: the faster one is
     answered, and both are rows.
     """
-    found = _resharded(source, target, setting, place, ideal)
+    found = _resharded(source, target, setting, place)
     unit = "bytes" if place is None else "s"
     if len(found) == 1:
         return found[0][0]
     rows: tuple[dict[str, Value], ...] = tuple(
-        {"way": "; ".join(map(str, way)), f"time ({unit})": number(answer, ideal)}
+        {"way": "; ".join(map(str, way)), f"time ({unit})": number(answer, by_rule(place))}
         for answer, way in found
     )
     return replace(found[0][0], rows=rows)
 
 
 def _resharded(
-    source: ArraySpec,
-    target: ArraySpec,
-    setting: ShapeContext,
-    place: MeshOnCluster | None,
-    ideal: bool,
+    source: ArraySpec, target: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None
 ) -> list[tuple[Answer, tuple[Step, ...]]]:
     """Every way with its answer, fastest first."""
     ways = [steps(source, target, setting)]
@@ -151,7 +136,7 @@ def _resharded(
     notes = () if ways[0] else ("every device has its part already: nothing is sent",)
     more = {"section": RESHARDING, "notes": notes}
     found = [(total(name, unit, [ask(step) for step in way], **more), way) for way in ways]
-    return sorted(found, key=lambda pair: number(pair[0], ideal))
+    return sorted(found, key=lambda pair: number(pair[0], by_rule(place)))
 
 
 def size_formula(array: ArraySpec, setting: ShapeContext) -> tuple[str, tuple[Input, ...]]:

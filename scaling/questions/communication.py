@@ -29,7 +29,12 @@ class MeshOnCluster:
     cluster: Cluster
     fitted: Profile
     ideal: Profile
-    by_rule: bool = False  # what binds is that of the textbook's times, not of the fitted ones
+    by_rule: bool = False  # the textbook's times order what there is to choose, and say what binds
+
+
+def by_rule(place: MeshOnCluster | None) -> bool:
+    """True where the textbook's times count; without a place there are no others."""
+    return place is not None and place.by_rule
 
 
 def groups_of(step: Step, setting: ShapeContext, place: MeshOnCluster) -> np.ndarray:

@@ -12,10 +12,12 @@ from scaling.models.accounting.matrices import (
     attention_matrices,
     block_stacks,
     expert_width,
+    layer_kinds,
     mlp_matrices,
     n_dense_layers,
     n_moe_layers,
     query_key_dim,
+    stacks,
     value_dim,
 )
 from scaling.models.config import ModelConfig
@@ -119,14 +121,8 @@ def attention(config: ModelConfig) -> Answer:
 
 def active_mlp(config: ModelConfig) -> int:
     """Return the weights of MLPs, experts and routers that one token passes, of all layers."""
-    counts = [
-        layers * stack.used * stack.size
-        for layers, moe in ((n_dense_layers(config), False), (n_moe_layers(config), True))
-        if layers
-        for stack in block_stacks(config, moe)
-        if stack.name not in attention_matrices(config)
-    ]
-    return sum(counts)
+    others = (s for s in stacks(config) if s.name not in attention_matrices(config))
+    return sum(s.layers * s.used * s.size for s in others)
 
 
 def _small(config: ModelConfig) -> Answer:
@@ -170,11 +166,8 @@ def _active(config: ModelConfig, total: int) -> list[Answer]:
 def _layers(config: ModelConfig) -> list[Answer]:
     """The parameters of one layer, of each kind that there is."""
     found = []
-    for layers, moe, name in (
-        (n_dense_layers(config), False, "a layer"),
-        (n_moe_layers(config), True, "a layer with experts"),
-    ):
-        if layers:
-            count = sum(block_parameters(config, moe).values())
-            found.append(Answer(name, count, COUNT, ideal=count))
+    for moe, _ in layer_kinds(config):
+        count = sum(block_parameters(config, moe).values())
+        name = "a layer with experts" if moe else "a layer"
+        found.append(Answer(name, count, COUNT, ideal=count))
     return found

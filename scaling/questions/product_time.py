@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.program.ops import matmul
 from scaling.questions.answer import Answer, Input, Value, by_formula, number
-from scaling.questions.communication import MeshOnCluster, asked, total
+from scaling.questions.communication import MeshOnCluster, asked, by_rule, total
 from scaling.questions.notation import format_array, product_text
 from scaling.questions.product import (
     Product,
@@ -45,7 +45,7 @@ class Priced:
 
 
 def product_answer(
-    product: Product, setting: ShapeContext, place: MeshOnCluster | None = None, ideal: bool = False
+    product: Product, setting: ShapeContext, place: MeshOnCluster | None = None
 ) -> Answer:
     """Return the time of a product, with overlap, by its fastest strategy; the others are rows.
 
@@ -53,11 +53,11 @@ def product_answer(
     """
     for array in product.arrays:
         check_array(array, setting)
-    priced = ranked(product, setting, place, ideal)
+    priced = ranked(product, setting, place)
     best = priced[0]
     left, right, result = (format_array(array, setting.mesh) for array in product.arrays)
     text = f"{left} @ {right} -> {result}"
-    rows = _table([_row(each, product, setting, place, ideal) for each in priced[:MOST_SHOWN]])
+    rows = _table([_row(each, product, setting, place) for each in priced[:MOST_SHOWN]])
     notes = [f"{axis}: {words}" for axis, words in cases(product).items()]
     if product.derived:
         notes.append(f"without -> C[..] the result is {format_array(product.result, setting.mesh)}")
@@ -79,7 +79,7 @@ def product_answer(
     )
     overlapped, one_by_one = best.key(ideal=False)
     apart = by_formula("without overlap", "s", "T_math + T_comms", times, one_by_one)
-    slower = max(best.math, best.comms, key=lambda each: number(each, ideal))
+    slower = max(best.math, best.comms, key=lambda each: number(each, by_rule(place)))
     return by_formula(
         text,
         "s",
@@ -94,9 +94,7 @@ def product_answer(
     )
 
 
-def ranked(
-    product: Product, setting: ShapeContext, place: MeshOnCluster | None, ideal: bool = False
-) -> list[Priced]:
+def ranked(product: Product, setting: ShapeContext, place: MeshOnCluster | None) -> list[Priced]:
     """Return the strategies, the fastest first; without a place that which moves least.
 
     Where several move the same, only the one that shares the product best is returned.
@@ -108,6 +106,7 @@ def ranked(
         comms = total(name, unit, [ask(step) for step in (*way.before, *way.behind)])
         math = flops if place is None else _math_time(way, product, setting, place, flops)
         priced.append(Priced(way, flops, math, comms))
+    ideal = by_rule(place)
     least = lambda each: each.key(ideal) if place else (number(each.comms, ideal),)
     priced.sort(key=lambda each: (*least(each), number(each.math, ideal)))
     by_moves: dict[tuple[Step, ...], Priced] = {}
@@ -171,9 +170,9 @@ def operand_dtype(product: Product, setting: ShapeContext) -> str:
 
 
 def _row(
-    each: Priced, product: Product, setting: ShapeContext, place: MeshOnCluster | None, ideal: bool
+    each: Priced, product: Product, setting: ShapeContext, place: MeshOnCluster | None
 ) -> dict[str, Value]:
-    row: dict[str, Value] = {"strategy": str(each.way)}
+    row, ideal = dict[str, Value](strategy=str(each.way)), by_rule(place)
     if place is None:
         flops, moved = (number(part, ideal) for part in (each.flops, each.comms))
         return row | {"FLOPs of a device (FLOPs)": flops, "bytes into it (bytes)": moved}
