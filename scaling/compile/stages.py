@@ -118,11 +118,7 @@ def mesh_of_compiled(compiled: jax.stages.Compiled) -> Mesh:
 
 
 def _set_by_caller() -> Mesh | None:
-    """The mesh of `jax.set_mesh`; None where none is set.
-
-    Raises:
-        InputError: the caller itself is being traced.
-    """
+    """The mesh of `jax.set_mesh`, or None; InputError where the caller itself is being traced."""
     try:
         mesh = jax.sharding.get_mesh()
     except ValueError:

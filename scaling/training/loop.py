@@ -168,11 +168,7 @@ class _Loop:
         return RunResult(done, done - first, self.report.loss, stopped_by)
 
     def _after(self, state: TrainState, this: InFlight, last: bool) -> InFlight | None:
-        """Do what some steps are followed by: reports, a recording's end, evaluation, a checkpoint.
-
-        Returns:
-            The step if it is still in flight.
-        """
+        """Report, end a recording, evaluate, save, where due; the step if it is still in flight."""
         step, eval_every = this.step, self.plan.run.train.eval_every
         evaluate = bool(eval_every) and (last or step % eval_every == 0)
         save = self.schedule.is_due(step) and not last

@@ -150,11 +150,9 @@ class _Pass(NamedTuple):
 def _continue(
     model: Transformer, length: int, rows: list[_Row], size: int, sampling: Sampling, stop: Stop
 ) -> None:
-    """Draw tokens of all rows until each has ended, in windows of `length`.
-
-    A batch of `size` is filled up with rows that have ended.
-    """
+    """Draw tokens until all rows have ended, in windows of `length`, `size` rows at once."""
     cache = empty_cache(model.config, model.execution, size, length)
+    # A batch is filled up with rows that have ended.
     spare = [_Row(0, [], [], ended=True) for _ in range(size - len(rows))]
     heat, top_p = jnp.float32(sampling.temperature), jnp.float32(sampling.top_p)
     top_k = jnp.int32(min(sampling.top_k or model.config.vocab_size, model.config.vocab_size))

@@ -87,14 +87,11 @@ def _placed(model: Transformer, rows: Sequence[Row], size: int, most: int) -> To
 
 @jax.jit
 def _scores(model: Transformer, tokens: Tokens) -> tuple[jax.Array, jax.Array]:
-    """Log-likelihoods, and whether all that counts is the likeliest: [B], on every device.
-
-    Logits are made in chunks of the rows' tokens where they are many.
-    """
+    """Log-likelihoods, and whether all that counts is the likeliest: [B], on every device."""
     rules = model.execution.rules
     B, S = tokens.inputs.shape
     vocab = B // rules.mesh.batch_shards * model.config.vocab_size // rules.shards("vocab")
-    chunks = loss_chunks(S, vocab)
+    chunks = loss_chunks(S, vocab)  # where logits are many
     x_BSD, _ = model.hidden_states(tokens.inputs, tokens.segments)
     cut = lambda x: jnp.moveaxis(x.reshape(B, chunks, S // chunks, *x.shape[2:]), 1, 0)
 

@@ -135,10 +135,7 @@ def _orthogonalized_on_mesh(x_LRC: jax.Array, epsilon: float, products: str) -> 
 
 
 def _path(spec: P) -> list[P]:
-    """Specs from sharded matrices to complete ones.
-
-    Each step moves one dimension's axes to the layers of a stage, the second dimension.
-    """
+    """Specs from sharded matrices to complete ones; each moves one dim's axes to the layers."""
     entries = [_axes(entry) for entry in spec]
     path = [P(*entries)]
     for dim in (-1, -2):

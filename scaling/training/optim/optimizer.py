@@ -53,11 +53,7 @@ def schedule(train: Train) -> optax.Schedule:
     last, end = peak * final_rate(train), max(train.steps, warmup + 1)
     if train.schedule == "cosine":
         return optax.warmup_cosine_decay_schedule(
-            init_value=first,
-            peak_value=peak,
-            warmup_steps=warmup,
-            decay_steps=end,
-            end_value=last,
+            init_value=first, peak_value=peak, warmup_steps=warmup, decay_steps=end, end_value=last
         )
     falls = {"linear": end - warmup, "wsd": decay_steps(train), "constant": 0}[train.schedule]
     rise = optax.linear_schedule(first, peak, warmup)
