@@ -8,7 +8,6 @@ The layers are stored as stacks, so all of them are alike: of frozen layers behi
 table every input has a gradient, of those behind a frozen one none. Imports no jax.
 """
 
-from collections.abc import Callable
 from fnmatch import fnmatchcase
 
 from scaling.models.accounting.flops import (
@@ -55,7 +54,9 @@ def partly_trained_flops(
         matches = any(fnmatchcase(array, pattern) for pattern in freeze or trainable)
         return matches != bool(freeze)
 
-    stacks = _stacks(config)
+    dense, moe = n_dense_layers(config), n_moe_layers(config)
+    both = {"dense_layers": dense, "layers": moe} if moe else {"layers": dense}
+    stacks = {name: count for name, count in both.items() if count}  # of arrays: their layers
     names = [f"{stack}/{array}" for stack in stacks for array in (*_arrays(config, stack), *NORMS)]
     in_layers = lora is not None or any(map(is_trained, ("embedding/table_VD", *names)))
     head = "embedding/table_VD" if config.tied_embeddings else "head_VD"
@@ -67,24 +68,12 @@ def partly_trained_flops(
         elif name in ATTENTION:
             total += forward * (FORWARD_AND_BACKWARD if in_layers else 1)
         else:
-            total += forward * (1 + in_layers + _trained_share(config, name, is_trained))
+            arrays = {s: _arrays(config, s)[name] for s in stacks if name in _arrays(config, s)}
+            trained = sum(stacks[s] * is_trained(f"{s}/{array}") for s, array in arrays.items())
+            share = trained / sum(stacks[s] for s in arrays)  # of these matrices of all layers
+            total += forward * (1 + in_layers + share)
     adapters = adapter_parameters(lora, config) if lora else 0
     return total + FORWARD_AND_BACKWARD * 2 * adapters * batch * seq
-
-
-def _trained_share(config: ModelConfig, name: str, is_trained: Callable[[str], bool]) -> float:
-    """Share of the matrices `name` of all layers that are trained."""
-    arrays = {s: _arrays(config, s)[name] for s in _stacks(config) if name in _arrays(config, s)}
-    counts = {stack: _stacks(config)[stack] for stack in arrays}
-    trained = sum(counts[s] * is_trained(f"{s}/{array}") for s, array in arrays.items())
-    return trained / sum(counts.values())
-
-
-def _stacks(config: ModelConfig) -> dict[str, int]:
-    """Layers of each stack of arrays."""
-    dense, moe = n_dense_layers(config), n_moe_layers(config)
-    both = {"dense_layers": dense, "layers": moe} if moe else {"layers": dense}
-    return {name: count for name, count in both.items() if count}
 
 
 def _arrays(config: ModelConfig, stack: str) -> dict[str, str]:

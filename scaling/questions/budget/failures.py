@@ -63,7 +63,11 @@ def failure_answers(
     t = Input("t", time, "s", "of training")
     over = lambda number: None if predicted is None else predicted / number
     parts = [between, by_formula("failures", "", "t / M", (t, M), over(M.value))]
-    save = _save(reliability, state)
+    save = Answer("save", reliability.save_seconds, "s", ideal=reliability.save_seconds)
+    if reliability.save_seconds is None:
+        K = Input("K", state, "bytes", "of parameters and optimizer")
+        S = Input("S", STORAGE, "bytes/s", "of the file system of Llama 3's training")
+        save = by_formula("save", "s", "K / S", (K, S))
     s = Input("s", float(save), "s", "of a save")
     parts += [save, by_formula("checkpoint interval, Young", "s", "sqrt(2 * s * M)", (s, M))]
     if s.value >= 2 * M.value or reliability.restart_seconds > MOST_LOST * M.value:
@@ -78,11 +82,3 @@ def failure_answers(
     g = Input("g", float(goodput), "", "goodput")
     name = "training with failures"
     return [*parts, goodput, by_formula(name, "s", "t / g", (t, g), over(g.value))]
-
-
-def _save(reliability: Reliability, state: float) -> Answer:
-    if reliability.save_seconds is not None:
-        return Answer("save", reliability.save_seconds, "s", ideal=reliability.save_seconds)
-    K = Input("K", state, "bytes", "of parameters and optimizer")
-    S = Input("S", STORAGE, "bytes/s", "of the file system of Llama 3's training")
-    return by_formula("save", "s", "K / S", (K, S))
