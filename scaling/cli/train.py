@@ -49,13 +49,14 @@ def train_here(call: "partial[Any]", stopped_code: int) -> int:
     check_stopped_code(stopped_code)
     with quiet():  # imports jax
         from scaling.training.checkpoint.failure import CheckpointError
-        from scaling.training.launch.lost_peer import abort
+        from scaling.training.launch.lost_peer import abort, end_with_peers
         from scaling.training.launch.stopping import NotFinite
 
     changes = ("run", "mesh", "device_order", "set", "steps", "run_dir")  # made in the run already
     given = {name: value for name, value in call.keywords.items() if name not in changes}
     try:
-        outcome = sc.train(run, run_dir=folder, **given)
+        with end_with_peers(folder):
+            outcome = sc.train(run, run_dir=folder, **given)
     except NotJoined as error:
         print(f"error: {error}", file=sys.stderr)
         return LOST

@@ -167,6 +167,25 @@ def test_a_checkpoint_that_is_not_saved_ends_the_process_whatever_its_threads_do
     assert capfd.readouterr().err.endswith("error: checkpoint of step 3 not saved\n")
 
 
+def test_a_peer_that_is_lost_before_the_steps_ends_the_command_without_a_traceback(
+    monkeypatch, capfd
+):
+    def fail(*given, **named):
+        raise ValueError("UNKNOWN: Gloo AllGather failed: Connection closed by peer [10.0.0.2]")
+
+    def end(code):
+        raise SystemExit(code)
+
+    monkeypatch.setattr("scaling.train", fail)
+    monkeypatch.setattr(os, "_exit", end)
+    monkeypatch.setattr("jax.process_count", lambda: 2)
+    with pytest.raises(SystemExit) as ended:
+        main.main(["train", "tiny", "--run-dir", "nowhere"])
+    said = capfd.readouterr().err
+    assert ended.value.code == supervisor.LOST
+    assert "another process of the job has ended" in said and "Traceback" not in said
+
+
 def test_a_run_stopped_before_its_first_step_is_not_told_to_resume(toy, tmp_path):
     ending = lambda step: str(TrainResult(toy(), tmp_path, step, 0, 0.0, "SIGTERM"))
     assert ending(0).splitlines()[1] == "next: the same command"
