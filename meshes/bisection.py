@@ -20,8 +20,16 @@ SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 def bisection_bandwidth(cluster: Cluster) -> float | None:
     """Return bytes/s; None for an odd number of devices or nodes, and links between pairs only."""
     rates = [rate for level in levels(cluster) if (rate := _rate(level, cluster)) is not None]
-    halves = not any(level.pair_links or _straddles(level) for level in levels(cluster))
-    return min(rates) if rates and halves and cluster.devices % 2 == 0 else None
+    if not rates or cluster.devices % 2:
+        return None
+    for level in levels(cluster):
+        pool = level.labels.pool  # non-decreasing
+        middle = len(pool) // 2
+        # some links of a level are of both halves, and others are not
+        straddles = pool[0] != pool[-1] and pool[middle - 1] == pool[middle]
+        if level.pair_links or straddles:
+            return None
+    return min(rates)
 
 
 def _rate(level: NetworkLevel, cluster: Cluster) -> float | None:
@@ -48,10 +56,3 @@ def _torus_rate(cluster: Cluster, bandwidth: float) -> float | None:
     longest = max(even, key=lambda i: shape[i])
     closed = wraparound(cluster.torus, shape)[longest] and shape[longest] > 2
     return math.prod(shape) / shape[longest] * (2 if closed else 1) * bandwidth
-
-
-def _straddles(level: NetworkLevel) -> bool:
-    """True if some links of a level are of both halves, and others are not."""
-    pool = level.labels.pool  # non-decreasing
-    middle = len(pool) // 2
-    return bool(pool[0] != pool[-1] and pool[middle - 1] == pool[middle])

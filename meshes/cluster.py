@@ -152,7 +152,11 @@ def level_nodes(cluster: Cluster) -> dict[Level, int]:
     fabric = cluster.fabric
     if fabric is not None:
         sizes["leaf"] = whole_domains(cluster, int(fabric.leaf_nodes.value))
-        sizes["spine"] = whole_domains(cluster, _spine_unit(fabric, cluster.nodes))
+        # All nodes are under one layer of spines as long as that layer can join them.
+        spine = fabric.spine_nodes or fabric.leaf_nodes
+        if fabric.spine_nodes and fabric.pod_nodes and cluster.nodes > spine.value:
+            spine = fabric.pod_nodes
+        sizes["spine"] = whole_domains(cluster, int(spine.value))
         sizes["core"] = cluster.nodes
     distinct: dict[Level, int] = {}
     for level, size in sizes.items():
@@ -168,15 +172,6 @@ def whole_domains(cluster: Cluster, nodes: int) -> int:
     Racks of 18 places with 16 trays each: the leaves of a rack, for up to 18 nodes, join 16.
     """
     return max(1, nodes // cluster.domain_nodes) * cluster.domain_nodes
-
-
-def _spine_unit(fabric: Fabric, nodes: int) -> int:
-    """Nodes under one layer of spines: all of them as long as that layer can join them."""
-    if fabric.spine_nodes is None:
-        return int(fabric.leaf_nodes.value)
-    if nodes <= fabric.spine_nodes.value or fabric.pod_nodes is None:
-        return int(fabric.spine_nodes.value)
-    return int(fabric.pod_nodes.value)
 
 
 def max_nodes(cluster: Cluster) -> int | None:

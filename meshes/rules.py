@@ -114,8 +114,14 @@ def check_divisible(what: str, size: int, axes: Iterable[str], mesh: MeshShape) 
         return
     product = " x ".join(f"{a}={getattr(mesh, a)}" for a in axes)
     total = f" = {parts}" if len(axes) > 1 else ""
+    up = -(-size // parts) * parts
+    advice = f"use axis sizes whose product divides {size}"
+    if len(axes) == 1:
+        fits = ", ".join(map(str, divisors(size)[:12]))
+        instead = ", or the data axis for the rest" if axes == ("fsdp",) else ""
+        advice = f"use {axes[0]} of {fits}{instead}"
     raise InputError(
-        f"{what}={size} is not divisible by {product}{total}; {_advice(size, parts, axes, what)}"
+        f"{what}={size} is not divisible by {product}{total}; {advice}, or {what} of {up}"
     )
 
 
@@ -123,12 +129,3 @@ def divisors(n: int) -> list[int]:
     """All divisors of `n`, ascending."""
     small = [d for d in range(1, int(n**0.5) + 1) if n % d == 0]
     return small + [n // d for d in reversed(small) if d * d != n]
-
-
-def _advice(size: int, parts: int, axes: tuple[str, ...], what: str) -> str:
-    up = -(-size // parts) * parts
-    if len(axes) == 1:
-        fits = ", ".join(map(str, divisors(size)[:12]))
-        instead = ", or the data axis for the rest" if axes == ("fsdp",) else ""
-        return f"use {axes[0]} of {fits}{instead}, or {what} of {up}"
-    return f"use axis sizes whose product divides {size}, or {what} of {up}"

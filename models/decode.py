@@ -30,7 +30,7 @@ from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.latent_attention import LatentAttention
 from scaling.models.positions import rotation_at
-from scaling.models.transformer import Block, Transformer
+from scaling.models.transformer import Transformer
 
 
 class KVCache(NamedTuple):
@@ -90,25 +90,18 @@ def decode_step(
 
     def layer(x_BTD: jax.Array, both: Any) -> tuple[jax.Array, KVCache]:
         block, layer_cache = both
-        return _decode_block(block, layer_cache, x_BTD, positions_BT)
+        attention, h_BTD = block.attention, block.attention_norm(x_BTD)
+        if isinstance(attention, LatentAttention):
+            y_BTD, new = decode_latent_attention(attention, h_BTD, layer_cache, positions_BT)
+        else:
+            y_BTD, new = decode_attention(attention, h_BTD, layer_cache, positions_BT)
+        return block.feed_forward(x_BTD + y_BTD)[0], new
 
     dense_layers = cache.dense_layers
     if dense_layers is not None:
         x_BTD, dense_layers = jax.lax.scan(layer, x_BTD, (model.dense_layers, dense_layers))
     x_BTD, layers = jax.lax.scan(layer, x_BTD, (model.layers, cache.layers))
     return x_BTD, Cache(dense_layers, layers)
-
-
-def _decode_block(
-    block: Block, cache: KVCache, x_BTD: jax.Array, positions_BT: jax.Array
-) -> tuple[jax.Array, KVCache]:
-    """One layer on T new tokens."""
-    attention, h_BTD = block.attention, block.attention_norm(x_BTD)
-    if isinstance(attention, LatentAttention):
-        y_BTD, cache = decode_latent_attention(attention, h_BTD, cache, positions_BT)
-    else:
-        y_BTD, cache = decode_attention(attention, h_BTD, cache, positions_BT)
-    return block.feed_forward(x_BTD + y_BTD)[0], cache
 
 
 def decode_attention(

@@ -84,18 +84,15 @@ def _look_up(
         if len(learned) > 1:
             position_s = _own_part(learned[1], sharded, axis=dim)
         else:
-            position_s = _positions(execution, tokens_bS.shape[1])
+            # of this device's tokens of a sequence, before `tensor` shards them
+            axes = rules.axes("sequence")
+            device = jax.lax.axis_index(axes) if axes else 0
+            positions = zigzag_positions(device, rules.mesh.context, tokens_bS.shape[1])
+            position_s = jnp.asarray(positions)
             position_s = _own_part(position_s, sharded, axis=0) if dim == 1 else position_s
         table_TD = _gathered(execution, learned[0], (None, "embed"), token_axes)
         x_bsD = x_bsD + table_TD.astype(jnp.float32)[position_s]
     return x_bsD.astype(execution.dtype)
-
-
-def _positions(execution: Execution, rows: int) -> jax.Array:
-    """Positions of this device's `rows` tokens of a sequence, before `tensor` shards them."""
-    axes = execution.rules.axes("sequence")
-    device = jax.lax.axis_index(axes) if axes else 0
-    return jnp.asarray(zigzag_positions(device, execution.rules.mesh.context, rows))
 
 
 def _gathered(

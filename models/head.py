@@ -70,7 +70,9 @@ def linear_cross_entropy(
     token_spec = spec_of(x_BSD).partitions[:2]
     given = jax.tree.map(lambda x_BS: reshard(x_BS, P(*token_spec)), (targets_BS, weights_BS))
     loss = functools.partial(_loss, execution, z_loss)
-    chunks = loss_chunks(*_local_shape(execution, x_BSD, head_DV))
+    size = execution.rules.mesh.size
+    tokens = targets_BS.size // size(axes_of(x_BSD))  # of one device, as the rows of the head
+    chunks = loss_chunks(tokens, head_DV.shape[1] // size(axes_of(head_DV)))
     if chunks == 1:
         return loss(head_DV, None, x_BSD, given)
     with jax.named_scope("head"):
@@ -132,13 +134,6 @@ def _loss(
         return cross_entropy(logits, targets, weights, z_loss)
 
 
-def _local_shape(execution: Execution, x_BSD: jax.Array, head_DV: jax.Array) -> tuple[int, int]:
-    """Tokens and rows of the head on one device."""
-    size = execution.rules.mesh.size
-    tokens = x_BSD.shape[0] * x_BSD.shape[1] // size(axes_of(x_BSD))
-    return tokens, head_DV.shape[1] // size(axes_of(head_DV))
-
-
 def _split(chunks: int, x_BS: jax.Array) -> jax.Array:
     """Each device's tokens in equal chunks, [N, T, ...]; nothing moves."""
     spec = spec_of(x_BS)
@@ -183,10 +178,6 @@ def _multiply(execution: Execution, x: jax.Array, head_DV: jax.Array) -> jax.Arr
     return jax.lax.optimization_barrier(product)
 
 
-def _forward(execution: Execution, x: jax.Array, head_DV: jax.Array) -> tuple:
-    return _multiply(execution, x, head_DV), (x, head_DV)
-
-
 def _backward(execution: Execution, saved: tuple, gradient: jax.Array) -> tuple:
     x, head_DV = saved
     tokens, spec = "bs"[: x.ndim - 1], spec_of(x)
@@ -199,4 +190,6 @@ def _backward(execution: Execution, saved: tuple, gradient: jax.Array) -> tuple:
     return dx, dhead_DV
 
 
-_multiply.defvjp(_forward, _backward)
+_multiply.defvjp(
+    lambda execution, x, head_DV: (_multiply(execution, x, head_DV), (x, head_DV)), _backward
+)

@@ -114,18 +114,13 @@ def all_gather_weight(
     others = tuple(axis for axis in token_axes if axis not in sharded)
 
     def gather(w: jax.Array, after: jax.Array | None) -> jax.Array:
-        w = _mark_varying(w, others, jointly)
+        together = tuple(axis for axis in others if axis in jointly)
+        for group in filter(None, (together, *((a,) for a in others if a not in jointly))):
+            w = jax.lax.pcast(w, group, to="varying")
         w = w if after is None else with_dependency(w, after)
         return jax.lax.all_gather(w, fsdp, axis=dims.index("embed"), tiled=True) if fsdp else w
 
     return in_format(execution, dtype or execution.dtype, w, gather, after)
-
-
-def _mark_varying(w: jax.Array, axes: tuple[str, ...], jointly: Sequence[str]) -> jax.Array:
-    together = tuple(axis for axis in axes if axis in jointly)
-    for group in filter(None, (together, *((a,) for a in axes if a not in jointly))):
-        w = jax.lax.pcast(w, group, to="varying")
-    return w
 
 
 def zeros_like(leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -94,7 +94,15 @@ def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConf
             if not isinstance(data[key], str):
                 raise InputError(f"{where}: {key}: expected a string, got {data[key]!r}")
             changes = {k: v for k, v in data.items() if k != key}
-            return _replaced(_load(key, data[key], where), changes, where)
+            base = _load(key, data[key], where)
+            fields = model_dict(base)
+            # fields that depend on changed ones are derived again
+            is_split = base.head_dim * base.n_heads == base.d_model
+            if is_split and {"d_model", "n_heads"} & set(changes):
+                fields["head_dim"] = 0
+            if base.n_kv_heads == base.n_heads and "n_heads" in changes:
+                fields["n_kv_heads"] = 0
+            return read(ModelConfig, merged(fields, changes), where)
     return read(ModelConfig, data, where)
 
 
@@ -106,13 +114,3 @@ def _load(source: str, name: str, where: str) -> ModelConfig:
         return _SOURCES[source](name)
     except InputError as error:
         raise InputError(f"{where}: {error}") from None
-
-
-def _replaced(base: ModelConfig, changes: Mapping[str, Any], where: str) -> ModelConfig:
-    """`base` with some fields changed, and the fields that depend on them derived again."""
-    fields = model_dict(base)
-    if base.head_dim * base.n_heads == base.d_model and {"d_model", "n_heads"} & set(changes):
-        fields["head_dim"] = 0
-    if base.n_kv_heads == base.n_heads and "n_heads" in changes:
-        fields["n_kv_heads"] = 0
-    return read(ModelConfig, merged(fields, changes), where)

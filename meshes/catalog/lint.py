@@ -8,9 +8,9 @@ nodes that do not divide into equal NVLink domains. Files, overrides and what-if
 checked alike.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.catalog.schema import LINKS, Figure, figure
 from scaling.meshes.catalog.topology import PCIE_X16, PORTS
 from scaling.meshes.cluster import (
@@ -160,18 +160,16 @@ def _slots(cluster: Cluster) -> Iterator[str]:
                     f"{cluster.name}: a NIC sends {format_rate(port)} but its slot, {label}, takes "
                     f"{format_rate(slot)}; {port:g} bits/s are {format_rate(port / 8)}"
                 )
-        specified = _pcie_of(cluster.accelerator) if "chip" in link.parts else None
-        if specified is not None and slot > ROUNDING * specified:
+        chip = cluster.accelerator
+        is_known = "chip" in link.parts and chip.vendor == "NVIDIA"
+        ports = PORTS.get(chip.compute_capability or 0.0) if is_known else None
+        # one direction of the PCIe that the GPU is specified for
+        specified = math.inf if ports is None else PCIE_X16[ports.pcie_generation]
+        if slot > ROUNDING * specified:
             yield (
-                f"{label}: {format_rate(slot)}, but {cluster.accelerator.name} has 16 lanes of "
+                f"{label}: {format_rate(slot)}, but {chip.name} has 16 lanes of "
                 f"{format_rate(specified)} in one direction; does the figure add both directions?"
             )
-
-
-def _pcie_of(chip: Accelerator) -> float | None:
-    """bytes/s, one direction, of the PCIe that an NVIDIA GPU is specified for; None: not known."""
-    ports = PORTS.get(chip.compute_capability or 0.0) if chip.vendor == "NVIDIA" else None
-    return None if ports is None else PCIE_X16[ports.pcie_generation]
 
 
 def _is_overridden(link: LinkSpec) -> bool:

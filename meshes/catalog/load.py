@@ -109,7 +109,12 @@ def check(path: str | Path) -> list[str]:
             errors, warnings = problems.messages, list(lint_chip(figures, where))
         else:
             draft = _draft(data, where, str(path))
-            errors, warnings = draft.problems.messages, _warnings(draft, where)
+            errors = draft.problems.messages
+            if draft.cluster is not None:
+                warnings = list(lint_cluster(draft.cluster))
+            else:  # what could be read of it
+                warnings = [*lint_links(draft.links, draft.fabric, where)]
+                warnings += lint_chip(draft.chip.figures, draft.chip.name) if draft.chip else []
     except InputError as error:
         errors = str(error).split("\n")
     return [f"error: {text}" for text in errors] + [f"warning: {text}" for text in warnings]
@@ -170,14 +175,6 @@ def _draft(data: Mapping[str, Any], where: str, path: str) -> Draft:
     if draft.cluster is not None:
         draft.problems.messages += [f"{where}: {text}" for text in graph_problems(draft.cluster)]
     return draft
-
-
-def _warnings(draft: Draft, where: str) -> list[str]:
-    """Warnings about the whole cluster, or about what could be read of it."""
-    if draft.cluster is not None:
-        return list(lint_cluster(draft.cluster))
-    warnings, chip = list(lint_links(draft.links, draft.fabric, where)), draft.chip
-    return warnings + (list(lint_chip(chip.figures, chip.name)) if chip else [])
 
 
 @cache

@@ -61,7 +61,9 @@ def _written(
     data |= {"dtype": dtype, "torch_dtype": dtype}
     data |= {key: getattr(config, field) for field, key in family.shapes.items()}
     data |= {key: config.bias for key in family.bias_keys}
-    data |= _fixed(config, family)
+    data |= {key: values[0] for key, values in family.only.items()}
+    activation, keys = ACTIVATIONS[config.mlp], ("hidden_act", "activation_function")
+    data |= {key: activation for key in keys if activation in family.only.get(key, ())}
     if family.rope_theta:
         # with YaRN releases of transformers before 5 derive its factor from the longest sequence
         yarn = config.yarn
@@ -82,15 +84,6 @@ def _written(
         if "d_ff_expert" not in family.moe:  # Mixtral's experts are as wide as its MLP would be
             data["intermediate_size"] = moe["d_ff_expert"]
     return data
-
-
-def _fixed(config: ModelConfig, family: Family) -> dict[str, Any]:
-    """Keys with a single value, and the activation."""
-    keys = {key: values[0] for key, values in family.only.items()}
-    for key in ("hidden_act", "activation_function"):
-        if ACTIVATIONS[config.mlp] in family.only.get(key, ()):
-            keys[key] = ACTIVATIONS[config.mlp]
-    return keys
 
 
 def _rope(config: ModelConfig) -> dict[str, Any]:

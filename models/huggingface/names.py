@@ -156,7 +156,10 @@ def _stored(
     else:  # the parameter's own order of the same dimensions
         order = last.rpartition("_")[2]
         order = order[1:] if "{expert}" in name else order
-        dims = _in_parameter_order("".join(parts), order)
+        # Where a letter of the name is not among the file's (`DF` for "W D": an expert's width is
+        # W), the remaining ones take the places left, in order.
+        spare = iter(letter for letter in "".join(parts) if letter not in order)
+        dims = "".join(d if d in "".join(parts) else next(spare) for d in order)
     third = next((i for i, part in enumerate(GPT2_THIRDS) if last.startswith(part)), 0)
     rotated = config.mla.qk_rope_head_dim if config.mla else 0
     pairs = last.startswith(("query_b_", "query_DNK", "kv_a_DR")) and config.positions == "rope"
@@ -170,16 +173,6 @@ def _stored(
         (third, len(GPT2_THIRDS)) if "c_attn" in name else (0, 1),
         rotated if pairs else 0,
     )
-
-
-def _in_parameter_order(letters: str, order: str) -> str:
-    """The file's dimension letters in the order of the parameter's name.
-
-    Where a letter of the name is not among them (`DF` for "W D": an expert's width is W), the
-    remaining letters take the places left, in order.
-    """
-    spare = iter(letter for letter in letters if letter not in order)
-    return "".join(letter if letter in letters else next(spare) for letter in order)
 
 
 def _sizes(config: ModelConfig) -> dict[str, int]:

@@ -56,7 +56,11 @@ def read_config(path: str | Path) -> ModelConfig:
 
 def translate(data: Json, where: str) -> ModelConfig:
     """The ModelConfig that the parsed config.json `data` describes (errors as `read_config`)."""
-    family = _family(data, where)
+    name = str(data.get("model_type"))
+    if name not in families():
+        refusal = f"{where}: model_type {name!r} cannot be read; {nearest(name, families())}"
+        raise InputError(f"{refusal}\n{_by_hand(data)}")
+    family = families()[name]
     # A key in its first spelling; a second spelling beside the first is refused as unknown.
     first = {key: family.aliases.get(key, key) for key in data}
     data = {key if first[key] in data else first[key]: value for key, value in data.items()}
@@ -73,14 +77,6 @@ def translate(data: Json, where: str) -> ModelConfig:
         values["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, values, where)
     return replace(config, sliding_window=_window(family, data, config.n_layers, where))
-
-
-def _family(data: Json, where: str) -> Family:
-    name = str(data.get("model_type"))
-    if name not in families():
-        refusal = f"{where}: model_type {name!r} cannot be read; {nearest(name, families())}"
-        raise InputError(f"{refusal}\n{_by_hand(data)}")
-    return families()[name]
 
 
 def _by_hand(data: Json) -> str:
@@ -100,14 +96,12 @@ def _is_expressible(family: Family, key: str, value: Any) -> bool:
     if key in only:
         return value in only[key]
     if key in ("rope_scaling", "rope_parameters") and key in family.keys:
-        return isinstance(value, Mapping) and _is_known_rope(value)
+        if not isinstance(value, Mapping):
+            return False
+        keys = {key for key, item in value.items() if item is not None} - {"rope_type", "type"}
+        kind = _rope_type(value)  # any JSON value
+        return isinstance(kind, str) and kind in ROPE_VALUES and keys <= ROPE_VALUES[kind]
     return key in HARMLESS or key in family.keys
-
-
-def _is_known_rope(rope: Json) -> bool:
-    keys = {key for key, value in rope.items() if value is not None} - {"rope_type", "type"}
-    kind = _rope_type(rope)  # any JSON value
-    return isinstance(kind, str) and kind in ROPE_VALUES and keys <= ROPE_VALUES[kind]
 
 
 def _rope_type(rope: Json) -> Any:

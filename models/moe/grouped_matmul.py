@@ -67,17 +67,13 @@ def _product(how: _Options, x_RK: jax.Array, w_EKN: jax.Array, sizes_E: jax.Arra
     return _forward(how, x_RK, w_EKN, sizes_E)
 
 
-def _saved(how: _Options, *operands: jax.Array) -> tuple[jax.Array, tuple[jax.Array, ...]]:
-    return _product(how, *operands), operands
-
-
 def _gradients(how: _Options, saved: tuple[jax.Array, ...], dy_RN: jax.Array) -> tuple:
     x_RK, w_EKN, sizes_E = saved
     dx_RK = _forward(how, dy_RN, w_EKN, sizes_E, transposed=True)
     return dx_RK, _weights_gradient(how, x_RK, dy_RN, sizes_E), None
 
 
-_product.defvjp(_saved, _gradients)
+_product.defvjp(lambda how, *operands: (_product(how, *operands), operands), _gradients)
 
 
 def _forward(

@@ -75,7 +75,10 @@ class OneForwardOneBackward:
         idle = jnp.zeros_like(self.embed(self.tables, number))
         _, aux, saved = jax.eval_shape(lambda x: self.forward(x, number)[:3], idle)
         count = slot_count(stages, self.microbatches)
-        ahead = idle, [_empty_slots(count, leaf) for leaf in saved], jax.tree.map(zeros_like, aux)
+        empty = lambda leaf: jnp.zeros(
+            (count, *leaf.shape), leaf.dtype, out_sharding=_slot_spec(leaf)
+        )
+        ahead = idle, [empty(leaf) for leaf in saved], jax.tree.map(zeros_like, aux)
         values = jax.eval_shape(self.head, self.tables, idle, number)
         back = idle, jax.tree.map(_zero_gradient, (self.tables, self.layers))
         carry = ahead, back, jax.tree.map(zeros_like, values)
@@ -188,11 +191,6 @@ def _zero_gradient(weight: jax.Array) -> jax.Array:
 # A ring of slots on each stage holds what a microbatch's forward pass saves until its backward
 # pass. Stages are at different microbatches at a time, so each reads and writes another slot: code
 # of one device, in a `shard_map` over all axes.
-
-
-def _empty_slots(count: int, leaf: jax.Array) -> jax.Array:
-    """Slots [K, ...] for arrays like `leaf`."""
-    return jnp.zeros((count, *leaf.shape), leaf.dtype, out_sharding=_slot_spec(leaf))
 
 
 def _write_slot(
