@@ -124,9 +124,8 @@ def pipeline(passes: Sequence[Pass], title: str = "") -> Picture:
     for one in passes:
         way, number = "forward" if one.forward else "backward", str(one.microbatch + 1)
         words = f"microbatch {number} {way} on stage {one.stage}, part {one.part + 1}"
-        bars[f"stage {one.stage}"].append(
-            Bar(float(one.begin), float(one.end), f"{way}{of_part(one.part)}", words, number)
-        )
+        ends, kind = (float(one.begin), float(one.end)), f"{way}{of_part(one.part)}"
+        bars[f"stage {one.stage}"].append(Bar(*ends, kind, words, number))
     rows = {name: Row(own, *ROW) for name, own in bars.items()}
     end = float(max(one.end for one in passes))
     return boxes(rows, colours, Scale(0.0, end, "time \u2192", ticks=()), title)

@@ -44,9 +44,8 @@ _FONT = f'font-family="sans-serif" font-size="{FONT:g}"'
 def _shape(shape: Shape) -> str:
     match shape:
         case Group(x, y, shapes):
-            return f'<g transform="translate({_number(x)} {_number(y)})">' + (
-                "".join(map(_shape, shapes)) + "</g>"
-            )
+            inner = "".join(map(_shape, shapes))
+            return f'<g transform="translate({_number(x)} {_number(y)})">{inner}</g>'
         case Text():
             return _text(shape)
         case Line(points, colour, width, dash, opacity):

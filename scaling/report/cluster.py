@@ -66,10 +66,7 @@ def numbering(cluster: Cluster) -> list[str]:
 
 def _branched(children: Sequence[T]) -> Iterator[tuple[T, str]]:
     """The children of a branch, each with its stem; the last one's ends there."""
-    for child in children[:-1]:
-        yield child, "├─"
-    for child in children[-1:]:
-        yield child, "└─"
+    return zip(children, ["├─"] * (len(children) - 1) + ["└─"], strict=False)
 
 
 def sources(cluster: Cluster) -> str:

@@ -8,9 +8,7 @@ from scaling.meshes.torus import wraparound
 from scaling.report.cluster import figures
 from scaling.report.levels import bisection, known_levels, level_notes
 
-KEYS = (  # of the plain data
-    *("name", "link", "transport", "units", "pools", "bandwidth", "hop_latency", "own_hops"),
-)
+KEYS = "name", "link", "transport", "units", "pools", "bandwidth", "hop_latency", "own_hops"
 
 
 def as_json(cluster: Cluster) -> dict[str, Any]:

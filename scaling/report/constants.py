@@ -8,13 +8,12 @@
 `scaling.profiles.profile.LinkFit` says what each constant is.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from scaling.collectives.candidates import LoadedLevel
 from scaling.collectives.measured import measured_line
-from scaling.meshes.cluster import Cluster, LinkSpec
+from scaling.meshes.cluster import Cluster
 from scaling.meshes.levels import NetworkLevel
-from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.units import format_rate, format_time, percent
 from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import Collective
@@ -48,12 +47,13 @@ def _fitted(one: LoadedLevel, cluster: Cluster) -> str:
     if own:
         factor = "" if fit.latency_factor == 1 else f"{fit.latency_factor:g} x "
         beside = " beside the bytes" * (load.torus_hops is not None)
-        wire = f"{factor}{format_time(level.hop_latency)}{_latency_source(level, cluster)}{beside}"
+        hop = f"{format_time(level.hop_latency)}{_sources('latency', level, cluster)}"
+        wire = f"{factor}{hop}{beside}"
         over = f" + {format_time(fit.hop_overhead)} beyond" if fit.hop_overhead else ""
         found.append(f"{own:g} hop{'s' * (own != 1)} x {format_time(each)} = {wire}{over}")
     if fit.member_overhead and load.units > 1:
         found.append(f"{load.units - 1} other members x {format_time(fit.member_overhead)}")
-    rate = f"{format_rate(level.bandwidth)}{_rate_source(level, cluster)}"
+    rate = f"{format_rate(level.bandwidth)}{_sources('bandwidth', level, cluster)}"
     found.append(f"efficiency {percent(fit.efficiency)} of {rate}")
     if fit.fill_drain and load.serial_steps:
         found.append(f"fill and drain {fit.fill_drain:.3g} of {load.serial_steps} transfers")
@@ -70,30 +70,16 @@ def _measured(fit: CollectiveFit) -> str:
     return f"{where}: alpha {format_time(fit.alpha)} a call, {format_rate(fit.bandwidth)}{cache}"
 
 
-def _rate_source(level: NetworkLevel, cluster: Cluster) -> str:
-    """Where the rate of a level's links comes from, or of its NICs; "" where no link has it."""
+def _sources(name: str, level: NetworkLevel, cluster: Cluster) -> str:
+    """` (of the links: ...)`: sources of a level's "bandwidth" or "latency", each once; or ""."""
+    links = [j for j in cluster.links if j.total_bandwidth == level.bandwidth]
+    if level.link == "network" and name == "latency":  # of a hop from chip to chip
+        links = [j for j in cluster.links if j.kind != "nvlink"]
+    elif level.link == "network":
+        links = [j for j in cluster.links if j.kind == "network"]
+    figures = [getattr(link, name) for link in links]
     if level.grid is not None and cluster.torus is not None:
-        return _sources([cluster.torus.bandwidth])
-    return _sources(link.bandwidth for link in _links(level, cluster))
-
-
-def _latency_source(level: NetworkLevel, cluster: Cluster) -> str:
-    """Where the latency of a hop comes from: between nodes of all links from chip to chip."""
-    if level.grid is not None and cluster.torus is not None:
-        return _sources([cluster.torus.hop_latency])
-    if level.link == "network":
-        return _sources(j.latency for j in cluster.links if j.kind != "nvlink")
-    return _sources(link.latency for link in _links(level, cluster))
-
-
-def _links(level: NetworkLevel, cluster: Cluster) -> list[LinkSpec]:
-    """The links of a level: those to the network, or those that are as fast."""
-    if level.link == "network":
-        return [link for link in cluster.links if link.kind == "network"]
-    return [link for link in cluster.links if link.total_bandwidth == level.bandwidth]
-
-
-def _sources(figures: Iterable[SourcedValue | None]) -> str:
-    """` (of the links: ...)`, each source once."""
+        torus = cluster.torus
+        figures = [torus.hop_latency if name == "latency" else torus.bandwidth]
     found = dict.fromkeys(each.source for each in figures if each is not None)
     return f" (of the links: {', '.join(found)})" if found else ""

@@ -127,9 +127,8 @@ def is_possible(
 
 def least_time(kernel: Kernel, moved: Number, accelerator: Accelerator, profile: Profile) -> Number:
     """Seconds of a call that moves so many bytes, each part at the best rate of its evidence."""
-    memory = memory_time(
-        moved, accelerator, replace(profile.memory, efficiency=profile.memory.best)
-    )
+    best = replace(profile.memory, efficiency=profile.memory.best)
+    memory = memory_time(moved, accelerator, best)
     if kernel.kind == "copy" and not profile.overlap:
         memory = 0.0  # which may be from far: it takes longer
     parts = [memory, _vector(kernel, profile)]
