@@ -1,4 +1,4 @@
-"""What every public function returns, whatever it is about: fields, a page, a line, a document.
+"""The base of what public functions return: named fields, a page, one line and a document.
 
     str(result)          the page that the command line prints
     repr(result)         one short line

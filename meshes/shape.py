@@ -43,7 +43,7 @@ SETTINGS = {
 
 
 class AxisSizes(Generic[N]):
-    """What one mesh and several side by side have in common."""
+    """Sizes by axis: the base of one mesh and of a batch of meshes."""
 
     device_order: tuple[str, ...]  # outermost first
 

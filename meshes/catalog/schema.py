@@ -1,4 +1,4 @@
-"""What figures.toml says of each figure: its unit, whether it is whole, and what is plausible."""
+"""Reads figures.toml: the unit of each figure, whether it is whole, and its plausible range."""
 
 import math
 from dataclasses import dataclass, replace
@@ -38,5 +38,5 @@ FIGURES, LINKS = _SCHEMA.figures, _SCHEMA.links
 
 
 def figure(name: str) -> Figure:
-    """What is known of the figure `name`; a ratio with any value where nothing is."""
+    """The entry of the figure `name`; a ratio of any value for a name that has no entry."""
     return FIGURES.get("peak" if name.startswith(peak_name("")) else name, Figure())

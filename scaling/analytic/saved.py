@@ -155,12 +155,12 @@ def _rows(step: StepSizes, moe: bool) -> Iterator[SavedRow]:
 
 
 def leaving(step: StepSizes, moe: bool, place: str, times: Number) -> Copies:
-    """What a layer's forward pass copies to the host, `times` 0 or 1."""
+    """Copies to the host in a layer's forward pass; `times` is 0 or 1."""
     return _copies(step, moe, f"{place} offload", "forward", TENSORS, times)
 
 
 def returning(step: StepSizes, moe: bool) -> Copies:
-    """What its backward pass copies back, in the order in which it is needed."""
+    """Copies back in a layer's backward pass, in the order in which it needs them."""
     first: tuple[str, ...] = ("attention_out",)
     if not keeps(step.run.remat, "attention"):
         first = (*first, *TENSORS[ATTENTION])
