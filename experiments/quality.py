@@ -97,7 +97,7 @@ def _copies(op: Operation, least: float) -> bool:
 
 def _is_stacked(instruction: Instruction) -> bool:
     """True for a kernel of a scan's stacks; XLA of jax 0.12 starts some as `fusion-start.1`."""
-    return any(STACKED in name for name in [instruction.name, *instruction.called("calls")])
+    return STACKED in instruction.name or STACKED in (instruction.attribute("calls") or "")
 
 
 def float32_arrays(module: Module, loops: list[Loop], least: float) -> Iterator[str]:
@@ -115,7 +115,7 @@ def float32_arrays(module: Module, loops: list[Loop], least: float) -> Iterator[
                 for op, _ in operations(named[instruction.name].body)
                 if isinstance(op, Kernel)
             }
-            for found in module.computations[instruction.called("body")[0]]:
+            for found in instruction.called("body")[0]:
                 kernel = kernels.get(found.name)
                 if kernel is None or kernel.flops or _is_stacked(found):
                     continue

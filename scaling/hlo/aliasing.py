@@ -13,7 +13,7 @@ hlo_dataflow_analysis.cc and alias_info.cc, xla/service/gpu/alias_info.cc).
 
 from scaling.hlo.elementwise import ARITHMETIC, TRANSCENDENTAL
 from scaling.hlo.fusions import UPDATING, called, results, update_in_place
-from scaling.hlo.parse import Computation, Instruction, Module, read_aliases
+from scaling.hlo.parse import Computation, Instruction, read_aliases
 from scaling.hlo.shapes import Array, Path, arrays, size
 
 Source = tuple[int, Path]  # number of an operand, index in its shape
@@ -23,18 +23,14 @@ ELEMENTWISE = ARITHMETIC | TRANSCENDENTAL | {"bitcast"}
 STATED = "output_to_operand_aliasing"  # of custom calls and fusions
 
 
-def source_of(
-    instruction: Instruction, path: Path, computation: Computation, module: Module
-) -> Source | None:
+def source_of(instruction: Instruction, path: Path) -> Source | None:
     """The part of an operand whose memory holds the result at `path`; None: memory of its own."""
-    return _passed_on(instruction, path, computation) or _updated(instruction, path, module)
+    return _passed_on(instruction, path) or _updated(instruction, path)
 
 
-def may_write_over(
-    instruction: Instruction, computation: Computation, module: Module
-) -> list[tuple[int, Path]]:
+def may_write_over(instruction: Instruction) -> list[tuple[int, Path]]:
     """The operands, by number, whose memory a result, by path, may take; none of a copy."""
-    operands = computation.operands(instruction)
+    operands = instruction.operands
     whole = [i for i, operand in enumerate(operands) if isinstance(operand.shape, Array)]
     if instruction.opcode == "sort":
         return [(i, (i,) if len(operands) > 1 else ()) for i in whole]
@@ -42,40 +38,40 @@ def may_write_over(
         return [(i, ()) for i in whole if size(operands[i].shape) == size(instruction.shape)]
     if instruction.opcode != "fusion":
         return []
-    inner = called(instruction, module)
+    inner = called(instruction)
     if inner.root.opcode == "sort":
-        keys = [operand.name for operand in inner.operands(inner.root)]
-        named = [(i, inner.parameters[i].name) for i in whole]
-        return [(i, (keys.index(n),) if len(keys) > 1 else ()) for i, n in named if n in keys]
+        keys = inner.root.operands
+        taken = [(i, inner.parameters[i]) for i in whole]
+        return [(i, (keys.index(p),) if len(keys) > 1 else ()) for i, p in taken if p in keys]
     pairs = [(i, k) for i in whole for k in _elementwise(inner, inner.parameters[i])]
     return [(i, (k,) if inner.root.opcode == "tuple" else ()) for i, k in pairs]
 
 
-def makes(instruction: Instruction, path: Path, computation: Computation) -> bool:
+def makes(instruction: Instruction, path: Path) -> bool:
     """Return True if the value at `path` of a result is made there, not named or passed on."""
     if instruction.opcode in ("parameter", "call"):
         return False
-    return _passed_on(instruction, path, computation) is None
+    return _passed_on(instruction, path) is None
 
 
-def is_operand(instruction: Instruction, path: Path, computation: Computation) -> bool:
+def is_operand(instruction: Instruction, path: Path) -> bool:
     """Return True if an asynchronous start has an operand at `path`, which it leaves as it is."""
     opcode = instruction.opcode
     may_hold = opcode.endswith("-start") and opcode != "all-reduce-start"
-    return may_hold and _passed_on(instruction, path, computation) is not None
+    return may_hold and _passed_on(instruction, path) is not None
 
 
-def holds_operands(instruction: Instruction, computation: Computation) -> bool:
+def holds_operands(instruction: Instruction) -> bool:
     """Return True if the shape of an asynchronous start begins with its operands.
 
     Those of jax 0.10's all-reduces have the results only.
     """
     shape = instruction.shape
-    operands = sum(size(operand.shape) for operand in computation.operands(instruction))
+    operands = sum(size(operand.shape) for operand in instruction.operands)
     return isinstance(shape, tuple) and len(shape) > 1 and size(shape[0]) == operands
 
 
-def _passed_on(instruction: Instruction, path: Path, computation: Computation) -> Source | None:
+def _passed_on(instruction: Instruction, path: Path) -> Source | None:
     opcode = instruction.opcode
     if opcode in PASSED_ON or opcode == "async-update":
         return 0, path
@@ -88,23 +84,19 @@ def _passed_on(instruction: Instruction, path: Path, computation: Computation) -
     if opcode == "copy-done":
         return 0, (0, *path)
     if opcode.endswith("-done"):
-        start = _start(instruction, computation)
-        return 0, (1, *path) if holds_operands(start, computation) else path
-    if opcode.endswith("-start") and path[:1] == (0,) and holds_operands(instruction, computation):
+        start = instruction.operands[0]
+        while start.opcode == "async-update":
+            start = start.operands[0]
+        return 0, (1, *path) if holds_operands(start) else path
+    if opcode.endswith("-start") and path[:1] == (0,) and holds_operands(instruction):
         return (path[1], path[2:]) if len(path) > 1 else (0, ())
     if opcode == "all-reduce-start":  # in place
-        result = path[1:] if holds_operands(instruction, computation) else path
+        result = path[1:] if holds_operands(instruction) else path
         return result[0] if result else 0, ()
     return None
 
 
-def _start(done: Instruction, computation: Computation) -> Instruction:
-    """The instruction that started what `done` ends."""
-    start = computation.operands(done)[0]
-    return _start(start, computation) if start.opcode == "async-update" else start
-
-
-def _updated(instruction: Instruction, path: Path, module: Module) -> Source | None:
+def _updated(instruction: Instruction, path: Path) -> Source | None:
     """The operand that is updated in place."""
     if instruction.opcode in UPDATING:
         return path[0] if path else 0, ()
@@ -112,10 +104,10 @@ def _updated(instruction: Instruction, path: Path, module: Module) -> Source | N
         return read_aliases(stated).get(path)
     if instruction.opcode != "fusion":
         return None
-    inner = called(instruction, module)
+    inner = called(instruction)
     made = results(inner)[path[0]] if inner.root.opcode == "tuple" else inner.root
     number = path[0] if path and made is inner.root else 0  # of a scatter into several arrays
-    update = update_in_place(made, inner, number)
+    update = update_in_place(made, number)
     return (update.parameter.parameter_number, ()) if update else None
 
 
@@ -125,19 +117,18 @@ def _elementwise(inner: Computation, parameter: Instruction) -> list[int]:
     The first reduction of a fusion is done before any result is written, so it may take what it
     likes (openxla/xla, xla/service/gpu/alias_info.cc: FusionCanShareBufferHint).
     """
-    made = [leaf.name for leaf in results(inner)]
-    reduction = next((r.name for r in results(inner) if r.opcode == "reduce"), "")
-    todo, seen = [parameter], {parameter.name}
+    made = results(inner)
+    reduction = next((r for r in made if r.opcode == "reduce"), None)
+    todo, seen = [parameter], {parameter}
     while todo:
-        users = inner.users[todo.pop().name]
+        users = todo.pop().users
         users = tuple(user for user in users if not (user.is_root and user.opcode == "tuple"))
-        if any(user.opcode not in ELEMENTWISE and user.name != reduction for user in users):
+        if any(user.opcode not in ELEMENTWISE and user is not reduction for user in users):
             return []
-        todo += [user for user in users if user.name not in seen and user.name != reduction]
-        seen |= {user.name for user in users}
+        todo += [user for user in users if user not in seen and user is not reduction]
+        seen.update(users)
     whole = _size_of(parameter)
-    alike = (name in seen and _size_of(inner.instructions[name]) == whole for name in made)
-    return [number for number, is_alike in enumerate(alike) if is_alike]
+    return [i for i, leaf in enumerate(made) if leaf in seen and _size_of(leaf) == whole]
 
 
 def _size_of(instruction: Instruction) -> list[tuple[int, int]]:

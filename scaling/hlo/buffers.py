@@ -16,7 +16,6 @@ from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
 from scaling.hlo.result_reuse import (
     END,
     START,
-    Key,
     LiveRange,
     Value,
     gaps,
@@ -37,33 +36,26 @@ class Assignment:
     values: dict[Value, int] = field(default_factory=dict)
     single: set[int] = field(default_factory=set)  # buffers in which one value is ever made
 
-    def of(self, computation: Computation, instruction: Instruction) -> tuple[int, ...]:
+    def of(self, instruction: Instruction) -> tuple[int, ...]:
         """Buffers of all arrays of a result, without repeats."""
-        paths = (path for path, _ in leaves(instruction.shape))
-        found = (self.values[computation.name, instruction.name, path] for path in paths)
-        return tuple(dict.fromkeys(found))
+        values = (self.values[instruction, path] for path, _ in leaves(instruction.shape))
+        return tuple(dict.fromkeys(values))
 
-    def written(self, computation: Computation, instruction: Instruction) -> tuple[int, ...]:
+    def written(self, instruction: Instruction) -> tuple[int, ...]:
         """Likewise, without the operands that an asynchronous start has in its result."""
-        paths = (path for path, _ in leaves(instruction.shape))
-        own = (path for path in paths if not is_operand(instruction, path, computation))
-        found = (self.values[computation.name, instruction.name, path] for path in own)
-        return tuple(dict.fromkeys(found))
+        paths = (p for p, _ in leaves(instruction.shape) if not is_operand(instruction, p))
+        return tuple(dict.fromkeys(self.values[instruction, path] for path in paths))
 
-    def replaced(
-        self, computation: Computation, instruction: Instruction, module: Module
-    ) -> tuple[int, ...]:
+    def replaced(self, instruction: Instruction) -> tuple[int, ...]:
         """Buffers in the heap whose place a result may take when nobody needs them any more.
 
         One value was made in each, by the operand itself, and one will be made in that of the
         result (openxla/xla, xla/service/heap_simulator/heap_simulator.cc: RunComputation).
         """
-        if not self.single.intersection(self.of(computation, instruction)):
+        if not self.single.intersection(self.of(instruction)):
             return ()
-        operands = computation.operands(instruction)
-        found = may_write_over(instruction, computation, module)
-        made = [operands[i] for i, _ in found if makes(operands[i], (), computation)]
-        buffers = (self.values[computation.name, operand.name, ()] for operand in made)
+        operands = (instruction.operands[i] for i, _ in may_write_over(instruction))
+        buffers = (self.values[operand, ()] for operand in operands if makes(operand, ()))
         return tuple(dict.fromkeys(n for n in buffers if n in self.single))
 
 
@@ -72,9 +64,9 @@ def assign(module: Module) -> Assignment:
     names = _SharedValues(module)
     names.visit(module.entry, None)
     for output, (number, index) in module.aliases.items():
-        argument = module.entry.parameters[number].name
-        if isinstance(module.entry.root.shape, Array) or output:
-            names.join((module.entry.name, argument, index), names.root(module.entry, output))
+        root = module.entry.root
+        if isinstance(root.shape, Array) or output:
+            names.join((module.entry.parameters[number], index), (root, output))
     return names.assignment()
 
 
@@ -98,9 +90,6 @@ class _SharedValues:
     def join(self, first: Value, second: Value) -> None:
         self.parent[self.find(second)] = self.find(first)
 
-    def root(self, computation: Computation, path: Path) -> Value:
-        return (computation.name, computation.root.name, path)
-
     def visit(self, computation: Computation, arguments: Sequence[Value] | None) -> None:
         """Name every value; `arguments` are the values that the parameters stand for.
 
@@ -108,61 +97,50 @@ class _SharedValues:
         """
         for instruction in computation:
             for path, array in leaves(instruction.shape):
-                value = (computation.name, instruction.name, path)
+                value = instruction, path
                 self.arrays[value] = array
                 self.parent.setdefault(value, value)
-                source = self._source(computation, instruction, path, arguments)
+                source = self._source(instruction, path, arguments)
                 if source is not None and source not in self.parent:
                     raise UnknownHlo(f"what it passes on: {instruction.excerpt}")
                 if source is not None:
                     self.join(source, value)
-                is_name = source is not None and not makes(instruction, path, computation)
+                is_name = source is not None and not makes(instruction, path)
                 self.origin[value] = self.origin[source] if source and is_name else value
                 self.last_names[self.origin[value]] = value
-            self._enter(computation, instruction)
+            self._enter(instruction)
 
     def _source(
-        self,
-        computation: Computation,
-        instruction: Instruction,
-        path: Path,
-        arguments: Sequence[Value] | None,
+        self, instruction: Instruction, path: Path, arguments: Sequence[Value] | None
     ) -> Value | None:
         """The value whose memory this one is; None: memory of its own."""
         if instruction.opcode == "parameter":
             if arguments is None:
                 return None
-            where, name, prefix = arguments[instruction.parameter_number]
-            return (where, name, (*prefix, *path))
-        found = source_of(instruction, path, computation, self.module)
-        if found is None:
-            return None
-        number, index = found
-        return (computation.name, instruction.operands[number], index)
+            passed, prefix = arguments[instruction.parameter_number]
+            return passed, (*prefix, *path)
+        source = source_of(instruction, path)
+        return None if source is None else (instruction.operands[source[0]], source[1])
 
-    def _enter(self, computation: Computation, instruction: Instruction) -> None:
+    def _enter(self, instruction: Instruction) -> None:
         """Walk the computations that an instruction runs, and join what they pass on."""
-        here: list[Value] = [(computation.name, name, ()) for name in instruction.operands]
-        result = (computation.name, instruction.name)
+        arguments: list[Value] = [(operand, ()) for operand in instruction.operands]
+        blocks = instruction.blocks
         if instruction.opcode == "conditional":
-            for argument, name in zip(here[1:], instruction.blocks, strict=True):
-                self.visit(self.module.computations[name], [argument])
-                self._join_root(result, instruction, name)
-        elif instruction.blocks:  # of a loop body and condition, of a call one
-            for name in instruction.blocks:
-                self.visit(self.module.computations[name], here)
-            self._join_root(result, instruction, instruction.blocks[0])
-
-    def _join_root(self, result: tuple[str, str], instruction: Instruction, called: str) -> None:
-        for path, _ in leaves(instruction.shape):
-            self.join((*result, path), self.root(self.module.computations[called], path))
+            for argument, block in zip(arguments[1:], blocks, strict=True):
+                self.visit(block, [argument])
+        else:  # a loop's body and condition, or what is called
+            for block in blocks:
+                self.visit(block, arguments)
+        for block in blocks if instruction.opcode == "conditional" else blocks[:1]:
+            for path, _ in leaves(instruction.shape):
+                self.join((instruction, path), (block.root, path))
 
     def assignment(self) -> Assignment:
         """Number the buffers; the largest array that lives in a buffer is its size."""
         entry = self.module.entry
-        kept = {self.find((entry.name, entry.root.name, p)) for p, _ in leaves(entry.root.shape)}
-        for parameter in entry.parameters:
-            kept |= {self.find((entry.name, parameter.name, p)) for p, _ in leaves(parameter.shape)}
+        ends = (entry.root, *entry.parameters)
+        kept = {self.find((end, path)) for end in ends for path, _ in leaves(end.shape)}
         members: dict[Value, list[Value]] = {}
         for value in self.parent:
             members.setdefault(self.find(value), []).append(value)
@@ -171,29 +149,20 @@ class _SharedValues:
         for number, (first, values) in enumerate(members.items()):
             category: Category = "pinned_host" if self.arrays[first].is_on_host else "temporary"
             # What lies in the memory of a result is counted there; constants are one buffer below.
-            is_counted = first in kept or not (first in inside or self._is_constant(first))
+            is_counted = first in kept or not (first in inside or _is_constant(first))
             size = self._size(values) if is_counted else 0
-            result.buffers.append(Buffer(first[1], size, category, first in kept))
+            result.buffers.append(Buffer(first[0].name, size, category, first in kept))
             result.values |= dict.fromkeys(values, number)
-            if sum(map(self._is_made, values)) == 1:
+            if sum(makes(*value) for value in values) == 1:
                 result.single.add(number)
         constants = sum(
             self._size(values)
             for first, values in members.items()
-            if first not in kept and self._is_constant(first)
+            if first not in kept and _is_constant(first)
         )
         if constants:
             result.buffers.append(Buffer(CONSTANTS, constants, "temporary", True))
         return result
-
-    def _is_constant(self, value: Value) -> bool:
-        where, name, _ = value
-        return self.module.computations[where].instructions[name].opcode == "constant"
-
-    def _is_made(self, value: Value) -> bool:
-        where, name, path = value
-        computation = self.module.computations[where]
-        return makes(computation.instructions[name], path, computation)
 
     def _size(self, values: list[Value]) -> int:
         return max(self.arrays[value].bytes for value in values)
@@ -201,12 +170,12 @@ class _SharedValues:
     def _inside_results(self, members: dict[Value, list[Value]], kept: set[Value]) -> set[Value]:
         """Groups of values that take no memory of their own: they lie in that of results."""
         entry, places = self.module.entry, schedule_places(self.module)
-        out = {self.find((entry.name, entry.root.name, p)) for p, _ in leaves(entry.root.shape)}
+        out = {self.find((entry.root, path)) for path, _ in leaves(entry.root.shape)}
         lives = {first: self._lives(values, places) for first, values in members.items()}
         sizes = {first: self._size(values) for first, values in members.items()}
         begins = {first: min(life.first for life in found) for first, found in lives.items()}
         order = post_order(self.module)
-        turns = {first: min(order[v[:2]] for v in values) for first, values in members.items()}
+        turns = {first: min(order[i] for i, _ in values) for first, values in members.items()}
         results = sorted(out, key=lambda first: (sizes[first], -turns[first]))
         free = [g for first in results for g in gaps(lives[first], first, sizes[first])]
         others = [
@@ -214,39 +183,43 @@ class _SharedValues:
             for first, n in sorted(sizes.items(), key=lambda each: (-each[1], turns[each[0]]))
             if first not in kept
             and n
-            and not self._is_constant(first)
+            and not _is_constant(first)
             and not self.arrays[first].is_on_host
         ]
         over = self._writes_over(places)
         return placed(free, others, lambda one, then, at: (one, then) in over.get(at, ()))
 
-    def _lives(self, values: list[Value], places: Mapping[Key, LiveRange]) -> list[LiveRange]:
+    def _lives(
+        self, values: list[Value], places: Mapping[Instruction, LiveRange]
+    ) -> list[LiveRange]:
         """When each of some values is needed: arguments from the start, results to the end."""
-        found, entry = [], self.module.entry
-        for where, name, path in values:
-            computation = self.module.computations[where]
-            life = life_of(computation, computation.instructions[name], path, places)
-            if computation is entry and computation.instructions[name].opcode == "parameter":
+        lives, entry = [], self.module.entry
+        for value in values:
+            instruction, life = value[0], life_of(value, places)
+            if instruction.computation is entry and instruction.opcode == "parameter":
                 life = LiveRange(START, life.last)
-            if computation is entry and name == entry.root.name:
+            if instruction is entry.root:
                 life = LiveRange(life.first, END)
-            found.append(life)
-        return found
+            lives.append(life)
+        return lives
 
-    def _writes_over(self, places: Mapping[Key, LiveRange]) -> dict[int, set[tuple[Value, Value]]]:
+    def _writes_over(
+        self, places: Mapping[Instruction, LiveRange]
+    ) -> dict[int, set[tuple[Value, Value]]]:
         """Place of an instruction -> the pairs (old, new) of groups that it may write over.
 
         It must take the old value by the last of its names (xla/hlo/utils/hlo_live_range.cc:
         GetLastPosition).
         """
-        found: dict[int, set[tuple[Value, Value]]] = {}
+        pairs: dict[int, set[tuple[Value, Value]]] = {}
         last = set(self.last_names.values())
-        for where, name in places:
-            computation = self.module.computations[where]
-            instruction = computation.instructions[name]
-            for number, path in may_write_over(instruction, computation, self.module):
-                old, new = (where, instruction.operands[number], ()), (where, name, path)
+        for instruction, place in places.items():
+            for number, path in may_write_over(instruction):
+                old, new = (instruction.operands[number], ()), (instruction, path)
                 if old in last and self.arrays[old].bytes == self.arrays[new].bytes:
-                    pair = self.find(old), self.find(new)
-                    found.setdefault(places[where, name].first, set()).add(pair)
-        return found
+                    pairs.setdefault(place.first, set()).add((self.find(old), self.find(new)))
+        return pairs
+
+
+def _is_constant(value: Value) -> bool:
+    return value[0].opcode == "constant"

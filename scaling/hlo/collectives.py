@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from scaling.hlo.custom_calls import type_name
-from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
+from scaling.hlo.parse import Computation, Instruction, UnknownHlo
 from scaling.hlo.replica_groups import (
     axes_of_groups,
     axes_of_pairs,
@@ -59,8 +59,6 @@ TARGETS = {
 
 def communication_of(
     instruction: Instruction,
-    computation: Computation,
-    module: Module,
     mesh: Mapping[str, int],
     is_local: Callable[[Instruction], bool] = lambda call: False,
 ) -> Collective | None:
@@ -80,21 +78,18 @@ def communication_of(
     """
     opcode = instruction.opcode
     if opcode in KINDS:
-        return _collective(instruction, computation, mesh)
+        return _collective(instruction, mesh)
     if opcode.endswith(("-done", "-update")):
         return None
     if opcode in WRAPPERS:
-        find = lambda i, inner: communication_of(i, inner, module, mesh, is_local)
-        return _wrapped(instruction, module, find)
+        return _wrapped(instruction, lambda i: communication_of(i, mesh, is_local))
     reason = _suspicion(instruction)
     if reason and not (instruction.opcode == "custom-call" and is_local(instruction)):
         raise UnknownHlo(f"{instruction.name} {reason}: {instruction.excerpt}")
     return None
 
 
-def _collective(
-    instruction: Instruction, computation: Computation, mesh: Mapping[str, int]
-) -> Collective:
+def _collective(instruction: Instruction, mesh: Mapping[str, int]) -> Collective:
     opcode, devices = instruction.opcode.removesuffix("-start"), math.prod(mesh.values())
     if opcode == "collective-permute":
         groups = source_target_pairs(instruction, devices)
@@ -104,7 +99,7 @@ def _collective(
         groups = replica_groups(instruction, devices)
         found = axes_of_groups(groups, mesh)
         axes, by_axes = found or (), found is not None
-    sent = _sent(instruction, computation)
+    sent = _sent(instruction)
     # nccl-tests size. A ragged all-to-all says only when it runs how much it sends: the whole
     # buffer is counted.
     operands, members = sum(array.bytes for array in sent), groups.shape[1]
@@ -122,9 +117,9 @@ def _collective(
     )
 
 
-def _sent(instruction: Instruction, computation: Computation) -> list[Array]:
+def _sent(instruction: Instruction) -> list[Array]:
     """The tensors that a collective sends."""
-    operands = [operand.shape for operand in computation.operands(instruction)]
+    operands = [operand.shape for operand in instruction.operands]
     if instruction.opcode.startswith("ragged"):
         operands = operands[:1]  # then: where to, and offsets and sizes of the parts
     sent = [array for shape in operands for array in arrays(shape)]
@@ -150,14 +145,14 @@ def _check_result(instruction: Instruction, sent: list[Array], result: float) ->
         )
 
 
-# The collective that an instruction of a computation is; None: it moves nothing
-Find = Callable[[Instruction, Computation], Collective | None]
+# The collective that an instruction is; None: it moves nothing
+Find = Callable[[Instruction], Collective | None]
 
 
-def _wrapped(instruction: Instruction, module: Module, find: Find) -> Collective | None:
+def _wrapped(instruction: Instruction, find: Find) -> Collective | None:
     """The one collective inside a fusion or an asynchronous call."""
-    names = instruction.called(WRAPPERS[instruction.opcode])
-    found = [inside for name in names for inside in _inside(name, module, find)]
+    called = instruction.called(WRAPPERS[instruction.opcode])
+    found = [collective for inner in called for collective in _inside(inner, find)]
     if len(found) > 1:
         raise UnknownHlo(f"{instruction.name} holds several collectives: {instruction.excerpt}")
     if not found:
@@ -167,16 +162,15 @@ def _wrapped(instruction: Instruction, module: Module, find: Find) -> Collective
     return replace(found[0], name=instruction.name, asynchronous=is_async, inside=inner)
 
 
-def _inside(name: str, module: Module, find: Find) -> list[Collective]:
+def _inside(computation: Computation, find: Find) -> list[Collective]:
     """The collectives of a computation and of those that it calls."""
-    computation = module.computations[name]
     found = []
     for instruction in computation:
-        inner = find(instruction, computation)
-        found += [inner] if inner else []
-        repeated = [c for block in instruction.blocks for c in _inside(block, module, find)]
+        if inner := find(instruction):
+            found.append(inner)
+        repeated = [c for block in instruction.blocks for c in _inside(block, find)]
         if repeated and instruction.opcode != "call":
-            raise UnknownHlo(f"{name} communicates in a loop: {instruction.excerpt}")
+            raise UnknownHlo(f"{computation.name} communicates in a loop: {instruction.excerpt}")
         found += repeated
     return found
 

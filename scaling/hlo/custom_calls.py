@@ -20,7 +20,7 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scaling.hlo.parse import Computation, Instruction, UnknownHlo
+from scaling.hlo.parse import Instruction, UnknownHlo
 from scaling.hlo.shapes import Array, arrays
 from scaling.program.ir import CAUSAL
 from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, visible_share
@@ -74,7 +74,7 @@ class Product:
     is_timed: bool = True  # whether fits to products of its kind say how long it takes
 
 
-def product_of(instruction: Instruction, computation: Computation) -> Product | None:
+def product_of(instruction: Instruction) -> Product | None:
     """The product that `instruction` is; None if it is none, or a call of something unknown.
 
     Raises:
@@ -87,7 +87,7 @@ def product_of(instruction: Instruction, computation: Computation) -> Product | 
     is_known = is_attention or target in (*CUBLAS, *CONVOLUTIONS, *BLOCK_SCALED, ONEDNN)
     if instruction.opcode not in (*DOTS, "convolution") and not is_known:
         return None
-    operands = [arrays(operand.shape)[0] for operand in computation.operands(instruction)]
+    operands = [arrays(operand.shape)[0] for operand in instruction.operands]
     if instruction.opcode in DOTS:
         sides = [instruction.numbers(f"{side}_dims") for side in SIDES]
         algorithm = instruction.attribute("algorithm") or ""

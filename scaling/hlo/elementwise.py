@@ -13,7 +13,7 @@ except for `sort` and `topk`, which count comparisons along the sorted dimension
 import math
 import re
 
-from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo
+from scaling.hlo.parse import Instruction, UnknownHlo
 from scaling.hlo.passes import transform
 from scaling.hlo.shapes import arrays
 
@@ -51,7 +51,7 @@ Vector = tuple[float, float]  # vector FLOPs, transcendentals
 NOTHING: Vector = (0.0, 0.0)
 
 
-def vector_work(instruction: Instruction, computation: Computation, module: Module) -> Vector:
+def vector_work(instruction: Instruction) -> Vector:
     """Vector FLOPs and transcendentals of one instruction that is no product, fusion or call.
 
     Raises:
@@ -66,14 +66,20 @@ def vector_work(instruction: Instruction, computation: Computation, module: Modu
     if opcode in ARITHMETIC:
         return count, 0.0
     if opcode == "fft":
-        return transform(instruction, computation).flops, 0.0
+        return transform(instruction).flops, 0.0
     if opcode in ("sort", "topk"):
-        operand = arrays(computation.operands(instruction)[0].shape)[0]
+        operand = arrays(instruction.operands[0].shape)[0]
         along = (*instruction.numbers("dimensions"), -1)[0]  # the sorted dimension, or the last
         length = operand.dims[along] if operand.dims else 1
         return operand.elements * math.log2(max(length, 1)), 0.0
     if opcode in APPLYING:
-        return _applied(instruction, computation, module)
+        flops = transcendentals = 0.0
+        for attribute, n in _applications(instruction).items():
+            (function,) = instruction.called(attribute)
+            for vector, transcendental in map(vector_work, function):
+                flops += n * vector
+                transcendentals += n * transcendental
+        return flops, transcendentals
     raise UnknownHlo(f"no cost is known for {opcode!r}: {instruction.excerpt}")
 
 
@@ -83,9 +89,9 @@ def window_size(instruction: Instruction) -> tuple[int, ...]:
     return tuple(int(n) for n in found[1].split("x")) if found else ()
 
 
-def _applications(instruction: Instruction, computation: Computation) -> dict[str, float]:
+def _applications(instruction: Instruction) -> dict[str, float]:
     """Attribute that names a function -> how often an operation applies it."""
-    sizes = [float(arrays(o.shape)[0].elements) for o in computation.operands(instruction)]
+    sizes = [float(arrays(o.shape)[0].elements) for o in instruction.operands]
     result, beside = _elements(instruction), math.prod(window_size(instruction)) - 1
     match instruction.opcode:
         case "reduce":
@@ -97,18 +103,6 @@ def _applications(instruction: Instruction, computation: Computation) -> dict[st
         case "select-and-scatter":
             return {"select": beside * sizes[1], "scatter": sizes[1]}
     return {"to_apply": result}  # map
-
-
-def _applied(instruction: Instruction, computation: Computation, module: Module) -> Vector:
-    flops = transcendentals = 0.0
-    for attribute, n in _applications(instruction, computation).items():
-        (name,) = instruction.called(attribute)
-        function = module.computations[name]
-        for inner in function:
-            vector, transcendental = vector_work(inner, function, module)
-            flops += n * vector
-            transcendentals += n * transcendental
-    return flops, transcendentals
 
 
 def _elements(instruction: Instruction) -> float:

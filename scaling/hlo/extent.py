@@ -21,20 +21,19 @@ def check_extent(module: Module) -> int:
     Raises:
         InputError: more than MOST_INSTRUCTIONS, or calls deeper than MOST_DEPTH, perhaps in a ring.
     """
-    return _extent(module.entry, module, {}, 1)[0]
+    return _extent(module.entry, {}, 1)[0]
 
 
 def _extent(
-    computation: Computation, module: Module, found: dict[str, tuple[int, int]], depth: int
+    computation: Computation, known: dict[Computation, tuple[int, int]], depth: int
 ) -> tuple[int, int]:
     """Instructions of a computation with all that it calls, and how deep these are nested."""
-    name, height = computation.name, 1
-    if name in found:
-        return found[name]
-    count = len(computation.instructions)
-    called = [n for i in computation for key in CALLING for n in i.called(key)]
+    if computation in known:
+        return known[computation]
+    name, count, height = computation.name, len(computation.instructions), 1
+    called = [inner for i in computation for key in CALLING for inner in i.called(key)]
     for inner in called if depth < MOST_DEPTH else ():
-        more, below = _extent(module.computations[inner], module, found, depth + 1)
+        more, below = _extent(inner, known, depth + 1)
         count, height = count + more, max(height, below + 1)
     if height > MOST_DEPTH or (called and depth == MOST_DEPTH):
         raise InputError(f"computations call each other more than {MOST_DEPTH} deep, as {name}")
@@ -43,5 +42,5 @@ def _extent(
             f"{name} runs {count:,} instructions, each counted as often as it is called; "
             f"up to {MOST_INSTRUCTIONS:,} are read"
         )
-    found[name] = count, height
-    return found[name]
+    known[computation] = count, height
+    return count, height

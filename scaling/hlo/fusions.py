@@ -18,7 +18,7 @@ alias_info.cc, and GetOutputDefiningDynamicUpdateSlices in ir_emission_utils.cc)
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.parse import Computation, Instruction
 from scaling.hlo.random_access import RandomAccess, random_access, replaces
 from scaling.hlo.shapes import arrays
 
@@ -39,7 +39,6 @@ class Part:
     """An instruction that a kernel runs, and the share of its elements that are needed."""
 
     instruction: Instruction
-    computation: Computation
     share: float
 
 
@@ -55,113 +54,105 @@ class FusionContent:
 
 def results(body: Computation) -> list[Instruction]:
     """Results of a fusion: the parts of its tuple, or its root."""
-    return body.operands(body.root) if body.root.opcode == "tuple" else [body.root]
+    return list(body.root.operands) if body.root.opcode == "tuple" else [body.root]
 
 
-def update_in_place(result: Instruction, body: Computation, number: int = 0) -> Update | None:
+def update_in_place(result: Instruction, number: int = 0) -> Update | None:
     """The update that makes one of the `results` of a fusion; None: all of it is made anew.
 
     `number`: of the array that is asked for, where a scatter updates several.
     """
-    update = _behind(result, body)
+    update = _behind(result)
     if update.opcode not in UPDATING:
         return None
-    target = _behind(body.operands(update)[number], body)
+    target = _behind(update.operands[number])
     return Update(update, target) if target.opcode == "parameter" else None
 
 
-def _behind(instruction: Instruction, body: Computation) -> Instruction:
+def _behind(instruction: Instruction) -> Instruction:
     """The instruction behind bitcasts."""
     while instruction.opcode == "bitcast":
-        (instruction,) = body.operands(instruction)
+        (instruction,) = instruction.operands
     return instruction
 
 
-def single_content(
-    instruction: Instruction, computation: Computation, module: Module
-) -> FusionContent:
+def single_content(instruction: Instruction) -> FusionContent:
     """An instruction that is a kernel of its own; one that updates an operand does so in place."""
-    count = len(instruction.operands)
-    read = [_share(instruction, i, computation, module, in_place=True) for i in range(count)]
-    written = [_new(instruction, computation)] * len(arrays(instruction.shape))
-    rows = random_access(instruction, computation, module, 1.0, is_fused=False)
-    return FusionContent([Part(instruction, computation, 1.0)], read, written, rows)
+    read = [_share(instruction, i, in_place=True) for i in range(len(instruction.operands))]
+    written = [_new(instruction)] * len(arrays(instruction.shape))
+    rows = random_access(instruction, 1.0, is_fused=False)
+    return FusionContent([Part(instruction, 1.0)], read, written, rows)
 
 
-def fusion_content(body: Computation, module: Module) -> FusionContent:
+def fusion_content(fusion: Instruction) -> FusionContent:
     """The instructions of a fusion, and the shares that the kernel reads and writes; made once."""
-    if body.name not in module.fusions:
-        module.fusions[body.name] = _content(body, module)
-    return module.fusions[body.name]
+    body, known = called(fusion), fusion.computation.module.fusions
+    if body not in known:
+        updates = {leaf: update_in_place(leaf) for leaf in results(body)}
+        in_place = {leaf: update.instruction for leaf, update in updates.items() if update}
+        needed = _needed(body, set(in_place.values()))
+        parts = [part for i in body for part in _parts(i, needed[i])]
+        read = [needed[parameter] for parameter in body.parameters]
+        written = []
+        for leaf in results(body):
+            new = _new(in_place[leaf]) if leaf in in_place else 1.0
+            written += [new] * len(arrays(leaf.shape))
+        rows = (random_access(i, needed[i], is_fused=True) for i in body)
+        known[body] = FusionContent(parts, read, written, sum(rows, RandomAccess()))
+    content: FusionContent = known[body]
+    return content
 
 
-def _content(body: Computation, module: Module) -> FusionContent:
-    updates = {leaf.name: update_in_place(leaf, body) for leaf in results(body)}
-    in_place = {name: update.instruction for name, update in updates.items() if update}
-    needed = _needed(body, module, {update.name for update in in_place.values()})
-    parts = [part for i in body for part in _parts(i, body, module, needed[i.name])]
-    read = [needed[parameter.name] for parameter in body.parameters]
-    written = []
-    for leaf in results(body):
-        update = in_place.get(leaf.name)
-        written += [_new(update, body) if update else 1.0] * len(arrays(leaf.shape))
-    rows = (random_access(i, body, module, needed[i.name], is_fused=True) for i in body)
-    return FusionContent(parts, read, written, sum(rows, RandomAccess()))
-
-
-def _needed(body: Computation, module: Module, in_place: set[str]) -> dict[str, float]:
+def _needed(body: Computation, in_place: set[Instruction]) -> dict[Instruction, float]:
     """Instruction of a fusion -> the share of its elements that the results need.
 
     Shares of several slices add up. Several paths to one slice count once.
     """
-    demands: dict[str, dict[object, float]] = {name: {} for name in body.instructions}
-    demands[body.root.name] = {body.root.name: 1.0}
+    demands: dict[Instruction, dict[object, float]] = {i: {} for i in body}
+    demands[body.root] = {body.root: 1.0}
     for instruction in reversed(body.instructions.values()):  # users come after their operands
-        own = demands[instruction.name]
-        for i, name in enumerate(instruction.operands):
-            share = _share(instruction, i, body, module, instruction.name in in_place)
-            passed = own if share == 1.0 else {(instruction.name, i): share * _sum(own)}
-            demands[name].update(passed)
-    return {name: _sum(demand) for name, demand in demands.items()}
+        own = demands[instruction]
+        for i, operand in enumerate(instruction.operands):
+            share = _share(instruction, i, instruction in in_place)
+            demands[operand].update(own if share == 1.0 else {(instruction, i): share * _sum(own)})
+    return {instruction: _sum(demand) for instruction, demand in demands.items()}
 
 
 def _sum(demand: Mapping[object, float]) -> float:
     return min(1.0, sum(demand.values()))
 
 
-def _parts(instruction: Instruction, body: Computation, module: Module, share: float) -> list[Part]:
+def _parts(instruction: Instruction, share: float) -> list[Part]:
     """An instruction of a fusion; of a fusion in a fusion those inside."""
     if instruction.opcode != "fusion":
-        return [Part(instruction, body, share)]
-    inner = fusion_content(called(instruction, module), module).parts
+        return [Part(instruction, share)]
+    inner = fusion_content(instruction).parts
     return [replace(part, share=share * part.share) for part in inner]
 
 
-def _share(
-    instruction: Instruction, operand: int, computation: Computation, module: Module, in_place: bool
-) -> float:
+def _share(instruction: Instruction, operand: int, in_place: bool) -> float:
     """Elements of an operand per element of it that the whole result needs; may exceed 1."""
     if instruction.opcode in SLICING and operand == 0:
-        return _elements(instruction) / max(1, _elements(computation.operands(instruction)[0]))
+        return _elements(instruction) / max(1, _elements(instruction.operands[0]))
     if instruction.opcode in UPDATING and operand < _updated(instruction):
-        new = _new(instruction, computation)
+        new = _new(instruction)
         if instruction.opcode == "scatter":
             if not in_place:
                 return 1.0
-            return 0.0 if replaces(instruction, module) else new  # what is added to is read
+            return 0.0 if replaces(instruction) else new  # what is added to is read
         return 0.0 if in_place else 1.0 - new
     if instruction.opcode == "fusion":
-        return fusion_content(called(instruction, module), module).read[operand]
+        return fusion_content(instruction).read[operand]
     return 1.0
 
 
-def _new(instruction: Instruction, computation: Computation) -> float:
+def _new(instruction: Instruction) -> float:
     """Share of the elements of the result that are new: all, except where an array is updated."""
     if instruction.opcode not in UPDATING:
         return 1.0
     count = _updated(instruction)
     update = instruction.operands[1 if instruction.opcode == "dynamic-update-slice" else count + 1]
-    return min(1.0, _elements(computation.instructions[update]) / max(1, _elements(instruction)))
+    return min(1.0, _elements(update) / max(1, _elements(instruction)))
 
 
 def _updated(instruction: Instruction) -> int:
@@ -173,7 +164,7 @@ def _elements(instruction: Instruction) -> int:
     return arrays(instruction.shape)[0].elements
 
 
-def called(instruction: Instruction, module: Module) -> Computation:
+def called(fusion: Instruction) -> Computation:
     """The computation of a fusion."""
-    (name,) = instruction.called("calls")
-    return module.computations[name]
+    (body,) = fusion.called("calls")
+    return body

@@ -30,7 +30,7 @@ import re
 from collections.abc import Callable
 
 from scaling.hlo.custom_calls import call_target, type_name
-from scaling.hlo.parse import Computation, Instruction
+from scaling.hlo.parse import Instruction
 from scaling.hlo.shapes import Array, arrays
 from scaling.hlo.user_hints import Work
 
@@ -51,7 +51,7 @@ DEFAULT, JACOBI = 0, 2  # its values
 SMALL = 32  # sides up to which the default is Jacobi
 
 
-def library_work(call: Instruction, computation: Computation) -> tuple[Work, bool] | None:
+def library_work(call: Instruction) -> tuple[Work, bool] | None:
     """The work of a custom call, and whether that is all that decides its time; None: not known."""
     target = call_target(call)
     if target.startswith(MOVES):
@@ -59,7 +59,7 @@ def library_work(call: Instruction, computation: Computation) -> tuple[Work, boo
     if target.startswith(THREEFRY):
         made = sum(array.elements for array in arrays(call.shape))
         return Work(flops=THREEFRY_FLOPS * made), True
-    operands = [arrays(operand.shape)[0] for operand in computation.operands(call)]
+    operands = [arrays(operand.shape)[0] for operand in call.operands]
     if not operands or len(operands[0].dims) < 2:
         return None
     matrix, second = operands[0], operands[min(1, len(operands) - 1)]

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from scaling.hlo.custom_calls import DOTS, call_target, product_of, type_name, written_by
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
-from scaling.hlo.fusions import FusionContent, called, fusion_content, single_content
-from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.fusions import FusionContent, fusion_content, single_content
+from scaling.hlo.parse import Computation, Instruction
 from scaling.hlo.passes import CUB, MOST_ARRAYS, radix_bytes, sort_bytes, transform
 from scaling.hlo.shapes import Array, arrays
 from scaling.program.ir import CAUSAL, Kernel, KernelKind
@@ -28,7 +28,7 @@ INTEGERS = ("s32", "u32", "s64", "u64", "pred")
 Bytes = dict[str, float]  # by element type
 
 
-def work_of(instruction: Instruction, computation: Computation, module: Module) -> Kernel | None:
+def work_of(instruction: Instruction) -> Kernel | None:
     """The kernel that `instruction` is, without its buffers; None if it costs nothing.
 
     A call does all that it calls. Where there are several products, `dtype` and `dims` are those
@@ -44,32 +44,28 @@ def work_of(instruction: Instruction, computation: Computation, module: Module) 
     if opcode in FREE or opcode.endswith(FINISHING) or call_target(instruction) == ALLOCATION:
         return None
     if opcode in CALLED:
-        (name,) = instruction.called(CALLED[opcode])
-        return _total(module.computations[name], module)
+        (inner,) = instruction.called(CALLED[opcode])
+        return _total(inner)
     opcode, start, _ = opcode.rpartition("-start")
     if start and not isinstance(instruction.shape, Array):
         # as what it starts, whose result stands among other things
         result = instruction.shape[0 if opcode == "copy" else 1]
         instruction = replace(instruction, opcode=opcode, shape=result)
-    return _kernel(instruction, computation, module)
+    return _kernel(instruction)
 
 
-def unknown_calls(
-    instruction: Instruction, computation: Computation, module: Module
-) -> Iterator[tuple[Instruction, Computation]]:
+def unknown_calls(instruction: Instruction) -> Iterator[Instruction]:
     """The custom calls, among all that an instruction runs, of which only the bytes are known."""
     target = call_target(instruction)
-    if target and not target.startswith(CUB) and product_of(instruction, computation) is None:
-        yield instruction, computation
-    attribute = CALLED.get(instruction.opcode, "calls")
-    for name in instruction.called(attribute):
-        inner = module.computations[name]
+    if target and not target.startswith(CUB) and product_of(instruction) is None:
+        yield instruction
+    for inner in instruction.called(CALLED.get(instruction.opcode, "calls")):
         for part in inner:
-            yield from unknown_calls(part, inner, module)
+            yield from unknown_calls(part)
 
 
-def _total(computation: Computation, module: Module) -> Kernel | None:
-    found = [work for i in computation if (work := work_of(i, computation, module))]
+def _total(computation: Computation) -> Kernel | None:
+    found = [work for i in computation if (work := work_of(i))]
     if not found:
         return None
     added = ("flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "again", "clashes")
@@ -79,18 +75,16 @@ def _total(computation: Computation, module: Module) -> Kernel | None:
     return replace(largest, **sums, spread=spread, is_timed=is_timed)
 
 
-def _kernel(instruction: Instruction, computation: Computation, module: Module) -> Kernel:
-    if instruction.opcode == "fusion":
-        content = fusion_content(called(instruction, module), module)
-    else:
-        content = single_content(instruction, computation, module)
-    read, written = _moved(instruction, computation, content, on_host=False)
-    from_host = _moved(instruction, computation, content, on_host=True)
+def _kernel(instruction: Instruction) -> Kernel:
+    is_fusion = instruction.opcode == "fusion"
+    content = fusion_content(instruction) if is_fusion else single_content(instruction)
+    read, written = _moved(instruction, content, on_host=False)
+    from_host = _moved(instruction, content, on_host=True)
     moved = {name: read.get(name, 0.0) + written.get(name, 0.0) for name in (*read, *written)}
-    products = [p for i in content.parts if (p := product_of(i.instruction, i.computation))]
-    vector, transcendental = _vector_work(content, module)
+    products = [p for i in content.parts if (p := product_of(i.instruction))]
+    vector, transcendental = _vector_work(content)
     largest = max(products, key=lambda p: p.flops, default=None)
-    stated, again = largest.bytes if largest else None, _sorted(instruction, computation, content)
+    stated, again = largest.bytes if largest else None, _sorted(instruction, content)
     floats = [name for name in moved if name.startswith(("f", "bf", "c"))]
     most = max(floats or moved, key=lambda name: moved[name], default="")
     dtype = largest.dtype if largest else type_name(most)
@@ -117,37 +111,37 @@ def _kernel(instruction: Instruction, computation: Computation, module: Module) 
     )
     if instruction.opcode != "fft":
         return work
-    found = transform(instruction, computation)
+    found = transform(instruction)
     passes = replace(work, bytes=found.bytes, again=found.again, spread=found.spread)
     return replace(passes, is_timed=False)
 
 
-def _sorted(instruction: Instruction, computation: Computation, content: FusionContent) -> float:
+def _sorted(instruction: Instruction, content: FusionContent) -> float:
     """Bytes of the sorts of a kernel on a GPU; 0 on a CPU, which sorts outside of fusions."""
     if call_target(instruction).startswith(CUB):
         return radix_bytes(arrays(instruction.shape)[:MOST_ARRAYS])
     if instruction.opcode != "fusion" and QUEUE not in instruction.backend_config:
         return 0.0
     sorts = [p for p in content.parts if p.instruction.opcode == "sort"]
-    used = _used(instruction, computation) if sorts else ()
-    return sum((sort_bytes(p.instruction, p.computation, used) for p in sorts), 0.0)
+    used = _used(instruction) if sorts else ()
+    return sum((sort_bytes(p.instruction, used) for p in sorts), 0.0)
 
 
-def _used(instruction: Instruction, computation: Computation) -> Container[int]:
+def _used(instruction: Instruction) -> Container[int]:
     """Numbers of the results that somebody takes."""
-    users = computation.users[instruction.name]
+    users = instruction.users
     taken = [user.attribute("index") for user in users if user.opcode == "get-tuple-element"]
     if instruction.is_root or len(taken) < len(users):
         return range(len(arrays(instruction.shape)))
     return {int(number) for number in taken if number}
 
 
-def _vector_work(content: FusionContent, module: Module) -> tuple[float, float]:
+def _vector_work(content: FusionContent) -> tuple[float, float]:
     vector = transcendental = 0.0
     for part in content.parts:
         is_product = part.instruction.opcode in (*DOTS, "convolution", "custom-call")
         if not is_product and not _is_address(part.instruction):
-            flops, transcendentals = vector_work(part.instruction, part.computation, module)
+            flops, transcendentals = vector_work(part.instruction)
             vector += part.share * flops
             transcendental += part.share * transcendentals
     return vector, transcendental
@@ -159,19 +153,17 @@ def _is_address(instruction: Instruction) -> bool:
     return instruction.opcode in ARITHMETIC and result.elements == 1 and result.dtype in INTEGERS
 
 
-def _moved(
-    instruction: Instruction, computation: Computation, content: FusionContent, on_host: bool
-) -> tuple[Bytes, Bytes]:
+def _moved(instruction: Instruction, content: FusionContent, on_host: bool) -> tuple[Bytes, Bytes]:
     """Bytes read, and written, of the host's memory or of the device's own.
 
     An operand that is passed twice is read once.
     """
-    shares: dict[str, float] = defaultdict(float)
-    for name, share in zip(instruction.operands, content.read, strict=True):
-        shares[name] = min(1.0, shares[name] + share)
+    shares: dict[Instruction, float] = defaultdict(float)
+    for operand, share in zip(instruction.operands, content.read, strict=True):
+        shares[operand] = min(1.0, shares[operand] + share)
     read: Bytes = defaultdict(float)
-    for name, share in shares.items():
-        for array in arrays(computation.instructions[name].shape):
+    for operand, share in shares.items():
+        for array in arrays(operand.shape):
             if array.is_on_host == on_host:
                 read[array.dtype] += share * array.bytes
     written: Bytes = defaultdict(float)

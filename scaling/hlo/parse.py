@@ -4,7 +4,9 @@
      |                 |                        |            |        |
     name             shape                   opcode      operands   attributes
 
-Every line of a computation must be understood, else `UnknownHlo` says which one is not.
+Every line of a computation must be understood, else `UnknownHlo` says which one is not. As in XLA
+an instruction knows its computation, its operands and what it calls, a computation its module; each
+is equal to itself alone.
 """
 
 import json
@@ -50,18 +52,19 @@ class UnknownHlo(InputError):
         self.what = what
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Instruction:
     """One line of a computation."""
 
     name: str
     opcode: str
     shape: Shape
-    operands: tuple[str, ...]  # names; for `parameter` and `constant` none
+    operand_names: tuple[str, ...]  # for `parameter` and `constant` none
     argument: str  # what stands between the parentheses
     attributes: str  # all that follows them
     is_root: bool
     line: str
+    computation: "Computation" = field(repr=False)
 
     def attribute(self, name: str) -> str | None:
         """The value of `name=...` as written, brackets and all; None: there is none."""
@@ -71,20 +74,30 @@ class Instruction:
         """The numbers in the value of an attribute: (1, 0) of `dimensions={1,0}`; () without it."""
         return tuple(int(n) for n in re.findall(r"\d+", self.attribute(attribute) or ""))
 
-    def called(self, attribute: str) -> tuple[str, ...]:
-        """Names of the computations that `attribute` (calls, body, ...) refers to."""
-        value = self.attribute(attribute) or ""
-        return tuple(name.strip(" {}%") for name in value.split(",") if name.strip(" {}%"))
+    @cached_property
+    def operands(self) -> tuple["Instruction", ...]:
+        """The instructions whose results it takes."""
+        return tuple(map(self.computation.instructions.__getitem__, self.operand_names))
+
+    @property
+    def users(self) -> tuple["Instruction", ...]:
+        """The instructions that take its result."""
+        return self.computation.users[self.name]
+
+    def called(self, attribute: str) -> tuple["Computation", ...]:
+        """The computations that `attribute` (calls, body, ...) names."""
+        names = (name.strip(" {}%") for name in (self.attribute(attribute) or "").split(","))
+        return tuple(self.computation.module.computations[name] for name in names if name)
 
     @cached_property
-    def blocks(self) -> tuple[str, ...]:
-        """Names of the computations that a call, a loop or a conditional runs; else ()."""
+    def blocks(self) -> tuple["Computation", ...]:
+        """The computations that a call, a loop or a conditional runs; else ()."""
         if self.opcode not in ("call", "while", "conditional"):
             return ()
-        names = tuple(name for key in BLOCKS for name in self.called(key))
-        if not names:
+        found = tuple(inner for key in BLOCKS for inner in self.called(key))
+        if not found:
             raise UnknownHlo(f"a {self.opcode} without branches: {self.excerpt}")
-        return names
+        return found
 
     @property
     def excerpt(self) -> str:
@@ -120,17 +133,18 @@ class Instruction:
         return {name.strip(): value.strip() for name, value in pairs}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Computation:
     """Instructions by name, in the order of the schedule."""
 
     name: str
-    instructions: dict[str, Instruction]
+    module: "Module" = field(repr=False)
+    instructions: dict[str, Instruction] = field(default_factory=dict, repr=False)
 
     @cached_property
     def root(self) -> Instruction:
         """The instruction whose result is the computation's."""
-        return next(i for i in self.instructions.values() if i.is_root)
+        return next(i for i in self if i.is_root)
 
     @cached_property
     def parameters(self) -> tuple[Instruction, ...]:
@@ -143,7 +157,7 @@ class Computation:
         """Name -> the instructions that take it as an operand."""
         users: dict[str, list[Instruction]] = {name: [] for name in self.instructions}
         for instruction in self:
-            for name in dict.fromkeys(instruction.operands):
+            for name in dict.fromkeys(instruction.operand_names):
                 users[name].append(instruction)
         return {name: tuple(found) for name, found in users.items()}
 
@@ -158,26 +172,22 @@ class Computation:
                 takers.setdefault(part, []).append(user)
         return takers
 
-    def operands(self, instruction: Instruction) -> list[Instruction]:
-        """The instructions whose results `instruction` takes."""
-        return [self.instructions[name] for name in instruction.operands]
-
     def __iter__(self) -> Iterator[Instruction]:
         return iter(self.instructions.values())
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Module:
     """A scheduled module."""
 
     name: str
-    computations: dict[str, Computation]
-    entry: Computation
     # index of an output -> (number, index) of the parameter whose memory it takes over
     aliases: dict[Path, tuple[int, Path]]
-    places: dict[int, str] = field(default_factory=dict)  # stack frame -> path:line
+    places: dict[int, str]  # stack frame -> path:line
+    computations: dict[str, Computation] = field(default_factory=dict, repr=False)
     # computation -> what `scaling.hlo.fusions` found in it, as it is asked for
-    fusions: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    fusions: dict[Computation, Any] = field(default_factory=dict, repr=False)
+    entry: Computation = field(init=False, repr=False)
 
 
 def parse_module(text: str) -> Module:
@@ -194,18 +204,16 @@ def parse_module(text: str) -> Module:
         raise UnknownHlo(f"not an HLO module: {lines[0][:80] if lines else '(empty)'!r}")
     if "is_scheduled=true" not in header[2]:
         raise UnknownHlo(f"module {header[1]} has no schedule: compile it, lowering is not enough")
-    computations, entry = _computations(lines)
-    if entry is None:
-        raise UnknownHlo(f"module {header[1]} has no ENTRY computation")
-    entered, key = computations[entry], "input_output_alias="
+    key = "input_output_alias="
     start = header[2].find(f"{key}{{")
-    value = next(_parts(header[2][start + len(key) :])) if start >= 0 else ""
-    aliases = read_aliases(value)
-    return Module(header[1], computations, entered, aliases, frame_lines(lines))
+    aliases = next(_parts(header[2][start + len(key) :])) if start >= 0 else ""
+    module = Module(header[1], read_aliases(aliases), frame_lines(lines))
+    _read_computations(lines, module)
+    return module
 
 
-def parse_instruction(line: str) -> Instruction:
-    """One line of a computation.
+def parse_instruction(line: str, computation: Computation | None = None) -> Instruction:
+    """One line of a computation, which is not added to it; None: a line that stands alone.
 
     Raises:
         UnknownHlo: the line, if it does not read as an instruction.
@@ -222,42 +230,40 @@ def parse_instruction(line: str) -> Instruction:
         raise UnknownHlo(f"no operation: {line.strip()[:LINE]!r}")
     close = _closing(line, opcode.end() - 1)
     argument = line[opcode.end() : close]
-    operands = () if opcode[1] in LITERALS else tuple(NAME.findall(argument))
-    if argument.strip() and not operands and opcode[1] not in LITERALS:
+    names = () if opcode[1] in LITERALS else tuple(NAME.findall(argument))
+    if argument.strip() and not names and opcode[1] not in LITERALS:
         raise UnknownHlo(f"operands without names: {line.strip()[:LINE]!r}")
-    rest = line[close + 1 :].lstrip(", ")
-    return Instruction(head[2], opcode[1], shape, operands, argument, rest, bool(head[1]), line)
+    rest, is_root = line[close + 1 :].lstrip(", "), bool(head[1])
+    computation = computation or Computation("", Module("", {}, {}))
+    return Instruction(head[2], opcode[1], shape, names, argument, rest, is_root, line, computation)
 
 
-def _computations(lines: list[str]) -> tuple[dict[str, Computation], str | None]:
-    computations: dict[str, Computation] = {}
-    body: dict[str, Instruction] | None = None
-    entry, name = None, ""
+def _read_computations(lines: list[str], module: Module) -> None:
+    """Add the computations to the module, each checked."""
+    body: Computation | None = None
     for line in lines[1:]:
         if body is None:
             if head := COMPUTATION.match(line):
-                name, body = head[2], {}
-                entry = name if head[1] else entry
+                body = Computation(head[2], module)
+                if head[1]:
+                    module.entry = body
             elif INSTRUCTION.match(line):
                 raise UnknownHlo(f"an instruction outside any computation: {line.strip()[:LINE]!r}")
         elif line.startswith("}"):
-            computations[name], body = _computation(name, body), None
+            if sum(i.is_root for i in body) != 1:
+                raise UnknownHlo(f"computation {body.name} has not one ROOT")
+            for i in body:
+                for name in i.operand_names:
+                    if name not in body.instructions:
+                        raise UnknownHlo(f"no %{name} in {body.name}: {i.excerpt}")
+            module.computations[body.name], body = body, None
         elif line.strip():
-            instruction = parse_instruction(line)
-            body[instruction.name] = instruction
+            instruction = parse_instruction(line, body)
+            body.instructions[instruction.name] = instruction
     if body is not None:
-        raise UnknownHlo(f"computation {name} has no end: the text is cut off")
-    return computations, entry
-
-
-def _computation(name: str, body: dict[str, Instruction]) -> Computation:
-    if sum(instruction.is_root for instruction in body.values()) != 1:
-        raise UnknownHlo(f"computation {name} has not one ROOT")
-    for instruction in body.values():
-        for operand in instruction.operands:
-            if operand not in body:
-                raise UnknownHlo(f"no %{operand} in {name}: {instruction.excerpt}")
-    return Computation(name, body)
+        raise UnknownHlo(f"computation {body.name} has no end: the text is cut off")
+    if not hasattr(module, "entry"):
+        raise UnknownHlo(f"module {module.name} has no ENTRY computation")
 
 
 def read_aliases(text: str) -> dict[Path, tuple[int, Path]]:

@@ -28,7 +28,7 @@ import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
-from scaling.hlo.parse import Computation, Instruction
+from scaling.hlo.parse import Instruction
 from scaling.hlo.shapes import Array, arrays
 
 FFT_FLOPS = 5  # x N log2 N of a complex transform: the convention of fftw.org/speed
@@ -55,9 +55,9 @@ class Transform:
     spread: float  # bytes of such an array
 
 
-def transform(fft: Instruction, computation: Computation) -> Transform:
+def transform(fft: Instruction) -> Transform:
     """The work of an `fft` of complex numbers, or of real ones, which is half as much."""
-    operand, result = arrays(computation.operands(fft)[0].shape)[0], arrays(fft.shape)[0]
+    operand, result = arrays(fft.operands[0].shape)[0], arrays(fft.shape)[0]
     lengths = list(fft.numbers("fft_length"))
     real = 0.5 if operand.dtype.startswith("f") else 1.0
     flops = real * FFT_FLOPS * operand.elements * sum(map(_steps, lengths))
@@ -96,9 +96,9 @@ def _padded(n: int) -> int:
     return max(n, 1) if rest == 1 else 1 << (2 * n - 2).bit_length()
 
 
-def sort_bytes(sort: Instruction, computation: Computation, used: Container[int]) -> float:
+def sort_bytes(sort: Instruction, used: Container[int]) -> float:
     """Bytes that a `sort` reads and writes on a GPU; `used` are the numbers of results in use."""
-    found, last = arrays(sort.shape), computation.operands(sort)[-1]
+    found, last = arrays(sort.shape), sort.operands[-1]
     added = last.opcode == "iota" and len(found) - 1 not in used
     along = sort.numbers("dimensions")
     length = found[0].dims[along[0]] if along and found[0].dims else 1

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scaling.hlo.elementwise import ARITHMETIC, TRANSCENDENTAL
-from scaling.hlo.parse import Computation, Instruction, Module
+from scaling.hlo.parse import Instruction
 from scaling.hlo.shapes import BITS, Array, arrays
 
 SECTOR = 32  # bytes
@@ -67,28 +67,25 @@ class Rows:
         return RandomAccess(again, stored.bytes) if again > 0 else RandomAccess()
 
 
-def random_access(
-    instruction: Instruction, body: Computation, module: Module, share: float, is_fused: bool
-) -> RandomAccess:
+def random_access(instruction: Instruction, share: float, is_fused: bool) -> RandomAccess:
     """The random access of an instruction, of whose result this share is needed.
 
-    It stands in the body of a fusion, or is a kernel of its own.
+    It stands in a fusion, or is a kernel of its own.
     """
     found: list[RandomAccess] = []
     if instruction.opcode == "gather":
-        table, made = arrays(body.operands(instruction)[0].shape)[0], arrays(instruction.shape)[0]
+        table, made = arrays(instruction.operands[0].shape)[0], arrays(instruction.shape)[0]
         window = instruction.numbers("slice_sizes")
         rows = _rows(instruction, table, window, made.elements * share)
-        found = [rows.beyond(array) for array in _sources(instruction, body, is_fused)]
+        found = [rows.beyond(array) for array in _sources(instruction, is_fused)]
     elif instruction.opcode == "scatter":
-        operands = body.operands(instruction)
-        table, update = arrays(operands[0].shape)[0], arrays(operands[-1].shape)[0]
+        table, update = (arrays(instruction.operands[i].shape)[0] for i in (0, -1))
         names = ("inserted_window_dims", "input_batching_dims")
         single = {dim for name in names for dim in instruction.numbers(name)}
         sizes = iter([update.dims[dim] for dim in instruction.numbers("update_window_dims")])
         window = tuple(1 if d in single else next(sizes, 1) for d in range(len(table.dims)))
         rows = _rows(instruction, table, window, update.elements)
-        function = _function(instruction, module)
+        function = _function(instruction)
         ways = 1 if function == SET else 2  # written, and read before
         found = ways * [rows.beyond(array) for array in arrays(instruction.shape)]
         if function != SET and instruction.attribute("unique_indices") != "true":
@@ -97,15 +94,14 @@ def random_access(
     return sum(found, RandomAccess())
 
 
-def replaces(scatter: Instruction, module: Module) -> bool:
+def replaces(scatter: Instruction) -> bool:
     """Return True if a scatter replaces what was there, and so does not read it."""
-    return _function(scatter, module) == SET
+    return _function(scatter) == SET
 
 
-def _function(scatter: Instruction, module: Module) -> str:
+def _function(scatter: Instruction) -> str:
     """The operation that a scatter joins old and new by, or SET: `to_apply` returns the new."""
-    (name,) = scatter.called("to_apply")
-    function = module.computations[name]
+    (function,) = scatter.called("to_apply")
     root = function.root
     if root.opcode != "parameter":
         return root.opcode
@@ -123,19 +119,18 @@ def _rows(instruction: Instruction, table: Array, window: tuple[int, ...], moved
     return Rows(moved / elements, elements, run, is_sorted)
 
 
-def _sources(gather: Instruction, body: Computation, is_fused: bool) -> Iterator[Array]:
+def _sources(gather: Instruction, is_fused: bool) -> Iterator[Array]:
     """The arrays in the device's memory that rows come from.
 
     A fusion may compute the rows, element by element, from those of its parameters.
     """
-    first = body.operands(gather)[0]
-    todo, seen = [first], {first.name}
+    todo, seen = [gather.operands[0]], {gather.operands[0]}
     while todo:
-        found = todo.pop()
-        if found.opcode == "parameter" or not is_fused:
-            yield from (array for array in arrays(found.shape) if not array.is_on_host)
-        elif found.opcode in SAME_PLACES:
-            count = arrays(found.shape)[0].elements
-            same = [o for o in body.operands(found) if arrays(o.shape)[0].elements == count]
-            todo += [operand for operand in same if operand.name not in seen]
-            seen |= {operand.name for operand in same}
+        source = todo.pop()
+        if source.opcode == "parameter" or not is_fused:
+            yield from (array for array in arrays(source.shape) if not array.is_on_host)
+        elif source.opcode in SAME_PLACES:
+            count = arrays(source.shape)[0].elements
+            same = [o for o in source.operands if arrays(o.shape)[0].elements == count]
+            todo += [operand for operand in same if operand not in seen]
+            seen.update(same)

@@ -44,7 +44,7 @@ class Reading:
 
     module: Module
     mesh: Mapping[str, int]
-    origins: Mapping[tuple[str, str], Origin]
+    origins: Mapping[Instruction, Origin]
     memory: Assignment
     ungrouped: list[Collective]  # of which the groups of devices are those of no axes
     computations: dict[str, str]  # kernel or collective -> name of its computation
@@ -114,7 +114,7 @@ def _read(
     arguments = {
         index: parameter.op_name
         for parameter in module.entry.parameters
-        for index in reading.memory.of(module.entry, parameter)
+        for index in reading.memory.of(parameter)
     }
     return with_categories(program, arguments)
 
@@ -133,55 +133,47 @@ def _ungrouped(found: Sequence[Collective], mesh: Mapping[str, int]) -> Iterator
 
 def _block(computation: Computation, reading: Reading) -> Iterator[Operation]:
     for instruction in computation:
-        yield from _operations(instruction, computation, reading)
+        yield from _operations(instruction, reading)
 
 
-def _operations(
-    instruction: Instruction, computation: Computation, reading: Reading
-) -> Iterator[Operation]:
+def _operations(instruction: Instruction, reading: Reading) -> Iterator[Operation]:
     """The operations of one instruction: none, one, or those of the computation that it calls."""
-    opcode = instruction.opcode
-    common = partial(_common, instruction, computation, reading)  # for those that take time
-    blocks = [reading.module.computations[name] for name in instruction.blocks]
+    opcode, blocks = instruction.opcode, instruction.blocks
+    common = partial(_common, instruction, reading)  # for those that take time
     if opcode == "call":
         yield from _block(blocks[0], reading)
     elif opcode == "while":
-        body = tuple(_block(blocks[0], reading))
-        yield _loop(instruction, body, common(), reading)
+        yield _loop(instruction, tuple(_block(blocks[0], reading)), common(), reading)
     elif opcode == "conditional":
-        branches = tuple(tuple(_block(b, reading)) for b in blocks)
+        branches = tuple(tuple(_block(block, reading)) for block in blocks)
         yield Branch(**common(), branches=branches, place=short(_place(instruction, reading)))
     elif opcode.endswith("-done"):
-        yield from _done(instruction, computation, reading, common)
-    elif moved := _communication(instruction, computation, reading):
-        _check_name(instruction, computation, reading)
+        yield from _done(instruction, reading, common)
+    elif moved := _communication(instruction, reading):
+        _check_name(instruction, reading)
         if moved.groups and not moved.axes:
             reading.ungrouped.append(moved)
         line = instruction.line.strip()[:LINE]
         yield replace(moved, **common(), estimate=_estimate(instruction), line=line)
-    elif work := work_of(instruction, computation, reading.module):
-        _check_name(instruction, computation, reading)
-        work = _with_calls(work, instruction, computation, reading)
+    elif work := work_of(instruction):
+        _check_name(instruction, reading)
+        work = _with_calls(work, instruction, reading.hints)
         inside = work.name if work.name != instruction.name else ""
         asynchronous, estimate = opcode.endswith("-start"), _estimate(instruction)
         work = replace(work, asynchronous=asynchronous, estimate=estimate, inside=inside)
         yield replace(work, **common())
 
 
-def _communication(
-    instruction: Instruction, computation: Computation, reading: Reading
-) -> Collective | None:
+def _communication(instruction: Instruction, reading: Reading) -> Collective | None:
     is_local = lambda call: reading.hints.work_of(call) is not None
-    return communication_of(instruction, computation, reading.module, reading.mesh, is_local)
+    return communication_of(instruction, reading.mesh, is_local)
 
 
-def _with_calls(
-    work: Kernel, instruction: Instruction, computation: Computation, reading: Reading
-) -> Kernel:
+def _with_calls(work: Kernel, instruction: Instruction, hints: UserHints) -> Kernel:
     """The kernel with what the caller says about its custom calls; it names those left unknown."""
     unknown: dict[str, None] = {}
-    for call, where in unknown_calls(instruction, computation, reading.module):
-        given, counted = reading.hints.work_of(call), library_work(call, where)
+    for call in unknown_calls(instruction):
+        given, counted = hints.work_of(call), library_work(call)
         if isinstance(given, Work):
             work = _with_work(work, given)
         elif counted:
@@ -204,26 +196,26 @@ def _with_work(kernel: Kernel, work: Work) -> Kernel:
     )
 
 
-def _check_name(instruction: Instruction, computation: Computation, reading: Reading) -> None:
+def _check_name(instruction: Instruction, reading: Reading) -> None:
     """Raise UnknownHlo if another computation has an operation of that name: prices go by name."""
-    first = reading.computations.setdefault(instruction.name, computation.name)
-    if first != computation.name:
+    computation = instruction.computation.name
+    first = reading.computations.setdefault(instruction.name, computation)
+    if first != computation:
         raise UnknownHlo(
-            f"%{instruction.name} stands in {first} and in {computation.name}: "
-            f"{instruction.excerpt}"
+            f"%{instruction.name} stands in {first} and in {computation}: {instruction.excerpt}"
         )
 
 
-def _common(instruction: Instruction, computation: Computation, reading: Reading) -> dict[str, Any]:
+def _common(instruction: Instruction, reading: Reading) -> dict[str, Any]:
     """Name, origin and buffers of an operation."""
     memory = reading.memory
-    operands = computation.operands(instruction)
+    reads = (buffer for operand in instruction.operands for buffer in memory.of(operand))
     return {
         "name": instruction.name,
-        "origin": reading.origins.get((computation.name, instruction.name), Origin()),
-        "reads": tuple(dict.fromkeys(i for o in operands for i in memory.of(computation, o))),
-        "writes": memory.written(computation, instruction),
-        "over": memory.replaced(computation, instruction, reading.module),
+        "origin": reading.origins.get(instruction, Origin()),
+        "reads": tuple(dict.fromkeys(reads)),
+        "writes": memory.written(instruction),
+        "over": memory.replaced(instruction),
     }
 
 
@@ -247,17 +239,14 @@ def _loop(
 
 
 def _done(
-    instruction: Instruction,
-    computation: Computation,
-    reading: Reading,
-    common: Callable[[], dict[str, Any]],
+    instruction: Instruction, reading: Reading, common: Callable[[], dict[str, Any]]
 ) -> Iterator[Operation]:
     """The wait for an asynchronous instruction; nothing for one that is not asynchronous."""
-    start = computation.operands(instruction)[0]
+    start = instruction.operands[0]
     while start.opcode.endswith("-update"):
-        start = computation.operands(start)[0]
-    moved = _communication(start, computation, reading)
-    kernel = work_of(start, computation, reading.module) if moved is None else None
+        start = start.operands[0]
+    moved = _communication(start, reading)
+    kernel = work_of(start) if moved is None else None
     if moved.asynchronous if moved else kernel and start.opcode.endswith("-start"):
         yield Wait(**{**common(), "name": start.name})
     elif not start.opcode.endswith("-start"):

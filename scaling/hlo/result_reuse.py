@@ -20,8 +20,7 @@ import numpy as np
 from scaling.hlo.parse import NAME, Computation, Instruction, Module
 from scaling.hlo.shapes import Path
 
-Key = tuple[str, str]  # computation, instruction
-Value = tuple[str, str, Path]  # and the index in its shape
+Value = tuple[Instruction, Path]  # and the index in its shape
 START, END = -1, 2**62  # before the first instruction, after the last
 CONTROL = "control-predecessors"
 
@@ -45,40 +44,32 @@ class FreeSpan:
     after: Value
 
 
-def schedule_places(module: Module) -> dict[Key, LiveRange]:
+def schedule_places(module: Module) -> dict[Instruction, LiveRange]:
     """The first and the last time that each instruction stands in the schedule of all that runs.
 
     A loop stands after its body; a computation that is called twice stands there twice.
     """
-    found: dict[Key, LiveRange] = {}
-    _number(module.entry, module, 0, found)
-    return found
+    places: dict[Instruction, LiveRange] = {}
+    _number(module.entry, 0, places)
+    return places
 
 
-def _number(computation: Computation, module: Module, at: int, found: dict[Key, LiveRange]) -> int:
+def _number(computation: Computation, at: int, places: dict[Instruction, LiveRange]) -> int:
     for instruction in computation:
-        for name in instruction.blocks:
-            at = _number(module.computations[name], module, at, found)
-        before = found.get((computation.name, instruction.name))
-        found[computation.name, instruction.name] = LiveRange(before.first if before else at, at)
+        for block in instruction.blocks:
+            at = _number(block, at, places)
+        before = places.get(instruction)
+        places[instruction] = LiveRange(before.first if before else at, at)
         at += 1
     return at
 
 
-def life_of(
-    computation: Computation,
-    instruction: Instruction,
-    path: tuple[int, ...],
-    places: Mapping[Key, LiveRange],
-) -> LiveRange:
+def life_of(value: Value, places: Mapping[Instruction, LiveRange]) -> LiveRange:
     """From the instruction that makes a value to the last that takes it."""
-    own = places[computation.name, instruction.name]
-    parts = {(), path[:1]}
-    users = [
-        user for part in parts for user in computation.takers.get((instruction.name, part), ())
-    ]
-    last = max((places[computation.name, user.name].last for user in users), default=own.last)
-    return LiveRange(own.first, max(last, own.last))
+    instruction, path = value
+    made, takers = places[instruction], instruction.computation.takers
+    users = [u for part in {(), path[:1]} for u in takers.get((instruction.name, part), ())]
+    return LiveRange(made.first, max([made.last, *(places[user].last for user in users)]))
 
 
 def gaps(lives: Iterable[LiveRange], group: Value, size: int) -> list[FreeSpan]:
@@ -142,7 +133,7 @@ class _FreeSpans:
         self.numbers = np.concatenate([self.numbers[:number], rows, self.numbers[number + 1 :]])
 
 
-def post_order(module: Module) -> dict[Key, int]:
+def post_order(module: Module) -> dict[Instruction, int]:
     """Position of each instruction of all computations that the schedule runs.
 
     In this order XLA gives out the memory of results that are equally large. Operands stand before
@@ -151,36 +142,36 @@ def post_order(module: Module) -> dict[Key, int]:
     MakeInstructionPostOrder; xla/service/buffer_assignment.cc: AssignBuffersForComputations).
     """
     order: list[Computation] = []
-    _callees_first(module.entry, module, order, set())
-    places = [(c.name, name) for c in reversed(order) for name in _in_post_order(c)]
-    return {place: number for number, place in enumerate(places)}
+    _callees_first(module.entry, order, set())
+    places = (i for computation in reversed(order) for i in _in_post_order(computation))
+    return {instruction: number for number, instruction in enumerate(places)}
 
 
 def _callees_first(
-    computation: Computation, module: Module, order: list[Computation], seen: set[str]
+    computation: Computation, order: list[Computation], seen: set[Computation]
 ) -> None:
-    seen.add(computation.name)
+    seen.add(computation)
     for instruction in computation:
-        for name in instruction.blocks:
-            if name not in seen:
-                _callees_first(module.computations[name], module, order, seen)
+        for block in instruction.blocks:
+            if block not in seen:
+                _callees_first(block, order, seen)
     order.append(computation)
 
 
-def _in_post_order(computation: Computation) -> list[str]:
-    """Names of the instructions, operands first."""
-    found: dict[str, None] = {}
-    entered: set[str] = set()
+def _in_post_order(computation: Computation) -> list[Instruction]:
+    """The instructions, operands first."""
+    ordered: dict[Instruction, None] = {}
+    entered: set[Instruction] = set()
     for root in computation:
-        waiting = [] if computation.users[root.name] else [root.name]
+        waiting = [] if root.users else [root]
         while waiting:
-            name = waiting[-1]
-            if name in entered:
-                found.setdefault(waiting.pop())
+            instruction = waiting[-1]
+            if instruction in entered:
+                ordered.setdefault(waiting.pop())
                 continue
-            entered.add(name)
-            instruction = computation.instructions[name]
-            before = NAME.findall(instruction.attribute(CONTROL) or "")
+            entered.add(instruction)
+            names = NAME.findall(instruction.attribute(CONTROL) or "")
+            before = (computation.instructions[name] for name in names)
             todo = (*reversed(instruction.operands), *before)
-            waiting += [other for other in todo if other not in found]
-    return list(found)
+            waiting += [other for other in todo if other not in ordered]
+    return list(ordered)

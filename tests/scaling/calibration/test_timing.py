@@ -24,7 +24,7 @@ from scaling.calibration.timing import (
     repeated,
     window,
 )
-from scaling.hlo.parse import Computation, Instruction, Module, parse_module
+from scaling.hlo.parse import Computation, Instruction, parse_module
 from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh, present_mesh
 from scaling.meshes.shape import MeshShape
@@ -42,14 +42,14 @@ OPCODES = {
 LEAST = MatmulSample("fp32", 1, 8, 8, 8, ())
 
 
-def opcodes(module: Module, computation: Computation) -> list[str]:
+def opcodes(computation: Computation) -> list[str]:
     """Of everything that runs in a computation, fusions and calls included, loops not."""
     found = []
     for instruction in computation:
         found.append(instruction.opcode.removesuffix("-start"))
         called = instruction.called("calls") + instruction.called("to_apply")
-        for name in called if instruction.opcode in ("fusion", "call") else ():
-            found += opcodes(module, module.computations[name])
+        for inner in called if instruction.opcode in ("fusion", "call") else ():
+            found += opcodes(inner)
     return found
 
 
@@ -69,18 +69,18 @@ def inside_and_outside(case: Case) -> tuple[set[str], set[str]]:
     if holder is module.entry:
         check_ends_with(holder, loop)
     else:
-        (call,) = [i for i in module.entry if holder.name in i.called("to_apply")]
+        (call,) = [i for i in module.entry if holder in i.called("to_apply")]
         assert holder.root is loop
         check_ends_with(module.entry, call)
     (body,) = loop.called("body")
-    return set(opcodes(module, module.computations[body])), set(opcodes(module, module.entry))
+    return set(opcodes(body)), set(opcodes(module.entry))
 
 
 def check_ends_with(computation: Computation, instruction: Instruction) -> None:
     last = computation.root
     assert last.opcode in ("get-tuple-element", "tuple")
-    for result in computation.operands(last) if last.opcode == "tuple" else [last]:
-        assert result.operands == (instruction.name,)
+    for result in last.operands if last.opcode == "tuple" else [last]:
+        assert result.operands == (instruction,)
 
 
 def check_in_loop(case: Case) -> None:

@@ -11,12 +11,12 @@ GIVEN = """x = f32[8,4] parameter(0); y = f32[8,4] parameter(1)
 
 def sources(line: str, *paths: tuple[int, ...], body: str = "") -> list:
     found = module(f"{GIVEN} {line}", **({"body": body} if body else {}))
-    return [source_of(found.entry.root, path, found.entry, found) for path in paths]
+    return [source_of(found.entry.root, path) for path in paths]
 
 
 def over(line: str, body: str = "") -> list[int]:
     found = module(f"{GIVEN} {line}", **({"body": body} if body else {}))
-    pairs = may_write_over(found.entry.root, found.entry, found)
+    pairs = may_write_over(found.entry.root)
     return sorted({number for number, _ in pairs})
 
 

@@ -137,8 +137,14 @@ def named(name: str) -> str:
     return f'metadata={{op_name="jit(step)/{name}"}}'
 
 
+def by_name(read: Module) -> dict[tuple[str, str], Origin]:
+    """(computation, instruction) -> its origin."""
+    return {(i.computation.name, i.name): origin for i, origin in origins(read).items()}
+
+
 def of_entry(main: str, **others: str) -> dict[str, Origin]:
-    return {n: o for (block, n), o in origins(module(main, **others)).items() if block == "main"}
+    found = by_name(module(main, **others)).items()
+    return {name: origin for (block, name), origin in found if block == "main"}
 
 
 FORWARD, BACKWARD = named("jvp(mlp)/mul"), named("transpose(jvp(mlp))/mul")
@@ -230,11 +236,11 @@ def looping(outer: str, inner: str) -> Module:
 
 def test_an_initial_buffer_comes_from_the_loop_that_uses_it() -> None:
     layers = Origin("backward", "layers")
-    found = origins(looping(named("while"), named("while/body/transpose(jvp(layers))/while")))
+    found = by_name(looping(named("while"), named("while/body/transpose(jvp(layers))/while")))
     assert found["main", "zeros"] == found["body", "loop"] == layers
     assert found["inner", "w"] == layers  # nothing but the loop around it tells
     assert found["body", "plain"] == found["main", "steps"] == UNKNOWN
-    found = origins(looping(named("jvp(outer)/while"), named("jvp(outer)/while/body/while")))
+    found = by_name(looping(named("jvp(outer)/while"), named("jvp(outer)/while/body/while")))
     assert found["main", "zeros"] == Origin("forward", "outer")
 
 
@@ -243,7 +249,7 @@ def test_every_branch_and_called_computation_is_read() -> None:
     main = f"""i = s32[] parameter(0); x = f32[8] parameter(1)
         c = f32[8] conditional(%i, %x, %x), branch_computations={{%no, %yes}}, {gate}
         r = f32[8] call(%c), to_apply=%task"""
-    found = origins(
+    found = by_name(
         module(
             main,
             yes=f"{X} m = f32[8] negate(%x), {named('jvp(gate)/cond/branch_1_fun/mlp/neg')}",
@@ -275,8 +281,7 @@ def compiled(step: Callable, *arguments: jax.Array) -> dict[Origin, list[str]]:
     """Origin -> operations of a jitted function."""
     read = parse_module(jax.jit(step).lower(*arguments).compile().as_text())
     found: dict[Origin, list[str]] = {}
-    for (name, instruction), origin in origins(read).items():
-        i = read.computations[name].instructions[instruction]
+    for i, origin in origins(read).items():
         if i.opcode not in FREE:
             found.setdefault(origin, []).append(i.op_name.rpartition("/")[2])
     return found

@@ -8,7 +8,8 @@ from tests.scaling.hlo.texts import module
 
 
 def buffer_of(found: Assignment, name: str, path=(), where: str = "main") -> int:
-    return found.values[where, name, path]
+    named = {(i.computation.name, i.name, at): number for (i, at), number in found.values.items()}
+    return named[where, name, path]
 
 
 X = "x = f32[8] parameter(0);"
@@ -128,13 +129,13 @@ MADE = f"{X} m = f32[8] negate(%x);"
 def test_in_the_heap_a_result_replaces_the_only_value_of_a_buffer(main, names) -> None:
     made = module(main)
     found = assign(made)
-    replaced = found.replaced(made.entry, made.entry.instructions["n"], made)
+    replaced = found.replaced(made.entry.instructions["n"])
     assert [found.buffers[index].name for index in replaced] == names
 
 
 def test_the_buffers_of_a_result_come_once_each() -> None:
     made = module(f"{X} t = (f32[8], f32[8]) tuple(%x, %x)")
-    assert assign(made).of(made.entry, made.entry.root) == (0,)
+    assert assign(made).of(made.entry.root) == (0,)
 
 
 GATHER = "channel_id=1, replica_groups={{0,1}}, dimensions={0}"
@@ -153,7 +154,7 @@ REDUCE = "channel_id=1, replica_groups={{0,1}}, to_apply=%add"
 def test_an_asynchronous_start_does_not_write_the_operands_in_its_result(start, written) -> None:
     made = module(f"{X} s = {start}")
     found = assign(made)
-    indices = found.written(made.entry, made.entry.root)
+    indices = found.written(made.entry.root)
     assert [found.buffers[index].bytes for index in indices] == written
 
 

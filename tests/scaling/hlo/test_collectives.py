@@ -40,7 +40,7 @@ P = "p = bf16[8,4] parameter(0);"
 def found_in(module_text: str) -> list[Collective]:
     """Every communication of the entry computation."""
     module = parse_module(module_text)
-    found = [communication_of(i, module.entry, module, MESH) for i in module.entry]
+    found = [communication_of(i, MESH) for i in module.entry]
     return [communication for communication in found if communication]
 
 

@@ -10,19 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.hlo.custom_calls import Product, product_of, type_name, written_by
-from scaling.hlo.parse import Computation, Instruction, UnknownHlo, parse_instruction
+from scaling.hlo.parse import Instruction, UnknownHlo, parse_instruction
 from scaling.models.accounting import forward_flops, train_flops
 from scaling.models.config import ModelConfig
+from tests.scaling.hlo.texts import module
 
 HALF, SINGLE = "bf16[64,32]{1,0}", "f32[64,32]{1,0}"
 
 
 def product(line: str, *shapes: str) -> Product | None:
     """Of an instruction that takes %0, %1, ... of these shapes."""
-    body = [parse_instruction(f"  %{i} = {s} parameter({i})") for i, s in enumerate(shapes)]
-    instruction = parse_instruction(f"  ROOT %r = {line}")
-    computation = Computation("main", {i.name: i for i in [*body, instruction]})
-    return product_of(instruction, computation)
+    parameters = [f"{i} = {shape} parameter({i})" for i, shape in enumerate(shapes)]
+    return product_of(module("; ".join([*parameters, f"r = {line}"])).entry.root)
 
 
 def library(target: str, config: dict, result: str, operands: int, rest: str = "") -> str:

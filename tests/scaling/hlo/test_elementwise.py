@@ -19,7 +19,7 @@ def work(line: str, **operands: str) -> tuple[float, float]:
     """Vector work of the one instruction in `line`; operands by name and shape."""
     given = [f"{name} = {s} parameter({i})" for i, (name, s) in enumerate(operands.items())]
     found = module("; ".join([*given, line.removeprefix("%")]), add=ADD, far=FAR)
-    return vector_work(found.entry.root, found.entry, found)
+    return vector_work(found.entry.root)
 
 
 def test_no_operation_is_in_two_tables() -> None:

@@ -119,8 +119,8 @@ def test_what_is_called_often_is_priced_as_often():
 
 
 def test_a_fusion_that_stands_in_many_is_read_once(monkeypatch):
-    read, content = [], fusions._content
-    monkeypatch.setattr(fusions, "_content", lambda b, m: read.append(b.name) or content(b, m))
+    read, needed = [], fusions._needed
+    monkeypatch.setattr(fusions, "_needed", lambda b, done: read.append(b.name) or needed(b, done))
     price(twice("fusion", 9))
     assert sorted(read) == [f"b{i}" for i in range(9)]
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.hlo.op_cost import work_of
-from scaling.hlo.parse import Instruction, Module, UnknownHlo, parse_module
+from scaling.hlo.parse import Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.program.ir import Kernel
 from tests.scaling.hlo.texts import ADD, module
 
@@ -29,7 +29,7 @@ def Work(kind, flops=0, vector_flops=0, transcendentals=0, bytes=0, dtype="", **
 def root_work(main: str, **others: str) -> Kernel | None:
     """Work of the entry's ROOT."""
     found = module(main, **others)
-    work = work_of(found.entry.root, found.entry, found)
+    work = work_of(found.entry.root)
     return work and replace(work, name="")
 
 
@@ -43,17 +43,16 @@ def fusion(operands: list[str], result: str, body: str, names: str = "", **other
 
 def executed(module: Module) -> Iterator[tuple[Instruction, Kernel, int]]:
     """Every kernel of a module with its runs per step."""
-    return _executed(module, module.entry.name, 1)
+    return _executed(module.entry, 1)
 
 
-def _executed(module: Module, name: str, times: int) -> Iterator[tuple[Instruction, Kernel, int]]:
-    computation = module.computations[name]
+def _executed(computation: Computation, times: int) -> Iterator[tuple[Instruction, Kernel, int]]:
     for i in computation:
         if i.opcode == "while":
             trips = int(i.backend_config["known_trip_count"]["n"])
-            yield from _executed(module, i.called("body")[0], times * trips)
+            yield from _executed(i.called("body")[0], times * trips)
         elif not i.opcode.startswith(COMMUNICATING):
-            if work := work_of(i, computation, module):
+            if work := work_of(i):
                 yield i, work, times
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from scaling.hlo.parse import UnknownHlo, parse_instruction, parse_module
 from scaling.hlo.shapes import Array
+from tests.scaling.hlo.texts import module
 
 SHAPES = {
     "f32[]": Array("f32", ()),
@@ -45,7 +46,7 @@ def test_an_instruction_is_read_as_it_was_written(name, shape, operands, is_root
     line = f"  {root}%{name} = {shape} some-op({', '.join(marked)}){rest}"
     read = parse_instruction(line)
     assert (read.name, read.opcode, read.shape) == (name, "some-op", SHAPES[shape])
-    assert (read.operands, read.is_root, read.line) == (tuple(operands), is_root, line)
+    assert (read.operand_names, read.is_root, read.line) == (tuple(operands), is_root, line)
     assert {key: read.attribute(key) for key in attributes} == attributes
     assert read.attribute("not_there") is None
 
@@ -70,10 +71,15 @@ def test_groups_over_a_mesh_keep_their_axes():
 
 
 def test_called_computations_are_listed_by_name():
-    line = "  %x = f32[] conditional(%p, %a, %b), branch_computations={%one, %two}"
-    assert parse_instruction(line).called("branch_computations") == ("one", "two")
-    assert parse_instruction("  %x = f32[] while(%y), body=%b").called("body") == ("b",)
-    assert parse_instruction("  %x = f32[] while(%y), body=%b").called("calls") == ()
+    entry = module(
+        "p = s32[] parameter(0); a = f32[] constant(1); while = f32[] while(%a), body=%one; "
+        "c = f32[] conditional(%p, %a, %a), branch_computations={%one, %two}",
+        one="x = f32[] parameter(0)",
+        two="x = f32[] parameter(0)",
+    ).entry
+    names = lambda name, attribute: [c.name for c in entry.instructions[name].called(attribute)]
+    assert names("c", "branch_computations") == ["one", "two"]
+    assert names("while", "body") == ["one"] and names("while", "calls") == []
 
 
 @pytest.mark.parametrize(
@@ -108,7 +114,7 @@ def test_a_backend_config_that_is_no_json_object_is_empty(attributes, config):
 @pytest.mark.parametrize("literal", ["{1, 2, 3}", "42", '"a) b"', "{ {1}, {2} }"])
 def test_constants_have_no_operands(literal):
     read = parse_instruction(f"  %c = s32[3]{{0}} constant({literal}), metadata={{}}")
-    assert (read.opcode, read.operands, read.argument) == ("constant", (), literal)
+    assert (read.opcode, read.operand_names, read.argument) == ("constant", (), literal)
 
 
 def test_a_parameter_has_a_number():
@@ -172,12 +178,12 @@ def test_a_module_has_its_computations_in_order_of_their_schedule():
     assert [i.name for i in module.entry] == ["y", "x", "t", "w", "add"]
     assert module.entry.root.name == "add"
     assert [p.name for p in module.entry.parameters] == ["x", "y"]
-    assert module.computations["body"].root.operands == ("p.1",)
+    assert module.computations["body"].root.operand_names == ("p.1",)
 
 
 def test_operands_and_users_are_each_others():
     entry = parse_module(MODULE).entry
-    assert [i.name for i in entry.operands(entry.instructions["t"])] == ["y", "x"]
+    assert [i.name for i in entry.instructions["t"].operands] == ["y", "x"]
     assert [i.name for i in entry.users["x"]] == ["t", "add"]  # once, though it adds it twice
     assert entry.users["add"] == ()
 
@@ -202,7 +208,7 @@ def test_computations_are_read_as_they_were_written(bodies):
     assert module.entry.name == f"c{len(bodies) - 1}"
     for computation, body in zip(module.computations.values(), bodies, strict=True):
         assert computation.root.name == body[-1]
-        assert [i.operands for i in computation] == [(), *((name,) for name in body[:-1])]
+        assert [i.operand_names for i in computation] == [(), *((name,) for name in body[:-1])]
 
 
 @pytest.mark.parametrize(

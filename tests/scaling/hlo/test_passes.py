@@ -23,7 +23,7 @@ def kernel(result: str, operand: str, lengths: list[int], kind: str = "FFT") -> 
     """The kernel of one transform."""
     text = f"x = {operand} parameter(0); y = {result} fft(%x), fft_type={kind}, "
     main = module(text + f"fft_length={{{','.join(map(str, lengths))}}}").entry
-    found = work_of(main.root, main, module(text + "fft_length={8}"))
+    found = work_of(main.root)
     assert found is not None
     return found
 

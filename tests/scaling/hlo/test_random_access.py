@@ -21,7 +21,7 @@ def fusion(operands: list[str], result: str, body: str, **others: str) -> Kernel
     names = ", ".join(f"%p{i}" for i in range(len(operands)))
     call = f"k = {result} fusion({names}), kind=kInput, calls=%body"
     found = module(f"{given}; {call}", body=f"{given}; {body}", **others)
-    work = work_of(found.entry.root, found.entry, found)
+    work = work_of(found.entry.root)
     assert work is not None
     return work
 
@@ -104,5 +104,5 @@ def test_a_part_of_a_gather_takes_a_part_of_the_rows() -> None:
 def test_a_kernel_of_its_own_counts_alike() -> None:
     given = f"p0 = {TABLE} parameter(0); p1 = {INDICES} parameter(1)"
     found = module(f"{given}; {GATHER.format('%p0')}")
-    work = work_of(found.entry.root, found.entry, found)
+    work = work_of(found.entry.root)
     assert work is not None and work.again == gather().again
