@@ -1,20 +1,21 @@
 """Price of one collective on a cluster."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, as_mesh, load_cluster
-from scaling.api.public_api import entrance, warn
+from scaling.api.public_api import Drawn, entrance, warn
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.candidates import BEST_POSSIBLE
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
-from scaling.meshes.result import Result
 from scaling.meshes.shape import parse_order
-from scaling.meshes.units import format_size, format_time, parse_size
+from scaling.meshes.units import format_size, format_time, parse_size, parse_sweep
 from scaling.profiles.profile import Profile
 from scaling.program.ir import COLLECTIVE_KINDS
 from scaling.simulate.collective import (
@@ -25,12 +26,31 @@ from scaling.simulate.collective import (
     listed_groups,
 )
 
+if TYPE_CHECKING:
+    from scaling.pictures.shapes import Picture
 
-@dataclass(frozen=True, repr=False)
-class CollectiveResult(Result, CollectivePrice):
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class CollectiveResult(Drawn, CollectivePrice):
     """A price that prints as the page of `scaling collective`; see `CollectivePrice`."""
 
+    priced: "partial[list[CollectivePrice]]" = field(compare=False)  # of a list of sizes
+
     to_dict = CollectivePrice.to_dict
+
+    def at(self, bytes: int | str) -> "CollectiveResult":
+        """Return the price of the same collective at another size, such as "56MiB"."""
+        size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
+        return CollectiveResult(**vars(self.priced([size])[0]), priced=self.priced)
+
+    def picture(self) -> "Picture":
+        """Return bandwidth over size, from 1 KiB to this one."""
+        from scaling.pictures.bandwidth import bandwidth
+        from scaling.report.collective import heading
+
+        sizes = parse_sweep(f"1KiB:{self.bytes}") if self.bytes > 1024 else [self.bytes]
+        prices = [self.at(size) for size in sizes]
+        return bandwidth(prices, heading(prices, self.cluster, None))
 
     def __str__(self) -> str:
         from scaling.report.collective import page
@@ -99,49 +119,6 @@ def price_collective(
     Raises:
         InputError: unknown names, a mesh that does not fit, an algorithm that cannot run there.
     """
-    size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
-    prices, _, doubts = price_sizes(
-        kind,
-        [size],
-        cluster,
-        nodes,
-        mesh,
-        axis,
-        algorithm,
-        device_order=device_order,
-        overrides=overrides,
-        calibration=calibration,
-        ideal=ideal,
-        skew=skew,
-        devices=devices,
-        active=active,
-        random=random,
-        hops=hops,
-    )
-    warn(doubts)
-    return prices[0]
-
-
-def price_sizes(
-    kind: str,
-    sizes: Sequence[int],
-    cluster: ClusterLike,
-    nodes: int | None = None,
-    mesh: MeshLike | None = None,
-    axis: str | Iterable[str] | None = None,
-    algorithm: str = "auto",
-    *,
-    device_order: str | Iterable[str] | None = None,
-    overrides: Overrides | None = None,
-    calibration: Path | str | Profile | None = None,
-    ideal: bool = False,
-    skew: float | None = None,
-    devices: str | None = None,
-    active: int | None = None,
-    random: bool = False,
-    hops: bool = False,
-) -> tuple[list[CollectiveResult], Cluster, list[str]]:
-    """As `price_collective`, at several sizes in bytes: prices, the cluster, warnings about it."""
     check_keys([kind], COLLECTIVE_KINDS, "collective")
     check_keys([algorithm], ("auto", *ALGORITHMS), "algorithm")
     if device_order and mesh is None:
@@ -149,32 +126,6 @@ def price_sizes(
             f"--device-order {','.join(as_axes(device_order))} orders the axes of a mesh: "
             "add --mesh"
         )
-    _check_options(kind, mesh, axis, devices, active, random, ideal, hops)
-    place = load_cluster(cluster, nodes, overrides=overrides)
-    doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
-    shape = None if mesh is None else as_mesh(mesh, parse_order(as_axes(device_order)))
-    groups = collective_groups(place, shape, as_axes(axis))
-    if devices is not None:
-        groups = listed_groups(devices, place)
-    profile, more = load_profile(place, calibration, ideal, hops)
-    how = (BEST_POSSIBLE if ideal and algorithm == "auto" else algorithm, skew)
-    part = 1.0 if active is None else active_part(active, groups.shape[1], random)
-    prices = collective_prices(kind, sizes, groups, place, profile, *how, part)  # type: ignore[arg-type]
-    results = [CollectiveResult(**vars(price)) for price in prices]
-    return results, place, doubts + more
-
-
-def _check_options(
-    kind: str,
-    mesh: MeshLike | None,
-    axis: str | Iterable[str] | None,
-    devices: str | None,
-    active: int | None,
-    random: bool,
-    ideal: bool,
-    hops: bool,
-) -> None:
-    """Raise InputError for options that do not go together."""
     if devices is not None and (mesh is not None or axis is not None):
         raise InputError(f"--devices {devices} names the groups: leave --mesh and --axis out")
     if active is not None and kind != "all-to-all":
@@ -183,3 +134,24 @@ def _check_options(
         raise InputError("--random says how destinations are drawn: add --active, such as 8")
     if hops and not ideal:
         raise InputError("--hops adds hops to the textbook's rule: add --ideal; else they count")
+    place = load_cluster(cluster, nodes, overrides=overrides)
+    doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
+    shape = None if mesh is None else as_mesh(mesh, parse_order(as_axes(device_order)))
+    groups = collective_groups(place, shape, as_axes(axis))
+    if devices is not None:
+        groups = listed_groups(devices, place)
+    profile, more = load_profile(place, calibration, ideal, hops)
+    priced = partial(
+        collective_prices,
+        kind,  # type: ignore[arg-type]
+        groups=groups,
+        cluster=place,
+        profile=profile,
+        algorithm=BEST_POSSIBLE if ideal and algorithm == "auto" else algorithm,
+        skew=skew,
+        part=1.0 if active is None else active_part(active, groups.shape[1], random),
+    )
+    size = parse_size(bytes) if isinstance(bytes, str) else whole_number("bytes", bytes)
+    price = CollectiveResult(**vars(priced([size])[0]), priced=priced)
+    warn(doubts + more)
+    return price

@@ -4,24 +4,26 @@ scaling, where it grows with the nodes."""
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides
 from scaling.api.predict import predict
-from scaling.api.public_api import entrance
+from scaling.api.public_api import Drawn, entrance
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, Settings, load_run
 from scaling.meshes.errors import InputError, whole_number
-from scaling.meshes.result import Result
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.run import Run
+
+if TYPE_CHECKING:
+    from scaling.pictures.shapes import Picture
 
 MOST = 20  # numbers of nodes: two programs each, of seconds to compile
 
 
 @dataclass(frozen=True, repr=False)
-class ScalingCurves(Result):
+class ScalingCurves(Drawn):
     """Predictions by number of nodes, on as many devices each; prints as a table."""
 
     strong: tuple[PredictionResult, ...]
@@ -31,18 +33,13 @@ class ScalingCurves(Result):
         """Return {"strong": [prediction, ...], "weak": [...]}."""
         return {name: [p.to_dict() for p in curve] for name, curve in self._curves().items()}
 
-    def plot(self, path: str | Path) -> None:
-        """Write a picture (PNG, SVG or PDF): tokens/s and efficiency over the devices.
-
-        Raises:
-            InputError: another suffix, or a file that cannot be written.
-        """
-        from scaling.pictures.files import write_picture
+    def picture(self) -> "Picture":
+        """Return tokens/s and efficiency over the devices."""
         from scaling.pictures.scaling import scaling_curves
 
         first, last = self.strong[0], self.strong[-1]
         title = f"{first.name} on {first.mesh} to {last.mesh} of {first.cluster.name}"
-        write_picture(scaling_curves(self._curves(), title), Path(path))
+        return scaling_curves(self._curves(), title)
 
     def _curves(self) -> Mapping[str, tuple[PredictionResult, ...]]:
         return {"strong": self.strong, "weak": self.weak}

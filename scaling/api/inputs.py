@@ -9,11 +9,12 @@ amount      15e12 | "15T" | "96GB" | "20ms"
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from scaling.api.public_api import entrance
+from scaling.api.public_api import Drawn, entrance
 from scaling.meshes import catalog
 from scaling.meshes.catalog.load import loaded_already
 from scaling.meshes.catalog.overrides import KEYS, override_chip
@@ -22,6 +23,9 @@ from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh
 from scaling.meshes.units import Unit, parse_count, parse_quantity
 from scaling.training.launch.gpu import avoid_absent_gpus
+
+if TYPE_CHECKING:
+    from scaling.pictures.shapes import Picture
 
 ClusterLike = Cluster | str | Path
 MeshLike = MeshShape | str | Mapping[str, int]
@@ -37,10 +41,43 @@ def keep_devices_free() -> None:
     avoid_absent_gpus()
 
 
+@dataclass(frozen=True, repr=False, eq=False)
+class ClusterResult(Drawn, Cluster):
+    """A cluster that prints as the page of `scaling cluster show`; see `Cluster` for the figures.
+
+    It equals a `Cluster` of the same figures.
+    """
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `scaling cluster show --json` prints."""
+        from scaling.report.cluster_json import as_json
+
+        return as_json(self)
+
+    def picture(self) -> "Picture":
+        """Return the chips and the levels of the network."""
+        from scaling.pictures.cluster import cluster_levels
+
+        return cluster_levels(self, f"{self.name}: {self.title}")
+
+    def __str__(self) -> str:
+        from scaling.report.cluster import page
+
+        return page(self)
+
+    def line(self) -> str:
+        return f"{self.name}, {self.nodes} x {self.devices_per_node} {self.accelerator.name}"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Cluster) and vars(self) == vars(other)
+
+    __hash__ = Cluster.__hash__
+
+
 @entrance
 def load_cluster(
     cluster: ClusterLike, nodes: int | None = None, *, overrides: Overrides | None = None
-) -> Cluster:
+) -> ClusterResult:
     """Return a cluster of `nodes` hosts from the catalogue or from a TOML file.
 
     >>> import scaling as sc
@@ -56,8 +93,10 @@ def load_cluster(
         InputError: unknown name or key (the nearest one is named), a file that cannot be read.
     """
     if isinstance(cluster, Cluster):
-        return loaded_already(cluster, nodes, overrides)
-    return catalog.load(str(cluster), 1 if nodes is None else nodes, as_overrides(overrides))
+        found = loaded_already(cluster, nodes, overrides)
+    else:
+        found = catalog.load(str(cluster), 1 if nodes is None else nodes, as_overrides(overrides))
+    return ClusterResult(**vars(found))
 
 
 def cluster_for(

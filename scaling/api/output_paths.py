@@ -2,13 +2,14 @@
 
 --trace own.json      where own.json is the run that is read: refused, it would be written over
 --trace a --dump-hlo a                                        refused, one of them would be lost
+--plot step.txt                                               refused, it is no picture
 """
 
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import writing
 
 
@@ -16,12 +17,16 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
     """Raise InputError unless every output can be written and none harms what is there.
 
     Args:
-        outputs: option -> the file it names; None: not asked for.
+        outputs: option -> the file it names, a picture if it is of --plot; None: not asked for.
         inputs: files that are read, and folders that are left alone as a whole.
     """
     asked = [(option, path) for option, path in outputs.items() if path is not None]
     inputs = tuple(inputs)
     for number, (option, path) in enumerate(asked):
+        if option.startswith("--plot"):
+            from scaling.pictures.files import check_picture
+
+            check_picture(option, path)
         parent = path.absolute().parent
         if not os.path.isdir(parent):
             there = os.path.exists(parent)
@@ -37,8 +42,43 @@ def check_outputs(outputs: Mapping[str, Path | None], inputs: Iterable[Path] = (
         for other, taken in asked[:number]:
             if _is_same(path, taken):
                 raise InputError(f"{other} and {option} both name {path}; choose two files")
-    for option, path in asked:
-        _try_to_open(option, path)
+    for option, path in asked:  # devices and pipes, which may act on it, are not opened
+        there = os.path.lexists(path)
+        if not there or os.path.isfile(path):
+            with writing(path, f"choose another {option}"):
+                path.open("ab").close()
+                if not there:
+                    path.unlink()
+
+
+def picture_paths(
+    texts: Iterable[str], kinds: tuple[str, ...], default: str | None = None
+) -> dict[str, Path]:
+    """Return kind -> file from texts of --plot such as `timeline=step.svg`.
+
+    Args:
+        texts: as they were given.
+        kinds: of picture that there are.
+        default: the kind of a mere file; None: a kind must be given.
+
+    Raises:
+        InputError: a text without a kind, an unknown kind, one that is given twice.
+    """
+    found: dict[str, Path] = {}
+    for text in texts:
+        kind, equals, name = text.partition("=")
+        if not equals and default is not None:
+            kind, name = default, text
+        if not kind or not name:
+            raise InputError(
+                f"--plot {text}: write KIND=FILE, such as {kinds[0]}=picture.svg; kinds are "
+                f"{', '.join(kinds)}"
+            )
+        check_keys([kind], kinds, "--plot", "kind")
+        if kind in found:
+            raise InputError(f"--plot {kind} is given twice; give it once")
+        found[kind] = Path(name)
+    return found
 
 
 def check_new_file(option: str, path: Path) -> None:
@@ -50,16 +90,6 @@ def check_new_file(option: str, path: Path) -> None:
         raise InputError(
             f"cannot write {path}: no folder can be made in {there}; choose another {option}"
         )
-
-
-def _try_to_open(option: str, path: Path) -> None:
-    """Open a file to write and leave it as it is; not devices and pipes, which may act on that."""
-    there = os.path.lexists(path)
-    if not there or os.path.isfile(path):
-        with writing(path, f"choose another {option}"):
-            path.open("ab").close()
-            if not there:
-                path.unlink()
 
 
 def _is_same(first: Path, second: Path) -> bool:

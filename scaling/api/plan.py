@@ -4,7 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import (
@@ -16,13 +16,12 @@ from scaling.api.inputs import (
     keep_devices_free,
 )
 from scaling.api.predict import predict
-from scaling.api.public_api import entrance
+from scaling.api.public_api import Drawn, entrance
 from scaling.api.request import Request, request
-from scaling.api.result import PredictionResult, plot_side_by_side
+from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, Settings, check_named, load_run
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
-from scaling.meshes.result import Result
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
@@ -36,11 +35,14 @@ from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
 from scaling.simulate.resolve import idle_nodes, target
 
+if TYPE_CHECKING:
+    from scaling.pictures.shapes import Picture
+
 OBJECTIVES = ("time", "cost", "energy")
 
 
 @dataclass(frozen=True, repr=False)
-class PlanResult(Result, Plans):
+class PlanResult(Drawn, Plans):
     """Plans that print as the page of `scaling plan`; see `Plans` for the figures."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,18 +52,16 @@ class PlanResult(Result, Plans):
         document["losers"] = [vars(loser) for loser in self.losers]
         return document
 
-    def plot(self, path: str | Path) -> None:
-        """Write a picture (PNG, SVG or PDF) of the plans' step times, by term.
-
-        Raises:
-            InputError: nothing fits; another suffix, or a file that cannot be written.
-        """
+    def picture(self) -> "Picture":
+        """Return the plans' step times, by term."""
         if not self.plans:
-            raise InputError(f"plot {path}: there is no plan to draw: {self.error}")
+            raise InputError(f"plot: there is no plan to draw: {self.error}")
+        from scaling.pictures.steps import step_bars
+
         first = self.plans[0]
         title = f"{first.run.name} on {first.cluster.nodes} x {first.cluster.name}: best plans"
-        found = {f"{plan.rank}. {plan.prediction.mesh}": plan.prediction for plan in self.plans}  # type: ignore[attr-defined]
-        plot_side_by_side(found, path, title)  # type: ignore[arg-type]
+        bars = {f"{plan.rank}. {plan.prediction.mesh}": plan.prediction for plan in self.plans}  # type: ignore[attr-defined]
+        return step_bars(bars, title)
 
     def __str__(self) -> str:
         from scaling.report.plan import plan_page

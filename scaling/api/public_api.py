@@ -8,18 +8,24 @@ import inspect
 import math
 import os
 import re
+import sys
 import types
 import typing
 import warnings
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from scaling.api.parameters import described
 from scaling.api.request import at_the_command_line, literal
 from scaling.meshes.errors import InputError
+from scaling.meshes.result import Result
+
+if TYPE_CHECKING:
+    from scaling.pictures.shapes import Picture
 
 OTHER_NAMES = {"override": "overrides"}  # of parameters: as the option is called
 PARAMETERS = {**OTHER_NAMES, "from": "source"}  # by the options of other names
@@ -100,6 +106,25 @@ def python_words() -> Iterator[None]:
         raise
 
 
+class Drawn(Result):
+    """A result with a picture."""
+
+    @abstractmethod
+    def picture(self) -> "Picture":
+        """Return the picture, as shapes."""
+
+    def plot(self, path: str | Path) -> None:
+        """Write the picture (PNG, SVG or PDF).
+
+        Raises:
+            InputError: there is nothing to draw, another suffix, a file that cannot be written.
+        """
+        from scaling.pictures.files import write_picture
+
+        with python_words():
+            write_picture(self.picture(), Path(path))
+
+
 def in_callers_words(message: str) -> str:
     """Return a message about options as it is for a command, else as one about parameters."""
     return message if at_the_command_line() else in_python(message)
@@ -108,7 +133,10 @@ def in_callers_words(message: str) -> str:
 def warn(texts: Iterable[str]) -> None:
     """Warn the caller of a public function, in the caller's words."""
     for text in texts:
-        warnings.warn(in_callers_words(text), stacklevel=4)  # past `entrance`
+        if at_the_command_line():
+            print(f"warning: {text}", file=sys.stderr)
+        else:
+            warnings.warn(in_python(text), stacklevel=4)  # past `entrance`
 
 
 def in_python(message: str) -> str:

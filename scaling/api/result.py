@@ -110,9 +110,12 @@ class PredictionResult(Result, Prediction):
             InputError: an unknown kind or suffix, or a file that cannot be written.
         """
         with python_words():
-            from scaling.api.plots import plot_prediction
+            from scaling.api.plots import prediction_picture
+            from scaling.pictures.files import check_picture, write_picture
 
-            plot_prediction(self, self.pricing, kind, Path(path))
+            check_picture("plot", Path(path))
+            picture = prediction_picture(self, self.pricing, kind)
+            write_picture(picture, Path(path), option="plot")
 
     def plot_memory(self, path: str | Path) -> None:
         """Write a picture of a device's memory over the step: `plot("memory", path)`."""

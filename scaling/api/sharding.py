@@ -2,16 +2,14 @@
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scaling.analytic.saved import saved_rows
 from scaling.api.inputs import MeshLike
-from scaling.api.public_api import entrance
+from scaling.api.public_api import Drawn, entrance
 from scaling.api.runs import RunLike, Settings, load_run
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
-from scaling.meshes.result import Result
 from scaling.meshes.shape import MeshShape
 from scaling.report.activations import saved_table
 from scaling.run.optimizers import optimizer_of
@@ -20,11 +18,14 @@ from scaling.run.parallelism.rules import notes, resolved_mesh, rules_for
 from scaling.run.parallelism.sequence import sequence_cut
 from scaling.run.recipes import with_dividing_microbatches
 
+if TYPE_CHECKING:
+    from scaling.pictures.shapes import Picture
+
 ROW = 8  # devices that are drawn beside one another: as many as most hosts have
 
 
 @dataclass(frozen=True, repr=False)
-class Sharding(Result):
+class Sharding(Drawn):
     """The table of `scaling sharding`; prints as it."""
 
     name: str
@@ -36,16 +37,13 @@ class Sharding(Result):
         """Return the document of `scaling sharding --json`."""
         return self.document
 
-    def plot(self, path: str | Path) -> None:
-        """Write a picture of the devices, coloured by their place along each axis."""
-        from scaling.pictures.files import write_picture
+    def picture(self) -> "Picture":
+        """Return the devices, coloured by their place along each axis."""
         from scaling.pictures.mesh import mesh_axes
 
-        title = f"{self.name} on {self.mesh}"
-        write_picture(mesh_axes(self.mesh.sizes, ROW, title), Path(path))
+        return mesh_axes(self.mesh.sizes, ROW, self.line())
 
     def line(self) -> str:
-        """Return the result in a few words."""
         return f"{self.name} on {self.mesh}"
 
     def __str__(self) -> str:

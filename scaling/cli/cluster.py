@@ -1,24 +1,21 @@
 """`scaling cluster`: the catalogue of machines."""
 
-import json
+import json as json_text
 import os
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from tyro.conf import Positional, arg
+from typing import Literal
 
 import scaling as sc
-from scaling.cli.options import Command, File, KeyValues, Switch, Text, TextOrNone, Whole
+from scaling.cli.show import listed, show
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
 from scaling.meshes.catalog.write import cluster_toml
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read_text
-from scaling.report.cluster import page
 from scaling.report.cluster_json import as_json
 
+ACTIONS = ("list", "show", "check")
 TO_EDIT = """A complete cluster file: change it, then `scaling cluster check FILE.toml`.
 Figures may be plain numbers or texts with a unit, "25Gb/s" or "25GB/s"; sources may be left out.
 docs/clusters.md explains every key."""
@@ -27,111 +24,83 @@ For more than one host add a link with parts = ["nic", "leaf"], kind = "network"
 a NIC in bytes/s, and a [fabric]; `scaling cluster check THIS_FILE` tells what is missing."""
 
 
-@dataclass(frozen=True)
-class ClusterCommand(Command):
+def cluster(
+    action: Literal["list", "show", "check"],
+    name: str | None = None,
+    *,
+    nodes: int = 1,
+    overrides: tuple[str, ...] = (),
+    topology: Path | None = None,
+    accelerator: str | None = None,
+    toml: bool = False,
+    plot: Path | None = None,
+    json: bool = False,
+) -> int:
     """List the catalogue of clusters, show one as a tree with its sources, or check a file.
 
-    Example: scaling cluster show dgx-h100
+    Args:
+        action: list, show NAME, or check FILE.toml.
+        name: catalogue name or TOML file.
+        nodes: number of hosts to show.
+        overrides: a figure on top of the catalogue's, such as node_network_bandwidth=3200Gb/s.
+        topology: output of nvidia-smi topo -m; check writes the machine as a cluster file.
+        accelerator: the GPUs of that machine, a catalogue name or TOML file.
+        toml: show NAME as a complete cluster file, to start one of your own from.
+        plot: show: write a picture of the chips and the levels of the network (.png or .svg).
+        json: print one JSON document.
     """
-
-    action: Annotated[Positional[Literal["list", "show", "check"]], arg(metavar="ACTION")]
-    """list, show NAME, or check FILE.toml."""
-    target: Annotated[Positional[TextOrNone], arg(metavar="[NAME]", help_behavior_hint="")] = None
-    """Catalogue name or TOML file."""
-    nodes: Whole = 1
-    """Number of hosts to show."""
-    override: KeyValues = ()
-    """A figure on top of the catalogue's, such as node_network_bandwidth=3200Gb/s."""
-    topology: File = None
-    """Output of nvidia-smi topo -m; check writes the machine as a cluster file."""
-    accelerator: Text = None
-    """The GPUs of that machine, a catalogue name or TOML file."""
-    toml: Switch = False
-    """Show NAME as a complete cluster file, to start one of your own from."""
-    plot: File = None
-    """Show: write a picture of the chips and the levels of the network (.png or .svg)."""
-    json: Switch = False
-    """Print one JSON document."""
-
-    @property
-    def subject(self) -> str:
-        """The cluster, or what is done."""
-        return self.target or self.action
-
-    def execute(self) -> int:
-        """List, show or check."""
-        action, target = self.action, self.target
-        if self.toml and (action != "show" or self.json):
-            raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
-        if self.plot is not None and (action != "show" or self.toml):
-            raise InputError("--plot draws a cluster: write scaling cluster show NAME --plot FILE")
-        if self.topology is not None or self.accelerator is not None:
-            return self._from_topology()
-        if action == "list":
-            if target is not None:
-                raise InputError(f"scaling cluster list takes no name; did you mean show {target}?")
-            return self._list()
-        if target is None:
-            what = "FILE.toml" if action == "check" else "NAME"
-            raise InputError(f"scaling cluster {action} needs {what}")
-        return self._check(target) if action == "check" else self._show(target)
-
-    def _list(self) -> int:
-        clusters = [catalog.load(name) for name in catalog.names()]
-        width = max(len(c.name) for c in clusters)
-        document = [{"name": c.name, "title": c.title} for c in clusters]
-        lines = (f"{c.name.ljust(width)}  {c.title}" for c in clusters)
-        print(json.dumps(document) if self.json else "\n".join(lines))
-        return 0
-
-    def _show(self, target: str) -> int:
-        if self.toml:
-            print(cluster_toml(catalog.one_host(target), TO_EDIT), end="")
-            return 0
-        cluster = sc.load_cluster(target, self.nodes, overrides=self.override)
-        for warning in catalog.warnings_of(target, cluster):
-            print(f"warning: {warning}", file=sys.stderr)
-        if self.plot is not None:
-            self._draw(cluster, self.plot)
-        print(json.dumps(as_json(cluster)) if self.json else page(cluster))
-        return 0
-
-    def _draw(self, cluster: "sc.Cluster", path: Path) -> None:
-        from scaling.api.output_paths import check_outputs
-        from scaling.pictures.cluster import cluster_levels
-        from scaling.pictures.files import check_picture, write_picture
-
-        check_outputs({"--plot": path})
-        check_picture("--plot", path)
-        write_picture(cluster_levels(cluster, f"{cluster.name}: {cluster.title}"), path)
-
-    def _check(self, path: str) -> int:
-        if os.path.exists(path) and not path.endswith(".toml"):
-            raise InputError(f"scaling cluster check reads a .toml file, {path} is none")
-        found = catalog.check(path)
-        wrong = any(line.startswith("error") for line in found)
-        if self.json:
-            document = {"name": path, "ok": not wrong, "findings": found}
-            print(json.dumps(document | ({"error": "\n".join(found)} if wrong else {})))
-        elif not found:
-            print(f"{path}: no problem found")
-        for line in found if wrong or not self.json else []:
-            print(line, file=sys.stderr if wrong else sys.stdout)
-        return 2 if wrong else 0
-
-    def _from_topology(self) -> int:
-        """Print the cluster file of the machine whose `nvidia-smi topo -m` is in a file."""
-        path, chip = self.topology, self.accelerator
-        if self.action != "check" or self.target is not None or path is None or chip is None:
+    check_keys([action], ACTIONS, "scaling cluster", "action")
+    if toml and (action != "show" or json):
+        raise InputError("--toml prints a file: write scaling cluster show NAME --toml")
+    if plot is not None and (action != "show" or toml):
+        raise InputError("--plot draws a cluster: write scaling cluster show NAME --plot FILE")
+    if topology is not None or accelerator is not None:
+        if action != "check" or name is not None or topology is None or accelerator is None:
             raise InputError(
                 "write scaling cluster check --topology FILE --accelerator NAME, where FILE holds "
                 "the output of `nvidia-smi topo -m`"
             )
-        cluster = cluster_from_topology(read_text(path), catalog.accelerator(chip))
-        written = cluster_toml(cluster, TO_COMPLETE)
-        if self.json:
-            document = {"name": cluster.name, "ok": True, "findings": [], "toml": written}
-            print(json.dumps(document | {"cluster": as_json(cluster)}))
-        else:
-            print(written, end="")
+        return _from_topology(topology, accelerator, json)
+    if action == "list":
+        if name is not None:
+            raise InputError(f"scaling cluster list takes no name; did you mean show {name}?")
+        return listed((catalog.load(name) for name in catalog.names()), json)
+    if name is None:
+        what = "FILE.toml" if action == "check" else "NAME"
+        raise InputError(f"scaling cluster {action} needs {what}")
+    if action == "check":
+        return _check(name, json)
+    if toml:
+        print(cluster_toml(catalog.one_host(name), TO_EDIT), end="")
         return 0
+    found = sc.load_cluster(name, nodes, overrides=overrides)
+    for warning in catalog.warnings_of(name, found):
+        print(f"warning: {warning}", file=sys.stderr)
+    return show(found, json, plot)
+
+
+def _check(path: str, json: bool) -> int:
+    if os.path.exists(path) and not path.endswith(".toml"):
+        raise InputError(f"scaling cluster check reads a .toml file, {path} is none")
+    findings = catalog.check(path)
+    wrong = any(line.startswith("error") for line in findings)
+    if json:
+        document = {"name": path, "ok": not wrong, "findings": findings}
+        print(json_text.dumps(document | ({"error": "\n".join(findings)} if wrong else {})))
+    elif not findings:
+        print(f"{path}: no problem found")
+    for line in findings if wrong or not json else []:
+        print(line, file=sys.stderr if wrong else sys.stdout)
+    return 2 if wrong else 0
+
+
+def _from_topology(topology: Path, accelerator: str, json: bool) -> int:
+    """Print the cluster file of the machine whose `nvidia-smi topo -m` is in a file."""
+    made = cluster_from_topology(read_text(topology), catalog.accelerator(accelerator))
+    written = cluster_toml(made, TO_COMPLETE)
+    if json:
+        document = {"name": made.name, "ok": True, "findings": [], "toml": written}
+        print(json_text.dumps(document | {"cluster": as_json(made)}))
+    else:
+        print(written, end="")
+    return 0

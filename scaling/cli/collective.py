@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from scaling.meshes.errors import InputError, check_keys
 
 if TYPE_CHECKING:
-    from scaling.meshes.cluster import Cluster
     from scaling.simulate.collective import CollectivePrice
 
 DEFAULT_SIZE = "1GiB"
@@ -39,60 +38,53 @@ def collective(
             switches.
         json: print one JSON document (a list for several sizes).
     """
-    from scaling.api.collective import price_sizes
+    from scaling.api.output_paths import check_outputs, picture_paths
     from scaling.meshes import catalog
+    from scaling.meshes.units import parse_sizes, parse_sweep
     from scaling.report.cluster import numbering
     from scaling.report.collective import heading, level_lines, page, switch_lines
 
     asked = call.keywords
-    pictures = _pictures(asked["kind"], plot)
-    prices, cluster, warnings = price_sizes(sizes=_sizes(bytes, sweep), **asked)
+    kind = asked["kind"]
+    pictures = picture_paths(plot, ("bandwidth", "ring"), default="bandwidth")
+    check_outputs({f"--plot {kind}": path for path in pictures.values()})
+    if "ring" in pictures:
+        from scaling.pictures.ring import KINDS
+
+        check_keys([kind], KINDS, "--plot ring", "collective")
+    if bytes is not None and sweep is not None:
+        raise InputError(f"--bytes {bytes} and --sweep {sweep}: give one of them")
+    sizes = (
+        parse_sweep(sweep)
+        if sweep is not None
+        else parse_sizes(DEFAULT_SIZE if bytes is None else bytes)
+    )
+    first = call(bytes=sizes[0])
+    prices, cluster = [first, *map(first.at, sizes[1:])], first.cluster
     if asked["cluster"].endswith(".toml"):
         for finding in catalog.check(asked["cluster"]):
             print(finding, file=sys.stderr)
-    for text in warnings:
-        print(f"warning: {text}", file=sys.stderr)
-    title = heading(prices, cluster, dtype)
     if "bandwidth" in pictures:
         from scaling.pictures.bandwidth import bandwidth
         from scaling.pictures.files import write_picture
 
-        drawn = bandwidth(prices, title, _measured(asked, prices, cluster))
+        drawn = bandwidth(prices, heading(prices, cluster, dtype), _measured(asked, prices))
         write_picture(drawn, pictures["bandwidth"])
     if "ring" in pictures:
-        _plot_ring(asked["kind"], prices[0].ranks, pictures["ring"])
+        _plot_ring(kind, first.ranks, pictures["ring"])
     if json:
         documents = [price.to_dict() for price in prices]
         several = sweep is not None or "," in (bytes or "")
         print(json_text.dumps(documents if several else documents[0]))
-    else:
-        more = level_lines(prices[-1]) + switch_lines(prices[-1]) if switches else []
-        if asked.get("devices"):
-            from scaling.report.cluster import numbering
-
-            more += numbering(cluster)
-        print(page(prices, cluster, dtype, more))
+        return 0
+    more = level_lines(prices[-1]) + switch_lines(prices[-1]) if switches else []
+    more += numbering(cluster) if asked.get("devices") else []
+    print(page(prices, cluster, dtype, more))
     return 0
 
 
-def _pictures(kind: str, plot: tuple[str, ...]) -> dict[str, Path]:
-    """Return the pictures to write, by kind."""
-    if not plot:
-        return {}
-    from scaling.api.output_paths import check_outputs
-    from scaling.api.plots import picture_paths
-
-    found = picture_paths("--plot", plot, ("bandwidth", "ring"), default="bandwidth")
-    check_outputs({f"--plot {kind}": path for kind, path in found.items()})
-    if "ring" in found:
-        from scaling.pictures.ring import KINDS
-
-        check_keys([kind], KINDS, "--plot ring", "collective")
-    return found
-
-
 def _measured(
-    asked: Mapping[str, Any], prices: "Sequence[CollectivePrice]", cluster: "Cluster"
+    asked: Mapping[str, Any], prices: "Sequence[CollectivePrice]"
 ) -> dict[str, list[tuple[float, float]]]:
     """Return who measured this collective over a whole cluster of the catalogue, and points."""
     from scaling.course.ladder.measured import measured_sweep
@@ -101,13 +93,13 @@ def _measured(
         return {}
     first, last = prices[0], prices[-1]
     factor = first.bus_bandwidth * first.time / first.bytes
-    found: dict[str, list[tuple[float, float]]] = {}
-    sweep = measured_sweep(asked["kind"], cluster.name, first.ranks, cluster.nodes)
+    points: dict[str, list[tuple[float, float]]] = {}
+    sweep = measured_sweep(asked["kind"], first.cluster.name, first.ranks, first.cluster.nodes)
     for size, one in sweep.items():
         if first.bytes <= size <= last.bytes:
-            points = found.setdefault(f"measured: {one.machine} ({one.date})", [])
-            points.append((size, factor * size / one.seconds))
-    return found
+            point = size, factor * size / one.seconds
+            points.setdefault(f"measured: {one.machine} ({one.date})", []).append(point)
+    return points
 
 
 def _plot_ring(kind: str, members: int, path: Path) -> None:
@@ -121,14 +113,3 @@ def _plot_ring(kind: str, members: int, path: Path) -> None:
             "is drawn; choose a smaller one by --devices 0,1,2,3"
         )
     write_picture(ring_steps(frames(kind, members), f"{kind} around a ring of {members}"), path)
-
-
-def _sizes(bytes: str | None, sweep: str | None) -> list[int]:
-    """Return the sizes in bytes."""
-    from scaling.meshes.units import parse_sizes, parse_sweep
-
-    if bytes is not None and sweep is not None:
-        raise InputError(f"--bytes {bytes} and --sweep {sweep}: give one of them")
-    if sweep is not None:
-        return parse_sweep(sweep)
-    return parse_sizes(DEFAULT_SIZE if bytes is None else bytes)

@@ -14,7 +14,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {  # in this order in the help
     ),
     "learn": ("learn", "testbed"),
 }
-QUESTION = "scaling.cli.show:answer"
+QUESTION, OWN = "scaling.cli.show:answer", "scaling.cli.show:exit_code"
 GENERATED: Mapping[str, Generated] = {
     "train": Generated(
         "train",
@@ -88,6 +88,13 @@ GENERATED: Mapping[str, Generated] = {
         "scaling config llama3-8b --set batch.microbatches=8",
         ("run",),
     ),
+    "cluster": Generated(
+        "scaling.cli.cluster:cluster",
+        "scaling cluster show dgx-h100",
+        ("action", "name"),
+        OWN,
+        first=("nodes", "overrides"),
+    ),
     "sharding": Generated(
         "sharding",
         "scaling sharding llama3-70b --mesh fsdp=64,tensor=8",
@@ -131,5 +138,21 @@ GENERATED: Mapping[str, Generated] = {
         "array",
         'scaling array "A[I_X,J] -> A[I,J]" --mesh X=8 --shape I=1024,J=4096 --cluster dgx-h100',
         ("expression",),
+    ),
+    "learn": Generated(
+        "scaling.cli.learn:learn",
+        "scaling learn quiz gpu-q2.3 --guess 2.1",
+        ("what", "name", "run"),
+        OWN,
+    ),
+    "testbed": Generated(
+        "scaling.cli.testbed:testbed",
+        "scaling testbed up --hosts 2 --devices 2 --bandwidth 1Gbit then: scaling testbed run -- "
+        "scaling train tiny --mesh data=2,fsdp=2 and at last: scaling testbed down",
+        ("action", "command"),
+        OWN,
+        summary="Make a real cluster inside this Linux machine, run a command on all its hosts, "
+        "remove it.\n\nHosts are network namespaces, joined by links of a known rate; needs root, "
+        "iproute2 and util-linux.",
     ),
 }

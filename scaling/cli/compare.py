@@ -1,12 +1,12 @@
 """`scaling compare`: the page, pictures and trace of a run beside its prediction."""
 
-import json as json_text
 import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import scaling as sc
+from scaling.cli.show import show
 from scaling.meshes.errors import InputError
 
 
@@ -27,21 +27,23 @@ def compare(
         also: more run folders for the picture of --plot.
         json: print one JSON document.
     """
-    from scaling.api.compare import compare_folder, read_run_folder
+    from scaling.api.compare import PAGE, SUFFIXES, compare_folder, read_run_folder
+    from scaling.api.output_paths import check_outputs
+    from scaling.comparing.folder import KEPT
 
     if also and plot is None:
         raise InputError("--also adds runs to a picture: add --plot FILE")
+    outputs = {"--trace": trace, "--plot": plot}
     if call.keywords.get("other") is not None:
-        for option, path in {"--trace": trace, "--plot": plot}.items():
+        for option, path in outputs.items():
             if path is not None:
                 raise InputError(
                     f"{option} is for a finished run: give one run folder, or leave it out"
                 )
-        found = call()
-        print(json_text.dumps(found.to_dict(), allow_nan=False) if json else found)
-        return 0
+        return show(call(), json)
     folder = Path(call.keywords["run_dir"])
-    _check_outputs(folder, trace, plot)
+    pages = [(folder / PAGE).with_suffix(suffix) for suffix in SUFFIXES]
+    check_outputs(outputs, [*(folder / name for name in KEPT), *pages])
     files = read_run_folder(folder)
     lacking = f"{folder} has no {files.missing}; train the run again"
     if trace is not None and files.missing:
@@ -54,25 +56,11 @@ def compare(
         result.trace(trace)
         print(f"trace: {trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
     incomplete = bool(files.recording and files.missing)
-    if json:
-        print(json_text.dumps(result.to_dict(), allow_nan=False))
-    else:
-        print(f"{result}\npage: {page}")
+    show(result, json)
+    if not json:
+        print(f"page: {page}")
         if not result.events and not incomplete:
             print("next: train with --record-profile 10:12 for terms and collectives too")
     if incomplete:
         print(f"warning: terms and collectives are left out: {lacking}", file=sys.stderr)
     return 0
-
-
-def _check_outputs(folder: Path, trace: Path | None, plot: Path | None) -> None:
-    """Refuse a trace that would overwrite the run's files."""
-    from scaling.api.compare import PAGE, SUFFIXES
-    from scaling.api.output_paths import check_outputs
-    from scaling.comparing.folder import KEPT
-    from scaling.pictures.files import check_picture
-
-    inputs = [folder / name for name in KEPT]
-    inputs += [(folder / PAGE).with_suffix(suffix) for suffix in SUFFIXES]
-    check_outputs({"--trace": trace, "--plot": plot}, inputs)
-    check_picture("--plot", plot)

@@ -1,9 +1,9 @@
-"""Options of a command, made from the signature and the `Args:` of a function of the API.
+"""Commands, made from the signatures and the `Args:` of functions.
 
     def plan(run, cluster=None, *, top: int = 10): ...     scaling plan RUN --cluster NAME --top N
 
-What only a terminal has is a function of its own: it is given the call, ready to be made, and
-more options, which are read from its signature and `Args:` in the same way.
+A function of the API is called by another one, which has what only a terminal has: it is given the
+call, ready to be made, and more options, which are read from its signature and `Args:` likewise.
 
     def shown(call, *, json: bool = False) -> int: ...     --json
 """
@@ -12,20 +12,22 @@ import importlib
 import inspect
 import keyword
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, make_dataclass
 from functools import cache, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, get_args, get_origin
+from typing import Annotated, Any, Literal, Optional, Protocol, get_args, get_origin
 
 from tyro.conf import Positional, UseAppendAction, arg
+from tyro.constructors import PrimitiveConstructorSpec
 
 import scaling as sc
 from scaling.api.parameters import arguments_of, texts_of
 from scaling.api.public_api import alternatives
 from scaling.api.request import FLAGS
-from scaling.cli.options import REAL, WHOLE, Command, PathOrNone, TextOrNone, Texts
+from scaling.meshes.units import parse_real, parse_whole
 
+PATH = "PATH"  # in the help of an option, the name of a value that is a file
 METAVARS = {  # by flag
     "cluster": "NAME",
     "mesh": "AXIS=N,...",
@@ -35,6 +37,7 @@ METAVARS = {  # by flag
     "what-if": "'FIGURE xN'",
     **dict.fromkeys(("data", "choices", "also"), "PATH"),
     **dict.fromkeys(("trips", "local"), "KEY=VALUE"),
+    "guess": "X",
     "plot": "KIND=FILE",
     "source": "auto|analytic|compiled|stored",
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
@@ -47,6 +50,28 @@ SELDOM = ("device_order", "overrides", "calibration", "ideal", "json", "verbose"
 # In a description: what only Python can give, and what is done without the parameter.
 ONLY_PYTHON = re.compile(r",? or an? (?:[A-Z]\w+|mapping|sequence)(?=[.;,]|$)")
 WITHOUT = re.compile(r"; None: (.+?)(?=\.$|\. (?=[A-Z])|; )")
+
+
+def _reads(parse: Callable[[str], Any], metavar: str) -> PrimitiveConstructorSpec[Any]:
+    """How tyro reads a number: 8192, 8k (8,000), 8Ki (8,192), 15T."""
+    is_number = lambda value: isinstance(value, int | float)
+    return PrimitiveConstructorSpec(
+        1, metavar, lambda words: parse(words[0]), is_number, lambda value: [str(value)]
+    )
+
+
+WHOLE, REAL = _reads(parse_whole, "N"), _reads(parse_real, "X")
+
+
+class Command(Protocol):
+    """A dataclass whose fields are the options of one command."""
+
+    @property
+    def subject(self) -> str:
+        """The run, cluster or folder that an error is about."""
+
+    def execute(self) -> int:
+        """Do it and return the exit code."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,8 +135,8 @@ def command_class(face: Generated) -> type[Command]:
         return code
 
     def subject(self: Any) -> str:
-        values = (getattr(self, name) for name in face.positional[:1])
-        return str(next(values, None) or "")
+        values = (getattr(self, name, None) for name in ("name", *face.positional))
+        return str(next(filter(None, values), ""))
 
     summary = face.summary or summary_of(inspect.getdoc(function))
     return make_dataclass(
@@ -172,41 +197,46 @@ def _options(function: Any, face: Generated) -> Iterator[Option]:
 def _field(option: Option) -> tuple[Any, Any]:
     """Return the type of an option, as tyro reads it, and the field with its default."""
     is_required = option.default is inspect.Parameter.empty
+    is_repeated = option.parameter in REPEATED or get_origin(option.hint) is tuple
     default = None if is_required else option.default
-    hint, metavar, *marks = _read(option)
-    if hint is Texts:
+    hint, metavar, *marks = _read(option, is_repeated)
+    if is_repeated:
         default = default or ()
-    text = option.text + " (repeatable)" * (hint is Texts)
+    text = option.text + " (repeatable)" * (is_repeated and not option.is_positional)
     if default not in (None, False, (), "") and "(default: " not in text:
         text += (
             f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
         )
-    if hint is not PathOrNone:
+    if metavar != PATH:
         metavar = METAVARS.get(option.flag, metavar)
     if option.is_positional:
         name = option.parameter.upper()
         marks += get_args(Positional[str])[1:]
-        metavar = name if is_required else f"[{name}]"
+        metavar = name if is_required or is_repeated else f"[{name}]"
     hints: Mapping[str, Any] = {} if is_required else {"help_behavior_hint": ""}
     shown = arg(name=option.flag, metavar=metavar, help=text, **hints)
     own = field() if is_required else field(default=default)
     return Annotated[(hint, *marks, shown)], own
 
 
-def _read(option: Option) -> tuple[Any, ...]:
-    """Return the type of an option's value, its name in the help, and how it is read."""
+def _read(option: Option, is_repeated: bool) -> tuple[Any, ...]:
+    """Return the type of an option's value, its name in the help, and how it is read.
+
+    Types are such that tyro can check a default by itself. For `X | None` and `tuple[str, ...]` it
+    takes typeguard, whose imports (asyncio, ssl) take as long as NumPy's.
+    """
     kinds = alternatives(option.hint)
-    if option.parameter in REPEATED or get_origin(option.hint) is tuple:
-        return Texts, "TEXT", UseAppendAction
+    if is_repeated:
+        return (option.hint, "TEXT") if option.is_positional else (tuple, "TEXT", UseAppendAction)
     if bool in kinds:
         return bool, None
     if Literal in kinds:
         hints = (option.hint, *get_args(option.hint))
         choices = next(get_args(hint) for hint in hints if get_origin(hint) is Literal)
-        return TextOrNone, "|".join(choices)
+        return Optional[str], "|".join(choices)  # noqa: UP045
     if Path in kinds and option.parameter not in NAMED:
-        return PathOrNone, "PATH"
+        return Optional[Path], PATH  # noqa: UP045
     if str in kinds or not {int, float} & set(kinds):
-        return TextOrNone, "TEXT"
+        return Optional[str], "TEXT"  # noqa: UP045
     kind, metavar, read = (int, "N", WHOLE) if int in kinds else (float, "X", REAL)
     return (Optional[kind] if type(None) in kinds else kind), metavar, read  # noqa: UP045

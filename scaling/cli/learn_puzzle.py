@@ -1,12 +1,13 @@
 """`scaling learn puzzles | puzzle N | check N RUN`: the list, the task, the judgement."""
 
-import json
+import json as json_text
 import os
 import shlex
 from pathlib import Path
 from typing import Any
 
 from scaling.api.output_paths import check_outputs
+from scaling.cli.show import show
 from scaling.course.puzzles.check import PuzzleResult, check_puzzle
 from scaling.course.puzzles.puzzle import Puzzle, find, puzzles
 from scaling.meshes.errors import InputError
@@ -17,10 +18,10 @@ from scaling.run.recipes import file_of
 SVG = "<svg ", '<svg xmlns="http://www.w3.org/2000/svg" '  # a file of its own says what it is
 
 
-def show_list(as_json: bool) -> int:
+def show_list(json: bool) -> int:
     """Print a line for each puzzle."""
-    if as_json:
-        print(json.dumps([_described(puzzle) for puzzle in puzzles()]))
+    if json:
+        print(json_text.dumps([_described(puzzle) for puzzle in puzzles()]))
         return 0
     for puzzle in puzzles():
         print(f"puzzle {puzzle.number:>2}  {puzzle.title} (lesson {puzzle.lesson})")
@@ -28,46 +29,44 @@ def show_list(as_json: bool) -> int:
     return 0
 
 
-def show_task(number: str | None, start: Path | None, as_json: bool) -> int:
+def show_task(number: str | None, start: Path | None, json: bool) -> int:
     """Print the task of a puzzle; with `start` also write its run.json, over no other file."""
     puzzle = find(_given(number, "puzzle"))
     if start is not None:
-        _write_start(puzzle, start)
-    if as_json:
-        print(json.dumps(_described(puzzle)))
+        if os.path.lexists(start):
+            raise InputError(f"--start {start} exists already; choose another file")
+        check_outputs({"--start": start})
+        with writing(start, "choose another --start"), start.open("x", encoding="utf-8") as file:
+            file.write(json_text.dumps(puzzle.document, indent=1) + "\n")
+    if json:
+        print(json_text.dumps(_described(puzzle)))
         return 0
-    file = shlex.quote(str(start or "my_run.json"))
+    answer = shlex.quote(str(start or "my_run.json"))
     print(f"puzzle {puzzle.number}: {puzzle.title}\n\n{puzzle.story.strip()}\n")
     print(f"on {puzzle.nodes} node(s) of {Path(puzzle.cluster).stem}, from this run:")
-    print(json.dumps(_without_path(puzzle)))
+    print(json_text.dumps(_without_path(puzzle)))
     most = "" if puzzle.changes is None else f" (of these {puzzle.changes} at most)"
     print(f"you may change{most}: {', '.join(puzzle.may)}")
     print("\n".join(f"goal: {goal}" for goal in puzzle.goals))
     if start is None:
-        print(f"begin: scaling learn puzzle {puzzle.number} --start {file}")
-    print(f"try:   scaling predict {file} --source analytic")
-    print(f"judge: scaling learn check {puzzle.number} {file}")
+        print(f"begin: scaling learn puzzle {puzzle.number} --start {answer}")
+    print(f"try:   scaling predict {answer} --source analytic")
+    print(f"judge: scaling learn check {puzzle.number} {answer}")
     return 0
 
 
-def check(
-    number: str | None, run: str | None, source: str, plot: Path | None, as_json: bool
-) -> int:
+def check(number: str | None, run: str | None, source: str, plot: Path | None, json: bool) -> int:
     """Print the judgement of an answer; with `plot` also draw its step."""
-    example = "write scaling learn check 1 my_run.json"
     puzzle = find(_given(number, "check"))
     if run is None:
-        raise InputError(f"{example}: a run.json is missing")
-    if plot is not None:
-        if plot.suffix != ".svg":
-            raise InputError(f"--plot {plot}: the picture is an SVG; name a file that ends in .svg")
-        inputs = [path for path in (file_of(run),) if path is not None]
-        check_outputs({"--plot": plot}, inputs)
+        raise InputError("write scaling learn check 1 my_run.json: a run.json is missing")
+    if plot is not None and plot.suffix != ".svg":
+        raise InputError(f"--plot {plot}: the picture is an SVG; name a file that ends in .svg")
+    check_outputs({"--plot": plot}, filter(None, [file_of(run)]))
     result = check_puzzle(puzzle.number, run, source)
     if plot is not None:
         draw(result, plot)
-    print(json.dumps(result.to_dict(), allow_nan=False) if as_json else result)
-    return 0
+    return show(result, json)
 
 
 def draw(result: PuzzleResult, path: Path) -> None:
@@ -85,15 +84,6 @@ def _given(number: str | None, what: str) -> str:
     if number is None:
         raise InputError(f"write scaling learn {what} 1; scaling learn puzzles lists all")
     return number
-
-
-def _write_start(puzzle: Puzzle, path: Path) -> None:
-    """Write the run to begin with; InputError where there is a file already."""
-    if os.path.lexists(path):
-        raise InputError(f"--start {path} exists already; choose another file")
-    check_outputs({"--start": path})
-    with writing(path, "choose another --start"), path.open("x", encoding="utf-8") as file:
-        file.write(json.dumps(puzzle.document, indent=1) + "\n")
 
 
 def _without_path(puzzle: Puzzle) -> dict[str, Any]:

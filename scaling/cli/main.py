@@ -7,7 +7,6 @@ included.
 
 import ast
 import gc
-import importlib
 import io
 import itertools
 import json
@@ -27,9 +26,8 @@ import tyro
 
 from scaling.api.request import command_line
 from scaling.cli.commands import GENERATED, GROUPS
+from scaling.cli.generated import Command, location, summary_of
 from scaling.cli.generated import command_class as generated_class
-from scaling.cli.generated import location, summary_of
-from scaling.cli.options import Command
 from scaling.compile.quiet import VERBOSE
 from scaling.meshes.errors import InputError, nearest
 from scaling.training.launch.broken_pipe import redirect_to_devnull
@@ -134,9 +132,7 @@ def option_of(field: str) -> str:
 
 def command_class(name: str) -> Any:
     """Return the class whose fields are the options of a command."""
-    if name in GENERATED:
-        return generated_class(GENERATED[name])
-    return getattr(importlib.import_module(f"scaling.cli.{name}"), f"{name.title()}Command")
+    return generated_class(GENERATED[name])
 
 
 def _one_line(box: str, name: str, arguments: list[str]) -> str:
@@ -179,16 +175,12 @@ def _help() -> str:
 
 def _summary(name: str) -> str:
     """The first sentence about a command, read without importing what the command needs."""
-    if name in GENERATED and (text := GENERATED[name].summary):
-        return text
-    path, is_own = Path(__file__).with_name(f"{name}.py"), lambda node: "Command" in node.name
-    if name in GENERATED:
-        module, function = location(GENERATED[name].function)
-        path = Path(__file__).parents[1].joinpath(*module.split(".")[1:]).with_suffix(".py")
-        is_own = lambda node: node.name == function
+    if text := GENERATED[name].summary:
+        return summary_of(text)
+    module, function = location(GENERATED[name].function)
+    path = Path(__file__).parents[1].joinpath(*module.split(".")[1:]).with_suffix(".py")
     body = ast.parse(path.read_text(encoding="utf-8")).body
-    kinds = ast.ClassDef | ast.FunctionDef
-    nodes = [node for node in body if isinstance(node, kinds) and is_own(node)]
+    nodes = [node for node in body if isinstance(node, ast.FunctionDef) and node.name == function]
     return summary_of(ast.get_docstring(nodes[-1]))
 
 

@@ -1,7 +1,6 @@
 """`scaling predict`: what it writes and prints, of one run, of many, or on several clusters."""
 
 import json as json_text
-import sys
 import traceback
 from collections.abc import Mapping
 from functools import partial
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import scaling as sc
+from scaling.cli.show import show, show_prediction
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import parse_json, read_text
 
@@ -46,60 +46,34 @@ def predict(
         json: print one JSON document (one per line for a .jsonl).
         verbose: show what the compiler writes to stderr, instead of keeping it in a log.
     """
+    from scaling.api.output_paths import check_outputs, picture_paths
+    from scaling.api.plots import KINDS
+    from scaling.run.recipes import file_of
+
     asked = call.keywords
-    pictures = _pictures(plot, plot_memory, of_curves=scale is not None)
-    drawn = {f"--plot {kind}": path for kind, path in pictures.items()}
-    outputs = {"--trace": trace, **drawn, "--dump-hlo": asked.get("dump_hlo")}
+    pictures = picture_paths(plot, KINDS if scale is None else ("scaling",))
+    outputs = {"--trace": trace, "--dump-hlo": asked.get("dump_hlo"), "--plot-memory": plot_memory}
+    outputs |= {f"--plot {kind}": path for kind, path in pictures.items()}
+    if plot_memory is not None:
+        if "memory" in pictures:
+            raise InputError("--plot memory and --plot-memory name the same picture; give one")
+        pictures["memory"] = plot_memory
     call = partial(call, estimates=explain)
     if asked["run"].endswith(".jsonl"):
         if scale is not None:
             raise InputError(f"--scale is for one run, but {asked['run']} holds many")
         return _print_lines(call, outputs)
-    _check_outputs(asked, outputs)
-    if scale is not None:
-        own = {"explain": explain, "trace": trace, "plot_memory": plot_memory}
-        curves = _curves({**asked, **own}, scale)
-        for path in pictures.values():
-            curves.plot(path)
-        print(json_text.dumps(curves.to_dict(), allow_nan=False) if json else curves)
-        return 0
-    result = call()
-    if trace is not None:
-        result.trace(trace)
-        print(f"trace: {trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
-    for kind, path in pictures.items():
-        result.plot(kind, path)
-    print(json_text.dumps(result.to_dict(), allow_nan=False) if json else result, flush=True)
-    if not json and result.pricing.compile_seconds < MOST_SECONDS:
-        for text in result.advice():
-            print(f"next: {text}")
-    if explain:
-        print(f"\n{result.explain()}", file=sys.stderr if json else sys.stdout)
-    return 0
-
-
-def _pictures(texts: tuple[str, ...], memory: Path | None, of_curves: bool) -> dict[str, Path]:
-    """Return the pictures to write, by kind."""
-    from scaling.api.plots import KINDS, picture_paths
-    from scaling.pictures.files import check_picture
-
-    found = picture_paths("--plot", texts, ("scaling",) if of_curves else KINDS)
-    check_picture("--plot-memory", memory)
-    if memory is not None and "memory" in found:
-        raise InputError("--plot memory and --plot-memory name the same picture; give one")
-    return found if memory is None else {**found, "memory": memory}
-
-
-def _check_outputs(asked: Mapping[str, Any], outputs: Mapping[str, Path | None]) -> None:
-    """Refuse output files that cannot be written, or that are read."""
-    from scaling.api.output_paths import check_outputs
-    from scaling.run.recipes import file_of
-
     stated = sc.load_run(asked["run"]).cluster
     clusters = [name for name in (asked.get("cluster"), stated and stated.file) if name]
     inputs = [Path(name) for name in clusters if name.endswith(".toml")]
     read = (file_of(asked["run"]), asked.get("calibration"))
     check_outputs(outputs, [*inputs, *(path for path in read if path is not None)])
+    if scale is not None:
+        own = {"explain": explain, "trace": trace, "plot_memory": plot_memory}
+        return show(_curves({**asked, **own}, scale), json, pictures.get("scaling"))
+    found = call()
+    is_fast = found.pricing.compile_seconds < MOST_SECONDS
+    return show_prediction(found, json, explain, trace, pictures, advice=is_fast)
 
 
 def _curves(asked: Mapping[str, Any], nodes: str) -> Any:
@@ -129,7 +103,6 @@ def _print_lines(call: "partial[Any]", outputs: Mapping[str, Path | None]) -> in
 
 
 def _document(call: "partial[Any]", line: str, where: str) -> dict[str, Any]:
-    """Return the prediction of one line, or its name and error."""
     from scaling.run import read_run
 
     name = ""

@@ -1,18 +1,15 @@
 """`scaling price`: a step that is not ours, from a script or from XLA's dump."""
 
-import json as json_text
 import math
 import sys
-from collections.abc import Mapping
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import scaling as sc
+from scaling.cli.show import show_prediction
 from scaling.meshes.errors import InputError
-
-Options = Mapping[str, Any]  # of `sc.predict_hlo` and `sc.predict_step`, as far as they are given
 
 
 def price(
@@ -55,47 +52,9 @@ def price(
         json: print one JSON document.
         verbose: show what the compiler writes to stderr, instead of keeping it in a log.
     """
-    options = dict(call.keywords)
-    read = [p for p in (hlo, options.get("calibration"), compare) if p is not None]
-    place = _checked(step, hlo, cluster, compare, steps, dump_hlo)
-    pictures = _pictures(plot)
-    _check_outputs(step, read, {**pictures, "--trace": trace, "--dump-hlo": dump_hlo})
-    recorded = []
-    if compare is not None:  # before anything is compiled
-        from scaling.api.profile import compared, recorded_profile
+    from scaling.api.output_paths import check_outputs, picture_paths
+    from scaling.api.plots import KINDS
 
-        recorded = recorded_profile(compare, place, steps)
-    options["trips"] = {k: _number("--trips", k, v) for k, v in _pairs("--trips", trips)}
-    options["kernels"] = dict(map(_kernel, local))
-    if hlo is not None:
-        result: Any = sc.predict_hlo(hlo, place, **options)
-    else:
-        result = _from_script(step, place, {**options, "estimates": explain, "dump_hlo": dump_hlo})
-    beside = compared(result, result.pricing, recorded, steps) if recorded else None
-    if trace is not None:
-        (beside or result).trace(trace)
-        print(f"trace: {trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
-    for option, path in pictures.items():
-        result.plot(option.split()[-1], path)
-    if json:
-        more = {"compare": beside.to_dict()} if beside else {}
-        print(json_text.dumps(result.to_dict() | more, allow_nan=False), flush=True)
-    else:
-        print(f"{result}\n\n{beside}" if beside else result, flush=True)
-    if explain:
-        print(f"\n{result.explain()}", file=sys.stderr if json else sys.stdout)
-    return 0
-
-
-def _checked(
-    step: str,
-    hlo: Path | None,
-    cluster: str | None,
-    compare: Path | None,
-    steps: int | None,
-    dump_hlo: Path | None,
-) -> str:
-    """Return the cluster; refuse what contradicts itself, before anything is compiled."""
     if bool(step) == bool(hlo):
         what = "both a script and --hlo" if step else "neither a script nor --hlo"
         raise InputError(f"{what}: give FILE.py:make, or --hlo with XLA's dump")
@@ -107,23 +66,26 @@ def _checked(
         raise InputError("--dump-hlo writes what is compiled here; --hlo has a dump already")
     if step and ".py:" not in step:
         raise InputError(f"{step}: write FILE.py:FUNCTION, such as step.py:make")
-    return cluster
+    options = dict(call.keywords)
+    pictures = picture_paths(plot, KINDS)
+    outputs = {f"--plot {kind}": path for kind, path in pictures.items()}
+    script = Path(step.rpartition(":")[0]) if step else None
+    read = [p for p in (hlo, options.get("calibration"), compare, script) if p is not None]
+    check_outputs({**outputs, "--trace": trace, "--dump-hlo": dump_hlo}, read)
+    recorded = []
+    if compare is not None:  # before anything is compiled
+        from scaling.api.profile import compared, recorded_profile
 
-
-def _pictures(plot: tuple[str, ...]) -> dict[str, Path]:
-    """Return the pictures to write, by `--plot KIND`."""
-    if not plot:
-        return {}
-    from scaling.api.plots import KINDS, picture_paths
-
-    return {f"--plot {kind}": path for kind, path in picture_paths("--plot", plot, KINDS).items()}
-
-
-def _check_outputs(step: str, read: list[Path], outputs: Mapping[str, Path | None]) -> None:
-    from scaling.api.output_paths import check_outputs
-
-    script = [Path(step.rpartition(":")[0])] if step else []
-    check_outputs(outputs, [*read, *script])
+        recorded = recorded_profile(compare, cluster, steps)
+    options["trips"] = {key: _number(f"--trips {key}", n) for key, n in map(_pair, trips)}
+    options["kernels"] = dict(map(_kernel, local))
+    if hlo is not None:
+        found: Any = sc.predict_hlo(hlo, cluster, **options)
+    else:
+        options |= {"estimates": explain, "dump_hlo": dump_hlo}
+        found = _from_script(step, cluster, options)
+    beside = compared(found, found.pricing, recorded, steps) if recorded else None
+    return show_prediction(found, json, explain, trace, pictures, beside)
 
 
 def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
@@ -149,22 +111,21 @@ def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
         )
 
 
-def _pairs(option: str, texts: tuple[str, ...]) -> list[tuple[str, str]]:
-    """(key, value) of texts "key=value"."""
-    for text in texts:
-        if not all(text.rpartition("=")[::2]):
-            raise InputError(f"{option} {text}: write NAME=NUMBER")
-    return [text.rpartition("=")[::2] for text in texts]
+def _pair(text: str) -> tuple[str, str]:
+    key, _, value = text.rpartition("=")
+    if not key or not value:
+        raise InputError(f"--trips {text}: write NAME=NUMBER")
+    return key, value
 
 
-def _number(option: str, key: str, value: str) -> float:
+def _number(option: str, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise InputError(f"{option} {key}={value}: {value!r} is no number") from None
+        raise InputError(f"{option}={value}: {value!r} is no number") from None
 
 
 def _kernel(text: str) -> tuple[str, Any]:
     """The name and the work of a kernel that talks to no other device."""
     name, equals, flops = text.partition("=")
-    return name, sc.Work(flops=_number("--local", name, flops)) if equals else "local"
+    return name, sc.Work(flops=_number(f"--local {name}", flops)) if equals else "local"

@@ -1,6 +1,8 @@
 """What commands print: each function is given the call of the API, ready to be made."""
 
 import json as json_text
+import sys
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,15 +16,70 @@ if TYPE_CHECKING:
 BETWEEN = "---"  # line between two texts
 
 
+def show(found: Any, json: bool, plot: Path | None = None) -> int:
+    """Print a result, and draw it; 0, the exit code."""
+    if plot is not None:
+        found.plot(plot)
+    print(json_text.dumps(found.to_dict(), allow_nan=False) if json else found, flush=True)
+    return 0
+
+
+def show_prediction(
+    found: Any,
+    json: bool,
+    explain: bool,
+    trace: Path | None,
+    pictures: Mapping[str, Path],
+    beside: Any = None,
+    advice: bool = False,
+) -> int:
+    """Print a prediction and write its files; 0, the exit code.
+
+    Args:
+        found, json: the prediction, and whether it is printed as a document.
+        explain: also print its formulas, on stderr beside a document.
+        trace, pictures: files, the latter by kind.
+        beside: its comparison with a profile.
+        advice: also print how it could be faster.
+    """
+    if trace is not None:
+        (beside or found).trace(trace)
+        print(f"trace: {trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
+    for kind, path in pictures.items():
+        found.plot(kind, path)
+    if json:
+        more = {"compare": beside.to_dict()} if beside else {}
+        print(json_text.dumps(found.to_dict() | more, allow_nan=False), flush=True)
+    else:
+        print(f"{found}\n\n{beside}" if beside else found, flush=True)
+        for text in found.advice() if advice else ():
+            print(f"next: {text}")
+    if explain:
+        print(f"\n{found.explain()}", file=sys.stderr if json else sys.stdout)
+    return 0
+
+
+def listed(entries: Iterable[Any], json: bool) -> int:
+    """Print name and title of entries of the catalogue; 0, the exit code."""
+    document = [{"name": entry.name, "title": entry.title} for entry in entries]
+    width = max(len(row["name"]) for row in document)
+    lines = (f"{row['name'].ljust(width)}  {row['title']}" for row in document)
+    print(json_text.dumps(document) if json else "\n".join(lines))
+    return 0
+
+
 def result(call: "partial[Any]", *, json: bool = False) -> int:
     """Print what the call returns.
 
     Args:
         json: print one JSON document.
     """
-    found = call()
-    print(json_text.dumps(found.to_dict(), allow_nan=False) if json else found)
-    return 0
+    return show(call(), json)
+
+
+def exit_code(call: "partial[int]") -> int:
+    """Make the call, which prints by itself."""
+    return call()
 
 
 def answer(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) -> int:
@@ -34,9 +91,7 @@ def answer(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) 
     """
     from scaling.questions.answer import textbook
 
-    found = textbook(call()) if ideal else call()
-    print(json_text.dumps(found.to_dict()) if json else found)
-    return 0
+    return show(textbook(call()) if ideal else call(), json)
 
 
 def chip(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) -> int:
@@ -50,12 +105,7 @@ def chip(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) ->
 
     if call.keywords["name"] != "list":
         return answer(call, ideal=ideal, json=json)
-    chips = [catalog.accelerator(name) for name in catalog.accelerator_names()]
-    width = max(len(chip.name) for chip in chips)
-    document = [{"name": chip.name, "title": chip.title} for chip in chips]
-    lines = (f"{chip.name.ljust(width)}  {chip.title}" for chip in chips)
-    print(json_text.dumps(document) if json else "\n".join(lines))
-    return 0
+    return listed(map(catalog.accelerator, catalog.accelerator_names()), json)
 
 
 def plotted(call: "partial[Any]", *, plot: Path | None = None, json: bool = False) -> int:
@@ -66,15 +116,9 @@ def plotted(call: "partial[Any]", *, plot: Path | None = None, json: bool = Fals
         json: print one JSON document.
     """
     from scaling.api.output_paths import check_outputs
-    from scaling.pictures.files import check_picture
 
     check_outputs({"--plot": plot})
-    check_picture("--plot", plot)
-    found = call()
-    if plot is not None:
-        found.plot(plot)
-    print(json_text.dumps(found.to_dict(), allow_nan=False) if json else found)
-    return 0
+    return show(call(), json, plot)
 
 
 def calibration(call: "partial[Profile]") -> int:
@@ -110,6 +154,6 @@ def texts(
             raise InputError(f"--prompts {prompts} cannot be read: {error}") from None
     if not asked:
         raise InputError("nothing to continue: give --prompt, or --prompts with a line of text")
-    found = call(prompts=asked)
-    print(json_text.dumps({"texts": found}) if json else f"\n{BETWEEN}\n".join(found))
+    made = call(prompts=asked)
+    print(json_text.dumps({"texts": made}) if json else f"\n{BETWEEN}\n".join(made))
     return 0
