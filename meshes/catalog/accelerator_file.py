@@ -9,13 +9,11 @@ memory = "24GiB"
 memory_bandwidth = { value = 1.008e12, source = "a key of [sources]" }
 """
 
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
-from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name
-from scaling.meshes.catalog.entries import figure_from, read_sources, read_table
-from scaling.meshes.catalog.schema import figure
-from scaling.meshes.errors import Problems, check_keys
+from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name, with_figures
+from scaling.meshes.catalog.figures import CatalogueFile, figure
+from scaling.meshes.errors import check_keys
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.reading import read
 
@@ -31,34 +29,21 @@ class AcceleratorFile:
     title: str = ""
 
 
-def read_accelerator(
-    data: Any, where: str, problems: Problems
-) -> tuple[Accelerator | None, dict[str, SourcedValue]]:
+def read_accelerator(file: CatalogueFile) -> tuple[Accelerator | None, dict[str, SourcedValue]]:
     """The accelerator, None if there are problems, and all figures that could be read."""
-    sources = read_sources(data, where, problems)
-    peaks, figures = (read_table(data, name, where, problems) for name in ("peaks", "figures"))
-    top = {key: value for key, value in data.items() if key not in TABLES}
-    file = problems.attempt(read, AcceleratorFile, top, where)
-    problems.attempt(check_keys, figures, FIGURE_NAMES, f"{where}: figures")
+    peaks, figures = file.table("peaks"), file.table("figures")
+    top = {key: value for key, value in file.data.items() if key not in TABLES}
+    facts = file.attempt(read, AcceleratorFile, top, file.where)
+    file.attempt(check_keys, figures, FIGURE_NAMES, f"{file.where}: figures")
     labelled = [(peak_name(dtype), f"peaks.{dtype}", value) for dtype, value in peaks.items()]
     labelled += [(name, f"figures.{name}", value) for name, value in figures.items()]
     stated = {}
     for name, label, value in labelled:
-        read_figure = problems.attempt(figure_from, value, sources, f"{where}: {label}", name)
+        read_figure = file.attempt(file.figure, value, f"{file.where}: {label}", name)
         if read_figure is not None:
             stated[name] = read_figure
-    if file is None or problems.messages:
+    if facts is None or file.messages:
         return None, stated
-    numbers: dict[str, Any] = {
-        name: int(stated[name].value) if figure(name).whole else stated[name].value
-        for name in figures
-    }
-    accelerator = Accelerator(
-        name=file.name,
-        title=file.title or file.name,
-        vendor=file.vendor,
-        peaks={dtype: stated[peak_name(dtype)].value for dtype in peaks},
-        figures=stated,
-        **numbers,
-    )
-    return accelerator, stated
+    chip = Accelerator(facts.name, facts.title or facts.name, facts.vendor, peaks={})
+    whole = {name: int(value.value) for name, value in stated.items() if figure(name).whole}
+    return replace(with_figures(chip, stated), **whole), stated

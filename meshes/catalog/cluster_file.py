@@ -25,20 +25,8 @@ from dataclasses import dataclass, field, fields
 from typing import Any, Literal
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.catalog.entries import (
-    Sources,
-    figure_from,
-    read_facts,
-    read_sources,
-    read_table,
-)
-from scaling.meshes.cluster import (
-    HOST_PARTS,
-    Cluster,
-    CpuMake,
-    Fabric,
-    LinkSpec,
-)
+from scaling.meshes.catalog.figures import CatalogueFile
+from scaling.meshes.cluster import HOST_PARTS, Cluster, CpuMake, Fabric, LinkSpec
 from scaling.meshes.errors import InputError, Problems, check_keys
 from scaling.meshes.provenance import SourcedValue
 from scaling.meshes.reading import convert
@@ -83,104 +71,97 @@ MISPLACED = {
 }
 
 
-def kind_of(data: Mapping[str, Any], where: str) -> Literal["accelerator", "cluster"]:
+def kind_of(file: CatalogueFile) -> Literal["accelerator", "cluster"]:
     """The kind of thing that a file describes; InputError if it has the keys of neither."""
-    if {"peaks", "figures", "vendor"} & set(data):
+    if {"peaks", "figures", "vendor"} & set(file.data):
         return "accelerator"
-    if {"accelerator", *TABLES, *MISPLACED} & set(data):
+    if {"accelerator", *TABLES, *MISPLACED} & set(file.data):
         return "cluster"
     raise InputError(
-        f"{where} is neither a cluster file (accelerator, [parts], [[links]]) nor an accelerator "
-        "file (vendor, [peaks], [figures]); `scaling cluster show rtx4090-8 --toml` prints an "
-        "example to start from"
+        f"{file.where} is neither a cluster file (accelerator, [parts], [[links]]) nor an "
+        "accelerator file (vendor, [peaks], [figures]); `scaling cluster show rtx4090-8 --toml` "
+        "prints an example to start from"
     )
 
 
 @dataclass
 class Draft:
-    """A cluster file as far as it could be read, and what is wrong with the rest."""
+    """A cluster file as far as it could be read."""
 
-    problems: Problems
+    parts: dict[str, int] = field(default_factory=dict)
     links: list[LinkSpec] = field(default_factory=list)
     fabric: Fabric | None = None
+    torus: Torus | None = None
     chip: Accelerator | None = None
     cluster: Cluster | None = None  # None: there are problems
 
 
-def read_cluster(data: Any, find_chip: Callable[[str], Accelerator], where: str) -> Draft:
+def read_cluster(file: CatalogueFile, find_chip: Callable[[str], Accelerator]) -> Draft:
     """One node of the cluster that a file describes, as far as it could be read.
 
-    `find_chip` gives the accelerator of a name; `where` is the file's name in messages.
+    `find_chip` gives the accelerator of a name.
     """
-    problems = Problems()
-    draft = Draft(problems)
-    top = {key: value for key, value in data.items() if key not in TABLES}
-    for key in [key for key in top if key in MISPLACED]:
-        problems.messages.append(f"{where}: no key {key!r} in a cluster file: {MISPLACED[key]}")
-        del top[key]
-    for key in top:
-        problems.attempt(check_keys, [key], CLUSTER_KEYS, where)
-    known = {key: value for key, value in top.items() if key in CLUSTER_KEYS}
-    sources = read_sources(data, where, problems)
-    file = problems.attempt(read_facts, ClusterFile, known, sources, where)
-    parts = _parts(data, where, problems)
+    data, where, draft = file.data, file.where, Draft()
+    for key in data:
+        if key in MISPLACED:
+            problem = f"{where}: no key {key!r} in a cluster file: {MISPLACED[key]}"
+            file.messages.append(problem)
+        else:
+            file.attempt(check_keys, [key], CLUSTER_KEYS, where)
+    top = {key: data[key] for key in CLUSTER_KEYS if key in data and key not in TABLES}
+    facts = file.attempt(file.facts, ClusterFile, top, where)
+    draft.parts = _parts(file)
     if isinstance(top.get("accelerator"), str):
-        draft.chip = problems.attempt(find_chip, top["accelerator"])
+        draft.chip = file.attempt(find_chip, top["accelerator"])
     entries = data.get("links", [])
     for i, entry in enumerate(entries if isinstance(entries, list) else [entries]):
-        link = problems.attempt(link_from, entry, parts, sources, f"{where}: links[{i}]")
+        link = file.attempt(_link, file, entry, draft.parts, f"{where}: links[{i}]")
         draft.links += [link] if link is not None else []
     if "fabric" in data:
-        draft.fabric = problems.attempt(fabric_from, data["fabric"], sources, f"{where}: fabric")
-    torus = None
+        draft.fabric = file.attempt(_fabric, file)
     if "torus" in data:
-        torus = problems.attempt(torus_from, data["torus"], parts, sources, f"{where}: torus")
-    if file is None or draft.chip is None or problems.messages:
-        return draft
-    draft.cluster = problems.attempt(_assembled, file, draft, parts, torus, sources, where)
+        draft.torus = file.attempt(_torus, file, draft.parts.get("chip", 0))
+    if facts is not None and draft.chip is not None and not file.messages:
+        draft.cluster = file.attempt(_cluster, file, facts, draft)
     return draft
 
 
-def _assembled(
-    file: ClusterFile,
-    draft: Draft,
-    parts: Mapping[str, int],
-    torus: Torus | None,
-    sources: Sources,
-    where: str,
-) -> Cluster:
+def _cluster(file: CatalogueFile, facts: ClusterFile, draft: Draft) -> Cluster:
     """The cluster, once all tables could be read."""
-    if file.domain_nodes is not None and torus is not None:
-        raise InputError(f"{where}: torus: leave out domain_nodes; the largest slice says how many")
-    if file.machine_numbers and sorted(file.machine_numbers) != list(range(parts["chip"])):
+    where, chips, torus = file.where, draft.parts["chip"], draft.torus
+    domain = 1 if facts.domain_nodes is None else int(facts.domain_nodes.value)
+    if torus is not None:
+        domain = torus.chips // chips
+        if facts.domain_nodes is not None:
+            raise InputError(
+                f"{where}: torus: leave out domain_nodes; the largest slice says how many"
+            )
+    if facts.machine_numbers and sorted(facts.machine_numbers) != list(range(chips)):
         raise InputError(
-            f"{where}: machine_numbers = {list(file.machine_numbers)} must name each chip of the "
-            f"host once, 0 to {parts['chip'] - 1}"
+            f"{where}: machine_numbers = {list(facts.machine_numbers)} must name each chip of the "
+            f"host once, 0 to {chips - 1}"
         )
-    chips = {"value": parts["chip"], "source": file.layout_source}
-    domain = torus.chips // parts["chip"] if torus else 1
-    if file.domain_nodes is not None:
-        domain = int(file.domain_nodes.value)
-    known = {key: value for key, value in vars(file).items() if key != "layout_source"}
-    known["title"] = file.name if file.title is None else file.title
+    layout = {"value": chips, "source": facts.layout_source}
+    known = {key: value for key, value in vars(facts).items() if key != "layout_source"}
+    known["title"] = facts.name if facts.title is None else facts.title
     known |= {"accelerator": draft.chip, "domain_nodes": domain}
     return Cluster(
         **known,
         nodes=1,
-        devices_per_node=parts["chip"],
-        parts=parts,
+        devices_per_node=chips,
+        parts=draft.parts,
         links=tuple(draft.links),
-        layout=figure_from(chips, sources, f"{where}: layout_source", "chips"),
+        layout=file.figure(layout, f"{where}: layout_source", "chips"),
         fabric=draft.fabric,
         torus=torus,
     )
 
 
-def link_from(data: Any, parts: Mapping[str, int], sources: Sources, where: str) -> LinkSpec:
+def _link(file: CatalogueFile, entry: Any, parts: Mapping[str, int], where: str) -> LinkSpec:
     """The link of a [[links]] entry; InputError names all that is wrong with it."""
-    if isinstance(data, Mapping) and isinstance(data.get("parts"), list):
-        where += f": {data.get('kind')} {' - '.join(map(str, data['parts']))}"
-    link, problems = read_facts(LinkSpec, data, sources, where), Problems()
+    if isinstance(entry, Mapping) and isinstance(entry.get("parts"), list):
+        where += f": {entry.get('kind')} {' - '.join(map(str, entry['parts']))}"
+    link, problems = file.facts(LinkSpec, entry, where), Problems()
     problems.attempt(check_keys, link.parts, [*parts, "leaf"], where, "part")
     problems.attempt(_check_wiring, link, parts, where)
     problems.raise_any()
@@ -217,24 +198,25 @@ def _check_wiring(link: LinkSpec, parts: Mapping[str, int], where: str) -> None:
         seen.add(ends)
 
 
-def fabric_from(data: Any, sources: Sources, where: str) -> Fabric:
-    """The fabric of a [fabric] table; InputError names all that is wrong with it."""
-    fabric = read_facts(Fabric, data, sources, where)
+def _fabric(file: CatalogueFile) -> Fabric:
+    """The fabric of the [fabric] table; InputError names all that is wrong with it."""
+    where = f"{file.where}: fabric"
+    fabric = file.facts(Fabric, file.data["fabric"], where)
     if fabric.switch_ports is not None and fabric.switch_ports.value < 2:
         raise InputError(f"{where}: switch_ports must be at least 2, one down and one up")
     return fabric
 
 
-def torus_from(data: Any, parts: Mapping[str, int], sources: Sources, where: str) -> Torus:
-    """The torus of a [torus] table; InputError where it does not fit the [parts]."""
-    torus = read_facts(Torus, data, sources, where)
+def _torus(file: CatalogueFile, chips: int) -> Torus:
+    """The torus of the [torus] table; InputError where it does not fit the chips of a host."""
+    where = f"{file.where}: torus"
+    torus = file.facts(Torus, file.data["torus"], where)
     dims = len(torus.shape)
     if not dims or len(torus.host) != dims or min(*torus.shape, *torus.host) < 1:
         raise InputError(
             f"{where}: shape = {list(torus.shape)} and host = {list(torus.host)} must have as many "
             "dimensions, each of at least 1; write shape = [16, 16], host = [2, 4]"
         )
-    chips = parts.get("chip", 0)
     if math.prod(torus.host) != chips or any(map(operator.mod, torus.shape, torus.host)):
         raise InputError(
             f"{where}: host = {list(torus.host)} must hold the {chips} chips of a node and divide "
@@ -245,26 +227,23 @@ def torus_from(data: Any, parts: Mapping[str, int], sources: Sources, where: str
     return torus
 
 
-def _parts(data: Mapping[str, Any], where: str, problems: Problems) -> dict[str, int]:
-    """Counts of [parts]: how many of each kind one host has."""
-    table = read_table(data, "parts", where, problems)
-    problems.attempt(check_keys, table, HOST_PARTS, f"{where}: parts")
-    counts = {
-        kind: problems.attempt(convert, int, count, f"{where}: parts: {kind}")
-        for kind, count in table.items()
-    }
-    negative = [kind for kind, count in counts.items() if count is not None and count < 0]
-    if negative:
-        problems.messages.append(
-            f"{where}: parts: {negative[0]} = {counts[negative[0]]} is negative"
+def _parts(file: CatalogueFile) -> dict[str, int]:
+    """Counts of [parts], how many of each kind one host has; 1 of those that cannot be read."""
+    table, where = file.table("parts"), f"{file.where}: parts"
+    file.attempt(check_keys, table, HOST_PARTS, where)
+    if table.get("chip", 0) == 0:
+        file.messages.append(f"{where} has no chip; write chip = 8 for eight accelerators")
+    counts = {kind: file.attempt(_count, kind, count, where) for kind, count in table.items()}
+    return {kind: 1 if count is None else count for kind, count in counts.items()}
+
+
+def _count(kind: str, value: Any, where: str) -> int:
+    count = convert(int, value, f"{where}: {kind}")
+    if count < 0:
+        raise InputError(f"{where}: {kind} = {count} is negative")
+    if count > MOST_PARTS:
+        raise InputError(
+            f"{where}: {kind} = {count:,} in one host; use at most {MOST_PARTS:,}, and --nodes "
+            "for more hosts"
         )
-    elif large := [kind for kind, count in counts.items() if (count or 0) > MOST_PARTS]:
-        problems.messages.append(
-            f"{where}: parts: {large[0]} = {counts[large[0]]:,} in one host; use at most "
-            f"{MOST_PARTS:,}, and --nodes for more hosts"
-        )
-    elif (counts.get("chip", 0) or 0) < 1:
-        problems.messages.append(
-            f"{where}: parts has no chip; write chip = 8 for eight accelerators"
-        )
-    return {kind: count or 0 for kind, count in counts.items()}
+    return int(count)

@@ -11,7 +11,7 @@ checked alike.
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from scaling.meshes.catalog.schema import LINKS, Figure, figure
+from scaling.meshes.catalog.figures import LINKS, Figure, figure
 from scaling.meshes.catalog.topology import PCIE_X16, PORTS
 from scaling.meshes.cluster import (
     Cluster,

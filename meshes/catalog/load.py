@@ -1,6 +1,5 @@
 """Finds, loads and checks catalogue files, by name from the package or by path."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
@@ -10,6 +9,7 @@ from typing import Any
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.catalog.accelerator_file import read_accelerator
 from scaling.meshes.catalog.cluster_file import Draft, kind_of, read_cluster
+from scaling.meshes.catalog.figures import CatalogueFile
 from scaling.meshes.catalog.lint import (
     graph_problems,
     lint_chip,
@@ -19,7 +19,7 @@ from scaling.meshes.catalog.lint import (
 )
 from scaling.meshes.catalog.overrides import apply_overrides
 from scaling.meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
-from scaling.meshes.errors import InputError, Problems, nearest, whole_number
+from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.meshes.reading import parse_toml, read_text
 
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
@@ -100,34 +100,31 @@ def check(path: str | Path) -> list[str]:
     Raises:
         InputError: the file cannot be read or is not TOML.
     """
-    data, where = read_toml(str(path), CLUSTERS)
-    errors, warnings = [], []
+    file = CatalogueFile(*read_toml(str(path), CLUSTERS))
+    warnings: list[str] = []
     try:
-        if kind_of(data, where) == "accelerator":
-            problems = Problems()
-            _, figures = read_accelerator(data, where, problems)
-            errors, warnings = problems.messages, list(lint_chip(figures, where))
+        if kind_of(file) == "accelerator":
+            _, figures = read_accelerator(file)
+            warnings += lint_chip(figures, file.where)
         else:
-            draft = _draft(data, where, str(path))
-            errors = draft.problems.messages
+            draft = _draft(file, str(path))
             if draft.cluster is not None:
-                warnings = list(lint_cluster(draft.cluster))
+                warnings += lint_cluster(draft.cluster)
             else:  # what could be read of it
-                warnings = [*lint_links(draft.links, draft.fabric, where)]
+                warnings += lint_links(draft.links, draft.fabric, file.where)
                 warnings += lint_chip(draft.chip.figures, draft.chip.name) if draft.chip else []
     except InputError as error:
-        errors = str(error).split("\n")
-    return [f"error: {text}" for text in errors] + [f"warning: {text}" for text in warnings]
+        file.messages += str(error).split("\n")
+    return [f"error: {text}" for text in file.messages] + [f"warning: {text}" for text in warnings]
 
 
 def accelerator(name_or_path: str | Path) -> Accelerator:
     """An accelerator by catalogue name or from a TOML file."""
-    data, where = read_toml(str(name_or_path), ACCELERATORS)
-    if kind_of(data, where) == "cluster":
-        raise InputError(f"{where} is a cluster file, not an accelerator file")
-    problems = Problems()
-    chip, _ = read_accelerator(data, where, problems)
-    problems.raise_any()
+    file = CatalogueFile(*read_toml(str(name_or_path), ACCELERATORS))
+    if kind_of(file) == "cluster":
+        raise InputError(f"{file.where} is a cluster file, not an accelerator file")
+    chip, _ = read_accelerator(file)
+    file.raise_any()
     assert chip is not None
     return chip
 
@@ -150,14 +147,14 @@ def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:
 
 def _read_host(name_or_path: str) -> Cluster:
     """One node of the cluster, without overrides."""
-    data, where = read_toml(name_or_path, CLUSTERS)
-    if kind_of(data, where) == "accelerator":
+    file = CatalogueFile(*read_toml(name_or_path, CLUSTERS))
+    if kind_of(file) == "accelerator":
         raise InputError(
-            f"{where} is an accelerator file, not a cluster file; a cluster file names it: "
-            f'accelerator = "{Path(where).name}"'
+            f"{file.where} is an accelerator file, not a cluster file; a cluster file names it: "
+            f'accelerator = "{Path(file.where).name}"'
         )
-    draft = _draft(data, where, name_or_path)
-    draft.problems.raise_any()
+    draft = _draft(file, name_or_path)
+    file.raise_any()
     assert draft.cluster is not None
     return draft.cluster
 
@@ -165,15 +162,15 @@ def _read_host(name_or_path: str) -> Cluster:
 _catalogue_host = cache(_read_host)  # those files do not change
 
 
-def _draft(data: Mapping[str, Any], where: str, path: str) -> Draft:
+def _draft(file: CatalogueFile, path: str) -> Draft:
     """The cluster file as far as it can be read; a cluster in it is connected."""
 
     def find_chip(name: str) -> Accelerator:
         return accelerator(Path(path).parent / name if name.endswith(".toml") else name)
 
-    draft = read_cluster(data, find_chip, where)
+    draft = read_cluster(file, find_chip)
     if draft.cluster is not None:
-        draft.problems.messages += [f"{where}: {text}" for text in graph_problems(draft.cluster)]
+        file.messages += [f"{file.where}: {text}" for text in graph_problems(draft.cluster)]
     return draft
 
 

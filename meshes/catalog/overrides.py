@@ -15,10 +15,9 @@ Every figure of a chip can be stated otherwise in a question about it: clock=1.5
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 
 from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, with_figures
-from scaling.meshes.catalog.schema import PEAKS, figure
+from scaling.meshes.catalog.figures import PEAKS, figure
 from scaling.meshes.cluster import Cluster, network_link
 from scaling.meshes.errors import InputError, check_keys, check_range, whole_number
 from scaling.meshes.provenance import overridden
@@ -89,37 +88,32 @@ def apply_overrides(cluster: Cluster, overrides: Mapping[str, float], host: Clus
             raise InputError(f"override {key}={value:g} must be positive")
     for key, apply in KEYS.items():  # in this order: a network share depends on the GPUs used
         if key in overrides:
-            cluster = apply(cluster, overrides[key], host)
+            cluster = apply(cluster, key, overrides[key], host)
     return cluster
 
 
-def _gpus_per_node(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    gpus = whole_number("override gpus_per_node", value)
+def _gpus_per_node(cluster: Cluster, key: str, value: float, host: Cluster) -> Cluster:
+    gpus = whole_number(f"override {key}", value)
     if cluster.virtual_devices:
         return replace(cluster, devices_per_node=gpus, parts={**cluster.parts, "chip": gpus})
     if gpus > host.devices_per_node:
         raise InputError(
-            f"override gpus_per_node={gpus}: a node of {cluster.name} has {host.devices_per_node}"
+            f"override {key}={gpus}: a node of {cluster.name} has {host.devices_per_node}"
         )
     return replace(cluster, devices_per_node=gpus)
 
 
-def _node_network_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
+def _network(cluster: Cluster, key: str, value: float, host: Cluster) -> Cluster:
     link = network_link(cluster)
     if link is None:
-        raise InputError(f"override node_network_bandwidth: {cluster.name} has no network")
-    share = overridden(value / (cluster.nics * link.count), f"{value:g} bytes/s per node")
+        raise InputError(f"override {key}: {cluster.name} has no network")
+    per_node = value * cluster.nics if key == "nic_bandwidth" else value
+    share = overridden(per_node / (cluster.nics * link.count), f"{per_node:g} bytes/s per node")
     changed = replace(link, bandwidth=share)
     return replace(cluster, links=tuple(changed if j is link else j for j in cluster.links))
 
 
-def _nic_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    if network_link(cluster) is None:
-        raise InputError(f"override nic_bandwidth: {cluster.name} has no network")
-    return _node_network_bandwidth(cluster, value * cluster.nics, host)
-
-
-def _memory(cluster: Cluster, value: float, host: Cluster) -> Cluster:
+def _memory(cluster: Cluster, key: str, value: float, host: Cluster) -> Cluster:
     chip, usable = cluster.accelerator, overridden(value)
     if chip.memory and chip.usable_memory:
         share = chip.usable_memory / chip.memory
@@ -128,33 +122,31 @@ def _memory(cluster: Cluster, value: float, host: Cluster) -> Cluster:
     return replace(cluster, accelerator=with_figures(chip, figures))
 
 
-def _chip_figure(key: str, cluster: Cluster, value: float, host: Cluster) -> Cluster:
+def _chip_figure(cluster: Cluster, key: str, value: float, host: Cluster) -> Cluster:
     if key in PEAKS:
         check_range(f"override {key}", value, *RATES)
     chip = with_figures(cluster.accelerator, {key: overridden(value)})
     return replace(cluster, accelerator=chip)
 
 
-def _nvlink_domain_nodes(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    nodes = whole_number("override nvlink_domain_nodes", value)
+def _domain_nodes(cluster: Cluster, key: str, value: float, host: Cluster) -> Cluster:
+    nodes = whole_number(f"override {key}", value)
     if host.domain_nodes == 1:
-        raise InputError(f"override nvlink_domain_nodes: no NVLink joins {cluster.name} nodes")
+        raise InputError(f"override {key}: no NVLink joins {cluster.name} nodes")
     if nodes > host.domain_nodes or cluster.nodes % nodes:
         raise InputError(
-            f"override nvlink_domain_nodes={nodes} must divide the {cluster.nodes} nodes of "
-            f"the run and be at most {host.domain_nodes}"
+            f"override {key}={nodes} must divide the {cluster.nodes} nodes of the run and be at "
+            f"most {host.domain_nodes}"
         )
     return replace(cluster, domain_nodes=nodes)
 
 
-def _link_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
-    check_range("override link_bandwidth", value, *RATES)
+def _link_bandwidth(cluster: Cluster, key: str, value: float, host: Cluster) -> Cluster:
+    check_range(f"override {key}", value, *RATES)
     if cluster.torus is not None:
         return replace(cluster, torus=replace(cluster.torus, bandwidth=overridden(value)))
     if not any(link.kind in FAST for link in cluster.links):
-        raise InputError(
-            f"override link_bandwidth: chips of {cluster.name} have no links to each other"
-        )
+        raise InputError(f"override {key}: chips of {cluster.name} have no links to each other")
     changed = []
     for link in cluster.links:
         if link.kind in FAST:
@@ -166,13 +158,13 @@ def _link_bandwidth(cluster: Cluster, value: float, host: Cluster) -> Cluster:
     return replace(cluster, links=tuple(changed))
 
 
-KEYS: dict[str, Callable[[Cluster, float, Cluster], Cluster]] = {
+KEYS: dict[str, Callable[[Cluster, str, float, Cluster], Cluster]] = {
     "gpus_per_node": _gpus_per_node,
-    "node_network_bandwidth": _node_network_bandwidth,
-    "nic_bandwidth": _nic_bandwidth,
+    "node_network_bandwidth": _network,
+    "nic_bandwidth": _network,
     "memory": _memory,
-    "memory_bandwidth": partial(_chip_figure, "memory_bandwidth"),
-    "nvlink_domain_nodes": _nvlink_domain_nodes,
+    "memory_bandwidth": _chip_figure,
+    "nvlink_domain_nodes": _domain_nodes,
     "link_bandwidth": _link_bandwidth,
-    **{key: partial(_chip_figure, key) for key in PEAKS},
+    **dict.fromkeys(PEAKS, _chip_figure),
 }

@@ -1,6 +1,7 @@
 """A cluster as the text of a catalogue file, for users to complete and for `load` to read.
 
-read_cluster(tomllib.loads(cluster_toml(cluster)), accelerator, "mine").cluster == cluster
+file = CatalogueFile(tomllib.loads(cluster_toml(cluster)), "mine.toml")
+read_cluster(file, accelerator).cluster == cluster
 """
 
 import json

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from scaling.hlo.custom_calls import TRITON, call_target
 from scaling.hlo.parse import Instruction
-from scaling.meshes.catalog.schema import FORMATS
+from scaling.meshes.catalog.figures import FORMATS
 from scaling.meshes.errors import InputError, check_keys
 
 KERNEL_NAME = re.compile(r'\bname = "([^"]*)"')  # in the configuration of a Triton kernel

@@ -4,7 +4,7 @@ llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datas
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
-from scaling.meshes.catalog.schema import PEAKS
+from scaling.meshes.catalog.figures import PEAKS
 from scaling.meshes.units import (
     format_memory,
     format_range,

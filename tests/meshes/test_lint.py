@@ -14,7 +14,7 @@ from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator
 from scaling.meshes.catalog.cluster_file import ClusterFile
 from scaling.meshes.catalog.lint import implausible
 from scaling.meshes.catalog.overrides import KEYS
-from scaling.meshes.catalog.schema import FIGURES, LINKS, figure
+from scaling.meshes.catalog.figures import FIGURES, LINKS, figure
 from scaling.meshes.cluster import Fabric, Interconnect, LinkSpec
 from scaling.meshes.torus import Torus
 
