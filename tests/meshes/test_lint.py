@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator
 from scaling.meshes.catalog.cluster_file import ClusterFile
+from scaling.meshes.catalog.figures import FIGURES, LINKS, figure
 from scaling.meshes.catalog.lint import implausible
 from scaling.meshes.catalog.overrides import KEYS
-from scaling.meshes.catalog.figures import FIGURES, LINKS, figure
 from scaling.meshes.cluster import Fabric, Interconnect, LinkSpec
 from scaling.meshes.torus import Torus
 
