@@ -87,9 +87,7 @@ class Cluster:
     devices_per_node: int  # those used; the first ones of a node
     parts: Mapping[str, int] = field(hash=False)  # kind -> how many in one host, used or not
     links: tuple[LinkSpec, ...]
-    layout: (
-        SourcedValue  # source of the part counts and the wiring; its value is the chips per host
-    )
+    layout: SourcedValue  # where counts of parts and wiring come from; its value: chips per host
     fabric: Fabric | None = None
     peer_access: bool = True  # False: traffic between chips and NICs passes through host memory
     virtual_devices: bool = False  # as many devices per node as asked for (a CPU's)
@@ -98,9 +96,7 @@ class Cluster:
     cpu: CpuMake = ""  # NCCL chooses by it
     machine_numbers: tuple[int, ...] = ()  # of chips 0, 1, ... as the host counts them; (): alike
     torus: Torus | None = None  # links from chip to chip on a grid; each domain is one slice
-    nvswitch_chips: SourcedValue | None = (
-        None  # of a node or NVLink domain; `parts` has them as one
-    )
+    nvswitch_chips: SourcedValue | None = None  # of a node or domain; `parts` has them as one
     nvswitch_ports: SourcedValue | None = None  # of one of these chips, each as wide as a link
 
     @property
@@ -203,12 +199,9 @@ Part = tuple[str, int]  # kind and number in its host
 def unreached_parts(cluster: Cluster) -> list[str]:
     """Names of the parts of the first host that no links join to its first chip, sorted."""
     neighbours: dict[Part, set[Part]] = {part: set() for part in used_parts(cluster)}
-    for spec in cluster.links:
-        first, second = spec.parts
-        for i, j in wired_pairs(spec, cluster.parts.get(first, 0), cluster.parts.get(second, 0)):
-            if (first, i) in neighbours and (second, j) in neighbours:
-                neighbours[first, i].add((second, j))
-                neighbours[second, j].add((first, i))
+    for one, other, _ in host_wires(cluster):
+        neighbours[one].add(other)
+        neighbours[other].add(one)
     seen: set[Part] = set()
     frontier = {("chip", 0)}
     if cluster.torus is not None:  # whose links join all chips
@@ -217,6 +210,16 @@ def unreached_parts(cluster: Cluster) -> list[str]:
         seen |= frontier
         frontier = {part for each in frontier for part in neighbours[each]} - seen
     return sorted(f"node0/{kind}{number}" for kind, number in neighbours.keys() - seen)
+
+
+def host_wires(cluster: Cluster) -> Iterator[tuple[Part, Part, LinkSpec]]:
+    """Both ends of every wire between two parts of a host that a run uses, and its links."""
+    used, counts = set(used_parts(cluster)), cluster.parts
+    for spec in cluster.links:
+        first, second = spec.parts
+        for i, j in wired_pairs(spec, counts.get(first, 0), counts.get(second, 0)):
+            if (first, i) in used and (second, j) in used:
+                yield (first, i), (second, j), spec
 
 
 def used_parts(cluster: Cluster) -> Iterator[Part]:

@@ -7,9 +7,8 @@ have the whole of it: a step copies one way in its forward, the other in its bac
 """
 
 from collections import Counter
-from collections.abc import Iterator
 
-from scaling.meshes.cluster import Cluster, Part, used_parts, wired_pairs
+from scaling.meshes.cluster import Cluster, Part, host_wires
 
 INNER = ("pcie_switch", "socket", "memory")  # parts on the way
 # Share of the rated bandwidth that copies to and from pinned memory reach: an A100 25.13 of 31.5
@@ -36,28 +35,17 @@ def rated_host_bandwidth(cluster: Cluster, end: str = "memory") -> float | None:
     """
     if cluster.virtual_devices:
         return None
-    wires = dict(_wires(cluster))
+    wires = {
+        (lower, upper): links.total_bandwidth
+        for lower, upper, links in host_wires(cluster)
+        if upper[0] in INNER and lower[0] != upper[0]
+    }
     ways = [_way(wires, ("chip", chip), end) for chip in range(cluster.devices_per_node)]
     if not all(ways):
         return None
     users = Counter(wire for way in ways for wire in way)
-    rates = [(wires[wire], count) for wire, count in users.items()]
-    if any(rate is None for rate, _ in rates):
-        return None
-    return min(rate / count for rate, count in rates if rate is not None)
-
-
-def _wires(cluster: Cluster) -> Iterator[tuple[Wire, float | None]]:
-    """Every wire of a host that can be on the way, with its bandwidth."""
-    there = set(used_parts(cluster))
-    for spec in cluster.links:
-        first, second = spec.parts
-        if second not in INNER or first == second:
-            continue
-        pairs = wired_pairs(spec, cluster.parts.get(first, 0), cluster.parts.get(second, 0))
-        for i, j in pairs:
-            if {(first, i), (second, j)} <= there:
-                yield ((first, i), (second, j)), spec.total_bandwidth
+    shares = [rate / count for wire, count in users.items() if (rate := wires[wire]) is not None]
+    return min(shares) if len(shares) == len(users) else None
 
 
 def _way(wires: dict[Wire, float | None], start: Part, end: str) -> list[Wire]:

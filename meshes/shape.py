@@ -4,10 +4,14 @@ Device number d has the coordinates of d as a mixed-radix number, outermost axis
 
     mesh data=2, tensor=4:   data  0 0 0 0 1 1 1 1
                              tensor 0 1 2 3 0 1 2 3     the last axis has neighbouring devices
+
+A `MeshBatch` is several meshes side by side, one for each configuration of an array:
+
+    data=8,fsdp=8; data=16,fsdp=4     data [8, 16]    fsdp [8, 4]
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -115,6 +119,35 @@ class MeshShape(AxisSizes[int]):
 
     def __str__(self) -> str:
         return ",".join(f"{a}={n}" for a, n in self.sizes.items() if n > 1) or "data=1"
+
+
+AxisSize = int | np.ndarray  # of an axis: of one mesh, or one for each configuration
+
+
+@dataclass(frozen=True, eq=False)
+class MeshBatch(AxisSizes[AxisSize]):
+    """Sizes of the axes of several meshes of one device order: int arrays [configurations].
+
+    Reads like a `MeshShape`; an axis that no mesh cuts is the number 1.
+    """
+
+    data: AxisSize
+    fsdp: AxisSize
+    stage: AxisSize
+    expert: AxisSize
+    context: AxisSize
+    tensor: AxisSize
+    device_order: tuple[str, ...]
+
+
+AnyMesh = MeshShape | MeshBatch  # of one configuration, or of each
+
+
+def side_by_side(meshes: Sequence[MeshShape], counts: Sequence[int]) -> MeshBatch:
+    """Meshes of one device order, each for so many configurations."""
+    table = np.array([[getattr(mesh, axis) for mesh in meshes] for axis in AXES], np.int64)
+    sizes = (row if (row > 1).any() else 1 for row in np.repeat(table, counts, axis=1))
+    return MeshBatch(**dict(zip(AXES, sizes, strict=True)), device_order=meshes[0].device_order)
 
 
 def groups_along(sizes: Mapping[str, int], axes: Iterable[str]) -> np.ndarray:

@@ -57,12 +57,10 @@ def parse_quantity(text: str, unit: Unit = "B") -> float:
 
 def parse_number(text: str, unit: Unit) -> float:
     """Like `parse_quantity`, zero allowed."""
-    match = _NUMBER_AND_UNIT.fullmatch(text)
-    number = _number(match.group(1)) if match else None
-    kind = {"B": "a size", "B/s": "a rate"}.get(unit, "a number")
-    if match is None or number is None:
+    number, written = _number_and_unit(text)
+    if number is None:
+        kind = {"B": "a size", "B/s": "a rate"}.get(unit, "a number")
         raise InputError(f"{text!r} is not {kind}; write for example {EXAMPLES[unit]}")
-    written = match.group(2)
     if written in FACTORS[unit]:
         factor = FACTORS[unit][written]
         return number * factor if factor >= 1 else number / (1 / factor)  # 5us is 5e-6 exactly
@@ -76,20 +74,17 @@ def parse_number(text: str, unit: Unit) -> float:
 
 def parse_count(text: str) -> float:
     """The positive number of tokens or parameters of `15T`, `70B`, `70e9` or `4Mi`; B is 1e9."""
-    match = _NUMBER_AND_UNIT.fullmatch(text)
-    number = _number(match.group(1)) if match else None
-    factor = COUNTS.get(match.group(2)) if match else None
-    if number is None or factor is None or not 0 < number * factor < math.inf:
+    number, prefix = _number_and_unit(text)
+    count = (number or 0) * COUNTS.get(prefix, 0)
+    if not 0 < count < math.inf:
         raise InputError(f"{text!r} is not a count; write for example 70e9, 70B, 15T or 4Mi")
-    return number * factor
+    return count
 
 
 def count_with_prefix(text: str) -> float | None:
     """The number of `8k`, `4Mi` or `15T`; None of any other text, plain digits too."""
-    match = _NUMBER_AND_UNIT.fullmatch(text)
-    if match is None or not match.group(2) or match.group(2) not in COUNTS:
-        return None
-    return parse_count(text)
+    _, prefix = _number_and_unit(text)
+    return parse_count(text) if prefix and prefix in COUNTS else None
 
 
 def parse_whole(text: str) -> int:
@@ -189,8 +184,12 @@ def _three_digits(value: float) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < MOST_IN_DIGITS else f"{value:.3g}"
 
 
-def _number(text: str) -> float | None:
+def _number_and_unit(text: str) -> tuple[float | None, str]:
+    """The number that a text begins with, and the unit behind it; None: there is no number."""
+    match = _NUMBER_AND_UNIT.fullmatch(text)
+    if match is None:
+        return None, ""
     try:
-        return float(text)
-    except ValueError:
-        return None
+        return float(match[1]), match[2]
+    except ValueError:  # 1.2.3
+        return None, match[2]

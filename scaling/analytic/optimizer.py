@@ -19,7 +19,7 @@ steps, a number per matrix, are left out.
 from collections.abc import Iterator
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
-from scaling.meshes.mesh_batch import AnyMesh, AxisSize
+from scaling.meshes.shape import AnyMesh, AxisSize
 from scaling.models.accounting.matrices import Stack, stacks
 from scaling.program.ir import Number
 from scaling.run.optimizers import MUON_ITERATIONS

@@ -18,7 +18,7 @@ from scaling.analytic.step import Grid, StepSizes, step_sizes
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.mesh_batch import AnyMesh
+from scaling.meshes.shape import AnyMesh
 from scaling.models.attention_kernels.support import AMPERE, HOPPER, has_flash
 from scaling.program.ir import Program
 from scaling.run import OURS, Run

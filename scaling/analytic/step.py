@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaling.analytic.software import SoftwareTraits, traits_of
-from scaling.meshes.mesh_batch import AnyMesh, AxisSize
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.shape import AnyMesh, AxisSize, MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import (

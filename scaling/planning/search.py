@@ -20,9 +20,8 @@ from scaling.analytic.program import closed_form
 from scaling.collectives.torus import NoBox
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.mesh_batch import AxisSize
 from scaling.meshes.placement import check_fits
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.shape import AxisSize, MeshShape
 from scaling.planning.bounds import least_memory, least_time
 from scaling.planning.space import Choices, ChoicesBatch, batched, described
 from scaling.profiles.profile import Profile

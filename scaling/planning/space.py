@@ -19,9 +19,8 @@ import numpy as np
 
 from scaling.analytic.step import REMATS, Grid, policies, structure
 from scaling.meshes.errors import InputError
-from scaling.meshes.mesh_batch import MeshBatch, side_by_side
 from scaling.meshes.rules import divisors
-from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.shape import AXES, MeshBatch, MeshShape, side_by_side
 from scaling.program.ir import Number
 from scaling.run import OURS, Run
 from scaling.run.parallelism.checks import check_trainable_mesh
