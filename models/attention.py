@@ -63,11 +63,9 @@ class Attention(nnx.Module):
 
     def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
         rotate = sequence_rotation(self.config, self.execution, x_BSD.shape[1], documents)
-        q_BSNK, k_BSMK, v_BSMK = self.heads(x_BSD, rotate)
-        q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
-        v_BSMK = checkpoint_name(v_BSMK, "value")
         window = self.config.sliding_window
-        return self.output(attend(q_BSNK, k_BSMK, v_BSMK, self.execution, window, documents))
+        a_BSNK = attend(*self.heads(x_BSD, rotate), self.execution, window, documents)
+        return self.output(a_BSNK)
 
     def heads(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries [B, S, N, K], keys and values [B, S, M, K] as they enter the attention."""
@@ -132,6 +130,8 @@ def attend(
     Each position sees `window` tokens of its document, itself included; None: all before it. Saved
     for the backward pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
     """
+    q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
+    v_BSMV = checkpoint_name(v_BSMV, "value")
     B, S, _, K = q_BSNK.shape
     chex.assert_shape([k_BSMK, v_BSMV], [(B, S, None, K), (*k_BSMK.shape[:3], None)])
     if execution.rules.axes("sequence"):

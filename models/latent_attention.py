@@ -17,7 +17,6 @@ import functools
 import jax
 import jax.numpy as jnp
 from flax import nnx
-from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.matrices import query_key_dim
 from scaling.models.adapters import adapted, adapters_of
@@ -63,11 +62,9 @@ class LatentAttention(nnx.Module):
         self.adapters = adapters_of(execution, key, self)
 
     def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
-        q_BSNK, k_BSNK, v_BSNV = self._heads(x_BSD, documents)
-        q_BSNK, k_BSNK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSNK, "key")
-        v_BSNV = checkpoint_name(v_BSNV, "value")
         window = self.config.sliding_window
-        return self.output(attend(q_BSNK, k_BSNK, v_BSNV, self.execution, window, documents))
+        a_BSNV = attend(*self._heads(x_BSD, documents), self.execution, window, documents)
+        return self.output(a_BSNV)
 
     def latents(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, ...]:
         """The inputs of the queries (normed, or x itself), norm(c) and rotated k_r: [B, S, R] each.

@@ -24,7 +24,7 @@ import jax
 import jax.numpy as jnp
 
 from scaling.models.attention_kernels.flash import flash_backward, flash_forward
-from scaling.models.attention_kernels.reference import MASK_VALUE, causal_mask
+from scaling.models.attention_kernels.reference import attention_scores, causal_mask, grouped
 
 
 class PartialAttention(NamedTuple):
@@ -44,6 +44,11 @@ class Mask:
 
     offset: Any = 0
     window: int | None = None
+
+    def seen(self, queries: int, keys: int) -> jax.Array:
+        """True where a query sees a key: bool [B or 1, 1, 1, T, U]."""
+        offset = jnp.asarray(self.offset).reshape(-1, 1, 1, 1, 1)
+        return causal_mask(queries, keys, self.window, offset)
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,8 @@ class AttentionKernel:
         _check_shapes(q_BTNK, k_BUMK, v_BUMV)
         if self._flash(mask):
             return flash_backward(q_BTNK, k_BUMK, v_BUMV, total, dout_BTNV, *_flash_mask(mask))
-        groups = _grouped(q_BTNK, k_BUMK.shape[2])
-        dout = _grouped(dout_BTNV, k_BUMK.shape[2])
+        groups = grouped(q_BTNK, k_BUMK.shape[2])
+        dout = grouped(dout_BTNV, k_BUMK.shape[2])
         product = lambda *args: jnp.einsum(*args, precision=self.precision)
         exact = lambda *args: jnp.einsum(
             *args, precision=self.precision, preferred_element_type=jnp.float32
@@ -106,20 +111,8 @@ class AttentionKernel:
         return self.implementation == "cudnn" and (mask is None or isinstance(mask.offset, int))
 
     def _scores(self, q_BTNK: jax.Array, k_BUMK: jax.Array, mask: Mask | None) -> jax.Array:
-        """float32 [B, M, G, T, U]."""
-        scores = jnp.einsum(
-            "btmgk,bumk->bmgtu",
-            _grouped(q_BTNK, k_BUMK.shape[2]),
-            k_BUMK,
-            precision=self.precision,
-            preferred_element_type=jnp.float32,
-        )
-        scores = scores * q_BTNK.shape[-1] ** -0.5
-        if mask is None:
-            return scores
-        T, U = scores.shape[-2:]
-        offset = jnp.asarray(mask.offset).reshape(-1, 1, 1, 1, 1)
-        return jnp.where(causal_mask(T, U, mask.window, offset), scores, MASK_VALUE)
+        seen = mask and mask.seen(q_BTNK.shape[1], k_BUMK.shape[1])
+        return attention_scores(q_BTNK, k_BUMK, seen, self.precision)
 
 
 def merge(first: PartialAttention, second: PartialAttention) -> PartialAttention:
@@ -141,11 +134,6 @@ def _check_shapes(q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMV: jax.Array) -> No
     B, _, _, K = q_BTNK.shape
     chex.assert_shape(k_BUMK, (B, None, None, K))
     chex.assert_shape(v_BUMV, (*k_BUMK.shape[:3], None))
-
-
-def _grouped(x_BTNK: jax.Array, M: int) -> jax.Array:
-    B, T, N, K = x_BTNK.shape
-    return x_BTNK.reshape(B, T, M, N // M, K)
 
 
 def _to_BMGT(x_BTN: jax.Array, M: int) -> jax.Array:

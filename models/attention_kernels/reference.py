@@ -35,16 +35,41 @@ def reference_attention(
 
     `mask` is [T, U], as that of `causal_mask`, or [B, 1, 1, T, U]; `scale` None: 1 / sqrt(K).
     """
-    B, T, N, K = q_BTNK.shape
+    scores = attention_scores(q_BTNK, k_BUMK, mask, precision, scale)
+    p = jax.nn.softmax(scores).astype(v_BUMV.dtype)
+    out = jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=precision)
+    return out.reshape(*q_BTNK.shape[:3], -1)
+
+
+def attention_scores(
+    q_BTNK: jax.Array,
+    k_BUMK: jax.Array,
+    mask: jax.Array | None,
+    precision: jax.lax.Precision,
+    scale: float | None = None,
+) -> jax.Array:
+    """scale q k^T, MASK_VALUE where the mask hides a key: float32 [B, M, G, T, U].
+
+    `mask` and `scale` as of `reference_attention`; without a mask every key is seen.
+    """
+    B, T, _, K = q_BTNK.shape
     U, M = k_BUMK.shape[1:3]
-    chex.assert_shape([k_BUMK, v_BUMV, mask], [(B, U, M, K), (B, U, M, None), (..., T, U)])
+    chex.assert_shape(k_BUMK, (B, U, M, K))
     scores = jnp.einsum(
         "btmgk,bumk->bmgtu",
-        q_BTNK.reshape(B, T, M, N // M, K),
+        grouped(q_BTNK, M),
         k_BUMK,
         precision=precision,
         preferred_element_type=jnp.float32,
     )
     scores = scores * (K**-0.5 if scale is None else scale)
-    p = jax.nn.softmax(jnp.where(mask, scores, MASK_VALUE)).astype(v_BUMV.dtype)
-    return jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=precision).reshape(B, T, N, -1)
+    if mask is None:
+        return scores
+    chex.assert_shape(mask, (..., T, U))
+    return jnp.where(mask, scores, MASK_VALUE)
+
+
+def grouped(x_BTNK: jax.Array, M: int) -> jax.Array:
+    """Query heads by the key/value head that they share: [B, T, M, G, K]."""
+    B, T, N, K = x_BTNK.shape
+    return x_BTNK.reshape(B, T, M, N // M, K)

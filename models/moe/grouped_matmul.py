@@ -25,7 +25,7 @@ import jax.numpy as jnp
 
 from scaling.models.accounting.expert_buffers import tile_size
 from scaling.models.moe import triton_products
-from scaling.models.moe.row_tiles import row_tiles
+from scaling.models.moe.triton_products import row_tiles
 
 Implementation = Literal["triton", "tiles", "ragged"]
 

@@ -11,7 +11,7 @@ Each call says in its `metadata` what it computes under an even load, for whoeve
 program: {"kind": "grouped_matmul", "dims": "groups,m,n,k", "flops", "bytes", "dtype"}.
 """
 
-# Dims: R rows, E groups, K inputs, N outputs
+# Dims: R rows, E groups, K inputs, N outputs, T tiles of rows
 
 import functools
 from typing import Any
@@ -21,7 +21,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from scaling.models.moe.row_tiles import row_tiles
+from scaling.models.accounting.expert_buffers import tile_count
 
 ROWS = 128  # of a tile; with 128 columns and 4 warps as cuBLAS' and tokamax' kernels on Hopper
 BLOCKS = (128, 64, 32, 16)  # columns of a tile; tensor cores want 16 of each dimension
@@ -34,6 +34,24 @@ INTERPRET = False  # tests run the kernels on CPUs
 def block(size: int) -> int:
     """The largest block of the kernels that divides a matrix's side; 0: there is none."""
     return next((b for b in BLOCKS if size % b == 0), 0)
+
+
+def row_tiles(sizes_E: jax.Array, rows: int, tile: int) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """Group, first row and end of each tile: int32 [T], in ascending order.
+
+    A group of s rows has ceil(s / tile) tiles. Tiles that are not needed begin at `rows` and end
+    at 0.
+    """
+    groups = sizes_E.size
+    ends_E = jnp.cumsum(sizes_E)
+    last_E = jnp.cumsum(-(-sizes_E // tile))  # the tile after a group's last one
+    tile_T = jnp.arange(tile_count(rows, groups, tile))
+    is_needed_T = tile_T < last_E[-1]
+    group_T = jnp.minimum((tile_T[:, None] >= last_E[None, :]).sum(axis=1), groups - 1)
+    zero_E = ends_E - sizes_E - (last_E + -sizes_E // tile) * tile  # where tile 0 would begin
+    first_T = jnp.where(is_needed_T, zero_E[group_T] + tile_T * tile, rows)
+    end_T = jnp.where(is_needed_T, ends_E[group_T], 0)
+    return group_T.astype(jnp.int32), first_T.astype(jnp.int32), end_T.astype(jnp.int32)
 
 
 def forward(

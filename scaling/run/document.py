@@ -55,7 +55,7 @@ def load_run(path: Path) -> Run:
 
 def run_dict(run: Run) -> dict[str, Any]:
     """Return the document of run.json, every field written out; `read_run` reads it back."""
-    data = _as_json(asdict(run))
+    data = json.loads(json.dumps(asdict(run)))  # with lists for tuples
     data["model"] = model_dict(run.model)
     if run.cluster is None:
         del data["cluster"]
@@ -64,13 +64,6 @@ def run_dict(run: Run) -> dict[str, Any]:
     else:
         del data["mesh"]["device_order"]
     return data
-
-
-def _as_json(value: Any) -> Any:
-    """The value with lists for tuples, as JSON reads it back."""
-    if isinstance(value, dict):
-        return {key: _as_json(each) for key, each in value.items()}
-    return [_as_json(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def save_run(run: Run, path: Path) -> None:

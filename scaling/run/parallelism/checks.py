@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Any
 
 from scaling.meshes.errors import InputError, check_range
@@ -31,21 +31,17 @@ def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
 
     Such a run can still be described and priced. `verb` is the command, for the message.
     """
-    _check_problems(_problems(run, mesh), verb)
+    for problem, fix in _problems(run, mesh):
+        raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
     check_optimizer(run)
     _check_trained(run)
 
 
 def check_trainable_mesh(run: Run, mesh: MeshShape, verb: str) -> None:
     """Raise InputError for what the trainer does on one device and not on this mesh."""
-    alone = {problem for holds, problem, _ in _problems(run, MeshShape()) if holds}
-    found = (each for each in _problems(run, mesh) if each[1] not in alone)
-    _check_problems(found, verb)
-
-
-def _check_problems(problems: Iterable[tuple[Any, str, str]], verb: str) -> None:
-    for holds, problem, fix in problems:
-        if holds:
+    alone = set(_problems(run, MeshShape()))
+    for problem, fix in _problems(run, mesh):
+        if (problem, fix) not in alone:
             raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
 
 
@@ -100,82 +96,59 @@ def check_device(run: Run, device: Any) -> None:
         )
 
 
-def _problems(run: Run, mesh: MeshShape) -> Iterable[tuple[Any, str, str]]:
-    """Conditions that are problems, with what the trainer does not do, and what to use instead."""
-    model, pipeline, precision, zero = run.model, run.pipeline, run.precision, run.sharding
-    moe, mla, staged, rope = model.moe, model.mla, mesh.stage > 1, model.positions == "rope"
-    schedule, latent = f"pipeline.schedule {pipeline.schedule!r}", "multi-head latent attention"
-    rotated, dense = mla.qk_rope_head_dim if mla else 0, moe.first_dense_layers if moe else 0
+def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
+    """What the trainer does not do, each with what to use instead."""
+    model, precision, train, stage = run.model, run.precision, run.train, mesh.stage
+    moe, mla, zero, schedule = model.moe, model.mla, run.sharding.zero_stage, run.pipeline.schedule
+    on_stages = f"on mesh axis stage={stage}"
+    unstaged = "the axes data, fsdp, expert, context and tensor"
+    if stage > 1 and schedule not in TRAINED:
+        yield f"pipeline.schedule {schedule!r}", f"use {_either(TRAINED)}"
+    if stage > 1 and moe and moe.first_dense_layers:
+        yield f"first_dense_layers {moe.first_dense_layers} {on_stages}", f"use 0, or {unstaged}"
     kept = kept_by(run.remat)
-    offloaded = kept.offload if kept else ()
+    if stage > 1 and kept and kept.offload:
+        # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"
+        problem = f"remat with {', '.join(kept.offload)} offloaded {on_stages}"
+        yield problem, f"keep them on the device, or use {unstaged}"
+    if moe and model.bias:
+        yield "a mixture of experts with biases", "set bias to false"
+    latent = "multi-head latent attention"
+    if mla and model.bias:
+        yield f"{latent} with biases", "set bias to false"
+    if mla and model.qk_norm:
+        yield f"{latent} with qk_norm", "set qk_norm to false"
+    if mla and model.positions == "rope" and mla.qk_rope_head_dim % 2:
+        rotary = f"rotary positions on mla.qk_rope_head_dim={mla.qk_rope_head_dim}"
+        yield f"{latent} with {rotary}", "use an even qk_rope_head_dim"
+    if mesh.fsdp > 1 and zero in ZERO_FIXES:
+        yield f"sharding.zero_stage {zero} over fsdp", ZERO_FIXES[zero]
+    if precision.compute not in TRAINED_FORMATS:
+        yield f"precision.compute {precision.compute!r}", f"use {_either(TRAINED_FORMATS)}"
+    for name in ("parameters", "gradients"):
+        if (dtype := getattr(precision, name)) != "fp32":
+            yield f"precision.{name} {dtype!r}", "use fp32"
     # Rotary tables are float32 [seq_len, head_dim] in all.
     length, most = run.batch.seq_len, LARGEST_PROGRAM // (4 * query_key_dim(model))
-    return (
-        (staged and pipeline.schedule not in TRAINED, schedule, f"use {_either(TRAINED)}"),
-        (
-            staged and dense,
-            f"first_dense_layers {dense} on mesh axis stage={mesh.stage}",
-            "use 0, or the axes data, fsdp, expert, context and tensor",
-        ),
-        (
-            staged
-            and offloaded,  # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"
-            f"remat with {', '.join(offloaded)} offloaded on mesh axis stage={mesh.stage}",
-            "keep them on the device, or use the axes data, fsdp, expert, context and tensor",
-        ),
-        (moe and model.bias, "a mixture of experts with biases", "set bias to false"),
-        (mla and model.bias, f"{latent} with biases", "set bias to false"),
-        (mla and model.qk_norm, f"{latent} with qk_norm", "set qk_norm to false"),
-        (
-            rope and rotated % 2,
-            f"{latent} with rotary positions on mla.qk_rope_head_dim={rotated}",
-            "use an even qk_rope_head_dim",
-        ),
-        (
-            mesh.fsdp > 1 and zero.zero_stage in ZERO_FIXES,
-            f"sharding.zero_stage {zero.zero_stage} over fsdp",
-            ZERO_FIXES.get(zero.zero_stage, ""),
-        ),
-        (
-            precision.compute not in TRAINED_FORMATS,
-            f"precision.compute {precision.compute!r}",
-            f"use {_either(TRAINED_FORMATS)}",
-        ),
-        *(
-            (form != "fp32", f"precision.{name} {form!r}", "use fp32")
-            for name, form in vars(precision).items()
-            if name in ("parameters", "gradients")
-        ),
-        (
-            rope and length > most,
-            f"batch.seq_len {length:,}",
-            f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program",
-        ),
-        *(
-            (
-                run.train.documents == "packed" and size > 1,
-                f"train.documents 'packed' on mesh axis {axis}={size}",
-                "use the axes data, fsdp, expert and tensor, or documents 'joined'",
-            )
-            for axis, size in (("stage", mesh.stage), ("context", mesh.context))
-        ),
-        *(
-            (
-                getattr(run.train, key) and staged,
-                f"train.{key} on mesh axis stage={mesh.stage}",
-                "use the axes data, fsdp, expert, context and tensor",
-            )
-            for key in ("lora", "freeze", "trainable")
-        ),
-        (
-            run.train.lora and run.optimizer not in ("adamw", "lion"),
-            f"train.lora with optimizer {run.optimizer!r}, which looks at whole matrices",
-            "use adamw or lion",
-        ),
-        (model.positions == "alibi", "positions 'alibi'", "use rope, learned or none"),
-        (run.dropout, f"dropout {run.dropout}", "use 0.0"),
-        (run.software != OURS, f"software {run.software!r}", "use jax, which is this trainer"),
-    )
+    if model.positions == "rope" and length > most:
+        fix = f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program"
+        yield f"batch.seq_len {length:,}", fix
+    for axis in ("stage", "context"):
+        if train.documents == "packed" and (size := getattr(mesh, axis)) > 1:
+            problem = f"train.documents 'packed' on mesh axis {axis}={size}"
+            yield problem, "use the axes data, fsdp, expert and tensor, or documents 'joined'"
+    for key in ("lora", "freeze", "trainable"):
+        if getattr(train, key) and stage > 1:
+            yield f"train.{key} {on_stages}", f"use {unstaged}"
+    if train.lora and run.optimizer not in ("adamw", "lion"):
+        problem = f"train.lora with optimizer {run.optimizer!r}, which looks at whole matrices"
+        yield problem, "use adamw or lion"
+    if model.positions == "alibi":
+        yield "positions 'alibi'", "use rope, learned or none"
+    if run.dropout:
+        yield f"dropout {run.dropout}", "use 0.0"
+    if run.software != OURS:
+        yield f"software {run.software!r}", "use jax, which is this trainer"
 
 
 def _either(names: tuple[str, ...]) -> str:

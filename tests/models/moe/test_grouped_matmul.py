@@ -16,7 +16,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.expert_buffers import tile_count, tile_size
 from scaling.models.moe import triton_products
 from scaling.models.moe.grouped_matmul import grouped_matmul
-from scaling.models.moe.row_tiles import row_tiles
+from scaling.models.moe.triton_products import row_tiles
 
 EXACT = jax.lax.Precision.HIGHEST
 ROWS, INPUTS, OUTPUTS = 300, 32, 48
