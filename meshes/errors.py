@@ -64,6 +64,16 @@ def check_range(name: str, value: float, least: float, most: float | None = None
         raise InputError(f"{name}={value} must be {allowed}")
 
 
+def check_fields(
+    owner: object, names: Iterable[str], least: float, most: float | None = None, where: str = ""
+) -> None:
+    """`check_range` of fields of `owner`, called `where` + name; None, no value, passes."""
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None:
+            check_range(where + name, value, least, most)
+
+
 def whole_number(name: str, value: object, least: int = 1) -> int:
     """`value` (numpy's integers and 1e9 too) as an int; InputError for others, or below `least`."""
     if isinstance(value, float) and value.is_integer():

@@ -1,10 +1,18 @@
 """The shapes and options of a decoder-only transformer, as plain data (no jax)."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError, check_fields
+
+
+def _check_positive(owner: object, names: Iterable[str]) -> None:
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"{name}={value} must be a positive number")
 
 
 @dataclass(frozen=True)
@@ -18,10 +26,7 @@ class Mla:
     v_head_dim: int
 
     def __post_init__(self) -> None:
-        for name in ("kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim"):
-            check_range(name, getattr(self, name), 1)
-        if self.q_lora_rank is not None:
-            check_range("q_lora_rank", self.q_lora_rank, 1)
+        check_fields(self, vars(self), 1)
 
 
 _RATES = ("bias_update_rate", "aux_loss", "z_loss")  # of Moe: not negative, 0 is off
@@ -50,16 +55,10 @@ class Moe:
     z_loss: float = 0.0  # weight of the router's z-loss (likewise)
 
     def __post_init__(self) -> None:
-        for name in ("n_experts", "skew", "n_groups"):
-            check_range(name, getattr(self, name), 1)
-        if self.d_ff_expert is not None:
-            check_range("d_ff_expert", self.d_ff_expert, 1, LARGEST_SIZE)
-        for name in ("n_shared_experts", "first_dense_layers", *_RATES):
-            check_range(name, getattr(self, name), 0)
-        for name in ("routed_scaling", "capacity_factor", "device_capacity_factor"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise InputError(f"{name}={value} must be a positive number")
+        check_fields(self, ("n_experts", "skew", "n_groups"), 1)
+        check_fields(self, ("d_ff_expert",), 1, LARGEST_SIZE)
+        check_fields(self, ("n_shared_experts", "first_dense_layers", *_RATES), 0)
+        _check_positive(self, ("routed_scaling", "capacity_factor", "device_capacity_factor"))
         if self.capacity_factor is not None and self.device_capacity_factor is not None:
             raise InputError(
                 f"capacity_factor={self.capacity_factor} bounds each expert and "
@@ -107,8 +106,7 @@ class RopeScaling:
     original_max_positions: int
 
     def __post_init__(self) -> None:
-        check_range("factor", self.factor, 1)
-        check_range("original_max_positions", self.original_max_positions, 1)
+        check_fields(self, ("factor", "original_max_positions"), 1)
         if not 0 < self.low_freq_factor < self.high_freq_factor:
             raise InputError(
                 f"low_freq_factor={self.low_freq_factor} must be positive and below "
@@ -133,16 +131,13 @@ class Yarn:
     truncate: bool = True  # the ramp between the two begins and ends at whole pairs
 
     def __post_init__(self) -> None:
-        check_range("factor", self.factor, 1)
-        check_range("original_max_positions", self.original_max_positions, 1)
-        for name in ("mscale", "mscale_all_dim"):
-            check_range(name, getattr(self, name), 0)
+        check_fields(self, ("factor", "original_max_positions"), 1)
+        check_fields(self, ("mscale", "mscale_all_dim"), 0)
         if not 0 < self.beta_slow < self.beta_fast:
             raise InputError(
                 f"beta_slow={self.beta_slow} must be positive and below beta_fast={self.beta_fast}"
             )
-        if self.attention_factor is not None and not 0 < self.attention_factor < math.inf:
-            raise InputError(f"attention_factor={self.attention_factor} must be a positive number")
+        _check_positive(self, ("attention_factor",))
 
 
 LARGEST_VOCABULARY = 2**31 - 1  # token ids are int32
@@ -177,14 +172,11 @@ class ModelConfig:
     moe: Moe | None = None
 
     def __post_init__(self) -> None:
-        check_range("vocab_size", self.vocab_size, 1, LARGEST_VOCABULARY)
-        check_range("rope_theta", self.rope_theta, 1)
-        for name in ("d_model", "n_layers", "n_heads", "d_ff"):
-            check_range(name, getattr(self, name), 1, LARGEST_SIZE)
-        for name in ("n_kv_heads", "head_dim"):
-            check_range(name, getattr(self, name), 0, LARGEST_SIZE)
-        for name in ("max_positions", "norm_eps"):
-            check_range(name, getattr(self, name), 0)
+        check_fields(self, ("vocab_size",), 1, LARGEST_VOCABULARY)
+        check_fields(self, ("rope_theta", "sliding_window"), 1)
+        check_fields(self, ("d_model", "n_layers", "n_heads", "d_ff"), 1, LARGEST_SIZE)
+        check_fields(self, ("n_kv_heads", "head_dim"), 0, LARGEST_SIZE)
+        check_fields(self, ("max_positions", "norm_eps"), 0)
         if self.moe and self.moe.first_dense_layers > self.n_layers:
             raise InputError(
                 f"first_dense_layers={self.moe.first_dense_layers} exceeds n_layers={self.n_layers}"
@@ -210,8 +202,6 @@ class ModelConfig:
             raise InputError("yarn needs wavelengths that differ; use rope_theta above 1")
         if self.positions == "rope" and not self.mla and self.head_dim % 2:
             raise InputError(f"rotary positions need an even head_dim, got {self.head_dim}")
-        if self.sliding_window is not None:
-            check_range("sliding_window", self.sliding_window, 1)
 
 
 def with_positions(config: ModelConfig, seq_len: int) -> ModelConfig:

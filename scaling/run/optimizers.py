@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from scaling.meshes.errors import InputError, check_range, nearest
+from scaling.meshes.errors import InputError, nearest
 from scaling.run import Run, Train
 
 # Settings of each optimiser under `train` with their defaults; others are refused.
@@ -107,12 +107,9 @@ def _check_schedule(train: Train) -> None:
                 f"train.{key}={value} means nothing to the schedule {train.schedule!r}; "
                 f"leave it out, or use {' or '.join(schedules)}"
             )
-    if train.final_rate is not None:
-        check_range("train.final_rate", train.final_rate, 0, 1)
-    if train.decay_steps is None:
-        return
-    check_range("train.decay_steps", train.decay_steps, 1)
-    if train.warmup_steps + train.decay_steps > train.steps:
+    check_fields(train, ("final_rate",), 0, 1, "train.")
+    check_fields(train, ("decay_steps",), 1, where="train.")
+    if train.decay_steps and train.warmup_steps + train.decay_steps > train.steps:
         raise InputError(
             f"train.warmup_steps={train.warmup_steps} and train.decay_steps={train.decay_steps} "
             f"are more than train.steps={train.steps}; use decay_steps up to "

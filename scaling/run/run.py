@@ -6,7 +6,7 @@ The defaults of `run.json` are those below; a key that is not known is an error.
 from dataclasses import dataclass, field
 from typing import Literal
 
-from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError, check_fields, check_range
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting.remat import POLICIES, Kept, check_remat
 from scaling.models.config import ModelConfig
@@ -32,8 +32,7 @@ class Batch:
     microbatches: int = 1  # per step, for accumulation or pipeline
 
     def __post_init__(self) -> None:
-        for name in ("global_batch", "seq_len", "microbatches"):
-            check_range(name, getattr(self, name), 1, LARGEST_DIM)
+        check_fields(self, vars(self), 1, LARGEST_DIM)
 
     @property
     def tokens(self) -> int:

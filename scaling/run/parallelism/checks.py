@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError, check_fields
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import query_key_dim
 from scaling.models.accounting.remat import kept_by
@@ -18,6 +18,10 @@ ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide,
 TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
 NUMBER = re.compile(r"\d+\.\d+")
 LARGEST_PROGRAM = 2**31  # bytes of a serialised program: a protocol buffer (protobuf.dev, limits)
+NOT_NEGATIVE = (  # settings of `train`
+    *("warmup_steps", "eval_every", "clip_norm", "z_loss", "weight_decay", "pgle_runs"),
+    *("checkpoint_every", "checkpoint_minutes"),
+)
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 ZERO_FIXES = {
     0: "use 1 or 3, or the data axis for plain replicas",
@@ -69,13 +73,9 @@ def check_settings(run: Run) -> None:
     """Raise InputError for training settings that mean nothing, on any mesh and in any software."""
     _check_trained(run)
     train = run.train
-    for name in ("steps", "keep_checkpoints", "eval_batches"):
-        check_range(f"train.{name}", getattr(train, name), 1)
-    for name in ("warmup_steps", "eval_every", "clip_norm", "z_loss", "weight_decay", "pgle_runs"):
-        check_range(f"train.{name}", getattr(train, name), 0)
-    check_range("train.checkpoint_every", train.checkpoint_every or 0, 0)
-    check_range("train.checkpoint_minutes", train.checkpoint_minutes or 0, 0)
-    check_range("train.seed", train.seed, 0, LARGEST_SEED)
+    check_fields(train, ("steps", "keep_checkpoints", "eval_batches"), 1, where="train.")
+    check_fields(train, NOT_NEGATIVE, 0, where="train.")
+    check_fields(train, ("seed",), 0, LARGEST_SEED, "train.")
     if not 0 < train.learning_rate < math.inf:
         raise InputError(f"train.learning_rate={train.learning_rate} must be positive")
 
