@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError, check_fields, nearest
 from scaling.run import Run, Train
 
 # Settings of each optimiser under `train` with their defaults; others are refused.
