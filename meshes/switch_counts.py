@@ -35,11 +35,6 @@ class SwitchLayer:
         return self.count * self.ports * self.port_bandwidth
 
 
-def switch_counts(cluster: Cluster) -> dict[str, int]:
-    """Return layer -> switches, of those layers whose switches the cluster file describes."""
-    return {layer.name: layer.count for layer in switch_layers(cluster)}
-
-
 def switch_layers(cluster: Cluster) -> tuple[SwitchLayer, ...]:
     """Return the layers whose switches the cluster file describes, from the chips outwards."""
     return (*_nvswitches(cluster), *_fabric_layers(cluster))
