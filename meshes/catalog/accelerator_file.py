@@ -10,6 +10,7 @@ memory_bandwidth = { value = 1.008e12, source = "a key of [sources]" }
 """
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, peak_name, with_figures
 from scaling.meshes.catalog.figures import CatalogueFile, figure
@@ -45,5 +46,7 @@ def read_accelerator(file: CatalogueFile) -> tuple[Accelerator | None, dict[str,
     if facts is None or file.messages:
         return None, stated
     chip = Accelerator(facts.name, facts.title or facts.name, facts.vendor, peaks={})
-    whole = {name: int(value.value) for name, value in stated.items() if figure(name).whole}
+    whole: dict[str, Any] = {
+        name: int(value.value) for name, value in stated.items() if figure(name).whole
+    }
     return replace(with_figures(chip, stated), **whole), stated

@@ -111,7 +111,7 @@ class AttentionKernel:
         return self.implementation == "cudnn" and (mask is None or isinstance(mask.offset, int))
 
     def _scores(self, q_BTNK: jax.Array, k_BUMK: jax.Array, mask: Mask | None) -> jax.Array:
-        seen = mask and mask.seen(q_BTNK.shape[1], k_BUMK.shape[1])
+        seen = None if mask is None else mask.seen(q_BTNK.shape[1], k_BUMK.shape[1])
         return attention_scores(q_BTNK, k_BUMK, seen, self.precision)
 
 
