@@ -36,13 +36,12 @@ from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for
 from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.step import Priced, price, running_collectives
-from scaling.training.checkpoint.layer_order import layer_order_of
 from scaling.training.execution import execution_for
 from scaling.training.program import program_of_run
 from scaling.training.running import program_of
 from scaling.training.step import Tokens, TrainState, jitted_step
 from scaling.training.step import abstract_arguments as step_arguments
-from scaling.training.weights.naming import from_dict, leaf_names, to_dict
+from scaling.training.weights.naming import from_dict, layer_order_of, leaf_names, to_dict
 
 SEQUENCES, SEQ_LEN = 16, 32
 STEPS = 2

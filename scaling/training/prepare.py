@@ -21,7 +21,6 @@ from scaling.run import Run, run_dict
 from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.checks import check_device, check_settings, check_trainable
 from scaling.run.parallelism.rules import resolved_mesh, rules_for
-from scaling.training.checkpoint.layer_order import reorder_layers
 from scaling.training.data.batches import Batch
 from scaling.training.data.sources import open_data
 from scaling.training.data.sums import Sums, changed_files, data_sums, named
@@ -39,7 +38,7 @@ from scaling.training.step import (
     state_of,
 )
 from scaling.training.weights.imported import import_weights
-from scaling.training.weights.naming import from_dict, to_dict
+from scaling.training.weights.naming import from_dict, reorder_layers, to_dict
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,6 @@ from scaling.run.parallelism.checks import check_device, check_trainable
 from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import resolve
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.layer_order import reorder_layers
 from scaling.training.data.tokenizer import BYTES, FILE, Tokenizer, open_tokenizer
 from scaling.training.execution import execution_on
 from scaling.training.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
@@ -36,7 +35,7 @@ from scaling.training.run_folder.folder import TOKENIZER
 from scaling.training.run_folder.steps import latest_step
 from scaling.training.step import abstract_state
 from scaling.training.weights.imported import import_weights
-from scaling.training.weights.naming import from_dict, to_dict
+from scaling.training.weights.naming import from_dict, reorder_layers, to_dict
 
 LEAST_TOKENS = 4096  # at once on a device: without gradients they take little memory
 Weights = Literal["last", "ema"]  # those of the last step, or their running mean

@@ -15,7 +15,6 @@ import jax
 
 from scaling.run import run_dict, save_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.layer_order import reorder_layers
 from scaling.training.checkpoint.read import place_in_data
 from scaling.training.data.batches import TrainingBatches
 from scaling.training.data.sums import save_sums
@@ -34,7 +33,7 @@ from scaling.training.run_folder.measured import MEASURED, lacks_measured, rebui
 from scaling.training.run_folder.metrics import ends_whole, mend_metrics
 from scaling.training.run_folder.steps import interrupted_steps, step_path
 from scaling.training.step import TrainState
-from scaling.training.weights.naming import from_dict, to_dict
+from scaling.training.weights.naming import from_dict, reorder_layers, to_dict
 
 METRICS = "metrics"  # key beside the place in the data: records of metrics.jsonl
 MAY_DIFFER = ("name", "mesh", "device_order", "train/steps")  # named elsewhere, or on purpose

@@ -6,9 +6,7 @@ import shutil
 from collections.abc import Iterator
 from itertools import groupby, islice
 from pathlib import Path
-from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from safetensors.numpy import save_file
@@ -17,13 +15,11 @@ from scaling.meshes.errors import InputError
 from scaling.models.huggingface.export import to_huggingface
 from scaling.models.huggingface.names import Stored, stored_parameters
 from scaling.models.transformer import Transformer
-from scaling.training.weights.files import INDEX, SINGLE, deinterleaved
-from scaling.training.weights.naming import leaf_names
+from scaling.training.weights.imported import INDEX, SINGLE, deinterleaved
+from scaling.training.weights.naming import to_dict
 
 FORMATS = {"fp32": np.dtype("float32"), "bf16": np.dtype(jnp.bfloat16)}
 MOST_BYTES = 5 * 10**9  # of one file: transformers' own limit until release 5
-
-Named = tuple[str, np.ndarray]
 
 
 def export_weights(
@@ -44,55 +40,50 @@ def export_weights(
     kind = FORMATS[dtype]
     config = to_huggingface(params.config, seq_len, kind.name)
     stored = stored_parameters(params.config, config["model_type"])
+    # Parameters that share tensors are side by side.
+    ordered = sorted(stored, key=lambda path: (_tensor_key(stored[path]), stored[path].part))
     sizes = {
         tensor: kind.itemsize * math.prod(stored[path].shape)
-        for path in _ordered(stored)
+        for path in ordered
         for tensor in stored[path].names()
     }
     _prepare(folder, sum(sizes.values()))
     files = _files(sizes, most)
-    where = {tensor: file for file, tensors in files.items() for tensor in tensors}
-    made = tensors_of(params, stored)  # in the order of the files
-    for file, tensors in files.items():
-        arrays = {n: np.ascontiguousarray(a.astype(kind)) for n, a in islice(made, len(tensors))}
-        assert list(arrays) == tensors
+    tensors = _tensors(params, stored, ordered)  # in the order of the files
+    for file, names in files.items():
+        arrays = {n: np.ascontiguousarray(a.astype(kind)) for n, a in islice(tensors, len(names))}
+        assert list(arrays) == names
         save_file(arrays, folder / file, {"format": "pt"})
+    documents = {"config.json": config}
     if len(files) > 1:
-        index = {"metadata": {"total_size": sum(sizes.values())}, "weight_map": where}
-        (folder / INDEX).write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")
-    text = json.dumps(config, indent=1) + "\n"
-    (folder / "config.json").write_text(text, encoding="utf-8")
+        weight_map = {tensor: file for file, names in files.items() for tensor in names}
+        total = {"total_size": sum(sizes.values())}
+        documents[INDEX] = {"metadata": total, "weight_map": weight_map}
+    for name, document in documents.items():
+        (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     for file in files:  # the library makes them for their owner only
         shutil.copymode(folder / "config.json", folder / file)
     return [folder / file for file in files]
 
 
-def tensors_of(params: Transformer, stored: dict[str, Stored]) -> Iterator[Named]:
-    """Every tensor of the files, float32; only parameters that share tensors are in memory."""
-    arrays = dict(zip(leaf_names(params), jax.tree.leaves(params), strict=True))
-    for _, paths in groupby(_ordered(stored), key=lambda path: _place(stored[path])):
-        group = [(stored[path], np.asarray(arrays[path])) for path in paths]
-        yield from _joined(group)
-
-
-def _ordered(stored: dict[str, Stored]) -> list[str]:
-    """Parameters, those that share tensors side by side."""
-    return sorted(stored, key=lambda path: (_place(stored[path]), stored[path].part))
-
-
-def _place(stored: Stored) -> tuple[str, int]:
+def _tensor_key(stored: Stored) -> tuple[str, int]:
     """A key that is equal for parameters that share tensors."""
     return stored.name, stored.layers.start if stored.layers else 0
 
 
-def _joined(group: list[tuple[Stored, np.ndarray]]) -> Iterator[Named]:
-    first = group[0][0]
-    for i, layer in enumerate(first.layers if first.layers is not None else [None]):
-        for expert in range(first.experts) if first.experts else [None]:
-            at: tuple[Any, ...] = () if layer is None else (i,)
-            at += () if expert is None else (expert,)
-            parts = [_in_file_order(stored, array[at]) for stored, array in group]
-            yield first.tensor(layer, expert), np.concatenate(parts, axis=-1)
+def _tensors(
+    params: Transformer, stored: dict[str, Stored], ordered: list[str]
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Every tensor of the files, float32; only parameters that share tensors are in memory."""
+    arrays = to_dict(params)
+    for _, paths in groupby(ordered, key=lambda path: _tensor_key(stored[path])):
+        group = [(stored[path], np.asarray(arrays[path])) for path in paths]
+        first = group[0][0]
+        stack = len(first.parameter_shape) - len(first.dims)  # dims of layers and experts
+        indices = np.ndindex(first.parameter_shape[:stack])
+        for name, index in zip(first.names(), indices, strict=True):
+            parts = [_in_file_order(of_array, array[index]) for of_array, array in group]
+            yield name, np.concatenate(parts, axis=-1)
 
 
 def _in_file_order(stored: Stored, array: np.ndarray) -> np.ndarray:
@@ -116,10 +107,9 @@ def _files(sizes: dict[str, int], most: int) -> dict[str, list[str]]:
             space = most
         groups[-1].append(name)
         space -= size
-    if len(groups) == 1:
-        return {SINGLE: groups[0]}
     count = len(groups)
-    return {f"model-{i:05}-of-{count:05}.safetensors": g for i, g in enumerate(groups, 1)}
+    name = lambda i: f"model-{i:05}-of-{count:05}.safetensors" if count > 1 else SINGLE
+    return {name(i): group for i, group in enumerate(groups, 1)}
 
 
 def _prepare(folder: Path, needed: int) -> None:

@@ -14,7 +14,6 @@ from scaling.meshes.devices import host_mesh
 from scaling.run import Pipeline, load_run, run_dict, save_run
 from scaling.run.parallelism.rules import rules_for
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.layer_order import layer_order_of
 from scaling.training.data.sources import open_source
 from scaling.training.execution import execution_for
 from scaling.training.loop import train
@@ -22,7 +21,7 @@ from scaling.training.prepare import Plan, Programs, initial_state
 from scaling.training.run_folder.folder import Options
 from scaling.training.step import abstract_state, init_state
 from scaling.training.trained_model import newest_model, on_mesh
-from scaling.training.weights.naming import to_dict
+from scaling.training.weights.naming import layer_order_of, to_dict
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 

@@ -28,7 +28,6 @@ from scaling.run.recipes import recipe
 from scaling.testbed.plan import TestbedConfig
 from scaling.testbed.state import read_state, write_state
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.layer_order import reorder_layers
 from scaling.training.checkpoint.resume import changes
 from scaling.training.data.batches import TrainingBatches
 from scaling.training.data.chat import ask
@@ -46,7 +45,8 @@ from scaling.training.run_folder.measured import (
 )
 from scaling.training.run_folder.metrics import mend_metrics, read_metrics
 from scaling.training.run_folder.steps import RECORD, begin, own_steps
-from scaling.training.weights.files import WeightFiles
+from scaling.training.weights.imported import WeightFiles
+from scaling.training.weights.naming import reorder_layers
 from tests.scaling.fuzz.mutations import as_json, as_toml, mutated, shuffled, turned
 
 TESTS = Path(__file__).parents[2]

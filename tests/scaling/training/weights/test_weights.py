@@ -26,8 +26,14 @@ from scaling.models.transformer import Transformer
 from scaling.run import Train
 from scaling.training.step import abstract_state
 from scaling.training.weights.exported import export_weights
-from scaling.training.weights.files import INDEX, SINGLE, WeightFiles, read_part
-from scaling.training.weights.imported import import_weights, open_weights
+from scaling.training.weights.imported import (
+    INDEX,
+    SINGLE,
+    WeightFiles,
+    import_weights,
+    open_weights,
+    read_part,
+)
 from scaling.training.weights.naming import to_dict
 
 _toy = functools.partial(ModelConfig, 48, d_model=32, n_layers=3, n_heads=4, d_ff=40)
