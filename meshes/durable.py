@@ -5,9 +5,16 @@ later; fsync(2) waits for that. A file's name is stored by its folder, which is 
 """
 
 import errno
+import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+
+def write_json(path: Path, document: Any) -> None:
+    """As `write_whole`, of a document of JSON."""
+    write_whole(path, json.dumps(document, indent=1) + "\n")
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -48,7 +48,7 @@ def train_here(call: "partial[Any]", stopped_code: int) -> int:
     run, folder = _run_and_folder(**call.keywords)
     check_stopped_code(stopped_code)
     with quiet():  # imports jax
-        from scaling.training.checkpoint.failure import CheckpointError
+        from scaling.training.checkpoint.checkpoints import CheckpointError
         from scaling.training.launch.lost_peer import abort, end_with_peers
         from scaling.training.launch.stopping import NotFinite
 

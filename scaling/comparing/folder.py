@@ -7,13 +7,12 @@ measured.json       what the steps took
 profile/            a recording of some steps, where one was asked for
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from scaling.comparing.documents import MeasuredFile, PredictedFile, T, read_document
-from scaling.meshes.durable import sync, write_whole
+from scaling.meshes.durable import sync, write_json
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json
 from scaling.models.accounting import count_parameters
@@ -74,7 +73,7 @@ def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Predict
     write_profile(priced.profile, folder / CALIBRATION)
     for name in (PROGRAM, CALIBRATION):
         sync(folder / name)
-    write_whole(folder / PREDICTED, json.dumps(document, indent=1) + "\n")
+    write_json(folder / PREDICTED, document)
 
 
 def remove_prediction(folder: Path) -> None:

@@ -1,12 +1,11 @@
 """A run as the document of run.json, read and written. A key that is not known is an error."""
 
-import json
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from scaling.meshes.catalog.overrides import parse_overrides
-from scaling.meshes.durable import write_whole
+from scaling.meshes.durable import write_json
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape, check_axes
@@ -68,7 +67,7 @@ def run_dict(run: Run) -> dict[str, Any]:
 
 def save_run(run: Run, path: Path) -> None:
     """Write run.json."""
-    write_whole(path, json.dumps(run_dict(run), indent=1) + "\n")
+    write_json(path, run_dict(run))
 
 
 def _mesh(data: dict[str, Any], where: str) -> MeshShape | None:

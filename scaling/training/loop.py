@@ -21,7 +21,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from scaling.meshes.durable import make_folders
+from scaling.meshes.durable import make_folders, write_json
 from scaling.run import run_dict
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, save_start, start
@@ -38,7 +38,7 @@ from scaling.training.monitor.report import StepReport, held_out_losses
 from scaling.training.monitor.sinks import open_sinks
 from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.training.run_folder.folder import Options, explain_unwritable, own_folder
-from scaling.training.run_folder.measured import write_measured
+from scaling.training.run_folder.measured import MEASURED
 from scaling.training.run_folder.metrics import MetricsLog
 from scaling.training.step import TrainState
 from scaling.training.weights.naming import to_dict
@@ -142,7 +142,7 @@ class _Loop:
         train = self.plan.run.train
         done = first = int(state.step)
         ahead: InFlight | None = None
-        self.report.clock.start()
+        self.report.clock.first = time.time()
         stopped_by = self.stop.before_step(done + 1)
         while done < train.steps and not stopped_by:
             done += 1
@@ -209,7 +209,8 @@ class _Loop:
             raise report.log.failure
         if jax.process_index() == 0:
             figures = report.times(first + 1), self.profile.recorded, report.clock
-            write_measured(self.folder, measured(self.plan, self.programs, *figures))
+            document = measured(self.plan, self.programs, *figures)
+            write_json(self.folder / MEASURED, document)
 
     def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
         started = time.perf_counter()

@@ -43,7 +43,6 @@ def options_of(
     sinks: tuple[bool, bool],
 ) -> "Options":
     """Check the folder, the profile's steps, the sinks and the initial weights."""
-    from scaling.training.monitor.goodput import began
     from scaling.training.monitor.profile import parse_range
     from scaling.training.monitor.sinks import check_sinks
     from scaling.training.run_folder.folder import Options, check_folder
@@ -57,7 +56,7 @@ def options_of(
         )
     names = tuple(n for n, on in zip(("tensorboard", "wandb"), sinks, strict=True) if on)
     initial = None if init is None else Path(init)
-    options = Options(folder, resume, profile, names, began=began(), initial=initial)
+    options = Options(folder, resume, profile, names, initial=initial)
     check_sinks(names)
     check_folder(options)
     if resume:

@@ -17,14 +17,17 @@ A checkpoint replaces older ones only when it was seen to be whole. In the backg
     process 0  has seen the sums of all, finds every array by Orbax's own means, deletes old ones
 """
 
+import errno
 import logging
 import os
+import shutil
 import time
 import warnings
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import jax
@@ -32,32 +35,26 @@ from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
-from scaling.training.checkpoint.failure import CheckpointError, failure, free_bytes, no_answer
-from scaling.training.checkpoint.read import (
-    Described,
-    Restored,
-    State,
-    check_saved,
-    describe,
-    read_checkpoint,
-)
+from scaling.training.checkpoint import read
+from scaling.training.checkpoint.read import Restored, State
 from scaling.training.launch.consensus import all_processes, broadcast_from_first
+from scaling.training.run_folder import steps
 from scaling.training.run_folder.checksums import find_damage, unsummed, write_checksums
 from scaling.training.run_folder.folder import check_path
-from scaling.training.run_folder.steps import (
-    begin,
-    delete,
-    forget,
-    own_steps,
-    saved_steps,
-    step_path,
-)
+from scaling.training.run_folder.steps import step_path
 
 LIMIT = 1200  # s for writing one checkpoint, on the monotonic clock: Orbax's own default
 # Orbax counts its limit on the wall clock, which may be set forward at any time: by 56 years where
 # a machine without a battery starts in 1970.
 NEVER = 100 * 365 * 24 * 3600  # s
 POLL = 0.1  # s between looks for the sums of other processes
+REASON_CHARACTERS = 300  # of an error message that lists every detail of a storage driver
+FULL = "the disk is full"
+DENIED = (errno.EPERM, errno.EACCES, errno.EROFS)
+
+
+class CheckpointError(InputError):
+    """A checkpoint could not be written; the ones before it are intact."""
 
 
 class Checkpoints:
@@ -96,12 +93,12 @@ class Checkpoints:
         """
         self.wait()
         needed = sum(leaf.nbytes for leaf in jax.tree.leaves(state))  # compression not counted
-        if not broadcast_from_first(free_bytes(self.folder) >= needed):
+        if not broadcast_from_first(_free_bytes(self.folder) >= needed):
             raise self._failure(step, f"it needs {needed:,} bytes")
         try:
             self.folder.mkdir(exist_ok=True)  # a run folder that was moved is not made anew
             sync(self.folder.parent)
-            mark = begin(self.folder, step) if jax.process_index() == 0 else ""
+            mark = steps.begin(self.folder, step) if jax.process_index() == 0 else ""
             metadata = {"iterator_state": iterator_state, "run": run, "mark": mark}
             context = ocp.Context()
             # Its folder is made at once: Orbax's threads wait five minutes for one.
@@ -116,7 +113,7 @@ class Checkpoints:
                 )
         except (OSError, ValueError) as error:
             raise self._failure(step, error) from error
-        self._pending = self._writer.submit(self._commit, step, response, describe(state))
+        self._pending = self._writer.submit(self._commit, step, response, read.describe(state))
 
     def wait(self) -> None:
         """Return when nothing is being written any more.
@@ -135,7 +132,7 @@ class Checkpoints:
 
     def steps(self) -> list[int]:
         """Steps of the saved checkpoints not known to be damaged, ascending."""
-        return sorted({*saved_steps(self.folder)} - self._damaged)
+        return sorted({*steps.saved_steps(self.folder)} - self._damaged)
 
     def latest(self) -> int | None:
         """The newest of `steps`; None if there is none."""
@@ -188,30 +185,56 @@ class Checkpoints:
         with suppress(CheckpointError) if kind else nullcontext():  # the first error is told
             self.close()
 
-    def _commit(self, step: int, response: ocp.AsyncResponse[None], saved: Described) -> None:
+    def _commit(self, step: int, response: ocp.AsyncResponse[None], saved: read.Described) -> None:
         """Wait until the disk has a step and gives it back; then delete what is no longer kept."""
-        began, path = time.monotonic(), step_path(self.folder, step)
+        path, deadline = step_path(self.folder, step), time.monotonic() + LIMIT
+        is_first = jax.process_index() == 0
         try:
             response.result(LIMIT)
             write_checksums(path, jax.process_index())
-            if jax.process_index() == 0:
-                _await_others(path, began + LIMIT)
-                check_saved(path, saved)
+            if is_first:
+                _await_others(path, deadline)
+                read.check_saved(path, saved)
         except Exception as error:
-            if time.monotonic() - began >= LIMIT:  # a disk that does not answer is not asked again
-                raise no_answer(self.folder, step, LIMIT) from error
-            if jax.process_index() == 0:
-                forget(self.folder, step)
-                delete(self.folder, [step], failed=True)
+            if time.monotonic() >= deadline:  # a disk that does not answer is not asked again
+                raise CheckpointError(
+                    f"checkpoint of step {step} not saved in {self.folder}: it took more than "
+                    f"{LIMIT / 60:.0f} minutes. Look after that disk or file server, then go on "
+                    "from the last checkpoint with --resume; without one, start again in another "
+                    "--run-dir."
+                ) from error
+            if is_first:
+                steps.forget(self.folder, step)
+                steps.delete(self.folder, [step], failed=True)
             raise self._failure(step, error) from error
         self._damaged.discard(step)
-        if jax.process_index() == 0:
-            own = [saved for saved in own_steps(self.folder) if saved <= step]
+        if is_first:
+            own = [saved for saved in steps.own_steps(self.folder) if saved <= step]
             old = [saved for saved in own if saved not in self._damaged][: -self._keep]
-            delete(self.folder, [*old, *self._damaged])
+            steps.delete(self.folder, [*old, *self._damaged])
 
     def _failure(self, step: int, error: Exception | str) -> CheckpointError:
-        return failure(self.folder, step, error, self.latest())
+        """The error with its numbers, and how to go on.
+
+        `error` is the file system's or Orbax's; or in words, of a disk with too little room.
+        """
+        folder, last = self.folder, self.latest()
+        code, is_full = getattr(error, "errno", None), isinstance(error, str)
+        reason = error if isinstance(error, str) else shorten(str(error), REASON_CHARACTERS)
+        if code == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error):
+            reason, is_full = FULL, True
+        remedy = "Make the folder writable" if code in DENIED else "Look after that disk"
+        remedy = "Make room" if is_full else remedy
+        saved = "none" if last is None else f"step {last}"
+        then = "start again in another --run-dir" if last is None else "go on with --resume"
+        if not os.path.isdir(folder.parent):
+            saved, remedy = "not known", f"{folder.parent} is gone: put it back if it was moved"
+            then = "go on with --resume if it holds a checkpoint; else start again"
+        return CheckpointError(
+            f"checkpoint of step {step} not saved in {folder}: {reason}; "
+            f"{_free_bytes(folder):,} bytes are free on that disk. "
+            f"Last good checkpoint: {saved}. {remedy}, then {then}."
+        )
 
 
 def _await_others(path: Path, deadline: float) -> None:
@@ -222,6 +245,12 @@ def _await_others(path: Path, deadline: float) -> None:
         time.sleep(POLL)
 
 
+def _free_bytes(folder: Path) -> int:
+    """Bytes that are free on the disk of a folder, which need not be there yet."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
 def _read(path: Path, abstract_state: State, partial: bool) -> Restored | str:
     """A checkpoint; or what is wrong with one whose files are not all summed, on all processes.
 
@@ -230,7 +259,7 @@ def _read(path: Path, abstract_state: State, partial: bool) -> Restored | str:
     """
     missing = unsummed(path)
     if not broadcast_from_first(bool(missing)):
-        return read_checkpoint(path, abstract_state, partial)
+        return read.read_checkpoint(path, abstract_state, partial)
     names = ", ".join(f"checksums_{process}.json" for process in missing)
     warnings.warn(
         f"checkpoint {path} lacks {names}, written last in a save: its files are used unchecked",
@@ -238,7 +267,7 @@ def _read(path: Path, abstract_state: State, partial: bool) -> Restored | str:
     )
     failed, restored = "", None
     try:
-        restored = read_checkpoint(path, abstract_state, partial)
+        restored = read.read_checkpoint(path, abstract_state, partial)
     except InputError as error:
         failed = str(error)
     alike = all_processes(restored is not None)

@@ -58,8 +58,16 @@ def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restore
     context = ocp.Context()
     context.pytree.loading.partial_load = partial
     try:
-        with _quiet():
-            return _read(path, abstract_state, context)
+        with _quiet(), context:
+            there, custom = _described(path)
+            place, run = (dict(custom[key]) for key in ("iterator_state", "run"))
+            if differs := difference(there, describe(abstract_state), partial):
+                raise InputError(
+                    f"checkpoint {path} belongs to another run: {differs}. "
+                    "Resume with the model and optimizer it was saved with (run.json beside it), "
+                    "or start in another --run-dir."
+                )
+            return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
     except InputError:
         raise
     except Exception as error:
@@ -69,21 +77,6 @@ def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restore
             f"checkpoint {path} cannot be read: where its files are as their checksums say, "
             f"another program or version of Orbax wrote it ({error!r:.300})"
         ) from None
-
-
-def _read(path: Path, abstract_state: State, context: ocp.Context) -> Restored:
-    """As `read_checkpoint`; raises what Orbax raises."""
-    partial = context.pytree.loading.partial_load
-    there, custom = _described(path)
-    place, run = (dict(custom[key]) for key in ("iterator_state", "run"))
-    if differs := difference(there, describe(abstract_state), partial):
-        raise InputError(
-            f"checkpoint {path} belongs to another run: {differs}. "
-            "Resume with the model and optimizer it was saved with (run.json beside it), or "
-            "start in another --run-dir."
-        )
-    with context:
-        return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
 
 
 def place_in_data(path: Path) -> dict[str, Any]:

@@ -13,15 +13,17 @@ from typing import Any
 
 import jax
 
+from scaling.meshes.durable import write_json
 from scaling.run import run_dict, save_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.read import place_in_data
 from scaling.training.data.batches import TrainingBatches
-from scaling.training.data.sums import save_sums
+from scaling.training.data.sums import DATA
 from scaling.training.data.tokenizer import copy_tokenizer
 from scaling.training.launch.consensus import broadcast_from_first
-from scaling.training.monitor.environment import save_environment
+from scaling.training.monitor.environment import describe_environment
 from scaling.training.prepare import Plan, Programs, initial_state
+from scaling.training.run_folder import measured
 from scaling.training.run_folder.folder import (
     TOKENIZER,
     Options,
@@ -29,7 +31,6 @@ from scaling.training.run_folder.folder import (
     lock_run_folder,
     own_folder,
 )
-from scaling.training.run_folder.measured import MEASURED, lacks_measured, rebuild_measured
 from scaling.training.run_folder.metrics import ends_whole, mend_metrics
 from scaling.training.run_folder.steps import interrupted_steps, step_path
 from scaling.training.step import TrainState
@@ -74,11 +75,13 @@ def save_start(plan: Plan, folder: Path) -> None:
     if jax.process_index() == 0:
         save_run(plan.run, folder / "run.json")
         if plan.sums is not None:
-            save_sums(folder, plan.sums)
+            write_json(folder / DATA, plan.sums)
         if plan.run.train.tokenizer is not None:
             copy_tokenizer(plan.run.train.tokenizer, folder / TOKENIZER)
-        (folder / MEASURED).unlink(missing_ok=True)  # of earlier steps, maybe on another mesh
-    save_environment(own_folder(folder), plan.mesh)
+        (folder / measured.MEASURED).unlink(
+            missing_ok=True
+        )  # of earlier steps, maybe on another mesh
+    write_json(own_folder(folder) / measured.ENVIRONMENT, describe_environment(plan.mesh))
 
 
 def mend_finished(folder: Path, step: int) -> list[str]:
@@ -89,13 +92,15 @@ def mend_finished(folder: Path, step: int) -> list[str]:
     Raises:
         InputError: the folder still cannot be written to.
     """
-    if broadcast_from_first(ends_whole(folder, step) and not lacks_measured(folder)):
+    if broadcast_from_first(ends_whole(folder, step) and not measured.lacks_measured(folder)):
         return []
     with lock_run_folder(Options(folder, resume=True)), explain_unwritable(folder):
         if jax.process_index() != 0:
             return []
         place = place_in_data(step_path(folder / "checkpoints", step))
-        return mend_metrics(folder, place.get(METRICS, ()), step) + rebuild_measured(folder)
+        return mend_metrics(folder, place.get(METRICS, ()), step) + measured.rebuild_measured(
+            folder
+        )
 
 
 def changes(saved: Mapping[str, Any], now: Mapping[str, Any], where: str = "") -> Iterator[str]:

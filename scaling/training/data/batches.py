@@ -18,7 +18,8 @@ from scaling.meshes.errors import InputError
 from scaling.training.data.packing import Row
 from scaling.training.data.tokens import Mixture, PackedSource, Source, TokenSource
 
-PREFETCH_THREADS, PREFETCH_BATCHES = 2, 4  # a batch is a copy of a few pages: two threads suffice
+# A batch is a copy of a few pages: two threads suffice.
+PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
 SEEDS = 1 << 32  # of grain's shuffle: uint32
 
 # inputs, targets: int32 [rows, seq_len]; and of packed documents segments int32, weights float32
@@ -57,16 +58,11 @@ class TrainingBatches(Iterator[Batch]):
         own: Sequence[int] | None = None,
     ):
         own = range(global_batch) if own is None else own
-        self._identity = {
-            **source.identity,
-            **dict(global_batch=global_batch, seq_len=seq_len, seed=seed),
-        }
-        options = grain.ReadOptions(
-            num_threads=PREFETCH_THREADS, prefetch_buffer_size=PREFETCH_BATCHES
-        )
+        settings = dict(global_batch=global_batch, seq_len=seq_len, seed=seed)
+        self._identity = source.identity | settings
         rows = _OwnRows(_endless(source, seq_len, seed), global_batch, own)
         dataset = grain.MapDataset.source(rows).batch(len(own))
-        self._batches = iter(dataset.to_iter_dataset(options))
+        self._batches = iter(dataset.to_iter_dataset(PREFETCH))
 
     def __next__(self) -> Batch:
         return next(self._batches)

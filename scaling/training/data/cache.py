@@ -11,7 +11,7 @@ another.
 import hashlib
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -33,47 +33,41 @@ def key_of(texts: Iterable[bytes], *settings: str) -> str:
 
 def load_or_make(key: str, make: Callable[[], TokenizedDocuments]) -> TokenizedDocuments:
     """The documents stored under `key`; if there are none, make and store them."""
-    found = _load(key)
-    if found is not None:
-        return found
-    made, place = make(), cache_path("tokens")
+    cache = cache_path("tokens")
+    paths = [cache / f"{key}.{name}.npy" for name in ARRAYS]
+    seal = cache / f"{key}.sha256"
+    if (stored := _load(key, paths, seal)) is not None:
+        return stored
+    documents = make()
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=place) as folder:  # complete files or none
-            for name in ARRAYS:
-                part = Path(folder) / f"{key}.{name}.npy"
-                np.save(part, getattr(made, name))
-                part.replace(place / part.name)
-            seal = Path(folder) / f"{key}.sha256"
-            seal.write_text(_hash_of_arrays(key), encoding="ascii")
-            seal.replace(place / seal.name)
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=cache) as folder:  # complete files or none
+            for path, name in zip(paths, ARRAYS, strict=True):
+                np.save(Path(folder) / path.name, getattr(documents, name))
+                (Path(folder) / path.name).replace(path)
+            (Path(folder) / seal.name).write_text(_hash(key, paths), encoding="ascii")
+            (Path(folder) / seal.name).replace(seal)
     except OSError as error:
         warnings.warn(f"token ids are not stored: {error}; set SCALING_CACHE", stacklevel=2)
-    return _load(key) or made
+    return _load(key, paths, seal) or documents
 
 
-def _load(key: str) -> TokenizedDocuments | None:
-    place = cache_path("tokens")
+def _load(key: str, paths: Sequence[Path], seal: Path) -> TokenizedDocuments | None:
     try:
-        seal = (place / f"{key}.sha256").read_text(encoding="ascii")
-        if seal != _hash_of_arrays(key):
+        if seal.read_text(encoding="ascii") != _hash(key, paths):
             raise ValueError("they do not match their hash")
-        return TokenizedDocuments(*(np.load(path, mmap_mode="r") for path in _paths(key)))
+        return TokenizedDocuments(*(np.load(path, mmap_mode="r") for path in paths))
     except (ValueError, EOFError) as error:
-        warnings.warn(f"{place / key}.* are damaged and made again ({error})", stacklevel=3)
+        damaged = seal.with_suffix("")
+        warnings.warn(f"{damaged}.* are damaged and made again ({error})", stacklevel=3)
     except OSError:  # there are none
         pass
     return None
 
 
-def _hash_of_arrays(key: str) -> str:
-    """Hash of the key and of the files of its arrays."""
+def _hash(key: str, paths: Sequence[Path]) -> str:
     digest = hashlib.sha256(key.encode())
-    for path in _paths(key):
+    for path in paths:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return digest.hexdigest()
-
-
-def _paths(key: str) -> list[Path]:
-    return [cache_path("tokens") / f"{key}.{name}.npy" for name in ARRAYS]

@@ -88,15 +88,9 @@ def _with_jinja(tokenizer: Tokenizer, messages: Sequence[Message], answer: bool)
     """The text by the tokenizer's template, given what Hugging Face's transformers gives it."""
     assert tokenizer.template is not None
     template = _compiled(tokenizer.template)
+    variables = {"messages": messages, "add_generation_prompt": answer, "tools": None}
     try:
-        return template.render(
-            {
-                **tokenizer.names,
-                "messages": messages,
-                "add_generation_prompt": answer,
-                "tools": None,
-            }
-        )
+        return template.render({**tokenizer.names, **variables})
     except Exception as error:  # of a template in its sandbox, whatever it computes
         raise InputError(f"the chat template of {tokenizer.description}: {error}") from None
 

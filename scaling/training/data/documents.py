@@ -36,7 +36,7 @@ def read_records(path: Path) -> Documents:
     if path.stat().st_size == 0:
         raise InputError(f"data '{path}' is empty (0 bytes)")
     records = _parquet(path) if path.suffix == ".parquet" else _jsonl(path)
-    found: dict[str, list] = {key: [] for key in KEYS}
+    documents: dict[str, list] = {key: [] for key in KEYS}
     for number, record in records:
         where = f"data '{path}', record {number:,}"
         keys = [key for key in KEYS if isinstance(record, dict) and record.get(key) is not None]
@@ -44,16 +44,18 @@ def read_records(path: Path) -> Documents:
             raise InputError(
                 f"{where}: expected a table with 'text' or 'messages', got {record!r:.80}"
             )
-        value = record[keys[0]]
-        if keys[0] == "text" and not isinstance(value, str):
+        key, value = keys[0], record[keys[0]]
+        if key == "messages":
+            _check_chat(value, where)
+        elif not isinstance(value, str):
             raise InputError(f"{where}: 'text' is {value!r:.80}, not a text")
-        found[keys[0]].append(value if keys[0] == "text" else _chat(value, where))
-    if not any(found.values()):
+        documents[key].append(value)
+    if not any(documents.values()):
         raise InputError(f"data '{path}' has no record")
-    if all(found.values()):
-        counts = " and ".join(f"{len(v):,} with {k!r}" for k, v in found.items())
+    if all(documents.values()):
+        counts = " and ".join(f"{len(v):,} with {k!r}" for k, v in documents.items())
         raise InputError(f"data '{path}' mixes records: {counts}. Put them into two files.")
-    return found["messages"] or found["text"]
+    return documents["messages"] or documents["text"]
 
 
 def read_texts(path: Path) -> tuple[list[bytes], str]:
@@ -103,7 +105,7 @@ def _is_text(document: bytes) -> bool:
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
-    """Values of the lines that are not blank, by line number."""
+    """The lines that are not blank, by number."""
     with path.open("rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -129,14 +131,12 @@ def _parquet(path: Path) -> Iterator[tuple[int, Any]]:
         raise InputError(f"data '{path}' is no Parquet file: {error}") from None
 
 
-def _chat(value: Any, where: str) -> list[dict[str, str]]:
+def _check_chat(value: Any, where: str) -> None:
     if not isinstance(value, list) or not value:
         raise InputError(f"{where}: 'messages' is a list of messages, got {value!r:.80}")
     for message in value:
-        known = isinstance(message, dict) and all(
-            isinstance(message.get(key), str) for key in ("role", "content")
-        )
-        if not known:
+        texts = map(message.get, ("role", "content")) if isinstance(message, dict) else [None]
+        if not all(isinstance(text, str) for text in texts):
             raise InputError(
                 f"{where}: a message is a table with the texts 'role' and 'content', got "
                 f"{message!r:.80}"
@@ -146,4 +146,3 @@ def _chat(value: Any, where: str) -> list[dict[str, str]]:
         raise InputError(
             f"{where}: no message of the role 'assistant', whose tokens alone count; roles: {roles}"
         )
-    return value

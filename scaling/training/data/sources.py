@@ -53,9 +53,7 @@ def open_data(train: Train, vocab_size: int, seq_len: int) -> Source:
     wrong = {name: weight for name, weight in train.data.items() if weight <= 0}
     if wrong or not train.data:
         raise InputError(f"train.data {train.data}: each source needs a share above 0")
-    opened = [
-        open_source(name, vocab_size, seq_len, train.tokenizer, packed) for name in train.data
-    ]
+    opened = (open_source(d, vocab_size, seq_len, train.tokenizer, packed) for d in train.data)
     return Mixture(tuple(train.data), tuple(opened), tuple(train.data.values()))
 
 
@@ -82,13 +80,14 @@ def open_source(
                     f"data {spec!r} is a stream of token ids, which does not say where documents "
                     "begin: use train.documents 'joined', or .jsonl"
                 )
-            stream: tuple[Stream, str] = token_file(path, vocab_size)
+            stream: Stream
+            stream, description = token_file(path, vocab_size)
         else:
-            known = open_tokenizer(tokenizer, vocab_size)
+            encoder = open_tokenizer(tokenizer, vocab_size)
             if packed:
-                return _packed(path, known, seq_len)
-            stream = _joined(path, known)
-    return split_stream(stream[0], vocab_size, seq_len, spec, stream[1])
+                return _packed(path, encoder, seq_len)
+            stream, description = _joined(path, encoder)
+    return split_stream(stream, vocab_size, seq_len, spec, description)
 
 
 def open_whole(
@@ -105,44 +104,48 @@ def open_whole(
     with _readable(spec):
         if path.suffix == ".bin" and path.is_file():
             return one_document(token_file(path, vocab_size)[0]), None
-        known = open_tokenizer(tokenizer, vocab_size)
+        encoder = open_tokenizer(tokenizer, vocab_size)
         documents, _ = _texts_or_chats(path)
         texts = isinstance(documents[0], bytes)
-        return _tokenized(documents, known), sum(map(len, documents)) if texts else None
+        return _tokenized(documents, encoder), sum(map(len, documents)) if texts else None
 
 
 def _joined(path: Path, tokenizer: Tokenizer) -> tuple[Stream, str]:
     """The ids of all documents as one stream, and its description."""
+    texts, where = _texts_or_chats(path)
+    if not isinstance(texts[0], bytes):
+        raise InputError(
+            f"data '{path}' holds {len(texts):,} chats, of which only what the assistant says "
+            "is to count: set train.documents to 'packed'"
+        )
     if tokenizer is BYTES:
-        texts, where = _texts(path)
         joined = np.frombuffer(NUL.join(texts), np.uint8)
         return joined, f"{len(texts):,} documents, {len(joined):,} bytes of {where}"
-    texts, where = _texts(path)
-    found = _tokenized(texts, tokenizer)
-    said = f"{len(found):,} documents, {len(found.ids):,} tokens of {where}"
-    return found.ids, f"{said} by {tokenizer.description}"
+    ids = _tokenized(texts, tokenizer).ids
+    counts = f"{len(texts):,} documents, {len(ids):,} tokens"
+    return ids, f"{counts} of {where} by {tokenizer.description}"
 
 
 def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
-    documents, where = _texts_or_chats(path)
-    found = _tokenized(documents, tokenizer)
-    if len(found) < 2:
+    texts_or_chats, where = _texts_or_chats(path)
+    documents = _tokenized(texts_or_chats, tokenizer)
+    count = len(documents)
+    if count < 2:
         raise InputError(
-            f"data '{path}' has {len(found)} document; packed ones need 2 at least, one to train "
+            f"data '{path}' has {count} document; packed ones need 2 at least, one to train "
             "on and one held out: use train.documents 'joined'"
         )
-    first = len(found) - max(1, int(HELD_OUT_FRACTION * len(found)))
-    rows = PackedRows(found.part(0, first), seq_len, f"data '{path}'")
-    held_out = PackedRows(found.part(first, len(found)), seq_len, f"held-out part of '{path}'")
+    first = count - max(1, int(HELD_OUT_FRACTION * count))
+    rows = PackedRows(documents.part(0, first), seq_len, f"data '{path}'")
+    held_out = PackedRows(documents.part(first, count), seq_len, f"held-out part of '{path}'")
     filled = sum(last - begin for row in rows.rows for begin, last in row) / seq_len / len(rows)
     split = f", {rows.split:,} longer than a sequence and split" if rows.split else ""
-    return PackedSource(
-        rows,
-        held_out,
-        f"{len(found):,} documents of {where} by {tokenizer.description}: {len(found.ids):,} "
-        f"tokens, {found.counted.mean():.0%} of which count{split}; {len(rows):,} rows to train "
-        f"on, {filled:.0%} full",
+    description = (
+        f"{count:,} documents of {where} by {tokenizer.description}: {len(documents.ids):,} "
+        f"tokens, {documents.counted.mean():.0%} of which count{split}; {len(rows):,} rows to "
+        f"train on, {filled:.0%} full"
     )
+    return PackedSource(rows, held_out, description)
 
 
 def _tokenized(documents: list[Any], tokenizer: Tokenizer) -> TokenizedDocuments:
@@ -150,10 +153,9 @@ def _tokenized(documents: list[Any], tokenizer: Tokenizer) -> TokenizedDocuments
 
     def make() -> TokenizedDocuments:
         starts = range(0, len(documents), AT_ONCE)
-        some = (documents[start : start + AT_ONCE] for start in starts)
-        ids, counted = zip(
-            *(pair for part in some for pair in _encoded(tokenizer, part)), strict=True
-        )
+        groups = (documents[start : start + AT_ONCE] for start in starts)
+        encoded = [pair for group in groups for pair in _encoded(tokenizer, group)]
+        ids, counted = zip(*encoded, strict=True)
         ends = np.cumsum([len(document) for document in ids])
         return TokenizedDocuments(np.concatenate(ids), np.concatenate(counted), ends)
 
@@ -161,17 +163,6 @@ def _tokenized(documents: list[Any], tokenizer: Tokenizer) -> TokenizedDocuments
         return make()
     texts = (d if isinstance(d, bytes) else json.dumps(d).encode() for d in documents)
     return load_or_make(key_of(texts, tokenizer.digest), make)
-
-
-def _texts(path: Path) -> tuple[list[bytes], str]:
-    """The documents of a source of text as UTF-8, and where they are."""
-    documents, where = _texts_or_chats(path)
-    if not isinstance(documents[0], bytes):
-        raise InputError(
-            f"data '{path}' holds {len(documents):,} chats, of which only what the assistant says "
-            "is to count: set train.documents to 'packed'"
-        )
-    return documents, where
 
 
 def _texts_or_chats(path: Path) -> tuple[list[Any], str]:
@@ -188,8 +179,8 @@ def _encoded(tokenizer: Tokenizer, documents: list[Any]) -> list[tuple[np.ndarra
         return encode_chats(tokenizer, documents)
     end = np.array([] if tokenizer.end is None else [tokenizer.end], np.int32)
     encoded = tokenizer.encode([text.decode() for text in documents])
-    found = [np.append(ids, end) for ids, _ in encoded]
-    return [(ids, np.ones(len(ids), bool)) for ids in found]
+    ended = (np.append(ids, end) for ids, _ in encoded)
+    return [(ids, np.ones(len(ids), bool)) for ids in ended]
 
 
 def _existing(spec: str) -> Path:

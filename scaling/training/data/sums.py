@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from scaling.meshes.durable import write_whole
 from scaling.meshes.errors import InputError, printable
 from scaling.meshes.reading import read_json
 from scaling.run import Train
@@ -51,11 +50,6 @@ def data_sums(train: Train) -> Sums:
     return {"sources": sources, "tokenizer": tokenizer}
 
 
-def save_sums(folder: Path, sums: Sums) -> None:
-    """Write data.json."""
-    write_whole(folder / DATA, json.dumps(sums, indent=1) + "\n")
-
-
 def changed_files(folder: Path, sums: Sums) -> list[str]:
     """The files that differ from those of data.json, each with how.
 
@@ -69,10 +63,8 @@ def changed_files(folder: Path, sums: Sums) -> list[str]:
     try:
         before = read_json(folder / DATA)
         tokenizer = _differences("tokenizer", "tokenizer", before["tokenizer"], sums["tokenizer"])
-        there, here = (
-            {one["data"]: one["files"] for one in each["sources"]} for each in (before, sums)
-        )
-        return [*tokenizer, *_source_differences(there, here)]
+        by_source = lambda sums: {source["data"]: source["files"] for source in sums["sources"]}
+        return [*tokenizer, *_source_differences(by_source(before), by_source(sums))]
     except (LookupError, TypeError, AttributeError, ValueError) as error:
         raise InputError(
             f"{folder / DATA} is damaged ({error!r}); delete it to go on without comparing the data"
@@ -119,14 +111,15 @@ def _source_differences(there: Mapping[str, Files], here: Mapping[str, Files]) -
 
     As many others in their places are the same ones under other names.
     """
+    pairs = [(name, name) for name in here if name in there]
+    moved = [pair for pair in zip(there, here, strict=False) if pair[0] != pair[1]]
     if len(there) == len(here) and there.keys() != here.keys():
         pairs = list(zip(there, here, strict=True))
     else:
-        pairs = [(name, name) for name in here if name in there]
         yield from (f"train.data no longer names {name}" for name in there if name not in here)
         yield from (f"train.data also names {name}" for name in here if name not in there)
-    if there.keys() == here.keys() and list(there) != list(here):
-        old, new = next(pair for pair in zip(there, here, strict=True) if pair[0] != pair[1])
+    if there.keys() == here.keys() and moved:
+        old, new = moved[0]
         yield (
             "train.data names its sources in another order, on which that of their sequences "
             f"depends: {new} stands where {old} stood"

@@ -6,6 +6,7 @@ project's machine, a file of 400 MB that the kernel holds).
 """
 
 import os
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +38,10 @@ class TokenFile:
         return len(self._places)
 
     def __getitem__(self, part: slice) -> "TokenFile":
-        found = TokenFile.__new__(TokenFile)
-        found.path, found.dtype, found._file = self.path, self.dtype, self._file
-        found._places = self._places[part]
-        assert found._places.step == 1
-        return found
+        piece = copy(self)
+        piece._places = self._places[part]
+        assert piece._places.step == 1
+        return piece
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         """The ids, read.

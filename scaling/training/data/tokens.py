@@ -150,8 +150,8 @@ def token_file(path: Path, vocab_size: int) -> tuple[TokenFile, str]:
 
     Its name says their integer type, else it is the smaller one that holds the vocabulary.
     """
-    named = [name for name in ("uint16", "uint32") if path.name.endswith(f".{name}.bin")]
-    dtype = np.dtype(named[0] if named else "uint16" if vocab_size <= 1 << 16 else "uint32")
+    stated = [name for name in ("uint16", "uint32") if path.name.endswith(f".{name}.bin")]
+    dtype = np.dtype(stated[0] if stated else "uint16" if vocab_size <= 1 << 16 else "uint32")
     size = path.stat().st_size
     if size == 0 or size % dtype.itemsize:
         raise InputError(

@@ -7,13 +7,11 @@
 Settings are environment variables of known prefixes: others may hold secrets.
 """
 
-import json
 import os
 import platform
 import socket
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,12 +19,10 @@ from jax.sharding import Mesh
 
 from scaling.compile.lower import planned_peak
 from scaling.compile.options import compiler_options
-from scaling.meshes.durable import write_whole
 from scaling.program.versions import installed_versions
 from scaling.training.monitor.goodput import Clock
 from scaling.training.prepare import Plan, Programs
-from scaling.training.run_folder.measured import ENVIRONMENT, measured_document
-from scaling.training.run_folder.measured import PACKAGES as MEASURED_PACKAGES
+from scaling.training.run_folder.measured import VERSIONS, measured_document
 
 # Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
 PREFIXES = (
@@ -59,11 +55,6 @@ def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dic
     }
 
 
-def save_environment(folder: Path, mesh: Mesh) -> None:
-    """Write `environment.json` into this process's folder."""
-    write_whole(folder / ENVIRONMENT, json.dumps(describe_environment(mesh), indent=1) + "\n")
-
-
 def machine_name(mesh: Mesh) -> str:
     """Devices of the run and processor: `8 x cpu, x86_64`."""
     return f"{mesh.size} x {mesh.devices.flat[0].device_kind}, {platform.machine()}"
@@ -78,10 +69,8 @@ def measured(
 ) -> dict[str, Any]:
     """The document of measured.json for the steps of this process; see `measured_document`."""
     peaks = {"measured": peak_memory(plan.mesh), "compiled": planned_peak(programs.step, plan.mesh)}
-    machine, versions = machine_name(plan.mesh), installed_versions(MEASURED_PACKAGES)
-    return measured_document(
-        plan.run.name, machine, versions, step_times, peaks, recorded, clock.figures()
-    )
+    where = machine_name(plan.mesh), installed_versions(VERSIONS)
+    return measured_document(plan.run.name, *where, step_times, peaks, recorded, clock.figures())
 
 
 def peak_memory(mesh: Mesh) -> int | None:

@@ -9,24 +9,17 @@ With `--restarts` a run began with its first attempt: what a crash costs, the st
 checkpoint included, is in the wall time and not in the useful time.
 """
 
-import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from scaling.meshes.errors import InputError
-from scaling.training.launch.supervisor import BEGAN
 from scaling.training.run_folder.folder import Options, own_folder
 from scaling.training.run_folder.metrics import readable_metrics, step_times
 
 PAUSES = ("checkpoints", "evaluation")
-
-
-def began(env: Mapping[str, str] = os.environ) -> float:
-    """Unix time at which this run began: now, or when its first attempt did."""
-    return float(env.get(BEGAN, time.time()))
 
 
 @dataclass
@@ -40,15 +33,6 @@ class Clock:
     first: float = field(default_factory=time.time)  # unix time at which the loop began
     pauses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
     reported: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
-
-    def start(self) -> None:
-        """Mark the beginning of the loop."""
-        self.first = time.time()
-
-    def step(self, seconds: float, waited: float = 0.0) -> None:
-        """Add a step of `seconds`, for whose batch the host waited `waited` s."""
-        self.useful += seconds
-        self.data += waited
 
     @contextmanager
     def pause(self, what: str) -> Iterator[None]:
@@ -67,13 +51,15 @@ class Clock:
     @property
     def goodput(self) -> float:
         """Useful time over wall time, so far."""
-        return self.useful / max(time.time() - self.began, self.useful, 1e-9)
+        return self._share(self.useful)
 
     @property
     def checkpoint_share(self) -> float:
         """Share of the wall time so far in which checkpoints stopped the steps."""
-        paused = self.pauses["checkpoints"]
-        return paused / max(time.time() - self.began, paused, 1e-9)
+        return self._share(self.pauses["checkpoints"])
+
+    def _share(self, seconds: float) -> float:
+        return seconds / max(time.time() - self.began, seconds, 1e-9)
 
     def figures(self) -> dict[str, Any]:
         """Goodput, seconds by what they went into (`other`: lost steps and the rest), saves."""
@@ -89,10 +75,9 @@ class Clock:
 
 def started_clock(options: Options, done: int) -> Clock:
     """The clock of a run of which `done` steps are restored."""
-    now = time.time()
-    began, useful = options.began or now, 0.0
+    clock = Clock(options.began)
     if options.resume:
         with suppress(InputError):  # somebody has taken the file away
             records, _ = readable_metrics(own_folder(options.folder))
-            useful = sum(step_times(records, began, done).values())
-    return Clock(began, useful)
+            clock.useful = sum(step_times(records, options.began, done).values())
+    return clock

@@ -16,7 +16,7 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -55,13 +55,12 @@ class Hosts:
         """Start after `step`; `names` are those of the processes."""
         self._names = names
         self._several = jax.process_count() > 1
+        self._work = same_work() if self._several else None
         self._next = step + STEPS
         self._waits: list[float] = []  # s, since the last look
         self._steps: list[float] = []  # s, as many
         self._looks: deque[list[float]] = deque(maxlen=LOOKS)  # s, for the same work
         self._named: set[tuple[str, int]] = set()  # kinds of findings, and processes
-        if self._several:
-            self._work = SameWork()
 
     def step(self, seconds: float, waited: float) -> None:
         """Note the time of a step, and how long this process waited for its batch."""
@@ -79,41 +78,42 @@ class Hosts:
         Returns:
             Seconds of each process by name, and a message for each one that has become slow.
         """
-        own = self._work.seconds(), statistics.fmean(self._waits), statistics.fmean(self._steps)
+        assert self._work is not None
+        own = self._work(), statistics.fmean(self._waits), statistics.fmean(self._steps)
         work, waits, step_times = gather(np.array(own, np.float32)).T.tolist()
         self._waits.clear()
         self._steps.clear()
         self._looks.append(work)
         step_time = step_times[0]  # one for all, so that they look again at the same step
         self._next = step + max(STEPS, math.ceil(min(work) / (SHARE * step_time)))
-        found = {
-            "data": slow_data(waits, step_time, self._names),
-            "host": slow_host(tuple(self._looks), self._names),
-        }
-        slow = {(kind, f[0]): f[1] for kind, f in found.items() if f}
+        data = slow_data(waits, step_time, self._names)
+        host = slow_host(tuple(self._looks), self._names)
+        slow = {(kind, f[0]): f[1] for kind, f in (("data", data), ("host", host)) if f}
         new = [message for key, message in slow.items() if key not in self._named]
         self._named = set(slow)
         return {"hosts_data_time": waits, "hosts_work_time": work}, new
 
 
-class SameWork:
-    """Products of matrices on each of this process's devices, compiled at once."""
+def same_work() -> Callable[[], float]:
+    """Products of matrices on each of this process's devices, compiled at once.
 
-    def __init__(self) -> None:
-        devices = jax.local_devices()
-        width, dtype, count = CPU if devices[0].platform == "cpu" else ACCELERATOR
-        mesh = present_mesh(MeshShape(data=len(devices)), devices)
-        mean = np.full((len(devices), width, width), 1 / width, dtype)  # any power of it is itself
-        with jax.set_mesh(mesh):
-            self._matrices = jax.device_put(mean, NamedSharding(mesh, P("data")))
-            repeat = lambda m: jax.lax.fori_loop(0, count, lambda _, power: power @ m, m)
-            self._repeat = jax.jit(repeat).lower(self._matrices).compile()
+    What is returned does them once, while no step is in flight, and returns the seconds.
+    """
+    devices = jax.local_devices()
+    width, dtype, count = CPU if devices[0].platform == "cpu" else ACCELERATOR
+    mesh = present_mesh(MeshShape(data=len(devices)), devices)
+    mean = np.full((len(devices), width, width), 1 / width, dtype)  # any power of it is itself
+    with jax.set_mesh(mesh):
+        matrices = jax.device_put(mean, NamedSharding(mesh, P("data")))
+        repeat = lambda m: jax.lax.fori_loop(0, count, lambda _, power: power @ m, m)
+        repeated = jax.jit(repeat).lower(matrices).compile()
 
-    def seconds(self) -> float:
-        """The time that all devices take for it once; no step may be in flight."""
+    def seconds() -> float:
         started = time.perf_counter()
-        jax.block_until_ready(self._repeat(self._matrices))
+        jax.block_until_ready(repeated(matrices))
         return time.perf_counter() - started
+
+    return seconds
 
 
 def slow_data(waits: Sequence[float], step_time: float, names: Sequence[str]) -> Finding:

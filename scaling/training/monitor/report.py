@@ -54,7 +54,8 @@ class StepReport:
         self.seconds.append(step_time)
         self.loss = values["loss"]
         tokens = self.plan.run.batch.tokens
-        self.clock.step(step_time, waited)
+        self.clock.useful += step_time
+        self.clock.data += waited
         self.hosts.step(step_time, waited)
         self.log.write(
             step,
@@ -100,11 +101,9 @@ def held_out_losses(plan: Plan, programs: Programs, state: TrainState) -> dict[s
     `held_out_loss`, of a mixture by its shares, and that of each source; `held_out_loss_ema` of the
     running mean of the parameters, if there is one.
     """
-    parts = list(parts_of(plan.source))
-    shared = lambda losses: sum(losses[name] * share for name, _, share in parts)
-
-    run, own = plan.run, own_rows(programs).tolist()
+    parts, run, own = list(parts_of(plan.source)), plan.run, own_rows(programs).tolist()
     size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
+    shared = lambda losses: sum(losses[name] * share for name, _, share in parts)
 
     def of(params: Transformer) -> dict[str, float]:
         """The mean over the held-out batches of each source."""

@@ -50,7 +50,7 @@ def write_checksums(folder: Path, process: int = 0) -> None:
         list(readers.map(_drop_from_cache, files))
     if damage := _damage(folder, sums):
         raise OSError(errno.EIO, f"what was read back differs: {damage}", str(folder))
-    write_whole(folder / _record(process), json.dumps(sums, indent=1))
+    write_whole(folder / _record(process), json.dumps(sums, indent=1))  # every byte counts
 
 
 def unsummed(folder: Path, processes: int = 1) -> list[int]:
@@ -96,7 +96,6 @@ def _damage(folder: Path, sums: Sums) -> str | None:
 
 
 def _record(process: int) -> str:
-    """The name of the file with the sums of a process."""
     return RECORDS.replace("*", str(process))
 
 
@@ -107,7 +106,6 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _owner(file: Path, folder: Path) -> int:
-    """Number of the process that wrote a file."""
     match = OWNER.search(file.relative_to(folder).as_posix())
     return int(match[1]) if match else 0
 

@@ -10,16 +10,17 @@ import glob
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import jax
 
 from scaling.meshes.errors import InputError
 from scaling.training.launch.consensus import refused_by_all
-from scaling.training.launch.supervisor import RESTARTED
+from scaling.training.launch.supervisor import BEGAN, RESTARTED
 from scaling.training.monitor.progress import Predicted
 from scaling.training.run_folder.lock import LOCK, locked
 from scaling.training.run_folder.steps import latest_step
@@ -39,7 +40,9 @@ class Options:
     profile: tuple[int, int] | None = None  # first and last step recorded
     sinks: tuple[str, ...] = ()  # "tensorboard", "wandb"
     predicted: Predicted | None = None  # of one step; shown beside the measured one
-    began: float | None = None  # unix time, of the first of its attempts; None: now
+    began: float = field(  # unix time, of the first of its attempts
+        default_factory=lambda: float(os.environ.get(BEGAN, time.time()))
+    )
     initial: Path | None = None  # safetensors files that the first step begins with
 
 

@@ -9,20 +9,19 @@ run.json            the name
 What only that process knew is null: the compiled memory, the wall time, the recorded steps.
 """
 
-import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from scaling.meshes.durable import write_whole
+from scaling.meshes.durable import write_json
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json, writing
-from scaling.training.run_folder.metrics import readable_metrics
+from scaling.training.run_folder.metrics import Record, readable_metrics
 
 MEASURED, ENVIRONMENT = "measured.json", "environment.json"
 WARM_UP = 3  # steps left out: first use of buffers, threads and caches
-PACKAGES = ("jax", "jaxlib", "flax", "optax")
+VERSIONS = ("jax", "jaxlib", "flax", "optax")  # whose versions are told
 NO_CLOCK: Mapping[str, Any] = {"goodput": None, "wall_time": None, "checkpoints": None}
 
 
@@ -51,28 +50,17 @@ def measured_document(
     later = {step: step_times[step] for step in list(step_times)[WARM_UP:]}
     alone = [seconds for step, seconds in later.items() if step not in disturbed]
     times = alone or list(later.values()) or list(step_times.values())
-    spread = None
+    median, spread = statistics.median(times) if times else None, None
     if len(times) >= 4:
         low, middle, high = statistics.quantiles(times, n=4)
         spread = (high - low) / middle
     return {
-        "name": name,
-        "machine": machine,
-        "versions": versions,
-        "step_time": {
-            "measured": statistics.median(times) if times else None,
-            "spread": spread,
-            "steps": len(times),
-        },
+        **dict(name=name, machine=machine, versions=versions),
+        "step_time": {"measured": median, "spread": spread, "steps": len(times)},
         "memory": memory,
         "recorded_steps": list(recorded) if recorded else None,
         **clock,
     }
-
-
-def write_measured(folder: Path, document: Mapping[str, Any]) -> None:
-    """Write measured.json."""
-    write_whole(folder / MEASURED, json.dumps(document, indent=1) + "\n")
 
 
 def lacks_measured(folder: Path) -> bool:
@@ -96,38 +84,33 @@ def rebuild_measured(folder: Path) -> list[str]:
     if not lacks_measured(folder):
         return []
     try:
-        document = _document(folder)
+        records, _ = readable_metrics(folder)
+    except InputError:
+        return []
+    try:
+        document = _document(folder, records)
     except InputError as error:  # the other files are missing, or of an earlier version
-        return _not_rebuilt(folder, error)
+        steps = sum("step_time" in line for line in records)
+        lost = (
+            f"{folder / MEASURED} is missing, and cannot be made again from the {steps:,} steps in "
+            f"metrics.jsonl: {error}. Put it back as it was, or train on with --resume and a "
+            "larger --steps, which measures anew"
+        )
+        return [lost] if steps else []
     if document["step_time"]["measured"] is None:
         return []
     with writing(folder / MEASURED, "make it writable, then try again"):
-        write_measured(folder, document)
+        write_json(folder / MEASURED, document)
     return [f"{folder / MEASURED} was missing: made again from metrics.jsonl"]
 
 
-def _not_rebuilt(folder: Path, error: InputError) -> list[str]:
-    """Why there is no measurement, where there are steps."""
-    try:
-        steps = sum("step_time" in line for line in readable_metrics(folder)[0])
-    except InputError:
-        return []
-    if not steps:
-        return []
-    return [
-        f"{folder / MEASURED} is missing, and cannot be made again from the {steps:,} steps in "
-        f"metrics.jsonl: {error}. Put it back as it was, or train on with --resume and a "
-        "larger --steps, which measures anew"
-    ]
-
-
-def _document(folder: Path) -> dict[str, Any]:
+def _document(folder: Path, records: Sequence[Record]) -> dict[str, Any]:
     """As `measured_document`, from the other files; InputError where they do not say enough."""
     environment, run = read_json(folder / ENVIRONMENT), read_json(folder / "run.json")
     try:
         began, machine = environment["began"], environment["machine"]
-        versions = {name: environment["versions"][name] for name in PACKAGES}
-        lines = [line for line in readable_metrics(folder)[0] if line.get("time", 0.0) >= began]
+        versions = {name: environment["versions"][name] for name in VERSIONS}
+        lines = [line for line in records if line.get("time", 0.0) >= began]
         times = {line["step"]: line["step_time"] for line in lines if line.get("step_time")}
         peak = max((line["peak_memory"] for line in lines if line.get("peak_memory")), default=None)
         memory = {"measured": peak, "compiled": None}

@@ -12,7 +12,7 @@ import io
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,52 +49,44 @@ class MetricsLog:
         Sinks get the numbers of a list as `name/0`, `name/1` ..., and none of a list of lists.
         """
         plain = {name: _plain(value) for name, value in values.items()}
-        self._append({"step": int(step), **plain})
-        named = dict(plain)
-        for name, value in plain.items():
-            if isinstance(value, list):
-                named |= {f"{name}/{number}": element for number, element in enumerate(value)}
-        numbers = {n: float(v) for n, v in named.items() if isinstance(v, int | float)}
+        record: Record = {"step": int(step), **plain}
+        same_step = [kept for kept in self._kept if self.failure or kept["step"] == record["step"]]
+        self._kept = [*same_step, record]
+        self._attempt(lambda: _write_whole(self._file, _line(record)))
+        lists = {name: value for name, value in plain.items() if isinstance(value, list)}
+        elements = {
+            f"{name}/{i}": x for name, values in lists.items() for i, x in enumerate(values)
+        }
+        named = (plain | elements).items()
+        numbers = {name: float(x) for name, x in named if isinstance(x, int | float)}
         for sink in self._sinks:
-            sink.write(int(step), numbers)
+            sink.write(record["step"], numbers)
 
     def sync(self) -> None:
         """Return when the disk has all lines, before a checkpoint that counts on them."""
-        if self.failure is None:
-            try:
-                os.fsync(self._file.fileno())
-            except OSError as error:
-                self._fail(error)
+        self._attempt(lambda: os.fsync(self._file.fileno()))
 
     def kept(self) -> list[Record]:
         """The records of the newest step, and those that could not be written."""
         return list(self._kept)
 
-    def _append(self, record: Record) -> None:
-        same_step = [kept for kept in self._kept if self.failure or kept["step"] == record["step"]]
-        self._kept = [*same_step, record]
+    def _attempt(self, write: Callable[[], object]) -> None:
         if self.failure is None:
             try:
-                _write_whole(self._file, _line(record))
+                write()
             except OSError as error:
-                self._fail(error)
-
-    def _fail(self, error: OSError) -> None:
-        error.filename = str(self._path)
-        self.failure = error
-
-    def close(self) -> None:
-        """Sync and close the file, and close every sink."""
-        self.sync()
-        self._file.close()
-        for sink in self._sinks:
-            sink.close()
+                error.filename = str(self._path)
+                self.failure = error
 
     def __enter__(self) -> "MetricsLog":
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        """Sync and close the file, and close every sink."""
+        self.sync()
+        self._file.close()
+        for sink in self._sinks:
+            sink.close()
 
 
 def read_metrics(path: Path | str) -> list[Record]:
@@ -122,8 +114,8 @@ def readable_metrics(path: Path | str) -> tuple[list[Record], list[str]]:
         raise InputError(f"no metrics at {path}; name a run folder of `scaling train`")
     lines = path.read_bytes().split(b"\n")[:-1]  # what follows the last newline is torn or empty
     problems = Problems()
-    found = [problems.attempt(_record, x, f"{path}:{n}") for n, x in enumerate(lines, 1)]
-    return [record for record in found if record is not None], problems.messages
+    records = [problems.attempt(_record, x, f"{path}:{n}") for n, x in enumerate(lines, 1)]
+    return [record for record in records if record is not None], problems.messages
 
 
 def _metrics_files(folder: Path) -> list[Path]:
@@ -133,7 +125,6 @@ def _metrics_files(folder: Path) -> list[Path]:
 
 
 def _is_torn(path: Path) -> bool:
-    """True if the last line of an existing file has no end."""
     return path.read_bytes()[-1:] not in (b"", b"\n")
 
 
@@ -177,26 +168,22 @@ def mend_metrics(folder: Path, saved: Sequence[Record], step: int) -> list[str]:
     """
     path, *others = _metrics_files(folder)
     torn = [other for other in others if _is_torn(other)]
-    for each in (path, *torn):
-        _remove_torn_line(each)
+    for file in (path, *torn):
+        _remove_torn_line(file)
     records, wrong = readable_metrics(path) if path.exists() else ([], [])
-    there = {_name(record) for record in records}
-    lost = [record for record in saved if _name(record) not in there]
-    if lost:
-        with path.open("ab", buffering=0) as file:
-            _write_whole(file, b"".join(map(_line, lost)))
-    known = {_name(record)[0] for record in [*records, *lost] if "loss" in record}
-    missing = [number for number in range(1, step + 1) if str(number) not in known]
+    # Lines of one step are its own, and that of its held-out loss.
+    kind = lambda record: (str(record.get("step")), "loss" in record, "held_out_loss" in record)
+    present = set(map(kind, records))
+    if lost := [record for record in saved if kind(record) not in present]:
+        with path.open("ab", buffering=0) as log:
+            _write_whole(log, b"".join(map(_line, lost)))
+    written = {str(record.get("step")) for record in [*records, *lost] if "loss" in record}
+    missing = [number for number in range(1, step + 1) if str(number) not in written]
     notes = [f"{other} had a torn last line, which is removed" for other in torn]
     notes += [*wrong[:NAMED], *([f"{len(wrong):,} such lines in all"] if wrong[NAMED:] else [])]
     if missing:
         notes.append(f"{path} lacks the lines of {len(missing):,} steps, from {missing[0]:,} on")
     return [f"warning: {note}" for note in notes]
-
-
-def _name(record: Record) -> tuple[Any, ...]:
-    """What tells the lines of one step apart: its own, and that of its held-out loss."""
-    return str(record.get("step")), "loss" in record, "held_out_loss" in record
 
 
 def _line(record: Record) -> bytes:
@@ -221,9 +208,8 @@ def _record(line: bytes, where: str) -> Record:
 
 def _remove_torn_line(path: Path) -> None:
     """Drop what follows the last newline of an existing file."""
-    if path.exists():
-        with path.open("r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
+    if path.exists() and _is_torn(path):
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 
 
 def _plain(value: Any) -> Value | list:

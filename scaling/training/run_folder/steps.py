@@ -20,7 +20,7 @@ import warnings
 from contextlib import suppress
 from pathlib import Path
 
-from scaling.meshes.durable import write_whole
+from scaling.meshes.durable import write_json
 
 TEMPORARY = ".orbax-checkpoint-tmp"  # Orbax's ending
 STEP_NAME = re.compile(r"step_(\d{8,})")
@@ -67,7 +67,7 @@ def begin(folder: Path, step: int) -> str:
         moved = path.rename(_free(path, MOVED))
         warnings.warn(f"{path}, which this run did not write, is now {moved.name}", stacklevel=2)
     mark = secrets.token_hex(MARK_BYTES)
-    _write(folder, _read(folder) | {final.name: mark, temporary.name: ""})
+    write_json(folder / RECORD, _read(folder) | {final.name: mark, temporary.name: ""})
     return mark
 
 
@@ -102,14 +102,14 @@ def delete(folder: Path, steps: list[int], failed: bool = False) -> None:
             deleted = _free(path, DELETED)
             record[deleted.name] = ""
             with suppress(OSError):  # a full disk takes no record, and gets room by this
-                _write(folder, record)
+                write_json(folder / RECORD, record)
             with suppress(OSError):
                 unfinished.append(path.rename(deleted).name)
     for name in unfinished:
         shutil.rmtree(folder / name, ignore_errors=True)
     if record and not failed:
         with suppress(OSError):
-            _write(folder, _there(folder, record))
+            write_json(folder / RECORD, _there(folder, record))
 
 
 def _is_own(path: Path, record: Record) -> bool:
@@ -140,7 +140,3 @@ def _there(folder: Path, record: Record) -> Record:
     """The record without folders that are gone."""
     names = {path.name for path in folder.glob("step_*") if path.is_dir()}
     return {name: str(mark) for name, mark in record.items() if name in names}
-
-
-def _write(folder: Path, record: Record) -> None:
-    write_whole(folder / RECORD, json.dumps(record, indent=1) + "\n")

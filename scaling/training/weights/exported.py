@@ -108,8 +108,8 @@ def _files(sizes: dict[str, int], most: int) -> dict[str, list[str]]:
         groups[-1].append(name)
         space -= size
     count = len(groups)
-    name = lambda i: f"model-{i:05}-of-{count:05}.safetensors" if count > 1 else SINGLE
-    return {name(i): group for i, group in enumerate(groups, 1)}
+    file = lambda i: f"model-{i:05}-of-{count:05}.safetensors" if count > 1 else SINGLE
+    return {file(i): group for i, group in enumerate(groups, 1)}
 
 
 def _prepare(folder: Path, needed: int) -> None:

@@ -19,7 +19,7 @@ from scaling.run import save_run
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
 from scaling.training import running, starting
-from scaling.training.checkpoint.failure import CheckpointError
+from scaling.training.checkpoint.checkpoints import CheckpointError
 from scaling.training.launch import supervisor
 from scaling.training.run_folder.folder import Options
 

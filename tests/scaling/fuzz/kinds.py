@@ -40,7 +40,7 @@ from scaling.training.run_folder.checksums import write_checksums
 from scaling.training.run_folder.measured import (
     ENVIRONMENT,
     MEASURED,
-    PACKAGES,
+    VERSIONS,
     rebuild_measured,
 )
 from scaling.training.run_folder.metrics import mend_metrics, read_metrics
@@ -285,7 +285,7 @@ def unmeasured(folder: Path) -> Path:
     place = folder / "unmeasured"
     place.mkdir()
     (place / "run.json").write_bytes(as_json({"name": "toy"}))
-    environment = {"began": 0.0, "machine": "toy", "versions": dict.fromkeys(PACKAGES, "1")}
+    environment = {"began": 0.0, "machine": "toy", "versions": dict.fromkeys(VERSIONS, "1")}
     (place / ENVIRONMENT).write_bytes(as_json(environment))
     return place
 

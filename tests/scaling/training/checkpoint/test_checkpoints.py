@@ -23,8 +23,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint import checkpoints as module
-from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.failure import CheckpointError
+from scaling.training.checkpoint.checkpoints import CheckpointError, Checkpoints
 from scaling.training.checkpoint.read import place_in_data
 from scaling.training.run_folder.checksums import RECORDS, find_damage, write_checksums
 from scaling.training.run_folder.steps import TEMPORARY, interrupted_steps, latest_step, own_steps

@@ -12,8 +12,7 @@ import pytest
 
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint import checkpoints as module
-from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.failure import CheckpointError
+from scaling.training.checkpoint.checkpoints import CheckpointError, Checkpoints
 from scaling.training.run_folder import checksums, steps
 from scaling.training.run_folder.checksums import unsummed, write_checksums
 from scaling.training.run_folder.folder import check_path

@@ -5,10 +5,11 @@ import re
 import numpy as np
 import pytest
 
+from scaling.meshes.durable import write_json
 from scaling.meshes.errors import InputError
 from scaling.run import Train
 from scaling.training.data import sums as module
-from scaling.training.data.sums import changed_files, data_sums, named, save_sums
+from scaling.training.data.sums import DATA, changed_files, data_sums, named
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ CHANGES = {
 def test_the_file_that_changed_is_named_with_how(data, tmp_path_factory, said):
     run = tmp_path_factory.mktemp("run")
     assert changed_files(run, sums_of(data)) == []  # a run of before, which kept no sums
-    save_sums(run, sums_of(data))
+    write_json(run / DATA, sums_of(data))
     (data / "texts" / ".hidden").write_text("x")  # which is not read
     assert changed_files(run, sums_of(data)) == []
     CHANGES[said](data)
@@ -64,7 +65,7 @@ def test_the_file_that_changed_is_named_with_how(data, tmp_path_factory, said):
 
 def test_a_source_that_is_no_longer_named_is_gone_by_its_own_name(data, tmp_path):
     one, other = (data_sums(Train(data=str(data / name))) for name in ("a.bin", "texts"))
-    save_sums(tmp_path, one)
+    write_json(tmp_path / DATA, one)
     assert f"{data / 'a.bin'} is gone" in changed_files(tmp_path, other)
 
 
@@ -81,7 +82,7 @@ def test_a_source_that_is_no_longer_named_is_gone_by_its_own_name(data, tmp_path
 )
 def test_a_mixture_of_other_sources_is_said_to_be_one(data, tmp_path_factory, names, said):
     run = tmp_path_factory.mktemp("run")
-    save_sums(run, sums_of(data))
+    write_json(run / DATA, sums_of(data))
     (line,) = changed_files(run, sums_of(data, names))
     assert re.search(said.replace("{}", str(data)), line)
 
@@ -89,7 +90,7 @@ def test_a_mixture_of_other_sources_is_said_to_be_one(data, tmp_path_factory, na
 def test_a_tokenizer_that_was_written_anew_is_the_same(data, tmp_path):
     config = data / "tokenizer_config.json"
     config.write_text('{"eos_token": "</s>", "bos_token": "<s>"}')
-    save_sums(tmp_path, sums_of(data))
+    write_json(tmp_path / DATA, sums_of(data))
     config.write_text('{\n "bos_token": "<s>",\n "eos_token": "</s>"\n}\n')
     assert changed_files(tmp_path, sums_of(data)) == []
     config.write_text('{"eos_token": "<s>", "bos_token": "<s>"}')
@@ -121,7 +122,7 @@ def test_of_many_files_less_is_read_and_those_that_did_not_change_are_not_named(
     train = Train(data=str(tmp_path / "texts"))
     for number in range(2):
         (tmp_path / "texts" / f"{number}.txt").write_text(f"{number}" * 1000)
-    save_sums(tmp_path, data_sums(train))  # four blocks of each
+    write_json(tmp_path / DATA, data_sums(train))  # four blocks of each
     (tmp_path / "texts" / "2.txt").write_text("2" * 1000)  # two blocks of each
     assert changed_files(tmp_path, data_sums(train)) == [f"{tmp_path / 'texts' / '2.txt'} is new"]
 

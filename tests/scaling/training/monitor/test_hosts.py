@@ -16,16 +16,12 @@ def job(monkeypatch):
     """Makes the Hosts of process 0 of two; `slowdown[0]` is how much slower the other one is."""
     slowdown = [1.0]
 
-    class Work:
-        def seconds(self):
-            return WORK
-
     def gather(own):
         work, *others = own
         return np.array([own, [slowdown[0] * work, *others]])
 
     monkeypatch.setattr(jax, "process_count", lambda: 2)
-    monkeypatch.setattr(hosts, "SameWork", Work)
+    monkeypatch.setattr(hosts, "same_work", lambda: lambda: WORK)
     monkeypatch.setattr(hosts, "gather", gather)
     return Hosts(100, NAMES), slowdown
 
