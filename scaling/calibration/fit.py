@@ -162,7 +162,6 @@ def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> 
 def _attention_work(
     samples: Sequence[AttentionSample], half_keys: float, half_head: float
 ) -> np.ndarray:
-    """FLOPs, increased for short rows and small heads."""
     flops = np.array([attention_flops(p) for p in samples])
     keys, heads = np.array([(p.keys, p.head_dim) for p in samples], float).T
     return flops * (1 + half_keys / keys) * (1 + half_head / heads)

@@ -121,7 +121,6 @@ def _start(
 
 
 def _printers(host: str, child: subprocess.Popen[str]) -> list[threading.Thread]:
-    """Threads that pass on what a process prints."""
     assert child.stdout is not None and child.stderr is not None
     pairs = ((child.stdout, sys.stdout), (child.stderr, sys.stderr))
     threads = [threading.Thread(target=_print, args=(host, *p), daemon=True) for p in pairs]
@@ -169,6 +168,5 @@ def _signal(children: Sequence[subprocess.Popen[str]], number: int) -> None:
 
 
 def _kill(children: Sequence[subprocess.Popen[str]]) -> None:
-    """Kill commands and their descendants."""
     for child in children:
         child.kill()  # does nothing to one that has ended

@@ -21,11 +21,8 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
     Raises:
         InputError: packed documents of an odd length, which that attention does not take.
     """
-    flash = (
-        run.attention == "flash"
-        and run.precision.between == "bf16"
-        and has_flash(run.model, capability)
-    )
+    wanted = run.attention == "flash" and run.precision.between == "bf16"
+    flash = wanted and has_flash(run.model, capability)
     if flash and run.train.documents == "packed" and run.batch.seq_len % 2:
         raise InputError(
             f"train.documents 'packed' with batch.seq_len={run.batch.seq_len}: cuDNN's attention "

@@ -102,58 +102,44 @@ def output_and_gradients(
     if params.execution.rules.axes("layers"):
         assert trained is None  # refused by check_trainable
         return _pipelined(params, tokens, z_loss)
+    microbatches = tokens.inputs.shape[0]
     # ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
     over = (*REPLICAS, *params.execution.rules.axes("embed"))
-    gathered = mark_reduced(all_gather_params(params, params.execution), over)  # None: stage 3
-    if tokens.inputs.shape[0] > 1:
-        return _accumulated(params, gathered, tokens, z_loss, trained)
-    one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
-    differentiate, part = _differentiated(gathered or params, z_loss, trained)
-    (_, output), grads = differentiate(part, one)  # gradients summed over all replicas
-    return output, grads if gathered is None else _scattered_once(grads, params, trained)
+    weights = gathered = mark_reduced(all_gather_params(params, params.execution), over)
+    if gathered is None:  # stage 3; of one microbatch gradients are summed over all replicas
+        weights = mark_reduced(params, REPLICAS) if microbatches > 1 else params
 
+    def of_part(part: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
+        return objective(part if trained is None else joined(part, weights), tokens, z_loss)
 
-def _accumulated(
-    params: Transformer,
-    gathered: Transformer | None,
-    tokens: Tokens,
-    z_loss: float,
-    trained: Any | None,
-) -> tuple[StepOutput, Transformer]:
-    """Several microbatches: partial sums per device in float32, reduced after the last one."""
-    microbatches = tokens.inputs.shape[0]
-    weights = mark_reduced(params, REPLICAS) if gathered is None else gathered
-    output, grads = _sums(*_differentiated(weights, z_loss, trained), tokens)
+    output, grads = _sums(
+        jax.value_and_grad(of_part, has_aux=True), trained_part(weights, trained), tokens
+    )
     if gathered is not None:
-        grads = _scattered_once(grads, params, trained)
+        with jax.named_scope("gradients"):
+            grads = reduce_scatter_grads(grads, trained_part(params, trained), params.execution)
+    if microbatches == 1:
+        return output, grads
     with jax.named_scope("gradients"):
         mean = jax.tree.map(lambda g: psum_replicas(g) / microbatches, grads)
     routing = mean_of_losses(output.routing, microbatches)
     return StepOutput(output.loss / microbatches, routing), mean
 
 
-def _differentiated(
-    weights: Transformer, z_loss: float, trained: Any | None
-) -> tuple[Differentiated, Transformer]:
-    """The objective, its outputs and gradients as a function of the trained part, and that part."""
-
-    def of_part(part: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
-        return objective(part if trained is None else joined(part, weights), tokens, z_loss)
-
-    return jax.value_and_grad(of_part, has_aux=True), trained_part(weights, trained)
-
-
 def _sums(
     differentiate: Differentiated, weights: Transformer, tokens: Tokens
 ) -> tuple[StepOutput, Transformer]:
-    """Sums of outputs and float32 gradients over the microbatches."""
+    """Sums of outputs and gradients over the microbatches; of several in float32."""
+    one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
+    if tokens.inputs.shape[0] == 1:
+        (_, output), grads = differentiate(weights, one)
+        return output, grads
 
     def accumulate(total: tuple, tokens: Tokens) -> tuple[tuple, None]:
         (_, output), grads = differentiate(weights, tokens)
         with jax.named_scope("gradients"):
             return jax.tree.map(jnp.add, total, (output, grads)), None
 
-    one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
     (_, output), like = jax.eval_shape(differentiate, weights, one)
     like = jax.tree.map(lambda leaf: leaf.update(dtype=jnp.float32), like)
     zeros = jax.tree.map(zeros_like, (output, like))
@@ -178,8 +164,3 @@ def _pipelined(
 
     (_, output), grads = jax.value_and_grad(objective, has_aux=True)(params)
     return output, grads
-
-
-def _scattered_once(grads: Transformer, params: Transformer, trained: Any | None) -> Transformer:
-    with jax.named_scope("gradients"):
-        return reduce_scatter_grads(grads, trained_part(params, trained), params.execution)

@@ -120,8 +120,6 @@ def train(
 
 @dataclass
 class _Loop:
-    """The loop's collaborators and what it has seen so far."""
-
     plan: Plan
     programs: Programs
     folder: Path

@@ -119,14 +119,14 @@ def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]
         InputError: by process 0 with the files, each with how it differs.
     """
     with refused_by_all("process 0 found that the data have changed, and says which"):
-        found = named(changed_files(folder, sums)) if sums is not None else ""
-        if found and not allowed:
+        changed = named(changed_files(folder, sums)) if sums is not None else ""
+        if changed and not allowed:
             raise InputError(
-                f"--resume: the data have changed since the run began: {found}. Put them back, "
+                f"--resume: the data have changed since the run began: {changed}. Put them back, "
                 "start in another --run-dir, or, if they have as many tokens as before, go on with "
                 "them by --allow-changed-data."
             )
-    return [f"warning: the data have changed: {found}"] if found else []
+    return [f"warning: the data have changed: {changed}"] if changed else []
 
 
 def compile_programs(plan: Plan) -> Programs:

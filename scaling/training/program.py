@@ -53,7 +53,10 @@ def program_of_run(
     rules_for(run, shape)
     check_fits(shape, cluster)
     given = dict(options or {})
-    key = _key(run, shape, cluster, estimates, given)
+    settings = estimates, given, compiler_versions(), compiler_settings()
+    # The mesh as pairs, because the order of axes counts.
+    decides = json.dumps([_decides(run), list(shape.sizes.items()), *settings], sort_keys=True)
+    key = cache.key_of(decides, _chip(cluster), f"{cluster.devices_per_node}")
     make = lambda: _compiled(run, shape, cluster, estimates, given)
     return cache.load_or_make(key, run.name, make)
 
@@ -81,16 +84,6 @@ def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Progr
     return replace(program, name=run.name)
 
 
-def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options) -> str:
-    """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
-    sizes = list(shape.sizes.items())
-    what = json.dumps(
-        [_decides(run), sizes, estimates, options, compiler_versions(), compiler_settings()],
-        sort_keys=True,
-    )
-    return cache.key_of(what, _chip(cluster), f"{cluster.devices_per_node}")
-
-
 def _decides(run: Run) -> dict[str, Any]:
     """What of run.json decides the step, besides the mesh."""
     return {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
@@ -110,9 +103,11 @@ def _compiled(
     from scaling.training.execution import execution_for
     from scaling.training.step import abstract_arguments, jitted_step
 
-    mesh = host_mesh(shape) if cluster.virtual_devices else absent_mesh(shape, cluster)
-    platform = "cpu" if cluster.virtual_devices else "cuda"
-    capability = 0.0 if cluster.virtual_devices else cluster.accelerator.compute_capability or 0.0
+    if cluster.virtual_devices:
+        mesh, platform, capability = host_mesh(shape), "cpu", 0.0
+    else:
+        mesh, platform = absent_mesh(shape, cluster), "cuda"
+        capability = cluster.accelerator.compute_capability or 0.0
     execution = execution_for(run, rules_for(run, shape), platform, capability)
     with jax.set_mesh(mesh):
         arguments = abstract_arguments(run, execution)

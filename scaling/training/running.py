@@ -101,15 +101,12 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
             return own, []
         warnings.append(f"the run is meant for {own.name}, but there are {gpus}")
     is_resold = lambda cluster: cluster.accelerator.vendor not in cluster.title
-    clusters = [catalog.load(name) for name in catalog.names()]
-    fitting = [
-        cluster
-        for cluster in sorted(clusters, key=is_resold)
-        if cluster.accelerator.title == device.device_kind and cluster.devices_per_node >= each
-    ]
+    clusters = sorted(map(catalog.load, catalog.names()), key=is_resold)
+    has_gpu = lambda cluster: cluster.accelerator.title == device.device_kind
+    fitting = [c for c in clusters if has_gpu(c) and c.devices_per_node >= each]
     if not fitting:
-        known = ", ".join(sorted({cluster.accelerator.title for cluster in clusters}))
-        raise InputError(f"no cluster of the catalogue has {gpus}; there are {known}")
+        titles = ", ".join(sorted({cluster.accelerator.title for cluster in clusters}))
+        raise InputError(f"no cluster of the catalogue has {gpus}; there are {titles}")
     if len(fitting) > 1 and hosts > 1:
         names = ", ".join(cluster.name for cluster in fitting[1:])
         warnings.append(

@@ -126,8 +126,6 @@ def continued(
 
 @dataclass
 class _Row:
-    """A sequence that grows."""
-
     number: int
     text: list[int]  # prompt and new tokens
     pending: list[int]  # of them, those that the cache does not have yet

@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory
@@ -72,27 +72,21 @@ def _check_same_model(run: Run, folder: Path) -> None:
         before = load_run(folder / "run.json")
     except InputError:  # missing, or only written in part; the checkpoint says what it holds
         return
-    counts = [
-        count_parameters(with_positions(r.model, r.batch.seq_len)).total for r in (before, run)
-    ]
-    if counts[0] != counts[1]:
+    size = lambda run: count_parameters(with_positions(run.model, run.batch.seq_len)).total
+    there, here = size(before), size(run)
+    if there != here:
         raise InputError(
-            f"{folder} belongs to another run: its model has {counts[0]:,} parameters, this one "
-            f"{counts[1]:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
+            f"{folder} belongs to another run: its model has {there:,} parameters, this one "
+            f"{here:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
         )
     for key in ("train.lora", "train.freeze", "train.trainable", "train.ema", "precision.frozen"):
-        there, here = (attrgetter(key)(each) for each in (before, run))
-        if there != here:
+        # A setting as `--set` takes it.
+        was, now = (json.dumps(attrgetter(key)(r), default=vars) for r in (before, run))
+        if was != now:
             raise InputError(
-                f"--resume: {folder} was trained with {key}={_as_json(there)}, not "
-                f"{_as_json(here)}: leave it as it was, or start in another --run-dir from its "
-                "weights (scaling export, then --init)"
+                f"--resume: {folder} was trained with {key}={was}, not {now}: leave it as it was, "
+                "or start in another --run-dir from its weights (scaling export, then --init)"
             )
-
-
-def _as_json(value: Any) -> str:
-    """A setting as `--set` takes it."""
-    return json.dumps(value, default=vars)
 
 
 def start_jax(run: Run, options: "Options", devices: int | None) -> None:

@@ -11,7 +11,7 @@ so that a result does not depend on what is computed beside it.
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import jax
 
@@ -114,9 +114,8 @@ def on_mesh(
         batch = each * mesh.batch_shards
     check_range("--batch", batch, 1)
     check_divisible("--batch", batch, ("data", "fsdp", "expert"), mesh)
-    dropless = run.model.moe and replace(
-        run.model.moe, capacity_factor=None, device_capacity_factor=None
-    )
+    moe = run.model.moe
+    dropless = moe and replace(moe, capacity_factor=None, device_capacity_factor=None)
     run = replace(
         run,
         model=replace(run.model, moe=dropless),
@@ -182,7 +181,12 @@ def newest_model(
         like = abstract_state(run.model, execution, run.train, optimizer_of(run))
         if not (folder / "run.json").exists():
             return import_weights(folder, like.params), None
-        needed = _needed(to_dict(like), "last" if weights == "last" else "ema")
+        # Moments of the optimiser stay on the disk, as do parameters that have a running mean.
+        state = to_dict(like)
+        mean = {n: x for n, x in state.items() if n.startswith("ema/") and weights != "last"}
+        has_mean = lambda name: name.replace("params/", "ema/", 1) in mean
+        last = {n: x for n, x in state.items() if n.startswith("params/") and not has_mean(n)}
+        needed = {"step": state["step"], **last, **mean}
         with Checkpoints(folder / "checkpoints") as checkpoints:
             if latest_step(checkpoints.folder) is None:
                 raise InputError(f"{folder} has no finished checkpoint; train the run first")
@@ -191,14 +195,3 @@ def newest_model(
         arrays = {n.partition("/")[2]: x for n, x in arrays.items()}
         params = from_dict(like.params, reorder_layers(arrays, saved, run))
         return params if run.train.lora is None else jax.jit(merged)(params), step
-
-
-def _needed(state: dict[str, Any], weights: Weights) -> dict[str, Any]:
-    """The arrays of a checkpoint that make a model; moments of the optimiser stay on the disk."""
-    mean = {n: x for n, x in state.items() if n.startswith("ema/") and weights == "ema"}
-    last = {n: x for n, x in state.items() if n.startswith("params/")}
-    return {
-        "step": state["step"],
-        **{n: x for n, x in last.items() if n.replace("params/", "ema/", 1) not in mean},
-        **mean,
-    }

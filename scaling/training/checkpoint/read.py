@@ -89,7 +89,6 @@ def place_in_data(path: Path) -> dict[str, Any]:
 
 
 def _described(path: Path) -> tuple[Described, Mapping[str, Any]]:
-    """The arrays that Orbax finds in a checkpoint, and what was saved beside them."""
     metadata = ocp.metadata(path, checkpointable_name="state")
     return describe(metadata.metadata), metadata.custom_metadata
 

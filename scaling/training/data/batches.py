@@ -103,7 +103,6 @@ class TrainingBatches(Iterator[Batch]):
 
 
 def _kind(identity: Mapping[str, Any]) -> str:
-    """The kind of a source in words, from its identity."""
     if "sources" in identity:
         return "a mixture of sources"
     return "packed documents" if "packed_rows" in identity else "one stream of tokens"
@@ -131,7 +130,6 @@ def held_out_batches(
 
 
 def _endless(source: Source, seq_len: int, seed: int) -> grain.MapDataset:
-    """Training rows in their endless order."""
     if isinstance(source, Mixture):
         each = [_endless(one, seq_len, seed + i) for i, one in enumerate(source.sources)]
         return grain.MapDataset.mix(each, source.weights)

@@ -97,7 +97,6 @@ def _with_jinja(tokenizer: Tokenizer, messages: Sequence[Message], answer: bool)
 
 @lru_cache
 def _compiled(source: str) -> Any:
-    """A Jinja template in a sandbox."""
     try:
         from jinja2.exceptions import TemplateError
         from jinja2.sandbox import ImmutableSandboxedEnvironment

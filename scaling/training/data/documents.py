@@ -96,7 +96,6 @@ def visible_files(root: Path, left_out: Container[str] = ()) -> Iterator[Path]:
 
 
 def _is_text(document: bytes) -> bool:
-    """True if the bytes are UTF-8 without NUL."""
     try:
         document.decode()
     except UnicodeDecodeError:

@@ -111,7 +111,6 @@ def open_whole(
 
 
 def _joined(path: Path, tokenizer: Tokenizer) -> tuple[Stream, str]:
-    """The ids of all documents as one stream, and its description."""
     texts, where = _texts_or_chats(path)
     if not isinstance(texts[0], bytes):
         raise InputError(
@@ -196,7 +195,6 @@ def _existing(spec: str) -> Path:
 
 @contextmanager
 def _readable(spec: str) -> Iterator[None]:
-    """Turn what the disk refuses into an InputError."""
     try:
         yield
     except OSError as error:

@@ -141,7 +141,6 @@ def _hugging_face(spec: str) -> Tokenizer:
 
 
 def _tokenizer_file(spec: str) -> Path:
-    """The tokenizer.json of a file, a folder or a name in the cache."""
     path = Path(spec).expanduser()
     if path.is_file():
         return path

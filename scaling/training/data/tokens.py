@@ -181,6 +181,5 @@ def check_ids(tokens: np.ndarray, vocab_size: int, where: str) -> None:
 
 
 def _samples(tokens: Stream) -> Iterator[np.ndarray]:
-    """Parts spread evenly over a stream."""
     for start in np.linspace(0, max(0, len(tokens) - CHUNK), SAMPLED_CHUNKS, dtype=int):
         yield np.asarray(tokens[start : start + CHUNK])

@@ -16,7 +16,6 @@ class Sink(NamedTuple):
 
 
 def _tensorboard(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:
-    """TensorBoard scalars below `folder`."""
     from tensorboardX import SummaryWriter
 
     writer = SummaryWriter(str(folder / "tensorboard"))
@@ -29,7 +28,6 @@ def _tensorboard(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:
 
 
 def _wandb(folder: Path, name: str, run: Mapping[str, Any]) -> Sink:
-    """A Weights & Biases run, its local files below `folder`."""
     import wandb
 
     opened = wandb.init(project="scaling", name=name, dir=str(folder), config=dict(run))

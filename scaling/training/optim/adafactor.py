@@ -22,12 +22,7 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
-from scaling.training.optim.matrix_axes import (
-    as_matrices,
-    from_matrices,
-    map_params,
-    matrix_axes_of,
-)
+from scaling.training.optim.matrix_axes import map_params, matrix_axes_of
 
 LARGEST_RMS = 1.0  # of a step before the rate: d of algorithm 4
 # The stack's dims of the state of one parameter; its matrices share the count of steps.
@@ -62,7 +57,7 @@ def scale_by_adafactor(decay_rate: float, epsilon: float) -> optax.GradientTrans
             axes, stacked = matrix_axes_of(param), init_one
             for _ in axes.stack:
                 stacked = jax.vmap(stacked, out_axes=STATE_AXES)
-            return (stacked(as_matrices(x, axes)),)
+            return (stacked(axes.as_matrices(x)),)
 
         return map_params(one, params, params)[0]
 
@@ -71,9 +66,9 @@ def scale_by_adafactor(decay_rate: float, epsilon: float) -> optax.GradientTrans
             axes, stacked = matrix_axes_of(param), update_one
             for _ in axes.stack:
                 stacked = jax.vmap(stacked, (0, STATE_AXES, 0), (0, STATE_AXES))
-            matrices = as_matrices(gradient, axes)
+            matrices = axes.as_matrices(gradient)
             steps, state = stacked(matrices, state, matrices)
-            return from_matrices(steps, gradient.shape, axes), state
+            return axes.from_matrices(steps, gradient.shape), state
 
         steps, states = map_params(one, params, gradients, states)
         return steps, states

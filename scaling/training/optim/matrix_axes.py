@@ -29,6 +29,18 @@ class Axes(NamedTuple):
         """All dimensions of one matrix or vector."""
         return self.rows + self.columns
 
+    def as_matrices(self, x: jax.Array) -> jax.Array:
+        """The values of a parameter as [*stack, R, C], or [*stack, C] of vectors."""
+        stack, rows, columns = (tuple(x.shape[i] for i in part) for part in self)
+        shape = (*stack, *([math.prod(rows)] if rows else []), math.prod(columns))
+        return x.transpose(self.stack + self.matrix).reshape(shape)
+
+    def from_matrices(self, x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+        """The inverse of `as_matrices`: values of `shape`."""
+        order = self.stack + self.matrix
+        back = sorted(range(len(shape)), key=lambda i: order[i])
+        return x.reshape([shape[i] for i in order]).transpose(back)
+
 
 def matrix_axes_of(param: nnx.Variable) -> Axes:
     """The axes of a parameter with logical dimensions `param.dims`.
@@ -41,20 +53,6 @@ def matrix_axes_of(param: nnx.Variable) -> Axes:
     rows = tuple(i for i, dim in named.items() if dim == "embed") if is_matrix(param) else ()
     rest = tuple(i for i in named if i not in (*stack, *rows))
     return Axes(stack, rows, rest)
-
-
-def as_matrices(x: jax.Array, axes: Axes) -> jax.Array:
-    """The values of a parameter as [*stack, R, C], or [*stack, C] of vectors."""
-    stack, rows, columns = (tuple(x.shape[i] for i in part) for part in axes)
-    shape = (*stack, *([math.prod(rows)] if rows else []), math.prod(columns))
-    return x.transpose(axes.stack + axes.matrix).reshape(shape)
-
-
-def from_matrices(x: jax.Array, shape: tuple[int, ...], axes: Axes) -> jax.Array:
-    """The inverse of `as_matrices`: values of `shape`."""
-    order = axes.stack + axes.matrix
-    back = sorted(range(len(shape)), key=lambda i: order[i])
-    return x.reshape([shape[i] for i in order]).transpose(back)
 
 
 def map_params(function: Callable[..., tuple], params: Any, *trees: Any) -> tuple[Any, ...]:

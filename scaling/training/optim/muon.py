@@ -34,12 +34,7 @@ from jax.sharding import reshard
 from scaling.models.execution import DTYPES
 from scaling.models.initializers import is_variable
 from scaling.run.optimizers import MUON_ITERATIONS
-from scaling.training.optim.matrix_axes import (
-    as_matrices,
-    from_matrices,
-    map_params,
-    matrix_axes_of,
-)
+from scaling.training.optim.matrix_axes import map_params, matrix_axes_of
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # K. Jordan: steepest at zero
 UPDATE_RMS = 0.2  # of AdamW's steps (arXiv 2502.16982, section 2.2)
@@ -83,9 +78,9 @@ def scale_by_muon(beta: float, epsilon: float, products: str) -> optax.GradientT
         def step(param: nnx.Variable, x: jax.Array) -> tuple[jax.Array]:
             """The step of one parameter, sharded like the parameter."""
             axes = matrix_axes_of(param)
-            x_LRC = as_matrices(x.astype(DTYPES[products]), axes)
+            x_LRC = axes.as_matrices(x.astype(DTYPES[products]))
             y_LRC = _orthogonalized_on_mesh(x_LRC, epsilon, products)
-            y = from_matrices(y_LRC, x.shape, axes).astype(x.dtype)
+            y = axes.from_matrices(y_LRC, x.shape).astype(x.dtype)
             return (y * (UPDATE_RMS * math.sqrt(max(x_LRC.shape[-2:]))),)
 
         (steps,) = map_params(step, params, ahead)
@@ -119,7 +114,12 @@ def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array
 def _orthogonalized_on_mesh(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:
     """`orthogonalized`, with each stage's stack dealt out over the axes that shard the matrices."""
     first, *rest = jax.typeof(x_LRC).sharding.spec.partitions
-    path = _path(P(first, None, *rest))
+    entries = [_axes(entry) for entry in (first, None, *rest)]
+    path = [P(*entries)]  # to complete matrices; each step moves one dim's axes to the layers
+    for dim in (-1, -2):
+        if entries[dim]:
+            entries[1], entries[dim] = entries[1] + entries[dim], ()
+            path.append(P(*entries))
     if len(path) == 1:
         return orthogonalized(x_LRC, epsilon, products)
     shape, stages = x_LRC.shape, _size(first)
@@ -134,19 +134,7 @@ def _orthogonalized_on_mesh(x_LRC: jax.Array, epsilon: float, products: str) -> 
     return jax.lax.reshape(x_SLRC[:, :layers], shape, out_sharding=P(first, *rest))
 
 
-def _path(spec: P) -> list[P]:
-    """Specs from sharded matrices to complete ones; each moves one dim's axes to the layers."""
-    entries = [_axes(entry) for entry in spec]
-    path = [P(*entries)]
-    for dim in (-1, -2):
-        if entries[dim]:
-            entries[1], entries[dim] = entries[1] + entries[dim], ()
-            path.append(P(*entries))
-    return path
-
-
 def _axes(entry: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """Mesh axes of one entry of a spec."""
     return (entry,) if isinstance(entry, str) else tuple(entry or ())
 
 

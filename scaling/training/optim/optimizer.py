@@ -39,8 +39,24 @@ LOW_BITS = 16  # of a float32, which bf16 lacks
 
 def make_optimizer(train: Train, optimizer: Optimizer = ADAMW) -> optax.GradientTransformation:
     """Clip (unless `clip_norm` is 0), then the optimiser; norms and biases are not decayed."""
+    s = settings_of(train, optimizer.name)
+
+    def step(scaled: optax.GradientTransformation) -> optax.GradientTransformation:
+        """- rate x (the scaled gradient + weight_decay x parameter)."""
+        decay = optax.add_decayed_weights(train.weight_decay, decay_mask)
+        return optax.chain(scaled, decay, optax.scale_by_learning_rate(schedule(train)))
+
+    if optimizer.name == "adafactor":
+        core = step(scale_by_adafactor(s["decay_rate"], s["epsilon"]))
+    elif optimizer.name == "lion":
+        core = step(optax.scale_by_lion(s["beta_1"], s["beta_2"]))
+    else:  # check_optimizer has refused all others than AdamW and Muon
+        core = step(optax.scale_by_adam(s["beta_1"], s["beta_2"], s["epsilon"]))
+    if optimizer.name == "muon":
+        muon = scale_by_muon(s["momentum"], s["epsilon"], optimizer.products)
+        core = optax.partition({"muon": step(muon), "adamw": core}, by_kind)
     clip = [optax.clip_by_global_norm(train.clip_norm)] if train.clip_norm else []
-    steps = optax.chain(*clip, _core(train, optimizer))
+    steps = optax.chain(*clip, core)
     if optimizer.state == "fp32":
         return steps
     return store_state_in_bf16(steps, train.seed if optimizer.stochastic_rounding else None)
@@ -65,29 +81,6 @@ def schedule(train: Train) -> optax.Schedule:
 def decay_mask(params: nnx.Module) -> nnx.Module:
     """A tree of booleans in place of parameters: whether weight decay applies."""
     return jax.tree.map(is_matrix, params, is_leaf=is_variable)
-
-
-def _core(train: Train, optimizer: Optimizer) -> optax.GradientTransformation:
-    s = settings_of(train, optimizer.name)
-    if optimizer.name == "adafactor":
-        return _step(train, scale_by_adafactor(s["decay_rate"], s["epsilon"]))
-    if optimizer.name == "lion":
-        return _step(train, optax.scale_by_lion(s["beta_1"], s["beta_2"]))
-    adamw = _step(train, optax.scale_by_adam(s["beta_1"], s["beta_2"], s["epsilon"]))
-    if optimizer.name == "adamw":
-        return adamw
-    assert optimizer.name == "muon"  # check_optimizer has refused all others
-    muon = _step(train, scale_by_muon(s["momentum"], s["epsilon"], optimizer.products))
-    return optax.partition({"muon": muon, "adamw": adamw}, by_kind)
-
-
-def _step(train: Train, scaled: optax.GradientTransformation) -> optax.GradientTransformation:
-    """- rate x (the scaled gradient + weight_decay x parameter)."""
-    return optax.chain(
-        scaled,
-        optax.add_decayed_weights(train.weight_decay, decay_mask),
-        optax.scale_by_learning_rate(schedule(train)),
-    )
 
 
 class StoredState(NamedTuple):

@@ -85,7 +85,6 @@ def trained_line(params: Any, train: Train) -> list[str]:
 
 
 def _matching(names: list[str], patterns: tuple[str, ...], key: str) -> set[str]:
-    """The names that one of the patterns matches."""
     found = set()
     for pattern in patterns:
         matching = {name for name in names if fnmatchcase(name, pattern)}

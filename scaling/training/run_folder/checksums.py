@@ -79,7 +79,6 @@ def find_damage(folder: Path, process: int = 0, processes: int = 1) -> str | Non
 
 
 def _damage(folder: Path, sums: Sums) -> str | None:
-    """The first difference of the files from their sums."""
 
     def difference(name: str) -> str | None:
         file, (size, crc32) = folder / name, sums[name]

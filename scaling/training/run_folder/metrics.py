@@ -207,7 +207,6 @@ def _record(line: bytes, where: str) -> Record:
 
 
 def _remove_torn_line(path: Path) -> None:
-    """Drop what follows the last newline of an existing file."""
     if path.exists() and _is_torn(path):
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
 

@@ -123,7 +123,6 @@ def _is_own(path: Path, record: Record) -> bool:
 
 
 def _free(path: Path, ending: str) -> Path:
-    """A name with this ending that is not taken."""
     names = (path.with_name(f"{path.name}{ending}{n or ''}") for n in itertools.count())
     return next(name for name in names if not os.path.lexists(name))
 
@@ -137,6 +136,5 @@ def _read(folder: Path) -> Record:
 
 
 def _there(folder: Path, record: Record) -> Record:
-    """The record without folders that are gone."""
     names = {path.name for path in folder.glob("step_*") if path.is_dir()}
     return {name: str(mark) for name, mark in record.items() if name in names}

@@ -67,7 +67,6 @@ def export_weights(
 
 
 def _tensor_key(stored: Stored) -> tuple[str, int]:
-    """A key that is equal for parameters that share tensors."""
     return stored.name, stored.layers.start if stored.layers else 0
 
 
@@ -87,7 +86,6 @@ def _tensors(
 
 
 def _in_file_order(stored: Stored, array: np.ndarray) -> np.ndarray:
-    """One layer's part of a parameter in the order of the file."""
     if stored.interleaved:
         places = deinterleaved(array.shape[-1], stored.interleaved)
         array = array[..., np.argsort(places)]
