@@ -1,8 +1,10 @@
 """Train a run: checks, devices, compilation, the prediction that stands beside it, the loop."""
 
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
@@ -11,6 +13,7 @@ from scaling.api.inputs import MeshLike
 from scaling.api.public_api import entrance
 from scaling.api.runs import RunLike, Settings, load_run
 from scaling.api.train_result import TrainResult
+from scaling.compile.quiet import quiet
 from scaling.meshes.units import format_memory
 from scaling.report.training import (
     header_lines,
@@ -19,14 +22,8 @@ from scaling.report.training import (
 )
 from scaling.run import Run
 from scaling.run.recipes import with_steps
-from scaling.training.starting import (
-    check_state_fits,
-    default_folder,
-    on_devices,
-    options_of,
-    quiet_unless_in_job,
-    start_jax,
-)
+from scaling.training.launch.distributed import job_kind
+from scaling.training.run_folder import default_folder
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
     from scaling.training.loop import RunResult
@@ -81,7 +78,9 @@ def train(
     """
     run = with_steps(load_run(run, mesh=mesh, device_order=device_order, set=set), steps)
     folder = Path(run_dir) if run_dir is not None else default_folder(run)
-    with quiet_unless_in_job():  # imports jax
+    with _quiet_unless_in_job():
+        from scaling.training.starting import options_of  # imports jax
+
         options = options_of(run, folder, resume, record_profile, init, (tensorboard, wandb))
     outcome = _train(run, options, devices, allow_changed_data)
     return TrainResult(run, folder, **vars(outcome))
@@ -95,7 +94,9 @@ def report(outcome: TrainResult) -> None:
 def _train(
     run: Run, options: "Options", devices: int | None, allow_changed_data: bool
 ) -> "RunResult":
-    with quiet_unless_in_job():
+    with _quiet_unless_in_job():
+        from scaling.training.starting import check_state_fits, on_devices, start_jax
+
         start_jax(run, options, devices)
         import jax
 
@@ -109,7 +110,6 @@ def _train(
             finished_step,
             lock_run_folder,
         )
-
         done = finished_step(options, run.train.steps)
         if done is not None:
             _print(mend_finished(options.folder, done))
@@ -122,7 +122,7 @@ def _train(
             _print(check_same_data(options.folder, planned.sums, allow_changed_data))
         _print(header_lines(planned))
     with lock_run_folder(options) as check:
-        with quiet_unless_in_job("compiling ..."):
+        with _quiet_unless_in_job("compiling ..."):
             programs = compile_programs(planned)
         check_state_fits(programs.step)
         _print(sharding_lines(planned, programs) + random_base_lines(run, options))
@@ -162,11 +162,16 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicte
     return Predicted(float(prediction.step_time), known(prediction.mfu), known(prediction.hfu))
 
 
+def _quiet_unless_in_job(message: str = "") -> AbstractContextManager[None]:
+    """Keep the compiler's messages in a log; not in a job, where jax says who was lost."""
+    return nullcontext() if job_kind(os.environ) else quiet(message)
+
+
 def _print(lines: Sequence[str], stream: TextIO | None = None) -> None:
     """Print (to stderr) by the first process of the job only."""
     import jax
 
-    with quiet_unless_in_job():
+    with _quiet_unless_in_job():
         is_first = jax.process_index() == 0
     if lines and is_first:
         print("\n".join(lines), file=stream or sys.stderr)

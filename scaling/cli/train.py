@@ -77,7 +77,7 @@ def _run_and_folder(
     run: str, run_dir: Path | None = None, steps: int | None = None, **options: Any
 ) -> tuple[sc.Run, Path]:
     from scaling.run.recipes import with_steps
-    from scaling.training.starting import default_folder
+    from scaling.training.run_folder import default_folder
 
     changes = {name: options.get(name) for name in ("mesh", "device_order", "set")}
     resolved = with_steps(sc.load_run(run, **changes), steps)

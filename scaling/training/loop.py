@@ -30,16 +30,14 @@ from scaling.training.data.batches import Batch, TrainingBatches
 from scaling.training.launch.lost_peer import abort_on_lost_peer
 from scaling.training.launch.stopping import StopSignal, stop_on_nan
 from scaling.training.monitor.environment import measured
-from scaling.training.monitor.goodput import started_clock
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.training.monitor.progress import ProgressLine
-from scaling.training.monitor.report import StepReport, held_out_losses
-from scaling.training.monitor.sinks import open_sinks
+from scaling.training.monitor.report import StepReport, held_out_losses, started_clock
 from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
 from scaling.training.run_folder.folder import Options, explain_unwritable, own_folder
 from scaling.training.run_folder.measured import MEASURED
-from scaling.training.run_folder.metrics import MetricsLog
+from scaling.training.run_folder.metrics import MetricsLog, open_sinks
 from scaling.training.step import TrainState
 from scaling.training.weights.naming import to_dict
 
@@ -206,7 +204,7 @@ class _Loop:
         if report.log.failure:
             raise report.log.failure
         if jax.process_index() == 0:
-            figures = report.times(first + 1), self.profile.recorded, report.clock
+            figures = report.times(first + 1), self.profile.recorded, report.clock.figures()
             document = measured(self.plan, self.programs, *figures)
             write_json(self.folder / MEASURED, document)
 

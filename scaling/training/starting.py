@@ -2,36 +2,27 @@
 
 import json
 import os
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import jax
+
+from scaling.meshes.devices import use_host_devices
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
 from scaling.run import Run, load_run
+from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.rules import resolved_mesh, rules_for
 from scaling.run.recipes import with_dividing_microbatches
-
-if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
-    import jax
-
-    from scaling.training.run_folder.folder import Options
-
-
-def default_folder(run: Run) -> Path:
-    """Return runs/NAME.
-
-    Raises:
-        InputError: the run's name cannot be the name of a folder.
-    """
-    name = run.name
-    if not name or name == ".." or "\0" in name or Path(name).name != name:
-        raise InputError(f"the run's name {name!r} cannot be a folder's name; give --run-dir")
-    return Path("runs") / name
+from scaling.training.launch.distributed import job_kind, start_distributed
+from scaling.training.launch.gpu import reserve_gpu_memory
+from scaling.training.monitor.profile import parse_range
+from scaling.training.run_folder.folder import Options, check_folder
+from scaling.training.run_folder.metrics import check_sinks
+from scaling.training.weights.imported import open_weights
 
 
 def options_of(
@@ -41,13 +32,8 @@ def options_of(
     record_profile: str | None,
     init: Path | str | None,
     sinks: tuple[bool, bool],
-) -> "Options":
+) -> Options:
     """Check the folder, the profile's steps, the sinks and the initial weights."""
-    from scaling.training.monitor.profile import parse_range
-    from scaling.training.monitor.sinks import check_sinks
-    from scaling.training.run_folder.folder import Options, check_folder
-    from scaling.training.weights.imported import open_weights
-
     profile = parse_range(record_profile, run.train.steps) if record_profile else None
     if profile and run.train.pgle_runs:
         raise InputError(
@@ -89,12 +75,8 @@ def _check_same_model(run: Run, folder: Path) -> None:
             )
 
 
-def start_jax(run: Run, options: "Options", devices: int | None) -> None:
+def start_jax(run: Run, options: Options, devices: int | None) -> None:
     """Make the fake devices that are wanted, or join the other processes of a job."""
-    from scaling.meshes.devices import use_host_devices
-    from scaling.training.launch.distributed import start_distributed
-    from scaling.training.launch.gpu import reserve_gpu_memory
-
     check_device_count(run, options, devices)
     if devices is not None:
         use_host_devices(devices)
@@ -102,19 +84,8 @@ def start_jax(run: Run, options: "Options", devices: int | None) -> None:
     start_distributed()
 
 
-def quiet_unless_in_job(message: str = "") -> AbstractContextManager[None]:
-    """Keep the compiler's messages in a log; not in a job, where jax says who was lost."""
-    from scaling.compile.quiet import quiet
-    from scaling.training.launch.distributed import job_kind
-
-    return nullcontext() if job_kind(os.environ) else quiet(message)
-
-
-def check_device_count(run: Run, options: "Options", devices: int | None) -> None:
+def check_device_count(run: Run, options: Options, devices: int | None) -> None:
     """Refuse, before fake devices are made, a number of them that the run cannot use."""
-    from scaling.run.parallelism.checks import check_trainable
-    from scaling.training.launch.distributed import job_kind
-
     if devices is None or devices < 1 or job_kind(os.environ):  # one of several processes
         return
     run, _ = on_devices(run, options, devices)
@@ -126,14 +97,14 @@ def check_device_count(run: Run, options: "Options", devices: int | None) -> Non
         raise InputError(f"--devices {devices}: {error}") from None
 
 
-def on_devices(run: Run, options: "Options", devices: int) -> tuple[Run, list[str]]:
+def on_devices(run: Run, options: Options, devices: int) -> tuple[Run, list[str]]:
     """Return the run with microbatches for its mesh (of its folder if resumed), and notes."""
     run, notice = continued(run, options, devices)
     run, lowered = with_dividing_microbatches(run, run.mesh or resolved_mesh(run, devices))
     return run, notice + [f"note: {line}" for line in lowered]
 
 
-def continued(run: Run, options: "Options", devices: int) -> tuple[Run, list[str]]:
+def continued(run: Run, options: Options, devices: int) -> tuple[Run, list[str]]:
     """Return a resumed run with the mesh of its folder if it names none, and what to print."""
     if not options.resume or run.mesh is not None:
         return run, []
@@ -148,10 +119,8 @@ def continued(run: Run, options: "Options", devices: int) -> tuple[Run, list[str
     return run, [f"resumed on mesh {now}, all {devices} devices ({was}); --mesh names another"]
 
 
-def check_state_fits(step: "jax.stages.Compiled") -> None:
+def check_state_fits(step: jax.stages.Compiled) -> None:
     """Refuse a step whose arguments alone, mostly parameters and their moments, exceed a device."""
-    import jax
-
     plan, devices = step.memory_analysis(), jax.local_devices()
     if plan is None:
         return

@@ -20,7 +20,6 @@ from jax.sharding import Mesh
 from scaling.compile.lower import planned_peak
 from scaling.compile.options import compiler_options
 from scaling.program.versions import installed_versions
-from scaling.training.monitor.goodput import Clock
 from scaling.training.prepare import Plan, Programs
 from scaling.training.run_folder.measured import VERSIONS, measured_document
 
@@ -65,12 +64,12 @@ def measured(
     programs: Programs,
     step_times: Mapping[int, float],
     recorded: tuple[int, int] | None,
-    clock: Clock,
+    clock: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The document of measured.json for the steps of this process; see `measured_document`."""
     peaks = {"measured": peak_memory(plan.mesh), "compiled": planned_peak(programs.step, plan.mesh)}
     where = machine_name(plan.mesh), installed_versions(VERSIONS)
-    return measured_document(plan.run.name, *where, step_times, peaks, recorded, clock.figures())
+    return measured_document(plan.run.name, *where, step_times, peaks, recorded, clock)
 
 
 def peak_memory(mesh: Mesh) -> int | None:

@@ -13,3 +13,20 @@ measured.json           the end of the run, made from those where it is missing 
 A step is finished when its folder has its name and all its checksums; then its line of metrics is
 on the disk or in its folder, and what is left of older steps may go.
 """
+
+from pathlib import Path
+
+from scaling.meshes.errors import InputError
+from scaling.run import Run
+
+
+def default_folder(run: Run) -> Path:
+    """Return runs/NAME.
+
+    Raises:
+        InputError: the run's name cannot be the name of a folder.
+    """
+    name = run.name
+    if not name or name == ".." or "\0" in name or Path(name).name != name:
+        raise InputError(f"the run's name {name!r} cannot be a folder's name; give --run-dir")
+    return Path("runs") / name

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from scaling.training.launch.supervisor import BEGAN
 from scaling.training.monitor.environment import describe_environment
-from scaling.training.monitor.goodput import PAUSES, Clock, started_clock
+from scaling.training.monitor.report import PAUSES, Clock, started_clock
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import step_times
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scaling.api.compare import read_run_folder
 from scaling.meshes.errors import InputError
 from scaling.training.monitor.environment import measured
-from scaling.training.monitor.goodput import Clock
+from scaling.training.monitor.report import Clock
 from scaling.training.run_folder.measured import WARM_UP, rebuild_measured
 from scaling.training.run_folder.metrics import MetricsLog
 
@@ -43,7 +43,7 @@ def numbered(times, first=1):
 
 
 def document_of(plan, times, recorded=None):
-    return measured(plan, programs(), times, recorded, Clock(0.0))
+    return measured(plan, programs(), times, recorded, Clock(0.0).figures())
 
 
 def step_time(times, recorded=None):

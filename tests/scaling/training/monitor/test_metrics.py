@@ -12,8 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.training.monitor.sinks import Sink, check_sinks, open_sinks
-from scaling.training.run_folder.metrics import MetricsLog, mend_metrics, read_metrics
+from scaling.training.run_folder.metrics import (
+    MetricsLog,
+    Sink,
+    check_sinks,
+    mend_metrics,
+    open_sinks,
+    read_metrics,
+)
 
 
 def test_a_line_is_on_disk_as_soon_as_it_is_written(tmp_path):
