@@ -110,6 +110,7 @@ def _train(
             finished_step,
             lock_run_folder,
         )
+
         done = finished_step(options, run.train.steps)
         if done is not None:
             _print(mend_finished(options.folder, done))

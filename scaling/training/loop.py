@@ -90,8 +90,8 @@ def train(
         )
         names = stack.enter_context(abort_on_lost_peer(checkpoints))
         stack.enter_context(explain_unwritable(folder))
-        size, own = (run.batch.global_batch, run.batch.seq_len), own_rows(programs).tolist()
-        batches = TrainingBatches(plan.source, *size, run.train.seed, own)
+        size, own = run.batch.global_batch, own_rows(programs).tolist()
+        batches = TrainingBatches(plan.source, size, run.train.seed, own)
         stack.callback(batches.close)
         state, notes = start(plan, options, programs, checkpoints, batches)
         step, first = int(state.step), jax.process_index() == 0

@@ -96,7 +96,7 @@ def _same_source(run: Run) -> Source:
         "the same files on every host"
     ):
         source = open_data(run.train, run.model.vocab_size, run.batch.seq_len)
-        windows = sum(len(part.rows("train", run.batch.seq_len)) for _, part, _ in parts_of(source))
+        windows = sum(len(part.train) for _, part, _ in parts_of(source))
         if run.batch.global_batch > windows:
             raise InputError(
                 f"batch.global_batch={run.batch.global_batch} sequences of {run.batch.seq_len} "

@@ -53,10 +53,7 @@ def program_of_run(
     rules_for(run, shape)
     check_fits(shape, cluster)
     given = dict(options or {})
-    settings = estimates, given, compiler_versions(), compiler_settings()
-    # The mesh as pairs, because the order of axes counts.
-    decides = json.dumps([_decides(run), list(shape.sizes.items()), *settings], sort_keys=True)
-    key = cache.key_of(decides, _chip(cluster), f"{cluster.devices_per_node}")
+    key = _key(run, shape, cluster, estimates, given)
     make = lambda: _compiled(run, shape, cluster, estimates, given)
     return cache.load_or_make(key, run.name, make)
 
@@ -82,6 +79,13 @@ def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Progr
             f"comes with the package: --source compiled makes one{there}"
         )
     return replace(program, name=run.name)
+
+
+def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options) -> str:
+    """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
+    settings = estimates, options, compiler_versions(), compiler_settings()
+    decides = json.dumps([_decides(run), list(shape.sizes.items()), *settings], sort_keys=True)
+    return cache.key_of(decides, _chip(cluster), f"{cluster.devices_per_node}")
 
 
 def _decides(run: Run) -> dict[str, Any]:

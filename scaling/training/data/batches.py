@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.meshes.errors import InputError
 from scaling.training.data.packing import Row
-from scaling.training.data.tokens import Mixture, PackedSource, Source, TokenSource
+from scaling.training.data.tokens import Mixture, Source, Split
 
 # A batch is a copy of a few pages: two threads suffice.
 PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -53,14 +53,13 @@ class TrainingBatches(Iterator[Batch]):
         self,
         source: Source,
         global_batch: int,
-        seq_len: int,
         seed: int,
         own: Sequence[int] | None = None,
     ):
         own = range(global_batch) if own is None else own
-        settings = dict(global_batch=global_batch, seq_len=seq_len, seed=seed)
+        settings = dict(global_batch=global_batch, seq_len=source.seq_len, seed=seed)
         self._identity = source.identity | settings
-        rows = _OwnRows(_endless(source, seq_len, seed), global_batch, own)
+        rows = _OwnRows(_endless(source, seed), global_batch, own)
         dataset = grain.MapDataset.source(rows).batch(len(own))
         self._batches = iter(dataset.to_iter_dataset(PREFETCH))
 
@@ -109,18 +108,14 @@ def _kind(identity: Mapping[str, Any]) -> str:
 
 
 def held_out_batches(
-    source: TokenSource | PackedSource,
-    global_batch: int,
-    seq_len: int,
-    count: int,
-    own: Sequence[int] | None = None,
+    source: Split, global_batch: int, count: int, own: Sequence[int] | None = None
 ) -> list[Batch]:
     """At most `count` fixed batches of the held-out part, spread evenly over it.
 
     Where there are fewer rows than places in one batch, rows repeat to fill it. `own`: see
     `TrainingBatches`.
     """
-    rows = source.rows("held_out", seq_len)
+    rows = source.held_out
     count = min(count, -(-len(rows) // global_batch))
     places = count * global_batch
     indices = np.arange(places) * len(rows) // max(1, places)  # rises evenly from 0
@@ -129,9 +124,8 @@ def held_out_batches(
     return [tuple(map(np.stack, zip(*batch, strict=True))) for batch in each]
 
 
-def _endless(source: Source, seq_len: int, seed: int) -> grain.MapDataset:
+def _endless(source: Source, seed: int) -> grain.MapDataset:
     if isinstance(source, Mixture):
-        each = [_endless(one, seq_len, seed + i) for i, one in enumerate(source.sources)]
+        each = [_endless(one, seed + i) for i, one in enumerate(source.sources)]
         return grain.MapDataset.mix(each, source.weights)
-    rows = source.rows("train", seq_len)
-    return grain.MapDataset.source(rows).shuffle(seed=seed % SEEDS).repeat()
+    return grain.MapDataset.source(source.train).shuffle(seed=seed % SEEDS).repeat()

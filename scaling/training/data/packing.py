@@ -10,12 +10,14 @@ each process would pack those that it is given.)
 import bisect
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from scaling.meshes.errors import InputError
 from scaling.training.data.token_file import TokenFile
 
+Stream = np.ndarray | TokenFile  # integers [tokens]
 Row = tuple[np.ndarray, ...]  # [seq_len] each: inputs, targets; and of documents segments, weights
 
 
@@ -23,7 +25,7 @@ Row = tuple[np.ndarray, ...]  # [seq_len] each: inputs, targets; and of document
 class TokenizedDocuments:
     """Token ids of documents one after the other, and which of them count in the loss."""
 
-    ids: np.ndarray | TokenFile  # integers [tokens]
+    ids: Stream
     counted: np.ndarray  # bool [tokens]
     ends: np.ndarray  # int64 [documents]: where each ends in `ids`
 
@@ -39,7 +41,7 @@ class TokenizedDocuments:
         )
 
 
-def one_document(ids: np.ndarray | TokenFile) -> TokenizedDocuments:
+def one_document(ids: Stream) -> TokenizedDocuments:
     """A stream as one document, all of which counts."""
     return TokenizedDocuments(ids, np.broadcast_to(True, len(ids)), np.array([len(ids)]))
 
@@ -80,6 +82,15 @@ class PackedRows(Sequence[Row]):
             weights[here] = self.documents.counted[first + 1 : last + 1]
             segments[here] = number
         return *row, weights
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        return [self.documents.ids, self.documents.ends, self.documents.counted]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the order of the sequences, as JSON, besides batch and seed."""
+        return {"tokens": len(self.documents.ids), "packed_rows": len(self)}
 
 
 def pack(lengths: np.ndarray, capacity: int) -> list[list[int]]:

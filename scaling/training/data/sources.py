@@ -25,15 +25,13 @@ from scaling.run import Train
 from scaling.training.data.cache import key_of, load_or_make
 from scaling.training.data.chat import encode_chats
 from scaling.training.data.documents import NUL, RECORDS, STDLIB, read_records, read_texts
-from scaling.training.data.packing import PackedRows, TokenizedDocuments, one_document
+from scaling.training.data.packing import PackedRows, Stream, TokenizedDocuments, one_document
 from scaling.training.data.tokenizer import BYTES, Tokenizer, open_tokenizer
 from scaling.training.data.tokens import (
     HELD_OUT_FRACTION,
     Mixture,
-    PackedSource,
     Source,
-    Stream,
-    TokenSource,
+    Split,
     split_stream,
     token_file,
 )
@@ -59,7 +57,7 @@ def open_data(train: Train, vocab_size: int, seq_len: int) -> Source:
 
 def open_source(
     spec: str, vocab_size: int, seq_len: int, tokenizer: str | None = None, packed: bool = False
-) -> TokenSource | PackedSource:
+) -> Split:
     """The source that `spec` names, with the held-out part split off.
 
     Args:
@@ -125,7 +123,7 @@ def _joined(path: Path, tokenizer: Tokenizer) -> tuple[Stream, str]:
     return ids, f"{counts} of {where} by {tokenizer.description}"
 
 
-def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
+def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> Split:
     texts_or_chats, where = _texts_or_chats(path)
     documents = _tokenized(texts_or_chats, tokenizer)
     count = len(documents)
@@ -144,7 +142,7 @@ def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> PackedSource:
         f"tokens, {documents.counted.mean():.0%} of which count{split}; {len(rows):,} rows to "
         f"train on, {filled:.0%} full"
     )
-    return PackedSource(rows, held_out, description)
+    return Split(rows, held_out, description)
 
 
 def _tokenized(documents: list[Any], tokenizer: Tokenizer) -> TokenizedDocuments:

@@ -7,26 +7,30 @@ import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.training.data.packing import PackedRows, Row
+from scaling.training.data.packing import (
+    PackedRows,
+    Row,
+    Stream,
+    TokenizedDocuments,
+    one_document,
+)
 from scaling.training.data.token_file import TokenFile
 
 HELD_OUT_FRACTION = 0.05  # a twentieth is plenty for a mean loss
 SAMPLED_CHUNKS, CHUNK = 16, 1 << 16  # token ids read before the first step: at most a million
 
-Part = Literal["train", "held_out"]
-Stream = np.ndarray | TokenFile  # integers [tokens]
-
 
 class Windows(Sequence[Row]):
     """Non-overlapping windows of `seq_len` tokens, and of those that follow each: int32 both."""
 
-    def __init__(self, source: "TokenSource", part: Part, seq_len: int):
-        self.source, self.tokens, self.seq_len = source, getattr(source, part), seq_len
+    def __init__(self, tokens: Stream, seq_len: int, vocab_size: int, where: str):
+        self.tokens, self.seq_len = tokens, seq_len
+        self._vocab_size, self._where = vocab_size, where
 
     def __len__(self) -> int:
         return (len(self.tokens) - 1) // self.seq_len
@@ -34,55 +38,46 @@ class Windows(Sequence[Row]):
     def __getitem__(self, index: int) -> Row:  # type: ignore[override]
         start = index * self.seq_len
         window = np.asarray(self.tokens[start : start + self.seq_len + 1], np.int32)
-        check_ids(window, self.source.vocab_size, self.source.description)
+        check_ids(window, self._vocab_size, self._where)
         return window[:-1], window[1:]
 
+    @property
+    def documents(self) -> TokenizedDocuments:
+        """The stream as one document, all of which counts."""
+        return one_document(self.tokens)
+
+    @property
+    def streams(self) -> Sequence[Stream]:
+        return [self.tokens]
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What decides the order of the sequences, as JSON, besides batch and seed."""
+        return {"tokens": len(self.tokens)}
+
 
 @dataclass(frozen=True, eq=False)
-class TokenSource:
-    """A token stream, split once into what is trained on and what never is."""
+class Split:
+    """Sequences of a stream, or of packed documents: those trained on, and those that never are.
 
-    train: Stream
-    held_out: Stream
-    vocab_size: int
+    A sequence is its inputs and targets [seq_len]; of documents also segments and weights.
+    """
+
+    train: Windows | PackedRows
+    held_out: Windows | PackedRows
     description: str  # one line for people
 
-    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
-        """The sequences of a part: inputs and targets [seq_len]."""
-        return Windows(self, part, seq_len)
+    @property
+    def seq_len(self) -> int:
+        return self.train.seq_len
 
     @property
     def streams(self) -> Sequence[Stream]:
-        return [self.train, self.held_out]
+        return [*self.train.streams, *self.held_out.streams]
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What decides the order of its sequences, as JSON, besides batch and seed."""
-        return {"tokens": len(self.train)}
-
-
-@dataclass(frozen=True, eq=False)
-class PackedSource:
-    """Packed documents, split once into those trained on and those never are."""
-
-    train: PackedRows
-    held_out: PackedRows
-    description: str
-
-    def rows(self, part: Part, seq_len: int) -> Sequence[Row]:
-        """The sequences of a part: inputs, targets, segments and weights [seq_len]."""
-        rows: PackedRows = getattr(self, part)
-        assert rows.seq_len == seq_len
-        return rows
-
-    @property
-    def streams(self) -> Sequence[Stream]:
-        parts = self.train.documents, self.held_out.documents
-        return [x for part in parts for x in (part.ids, part.ends, part.counted)]
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        return {"tokens": len(self.train.documents.ids), "packed_rows": len(self.train)}
+        return self.train.identity
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,8 +85,12 @@ class Mixture:
     """Several sources; each gives its share of the sequences of every stretch of training."""
 
     names: tuple[str, ...]
-    sources: tuple[TokenSource | PackedSource, ...]
+    sources: tuple[Split, ...]
     weights: tuple[float, ...]  # above 0
+
+    @property
+    def seq_len(self) -> int:
+        return self.sources[0].seq_len
 
     @property
     def description(self) -> str:
@@ -107,10 +106,10 @@ class Mixture:
         return {"sources": of_each, "weights": list(self.weights)}
 
 
-Source = TokenSource | PackedSource | Mixture
+Source = Split | Mixture
 
 
-def parts_of(source: Source) -> Iterator[tuple[str, TokenSource | PackedSource, float]]:
+def parts_of(source: Source) -> Iterator[tuple[str, Split, float]]:
     """Name, source and share of each source of a mixture; of another one itself, share 1."""
     if not isinstance(source, Mixture):
         yield "", source, 1.0
@@ -122,7 +121,7 @@ def parts_of(source: Source) -> Iterator[tuple[str, TokenSource | PackedSource, 
 
 def split_stream(
     tokens: Stream, vocab_size: int, seq_len: int, spec: str, description: str
-) -> TokenSource:
+) -> Split:
     """A stream with its end held out; InputError where a part is shorter than a window."""
     held_out = max(seq_len + 1, int(HELD_OUT_FRACTION * len(tokens)))
     if len(tokens) - held_out < seq_len + 1:
@@ -131,7 +130,8 @@ def split_stream(
             f"least {2 * (seq_len + 1):,}: seq_len + 1 to train on and seq_len + 1 held out. "
             "Use more data or a smaller batch.seq_len."
         )
-    return TokenSource(tokens[:-held_out], tokens[-held_out:], vocab_size, description)
+    windows = lambda part: Windows(part, seq_len, vocab_size, description)
+    return Split(windows(tokens[:-held_out]), windows(tokens[-held_out:]), description)
 
 
 def fingerprint(source: Source) -> np.ndarray:

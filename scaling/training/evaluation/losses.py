@@ -20,9 +20,9 @@ import numpy as np
 from scaling.meshes.errors import InputError
 from scaling.models.transformer import Transformer
 from scaling.run import Run
-from scaling.training.data.packing import PackedRows, TokenizedDocuments, one_document
+from scaling.training.data.packing import PackedRows, Stream, TokenizedDocuments
 from scaling.training.data.sources import open_data, open_whole
-from scaling.training.data.tokens import Stream, TokenSource, check_ids, parts_of
+from scaling.training.data.tokens import Windows, check_ids, parts_of
 from scaling.training.evaluation.scores import Row, row_of, scores
 from scaling.training.trained_model import tokenizer_of
 
@@ -90,12 +90,11 @@ def held_out(trained: Run, run: Run) -> Iterator[Evaluated]:
     source = open_data(trained.train, trained.model.vocab_size, trained.batch.seq_len)
     for name, part, _ in parts_of(source):
         spec = str(name or trained.train.data)
-        if isinstance(part, TokenSource):
-            of_bytes = run.train.tokenizer is None and not spec.endswith(".bin")
-            size = int(np.count_nonzero(part.held_out)) if of_bytes else None  # 0 is between texts
-            yield _evaluated(f"{HELD_OUT} {spec}", one_document(part.held_out), run, size)
-        else:
-            yield _evaluated(f"{HELD_OUT} {spec}", part.held_out.documents, run, None)
+        rows, size = part.held_out, None
+        of_bytes = run.train.tokenizer is None and not spec.endswith(".bin")
+        if of_bytes and isinstance(rows, Windows):
+            size = int(np.count_nonzero(rows.tokens))  # 0 is between texts
+        yield _evaluated(f"{HELD_OUT} {spec}", rows.documents, run, size)
 
 
 def mean_loss(model: Transformer, run: Run, evaluated: Evaluated) -> Loss:

@@ -177,7 +177,7 @@ def held_out_losses(plan: Plan, programs: Programs, state: TrainState) -> dict[s
     running mean of the parameters, if there is one.
     """
     parts, run, own = list(parts_of(plan.source)), plan.run, own_rows(programs).tolist()
-    size = run.batch.global_batch, run.batch.seq_len, run.train.eval_batches
+    size = run.batch.global_batch, run.train.eval_batches
     shared = lambda losses: sum(losses[name] * share for name, _, share in parts)
 
     def of(params: Transformer) -> dict[str, float]:

@@ -238,7 +238,7 @@ def test_nan_stops_with_the_batch_saved_and_an_older_checkpoint_newest(
     assert_whole(tmp_path, last_good)
     last = read_metrics(tmp_path)[-1]
     assert (last["step"], last[name]) == (at, None)
-    batches = TrainingBatches(plan.source, 8, 16, plan.run.train.seed)
+    batches = TrainingBatches(plan.source, 8, plan.run.train.seed)
     inputs, targets = next(islice(batches, at - 1, None))
     batches.close()
     with np.load(tmp_path / f"nan_step_{at}.npz") as saved:

@@ -85,7 +85,7 @@ def test_checkpoint_is_resumed_on_another_mesh(runs, prepare, tmp_path, on_one_d
     mesh = MeshShape(fsdp=2, tensor=2)  # whatever the order of layers
     run, batch = on_mesh(run_of_folder(tmp_path), mesh), plan.run.batch
     model, _ = newest_model(run, tmp_path)
-    (held_out,) = held_out_batches(plan.source, batch.global_batch, batch.seq_len, 1)
+    (held_out,) = held_out_batches(plan.source, batch.global_batch, 1)
     rows = (row_of([*inputs, targets[-1]], 1) for inputs, targets in zip(*held_out, strict=True))
     found = -sum(score.log_likelihood for score in scores(model, run, rows)) / batch.tokens
     assert found == pytest.approx(on_one_device[STEPS, "held_out_loss"], rel=RTOL)

@@ -20,6 +20,7 @@ from scaling.meshes.errors import InputError
 from scaling.run import Precision, Sharding, run_dict
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, changes
+from scaling.training.data.tokens import Windows
 from scaling.training.loop import train
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
@@ -283,7 +284,9 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_warning(cube, uninter
 
 def test_other_data_cannot_be_continued(cube, half, tmp_path):
     plan, programs = cube
-    source = replace(plan.source, train=plan.source.train[:-100])
+    train_part = plan.source.train
+    shorter = Windows(train_part.tokens[:-100], train_part.seq_len, 256, "shorter")
+    source = replace(plan.source, train=shorter)
     with pytest.raises(InputError, match="saved place in the data has tokens"):
         train(replace(plan, source=source), programs, Options(half, resume=True))
 

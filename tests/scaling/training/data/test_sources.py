@@ -8,9 +8,10 @@ import pytest
 from experiments.chat.make import HERE, chats
 from scaling.meshes.errors import InputError
 from scaling.run import Train
+from scaling.training.data.packing import PackedRows
 from scaling.training.data.sources import open_data, open_source
 from scaling.training.data.tokenizer import BYTES
-from scaling.training.data.tokens import Mixture, PackedSource, fingerprint, parts_of
+from scaling.training.data.tokens import Mixture, fingerprint, parts_of
 
 CHATS = str(HERE / "chats.jsonl")
 
@@ -23,7 +24,9 @@ def write_texts(path, texts):
 def test_records_of_text_are_one_stream_or_packed_with_an_end_each(tmp_path):
     path = write_texts(tmp_path / "a.jsonl", ["one é", "two", "three", "four"])
     stream = open_source(path, 256, 4)
-    assert BYTES.decode([*stream.train, *stream.held_out]) == "one é\0two\0three\0four"
+    assert (
+        BYTES.decode([*stream.train.tokens, *stream.held_out.tokens]) == "one é\0two\0three\0four"
+    )
     packed = open_source(path, 256, 8, packed=True)
     texts = [BYTES.decode(packed.train[i][1]) for i in range(len(packed.train))]
     assert sorted(texts) == ["hree\0wo\0", "ne é\0\0\0"]  # targets: not the first of a document
@@ -34,13 +37,13 @@ def test_records_of_text_are_one_stream_or_packed_with_an_end_each(tmp_path):
 def test_a_tokenizer_makes_the_stream_of_text():
     pytest.importorskip("tokenizers")
     stream = open_source(str(HERE / "make.py"), 304, 8, str(HERE / "tokenizer"))
-    ids = np.concatenate([stream.train, stream.held_out])
+    ids = np.concatenate([stream.train.tokens, stream.held_out.tokens])
     assert ids[-1] == 0 and "tokens of" in stream.description  # the end of the only document
 
 
 def test_the_last_twentieth_of_the_chats_is_held_out():
     source = open_source(CHATS, 256, 256, packed=True)
-    assert isinstance(source, PackedSource)
+    assert isinstance(source.train, PackedRows)
     assert len(source.train.documents) == 285 and len(source.held_out.documents) == 15
     said = sum(len(m["content"]) + 10 for c in chats() for m in c["messages"][1::2])
     counts = [part.documents.counted.sum() for part in (source.train, source.held_out)]

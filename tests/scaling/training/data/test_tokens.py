@@ -13,7 +13,7 @@ from scaling.meshes.errors import InputError
 from scaling.training.data.sources import open_source
 from scaling.training.data.token_file import TokenFile
 from scaling.training.data.tokenizer import BYTES
-from scaling.training.data.tokens import TokenSource, fingerprint
+from scaling.training.data.tokens import Split, Windows, fingerprint
 
 
 def write_tokens(path, ids, dtype="uint16"):
@@ -23,9 +23,9 @@ def write_tokens(path, ids, dtype="uint16"):
 
 def test_the_standard_library_is_there_without_a_download_and_always_the_same():
     first, second = (open_source("stdlib", 256, 128) for _ in range(2))
-    assert np.array_equal(first.train, second.train)
-    assert len(first.train) > 5_000_000
-    text = first.train.tobytes()
+    assert np.array_equal(first.train.tokens, second.train.tokens)
+    assert len(first.train.tokens) > 5_000_000
+    text = first.train.tokens.tobytes()
     assert b"class OrderedDict(dict):" in text
     assert b"import pytest" not in text  # nobody else's packages
     assert "documents" in first.description and "standard library" in first.description
@@ -35,8 +35,8 @@ def test_the_standard_library_is_there_without_a_download_and_always_the_same():
 def test_the_last_twentieth_or_one_whole_window_is_held_out(tmp_path, count, seq_len, held_out):
     ids = np.arange(count)
     source = open_source(write_tokens(tmp_path / "a.bin", ids), 1000, seq_len)
-    assert np.array_equal(source.train, ids[:-held_out])
-    assert np.array_equal(source.held_out, ids[-held_out:])
+    assert np.array_equal(source.train.tokens, ids[:-held_out])
+    assert np.array_equal(source.held_out.tokens, ids[-held_out:])
 
 
 def test_a_folder_is_read_in_sorted_order_without_hidden_and_binary_files(tmp_path):
@@ -47,7 +47,7 @@ def test_a_folder_is_read_in_sorted_order_without_hidden_and_binary_files(tmp_pa
     (tmp_path / "image.png").write_bytes(b"\x89PNG\0\0")
     (tmp_path / "latin1.txt").write_bytes("é".encode("latin-1"))
     source = open_source(str(tmp_path), 256, 2)
-    everything = np.concatenate([source.train, source.held_out])
+    everything = np.concatenate([source.train.tokens, source.held_out.tokens])
     assert BYTES.decode(everything) == "first\0second é\0third"
     assert "3 documents" in source.description
     assert "2 binary files skipped" in source.description
@@ -68,9 +68,9 @@ def test_the_width_of_a_token_follows_from_the_vocabulary_or_the_name(
     tmp_path, name, vocab_size, dtype
 ):
     source = open_source(write_tokens(tmp_path / name, range(500), dtype), vocab_size, 8)
-    assert isinstance(source.train, TokenFile)  # which reads what it is asked for
-    assert source.train.dtype == dtype
-    assert np.array_equal(source.train[:9], range(9))
+    assert isinstance(source.train.tokens, TokenFile)  # which reads what it is asked for
+    assert source.train.tokens.dtype == dtype
+    assert np.array_equal(source.train.tokens[:9], range(9))
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_file_that_cannot_be_used_says_why_with_numbers(tmp_path, name, conten
 def test_a_file_that_is_cut_while_it_is_read_is_an_error_with_numbers(tmp_path):
     """A memory map would end the process."""
     path = Path(write_tokens(tmp_path / "a.bin", range(1000)))
-    rows = open_source(str(path), 1000, 8).rows("train", 8)
+    rows = open_source(str(path), 1000, 8).train
     os.truncate(path, 100)
     assert rows[5][0].tolist() == list(range(40, 48))
     for index in (6, 100):
@@ -148,7 +148,8 @@ def test_what_is_no_text_reads_as_the_replacement_character():
 
 
 def streams(train, held_out=(1, 2, 3)):
-    return TokenSource(np.array(train, np.uint16), np.array(held_out, np.uint16), 500, "toy")
+    parts = (np.array(ids, np.uint16) for ids in (train, held_out))
+    return Split(*(Windows(ids, 8, 500, "toy") for ids in parts), description="toy")
 
 
 @given(st.lists(st.integers(0, 499), min_size=2, max_size=50), st.data())

@@ -117,7 +117,7 @@ def test_without_files_it_is_the_whole_held_out_part(folder, load, log_softmax, 
     model, run = load(batch=1)
     trained = run_of_folder(folder)
     (evaluated,) = held_out(trained, run)
-    stream = open_data(trained.train, 256, SEQ_LEN).held_out.tolist()
+    stream = open_data(trained.train, 256, SEQ_LEN).held_out.tokens.tolist()
     found = mean_loss(model, run, evaluated)
     assert (found.loss, found.tokens) == pytest.approx(mean(log_softmax, [stream]), rel=RTOL)
     assert found.bits_per_byte == pytest.approx(found.loss / math.log(2))  # a file without 0
