@@ -1,5 +1,6 @@
 """A run as the document of run.json, read and written. A key that is not known is an error."""
 
+import json
 from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
