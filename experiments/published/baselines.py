@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.published.series import Series
 from scaling.collectives.cost import collective_time
-from scaling.collectives.nccl.ranking import nccl_choices
+from scaling.collectives.nccl import nccl_choices
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import Profile
 

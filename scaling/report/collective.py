@@ -9,7 +9,7 @@ NCCL 2.30.7 itself would take nvls Simple by its own table (est. 3.7 ms)
 from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 
-from scaling.collectives.nccl.ranking import NcclChoice
+from scaling.collectives.nccl import NcclChoice
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_size, format_time
 from scaling.report.formatting import columns

@@ -17,7 +17,7 @@ import numpy as np
 from scaling.collectives.algorithms import bus_factor
 from scaling.collectives.cost import CollectiveCost, check_skew, collective_time
 from scaling.collectives.explain import LevelTime, level_times
-from scaling.collectives.nccl.ranking import NcclChoice, nccl_choices
+from scaling.collectives.nccl import NcclChoice, nccl_choices
 from scaling.collectives.switches import SwitchBytes, switch_bytes
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, is_count

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.collectives.cost import collective_time
-from scaling.collectives.nccl.channels import communicator
+from scaling.collectives.nccl import communicator
 from scaling.collectives.run_lengths import counted
 from scaling.collectives.switches import switch_bytes
 from scaling.meshes import catalog

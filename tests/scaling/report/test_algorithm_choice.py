@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scaling.collectives.nccl.ranking import KINDS
+from scaling.collectives.nccl import KINDS
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal, profile_of

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.nccl.channels import (
+from scaling.collectives.nccl import (
     Channels,
     NodeLinks,
     communicator,

@@ -9,8 +9,15 @@ from hypothesis import strategies as st
 
 from experiments.published.collectives import cases
 from experiments.published.series import series_of
-from scaling.collectives.nccl.channels import Channels, Communicator, communicator
-from scaling.collectives.nccl.ranking import KINDS, bandwidths, estimates, latency
+from scaling.collectives.nccl import (
+    KINDS,
+    Channels,
+    Communicator,
+    bandwidths,
+    communicator,
+    estimates,
+    latency,
+)
 from scaling.meshes import catalog
 
 LEAST, MOST = 2**20, 2**30

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from scaling.collectives.candidates import candidates
 from scaling.collectives.contention import place_groups
-from scaling.collectives.nccl.channels import communicator
-from scaling.collectives.nccl.ranking import KINDS, estimates, nccl_choices
+from scaling.collectives.nccl import KINDS, communicator, estimates, nccl_choices
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal
 
