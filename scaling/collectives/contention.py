@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.collectives.algorithms import ALGORITHMS, algorithms_of
-from scaling.collectives.algorithms.base import Boundary, LinkLoad
+from scaling.collectives.algorithms import ALGORITHMS, SENDS, Boundary, LinkLoad, algorithms_of
 from scaling.collectives.pair_links import have_rings, own_links_share, ring_counts
 from scaling.collectives.run_lengths import column_classes, run_lengths, run_starts, run_sums
 from scaling.collectives.torus import split_permute_share, torus_load, torus_permute_load
@@ -28,8 +27,6 @@ from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.link_figures import link_of
 from scaling.meshes.placement import crossed_level
 from scaling.program.ir import CollectiveKind
-
-POINT_TO_POINT: tuple[CollectiveKind, ...] = ("permute", "all-to-all")  # from chip to chip
 
 Loads = tuple[tuple[NetworkLevel, LinkLoad], ...]
 
@@ -224,7 +221,7 @@ def _classes_load(
     """The load of a collective, other than a permute."""
     rule, at = ALGORITHMS[algorithm], classes.at
     steps = rule.serial_steps(kind, at.ranks)
-    if not classes.counts.size or (level.point_to_point and kind not in POINT_TO_POINT):
+    if not classes.counts.size or (level.point_to_point and kind not in SENDS):
         return LinkLoad(0.0, 0, classes.units, steps)
     on_rings = kind == "all-to-all" and bool(level.pair_links)
     sent = at.in_region**2 // 4 / at.ranks if on_rings else rule.bytes_out(kind, at)

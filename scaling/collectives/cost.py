@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.collectives.algorithms.base import REDUCTIONS
+from scaling.collectives.algorithms import REDUCTIONS
 from scaling.collectives.candidates import Candidate, candidates
 from scaling.collectives.contention import PlacedGroups, place_groups
 from scaling.collectives.evidence import call_evidence

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.collectives.algorithms.base import REDUCTIONS, LinkLoad, rounds
+from scaling.collectives.algorithms import REDUCTIONS, SENDS, LinkLoad, rounds
 from scaling.collectives.candidates import Candidate, candidates
-from scaling.collectives.contention import POINT_TO_POINT, place_groups
+from scaling.collectives.contention import place_groups
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.formula import Input
 from scaling.meshes.levels import NetworkLevel
@@ -91,7 +91,7 @@ def link_of(
     share, ordered = load.share / rounds(kind), np.sort(groups, axis=1)
     count = lambda labels: 1 + (np.diff(labels[ordered], axis=1) != 0).sum(axis=1)
     joined = int((count(level.labels.unit) // count(level.labels.region)).max())  # in a region
-    if level.grid is not None and kind not in POINT_TO_POINT:
+    if level.grid is not None and kind not in SENDS:
         return _of_torus(level, load, share)
     if kind == "permute" or joined < 2 or level.grid is not None:
         return counted_link(level, share)

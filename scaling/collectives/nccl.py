@@ -40,7 +40,7 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from scaling.collectives.algorithms.base import rounds
+from scaling.collectives.algorithms import REDUCTIONS, rounds
 from scaling.collectives.contention import in_order
 from scaling.meshes.cluster import Cluster, network_link
 from scaling.meshes.levels import levels
@@ -55,8 +55,7 @@ EPSILON = 1e-6
 Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: tuple[Protocol, ...] = get_args(Protocol)
 Pair = tuple[str, Protocol]
-GATHERS: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
-KINDS: tuple[CollectiveKind, ...] = ("all-reduce", *GATHERS)
+KINDS = REDUCTIONS
 
 # Compute capability x 10. A table with four rows has one each for Volta and before, Ampere, Hopper
 # and Blackwell.

@@ -25,7 +25,7 @@ from itertools import permutations
 
 import numpy as np
 
-from scaling.collectives.algorithms.base import LinkLoad, rounds
+from scaling.collectives.algorithms import LinkLoad, rounds
 from scaling.meshes.errors import InputError
 from scaling.meshes.torus import TorusGrid, shape_text
 from scaling.program.ir import CollectiveKind

@@ -18,12 +18,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.collectives.algorithms import SENDS
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_rate
 from scaling.program.ir import CollectiveKind, Number, Program, as_float, collectives
 
-DIRECT = ("all-to-all", "permute")  # kinds of sends and receives
 POOLED = ("NVIDIA", "AMD")  # vendors of the chips on which XLA allocates such a pool
 # Bytes of one H100 in use besides arrays before the first collective (github.com/NVIDIA/nccl,
 # issue 1685); the catalogue's notes say 0.5 to 1 GB for context and library workspaces.
@@ -105,12 +105,12 @@ def nccl_buffers(program: Program, software: str = "jax", node: int = MOST_PEERS
     if software in RESERVE:  # a communicator for each combination of axes, and one of all devices
         count = _distinct([code for _, code, _ in used])
         return as_float(COMMUNICATOR * (count + 1) * np.greater(count, 0))
-    count = _distinct([code for kind, code, _ in used if kind not in DIRECT])
+    count = _distinct([code for kind, code, _ in used if kind not in SENDS])
     rings = NCCL_BUFFERS * np.greater(count, 0) + COMMUNICATOR * np.maximum(count - 1, 0)
     peers: Number = 0.0
     network: Number = 0.0
     for kind, code, ranks in used:
-        if kind in DIRECT:
+        if kind in SENDS:
             near = np.minimum(ranks, min(node, MOST_PEERS + 1)) - 1
             peers += np.minimum(near, 1 if kind == "permute" else near) * np.not_equal(code, 0)
             network = np.maximum(network, np.greater(ranks, node) * np.not_equal(code, 0))

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.algorithms.base import REDUCTIONS, Boundary, rounds
+from scaling.collectives.algorithms import ALGORITHMS, REDUCTIONS, Boundary, rounds
 from scaling.collectives.candidates import loaded_levels
 from scaling.collectives.contention import place_groups
 from scaling.collectives.cost import collective_time

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.algorithms import ALGORITHMS
-from scaling.collectives.algorithms.base import Boundary
+from scaling.collectives.algorithms import ALGORITHMS, Boundary
 from scaling.collectives.contention import (
     POINT_TO_POINT,
     LinkLoad,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, maximum_flow
 
-from scaling.collectives.algorithms import algorithms_of
-from scaling.collectives.algorithms.base import REDUCTIONS
+from scaling.collectives.algorithms import REDUCTIONS, algorithms_of
 from scaling.collectives.contention import POINT_TO_POINT, pairs_of
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
