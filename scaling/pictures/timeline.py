@@ -7,7 +7,7 @@ stage 0   compute        forward ... backward ... optimizer, pale where it has n
 from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from scaling.pictures.rows import Bar, Row, shares
 from scaling.pictures.shapes import Picture
-from scaling.simulate.stages import stage_spans
+from scaling.simulate.pipeline_bubble import stage_spans
 from scaling.simulate.step import Priced
 
 PHASES = {  # of compute, as the program calls them and as legends do

@@ -183,25 +183,23 @@ def bodies(step: Operation) -> Iterator[Block]:
         yield from step.branches
 
 
-def operations(block: Block, times: Number = 1) -> Iterator[tuple[Operation, Number]]:
+def walk(block: Block, times: Number = 1) -> Iterator[tuple[Operation, Number]]:
+    """Every operation with its runs per step, then those inside of it; all branches are walked."""
+    for step in block:
+        yield step, times
+        runs = times * step.trips if isinstance(step, Loop) else times
+        for body in bodies(step):
+            yield from walk(body, runs)
+
+
+def operations(block: Block) -> Iterator[tuple[Operation, Number]]:
     """Every operation but loops and branches, with its runs per step; all branches are walked."""
-    for step in block:
-        if isinstance(step, Loop):
-            yield from operations(step.body, times * step.trips)
-        elif isinstance(step, Branch):
-            for branch in step.branches:
-                yield from operations(branch, times)
-        else:
-            yield step, times
+    return ((step, n) for step, n in walk(block) if not isinstance(step, Loop | Branch))
 
 
-def conditionals(block: Block, times: Number = 1) -> Iterator[tuple[Branch, Number]]:
+def conditionals(block: Block) -> Iterator[tuple[Branch, Number]]:
     """Every conditional, with how often it is met in a step, those inside of branches too."""
-    for step in block:
-        if isinstance(step, Branch):
-            yield step, times
-        for inner in bodies(step):
-            yield from conditionals(inner, times * (step.trips if isinstance(step, Loop) else 1))
+    return ((step, n) for step, n in walk(block) if isinstance(step, Branch))
 
 
 def kernels(program: Program) -> Iterator[tuple[Kernel, Number]]:

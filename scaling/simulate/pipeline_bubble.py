@@ -1,4 +1,4 @@
-"""The bubble of a pipeline in its compiled program.
+"""The bubble of a pipeline in its compiled program, and what each stage does meanwhile.
 
 All stages compute in every tick, those without work on data that is never read, so the program
 shows no waiting. S - 1 ticks of each stage are bubble (`models.pipeline.schedule`):
@@ -8,10 +8,21 @@ shows no waiting. S - 1 ticks of each stage are bubble (`models.pipeline.schedul
                       not recognised: all its time stays compute
     1f1b              all that is computed in the scopes `FILL` and `DRAIN`, S - 1 ticks forward and
                       as many backward
+
+Of S stages and M microbatches stage s has, with ticks counted from 0 in each loop,
+
+    a pass forward (gpipe, circular)   work in tick t of T if s <= t < s + T - (S - 1)
+    a pass backward                    the same, with ticks counted from the end
+    1f1b: fill (S - 1 ticks)           a forward pass if t >= s
+          steady (M ticks)             a forward pass if t < M - (S - 1 - s), a backward one if
+                                       t >= S - 1 - s
+          drain (S - 1 ticks)          a backward pass if t < S - 1 - s
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain, repeat
+from typing import Literal
 
 from scaling.models.pipeline.schedule import DRAIN, FILL, PipelineSchedule
 from scaling.program.ir import (
@@ -25,7 +36,10 @@ from scaling.program.ir import (
     Program,
     bodies,
     operations,
+    walk,
 )
+from scaling.simulate.side_by_side import Stream
+from scaling.simulate.step import Priced
 
 STAGE = "stage"  # the mesh axis
 
@@ -42,11 +56,17 @@ def mark_bubbles(program: Program, pipeline: PipelineSchedule) -> Program:
 
 def bubble_shares(program: Program) -> dict[str, Number]:
     """Share of the runs that is bubble, by name, of operations in loops with bubble trips."""
-    return dict(_shares(program.schedule))
+    loops = (step for step, _ in walk(program.schedule) if isinstance(step, Loop))
+    return {
+        step.name: loop.bubble_trips / loop.trips
+        for loop in loops
+        if loop.bubble_trips
+        for step, _ in operations(loop.body)
+    }
 
 
 def _marked(block: Block, pipeline: PipelineSchedule) -> Block:
-    found: list[Operation] = []
+    marked: list[Operation] = []
     for step in block:
         if isinstance(step, Branch):
             step = replace(step, branches=tuple(_marked(b, pipeline) for b in step.branches))
@@ -57,27 +77,126 @@ def _marked(block: Block, pipeline: PipelineSchedule) -> Block:
                 # a loop over one tick; its buffers stay those of the schedule around it
                 buffers = step.reads, step.writes, step.over
                 step = Loop(step.name, step.origin, *buffers, body=(step,), trips=1, bubble_trips=1)
-        elif isinstance(step, Loop) and _is_over_ticks(step, pipeline):
-            step = replace(step, bubble_trips=pipeline.stages - 1)
         elif isinstance(step, Loop):
-            step = replace(step, body=_marked(step.body, pipeline))
-        found.append(step)
-    return tuple(found)
+            permutes = any(s.kind == "permute" for s in _handed_on(step))
+            if permutes and step.trips == pipeline.iterations:  # over ticks
+                step = replace(step, bubble_trips=pipeline.stages - 1)
+            else:
+                step = replace(step, body=_marked(step.body, pipeline))
+        marked.append(step)
+    return tuple(marked)
 
 
-def _is_over_ticks(loop: Loop, pipeline: PipelineSchedule) -> bool:
-    """Return True for a loop of as many trips that permutes to the next stage."""
-    return loop.trips == pipeline.iterations and any(
-        isinstance(step, Collective) and step.kind == "permute" and step.axes == (STAGE,)
-        for step in loop.body
-    )
+def _handed_on(loop: Loop) -> list[Collective]:
+    """The collectives of a loop over the stages alone."""
+    return [s for s in loop.body if isinstance(s, Collective) and s.axes == (STAGE,)]
 
 
-def _shares(block: Block) -> Iterator[tuple[str, Number]]:
+# Stage by stage
+
+Ticks = Literal["", "forward", "backward", "fill", "steady", "drain"]
+
+
+@dataclass(frozen=True)
+class Tick:
+    """One iteration of a loop over ticks; kind "": outside of all of them."""
+
+    kind: Ticks = ""
+    number: int = 0
+    of: int = 1
+
+    def is_busy(self, stage: int, stages: int, phase: str) -> bool:
+        """True if a stage has work of this phase in the tick."""
+        later = stages - 1 - stage  # stages behind this one
+        backward = phase in ("backward", "remat")
+        t = self.of - 1 - self.number if self.kind == "backward" else self.number
+        if self.kind in ("forward", "backward"):
+            return stage <= t < stage + self.of - (stages - 1)
+        if self.kind == "fill":
+            return t >= stage
+        if self.kind == "drain":
+            return t < later
+        if self.kind == "steady" and phase:
+            return t >= later if backward else t < self.of - later
+        return True
+
+
+@dataclass(frozen=True)
+class StageSpan:
+    """What a stage does on one stream for some time. Seconds from the start of the step."""
+
+    stream: Stream
+    what: str  # phase of a kernel, kind of a collective, or "bubble"; "": not known
+    start: float
+    end: float
+
+
+def stage_count(priced: Priced) -> int:
+    """Stages of the pipeline; 1: there is none."""
+    return int(priced.program.mesh.get(STAGE, 1))
+
+
+def stage_spans(priced: Priced) -> list[list[StageSpan]]:
+    """What each stage does, in order of time; `priced` has its timeline recorded.
+
+    What touches on a stream and is of one kind is one span.
+    """
+    events = priced.timeline.events
+    ticks = _ticks_of(priced.program.schedule)
+    placed = [(event, next(ticks.get(event.operation.name, repeat(Tick())))) for event in events]
+    stages = stage_count(priced)
+    found = []
+    for stage in range(stages):
+        spans: dict[Stream, list[StageSpan]] = {}
+        for event, tick in placed:
+            what: str = event.operation.origin.phase
+            if isinstance(event.operation, Collective):
+                what = event.operation.kind
+            elif event.stream == "compute" and not tick.is_busy(stage, stages, what):
+                what = "bubble"
+            _append(spans.setdefault(event.stream, []), event.stream, what, event.start, event.end)
+        found.append([span for row in spans.values() for span in row])
+    return found
+
+
+def _append(row: list[StageSpan], stream: Stream, what: str, start: float, end: float) -> None:
+    """Add a span to a row, or lengthen the last one."""
+    if end <= start:
+        return
+    if row and row[-1].what == what and row[-1].end >= start:
+        row[-1] = StageSpan(stream, what, row[-1].start, end)
+    else:
+        row.append(StageSpan(stream, what, start, end))
+
+
+def _ticks_of(schedule: Block) -> dict[str, Iterator[Tick]]:
+    """The ticks of an operation's calls, in the order in which they run, by its name."""
+    parts: dict[str, list[Iterator[Tick]]] = {}
+    for name, tick, calls in _calls(schedule, Tick()):
+        parts.setdefault(name, []).append(repeat(tick, calls))
+    return {name: chain(*found, repeat(Tick())) for name, found in parts.items()}
+
+
+def _calls(block: Block, tick: Tick, times: int = 1) -> Iterator[tuple[str, Tick, int]]:
+    """(name, tick, calls in it) of every operation, ticks in order."""
     for step in block:
-        if isinstance(step, Loop) and step.bubble_trips:
-            share = step.bubble_trips / step.trips
-            yield from ((inside.name, share) for inside, _ in operations(step.body))
-        else:
+        if not isinstance(step, Loop):
+            yield step.name, tick, times
             for body in bodies(step):
-                yield from _shares(body)
+                yield from _calls(body, tick, times)
+        elif kind := _kind(step):
+            for number in range(int(step.trips)):
+                yield from _calls(step.body, Tick(kind, number, int(step.trips)))
+        else:
+            yield from _calls(step.body, tick, times * int(step.trips))
+
+
+def _kind(loop: Loop) -> Ticks:
+    """What a loop over ticks runs; "": it is not over ticks."""
+    if not loop.bubble_trips:
+        return "steady" if _handed_on(loop) else ""
+    if loop.bubble_trips == loop.trips:
+        scopes = (loop.name, loop.origin.layer.split("/")[0])
+        return "drain" if DRAIN in scopes else "fill" if FILL in scopes else ""
+    phases = {step.origin.phase for step, _ in operations(loop.body)}
+    return "backward" if "backward" in phases else "forward"

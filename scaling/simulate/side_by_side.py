@@ -9,7 +9,7 @@ Times may be numpy arrays over configurations.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -22,6 +22,8 @@ Part = Literal[
 ]  # copied: the part of host that waits for asynchronous copies
 Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
+STREAMS: tuple[Stream, ...] = get_args(Stream)
+CLOCKS: tuple[Clock, ...] = (*STREAMS, "issued")
 MOST_EVENTS = 500_000  # that are kept, chosen by this project: ten seconds' work, a trace of 100 MB
 
 
@@ -35,6 +37,7 @@ class Event:
     end: float
 
 
+@dataclass
 class Clocks:
     """Clocks, operations in flight, and the sums so far.
 
@@ -42,25 +45,19 @@ class Clocks:
     ("start", name) and ("end", name) when an operation in flight begins and is over.
     """
 
-    def __init__(
-        self,
-        times: Mapping[str, Number],
-        record: bool,
-        by_name: bool,
-        slowdown: float = 0.0,
-        busy: Mapping[str, np.ndarray | None] | None = None,
-        held_up: float = 0.0,
-    ):
-        self.busy, self.held_up = busy, held_up
-        self.times = times
-        self.slowdown = slowdown
-        self.record = record
-        self.by_name = by_name
-        self.clocks: dict[Clock, Number] = dict.fromkeys((*get_args(Stream), "issued"), 0.0)
-        self.ahead: Number = np.inf  # s, the least by which the host was ahead of an operation
-        self.in_flight: dict[Stream, dict[str, Operation]] = {s: {} for s in get_args(Stream)}
-        self.sums: dict[Key, Number] = {}
-        self.events: list[Event] = []
+    times: Mapping[str, Number]  # the rest as `scaling.simulate.timeline.run_schedule` has it
+    record: bool = False
+    named: bool = True
+    slowdown: float = 0.0
+    busy: Mapping[str, np.ndarray | None] | None = None
+    held_up: float = 0.0
+    clocks: dict[Clock, Number] = field(default_factory=lambda: dict.fromkeys(CLOCKS, 0.0))
+    ahead: Number = np.inf  # s, the least by which the host was ahead of an operation
+    in_flight: dict[Stream, dict[str, Operation]] = field(
+        default_factory=lambda: {stream: {} for stream in STREAMS}
+    )
+    sums: dict[Key, Number] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
 
     @property
     def recording(self) -> bool:
@@ -71,7 +68,7 @@ class Clocks:
         """Seconds of one part of the step."""
         return self.sums.get((part, ""), 0.0)
 
-    def named(self, part: Part) -> dict[str, Number]:
+    def by_name(self, part: Part) -> dict[str, Number]:
         """Seconds by the name of the operation."""
         return {name: n for (kept, name), n in self.sums.items() if kept == part}
 
@@ -133,7 +130,7 @@ class Clocks:
         """Let an operation in flight begin and end so many seconds later."""
         self.clocks["start", name] = self.clocks["start", name] + begin
         self.clocks["end", name] = self.clocks["end", name] + end
-        if self.by_name:
+        if self.named:
             self.add(("time", name), end - begin)
         for i in range(len(self.events) - 1, -1, -1):
             event = self.events[i]
@@ -163,7 +160,7 @@ class Clocks:
         """Run an operation on a stream from its start on; seconds that it takes."""
         seconds = self.times[operation.name] + lost
         self.clocks[stream] = start + seconds
-        if self.by_name:
+        if self.named:
             self.add(("time", operation.name), seconds)
         if self.recording:
             self.events.append(Event(operation, stream, float(start), float(start + seconds)))

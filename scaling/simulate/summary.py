@@ -2,6 +2,10 @@
 
 MFU = model FLOPs / (step time x devices x peak of the compute format)
 HFU = FLOPs of all matrix products that run / the same
+
+Its bottleneck is the largest part of the step's time. Each kernel belongs to what binds it:
+arithmetic, memory bandwidth, or the fixed cost of its start. The largest of these, or waiting for
+communication, for the host or for another pipeline stage's work, is the bottleneck.
 """
 
 import math
@@ -17,9 +21,8 @@ from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
 from scaling.profiles.best_products import said_of_untimed
-from scaling.program.ir import Collective, Number, as_float
+from scaling.program.ir import Number, as_float, kernels
 from scaling.run import Run
-from scaling.simulate.bottleneck import bottleneck
 from scaling.simulate.capacity import bytes_in_use, capacity_of
 from scaling.simulate.kernels import computed_flops, peak_rate
 from scaling.simulate.prediction import (
@@ -39,6 +42,13 @@ SUMMED = "count", "time", "exposed"  # of lines of identical calls
 # programs of the tests. Below LEAST_MEMORY, bytes, rounding each buffer up to 256 bytes is more.
 MEMORY_ERROR, LEAST_MEMORY = 0.02, 2**20
 ROUNDING = 1e-9  # relative error of float64 sums: shorter times count as 0
+BOTTLENECKS = {
+    "compute": "compute: kernels limited by arithmetic take",
+    "memory": "memory bandwidth: kernels that move more than they compute take",
+    "overhead": "overhead: starting kernels that are small for the device takes",
+    "bubble": "bubble: pipeline stages without work take",
+    "host": "host: the device waits for",
+}
 
 
 def summarize(
@@ -117,7 +127,19 @@ def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:
     """One line for all identical calls, the longest first."""
     merged: dict[tuple, CollectiveLine] = {}
     for collective, calls in running_collectives(priced):
-        line = _line(collective, calls, priced)
+        cost, timeline = priced.collectives[collective.name], priced.timeline
+        line = CollectiveLine(
+            kind=collective.kind,
+            axis=axis_name(collective),
+            bytes=collective.bytes,
+            dtype=collective.dtype,
+            count=calls * collective.part,
+            time=timeline.by_name[collective.name],
+            exposed=timeline.exposed_by_name.get(collective.name, 0.0),
+            algorithm=cost.algorithm,
+            level=cost.level,
+            bottleneck=cost.bottleneck,
+        )
         key = (line.kind, line.axis, str(line.bytes), line.dtype, line.algorithm, line.level)
         if key in merged:
             sums = {n: getattr(merged[key], n) + getattr(line, n) for n in SUMMED}
@@ -126,20 +148,45 @@ def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:
     return tuple(sorted(merged.values(), key=lambda line: -np.max(line.time)))
 
 
-def _line(collective: Collective, calls: Number, priced: Priced) -> CollectiveLine:
-    cost, timeline = priced.collectives[collective.name], priced.timeline
-    return CollectiveLine(
-        kind=collective.kind,
-        axis=axis_name(collective),
-        bytes=collective.bytes,
-        dtype=collective.dtype,
-        count=calls * collective.part,
-        time=timeline.by_name[collective.name],
-        exposed=timeline.exposed_by_name.get(collective.name, 0.0),
-        algorithm=cost.algorithm,
-        level=cost.level,
-        bottleneck=cost.bottleneck,
+def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryParts) -> str:
+    """The bottleneck as one sentence; about the largest figures of several configurations."""
+    if memory.fits is False:
+        over = format_size(float(np.max(memory.peak)) - (memory.capacity or 0.0))
+        return f"memory: the peak is {over} above the capacity of a device"
+    shares = time_shares(priced)
+    most = max(shares, key=lambda name: shares[name])
+    waiting = shares["communication"]
+    if most != "communication":
+        rest = f"; {waiting:.0%} is waiting for communication" if waiting else ""
+        return f"{BOTTLENECKS[most]} {shares[most]:.0%} of the step{rest}"
+    line = max(lines, key=lambda line: np.max(line.exposed))
+    part = float(np.max(line.exposed / priced.timeline.total))
+    return (
+        f"communication: the device waits for it {waiting:.0%} of the step, most for {line.kind} "
+        f"over {line.axis} ({format_size(float(np.max(line.bytes)))} a call, {part:.0%}); "
+        f"{line.bottleneck}"
     )
+
+
+def time_shares(priced: Priced) -> dict[str, float]:
+    """Shares of the step: compute, memory and overhead by what binds each kernel, communication,
+    bubble, host.
+
+    They sum to 1. Asynchronous kernels run beside the others: waiting for them is the host's.
+    """
+    timeline, total = priced.timeline, float(np.max(priced.timeline.total))
+    share = lambda seconds: float(np.max(seconds)) / total if total else 0.0
+    bound_by = {"compute": 0.0, "memory": 0.0, "overhead": 0.0}
+    beside = {kernel.name for kernel, _ in kernels(priced.program) if kernel.asynchronous}
+    for name, cost in priced.kernels.items():
+        if name not in beside:
+            bound_by[str(np.ravel(cost.bound)[0])] += share(timeline.by_name.get(name, 0.0))
+    bubble = share(timeline.bubble)
+    if bubble:  # it is time of kernels, whatever binds them
+        rest = 1 - bubble / sum(bound_by.values())
+        bound_by = {name: part * rest for name, part in bound_by.items()}
+    waiting = {"communication": timeline.exposed_communication, "host": timeline.host}
+    return bound_by | {"bubble": bubble} | {name: share(time) for name, time in waiting.items()}
 
 
 def _peak(priced: Priced, run: Run | None) -> float | None:

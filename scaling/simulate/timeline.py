@@ -30,9 +30,9 @@ Only differences between the clocks decide what happens next. So iterations of a
 one which moved all clocks alike are counted, not run; that of a host which stays ahead may differ.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from itertools import count
 from typing import Any
@@ -111,9 +111,9 @@ def run_schedule(
         held_up: time that a collective takes beside a kernel over that alone, less one.
     """
     alone = {name: as_float(seconds) for name, seconds in times.items()}
-    streams = Streams(shortest, alone, record, named, slowdown, busy, held_up)
+    streams = Streams(alone, record, named, slowdown, busy, held_up, shortest=shortest)
     streams.block(program.schedule)
-    exposed = streams.named("exposed")
+    exposed = streams.by_name("exposed")
     waited = sum(exposed.values(), 0.0)
     return Timeline(
         compute=streams.sum("compute"),
@@ -122,22 +122,21 @@ def run_schedule(
         bubble=streams.sum("bubble"),
         host=as_float(host) + streams.sum("host"),
         hidden_communication=later(0.0, streams.sum("communication") - waited),
-        by_name=streams.named("time"),
-        exposed_by_name=exposed | streams.named("copied"),
+        by_name=streams.by_name("time"),
+        exposed_by_name=exposed | streams.by_name("copied"),
         events=tuple(streams.events),
     )
 
 
+@dataclass
 class Streams(Clocks):
     """Runs operations: each kind by the method that is named after its class."""
 
-    def __init__(self, shortest: bool, *clocks: Any):
-        super().__init__(*clocks)
-        self.shortest = shortest
-        self.run = count()  # one for all copies
+    shortest: bool = False
+    run: Iterator[int] = field(default_factory=count)  # one for all copies
 
     def block(self, block: Block) -> None:
-        """Run operations one after the other, each by the method that is named after its class."""
+        """Run operations one after the other."""
         for operation in block:
             if next(self.run) == MOST_RUN:
                 raise InputError(
@@ -186,7 +185,7 @@ class Streams(Clocks):
         if stream == "copy":
             self.add(("host", ""), self.clocks["compute"] - now)
         part: Part = "copied" if stream == "copy" else "exposed"
-        self.add((part, name * self.by_name), self.clocks["compute"] - now)
+        self.add((part, name * self.named), self.clocks["compute"] - now)
 
     def loop(self, loop: Loop) -> None:
         """Run iterations until every clock that moves moves alike, then count the rest.

@@ -8,9 +8,8 @@ from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import DispatchFit, Evidence
 from scaling.program.ir import Buffer, Collective, Kernel, Program, Wait
-from scaling.simulate.bottleneck import time_shares
 from scaling.simulate.step import price
-from scaling.simulate.summary import summarize
+from scaling.simulate.summary import summarize, time_shares
 
 H100 = catalog.load("dgx-h100", nodes=2)
 PROFILE = profile_of(H100.accelerator)

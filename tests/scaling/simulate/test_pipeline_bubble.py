@@ -13,11 +13,10 @@ from scaling.models.pipeline.schedule import FILL, PipelineSchedule
 from scaling.profiles.io import ideal
 from scaling.program.ir import Buffer, Collective, Kernel, Loop, Operation, Origin, Program
 from scaling.program.serialization import program_dict, read_program_dict
-from scaling.simulate.bottleneck import time_shares
 from scaling.simulate.memory import memory_use
 from scaling.simulate.pipeline_bubble import bubble_shares, mark_bubbles
 from scaling.simulate.step import price
-from scaling.simulate.summary import summarize
+from scaling.simulate.summary import summarize, time_shares
 from scaling.simulate.timeline import run_schedule
 
 SCHEDULE = PipelineSchedule(4, 1, 8)  # eleven ticks, three of them idle

@@ -5,7 +5,7 @@ import pytest
 import scaling as sc
 from scaling.api.pricing import price_program
 from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.simulate.stages import Tick, stage_spans
+from scaling.simulate.pipeline_bubble import Tick, stage_spans
 
 STAGES, MICROBATCHES = 4, 8
 
