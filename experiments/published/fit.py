@@ -9,7 +9,7 @@ much as the square root of n machines with one point.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -26,14 +26,14 @@ from experiments.published.figures import (
     start,
 )
 from experiments.published.series import Series
+from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.candidates import (
     Candidate,
     LoadedLevel,
     candidate,
-    is_considered,
     loaded_levels,
     refusal,
-    transports_of,
+    units_of,
 )
 from scaling.collectives.contention import place_groups
 from scaling.profiles.profile import ANY, Evidence, LinkFit
@@ -71,24 +71,23 @@ def _choice(series: Series) -> Choice:
     for name in names:
         if refusal(name, series.kind, placement):
             continue
-        if series.algorithm != "auto" or is_considered(name, series.kind, placement):
-            loads = placement.loads(series.kind)[name]
+        loads = placement.loads(series.kind)[name]
+        if series.algorithm != "auto" or ALGORITHMS[name].is_considered(units_of(loads)):
             uses = loaded_levels(series.kind, name, loads, placement.ranks)
-            transports = transports_of(uses)
-            found = [_key(series, name, u, t) for u, t in zip(uses, transports, strict=True)]
+            found = [_key(series, name, use) for use in uses]
             if KEYS.issuperset(found):
                 ways.append((name, uses, found))
     assert ways, series.machine
     return Choice(series, tuple(ways))
 
 
-def _key(series: Series, name: str, use: LoadedLevel, transport: str) -> Key:
+def _key(series: Series, name: str, use: LoadedLevel) -> Key:
     link, chip = use.level.link, series.cluster.accelerator.name
     if link == "network":
-        scope = transport if transport in TRANSPORTS else ANY
+        scope = use.transport if use.transport in TRANSPORTS else ANY
     else:
         scope = next((g for g, chips in GENERATIONS.items() if chip in chips), ANY)
-    return Key(name, series.kind, link, scope, transport == "host")  # type: ignore[arg-type]
+    return Key(name, series.kind, link, scope, use.transport == "host")  # type: ignore[arg-type]
 
 
 def candidates_of(choice: Choice, fits: Fits) -> list[tuple[Candidate, list[Key]]]:
@@ -98,10 +97,7 @@ def candidates_of(choice: Choice, fits: Fits) -> list[tuple[Candidate, list[Key]
             candidate(
                 choice.series.kind,
                 name,
-                [
-                    LoadedLevel(u.level, u.load, u.hops, fits[k])
-                    for u, k in zip(uses, keys, strict=True)
-                ],
+                [replace(use, fit=fits[key]) for use, key in zip(uses, keys, strict=True)],
             ),
             keys,
         )

@@ -39,6 +39,7 @@ class LoadedLevel:
     level: NetworkLevel
     load: LinkLoad
     hops: float  # that wait for one another
+    transport: str  # of a network; "host" for PCIe through host memory
     fit: LinkFit | None = None  # None: not looked up yet
 
     @property
@@ -117,14 +118,22 @@ def _candidates(
         reason = refusal(name, kind, placement)
         if reason and algorithm not in ("auto", BEST_POSSIBLE):
             raise InputError(f"{placement.cluster.name}: {reason}")
-        if reason or (algorithm == "auto" and not is_considered(name, kind, placement)):
+        if reason:
             continue
         loads = placement.loads(kind)[name]
+        if algorithm == "auto" and not ALGORITHMS[name].is_considered(units_of(loads)):
+            continue
         if algorithm == BEST_POSSIBLE:
             loads = split_loads(kind, placement, loads)
+        # What no library runs (`hierarchical`, `one-way-ring`) has the figures of a ring, an
+        # all-to-all those of sends to each peer.
+        nearest = "pairwise" if kind == "all-to-all" else "ring"
+        fitted = name if name in algorithms(profile, kind) else nearest
         loaded = loaded_levels(kind, name, loads, placement.ranks)
-        if known := _with_fits(loaded, name, kind, profile):
-            runnable.append(candidate(kind, name, known))
+        fits = [link_fit(profile, fitted, kind, x.level.link, x.transport) for x in loaded]
+        if loaded and all(fits):
+            loaded = [replace(x, fit=fit) for x, fit in zip(loaded, fits, strict=True)]
+            runnable.append(candidate(kind, name, loaded))
     if not runnable:
         links = ", ".join(level.link for level in placement.levels)
         raise InputError(f"profile {profile.name} says nothing of {kind} over {links}")
@@ -143,12 +152,7 @@ def refusal(name: str, kind: CollectiveKind, placement: PlacedGroups) -> str:
         return f"{name} needs NVSwitches that can add (NVLink SHARP, from Hopper on)"
     if algorithm.in_network and not (cluster.fabric and cluster.fabric.has_sharp):
         return f"{name} needs switches between the nodes that can add (`has_sharp` of the fabric)"
-    return algorithm.refusal(_units(placement.loads(kind)[name]))
-
-
-def is_considered(name: str, kind: CollectiveKind, placement: PlacedGroups) -> bool:
-    """True if `auto` considers an algorithm that can run there."""
-    return ALGORITHMS[name].is_considered(_units(placement.loads(kind)[name]))
+    return algorithm.refusal(units_of(placement.loads(kind)[name]))
 
 
 def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
@@ -171,45 +175,16 @@ def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
 
 def loaded_levels(kind: CollectiveKind, name: str, loads: Loads, ranks: int) -> list[LoadedLevel]:
     """The levels that an algorithm loads, from the chip outwards, in groups of so many ranks."""
-    counts = iter(ALGORITHMS[name].hops(kind, _units(loads), ranks))
+    counts = iter(ALGORITHMS[name].hops(kind, units_of(loads), ranks))
     # hops of a level without hops of its own count with another level's
     hops = [next(counts) if level.own_hops else 0.0 for level, _ in loads]
-    return [
-        LoadedLevel(level, load, count)
-        for (level, load), count in zip(loads, hops, strict=True)
-        if load.share > 0
-    ]
-
-
-def transports_of(loaded: Sequence[LoadedLevel]) -> list[str]:
-    """The transport of each level: of the network, or "host" for PCIe through host memory."""
+    used = [(level, load, n) for (level, load), n in zip(loads, hops, strict=True) if load.share]
     staged = any(
-        one.level.staged or 0 < one.level.most_peers < one.load.units
-        for one in loaded
-        if one.level.link == "pcie"
+        level.link == "pcie" and (level.staged or 0 < level.most_peers < load.units)
+        for level, load, _ in used
     )
-    return [
-        "host" if staged and one.level.link == "pcie" else one.level.transport for one in loaded
-    ]
-
-
-def _with_fits(
-    loaded: list[LoadedLevel], name: str, kind: CollectiveKind, profile: Profile
-) -> list[LoadedLevel] | None:
-    """The levels with the fits of their links, or None: the profile lacks one.
-
-    What no library runs (`hierarchical`, `one-way-ring`) has the figures of a ring, an all-to-all
-    those of sends to each peer.
-    """
-    nearest = "pairwise" if kind == "all-to-all" else "ring"
-    own = name if name in algorithms(profile, kind) else nearest
-    found = []
-    for one, transport in zip(loaded, transports_of(loaded), strict=True):
-        fit = link_fit(profile, own, kind, one.level.link, transport)
-        if fit is None:
-            return None
-        found.append(replace(one, fit=fit))
-    return found
+    through = lambda level: "host" if staged and level.link == "pcie" else level.transport
+    return [LoadedLevel(level, load, n, through(level)) for level, load, n in used]
 
 
 def candidate(kind: CollectiveKind, name: str, loaded: Sequence[LoadedLevel]) -> Candidate:
@@ -248,6 +223,6 @@ def candidate(kind: CollectiveKind, name: str, loaded: Sequence[LoadedLevel]) ->
     )
 
 
-def _units(loads: Loads) -> list[int]:
+def units_of(loads: Loads) -> list[int]:
     """Units that one group joins in each level with hops of its own, from the chip outwards."""
     return [load.units for level, load in loads if level.own_hops] or [1]

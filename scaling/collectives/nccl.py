@@ -221,7 +221,10 @@ def nccl_choices(
         return None
     pairs, seconds = list(ranked), np.array(list(ranked.values()))
     first = np.argmin(seconds, axis=0)  # of equal estimates the first, as NCCL does
-    return [NcclChoice(*pairs[i], float(seconds[i, j])) for j, i in enumerate(first.tolist())]
+    return [
+        NcclChoice(pairs[i][0], pairs[i][1], float(seconds[i, j]))
+        for j, i in enumerate(first.tolist())
+    ]
 
 
 def estimates(kind: CollectiveKind, bytes: Number, comm: Communicator) -> dict[Pair, np.ndarray]:

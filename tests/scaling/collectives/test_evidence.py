@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.cost import collective_time
-from scaling.collectives.evidence import GROWTH, doublings
+from scaling.collectives.cost import GROWTH, collective_time, doublings
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import Evidence, LinkFit, Span
