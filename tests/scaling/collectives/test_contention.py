@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.algorithms import ALGORITHMS, Boundary
+from scaling.collectives.algorithms import ALGORITHMS, SENDS, Boundary
 from scaling.collectives.contention import (
-    POINT_TO_POINT,
     LinkLoad,
     group_classes,
     in_order,
@@ -132,7 +131,7 @@ def test_loads_by_classes_are_those_of_every_member(case, use):
     _, groups, every = case
     algorithm, kind = use
     for level in every:
-        if level.point_to_point and kind not in POINT_TO_POINT:
+        if level.point_to_point and kind not in SENDS:
             continue
         totals, users, joined = member_by_member(kind, groups, level, algorithm)
         found = level_load(kind, groups, level, algorithm)

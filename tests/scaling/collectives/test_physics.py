@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra, maximum_flow
 
-from scaling.collectives.algorithms import REDUCTIONS, algorithms_of
-from scaling.collectives.contention import POINT_TO_POINT, pairs_of
+from scaling.collectives.algorithms import REDUCTIONS, SENDS, algorithms_of
+from scaling.collectives.contention import pairs_of
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
@@ -370,7 +370,7 @@ def test_chips_of_a_node_that_are_alike_can_change_places(case, profile, data):
     """The same exchange in every node, so that rails stay rails. Chips that share a NIC are alike
     as long as nothing goes from one chip to another through it."""
     n = case.cluster.devices_per_node
-    assume(case.kind not in POINT_TO_POINT or case.cluster.nics == n or case.cluster.nodes == 1)
+    assume(case.kind not in SENDS or case.cluster.nics == n or case.cluster.nodes == 1)
     order = np.array(data.draw(st.permutations(range(n))))
     again = replace(case, groups=case.groups // n * n + order[case.groups % n])
     assert price(again, profile) == pytest.approx(price(case, profile), rel=1e-12)
@@ -399,7 +399,7 @@ def test_rings_behind_any_nvswitch_take_as_long_in_the_replay(case):
     assert replayed == pytest.approx(price(case, IDEAL, "ring"), rel=0.02)
 
 
-@given(cases((*REDUCTIONS, *POINT_TO_POINT), REPLAYED).filter(is_small))
+@given(cases((*REDUCTIONS, *SENDS), REPLAYED).filter(is_small))
 def test_the_replay_keeps_to_the_cuts_as_well(case):
     assume(is_symmetric(case))
     algorithm = "pairwise" if case.kind == "all-to-all" else "ring"
