@@ -295,10 +295,10 @@ def test_the_gpu_measurement_imports_little():
 def test_the_import_guard_notices_what_it_should(tmp_path):
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments/__init__.py").touch()
-    (tmp_path / "experiments/careless.py").write_text("import json, numpy\nimport tyro\n")
+    (tmp_path / "experiments/careless.py").write_text("import json, numpy\nimport rich\n")
     code = "import sys\nsys.path.insert(0, sys.argv[1])\n" + GUARD + "import experiments.careless"
     result = run_python(code, str(tmp_path))
-    assert "experiments imports tyro" in result.stderr
+    assert "experiments imports rich" in result.stderr
 
 
 # Absolute paths that exist on every Linux machine; anything else is one person's own machine.

@@ -8,26 +8,24 @@ call, ready to be made, and more options, which are read from its signature and 
     def shown(call, *, json: bool = False) -> int: ...     --json
 """
 
+import argparse
 import importlib
 import inspect
-import keyword
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, make_dataclass
-from functools import cache, partial
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, Optional, Protocol, get_args, get_origin
-
-from tyro.conf import Positional, UseAppendAction, arg
-from tyro.constructors import PrimitiveConstructorSpec
+from typing import Any, Literal, NoReturn, get_args, get_origin
 
 import scaling as sc
 from scaling.api.parameters import arguments_of, texts_of
 from scaling.api.public_api import alternatives
 from scaling.api.request import FLAGS
+from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.units import parse_real, parse_whole
 
-PATH = "PATH"  # in the help of an option, the name of a value that is a file
 METAVARS = {  # by flag
     "cluster": "NAME",
     "mesh": "AXIS=N,...",
@@ -52,28 +50,6 @@ ONLY_PYTHON = re.compile(r",? or an? (?:[A-Z]\w+|mapping|sequence)(?=[.;,]|$)")
 WITHOUT = re.compile(r"; None: (.+?)(?=\.$|\. (?=[A-Z])|; )")
 
 
-def _reads(parse: Callable[[str], Any], metavar: str) -> PrimitiveConstructorSpec[Any]:
-    """How tyro reads a number: 8192, 8k (8,000), 8Ki (8,192), 15T."""
-    is_number = lambda value: isinstance(value, int | float)
-    return PrimitiveConstructorSpec(
-        1, metavar, lambda words: parse(words[0]), is_number, lambda value: [str(value)]
-    )
-
-
-WHOLE, REAL = _reads(parse_whole, "N"), _reads(parse_real, "X")
-
-
-class Command(Protocol):
-    """A dataclass whose fields are the options of one command."""
-
-    @property
-    def subject(self) -> str:
-        """The run, cluster or folder that an error is about."""
-
-    def execute(self) -> int:
-        """Do it and return the exit code."""
-
-
 @dataclass(frozen=True, eq=False)
 class Generated:
     """A command that calls one function."""
@@ -91,20 +67,62 @@ class Generated:
 
 @dataclass(frozen=True)
 class Option:
-    """One parameter as an option."""
+    """One parameter as an option, or as a positional argument."""
 
     parameter: str
-    hint: Any
-    default: Any
+    default: Any  # `inspect.Parameter.empty`: it must be given
+    flag: str  # "--mesh"; of a positional argument its name in the help
+    metavar: str  # the name of its value in the help; "": it takes none
     text: str  # its help
-    flag: str  # without dashes
+    read: Callable[[str], Any]  # ValueError for what is no value
+    needed: str  # what a value must be that cannot be read
+    is_repeated: bool
     is_positional: bool
+    is_extra: bool  # a parameter of the function that is given the call
+
+    def value(self, typed: Any) -> Any:
+        """Return the value of what was typed; the default where nothing was.
+
+        Raises:
+            InputError: it cannot be read, or nothing was typed and something must be.
+        """
+        if typed in (None, False, []):
+            if self.default is inspect.Parameter.empty:
+                name = self.flag if self.is_positional else f"{self.flag} {self.metavar}"
+                raise InputError(f"Missing {name}: {self.text}")
+            return self.default
+        try:
+            return tuple(typed) if self.is_repeated else self.read(typed)
+        except ValueError:
+            raise InputError(
+                f"{self.flag} {typed!r} cannot be read: {self.needed} is needed"
+            ) from None
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command and the values of its options."""
+
+    face: Generated
+    given: Mapping[str, Any]  # to the function, by parameter: what is not as without the option
+    extra: Mapping[str, Any]  # to what is given the call
 
     @property
-    def name(self) -> str:
-        """The field of the command that holds its value."""
-        name = self.flag.replace("-", "_")
-        return f"{name}_" if keyword.iskeyword(name) else name
+    def values(self) -> Mapping[str, Any]:
+        """All values by parameter."""
+        return {**self.extra, **self.given}
+
+    @property
+    def subject(self) -> str:
+        """The run, cluster or folder that an error is about."""
+        names = ("name", *self.face.positional)
+        return str(next(filter(None, map(self.values.get, names)), ""))
+
+    def execute(self) -> int:
+        """Do it and return the exit code."""
+        call = partial(function_of(self.face.function), **self.given)
+        code: int = function_of(self.face.shown)(call, **self.extra)
+        return code
 
 
 def location(function: str) -> tuple[str, str]:
@@ -119,41 +137,81 @@ def function_of(text: str) -> Any:
     return getattr(importlib.import_module(module), name)
 
 
-@cache
-def command_class(face: Generated) -> type[Command]:
-    """Return the class whose fields are the options of a command."""
-    function, shown = function_of(face.function), function_of(face.shown)
-    more = list(_options(shown, face))
-    own = {option.parameter for option in more}  # which the function is not given as it stands
-    asked = [option for option in _options(function, face) if option.parameter not in own]
+def parse_command(name: str, face: Generated, words: Sequence[str]) -> Command | None:
+    """Return the command with its options; None where its help was asked for, now printed.
 
-    def execute(self: Any) -> int:
-        given = {o.parameter: (getattr(self, o.name), (o.default, ())) for o in asked}
-        changed = {name: value for name, (value, unset) in given.items() if value not in unset}
-        extra = {option.parameter: getattr(self, option.name) for option in more}
-        code: int = shown(partial(function, **changed), **extra)
-        return code
+    Words after -- belong to the positional argument that takes several.
 
-    def subject(self: Any) -> str:
-        values = (getattr(self, name, None) for name in ("name", *face.positional))
-        return str(next(filter(None, values), ""))
+    Raises:
+        InputError: an option that there is not, is missing, is given twice, or cannot be read.
+    """
+    options, end = options_of(face), [*words, "--"].index("--")
+    parser, see = _parser(name, face, options), f"; see scaling {name} --help"
+    if {"-h", "--help"}.intersection(words[:end]):
+        print(parser.format_help(), end="")
+        return None
+    several = next((o for o in options if o.is_positional and o.is_repeated), None)
+    typed, unknown = parser.parse_known_intermixed_args(words[:end] if several else words)
+    by_flag = {option.flag: option for option in options if not option.is_positional}
+    flags = Counter(word.partition("=")[0] for word in words[:end] if word.startswith("--"))
+    for word in [*(flag for flag in flags if flag not in by_flag), *unknown]:
+        raise InputError(f"scaling {name} has no option {word}; {nearest(word, list(by_flag))}")
+    for flag, times in flags.items():
+        if times > 1 and not by_flag[flag].is_repeated:
+            raise InputError(f"{flag} is given twice; give it once")
+    if several:
+        setattr(typed, several.parameter, [*getattr(typed, several.parameter), *words[end + 1 :]])
+    try:
+        values = {o: o.value(getattr(typed, o.parameter)) for o in options}
+    except InputError as error:
+        raise InputError(f"{error}{see}") from None
+    asked = {
+        o.parameter: value for o, value in values.items() if not o.is_extra and value != o.default
+    }
+    return Command(face, asked, {o.parameter: value for o, value in values.items() if o.is_extra})
 
-    summary = face.summary or summary_of(inspect.getdoc(function))
-    return make_dataclass(
-        f"{face.function.title()}Command",
-        [
-            (o.name, *_field(o))
-            for o in sorted([*asked, *more], key=lambda option: _place(option, face))
-        ],
-        bases=(Command,),
-        namespace={
-            "execute": execute,
-            "subject": property(subject),
-            "__doc__": f"{summary}\n\nExample: {face.example}",
-        },
-        frozen=True,
-        kw_only=True,
+
+class _Parser(argparse.ArgumentParser):
+    """Raises what is wrong instead of printing it."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+
+
+class _Help(argparse.HelpFormatter):
+    """Keeps the paragraphs of a description apart."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        fill = super()._fill_text
+        return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
+
+
+def _parser(name: str, face: Generated, options: Sequence[Option]) -> _Parser:
+    """Return the parser that splits the words of a command; values stay texts."""
+    positional = [option.flag for option in options if option.is_positional]
+    summary = face.summary or summary_of(inspect.getdoc(function_of(face.function)))
+    parser = _Parser(
+        prog=f"scaling {name}",
+        usage=" ".join([f"scaling {name} [-h] [OPTIONS]", *positional]),
+        description=f"{summary}\n\nExample: {face.example}",
+        formatter_class=partial(_Help, max_help_position=26),
+        add_help=False,
+        allow_abbrev=False,
     )
+    parser.add_argument("-h", "--help", action="store_true", help="show this help message and exit")
+    for option in options:
+        text = option.text.replace("%", "%%")  # which argparse replaces
+        if option.is_positional:
+            many = "*" if option.is_repeated else "?"
+            parser.add_argument(option.parameter, nargs=many, metavar=option.flag, help=text)
+        elif not option.metavar:
+            parser.add_argument(option.flag, dest=option.parameter, action="store_true", help=text)
+        else:
+            action = "append" if option.is_repeated else "store"
+            parser.add_argument(
+                option.flag, dest=option.parameter, action=action, metavar=option.metavar, help=text
+            )
+    return parser
 
 
 def summary_of(docstring: str | None) -> str:
@@ -169,74 +227,59 @@ def words(text: str, flags: Mapping[str, str]) -> str:
     return text[:1].upper() + text[1:]
 
 
-def _place(option: Option, face: Generated) -> int:
-    """Return where an option stands among all."""
+def options_of(face: Generated) -> list[Option]:
+    """Return the options of a command in the order of its help; those of both its functions."""
+    extra = list(_options(function_of(face.shown), face, is_extra=True))
+    own = {option.parameter for option in extra}  # which the function is not given as it stands
+    asked = (o for o in _options(function_of(face.function), face) if o.parameter not in own)
     order = (*face.positional, *face.first, "", *SELDOM)
-    return order.index(option.parameter if option.parameter in order else "")
+    place = lambda o: order.index(o.parameter if o.parameter in order else "")
+    return sorted([*asked, *extra], key=place)
 
 
-def _options(function: Any, face: Generated) -> Iterator[Option]:
+def _options(function: Any, face: Generated, is_extra: bool = False) -> Iterator[Option]:
     """Yield the parameters that a command line gives; that of the call is no option."""
     texts = {**texts_of(function), **arguments_of(function_of(face.shown)), **face.texts}
-    given = {
-        name: parameter
-        for name, parameter in inspect.signature(function).parameters.items()
-        if name != "call"
-        and (name not in face.hidden or function is not function_of(face.function))
-    }
-    flags = {n: (face.flags.get(n) or FLAGS.get(n, n)).replace("_", "-") for n in given}
+    hidden = ("call",) if is_extra else face.hidden
+    parameters = inspect.signature(function).parameters
+    given = {name: parameter for name, parameter in parameters.items() if name not in hidden}
+    flags = {n: f"--{face.flags.get(n) or FLAGS.get(n, n)}".replace("_", "-") for n in given}
+    called = {name: name.upper() if name in face.positional else flags[name] for name in given}
     for name, parameter in given.items():
-        called = {
-            n: n.upper() if n in face.positional else f"--{flag}" for n, flag in flags.items()
-        }
+        flag, default = flags[name], parameter.default
+        is_required, is_positional = default is inspect.Parameter.empty, name in face.positional
+        is_repeated = name in REPEATED or get_origin(parameter.annotation) is tuple
+        if is_repeated and not is_required:
+            default = default or ()
+        metavar, read, needed = _read(name, parameter.annotation, is_repeated)
+        if read is not Path:
+            metavar = METAVARS.get(flag[2:], metavar)
         text = words(texts[name], called)
-        where = flags[name], name in face.positional
-        yield Option(name, parameter.annotation, parameter.default, text, *where)
+        text += " (repeatable)" * (is_repeated and not is_positional) + " (required)" * is_required
+        if (
+            default not in (None, False, (), "", inspect.Parameter.empty)
+            and "(default: " not in text
+        ):
+            shown = f"{default:g}" if isinstance(default, float) else default
+            text += f" (default: {shown})"
+        if is_positional:
+            flag = name.upper() if is_required or is_repeated else f"[{name.upper()}]"
+        kinds = (is_repeated, is_positional, is_extra)
+        yield Option(name, default, flag, metavar, text, read, needed, *kinds)
 
 
-def _field(option: Option) -> tuple[Any, Any]:
-    """Return the type of an option, as tyro reads it, and the field with its default."""
-    is_required = option.default is inspect.Parameter.empty
-    is_repeated = option.parameter in REPEATED or get_origin(option.hint) is tuple
-    default = None if is_required else option.default
-    hint, metavar, *marks = _read(option, is_repeated)
+def _read(name: str, hint: Any, is_repeated: bool) -> tuple[str, Callable[[str], Any], str]:
+    """Return the name of a parameter's value in the help, how it is read, and what is needed."""
+    kinds = alternatives(hint)
     if is_repeated:
-        default = default or ()
-    text = option.text + " (repeatable)" * (is_repeated and not option.is_positional)
-    if default not in (None, False, (), "") and "(default: " not in text:
-        text += (
-            f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
-        )
-    if metavar != PATH:
-        metavar = METAVARS.get(option.flag, metavar)
-    if option.is_positional:
-        name = option.parameter.upper()
-        marks += get_args(Positional[str])[1:]
-        metavar = name if is_required or is_repeated else f"[{name}]"
-    hints: Mapping[str, Any] = {} if is_required else {"help_behavior_hint": ""}
-    shown = arg(name=option.flag, metavar=metavar, help=text, **hints)
-    own = field() if is_required else field(default=default)
-    return Annotated[(hint, *marks, shown)], own
-
-
-def _read(option: Option, is_repeated: bool) -> tuple[Any, ...]:
-    """Return the type of an option's value, its name in the help, and how it is read.
-
-    Types are such that tyro can check a default by itself. For `X | None` and `tuple[str, ...]` it
-    takes typeguard, whose imports (asyncio, ssl) take as long as NumPy's.
-    """
-    kinds = alternatives(option.hint)
-    if is_repeated:
-        return (option.hint, "TEXT") if option.is_positional else (tuple, "TEXT", UseAppendAction)
+        return "TEXT", str, "a text"
     if bool in kinds:
-        return bool, None
+        return "", bool, ""
     if Literal in kinds:
-        hints = (option.hint, *get_args(option.hint))
-        choices = next(get_args(hint) for hint in hints if get_origin(hint) is Literal)
-        return Optional[str], "|".join(choices)  # noqa: UP045
-    if Path in kinds and option.parameter not in NAMED:
-        return Optional[Path], PATH  # noqa: UP045
+        choices = next(get_args(h) for h in (hint, *get_args(hint)) if get_origin(h) is Literal)
+        return "|".join(choices), str, "a text"
+    if Path in kinds and name not in NAMED:
+        return "PATH", Path, "a path"
     if str in kinds or not {int, float} & set(kinds):
-        return Optional[str], "TEXT"  # noqa: UP045
-    kind, metavar, read = (int, "N", WHOLE) if int in kinds else (float, "X", REAL)
-    return (Optional[kind] if type(None) in kinds else kind), metavar, read  # noqa: UP045
+        return "TEXT", str, "a text"
+    return ("N", parse_whole, "a whole number") if int in kinds else ("X", parse_real, "a number")

@@ -7,27 +7,19 @@ included.
 
 import ast
 import gc
-import io
-import itertools
 import json
 import os
-import re
 import signal
 import sys
 import warnings
-from collections import Counter
-from contextlib import redirect_stderr, suppress
-from dataclasses import fields
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
-from typing import Any, NoReturn, get_type_hints
-
-import tyro
+from typing import NoReturn
 
 from scaling.api.request import command_line
 from scaling.cli.commands import GENERATED, GROUPS
-from scaling.cli.generated import Command, location, summary_of
-from scaling.cli.generated import command_class as generated_class
+from scaling.cli.generated import Command, location, parse_command, summary_of
 from scaling.compile.quiet import VERBOSE
 from scaling.meshes.errors import InputError, nearest
 from scaling.training.launch.broken_pipe import redirect_to_devnull
@@ -39,10 +31,6 @@ COLLECT_AFTER = 50_000
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 STOPPED = "stopped by SIGINT"
 DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."
-# tyro's message about a value of one type, and of one of several types
-UNREADABLE = re.compile(
-    r"Error parsing (--[\w-]+): (?:.*? from \[|[^']*literal[^']*|could[^']*)('.*?')"
-)
 COMMANDS = [name for group in GROUPS.values() for name in group]
 
 
@@ -56,7 +44,7 @@ def main(arguments: list[str] | None = None) -> int:
         if command is None:
             return 0
         subject = command.subject
-        if getattr(command, "verbose", False):
+        if command.values.get("verbose"):
             os.environ[VERBOSE] = "1"
         with command_line(arguments):
             code = command.execute()
@@ -93,73 +81,7 @@ def parse(arguments: list[str]) -> Command | None:
     if name not in COMMANDS:
         what = "option" if name.startswith("-") else "command"
         raise InputError(f"scaling has no {what} {name!r}; {nearest(name, COMMANDS)}")
-    return _parse_options(name, rest)
-
-
-def _parse_options(name: str, arguments: list[str]) -> Command | None:
-    """Read the options of one command; tyro's box becomes one line."""
-    _check_repeats(name, arguments)
-    said = io.StringIO()
-    try:
-        with redirect_stderr(said):
-            command: Command = tyro.cli(
-                command_class(name),
-                prog=f"scaling {name}",
-                args=arguments,
-                config=(tyro.conf.FlagCreatePairsOff,),
-            )
-            return command
-    except SystemExit as stop:
-        if not stop.code:
-            return None
-        raise InputError(_one_line(said.getvalue(), name, arguments)) from None
-
-
-def _check_repeats(name: str, arguments: list[str]) -> None:
-    """Refuse an option that is given twice, unless it is repeatable; tyro takes the last."""
-    ours = itertools.takewhile(lambda word: word != "--", arguments)
-    given = Counter(word.partition("=")[0] for word in ours if word.startswith("--"))
-    for field in fields(command_class(name)):
-        option = option_of(field.name)
-        if given[option] > 1 and field.default != ():
-            raise InputError(f"{option} is given twice; give it once")
-
-
-def option_of(field: str) -> str:
-    """The option of a field; one with a name that Python keeps for itself ends in an underscore."""
-    return f"--{field.rstrip('_').replace('_', '-')}"
-
-
-def command_class(name: str) -> Any:
-    """Return the class whose fields are the options of a command."""
-    return generated_class(GENERATED[name])
-
-
-def _one_line(box: str, name: str, arguments: list[str]) -> str:
-    """Return tyro's message without its frame and without the help that it repeats.
-
-    A box has the title in its frame; plain text has it above the first line of dashes.
-    """
-    lines = [line.strip("│ ") for line in box.splitlines()]
-    inner = [line for line in lines if line[:1] not in ("╭", "╰")]  # without colours: all lines
-    parts = re.split(r"\n[─-]{5,}\n", "\n".join(inner))
-    message = " ".join(parts[len(inner) == len(lines)].split())
-    where = f"see scaling {name} --help"
-    if wrong := UNREADABLE.match(message):
-        found = f"{wrong[1]} {wrong[2]} cannot be read"
-        if reason := re.search(r"invalid literal for int|could not convert", message):
-            found += ": a whole number is needed" if "int" in reason[0] else ": a number is needed"
-        return f"{found}; {where}"
-    if unknown := re.match(r"Unrecognized (?:options|arguments): (.*)", message):
-        word = unknown[1].split(",")[0]
-        hints = get_type_hints(command_class(name), include_extras=True).items()
-        options = [option_of(field) for field, hint in hints if not _is_positional(hint)]
-        return f"scaling {name} has no option {word}; {nearest(word, options)}"
-    return f"{message}; {where}"
-
-
-def _is_positional(hint: Any) -> bool:
-    return any("Positional" in str(mark) for mark in getattr(hint, "__metadata__", ()))
+    return parse_command(name, GENERATED[name], rest)
 
 
 def _help() -> str:

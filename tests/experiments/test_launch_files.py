@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -52,6 +53,11 @@ def saved_folder(tmp_path, saved):
     return tmp_path / FOLDER
 
 
+def given_to_train(words):
+    """The options of `scaling train` by name."""
+    return SimpleNamespace(**{"resume": False, **parse(words).values})
+
+
 def sbatch_options():
     lines = (LAUNCH / "slurm.sh").read_text().splitlines()
     options = [line.removeprefix("#SBATCH --") for line in lines if line.startswith("#SBATCH --")]
@@ -63,7 +69,7 @@ def test_slurm_starts_one_process_per_device_and_resumes_a_checkpoint(launched, 
     folder = saved_folder(tmp_path, saved)
     settings = {"SLURM_JOB_ID": "4242", "SLURMD_NODENAME": "node7", "SLURM_CPUS_PER_TASK": "8"}
     words, env = launched("bash", str(LAUNCH / "slurm.sh"), RUN_DIR=str(folder), **settings)
-    train, options = parse(words[words.index("scaling") + 1 :]), sbatch_options()
+    train, options = given_to_train(words[words.index("scaling") + 1 :]), sbatch_options()
     tasks = int(options["nodes"]) * int(options["ntasks-per-node"])
     assert parse_mesh(train.mesh).devices == tasks
     assert options["gpus-per-node"] == options["ntasks-per-node"]
@@ -78,7 +84,7 @@ def test_open_mpi_starts_one_process_per_slot_and_resumes_a_checkpoint(launched,
     folder = saved_folder(tmp_path, saved=True)
     (tmp_path / "hosts").write_text("# ours\n\nnode3 slots=8\nnode4 slots=8\n")
     words, _ = launched("bash", str(LAUNCH / "openmpi.sh"), "hosts", RUN_DIR=str(folder))
-    train = parse(words[words.index("scaling") + 1 :])
+    train = given_to_train(words[words.index("scaling") + 1 :])
     assert words[words.index("-np") + 1] == "16" == str(parse_mesh(train.mesh).devices)
     assert "JAX_COORDINATOR_ADDRESS=node3:29400" in words
     of_mpirun = {"OMPI_COMM_WORLD_SIZE": "16", "OMPI_COMM_WORLD_RANK": "15"}
@@ -131,7 +137,7 @@ def test_kubernetes_pod_resumes_a_checkpoint_and_a_stop_does_not_count_as_failur
     folder = saved_folder(tmp_path, saved=True)
     settings = {k: v for k, v in variables(objects).items() if v} | {"RUN_DIR": str(folder)}
     words, _ = launched(*container(objects)["command"], **settings)
-    train = parse(words)
+    train = given_to_train(words)
     assert (train.resume, train.run_dir, train.restarts) == (True, folder, 3)
     assert train.stopped_code != 0  # else a pod that is moved would count as done
     (rule,) = objects["Job"]["spec"]["podFailurePolicy"]["rules"]

@@ -18,7 +18,7 @@ from scaling.course.quizzes.quiz import find
 
 CDN = "https://cdn.jsdelivr.net/pyodide/"  # of Pyodide alone
 # What a browser does not have; the site's Python has to do without it.
-ABSENT = ("jax", "jaxlib", "flax", "matplotlib", "scipy", "tyro", "rich", "marimo", "markdown_it")
+ABSENT = ("jax", "jaxlib", "flax", "matplotlib", "scipy", "rich", "marimo", "markdown_it")
 LESSONS = (*lessons(), *labs())
 ASK = """
 import json, sys

@@ -5,10 +5,7 @@ from scaling.cli.main import main
 
 def run(capsys, *arguments) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of `scaling ARGUMENTS`."""
-    try:
-        code = main([str(argument) for argument in arguments])
-    except SystemExit as stop:  # of tyro
-        code = stop.code
+    code = main([str(argument) for argument in arguments])
     captured = capsys.readouterr()
     return code, captured.out, captured.err
 

@@ -3,7 +3,7 @@
 import pytest
 
 from scaling.cli.commands import GENERATED
-from scaling.cli.generated import command_class
+from scaling.cli.generated import options_of
 from scaling.cli.learn import TAKES
 from scaling.cli.main import main
 
@@ -29,6 +29,6 @@ def test_a_word_that_would_change_nothing_is_refused(words, refused, capsys):
 
 
 def test_every_word_says_what_it_takes():
-    known = set(command_class(GENERATED["learn"]).__dataclass_fields__)
+    known = {option.parameter for option in options_of(GENERATED["learn"])}
     assert all(known.issuperset(taken) for taken in TAKES.values())
     assert main(["learn", "list"]) == 0

@@ -11,7 +11,8 @@ from functools import partial
 import jax
 import pytest
 
-from scaling.cli.main import COMMANDS, _warn, command_class
+from scaling.cli.generated import Command
+from scaling.cli.main import COMMANDS, _warn
 from scaling.compile import options
 from scaling.training import prepare
 from scaling.training.launch import supervisor as restarts
@@ -365,8 +366,8 @@ def test_help_loads_no_jax_and_names_every_verb():
 
 PRINTS = """
 import sys
-from scaling.cli import main
-main.command_class("{name}").execute = lambda self: print("done") or 0
+from scaling.cli import generated, main
+generated.Command.execute = lambda self: print("done") or 0
 sys.exit(main.main(sys.argv[1:]))
 """
 
@@ -374,8 +375,7 @@ sys.exit(main.main(sys.argv[1:]))
 @pytest.mark.parametrize("words", [["cluster", "list"], ["train", "tiny"]])
 def test_a_reader_that_has_gone_is_no_error(monkeypatch, words):
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    program = PRINTS.format(name=words[0])
-    command = [sys.executable, "-c", program, *words]
+    command = [sys.executable, "-c", PRINTS, *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert (process.stderr.read(), process.wait(600)) == (b"", 0)
@@ -388,7 +388,7 @@ def test_ctrl_c_is_one_line_and_exit_code_130(cli, monkeypatch, words):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(command_class(words[0]), "execute", interrupted)
+    monkeypatch.setattr(Command, "execute", interrupted)
     assert cli(*words) == (130, "", "stopped by SIGINT\n")
 
 

@@ -8,7 +8,6 @@ import ast
 import json
 import re
 import shlex
-from dataclasses import fields
 from functools import cache
 from importlib.resources import files
 
@@ -16,7 +15,9 @@ import pytest
 
 import scaling as sc
 from scaling.api import result
-from scaling.cli.main import COMMANDS, command_class, option_of
+from scaling.cli.commands import GENERATED
+from scaling.cli.generated import options_of
+from scaling.cli.main import COMMANDS
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.io import profile_of, write_profile
 from scaling.report.advice import Advice
@@ -158,7 +159,7 @@ def messages(path):
 
 def test_every_option_that_a_message_names_is_one_of_a_command():
     """Behind `scaling VERB` of that command."""
-    known = {name: {option_of(f.name) for f in fields(command_class(name))} for name in COMMANDS}
+    known = {name: {o.flag for o in options_of(GENERATED[name])} for name in COMMANDS}
     every = set().union(*known.values()) | {f"--{name}" for name in FOREIGN}
     paths = [path for path in TEXTS if "testbed" not in path.parts]
     found = [(path, text) for path in paths for text in messages(path)]
