@@ -1,9 +1,17 @@
 """A whole training: time, devices or MFU, with energy, money and failures."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Literal
 
-from scaling.api.chips import products_format
-from scaling.api.inputs import MOST_DEVICES, MeshLike, Overrides, amount, as_mesh, cluster_with
+from scaling.api.inputs import (
+    MeshLike,
+    Overrides,
+    amount,
+    as_mesh,
+    cluster_with,
+    device_count,
+    products_format,
+)
 from scaling.api.plan import plan
 from scaling.api.public_api import entrance
 from scaling.api.runs import RunLike, Settings, load_run, parse_settings
@@ -95,18 +103,35 @@ def budget(
             raise InputError(MISSING[missing])
     host, _ = cluster_with(None, cluster, 1, overrides)
     dtype = products_format(host, compute)
-    step, run = amount("--batch", batch, most=LARGEST), None
+    step, run, flops = amount("--batch", batch, most=LARGEST), None, None
+    size = amount("--parameters", parameters, most=LARGEST) or 1.0
+    used = amount("--active", active, most=LARGEST) or size
     if model is not None:
-        run = load_run(model, set=_settings(set, dtype))
+        if active is not None:
+            raise InputError("--active describes a model by --parameters: leave MODEL out")
+        settings = parse_settings(set or ())
+        if dtype != "bf16":
+            settings.setdefault("precision.compute", dtype)
+        run = load_run(model, set=settings)
+        counted, length = count_parameters(run.model), run.batch.seq_len
+        size, used = counted.total, counted.active
+        flops = float(model_flops(run.model, 1, length)) / length
         step = step or float(run.batch.tokens)
     shape = None if mesh is None else as_mesh(mesh, AXES)
+    per_node = host.devices_per_node
+    stated: dict[str, int | None] = {
+        "--devices": devices,
+        "--nodes": None if nodes is None else whole_number("--nodes", nodes) * per_node,
+        "--mesh": None if shape is None else shape.devices,
+    }
+    if tokens_per_device is not None:
+        if step is None or not 0 < tokens_per_device <= step:
+            raise InputError(
+                f"--tokens-per-device {tokens_per_device:g} needs a larger --batch, such as 16M"
+            )
+        stated["--tokens-per-device"] = int(step // tokens_per_device)
     asked = days is not None or device_hours is not None
-    count = _devices(host.devices_per_node, nodes, devices, shape, step, tokens_per_device, asked)
-    counts = (
-        amount("--parameters", parameters, most=LARGEST),
-        amount("--active", active, most=LARGEST),
-    )
-    size, used, flops = _model(run, *counts)
+    count = _agreed(stated, None if asked else per_node)
     predicted, note = None, Training.note
     if run is not None and count and mfu is None and not asked and not missing:
         predicted, note = _predict(run, cluster, count, shape, step, overrides)
@@ -134,49 +159,14 @@ def budget(
     return answer_budget(training, Reliability(mtbf_hours, save_seconds, restart_seconds))
 
 
-def _model(
-    run: Run | None, parameters: float | None, active: float | None
-) -> tuple[float, float, float | None]:
-    """Return all parameters, those of a token, and its exact model FLOPs if they are known."""
-    if run is None:
-        size = parameters or 1.0
-        return size, active or size, None
-    if active is not None:
-        raise InputError("--active describes a model by --parameters: leave MODEL out")
-    count = count_parameters(run.model)
-    length = run.batch.seq_len
-    return count.total, count.active, float(model_flops(run.model, 1, length)) / length
-
-
-def _devices(
-    per_node: int,
-    nodes: int | None,
-    devices: int | None,
-    mesh: MeshShape | None,
-    batch: float | None,
-    tokens_per_device: float | None,
-    asked: bool,
-) -> int | None:
-    """Return the devices that are given; None: they are asked for, or do not matter."""
-    stated: dict[str, int | None] = {
-        "--devices": devices,
-        "--nodes": None if nodes is None else whole_number("--nodes", nodes) * per_node,
-        "--mesh": None if mesh is None else mesh.devices,
-    }
-    if tokens_per_device is not None:
-        if batch is None or not 0 < tokens_per_device <= batch:
-            raise InputError(
-                f"--tokens-per-device {tokens_per_device:g} needs a larger --batch, such as 16M"
-            )
-        stated["--tokens-per-device"] = int(batch // tokens_per_device)
-    found = {name: value for name, value in stated.items() if value is not None}
-    if len(set(found.values())) > 1:
-        said = ", ".join(f"{name} {value}" for name, value in found.items())
+def _agreed(stated: Mapping[str, int | None], otherwise: int | None) -> int | None:
+    """Return the number of devices on which all options agree that state one."""
+    counts = {option: count for option, count in stated.items() if count is not None}
+    if len(set(counts.values())) > 1:
+        said = ", ".join(f"{option} {count}" for option, count in counts.items())
         raise InputError(f"these ask for different numbers of devices: {said}")
-    count = next(iter(found.values()), None if asked else per_node)
-    if count is not None and not 1 <= whole_number("--devices", count) <= MOST_DEVICES:
-        raise InputError(f"--devices {count}: at most {MOST_DEVICES:,}")
-    return count
+    count = next(iter(counts.values()), otherwise)
+    return None if count is None else device_count(count)
 
 
 def _predict(
@@ -210,11 +200,3 @@ def _predict(
         f"sequences of {length:,} tokens and software {run.software}"
     )
     return Prediction(mfu, rate, words), ""
-
-
-def _settings(settings: Settings | None, compute: str) -> dict[str, Any]:
-    """Return the settings with the format of the products."""
-    values = parse_settings(settings or ())
-    if compute != "bf16":
-        values.setdefault("precision.compute", compute)
-    return values

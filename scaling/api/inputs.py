@@ -8,9 +8,9 @@ amount      15e12 | "15T" | "96GB" | "20ms"
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,15 +175,35 @@ def amount(
     """
     if value is None:
         return None
-    try:
-        parse = partial(parse_quantity, unit=unit) if unit else parse_count
-        found = parse(value) if isinstance(value, str) else float(value)
-    except InputError as error:
-        raise InputError(f"{name} {error}") from None
-    if not (0 < found and least <= found <= most):  # also no NaN
+    if isinstance(value, str):
+        with reworded(f"{name} "):
+            value = parse_quantity(value, unit) if unit else parse_count(value)
+    number = float(value)
+    if not (0 < number and least <= number <= most):  # also no NaN
         lower = f"at least {least:g}" if least else "positive"
-        raise InputError(f"{name} {found:g} must be {lower}, at most {most:g}")
-    return found
+        raise InputError(f"{name} {number:g} must be {lower}, at most {most:g}")
+    return number
+
+
+@contextmanager
+def reworded(before: str = "", after: str = "") -> Iterator[None]:
+    """Put words around the message of an InputError: which option it is of, what to do instead."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{before}{error}{after}") from None
+
+
+def products_format(cluster: Cluster, stated: str | None) -> str:
+    """Return the format of products: the one stated, bf16, or the first that the chip has.
+
+    Raises:
+        InputError: the chip does not multiply in that format.
+    """
+    peaks = cluster.accelerator.peaks
+    compute = stated or next((dtype for dtype in ("bf16", *peaks) if dtype in peaks), "bf16")
+    cluster.accelerator.peak(compute)
+    return compute
 
 
 def as_mesh(mesh: MeshLike, order: tuple[str, ...]) -> MeshShape:

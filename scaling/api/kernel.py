@@ -6,10 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.chips import kernel_target
-from scaling.api.inputs import Overrides
+from scaling.api.inputs import Overrides, device_count, override_texts, reworded
 from scaling.api.public_api import entrance
-from scaling.meshes.errors import InputError, check_keys, nearest, whole_number
+from scaling.meshes import catalog
+from scaling.meshes.accelerator import Accelerator, with_figures
+from scaling.meshes.catalog.overrides import override_chip
+from scaling.meshes.errors import InputError, check_keys, check_range, nearest, whole_number
+from scaling.meshes.host_link import rated_host_bandwidth
+from scaling.meshes.provenance import overridden
 from scaling.meshes.units import format_size, parse_count, parse_quantity
 from scaling.pictures.files import check_picture, write_picture
 from scaling.pictures.palette import ORANGE, SKY
@@ -22,7 +26,9 @@ from scaling.questions.workloads import KINDS, Attention, Formats, Work, check_o
 from scaling.simulate.kernels import peak_rate
 
 LARGEST = 1e15  # of one size: products of five of them stay below the largest float
+RATES = (1.0, 1e24)  # bytes/s, chosen by this project: times stay finite
 MOST_ROWS = 100  # of a sweep
+HOST = "host"
 
 
 @entrance
@@ -86,50 +92,100 @@ def kernel(
     check_picture("--plot", path)
     numbers = _sizes(kind, sizes)
     formats = Formats(dtype, weights, output, kv, compute)
-    how = Attention(causal, backward)
-    steps = None if sweep is None else _sweep(kind, sweep, numbers)
-    place = kernel_target(formats, accelerator, cluster, source, bandwidth, overrides, devices)
-    make = lambda changes: work_of(kind, {**numbers, **changes}, formats, how)
-    work = make({})
+    swept = None if sweep is None else _sweep(kind, sweep, numbers)
+    if accelerator is None and cluster is None:
+        raise InputError("name a chip: --accelerator h100-sxm (`scaling chip list` has all)")
+    chip = (
+        catalog.load(str(cluster)).accelerator
+        if accelerator is None
+        else catalog.accelerator(accelerator)
+    )
+    chip = override_chip(chip, override_texts(overrides))
+    memory = "memory bandwidth"
+    if bandwidth is not None:
+        rate, memory = _bandwidth(chip, str(bandwidth).strip())
+        check_range("--bandwidth", rate, *RATES)
+        chip = with_figures(chip, {"memory_bandwidth": overridden(rate)})
+    count = device_count(devices)
+    link = None if source is None else _link(source.strip(), chip, cluster)
+    place = KernelTarget(chip, compute or dtype, count, link, memory)
+
+    def make(**changes: float) -> Work:
+        return work_of(kind, {**numbers, **changes}, formats, Attention(causal, backward))
+
+    work = make()
     if work.flops and not work.is_vector:
         peak_rate(place.chip, place.dtype)
     title = f"{kind} {_size_words(kind, numbers)}{_format_words(kind, formats, devices)}"
-    more = critical(work, place, lambda batch: make({"m": batch}))
-    answer = kernel_answer(work, place, title, more)
-    if steps is not None:
-        name, values = steps
-        rows = tuple(row(make({name: value}), place, {name: value}) for value in values)
+    answer = kernel_answer(work, place, title, critical(work, place, lambda m: make(m=m)))
+    if swept is not None:
+        name, values = swept
+        rows = tuple(row(make(**{name: value}), place, {name: value}) for value in values)
         answer = replace(answer, rows=rows)
     if path is not None:
         _plot(answer, work, place, path)
     return answer
 
 
+def _bandwidth(chip: Accelerator, text: str) -> tuple[float, str]:
+    """Return another memory's bytes/s, and how a formula calls it."""
+    if text.endswith("x"):
+        with reworded(f"--bandwidth {text}: ", "; a factor is written 22x"):
+            factor = parse_quantity(text[:-1], "")
+        rate = factor * chip.required("memory_bandwidth")
+        return rate, f"{factor:g} x memory bandwidth"
+    with reworded("--bandwidth ", ", or 22x that of the memory"):
+        return parse_quantity(text, "B/s"), "bandwidth that is asked for"
+
+
+def _link(text: str, chip: Accelerator, cluster: str | None) -> float:
+    """Return the rated bytes/s over which weights come."""
+    if text != HOST:
+        with reworded("--from ", "; or host, for the catalogue's link"):
+            rate = parse_quantity(text, "B/s")
+        check_range("--from", rate, *RATES)
+        return rate
+    rates: dict[str, float] = {}
+    for place in map(catalog.load, catalog.names() if cluster is None else [cluster]):
+        # To the host's memory; where none is described, to its socket.
+        stated = rated_host_bandwidth(place) or rated_host_bandwidth(place, "socket")
+        if place.accelerator.name == chip.name and stated is not None:
+            rates[place.name] = stated
+    if not rates:
+        where = f"cluster {cluster}" if cluster else "the catalogue"
+        raise InputError(
+            f"--from host: {where} has no link from {chip.name} to a host; state its rate, such as "
+            "--from 16GB/s"
+        )
+    if len(set(rates.values())) > 1:
+        several = ", ".join(f"{name} {rate / 1e9:.3g} GB/s" for name, rate in rates.items())
+        raise InputError(f"--from host: {chip.name} has several: add --cluster, one of {several}")
+    return next(iter(rates.values()))
+
+
 def _sizes(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
     """Return symbol -> number of the sizes of a kind."""
-    known = KINDS[kind]
-    parts = sizes.split(",") if isinstance(sizes, str) else sizes
-    parts = list(parts) if isinstance(parts, Iterable) else [parts]
-    names = known.sizes
-    if kind == "matmul" and len(parts) == len(names) + 1:
+    shape = KINDS[kind]
+    given = sizes.split(",") if isinstance(sizes, str) else sizes
+    given = list(given) if isinstance(given, Iterable) else [given]
+    names = shape.sizes
+    if kind == "matmul" and len(given) == len(names) + 1:
         names = ("b", *names)
-    if not known.least <= len(parts) <= len(names):
+    if not shape.least <= len(given) <= len(names):
         raise InputError(
-            f"{kind} has the sizes {', '.join(names)}, of which {known.least} must be given, got "
-            f"{len(parts)}: write for example {kind} {known.example}"
+            f"{kind} has the sizes {', '.join(names)}, of which {shape.least} must be given, got "
+            f"{len(given)}: write for example {kind} {shape.example}"
         )
-    named = zip(names, parts, strict=False)
-    return {name: _number(f"{kind} {name}", name in known.bytes, part) for name, part in named}
+    named = zip(names, given, strict=False)
+    return {name: _number(f"{kind} {name}", name in shape.bytes, value) for name, value in named}
 
 
 def _number(where: str, is_bytes: bool, value: object) -> float:
     """Return a positive whole number from a number, or a text such as "8192", "1e9" or "4GB"."""
-    try:
-        parse = parse_quantity if is_bytes else parse_count
-        given = parse(value.strip()) if isinstance(value, str) else value
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-    number = whole_number(where, given)
+    if isinstance(value, str):
+        with reworded(f"{where}: "):
+            value = (parse_quantity if is_bytes else parse_count)(value.strip())
+    number = whole_number(where, value)
     if number > LARGEST:
         raise InputError(f"{where}={number:g} is too large; at most {LARGEST:g}")
     return number
@@ -146,23 +202,17 @@ def _sweep(kind: str, text: str, numbers: Mapping[str, float]) -> tuple[str, lis
             f"{next(iter(numbers))}=1:8192 or {next(iter(numbers))}=64,512 "
             f"({nearest(name, numbers)})"
         )
-    is_bytes = name in KINDS[kind].bytes
     first, colon, last = values.partition(":")
-    number = lambda part: _number(f"--sweep {name}", is_bytes, part)
-    found = (
-        _doubled(text, number(first), number(last))
-        if colon
-        else [number(part) for part in values.split(",")[: MOST_ROWS + 1]]
-    )
-    if len(found) > MOST_ROWS:
+    texts = [first, last] if colon else values.split(",")[: MOST_ROWS + 1]
+    swept = [_number(f"--sweep {name}", name in KINDS[kind].bytes, value) for value in texts]
+    if colon:
+        least, most = swept
+        if most < least:
+            raise InputError(f"--sweep {text} ends below its start")
+        swept = [least * 2**i for i in range(int(math.log2(most / least)) + 1)]
+    if len(swept) > MOST_ROWS:
         raise InputError(f"--sweep {name} has more than {MOST_ROWS} values")
-    return name, found
-
-
-def _doubled(text: str, first: float, last: float) -> list[float]:
-    if last < first:
-        raise InputError(f"--sweep {text} ends below its start")
-    return [first * 2**i for i in range(int(math.log2(last / first)) + 1)]
+    return name, swept
 
 
 def _size_words(kind: str, numbers: Mapping[str, float]) -> str:

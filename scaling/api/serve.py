@@ -3,8 +3,15 @@
 from pathlib import Path
 
 from scaling.api.calibrate import load_profile
-from scaling.api.chips import products_format
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides, amount, as_mesh, cluster_with
+from scaling.api.inputs import (
+    ClusterLike,
+    MeshLike,
+    Overrides,
+    amount,
+    as_mesh,
+    cluster_with,
+    products_format,
+)
 from scaling.api.public_api import entrance, warn
 from scaling.api.runs import RunLike, Settings, load_run
 from scaling.meshes.errors import InputError, whole_number
@@ -14,14 +21,7 @@ from scaling.models.config import with_positions
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer
 from scaling.questions.serving.answer import serve as answer_serve
-from scaling.questions.serving.case import (
-    Case,
-    Formats,
-    ServedModel,
-    Servers,
-    bare_model,
-    served_model,
-)
+from scaling.questions.serving.case import Case, Formats, Servers, bare_model, served_model
 from scaling.questions.serving.traffic import Request
 
 MOST_DEVICES = 2**20  # a million: a second or two; the largest machines have a tenth of it
@@ -87,8 +87,11 @@ def serve(
     Raises:
         InputError: unknown names and formats, sizes that there cannot be, a mesh that cannot serve.
     """
-    for name, value in (("--batch", batch), ("--prompt", prompt), ("--generate", generate)):
-        _check_size(name, value)
+    if (model is None) == (parameters is None):
+        raise InputError(
+            "name a MODEL, such as llama3-70b, or describe one by --parameters 70e9 "
+            "--kv-per-token 160kB" + ", not both" * (model is not None)
+        )
     shape = None if mesh is None else as_mesh(mesh, AXES)
     wanted = devices if shape is None or devices is not None else shape.devices
     place, count = cluster_with(wanted, cluster, nodes, overrides)
@@ -98,59 +101,35 @@ def serve(
     shape = shape or MeshShape(tensor=count)
     if shape.devices != count:
         raise InputError(f"--mesh {shape} has {shape.devices} devices, --devices asks for {count}")
-    length = context
     if context is None and (prompt or generate):
-        length = (prompt or 0) + (generate or 0)
-    served, length = _model(
-        model,
-        amount("--parameters", parameters),
-        amount("--active", active),
-        kv_per_token,
-        formats,
-        set,
-        length,
-    )
-    _check_size("--context", length)
+        context = (prompt or 0) + (generate or 0)
+    if model is not None:
+        for name, value in (("--active", active), ("--kv-per-token", kv_per_token)):
+            if value is not None:
+                raise InputError(
+                    f"{name} {value} describes a model by --parameters: leave MODEL out"
+                )
+        run = load_run(model, set=set)
+        context = run.batch.seq_len if context is None else context
+    elif context is None:
+        raise InputError("--context is needed with --parameters, such as --context 8192")
+    sizes = {"--batch": batch, "--prompt": prompt, "--generate": generate, "--context": context}
+    for name, size in sizes.items():
+        if size is not None and whole_number(name, size) > LARGEST:
+            raise InputError(f"{name} {size}: at most {LARGEST:,}")
+    if model is not None:
+        served = served_model(run.name, with_positions(run.model, int(context)), formats)
+    else:
+        per_token = parse_size(kv_per_token) if isinstance(kv_per_token, str) else kv_per_token or 0
+        served = bare_model(
+            amount("--parameters", parameters) or 0.0,
+            amount("--active", active),
+            float(per_token),
+            formats,
+        )
     profile, doubts = load_profile(place, calibration)
     warn(doubts)
-    case = Case(served, Servers(place, shape), profile, int(batch), int(length))
+    case = Case(served, Servers(place, shape), profile, int(batch), int(context))
     return answer_serve(
         case, Request(prompt, generate, mfu, amount("--step-time", step_time, "s")), price
     )
-
-
-def _model(
-    model: RunLike | None,
-    parameters: float | None,
-    active: float | None,
-    kv_per_token: int | str | None,
-    formats: Formats,
-    settings: Settings | None,
-    context: int | None,
-) -> tuple[ServedModel, int]:
-    """Return the model, and the tokens of a sequence."""
-    if (model is None) == (parameters is None):
-        raise InputError(
-            "name a MODEL, such as llama3-70b, or describe one by --parameters 70e9 "
-            "--kv-per-token 160kB" + ", not both" * (model is not None)
-        )
-    if parameters is not None:
-        given = parse_size(kv_per_token) if isinstance(kv_per_token, str) else kv_per_token or 0
-        if context is None:
-            raise InputError("--context is needed with --parameters, such as --context 8192")
-        return bare_model(parameters, active, float(given), formats), context
-    for name, value in (("--active", active), ("--kv-per-token", kv_per_token)):
-        if value is not None:
-            raise InputError(f"{name} {value} describes a model by --parameters: leave MODEL out")
-    assert model is not None
-    run = load_run(model, set=settings)
-    length = run.batch.seq_len if context is None else context
-    _check_size("--context", length)
-    config = with_positions(run.model, int(length))
-    return served_model(run.name, config, formats), length
-
-
-def _check_size(name: str, value: int | None) -> None:
-    """Raise InputError for a count below 1, or beyond what anything holds."""
-    if value is not None and whole_number(name, value) > LARGEST:
-        raise InputError(f"{name} {value}: at most {LARGEST:,}")
