@@ -19,7 +19,7 @@ from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, textbook
 from scaling.questions.array import array_answer, read_tile, tiled, ways_of
 from scaling.questions.communication import MeshOnCluster
-from scaling.questions.notation import Expression, check_dtype, check_symbol, parse_expression
+from scaling.questions.notation import check_dtype, check_symbol, parse_expression
 from scaling.questions.product import completed
 from scaling.questions.sharding import ShapeContext
 
@@ -79,10 +79,20 @@ def array(
     check_dtype(dtype)
     if cluster is None and (nodes is not None or overrides or calibration is not None):
         raise InputError("nodes, figures and calibrations are those of a cluster: add --cluster")
-    sizes = _in_order(_checked_mesh(axis_sizes(mesh) if mesh else {}), as_axes(device_order))
+    sizes = _ordered_mesh(axis_sizes(mesh) if mesh else {}, as_axes(device_order))
     asked = parse_expression(expression, list(sizes))
-    setting = ShapeContext(sizes, _sizes(shape, sizes), dtype)
-    _check_used(asked, setting)
+    if isinstance(shape, str):
+        lengths = parse_sizes(shape, "--shape", "dimension", "I=1024,J=4096")
+    else:
+        lengths = {name: whole_number(f"shape: {name}", n) for name, n in (shape or {}).items()}
+    setting = ShapeContext(sizes, lengths, dtype)
+    every = (*asked.operands, *([asked.result] if asked.result else []))
+    named = {dim.name for array in every for dim in array.dims if not dim.name.isdigit()}
+    check_keys(lengths, sorted(named), "--shape", "dimension")
+    if both := sorted(named & set(sizes)):
+        raise InputError(
+            f"{both[0]} is a dimension and an axis of the mesh; name one of them otherwise"
+        )
     place = None
     if cluster is not None:
         where = cluster_for(setting.devices, cluster, nodes, overrides)
@@ -97,13 +107,17 @@ def array(
         from scaling.api.compiled_array import compiled_answer
 
         on = place.cluster if place else None
-        found = compiled_answer(completed(asked), setting, on, ways_of(asked, setting, place))
-        answer = replace(answer, parts=(*answer.parts, found))
+        compiled = compiled_answer(completed(asked), setting, on, ways_of(asked, setting, place))
+        answer = replace(answer, parts=(*answer.parts, compiled))
     return textbook(answer) if ideal else answer
 
 
-def _checked_mesh(sizes: dict[str, int]) -> dict[str, int]:
-    """Return the axes; raise InputError for names no formula can have, or too many devices."""
+def _ordered_mesh(sizes: dict[str, int], order: tuple[str, ...]) -> dict[str, int]:
+    """Return the axes, those of a device order first.
+
+    Raises:
+        InputError: names that no formula can have, too many devices, an order of other axes.
+    """
     for axis in sizes:
         if not AXIS.fullmatch(axis):
             raise InputError(f"--mesh: {axis!r} is no name of an axis; write letters: X=4,Y=8")
@@ -114,35 +128,10 @@ def _checked_mesh(sizes: dict[str, int]) -> dict[str, int]:
             f"--mesh: {len(sizes)} axes of {devices:,} devices; at most {MOST_AXES} axes and "
             f"{MOST_DEVICES:,} devices"
         )
-    return sizes
-
-
-def _in_order(sizes: dict[str, int], order: tuple[str, ...]) -> dict[str, int]:
-    """Return the axes with those of a device order first."""
     check_keys(order, sizes, "--device-order", "axis")
     if len(set(order)) < len(order):
         raise InputError(f"--device-order {','.join(order)}: an axis is named twice")
     return {axis: sizes[axis] for axis in (*order, *sizes)}
-
-
-def _sizes(shape: str | Mapping[str, int] | None, mesh: Mapping[str, int]) -> dict[str, int]:
-    """Return dimension -> size, from `I=1024,J=4096` or a mapping."""
-    if shape is None:
-        return {}
-    if not isinstance(shape, str):
-        return {name: whole_number(f"shape: {name}", size) for name, size in shape.items()}
-    return parse_sizes(shape, "--shape", "dimension", "I=1024,J=4096")
-
-
-def _check_used(asked: Expression, setting: ShapeContext) -> None:
-    """Raise InputError for sizes of unknown dimensions, and dimensions with names of axes."""
-    every = (*asked.operands, *([asked.result] if asked.result else []))
-    named = {dim.name for array in every for dim in array.dims if not dim.name.isdigit()}
-    check_keys(setting.sizes, sorted(named), "--shape", "dimension")
-    if both := sorted(named & set(setting.mesh)):
-        raise InputError(
-            f"{both[0]} is a dimension and an axis of the mesh; name one of them otherwise"
-        )
 
 
 def _along(sizes: Mapping[str, int], cluster: Cluster) -> str:

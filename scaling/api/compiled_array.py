@@ -49,19 +49,27 @@ def compiled_answer(
     if gpus is None:  # a CPU moves narrow formats in fp32: all of them, for sizes that compare
         expression, setting, ways = _in_fp32(expression, setting, ways)
     program = _compiled(expression, setting, gpus)
-    found: Counter[Call] = Counter()
+    theirs: Counter[Call] = Counter()
     for call, times in collectives(program):
         axes = call.axes or (f"groups of {len(call.groups[0])}" if call.groups else "",)
-        found[call.kind, tuple(axes), float(call.bytes)] += int(times)
-    ours = [_calls(way) for way in ways]
-    same = next((number for number, calls in enumerate(ours) if calls == found), None)
+        theirs[call.kind, tuple(axes), float(call.bytes)] += int(times)
+    every: list[Counter[Call]] = [
+        Counter((step.kind, step.axes, float(step.bytes)) for step in way if step.kind != "slice")
+        for way in ways
+    ]
+    same = next((number for number, calls in enumerate(every) if calls == theirs), None)
     said = "the same collectives" if same == 0 else "other collectives"
     notes = ["compiled for " + (gpus.accelerator.title if gpus else CPU)]
     if same:
         words = ", ".join(str(step) for step in ways[same] if step.kind != "slice")
         notes.append(f"XLA's are those of another way: {words or 'nothing moves'}")
-    rows = tuple(_row(call, ours[0], found) for call in dict.fromkeys((*ours[0], *found)))
-    return Answer("XLA puts in", said, rows=rows, notes=tuple(notes))
+    ours, rows = every[0], []
+    for key in dict.fromkeys((*ours, *theirs)):
+        row: dict[str, Value] = {"collective": key[0], "axes": "+".join(key[1])}
+        verdict = "same" if ours[key] == theirs[key] else "differs"
+        row |= {"size (bytes)": key[2], "ours": ours[key], "XLA": theirs[key], "calls": verdict}
+        rows.append(row)
+    return Answer("XLA puts in", said, rows=tuple(rows), notes=tuple(notes))
 
 
 def _check(expression: Expression, setting: ShapeContext) -> None:
@@ -92,17 +100,9 @@ def _in_fp32(
     operands = tuple(map(plain, expression.operands))
     result = expression.result and plain(expression.result)
     wide = replace(setting, dtype="fp32")
+    bytes_of = lambda array: number_bytes(plain(array), wide) / number_bytes(array, setting)
     grown = [
-        [
-            replace(
-                step,
-                bytes=step.bytes
-                * number_bytes(plain(step.before), wide)
-                / number_bytes(step.before, setting),
-            )
-            for step in way
-        ]
-        for way in ways
+        [replace(step, bytes=step.bytes * bytes_of(step.before)) for step in way] for way in ways
     ]
     return Expression(operands, result), wide, grown
 
@@ -158,15 +158,3 @@ def _letters(expression: Expression) -> str:
 def _dtype(array: ArraySpec, setting: ShapeContext) -> str:
     dtype = array.dtype or setting.dtype
     return JAX_NAMES.get(dtype, dtype)
-
-
-def _calls(way: Sequence[Step]) -> Counter[Call]:
-    moving = (step for step in way if step.kind != "slice")
-    return Counter((step.kind, step.axes, float(step.bytes)) for step in moving)
-
-
-def _row(call: Call, ours: Counter[Call], theirs: Counter[Call]) -> dict[str, Value]:
-    kind, axes, bytes = call
-    row: dict[str, Value] = {"collective": kind, "axes": "+".join(axes), "size (bytes)": bytes}
-    verdict = "same" if ours[call] == theirs[call] else "differs"
-    return row | {"ours": ours[call], "XLA": theirs[call], "calls": verdict}

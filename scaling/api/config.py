@@ -31,7 +31,6 @@ class Config(Result):
         return self.document
 
     def line(self) -> str:
-        """Return the result in a few words."""
         return f"run.json of {self.document['name']}"
 
     def __str__(self) -> str:

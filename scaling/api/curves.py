@@ -6,15 +6,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, reworded
 from scaling.api.predict import predict
 from scaling.api.public_api import Drawn, entrance
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, Settings, load_run
 from scaling.meshes.errors import InputError, whole_number
-from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
-from scaling.run import Run
 
 if TYPE_CHECKING:
     from scaling.pictures.shapes import Picture
@@ -92,25 +90,28 @@ def scaling_curves(
 
     def on(count: int, batch: int) -> PredictionResult:
         grown = replace(resolved, batch=replace(resolved.batch, global_batch=batch))
-        grown = replace(grown, mesh=_grown(resolved, count, counts[0]))
-        try:
+        if resolved.mesh is not None:
+            what, hint = f"data={resolved.mesh.data}", f"use multiples of {counts[0]}"
+            data = _grown(resolved.mesh.data, counts[0], count, what, hint)
+            grown = replace(grown, mesh=replace(resolved.mesh, data=data))
+        with reworded(f"on {count} nodes with {batch} sequences: "):
             return predict(grown, cluster, count, source=source, **more)  # type: ignore[arg-type]
-        except InputError as error:
-            raise InputError(f"on {count} nodes with {batch} sequences: {error}") from None
 
     batch = resolved.batch.global_batch
+    what, hint = f"a batch of {batch}", f"set batch.global_batch to a multiple of {counts[0]}"
+    batches = [_grown(batch, counts[0], count, what, hint) for count in counts]
     strong = [on(count, batch) for count in counts]
-    weak = strong[:1] + [on(n, _weak_batch(batch, n, counts[0])) for n in counts[1:]]
+    weak = strong[:1] + list(map(on, counts[1:], batches[1:]))
     return ScalingCurves(tuple(strong), tuple(weak))
 
 
 def _counts(nodes: str | Iterable[int]) -> list[int]:
     """Return the numbers of nodes, two or more in rising order."""
-    parts = nodes.split(",") if isinstance(nodes, str) else list(nodes)
-    said = ",".join(map(str, parts))
-    if not all(str(part).strip().isdecimal() for part in parts):
+    given = nodes.split(",") if isinstance(nodes, str) else list(nodes)
+    said = ",".join(map(str, given))
+    if not all(str(count).strip().isdecimal() for count in given):
         raise InputError(f"--scale {said}: write numbers of nodes, such as 1,2,4,8")
-    counts = [whole_number("--scale", int(part)) for part in parts]
+    counts = [whole_number("--scale", int(count)) for count in given]
     if len(counts) < 2 or counts != sorted({*counts}):
         raise InputError(f"--scale {said}: give two numbers of nodes or more, in rising order")
     if len(counts) > MOST:
@@ -118,23 +119,8 @@ def _counts(nodes: str | Iterable[int]) -> list[int]:
     return counts
 
 
-def _grown(run: Run, count: int, first: int) -> MeshShape | None:
-    """Return the mesh with its data axis as many times as large as there are more nodes."""
-    if run.mesh is None:
-        return None
-    data = run.mesh.data * count
-    if data % first:
-        raise InputError(
-            f"--scale: data={run.mesh.data} on {first} nodes does not grow to {count} nodes; use "
-            f"multiples of {first}"
-        )
-    return replace(run.mesh, data=data // first)
-
-
-def _weak_batch(batch: int, count: int, first: int) -> int:
-    if batch * count % first:
-        raise InputError(
-            f"--scale: a batch of {batch} on {first} nodes does not grow to {count} nodes; set "
-            f"batch.global_batch to a multiple of {first}"
-        )
-    return batch * count // first
+def _grown(size: int, first: int, count: int, what: str, hint: str) -> int:
+    """Return a size on the first number of nodes as it is on another."""
+    if size * count % first:
+        raise InputError(f"--scale: {what} on {first} nodes does not grow to {count} nodes; {hint}")
+    return size * count // first

@@ -37,7 +37,6 @@ class Export(Result):
         return {**what, "bytes": self.bytes, "dtype": self.dtype}
 
     def line(self) -> str:
-        """Return the result in a few words."""
         return f"{len(self.files)} file(s) of weights in {self.output}"
 
     def __str__(self) -> str:

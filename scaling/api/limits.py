@@ -13,7 +13,6 @@ from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer
 from scaling.questions.limits import limits as answer_limits
-from scaling.run import Run
 
 
 @entrance
@@ -46,27 +45,19 @@ def limits(
         InputError: unknown names, a mesh that does not fit, one device.
     """
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
-    place, doubts = _place(resolved, cluster, nodes, overrides)
-    profile, more = load_profile(place, calibration)
-    warn(doubts + more)
-    return answer_limits(resolved, place, profile)
-
-
-def _place(
-    run: Run, cluster: ClusterLike | None, nodes: int | None, overrides: Overrides | None
-) -> tuple[Cluster, list[str]]:
-    """Return the cluster, and warnings about it."""
-    stated = run.cluster if cluster is None else None
-    if cluster is None and stated is None:
-        raise InputError("limits are those of a cluster: add --cluster, such as --cluster dgx-h100")
+    stated = resolved.cluster if cluster is None else None
     if stated is not None:
-        cluster, nodes = stated.file or stated.name or "", stated.nodes if nodes is None else nodes
+        cluster, nodes = stated.file or stated.name or "", nodes or stated.nodes
         overrides = {**stated.overrides, **as_overrides(overrides)}
-    assert cluster is not None
+    if cluster is None:
+        raise InputError("limits are those of a cluster: add --cluster, such as --cluster dgx-h100")
     place = load_cluster(cluster, nodes, overrides=overrides)
     if place.virtual_devices:
         raise InputError(
             f"{place.name} is this machine, whose links the catalogue does not have: name another "
             "--cluster (scaling cluster list)"
         )
-    return place, [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
+    doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
+    profile, more = load_profile(place, calibration)
+    warn(doubts + more)
+    return answer_limits(resolved, place, profile)
