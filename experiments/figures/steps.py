@@ -1,7 +1,6 @@
 """Pictures of predicted steps."""
 
 import scaling as sc
-from scaling.api.plots import prediction_picture
 from scaling.api.result import PredictionResult
 from scaling.pictures.scaling import scaling_curves
 from scaling.pictures.shapes import Picture
@@ -35,19 +34,19 @@ def timeline() -> Picture:
     settings = {"remat": "selective", "batch.global_batch": 128, "batch.microbatches": 8}
     where = ("llama3-1b", "dgx-h100", 1, "stage=4,fsdp=2")
     step = sc.predict(*where, set=settings, source="stored")
-    return prediction_picture(step, step.pricing, "timeline")
+    return step.picture("timeline")
 
 
 def roofline() -> Picture:
     """Every kernel of a compiled step."""
     step = _one_node("selective")
-    return prediction_picture(step, step.pricing, "roofline")
+    return step.picture("roofline")
 
 
 def memory() -> Picture:
     """Memory of one device over the same step."""
     step = _one_node("selective")
-    return prediction_picture(step, step.pricing, "memory")
+    return step.picture("memory")
 
 
 def remat() -> Picture:

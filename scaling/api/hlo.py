@@ -6,18 +6,15 @@ from pathlib import Path
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
-from scaling.api.predict import read_changes
-from scaling.api.pricing import Pricing
+from scaling.api.pricing import Pricing, step_figures
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult, priced_result
-from scaling.api.step import check_figures
-from scaling.hlo.dump import Dump, dump_of, read_dump
+from scaling.hlo.dump import dump_of, read_dump
 from scaling.hlo.mesh_fit import check_mesh
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.hlo.user_hints import KernelWork
 from scaling.meshes.errors import InputError
-from scaling.meshes.memory_pool import xla_pool
 from scaling.profiles.profile import Profile
 from scaling.program.ir import placed_on
 
@@ -72,11 +69,18 @@ def predict_hlo(
             devices than its, or larger than the cluster; a text that is no compiled module or not
             the whole of one.
     """
-    changes = read_changes(what_if)
-    check_figures(tokens, model_flops)
-    xla_pool(memory_fraction)  # raises before anything is compiled
-    dump = _dump(text)
-    axes = _axes(dump, mesh)
+    figures = step_figures(what_if, tokens, model_flops, memory_fraction)
+    if isinstance(text, str) and "\n" in text:
+        dump = dump_of(text, "hlo")
+    else:
+        dump = read_dump(Path(text))
+    axes = axis_sizes(mesh) if mesh is not None else dump.axes or {"data": dump.devices}
+    if math.prod(axes.values()) != dump.devices:
+        raise InputError(
+            f"{dump.title} is a program of {dump.devices} partitions, the mesh "
+            f"{','.join(f'{a}={n}' for a, n in axes.items())} has {math.prod(axes.values())} "
+            f"devices: use axis sizes that multiply to {dump.devices}"
+        )
     place = cluster_for(dump.devices, cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration)
     try:
@@ -87,36 +91,5 @@ def predict_hlo(
         raise InputError(f"{dump.title}: {error}") from None
     if mesh is not None:
         check_mesh(program, dump.axes)
-    notes = (*dump.notes, *warnings)
-    return priced_result(
-        Pricing(
-            placed_on(program, dump.order),
-            place,
-            profile,
-            changes=changes,
-            warnings=notes,
-            tokens=tokens,
-            model_flops=model_flops,
-            memory_fraction=memory_fraction,
-        )
-    )
-
-
-def _dump(text: Path | str) -> Dump:
-    """The module in a text, a file or a folder."""
-    is_text = isinstance(text, str) and "\n" in text
-    return dump_of(str(text), "hlo") if is_text else read_dump(Path(text))
-
-
-def _axes(dump: Dump, mesh: MeshLike | None) -> dict[str, int]:
-    """The axes of the mesh; InputError where their sizes do not multiply to the devices."""
-    if mesh is None:
-        return dump.axes or {"data": dump.devices}
-    axes = axis_sizes(mesh)
-    if math.prod(axes.values()) != dump.devices:
-        raise InputError(
-            f"{dump.title} is a program of {dump.devices} partitions, the mesh "
-            f"{','.join(f'{a}={n}' for a, n in axes.items())} has {math.prod(axes.values())} "
-            f"devices: use axis sizes that multiply to {dump.devices}"
-        )
-    return axes
+    program, notes = placed_on(program, dump.order), (*dump.notes, *warnings)
+    return priced_result(Pricing(program, place, profile, warnings=notes, **figures))

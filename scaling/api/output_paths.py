@@ -92,6 +92,13 @@ def check_new_file(option: str, path: Path) -> None:
         )
 
 
+def write_text(path: Path | str | None, text: str) -> None:
+    """Write a text to a file that was asked for."""
+    if path is not None:
+        with writing(Path(path)):
+            Path(path).write_text(text, encoding="utf-8")
+
+
 def _is_same(first: Path, second: Path) -> bool:
     """One ordinary file, also by a link. What is none (/dev/null) may be named twice."""
     if os.path.exists(first) and os.path.exists(second):

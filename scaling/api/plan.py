@@ -17,10 +17,9 @@ from scaling.api.inputs import (
 )
 from scaling.api.predict import predict
 from scaling.api.public_api import Drawn, entrance
-from scaling.api.request import Request, request
+from scaling.api.request import request
 from scaling.api.result import PredictionResult
-from scaling.api.runs import RunLike, Settings, check_named, load_run
-from scaling.meshes.cluster import Cluster
+from scaling.api.runs import RunLike, Settings, check_named, load_run, with_batch
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
@@ -47,8 +46,16 @@ class PlanResult(Drawn, Plans):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `scaling plan --json` prints."""
-        document = {name: value for name, value in vars(self).items() if value is not None}
-        document["plans"] = [_plan_dict(plan) for plan in self.plans]
+        stated = lambda table: {k: v for k, v in vars(table).items() if v is not None}
+        document = stated(self) | {"plans": []}
+        for plan in self.plans:
+            assert isinstance(plan.prediction, PredictionResult)
+            row = stated(plan) | {
+                "run": run_dict(plan.run),
+                "prediction": plan.prediction.to_dict(),
+            }
+            del row["cluster"]
+            document["plans"].append(row)
         document["losers"] = [vars(loser) for loser in self.losers]
         return document
 
@@ -81,6 +88,8 @@ def plan(
     mesh: MeshLike | None = None,
     *,
     set: Settings | None = None,
+    batch: int | None = None,
+    seq_len: int | None = None,
     device_order: str | Iterable[str] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
@@ -109,6 +118,8 @@ def plan(
         cluster: catalogue name (`scaling cluster list`) or TOML file, or a Cluster; None: the
             run's, else host, this machine.
         mesh: axis sizes such as data=2,fsdp=4: plan the settings of this mesh only.
+        batch: sequences of a step on all devices: set batch.global_batch.
+        seq_len: tokens of a sequence: set batch.seq_len.
         top: most plans to return, each of another mesh.
         objective: what is least: time of a step, cost as devices x time, or energy at the chips'
             power limit; the last two also try fewer nodes.
@@ -125,6 +136,7 @@ def plan(
     tokens = amount("--tokens", tokens)
     keep_devices_free()
     start = time.monotonic()
+    set = with_batch(set, batch, seq_len)
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     resolved = resolved if mesh is not None else replace(resolved, mesh=None)
     check_settings(resolved)
@@ -142,17 +154,33 @@ def plan(
             f"--objective energy: {place.accelerator.name} has no figure 'power' (W); state it in "
             "an accelerator file of your own, or use --objective cost"
         )
-    targets = _targets(resolved, place, profile, objective)
+    by_devices = objective != "time"  # energy is this times one power limit
+    value = lambda seconds, devices: seconds * (devices if by_devices else 1)
+    several = by_devices and not resolved.mesh and not place.virtual_devices
+    sizes = divisors(place.nodes) if several else [place.nodes]
+    targets = [Target(resolved, replace(place, nodes=nodes), profile, value) for nodes in sizes]
     state = search([(t, all_choices(t.run, t.cluster.devices)) for t in targets], top)
-    pairs = [(each, _predicted(each, resolved, profile)) for each in state.best[:top]]
+
+    def predicted(hit: SearchHit, source: str = "analytic") -> PredictionResult:
+        chosen = hit.choices.run(resolved, hit.index)
+        return predict(chosen, hit.cluster, source=source, calibration=profile)
+
+    pairs = [(hit, predicted(hit)) for hit in state.best[:top]]
     closed = dict(pairs)
     error = None if pairs else shortfall(state, place)
     if verify and pairs:
-        again = [(f, _predicted(f, resolved, profile, "compiled")) for f, _ in pairs[:verify]]
-        pairs = [*_fitting(again, objective), *pairs[verify:]]
+        again = [(hit, predicted(hit, "compiled")) for hit, _ in pairs[:verify]]
+        fit = [(hit, p) for hit, p in again if p.memory.fits is not False]
+        fit.sort(key=lambda pair: value(float(pair[1].step_time), pair[1].devices))
+        pairs = [*fit, *pairs[verify:]]
         error = None if pairs else _shortfall_of([prediction for _, prediction in again])
-    best = {p.source: p for each, p in pairs[:1] for p in (closed[each], p)}  # of each front end
+    best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
     plans = tuple(_plan(i, *pair, best, tokens) for i, pair in enumerate(pairs, 1))
+    after = None
+    if plans:
+        first = plans[0]
+        chosen = {"nodes": first.cluster.nodes, "mesh": str(first.run.mesh)}
+        after = asked.changed(**chosen, set=settings_of(first.run)).words("predict", "--explain")
     return PlanResult(
         *(plans, state.space, state.priced, state.pruned, state.infeasible),
         optimal=True,
@@ -166,7 +194,7 @@ def plan(
             *(idle_nodes(resolved.mesh, place) if resolved.mesh else ()),
             *_untrained(resolved),
         ),
-        next=_next(asked, plans[0]) if plans else None,
+        next=after,
     )
 
 
@@ -178,46 +206,6 @@ def _untrained(run: Run) -> tuple[str, ...]:
     except InputError as error:
         return (f"closed forms of a step that cannot be compiled: {error}",)
     return ()
-
-
-def _next(asked: Request, plan: Plan) -> str:
-    """The command, or in Python the call, that prices a plan alone."""
-    nodes, mesh, settings = plan.cluster.nodes, str(plan.run.mesh), settings_of(plan.run)
-    return asked.changed(nodes=nodes, mesh=mesh, set=settings).words("predict", "--explain")
-
-
-def _plan_dict(plan: Plan) -> dict[str, Any]:
-    """Return one plan as JSON has it; without totals where no tokens were given."""
-    figures = {k: v for k, v in vars(plan).items() if k != "cluster" and v is not None}
-    assert isinstance(plan.prediction, PredictionResult)
-    return figures | {"run": run_dict(plan.run), "prediction": plan.prediction.to_dict()}
-
-
-def _targets(run: Run, place: Cluster, profile: Profile, objective: str) -> list[Target]:
-    """The clusters to search: for cost and energy also with fewer nodes."""
-    if objective == "time":
-        return [Target(run, place, profile, lambda seconds, devices: seconds)]
-    value = lambda seconds, devices: seconds * devices  # energy is this times one power limit
-    sizes = [place.nodes] if run.mesh or place.virtual_devices else divisors(place.nodes)
-    return [Target(run, replace(place, nodes=nodes), profile, value) for nodes in sizes]
-
-
-def _predicted(
-    found: SearchHit, run: Run, profile: Profile, source: str = "analytic"
-) -> PredictionResult:
-    """The prediction of what was found, from its closed form or its compiled program."""
-    chosen = found.choices.run(run, found.index)
-    return predict(chosen, found.cluster, source=source, calibration=profile)
-
-
-def _fitting(
-    pairs: list[tuple[SearchHit, PredictionResult]], objective: str
-) -> list[tuple[SearchHit, PredictionResult]]:
-    """Those that fit, best first."""
-    fit = [(found, p) for found, p in pairs if p.memory.fits is not False]
-    by_devices = objective != "time"
-    fit.sort(key=lambda pair: float(pair[1].step_time) * (pair[1].devices if by_devices else 1))
-    return fit
 
 
 def _shortfall_of(compiled: list[PredictionResult]) -> str:

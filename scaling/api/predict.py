@@ -3,7 +3,6 @@
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,22 +12,28 @@ from scaling.api.inputs import (
     MeshLike,
     Overrides,
     as_overrides,
-    as_texts,
     keep_devices_free,
 )
-from scaling.api.pricing import Pricing, with_step_error
+from scaling.api.output_paths import write_text
+from scaling.api.pricing import Pricing, read_changes, with_step_error
 from scaling.api.public_api import entrance
 from scaling.api.request import request
 from scaling.api.result import PredictionResult, priced_result
-from scaling.api.runs import CUSTOM, RunLike, Settings, check_named, load_run, parse_settings
+from scaling.api.runs import (
+    CUSTOM,
+    RunLike,
+    Settings,
+    check_named,
+    load_run,
+    parse_settings,
+    with_batch,
+)
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.reading import writing
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.run.recipes import has_default_batch
 from scaling.simulate.resolve import Target, chosen_source, target, target_warnings
-from scaling.simulate.what_if import changed, check_changes
+from scaling.simulate.what_if import changed
 
 MOST_TRIES = 3  # programs that may be compiled to find one that fits
 SOURCES = ("auto", "analytic", "compiled", "stored")
@@ -44,6 +49,8 @@ def predict(
     set: Settings | None = None,
     *,
     device_order: str | Iterable[str] | None = None,
+    batch: int | None = None,
+    seq_len: int | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     what_if: str | Iterable[str] = (),
@@ -73,6 +80,8 @@ def predict(
             form, also of other software; auto: compiled where the trainer can run it and the target
             can be compiled for; stored: a compiled program that comes with the package, priced
             without JAX.
+        batch: sequences of a step on all devices: set batch.global_batch.
+        seq_len: tokens of a sequence: set batch.seq_len.
         causal_flops: count half of attention in the model FLOPs.
         estimates: also keep XLA's own estimate of every operation, for `explain`.
         options: of XLA, by name without dashes, for the compiled program: besides the trainer's
@@ -85,6 +94,7 @@ def predict(
     """
     check_keys([source], SOURCES, "--source", "source")
     changes = read_changes(what_if)
+    set = with_batch(set, batch, seq_len)
     keep_devices_free()
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     place = target(resolved, cluster, nodes, as_overrides(overrides))
@@ -104,8 +114,20 @@ def predict(
         raise InputError(f"--dump-hlo: {what} has no HLO; use --source compiled")
 
     def priced(run: Run, note: str = "") -> PredictionResult:
-        start = time.monotonic()
-        program, text = _program(replace(place, run=run), source, estimates, options)
+        start, text = time.monotonic(), ""
+        on = run, place.mesh, place.cluster
+        if source == "analytic":
+            from scaling.analytic.program import closed_form
+
+            program = closed_form(*on)
+        elif source == "stored":
+            from scaling.training.program import stored_program_of_run
+
+            program = stored_program_of_run(*on)
+        else:
+            from scaling.training.program import program_of_run
+
+            program, text = program_of_run(*on, estimates, options)
         write_text(dump_hlo, text)
         notes = (*target_warnings(place), *([note] if note else []), *notes_of_source, *warnings)
         pricing = Pricing(
@@ -116,34 +138,11 @@ def predict(
         )
         return priced_result(pricing)
 
-    if source == "stored" or not _is_default(run, set):
+    stated = {key.partition(".")[0] for key in parse_settings(set or ())}
+    is_own = isinstance(run, Mapping | Run) or run == CUSTOM or not has_default_batch(str(run))
+    if source == "stored" or is_own or stated & {"batch", "remat"}:
         return priced(place.run)
     return _first_that_fits(place, priced)
-
-
-def _program(
-    place: Target, source: str, estimates: bool, options: Mapping[str, bool | str | int] | None
-) -> tuple[Program, str]:
-    """Return the program of a run on its cluster, and the text of one that was compiled."""
-    if source == "analytic":
-        from scaling.analytic.program import closed_form
-
-        return closed_form(place.run, place.mesh, place.cluster), ""
-    if source == "stored":
-        from scaling.training.program import stored_program_of_run
-
-        return stored_program_of_run(place.run, place.mesh, place.cluster), ""
-    from scaling.training.program import program_of_run
-
-    return program_of_run(place.run, place.mesh, place.cluster, estimates, options)
-
-
-def _is_default(run: RunLike, settings: Settings | None) -> bool:
-    """Whether nobody has stated the run's batch and remat: a recipe, or a model's config.json."""
-    if isinstance(run, Mapping | Run) or run == CUSTOM:
-        return False
-    stated = {key.partition(".")[0] for key in parse_settings(settings or ())}
-    return not stated & {"batch", "remat"} and has_default_batch(str(run))
 
 
 def _first_that_fits(
@@ -187,16 +186,3 @@ def _note(own: Run, run: Run) -> str:
     taken = " and ".join(f"{key}={value}" for key, value in now.items())
     again = " ".join(f"--set {key}={value}" for key, value in before.items())
     return f"{taken}, as the recipe's own step does not fit in memory; {again} prices that"
-
-
-def read_changes(what_if: str | Iterable[str]) -> tuple[str, ...]:
-    """Return the changes; raise InputError for one that cannot be read."""
-    changes = as_texts(what_if, "--what-if", "network x2")
-    check_changes(changes)
-    return changes
-
-
-def write_text(path: Path | str | None, text: str) -> None:
-    if path is not None:
-        with writing(Path(path)):
-            Path(path).write_text(text, encoding="utf-8")

@@ -3,15 +3,18 @@
 Pricing (program, cluster, profile, changes) -> price -> Priced, summed up -> Prediction
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from scaling.analytic.software import traits_of
+from scaling.api.inputs import as_texts
 from scaling.api.public_api import in_callers_words
 from scaling.api.request import Request
+from scaling.hlo.user_hints import LARGEST
 from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
 from scaling.meshes.memory_pool import TRAINERS, xla_pool
 from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.program.ir import Program
@@ -47,6 +50,35 @@ class Pricing:
         """Axes with more than one device, in device order: `fsdp=64,tensor=8`."""
         sizes = self.program.mesh
         return ",".join(f"{axis}={n}" for axis, n in sizes.items() if n > 1) or "data=1"
+
+
+def read_changes(what_if: str | Iterable[str]) -> tuple[str, ...]:
+    """Return the changes; raise InputError for one that cannot be read."""
+    changes = as_texts(what_if, "--what-if", "network x2")
+    check_changes(changes)
+    return changes
+
+
+def step_figures(
+    what_if: str | Iterable[str],
+    tokens: float | None,
+    model_flops: float | None,
+    memory_fraction: float | None,
+) -> dict[str, Any]:
+    """Return fields of a Pricing of a step that is not ours.
+
+    Raises:
+        InputError: a figure that no step has, before anything is compiled.
+    """
+    changes = read_changes(what_if)
+    for name, value in (("--tokens", tokens), ("--model-flops", model_flops)):
+        if value is not None and not 0 < value <= LARGEST:
+            raise InputError(
+                f"{name}={value!r} must be a positive number up to {LARGEST:g}, of one whole step"
+            )
+    xla_pool(memory_fraction)  # raises
+    figures = {"tokens": tokens, "model_flops": model_flops, "memory_fraction": memory_fraction}
+    return {"changes": changes, **figures}
 
 
 def with_step_error(profile: Profile, software: str) -> Profile:

@@ -16,17 +16,19 @@ from scaling.api.pricing import Pricing, discrepancies, predicted, price_program
 from scaling.api.public_api import entrance, python_words
 from scaling.api.request import change_words
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.reading import writing
 from scaling.meshes.result import Result
 from scaling.meshes.units import format_time
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction, prediction_dict
+from scaling.simulate.step import partition_devices
 
 if TYPE_CHECKING:
-    from scaling.api.profile import ProfileComparison
-    from scaling.report.advice import Advice
+    from scaling.api.compare import ProfileComparison
+    from scaling.pictures.shapes import Picture
 
+KINDS = ("time", "memory", "roofline", "timeline", "mesh")  # of pictures
 MOST_BARS = 40  # of `plot_side_by_side`: more cannot be read
 
 
@@ -80,10 +82,9 @@ class PredictionResult(Result, Prediction):
         Raises:
             InputError: no such profile, one of another program or machine, or of fewer steps.
         """
-        from scaling.api.profile import compared, recorded_profile
+        from scaling.api.compare import compared, recorded_profile
 
-        events = recorded_profile(profile, self.cluster.name, steps)
-        return compared(self, self.pricing, events, steps)
+        return compared(self, recorded_profile(profile, self.cluster.name, steps), steps)
 
     def trace(self, path: str | Path) -> None:
         """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format).
@@ -109,13 +110,34 @@ class PredictionResult(Result, Prediction):
         Raises:
             InputError: an unknown kind or suffix, or a file that cannot be written.
         """
-        with python_words():
-            from scaling.api.plots import prediction_picture
-            from scaling.pictures.files import check_picture, write_picture
+        from scaling.pictures.files import check_picture, write_picture
 
+        with python_words():
             check_picture("plot", Path(path))
-            picture = prediction_picture(self, self.pricing, kind)
-            write_picture(picture, Path(path), option="plot")
+            write_picture(self.picture(kind), Path(path), option="plot")
+
+    def picture(self, kind: str) -> "Picture":
+        """Return a picture of the step as shapes; for the kinds see `plot`."""
+        from scaling.pictures.memory import step_memory
+        from scaling.pictures.mesh import mesh_axes
+        from scaling.pictures.roofline import step_roofline
+        from scaling.pictures.steps import step_bars
+        from scaling.pictures.timeline import timeline
+
+        check_keys([kind], KINDS, "plot", "kind")
+        title = f"{self.name} on {self.mesh} of {self.cluster.name}"
+        if kind == "time":
+            return step_bars({self.mesh: self}, title)
+        if kind == "mesh":
+            program, per_node = self.pricing.program, self.cluster.devices_per_node
+            devices = partition_devices(program, self.cluster)
+            return mesh_axes(dict(program.mesh), per_node, title, devices)
+        priced = price_program(self.pricing, record=kind != "roofline")
+        if kind == "roofline":
+            return step_roofline(priced, title)
+        if kind == "timeline":
+            return timeline(priced, title)
+        return step_memory(priced, self.memory.capacity, title)
 
     def plot_memory(self, path: str | Path) -> None:
         """Write a picture of a device's memory over the step: `plot("memory", path)`."""
@@ -144,20 +166,15 @@ class PredictionResult(Result, Prediction):
         """
         from scaling.report.advice import advice
 
-        return [
-            self._said(found)
-            for found in advice(self.pricing.run, self, self._try_run, self._estimate)
-        ]
-
-    def _said(self, found: "Advice") -> str:
-        """Return an advice, and the request with its change."""
-        sentence = f"{change_words(found.set, found.mesh)}{found.note}: {found.effect}"
-        if self.pricing.request is None:
-            return sentence
-        mesh = {} if found.mesh is None else {"mesh": str(found.mesh)}
-        return (
-            f"{sentence}\n  {self.pricing.request.changed(set=found.set, **mesh).words('predict')}"
-        )
+        lines, request = [], self.pricing.request
+        for found in advice(self.pricing.run, self, self._try_run, self._estimate):
+            line = f"{change_words(found.set, found.mesh)}{found.note}: {found.effect}"
+            if request is not None:
+                mesh = {} if found.mesh is None else {"mesh": str(found.mesh)}
+                again = request.changed(set=found.set, **mesh).words("predict")
+                line += f"\n  {again}"
+            lines.append(line)
+        return lines
 
     def _try_run(self, run: Run) -> Prediction | None:
         """Return the prediction of a changed run on the same cluster."""
@@ -187,20 +204,17 @@ class PredictionResult(Result, Prediction):
         from scaling.report.formatting import workload
         from scaling.report.prediction import page
 
+        pricing, now = self.pricing, float(self.step_time)
         count = f"{self.devices} device{'s' * (self.devices > 1)}"
-        where = [f"{self.mesh} of {self.cluster.name}, {count}", *_overrides(self.pricing)]
-        where += [f"what if {change}" for change in self.pricing.changes]
-        lines = [workload(run, with_remat=True)] if (run := self.pricing.run) else []
-        return page(self, ", ".join(where), "\n".join([*lines, *self._change()]))
-
-    def _change(self) -> Iterator[str]:
-        """Yield the step time beside the one without the changes of `what_if`, if there are any."""
-        if not self.pricing.changes:
-            return
-        now = float(self.step_time)
-        before = float(priced_result(replace(self.pricing, changes=())).step_time)
-        gain = f", {now / before - 1:+.1%}" if before else ""
-        yield f"with the change: {format_time(now)} a step instead of {format_time(before)}{gain}"
+        where = [f"{self.mesh} of {self.cluster.name}, {count}", *_overrides(pricing)]
+        where += [f"what if {change}" for change in pricing.changes]
+        lines = [workload(pricing.run, with_remat=True)] if pricing.run else []
+        if pricing.changes:
+            before = float(priced_result(replace(pricing, changes=())).step_time)
+            gain = f", {now / before - 1:+.1%}" if before else ""
+            times = f"{format_time(now)} a step instead of {format_time(before)}"
+            lines.append(f"with the change: {times}{gain}")
+        return page(self, ", ".join(where), "\n".join(lines))
 
     def line(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"

@@ -14,7 +14,7 @@ from typing import Any
 from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts
 from scaling.api.public_api import entrance
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.reading import without_repeats
 from scaling.meshes.shape import parse_mesh, parse_order
 from scaling.models.config import ModelConfig
@@ -114,6 +114,24 @@ def custom_run(settings: Settings) -> Run:
         example = " ".join(f"--set model.{name}={SHAPES[name]}" for name in missing)
         raise InputError(f"custom: the model lacks {', '.join(missing)}; add for example {example}")
     return read_run(document, WHERE)
+
+
+def with_batch(settings: Settings | None, batch: int | None, seq_len: int | None) -> Settings:
+    """Return settings with those that --batch and --seq-len are short for.
+
+    Raises:
+        InputError: one that is set as well.
+    """
+    short = (("--batch", "global_batch", batch), ("--seq-len", "seq_len", seq_len))
+    given = [(option, f"batch.{key}", value) for option, key, value in short if value is not None]
+    if not given:
+        return settings or ()
+    values = parse_settings(settings or ())
+    for option, key, value in given:
+        if {key, "batch"} & set(values):
+            raise InputError(f"{option} {value} is short for {WHERE} {key}={value}: give one")
+        values[key] = whole_number(option, value)
+    return values
 
 
 def parse_settings(settings: Settings) -> dict[str, Any]:

@@ -92,6 +92,7 @@ def serve(
             "name a MODEL, such as llama3-70b, or describe one by --parameters 70e9 "
             "--kv-per-token 160kB" + ", not both" * (model is not None)
         )
+    size = amount("--parameters", parameters) or 0.0
     shape = None if mesh is None else as_mesh(mesh, AXES)
     wanted = devices if shape is None or devices is not None else shape.devices
     place, count = cluster_with(wanted, cluster, nodes, overrides)
@@ -113,20 +114,15 @@ def serve(
         context = run.batch.seq_len if context is None else context
     elif context is None:
         raise InputError("--context is needed with --parameters, such as --context 8192")
-    sizes = {"--batch": batch, "--prompt": prompt, "--generate": generate, "--context": context}
-    for name, size in sizes.items():
-        if size is not None and whole_number(name, size) > LARGEST:
-            raise InputError(f"{name} {size}: at most {LARGEST:,}")
+    numbers = {"--batch": batch, "--prompt": prompt, "--generate": generate, "--context": context}
+    for name, number in numbers.items():
+        if number is not None and whole_number(name, number) > LARGEST:
+            raise InputError(f"{name} {number}: at most {LARGEST:,}")
     if model is not None:
         served = served_model(run.name, with_positions(run.model, int(context)), formats)
     else:
         per_token = parse_size(kv_per_token) if isinstance(kv_per_token, str) else kv_per_token or 0
-        served = bare_model(
-            amount("--parameters", parameters) or 0.0,
-            amount("--active", active),
-            float(per_token),
-            formats,
-        )
+        served = bare_model(size, amount("--active", active), float(per_token), formats)
     profile, doubts = load_profile(place, calibration)
     warn(doubts)
     case = Case(served, Servers(place, shape), profile, int(batch), int(context))

@@ -17,14 +17,13 @@ from scaling.api.inputs import (
     keep_devices_free,
     load_cluster,
 )
-from scaling.api.predict import read_changes, write_text
-from scaling.api.pricing import Pricing
+from scaling.api.output_paths import write_text
+from scaling.api.pricing import Pricing, step_figures
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult, priced_result
 from scaling.compile.quiet import quiet
-from scaling.hlo.user_hints import LARGEST, KernelWork
+from scaling.hlo.user_hints import KernelWork
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.memory_pool import xla_pool
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 
@@ -95,9 +94,7 @@ def predict_step(
     Raises:
         InputError: not a jitted function, arguments that do not fit it, a mesh of another cluster.
     """
-    changes = read_changes(what_if)
-    check_figures(tokens, model_flops)
-    xla_pool(memory_fraction)  # raises before anything is compiled
+    figures = step_figures(what_if, tokens, model_flops, memory_fraction)
     _import_jax()
     _check_keywords(step, step_kwargs, keywords)
     words = {**keywords, **(step_kwargs or {})}
@@ -114,17 +111,7 @@ def predict_step(
     given = {k: v for k, v in (("trips", trips), ("kernels", kernels)) if v}
     program, text = program_of(made, place, name, estimates, given)
     write_text(dump_hlo, text)
-    pricing = Pricing(
-        program,
-        place,
-        profile,
-        changes=changes,
-        warnings=tuple(warnings),
-        tokens=tokens,
-        model_flops=model_flops,
-        memory_fraction=memory_fraction,
-    )
-    return priced_result(pricing)
+    return priced_result(Pricing(program, place, profile, warnings=tuple(warnings), **figures))
 
 
 @entrance
@@ -183,15 +170,6 @@ def pretend(
     from scaling.compile.pretend.pretend import Pretending
 
     return Pretending(load_cluster(cluster, nodes, overrides=overrides))
-
-
-def check_figures(tokens: float | None, model_flops: float | None) -> None:
-    """Raise InputError unless both are None or positive numbers."""
-    for name, value in (("tokens", tokens), ("model_flops", model_flops)):
-        if value is not None and not 0 < value <= LARGEST:
-            raise InputError(
-                f"{name}={value!r} must be a positive number up to {LARGEST:g}, of one whole step"
-            )
 
 
 def _over_devices(mesh: Any, cluster: ClusterLike, nodes: int | None) -> "jax.sharding.Mesh | None":

@@ -39,7 +39,7 @@ def cluster(
     """List the catalogue of clusters, show one as a tree with its sources, or check a file.
 
     Args:
-        action: list, show NAME, or check FILE.toml.
+        action: what to do: list, show NAME, or check FILE.toml.
         name: catalogue name or TOML file.
         nodes: number of hosts to show.
         overrides: a figure on top of the catalogue's, such as node_network_bandwidth=3200Gb/s.

@@ -55,7 +55,9 @@ GENERATED: Mapping[str, Generated] = {
         ("run",),
         "scaling.cli.predict:predict",
         hidden=("estimates", "options"),
-        first=("cluster", "nodes", "mesh", "set", "explain", "what_if", "scale"),
+        first=(
+            *("cluster", "nodes", "mesh", "set", "batch", "seq_len", "explain", "what_if", "scale"),
+        ),
     ),
     "price": Generated(
         "predict_hlo",

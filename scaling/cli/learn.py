@@ -52,11 +52,11 @@ def learn(
     """Open a lesson in the browser, ask the guide's quizzes, or climb a ladder of six answers.
 
     Args:
-        what: list: all lessons, labs and quizzes; lesson, lab: opens one in the browser; quiz: a
-            wrong guess is told the mistake that it betrays; ladder: your guess, a bound, the
-            textbook's rule, the fitted figure, the compiled program, a measurement; explorer,
-            quizzes: pages in the browser; puzzles: all puzzles; puzzle: the task of one; check:
-            judges an answer by its compiled step.
+        what: what to open or to ask. list: all lessons, labs and quizzes; lesson, lab: opens one
+            in the browser; quiz: a wrong guess is told the mistake that it betrays; ladder: your
+            guess, a bound, the textbook's rule, the fitted figure, the compiled program, a
+            measurement; explorer, quizzes: pages in the browser; puzzles: all puzzles; puzzle: the
+            task of one; check: judges an answer by its compiled step.
         name: number of the lesson, lab or puzzle; the quiz; or for a ladder a command line in
             quotes, such as "collective all-gather --bytes 1GiB --cluster dgx-h100" or "predict tiny
             --cluster ...".

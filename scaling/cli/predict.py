@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import scaling as sc
+from scaling.api.runs import with_batch
 from scaling.cli.show import show, show_prediction
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import parse_json, read_text
@@ -47,7 +48,7 @@ def predict(
         verbose: show what the compiler writes to stderr, instead of keeping it in a log.
     """
     from scaling.api.output_paths import check_outputs, picture_paths
-    from scaling.api.plots import KINDS
+    from scaling.api.result import KINDS
     from scaling.run.recipes import file_of
 
     asked = call.keywords
@@ -86,6 +87,7 @@ def _curves(asked: Mapping[str, Any], nodes: str) -> Any:
     if cluster is None:
         raise InputError("--scale needs --cluster, such as dgx-h100")
     own = {k: v for k, v in asked.items() if v and k not in (*NOT_OF_CURVES, "cluster")}
+    own["set"] = with_batch(own.get("set"), own.pop("batch", None), own.pop("seq_len", None))
     return sc.scaling_curves(cluster=cluster, nodes=nodes, **own)
 
 

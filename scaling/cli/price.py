@@ -1,15 +1,30 @@
-"""`scaling price`: a step that is not ours, from a script or from XLA's dump."""
+"""`scaling price`: a step that is not ours, from a script or from XLA's dump.
 
+A script's function is called as the script's own cluster would call it:
+
+    def make(mesh):                make(mesh) gets a jax mesh over the cluster's devices; make()
+        return step, args          finds them in jax.devices()
+    ... step, args, kwargs         or the step alone, lowered
+"""
+
+import inspect
 import math
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import scaling as sc
 from scaling.cli.show import show_prediction
 from scaling.meshes.errors import InputError
+from scaling.run.user_code import described, folder_on_path, run_user_code, user_function
+
+HOW = (
+    "return (step, arguments) or (step, arguments, keywords), the step from jax.jit, or the step "
+    "lowered"
+)
 
 
 def price(
@@ -53,7 +68,7 @@ def price(
         verbose: show what the compiler writes to stderr, instead of keeping it in a log.
     """
     from scaling.api.output_paths import check_outputs, picture_paths
-    from scaling.api.plots import KINDS
+    from scaling.api.result import KINDS
 
     if bool(step) == bool(hlo):
         what = "both a script and --hlo" if step else "neither a script nor --hlo"
@@ -74,7 +89,7 @@ def price(
     check_outputs({**outputs, "--trace": trace, "--dump-hlo": dump_hlo}, read)
     recorded = []
     if compare is not None:  # before anything is compiled
-        from scaling.api.profile import compared, recorded_profile
+        from scaling.api.compare import compared, recorded_profile
 
         recorded = recorded_profile(compare, cluster, steps)
     options["trips"] = {key: _number(f"--trips {key}", n) for key, n in map(_pair, trips)}
@@ -84,14 +99,75 @@ def price(
     else:
         options |= {"estimates": explain, "dump_hlo": dump_hlo}
         found = _from_script(step, cluster, options)
-    beside = compared(found, found.pricing, recorded, steps) if recorded else None
+    beside = compared(found, recorded, steps) if recorded else None
     return show_prediction(found, json, explain, trace, pictures, beside)
+
+
+class Step(NamedTuple):
+    """A step and what it is called with."""
+
+    step: Any
+    arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = {}
+
+    @property
+    def is_on_a_mesh(self) -> bool:
+        """Whether it has been lowered, or its arguments say on which mesh it is to be."""
+        from scaling.compile.stages import argument_mesh
+
+        given = self.arguments, self.keywords
+        return not hasattr(self.step, "lower") or argument_mesh(given) is not None
+
+
+@contextmanager
+def script_step(text: str, mesh: Any) -> Iterator[Step]:
+    """Yield the step that `file.py:function` makes; its folder is on the path meanwhile.
+
+    Args:
+        text: the file and its function, of a mesh or of nothing.
+        mesh: makes the mesh; called if the function takes one.
+
+    Raises:
+        InputError: no such file or function, its code fails, or it returns no step.
+    """
+    with folder_on_path(Path(text.rpartition(":")[0])):  # also where the step is traced
+        path, make = user_function(text)
+        given = (mesh(),) if _takes_mesh(make) else ()
+        yield _step(run_user_code(path, lambda: make(*given)), text)
+
+
+def _takes_mesh(make: Any) -> bool:
+    """Whether a function is called with a mesh; InputError if it needs more."""
+    parameters = list(inspect.signature(make).parameters.values())
+    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = [p for p in parameters if p.default is p.empty and p.kind not in optional]
+    if len(needed) > 1 or any(p.kind is p.KEYWORD_ONLY for p in needed):
+        names = ", ".join(p.name for p in needed)
+        raise InputError(f"{make.__name__}({names}) must take a mesh, or nothing")
+    return bool(needed) or any(p.name == "mesh" for p in parameters)
+
+
+def _step(made: Any, where: str) -> Step:
+    """What a script's function returned, as a step.
+
+    Raises:
+        InputError: no step, and how to return one.
+    """
+    parts = tuple(made) if isinstance(made, tuple) else (made,)
+    is_step = bool(parts) and (hasattr(parts[0], "lower") or hasattr(parts[0], "as_text"))
+    if not is_step or len(parts) > 3:
+        raise InputError(f"{where} returned {described(made)}: {HOW}")
+    arguments, keywords = (*parts, (), {})[1:3] if len(parts) != 2 else (parts[1], {})
+    if not isinstance(arguments, tuple | list):
+        raise InputError(f"{where}: write the arguments as a tuple: (step, (x,))")
+    if not isinstance(keywords, Mapping):
+        raise InputError(f"{where}: write the keywords as a dict: (step, args, {{'name': x}})")
+    return Step(parts[0], tuple(arguments), keywords)
 
 
 def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
     """Return the price of the step that a script makes."""
     from scaling.api.inputs import axis_sizes, cluster_for
-    from scaling.api.script import script_step
 
     mesh, nodes, overrides = (options.pop(name, None) for name in ("mesh", "nodes", "overrides"))
     sizes = axis_sizes(mesh) if mesh else {}

@@ -32,7 +32,8 @@ def testbed(
     """Make a real cluster inside this Linux machine, run a command on all its hosts, remove it.
 
     Args:
-        action: up makes it, run starts a command in every host, down removes it, status lists.
+        action: what to do: up makes it, run starts a command in every host, down removes it, status
+            lists.
         command: for run, after --: what to start, once in every host.
         name: name of the testbed; there may be several.
         hosts: for up: number of hosts (default: 2).

@@ -14,6 +14,7 @@ from importlib.resources import files
 import jax
 import pytest
 
+import scaling as sc
 from scaling.api import calibrate, predict
 from scaling.api.pricing import Pricing, _changes_without_effect, price_program
 from scaling.api.result import PredictionResult
@@ -401,3 +402,21 @@ def test_a_step_is_predicted_for_gpus_that_are_not_here(folder):
     assert "collectives with an estimate of XLA's own" in result.stderr
     events = json.loads((folder / "t.json").read_text())["traceEvents"]
     assert any(event["name"].startswith("all-gather[fsdp] layers/mlp ") for event in events)
+
+
+def test_batch_and_seq_len_are_short_for_settings(capsys):
+    where = ("gpt2-124m", "--cluster", "dgx-h100", "--source", "analytic")
+    documents = []
+    for words in (
+        ("--batch", "64", "--seq-len", "1Ki"),
+        ("--set", "batch.global_batch=64", "--set", "batch.seq_len=1024"),
+    ):
+        _, out, _ = run(capsys, "predict", *where, *words, "--json")
+        documents.append(json.loads(out))
+    assert documents[0] == documents[1] and documents[0]["batch"]["seq_len"] == 1024
+    twice = ("--batch", "64", "--set", "batch.global_batch=32")
+    check_refused(run(capsys, "plan", *where[:3], *twice), "--batch 64 is short for --set batch.gl")
+    with pytest.raises(sc.InputError, match=r"seq_len=8 is short for set=\{'batch.seq_len': 8\}"):
+        sc.predict("tiny", "dgx-h100", seq_len=8, set={"batch": {"global_batch": 8, "seq_len": 8}})
+    plans = sc.plan("gpt2-124m", "dgx-h100", batch=64, top=1)
+    assert plans.best.run.batch.global_batch == 64 and "'batch.global_batch': 64" in plans.next

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from scaling.api import train
-from scaling.api.train_result import TrainResult
+from scaling.api.train import TrainResult
 from scaling.cli import main
 from scaling.cli import train as train_command
 from scaling.meshes import catalog
