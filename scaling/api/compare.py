@@ -7,53 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, overload
 
-from scaling.api.pricing import price_program
+from scaling.api.profile import ProfileComparison
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
-from scaling.comparing.compare import check_machine, compare_recording, compare_run
-from scaling.comparing.comparison import Comparison
+from scaling.comparing.compare import compare_run
 from scaling.comparing.difference import Difference, difference, prediction_document
 from scaling.comparing.folder import RunFolder, read_folder
-from scaling.comparing.recorded import RecordedEvent, recorded_events
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import writing
 from scaling.meshes.result import Result
-from scaling.meshes.units import format_time
 from scaling.pictures.files import write_picture
 from scaling.pictures.scatter import ScatterPoint, scatter
 
-RECORD = "record some steps of the run with jax.profiler.trace(FOLDER)"
-MOST_STEPS = 10**6  # chosen by this project: a profiler keeps fewer kernels than that
 PAGE, SUFFIXES = "comparison", (".html", ".svg", ".png")  # written beside the run's files
-
-
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ProfileComparison(Result, Comparison):
-    """A prediction beside a profile; prints as the table of `scaling price --compare`."""
-
-    to_dict = Comparison.to_dict
-
-    def trace(self, path: str | Path) -> None:
-        """Write the predicted and the measured timeline as two processes of one Perfetto file."""
-        from scaling.report.trace import measured_events, trace_events, write_trace
-
-        if self.priced is None:
-            raise InputError(f"{self.name} has no program for a trace: train the run again")
-        measured = measured_events(self.events, self.priced.program, process=2)
-        with writing(Path(path)):
-            write_trace(trace_events(self.priced) + measured, Path(path))
-
-    def __str__(self) -> str:
-        from scaling.report.comparison import table
-
-        return table(self)
-
-    def line(self) -> str:
-        step = self.step_time.seconds
-        seconds = {"predicted": step.predicted, "measured": step.measured}
-        words = [f"{name} {format_time(t)}" for name, t in seconds.items() if t is not None]
-        return f"comparison of {self.name}: step {', '.join(words)}"
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -124,34 +90,6 @@ def compare(
         raise InputError("compare: give two predictions, or the folder of a run")
     folder = Path(run_dir)
     return compare_folder(folder, read_run_folder(folder))
-
-
-def recorded_profile(profile: str | Path, cluster: str, steps: int | None) -> list[RecordedEvent]:
-    """The events of a profile, checked as far as that goes before anything is compiled.
-
-    Args:
-        profile: HOST.xplane.pb, a trace in JSON, or a folder above them.
-        cluster: the name of the one that is priced.
-        steps: that were recorded; None: not known.
-
-    Raises:
-        InputError: no profile, none of that kind of device, or a number of steps that is none.
-    """
-    is_count = isinstance(steps, int) and not isinstance(steps, bool) and 0 < steps <= MOST_STEPS
-    if steps is not None and not is_count:
-        raise InputError(f"steps={steps!r} must be a whole number from 1 to {MOST_STEPS:,}")
-    with quiet():  # jax reads it
-        events = recorded_events(Path(profile), RECORD)
-    check_machine(events, cluster)
-    return events
-
-
-def compared(
-    found: PredictionResult, events: Sequence[RecordedEvent], steps: int | None
-) -> ProfileComparison:
-    """The prediction beside events that are read already."""
-    priced = price_program(found.pricing, record=True)
-    return ProfileComparison(**vars(compare_recording(found, priced, events, steps)))
 
 
 def read_run_folder(folder: Path) -> RunFolder:

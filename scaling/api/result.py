@@ -25,7 +25,7 @@ from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.step import partition_devices
 
 if TYPE_CHECKING:
-    from scaling.api.compare import ProfileComparison
+    from scaling.api.profile import ProfileComparison
     from scaling.pictures.shapes import Picture
 
 KINDS = ("time", "memory", "roofline", "timeline", "mesh")  # of pictures
@@ -82,9 +82,10 @@ class PredictionResult(Result, Prediction):
         Raises:
             InputError: no such profile, one of another program or machine, or of fewer steps.
         """
-        from scaling.api.compare import compared, recorded_profile
+        from scaling.api.profile import compared, recorded_profile
 
-        return compared(self, recorded_profile(profile, self.cluster.name, steps), steps)
+        events = recorded_profile(profile, self.cluster.name, steps)
+        return compared(self, self.pricing, events, steps)
 
     def trace(self, path: str | Path) -> None:
         """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format).

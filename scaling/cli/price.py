@@ -89,7 +89,7 @@ def price(
     check_outputs({**outputs, "--trace": trace, "--dump-hlo": dump_hlo}, read)
     recorded = []
     if compare is not None:  # before anything is compiled
-        from scaling.api.compare import compared, recorded_profile
+        from scaling.api.profile import compared, recorded_profile
 
         recorded = recorded_profile(compare, cluster, steps)
     options["trips"] = {key: _number(f"--trips {key}", n) for key, n in map(_pair, trips)}
@@ -99,7 +99,7 @@ def price(
     else:
         options |= {"estimates": explain, "dump_hlo": dump_hlo}
         found = _from_script(step, cluster, options)
-    beside = compared(found, recorded, steps) if recorded else None
+    beside = compared(found, found.pricing, recorded, steps) if recorded else None
     return show_prediction(found, json, explain, trace, pictures, beside)
 
 
