@@ -23,7 +23,7 @@ from threading import Thread
 from typing import Any
 from urllib.request import urlopen
 
-from scaling.course.lessons.index import LOOPBACK, lesson
+from scaling.course.lessons.index import LOOPBACK, numbered
 from scaling.course.web.server import PageServer
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
@@ -111,7 +111,9 @@ def take(browser: Any, name: str, path: Path) -> None:
     """Open a page and write its picture."""
     show = PAGES.get(name, notebook)
     is_page = name in PAGES
-    with served_pages() if is_page else served_lesson(lesson(name.split("_")[1]).file) as address:
+    with (
+        served_pages() if is_page else served_lesson(numbered(*name.split("_")[:2]).file) as address
+    ):
         page = browser.new_page(viewport={"width": SIZE[0], "height": SIZE[1]})
         page.set_default_timeout(1000 * OPEN_TIME)
         show(page, address)

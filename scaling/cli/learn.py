@@ -9,7 +9,7 @@ from typing import Any
 from scaling.cli.learn_puzzle import check, show_list, show_task
 from scaling.cli.show import show
 from scaling.course.ladder.ladders import EXAMPLE, ladder_of
-from scaling.course.lessons.index import lab, labs, lesson, lessons, serve
+from scaling.course.lessons.index import labs, lessons, numbered, serve
 from scaling.course.quizzes.answered import answered, guess_of, guesses_of
 from scaling.course.quizzes.quiz import QuizAnswer, compute, find, quizzes
 from scaling.course.quizzes.table import LINE, summary, verdict_of
@@ -85,7 +85,7 @@ def learn(
         case "lesson" | "lab":
             if name is None:
                 raise InputError(f"write scaling learn {what} 1; scaling learn lists all")
-            return serve((lesson if what == "lesson" else lab)(name).file)
+            return serve(numbered(what, name).file)
         case "ladder":
             if not (name or "").strip() or len(guess) > 1:
                 raise InputError(f"write {EXAMPLE}, with one --guess at most")

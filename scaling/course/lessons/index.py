@@ -44,17 +44,8 @@ def _notebooks(kind: str) -> tuple[Lesson, ...]:
     return tuple(found)
 
 
-def lesson(number: str) -> Lesson:
-    """Return the lesson of a number; InputError names those that there are."""
-    return _numbered("lesson", number)
-
-
-def lab(number: str) -> Lesson:
-    """Return the lab of a number; InputError names those that there are."""
-    return _numbered("lab", number)
-
-
-def _numbered(kind: str, number: str) -> Lesson:
+def numbered(kind: str, number: str) -> Lesson:
+    """Return the "lesson" or "lab" of a number; InputError names those that there are."""
     known = {str(one.number): one for one in _notebooks(kind)}
     if number.strip() not in known:
         raise InputError(f"there is no {kind} {number!r}; there are {', '.join(known)}")

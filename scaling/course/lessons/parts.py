@@ -1,112 +1,169 @@
 """What lessons and labs are made of: a heading, a locked guess, and the page that it opens.
 
-    field = parts.guess(mo, "From which batch ...?", "tokens")     a cell that shows the field
-    page = parts.opened(mo, field)                                 a cell below: stops without one
-    page.show("## The ladder", page.ladder(found))                 cells that it opens
+    field = parts.guess("From which batch ...?", "tokens")
+    parts.opening("lesson 1", "say whether ...", text, field, ...)     shows the field
+    page = parts.opened(field)                          a cell below: stops without a guess
+    page.show("## The ladder", page.ladder(found))      cells that it opens
 
-A lesson is a marimo notebook, `mo` the module marimo. A cell that uses what a stopped cell defines
-does not run, so nothing that comes from the page stands there before the guess. Numbers in texts
-are computed, never typed.
+A lesson is a marimo notebook. A cell that uses what a stopped cell defines does not run, so nothing
+that comes from the page stands there before the guess. Numbers in texts are computed, never typed.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from html import escape
 from typing import Any
 
+import marimo as mo
+
 from scaling.course.ladder.rungs import Ladder
+from scaling.course.lessons import index
 from scaling.course.puzzles.puzzle import puzzles
 from scaling.course.quizzes.common_mistakes import diagnose
+from scaling.meshes.units import format_time
+from scaling.pictures.bars import stacked_bars
 from scaling.pictures.shapes import Picture
 from scaling.pictures.svg import svg_text
+from scaling.program.stored import Stored, stored_programs
 from scaling.questions.answer import GUIDE, Answer, Value
 from scaling.questions.page import show
+from scaling.simulate.prediction import Prediction
 
 NUMBERS = {2: "Two", 3: "Three"}
 OPENS = "the rest of the lesson opens after your guess"
 
 
-def heading(
-    mo: Any, number: int | str, title: str, minutes: int, able: str, needs: str, chapter: str
+def opening(
+    name: str, able: str, *below: Any, minutes: int, chapter: str, needs: str = "no jax"
 ) -> Any:
-    """Return the top of a lesson: what one can do after it, and what it takes.
+    """Return the top of a lesson: what one can do after it, what it takes, and what follows.
 
     Args:
-        mo: the module marimo.
-        number, title: of the lesson; of a lab "Lab 1".
-        minutes: that it takes.
+        name: "lesson 1", "lab 2"; `scaling.course.lessons.index` has its title.
         able: what the reader can do afterwards, after "Afterwards you can".
-        needs: what it takes to run: "no jax", "jax with 8 fake devices".
+        below: items for `Page.show`.
+        minutes: that it takes.
         chapter: of the guide, such as "roofline".
+        needs: what it takes to run: "no jax", "jax with 8 fake devices".
     """
-    return mo.md(
-        f"# {number}. {title}\n\n*{minutes} minutes; needs {needs}; the guide's chapter "
-        f"[{chapter}]({GUIDE}{chapter}).* Afterwards you can {able}."
+    kind, number = name.split()
+    title = index.numbered(kind, number).title
+    heading = (
+        f"# {'Lab ' * (kind == 'lab')}{number}. {title}\n\n*{minutes} minutes; needs {needs}; the "
+        f"guide's chapter [{chapter}]({GUIDE}{chapter}).* Afterwards you can {able}."
     )
+    return Page().show(heading, *below)
 
 
-def guess(mo: Any, question: str, unit: str) -> Any:
+def guess(question: str, unit: str) -> Any:
     """Return an empty field for a number; its `value` is None until one is written."""
-    label = f"{question} ({unit}; {OPENS})"
-    return mo.ui.number(label=label, value=None, full_width=True)
+    return _field(f"{question} ({unit}; {OPENS})")
 
 
-def opened(mo: Any, field: Any) -> "Page":
+def opened(field: Any) -> "Page":
     """Return the page below a guess; without a guess stop the cell, and all that need the page."""
-    return Page(mo, guessed(mo, field))
+    return Page(guessed(field))
 
 
-def guessed(mo: Any, field: Any) -> float:
+def guessed(field: Any) -> float:
     """Return the reader's guess; without one stop the cell.
 
     A lesson that runs as a script or a test has no reader: its guess is 1. Where it is only shown
     (marimo export), `--guess X` after `--` gives one.
     """
     shown = mo.cli_args().get("guess")
-    if field.value is None and (shown or mo.app_meta().mode in (None, "script", "test")):
+    if field.value is None and (shown or not _has_reader()):
         return float(shown or 1.0)
     mo.stop(field.value is None)
     return float(field.value)
 
 
+def chosen(radio: Any) -> Any:
+    """Return what a reader has chosen; until then stop the cell. Without a reader: None."""
+    mo.stop(radio.value is None and _has_reader())
+    return radio.value
+
+
+def _has_reader() -> bool:
+    return mo.app_meta().mode not in (None, "script", "test")
+
+
+def _field(label: str) -> Any:
+    return mo.ui.number(label=label, value=None, full_width=True)
+
+
+def powers(label: str, least: int, most: int, value: float = 1) -> Any:
+    """Return a slider over the powers of two from 2**least to 2**most."""
+    steps = [2**power for power in range(least, most + 1)]
+    return mo.ui.slider(steps=steps, value=value, label=label, show_value=True)
+
+
+def changes(**factors: float) -> list[str]:
+    """Return what `sc.predict` takes as `what_if`: figures and their factors, without those of 1."""
+    return [f"{name} x{factor}" for name, factor in factors.items() if factor != 1]
+
+
+def stored(group: str) -> list[Stored]:
+    """Return the compiled steps of one comparison that come with the package."""
+    return [entry for entry in stored_programs() if entry.group == group]
+
+
+def ranges(steps: Mapping[Any, Prediction]) -> list[dict[str, Value]]:
+    """Return a row for each step, by its mesh: the predicted time within its range."""
+    return [
+        {
+            "mesh": str(mesh),
+            "low (s)": float(step.step_time_low),
+            "predicted (s)": float(step.step_time),
+            "high (s)": float(step.step_time_high),
+        }
+        for mesh, step in steps.items()
+    ]
+
+
+def off(predicted: float, measured: float) -> str:
+    """Return how far a prediction is from a measurement: `-12%`."""
+    return f"{predicted / measured - 1:+.0%}"
+
+
+def typed(*commands: str) -> Any:
+    """Return commands as one types them."""
+    return mo.md("```sh\n" + "\n".join(commands) + "\n```")
+
+
 @dataclass(frozen=True)
 class Problem:
-    """A problem at the end of a lesson; the answer is computed, in its unit."""
+    """A problem at the end of a lesson; the answer is computed."""
 
-    where: str
+    where: str  # how it is to be solved
     text: str
-    unit: str  # "": a ratio
-    answer: float | None  # None: whatever the reader has measured is right
+    answer: tuple[float | None, str]  # None: whatever was measured is right; unit, "": a ratio
     mistakes: tuple[str, ...] = ()  # possible here, of `scaling.course.quizzes.common_mistakes`
     tolerance: float = 0.03  # relative, within which a number is right
     why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
 
-def on_paper(text: str, unit: str, answer: float | None, **more: Any) -> Problem:
-    """Return a problem to be solved by hand; see `Problem`."""
-    return Problem("On paper", text, unit, answer, **more)
-
-
-def in_simulator(text: str, unit: str, answer: float | None, **more: Any) -> Problem:
-    """Return a problem to be solved with a command or a control of the lesson; see `Problem`."""
-    return Problem("In the simulator", text, unit, answer, **more)
-
-
-def on_trainer(text: str, unit: str, answer: float | None, **more: Any) -> Problem:
-    """Return a problem to be solved by training or measuring; see `Problem`."""
-    return Problem("On the trainer", text, unit, answer, **more)
+on_paper = partial(Problem, "On paper")  # to be solved by hand
+in_simulator = partial(Problem, "In the simulator")  # with a command or a control of the lesson
+on_trainer = partial(Problem, "On the trainer")  # by training or measuring
 
 
 @dataclass(frozen=True)
 class Page:
     """What a lesson shows below its guess; every method returns what a cell can show."""
 
-    mo: Any  # the module marimo
     guess: float = 1.0  # the reader's
 
     def show(self, *items: Any) -> Any:
-        """Return items below one another; a text is Markdown."""
-        return self.mo.vstack([self.mo.md(i) if isinstance(i, str) else i for i in items])
+        """Return items below one another; a text is Markdown, a list of controls is a row."""
+
+        def shown(item: Any) -> Any:
+            if isinstance(item, list):
+                return mo.hstack(item, justify="start", wrap=True)
+            return mo.md(item) if isinstance(item, str) else item
+
+        return mo.vstack([shown(item) for item in items])
 
     def ladder(self, ladder: Ladder) -> Any:
         """Return a ladder as a table: rung, number, step from the rung below, what it adds."""
@@ -115,37 +172,76 @@ class Page:
             value = "none" if rung.value is None else show(rung.value, ladder.unit)
             rows.append((f"**{rung.name}**", value, step, rung.adds))
         names = ("rung", "", "step", "what it adds")
-        return self.mo.md(f"{ladder.question}\n\n{_table(names, rows)}")
+        return mo.md(f"{ladder.question}\n\n{_table(names, rows)}")
 
     def formula(self, answer: Answer) -> Any:
         """Return an answer with its formula, numbers and command's page one click away."""
         binds = f", bound by {answer.binds}" if answer.binds else ""
-        details = {"formula and numbers": self.mo.md(f"```\n{answer}\n```")}
+        details = {"formula and numbers": mo.md(f"```\n{answer}\n```")}
         line = f"**{answer.name}**: {show(answer.answer, answer.unit)}{binds}"
-        return self.show(line, self.mo.accordion(details))
+        return self.show(line, mo.accordion(details))
 
     def table(self, rows: Sequence[Mapping[str, Value]]) -> Any:
         """Return rows as a table; a heading `name (unit)` says how its cells are written."""
         if not rows:
-            return self.mo.md("")
+            return mo.md("")
         units = {name: name.partition(" (")[2].rstrip(")") for name in rows[0]}
         cells = [[show(row[name], unit) for name, unit in units.items()] for row in rows]
-        return self.mo.md(_table([name.partition(" (")[0] for name in units], cells))
+        return mo.md(_table([name.partition(" (")[0] for name in units], cells))
 
     def picture(self, drawn: Picture, alt: str) -> Any:
         """Return a drawing with its description, as screen readers and tests take it."""
         words = escape(alt, quote=True)
-        figure = f'<figure role="img" aria-label="{words}">{svg_text(drawn)}</figure>'
-        return self.mo.Html(figure)
+        return mo.Html(f'<figure role="img" aria-label="{words}">{svg_text(drawn)}</figure>')
 
-    def takeaway(self, text: str, lesson: int | None = None) -> Any:
-        """Return the box with what to remember, and the puzzles of a lesson's number."""
+    def steps(
+        self, steps: Mapping[Any, Prediction], alt: str = "Step time of each mesh", scale: float = 1
+    ) -> Any:
+        """Return a bar for each step, by its mesh: what it computes, waits for, and the rest.
+
+        Args:
+            steps: mesh -> predicted step.
+            alt: what the bars are.
+            scale: what each second is multiplied by.
+        """
+        times = {str(mesh): step.time for mesh, step in steps.items()}
+        bars = {
+            mesh: {
+                "compute": scale * (time.compute + time.optimizer),
+                "waiting": scale * time.exposed_communication,
+                "other": scale * (time.bubble + time.host),
+            }
+            for mesh, time in times.items()
+        }
+        words = (f"{mesh} {format_time(sum(bar.values()))}" for mesh, bar in bars.items())
+        return self.picture(stacked_bars(bars, format_time), f"{alt}: {', '.join(words)}")
+
+    def reply(self, right: bool, text: str) -> Any:
+        """Return what is said to a choice."""
+        kind = "success" if right else "warn"
+        return mo.callout(mo.md(f"{'Yes' if right else 'No'}: {text}"), kind=kind)
+
+    def takeaway(
+        self, text: str, fields: Any = None, *more: Any, title: str = "", lesson: int | None = None
+    ) -> Any:
+        """Return the box with what to remember, and below it the problems.
+
+        Args:
+            text: what to remember.
+            fields: of the problems, from `fields`.
+            more: what belongs to the problems.
+            title: of the problems; "": how many there are.
+            lesson: the number whose puzzles are named.
+        """
         lines = [f"**Take away.** {text}"]
         for puzzle in puzzles():
             if puzzle.lesson == lesson:
                 command = f"scaling learn puzzle {puzzle.number}"
                 lines.append(f"A puzzle, judged by the compiler: *{puzzle.title}* (`{command}`).")
-        return self.mo.callout(self.mo.md("\n\n".join(lines)), kind="success")
+        box = mo.callout(mo.md("\n\n".join(lines)), kind="success")
+        if fields is None:
+            return box
+        return self.show(box, f"## {title or f'{NUMBERS[len(fields)]} problems'}", *fields, *more)
 
     def where_wrong(self, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:
         """Return where the model of this lesson is wrong, with predicted and measured figures."""
@@ -153,28 +249,25 @@ class Page:
 
     def fields(self, problems: Sequence[Problem]) -> Any:
         """Return the fields of problems, one marimo element; its `value` has their numbers."""
-        rows = ((one.where, one.text, one.unit or "a ratio") for one in problems)
-        return self.mo.ui.array([self.problem(*row) for row in rows])
+        return mo.ui.array(
+            [self.problem(one.where, one.text, one.answer[1] or "a ratio") for one in problems]
+        )
 
-    def exercises(self, fields: Any, *more: Any, title: str = "") -> Any:
-        """Return the fields of problems under a heading, and what else belongs to them."""
-        return self.show(f"## {title or f'{NUMBERS[len(fields)]} problems'}", *fields, *more)
+    def problem(self, where: str, text: str, unit: str) -> Any:
+        """Return the field of one problem; `where` says how it is to be solved."""
+        return _field(f"**{where}:** {text} ({unit})")
 
     def verdicts(self, problems: Sequence[Problem], fields: Any) -> Any:
         """Return what is said to the number in each field: nothing until there is one."""
         said = []
         for one, field in zip(problems, fields, strict=True):
-            if one.answer is not None:
+            answer, unit = one.answer
+            if answer is not None:
                 how = (one.mistakes, one.tolerance, str(one.why))
-                said.append(self.verdict(field, one.answer, one.unit, *how))
+                said.append(self.verdict(field, answer, unit, *how))
             elif field.value is not None:
                 said.append(one.why(field.value) if callable(one.why) else one.why)
         return self.show(*said)
-
-    def problem(self, where: str, text: str, unit: str) -> Any:
-        """Return the field of one problem; `where` says how it is to be solved."""
-        label = f"**{where}:** {text} ({unit})"
-        return self.mo.ui.number(label=label, value=None, full_width=True)
 
     def verdict(
         self,
@@ -187,12 +280,12 @@ class Page:
     ) -> Any:
         """Return what is said to the number in a field; the parameters are those of `Problem`."""
         if field.value is None:
-            return self.mo.md("")
+            return mo.md("")
         found = diagnose(float(field.value), answer, tolerance, mistakes)
         if found.right:
             text = f"Right: {show(answer, unit)}. {why}"
-            return self.mo.callout(self.mo.md(text), kind="success")
-        return self.mo.callout(self.mo.md(str(found).replace("\n", "\n\n")), kind="warn")
+            return mo.callout(mo.md(text), kind="success")
+        return mo.callout(mo.md(str(found).replace("\n", "\n\n")), kind="warn")
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="Lab 1. Detective")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     from scaling.comparing import discrepancy
@@ -19,26 +18,9 @@ def _():
     from scaling.pictures.bars import stacked_bars
     from scaling.questions.page import show
 
-    return discrepancy, lab1_programs, mo, parts, show, stacked_bars
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number="Lab 1",
-        title="Detective",
-        minutes=40,
-        able="find in a table of collectives the array, the axis and the line of code that make a "
-        "program move more than was asked",
-        needs="no jax",
-        chapter="sharding",
-    )
-    return
-
-
-@app.cell
-def _(lab1_programs, mo):
+def _():
     listed = lab1_programs.cases()
     first = listed[0]
 
@@ -47,34 +29,29 @@ def _(lab1_programs, mo):
         arrays = "\n".join(f"{name}: {what}" for name, what in case.arguments.items())
         return mo.md(f"```\n{arrays}\n\n{case.listing}\n```")
 
-    mo.vstack(
-        [
-            mo.md(
-                "XLA puts collectives where arrays do not lie as they are needed. It never asks. "
-                "Below is a small step over data=4 and tensor=2 of eight H100; `F_tensor` is a dim "
-                "that is split over the axis tensor. Its author meant what every book has: "
-                "multiply, and sum the parts of the result over tensor."
-            ),
-            code_view(first),
-        ]
-    )
-    return code_view, first, listed
-
-
-@app.cell
-def _(mo, parts):
     field = parts.guess(
-        mo,
         "How many MB does the all-reduce of the result carry that the author meant, on a device?",
         "MB",
     )
-    field
-    return (field,)
+    parts.opening(
+        "lab 1",
+        "find in a table of collectives the array, the axis and the line of code that make a "
+        "program move more than was asked",
+        "XLA puts collectives where arrays do not lie as they are needed. It never asks. Below is "
+        "a small step over data=4 and tensor=2 of eight H100; `F_tensor` is a dim that is split "
+        "over the axis tensor. Its author meant what every book has: multiply, and sum the parts "
+        "of the result over tensor.",
+        code_view(first),
+        field,
+        minutes=40,
+        chapter="sharding",
+    )
+    return code_view, field, first, listed
 
 
 @app.cell
-def _(field, first, lab1_programs, mo, parts, show, stacked_bars):
-    page = parts.opened(mo, field)
+def _(field, first):
+    page = parts.opened(field)
     written = lab1_programs.moved(first, first.written)
     meant = lab1_programs.moved(first, first.meant)
     kinds = list(dict.fromkeys(row["collective"] for row in [*meant, *written]))
@@ -109,7 +86,7 @@ def _(field, first, lab1_programs, mo, parts, show, stacked_bars):
 
 
 @app.cell
-def _(listed, mo, page):
+def _(listed, page):
     numbered = {f"{i}. {case.name}": case for i, case in enumerate(listed[1:], start=1)}
     choice = mo.ui.dropdown(numbered, value=next(iter(numbered)), label="case")
     page.show(
@@ -121,7 +98,7 @@ def _(listed, mo, page):
 
 
 @app.cell
-def _(choice, code_view, lab1_programs, listed, mo, page):
+def _(choice, code_view, listed, page):
     case = choice.value
     evidence = lab1_programs.moved(case, case.written)
     reasons = sorted({one.cause for one in listed})
@@ -145,7 +122,7 @@ def _(case, line, page):
 
 
 @app.cell
-def _(case, evidence, lab1_programs, mo, reason, show):
+def _(case, evidence, reason):
     mo.stop(reason.value is None and mo.app_meta().mode not in (None, "script", "test"))
     hit = reason.value == case.cause
     instead = lab1_programs.size_of(lab1_programs.moved(case, case.meant)) if case.meant else None
@@ -163,7 +140,7 @@ def _(case, evidence, lab1_programs, mo, reason, show):
 
 
 @app.cell
-def _(lab1_programs, mo, page):
+def _(page):
     asked = (
         ("llama3-8b", "fsdp=4,tensor=2", 16, None),
         ("gpt2-124m", "data=8", 512, None),
@@ -188,7 +165,7 @@ def _(lab1_programs, mo, page):
 
 
 @app.cell
-def _(discrepancy, mo, page, show, suspect, trained):
+def _(page, suspect, trained):
     step = trained[suspect.value]
     needed, multiplied = step.products()
     answers = {
@@ -207,9 +184,8 @@ def _(discrepancy, mo, page, show, suspect, trained):
     shown_of = next((row for row in step.table() if row["what"] == "all-reduce"), largest)
     page.show(
         page.table(step.table()),
-        f"Matrix products: {show(needed, 'FLOPs')} needed, "
-        f"**{show(multiplied, 'FLOPs')}** found. The calls of {shown_of['what']} over "
-        f"{shown_of['over']}:",
+        f"Matrix products: {show(needed, 'FLOPs')} needed, **{show(multiplied, 'FLOPs')}** found. "
+        f"The calls of {shown_of['what']} over {shown_of['over']}:",
         page.table(step.calls(shown_of["over"], shown_of["what"])),
         accused,
         too_much,
@@ -230,7 +206,7 @@ def _(page, step, too_much, unit):
 
 
 @app.cell
-def _(accused, answers, mo, step):
+def _(accused, answers, step):
     mo.stop(accused.value is None and mo.app_meta().mode not in (None, "script", "test"))
     truth = step.discrepancy.reason if step.discrepancy else None
     right = accused.value is not None and answers[accused.value] == truth
@@ -256,7 +232,7 @@ def _(page):
 
 
 @app.cell
-def _(lab1_programs, page, trained):
+def _(page, trained):
     costs = [
         {
             "step": one.name,
@@ -286,7 +262,7 @@ def test_the_written_mlp_moves_hidden_and_not_the_result(meant, more, written):
 
 
 @app.cell
-def test_guilty_steps_move_more_than_meant_and_innocent_ones_have_no_line(lab1_programs, listed):
+def test_guilty_steps_move_more_than_meant_and_innocent_ones_have_no_line(listed):
     for _case in listed:
         moved = lab1_programs.size_of(lab1_programs.moved(_case, _case.written))
         if _case.meant:

@@ -10,8 +10,9 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="Lab 2. Two measurements, two unknowns")
 
 
-@app.cell
-def _():
+with app.setup:
+    from dataclasses import replace
+
     import marimo as mo
 
     import scaling as sc
@@ -19,26 +20,9 @@ def _():
     from scaling.pictures.curves import curves
     from scaling.questions.page import show
 
-    return curves, lab2_model, mo, parts, sc, show
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number="Lab 2",
-        title="Two measurements, two unknowns",
-        minutes=30,
-        able="turn two measured throughputs into what nobody wrote down, and say what a change of "
-        "the run would bring before it is tried",
-        needs="no jax",
-        chapter="profiling",
-    )
-    return
-
-
-@app.cell
-def _(lab2_model, mo, parts):
+def _():
     machines = (lab2_model.OLD, lab2_model.NEW)
     reported = [
         {
@@ -50,41 +34,34 @@ def _(lab2_model, mo, parts):
         }
         for one in machines
     ]
-    mo.vstack(
-        [
-            mo.md(
-                "A team trained Qwen3-0.6B with DeepSpeed's ZeRO stage 2 in two places, with "
-                f"{lab2_model.STATED_SEQUENCES} sequences on a GPU, of at most "
-                f"{lab2_model.STATED_LENGTH:,} tokens, and asked why the newer chip was so "
-                "little faster. That is all that is known: not the GPUs of a node (8 are assumed "
-                "here), not the old machine's network, not how long samples are on average, nor "
-                "what a step waits for besides its GPU."
-            ),
-            parts.Page(mo).table(reported),
-            mo.md(
-                "The last columns are computed. Both trainings saw the same number of "
-                "samples: rates and times agree, and can be trusted."
-            ),
-        ]
-    )
-    return (machines,)
-
-
-@app.cell
-def _(lab2_model, mo, parts):
     field = parts.guess(
-        mo,
         "Every sample is as long as it may be. By what factor should the H200 be faster?",
         "times",
     )
     length = lab2_model.STATED_LENGTH
-    field
-    return field, length
+    parts.opening(
+        "lab 2",
+        "turn two measured throughputs into what nobody wrote down, and say what a change of "
+        "the run would bring before it is tried",
+        "A team trained Qwen3-0.6B with DeepSpeed's ZeRO stage 2 in two places, with "
+        f"{lab2_model.STATED_SEQUENCES} sequences on a GPU, of at most "
+        f"{lab2_model.STATED_LENGTH:,} tokens, and asked why the newer chip was so little faster. "
+        "That is all that is known: not the GPUs of a node (8 are assumed here), not the old "
+        "machine's network, not how long samples are on average, nor what a step waits for besides "
+        "its GPU.",
+        parts.Page().table(reported),
+        "The last columns are computed. Both trainings saw the same number of samples: rates and "
+        "times agree, and can be trusted.",
+        field,
+        minutes=30,
+        chapter="profiling",
+    )
+    return field, length, machines
 
 
 @app.cell
-def _(field, lab2_model, length, machines, mo, parts, sc):
-    page = parts.opened(mo, field)
+def _(field, length, machines):
+    page = parts.opened(field)
     old, new = machines
     full = {one.name: lab2_model.predicted(one.cluster, length) for one in machines}
     ratio = float(full[old.name].step_time / full[new.name].step_time)
@@ -116,7 +93,7 @@ def _(field, lab2_model, length, machines, mo, parts, sc):
 
 
 @app.cell
-def _(lab2_model, mo, page):
+def _(page):
     software = mo.ui.dropdown(
         {"this project's trainer": "jax", "DeepSpeed, as it was timed elsewhere": "deepspeed"},
         value="this project's trainer",
@@ -137,16 +114,14 @@ def _(lab2_model, mo, page):
         "## Move the length until both machines agree\n\nAt a mean length the predicted "
         "step leaves a rest of the measured one. The rest is outside the GPU: the same "
         "for both, if the right length is chosen.",
-        mo.hstack([software, network], justify="start", wrap=True),
+        [software, network],
         tokens,
     )
     return network, software, tokens
 
 
 @app.cell
-def _(lab2_model, machines, network, software):
-    from dataclasses import replace
-
+def _(machines, network, software):
     placed = (replace(machines[0], cluster=network.value), machines[1])
 
     def price(cluster, length_):
@@ -162,7 +137,7 @@ def _(lab2_model, machines, network, software):
 
 
 @app.cell
-def _(curves, lab2_model, page, placed, price, rests, show, solved, tokens):
+def _(page, placed, price, rests, solved, tokens):
     here = [lab2_model.outside(one, tokens.value, price) for one in placed]
     lines = [
         (one.name, [(at, 1e3 * rest_) for at, rest_ in points if rest_ > 0], colour, 0)
@@ -205,7 +180,7 @@ def _(page):
 
 
 @app.cell
-def _(found_rest, found_tokens, mo, page, solved):
+def _(found_rest, found_tokens, page, solved):
     mo.stop(solved is None, mo.md("With this choice the curves do not cross: try the other one."))
     NEAR = 0.1  # relative: what one reads off a curve
     page.show(
@@ -228,7 +203,7 @@ def _(found_rest, found_tokens, mo, page, solved):
 
 
 @app.cell
-def _(lab2_model, mo, new, page, solved):
+def _(new, page, solved):
     mo.stop(solved is None)
     mean, rest = round(solved[0]), solved[1]
 
@@ -268,21 +243,19 @@ def _(lab2_model, mo, new, page, solved):
         for name, found in {"ZeRO stage 2, as it ran": as_is, **changed}.items()
     ]
     page.show(
-        "## Now predict\n\nWould a larger batch help? That depends on what the rest is. If "
-        "a step waits once (logging, a synchronisation), more samples share the wait. If "
-        "every sample waits (reading, tokenizing), little is gained. One run with a "
-        "larger batch tells which.",
+        "## Now predict\n\nWould a larger batch help? That depends on what the rest is. If a step "
+        "waits once (logging, a synchronisation), more samples share the wait. If every sample "
+        "waits (reading, tokenizing), little is gained. One run with a larger batch tells which.",
         page.table(batches),
-        "The advice that was given was plain data parallelism; the team asked about ZeRO 3 "
-        "and tensor parallelism. None of them touches the rest, and none is faster in the "
-        "GPU:",
+        "The advice that was given was plain data parallelism; the team asked about ZeRO 3 and "
+        "tensor parallelism. None of them touches the rest, and none is faster in the GPU:",
         page.table(splits),
     )
     return as_is, changed, rate, whole_batch
 
 
 @app.cell
-def _(as_is, full, new, page, sc, show):
+def _(as_is, full, new, page):
     chip = sc.load_cluster(new.cluster).accelerator
     whole = full[new.name]
     share = lambda found: float(found.memory.peak) / found.memory.capacity
@@ -311,17 +284,7 @@ def _(as_is, full, new, page, sc, show):
 
 
 @app.cell
-def _(page):
-    page.takeaway(
-        "One measurement cannot be explained, because anything explains it. Two, on machines whose "
-        "difference is known, leave no room: what scales with the chip and what does not come "
-        "apart. State what you assumed, change it, and see whether the conclusion stands.",
-    )
-    return
-
-
-@app.cell
-def _(lab2_model, machines, page, parts):
+def _(machines, page):
     speed, gained = 3.0, 1.5
     outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
 
@@ -339,23 +302,26 @@ def _(lab2_model, machines, page, parts):
         parts.on_paper(
             f"a chip is {speed:g} times as fast and the step only {gained:g} times. Which share of "
             "the old step is outside the chip?",
-            "",
-            outside_share,
+            (outside_share, ""),
             mistakes=("percent",),
             why=f"x + (1 - x) / {speed:g} = 1 / {gained:g}: Amdahl's law, read backwards.",
         ),
         parts.in_simulator(
             "the rest was found with this project's trainer and eight NICs. How long is a sample "
             "with the habits of DeepSpeed? (choose it above)",
-            "tokens",
-            other[0],
+            (other[0], "tokens"),
             tolerance=0.1,
             why="Its communication is not hidden, on both machines: more of the difference is "
             "traffic, and less is left for tokens.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "One measurement cannot be explained, because anything explains it. Two, on machines whose "
+        "difference is known, leave no room: what scales with the chip and what does not come "
+        "apart. State what you assumed, change it, and see whether the conclusion stands.",
+        fields,
+    )
     return fields, gained, other, outside_share, problems, solved_with, speed
 
 
@@ -366,7 +332,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(lab2_model, other, page, solved_with):
+def _(other, page, solved_with):
     ours = solved_with("jax", lab2_model.OLD.cluster)
     cases = {
         "our trainer, eight NICs": ours,
@@ -384,12 +350,11 @@ def _(lab2_model, other, page, solved_with):
     ]
     ends = [both[0] for both in cases.values() if both]
     page.where_wrong(
-        "The two unknowns lean on what was assumed. The length moves between "
-        f"{min(ends):,.0f} and {max(ends):,.0f} tokens with the software and the old machine's "
-        "network; that it is far below the limit, and that an H200's rest is longer than its "
-        "work, stays. Nobody has published the mean length of these samples: the inversion "
-        "is not confirmed. A mean also hides the spread: padding to the longest of four would "
-        "count as tokens here.",
+        f"The two unknowns lean on what was assumed. The length moves between {min(ends):,.0f} and "
+        f"{max(ends):,.0f} tokens with the software and the old machine's network; that it is far "
+        "below the limit, and that an H200's rest is longer than its work, stays. Nobody has "
+        "published the mean length of these samples: the inversion is not confirmed. A mean also "
+        "hides the spread: padding to the longest of four would count as tokens here.",
         sensitivity,
     )
     return ends, sensitivity

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="Lab 3. The slow cable")
 
 
-@app.cell
-def _():
+with app.setup:
     import shlex
 
     import marimo as mo
@@ -24,40 +23,9 @@ def _():
     from scaling.pictures.bars import stacked_bars
     from scaling.pictures.curves import curves
 
-    return (
-        InputError,
-        curves,
-        format_rate,
-        format_time,
-        lab3_testbed,
-        line_over_rates,
-        mo,
-        parts,
-        recorded_pipelines,
-        recorded_steps,
-        sc,
-        shlex,
-        stacked_bars,
-    )
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number="Lab 3",
-        title="The slow cable",
-        minutes=40,
-        able="say the time of a step on a network that you have not tried yet, and choose the mesh "
-        "that survives a slow one",
-        needs="no jax to read what was recorded; to run it here, Linux, root and jax",
-        chapter="training",
-    )
-    return
-
-
-@app.cell
-def _(format_rate, lab3_testbed, mo, recorded_pipelines, recorded_steps, sc):
+def _():
     HOSTS = 4
     every = [one for one in (*recorded_steps(), *recorded_pipelines()) if one.hosts == HOSTS]
     meshes = list(dict.fromkeys(one.mesh for one in every))
@@ -68,7 +36,17 @@ def _(format_rate, lab3_testbed, mo, recorded_pipelines, recorded_steps, sc):
     fast, half, slow = (one.bandwidth for one in of_mesh[meshes[0]])
     small = {f"model.{key}": value for key, value in lab3_testbed.MODEL.items()}
     parameters = sc.learn.count("custom", set=small).answer
-    mo.md(f"""
+    fsdp = of_mesh["fsdp=4"]
+    field = parts.guess(
+        f"A step of fsdp=4 takes {format_time(fsdp[0].median)} at {fast}/s. The cable is halved, "
+        f"to {half}/s: how long is a step?",
+        "ms",
+    )
+    parts.opening(
+        "lab 3",
+        "say the time of a step on a network that you have not tried yet, and choose the mesh "
+        "that survives a slow one",
+        f"""
 `scaling testbed` makes hosts out of network namespaces and joins them by cables whose rate is set.
 {HOSTS} hosts with one device each trained a transformer of {parameters / 1e6:.1f} million
 parameters in fp32, {lab3_testbed.BATCH["global_batch"]} sequences of
@@ -76,26 +54,18 @@ parameters in fp32, {lab3_testbed.BATCH["global_batch"]} sequences of
 cable let {fast}/s pass, then {half}/s, then {slow}/s, which is
 {format_rate(of_mesh[meshes[0]][-1].rate, "B/s")}. Meshes with stages send
 {lab3_testbed.MICROBATCHES} microbatches through.
-""")
-    return HOSTS, fast, half, meshes, of_mesh, parameters, slow
-
-
-@app.cell
-def _(fast, format_time, half, mo, of_mesh, parts):
-    fsdp = of_mesh["fsdp=4"]
-    field = parts.guess(
-        mo,
-        f"A step of fsdp=4 takes {format_time(fsdp[0].median)} at {fast}/s. The cable is halved, "
-        f"to {half}/s: how long is a step?",
-        "ms",
+""",
+        field,
+        minutes=40,
+        chapter="training",
+        needs="no jax to read what was recorded; to run it here, Linux, root and jax",
     )
-    field
-    return field, fsdp
+    return HOSTS, fast, field, fsdp, half, meshes, of_mesh, parameters, slow
 
 
 @app.cell
-def _(field, format_time, fsdp, half, mo, parts, stacked_bars):
-    page = parts.opened(mo, field)
+def _(field, fsdp, half):
+    page = parts.opened(field)
     WAITING = "exposed_communication"
     bars = {
         f"{one.bandwidth}/s": {
@@ -122,7 +92,7 @@ def _(field, format_time, fsdp, half, mo, parts, stacked_bars):
 
 
 @app.cell
-def _(meshes, mo, page, slow):
+def _(meshes, page, slow):
     choice = mo.ui.dropdown(meshes, value=meshes[0], label="mesh")
     page.show(
         f"## Say it before it runs\n\nTwo rates give T = a + b / W: a, what no cable "
@@ -133,7 +103,7 @@ def _(meshes, mo, page, slow):
 
 
 @app.cell
-def _(choice, format_rate, format_time, line_over_rates, of_mesh, page, slow):
+def _(choice, of_mesh, page, slow):
     here = of_mesh[choice.value]
     seen = here[:2]
     a, b = line_over_rates([one.median for one in seen], [one.rate for one in seen])
@@ -151,7 +121,7 @@ def _(choice, format_rate, format_time, line_over_rates, of_mesh, page, slow):
 
 
 @app.cell
-def _(foretold, format_time, here, page, said):
+def _(foretold, here, page, said):
     page.verdict(
         said,
         1e3 * here[2].median,
@@ -166,14 +136,14 @@ def _(foretold, format_time, here, page, said):
 
 
 @app.cell
-def _(meshes, mo, page, slow):
+def _(meshes, page, slow):
     survivor = mo.ui.radio(meshes, label=f"**Which mesh survives {slow}/s best?**")
     page.show("## The mesh that survives", survivor)
     return (survivor,)
 
 
 @app.cell
-def _(curves, fast, format_time, meshes, mo, of_mesh, page, slow, survivor):
+def _(fast, meshes, of_mesh, page, slow, survivor):
     mo.stop(survivor.value is None and mo.app_meta().mode not in (None, "script", "test"))
     last = {mesh: of_mesh[mesh][-1].median for mesh in meshes}
     grew = {mesh: last[mesh] / of_mesh[mesh][0].median for mesh in meshes}
@@ -211,7 +181,7 @@ def _(curves, fast, format_time, meshes, mo, of_mesh, page, slow, survivor):
 
 
 @app.cell
-def _(HOSTS, half, lab3_testbed, mo, page, shlex, slow):
+def _(HOSTS, half, page, slow):
     reason = lab3_testbed.why_not_here()
     where = mo.ui.dropdown([half, slow], value=slow, label="cable")
     which = mo.ui.dropdown(["stage=4", "data=4", "fsdp=4"], value="stage=4", label="mesh")
@@ -235,13 +205,13 @@ def _(HOSTS, half, lab3_testbed, mo, page, shlex, slow):
                 "run.json": mo.md(f"```json\n{lab3_testbed.run_text()}\n```"),
             }
         ),
-        mo.hstack([where, which, ahead, button], justify="start", wrap=True),
+        [where, which, ahead, button],
     )
     return ahead, button, where, which
 
 
 @app.cell
-def _(HOSTS, InputError, ahead, button, format_time, lab3_testbed, mo, where, which):
+def _(HOSTS, ahead, button, where, which):
     mo.stop(not button.value)
     mo.stop(ahead.value is None, mo.md("Say first how long a step will be."))
     with mo.status.spinner(f"training {which.value} at {where.value}/s"):
@@ -258,40 +228,33 @@ def _(HOSTS, InputError, ahead, button, format_time, lab3_testbed, mo, where, wh
 
 
 @app.cell
-def _(page):
-    page.takeaway(
-        "Two measurements at two rates of one link foretell a third. And what decides on a slow "
-        "network is not how many devices there are but what crosses it: gradients and weights "
-        "grow with the model, activations with the tokens of a step. A small batch of a large "
-        "model belongs in stages.",
-    )
-    return
-
-
-@app.cell
-def _(HOSTS, of_mesh, page, parameters, parts, slow):
+def _(HOSTS, of_mesh, page, parameters, slow):
     sent = 2 * (HOSTS - 1) / HOSTS * parameters * 4
     alone = sent / of_mesh["data=4"][-1].rate
     problems = (
         parts.on_paper(
             f"data={HOSTS}: a ring sums the fp32 gradients of all parameters. How many MB does a "
             "host send in a step?",
-            "MB",
-            sent / 1e6,
+            (sent / 1e6, "MB"),
             mistakes=("all-reduce once", f"ring {HOSTS}", "bytes per element 4"),
             why="2 (N - 1)/N of four bytes a parameter.",
         ),
         parts.in_simulator(
             f"and how long does that take at {slow}/s, with nothing else on the cable and no "
             "latency?",
-            "ms",
-            1e3 * alone,
+            (1e3 * alone, "ms"),
             mistakes=("bits", "all-reduce once"),
             why="Nearly the whole of the measured step; the rest is arithmetic.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "Two measurements at two rates of one link foretell a third. And what decides on a slow "
+        "network is not how many devices there are but what crosses it: gradients and weights "
+        "grow with the model, activations with the tokens of a step. A small batch of a large "
+        "model belongs in stages.",
+        fields,
+    )
     return alone, fields, problems
 
 
@@ -339,7 +302,7 @@ def test_the_survivor_hardly_grows_and_fsdp_does_most(best, grew, last):
 
 
 @app.cell
-def test_two_rates_foretell_the_third(line_over_rates, of_mesh):
+def test_two_rates_foretell_the_third(of_mesh):
     for mesh in ("data=4", "fsdp=4", "data=2,tensor=2"):
         first, second, third = of_mesh[mesh]
         fixed, sent_ = line_over_rates([first.median, second.median], [first.rate, second.rate])

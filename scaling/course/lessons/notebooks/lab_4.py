@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="Lab 4. A museum of wrong numbers")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     from scaling.course.lessons import lab4_errata, parts
@@ -20,49 +19,31 @@ def _():
     from scaling.pictures.bars import ratios
     from scaling.questions.page import show
 
-    return document_of, lab4_errata, mo, page_of, parts, ratios, show, mistake
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number="Lab 4",
-        title="A museum of wrong numbers",
-        minutes=40,
-        able="tell from a factor what was probably done, and name the command that shows it",
-        needs="no jax",
-        chapter="gpus",
-    )
-    return
-
-
-@app.cell
-def _(lab4_errata, mo):
+def _():
     every = lab4_errata.exhibits()
     places = list(dict.fromkeys(one.where for one in every))
-    mo.md(
-        f"Each of the {len(every)} exhibits was printed: in {', '.join(places)}. Not "
-        "all of them are wrong. You say what should stand there and what went wrong; then a "
-        "command of this project computes it, here and now."
-    )
-    return (every,)
-
-
-@app.cell
-def _(every, mo, parts):
     field = parts.guess(
-        mo,
         f"How many of the {len(every)} are off by just a factor of two, either way?",
         "exhibits",
     )
-    field
-    return (field,)
+    parts.opening(
+        "lab 4",
+        "tell from a factor what was probably done, and name the command that shows it",
+        f"Each of the {len(every)} exhibits was printed: in {', '.join(places)}. Not "
+        "all of them are wrong. You say what should stand there and what went wrong; then a "
+        "command of this project computes it, here and now.",
+        field,
+        minutes=40,
+        chapter="gpus",
+    )
+    return every, field
 
 
 @app.cell
-def _(every, field, lab4_errata, mo, parts, ratios):
-    page = parts.opened(mo, field)
+def _(every, field):
+    page = parts.opened(field)
     found = tuple(lab4_errata.shown(one) for one in every)
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= lab4_errata.RIGHT
     halves = [one for one in found if is_two(one)]
@@ -82,7 +63,7 @@ def _(every, field, lab4_errata, mo, parts, ratios):
 
 
 @app.cell
-def _(found, mo, page):
+def _(found, page):
     titles = {f"{i}. {one.exhibit.title}": i - 1 for i, one in enumerate(found, start=1)}
     choice = mo.ui.dropdown(titles, value=next(iter(titles)), label="exhibit")
     page.show("## Walk through", choice)
@@ -90,7 +71,7 @@ def _(found, mo, page):
 
 
 @app.cell
-def _(choice, found, lab4_errata, mo, page, show):
+def _(choice, found, page):
     piece = found[choice.value]
     asked = piece.exhibit.question
     cause = mo.ui.radio(lab4_errata.causes(found), label="**What went wrong?**")
@@ -116,7 +97,7 @@ def _(asked, page, piece, should):
 
 
 @app.cell
-def _(asked, cause, mo, page, page_of, piece, show, mistake):
+def _(asked, cause, page, piece):
     mo.stop(cause.value is None and mo.app_meta().mode not in (None, "script", "test"))
     hit = cause.value == piece.cause
     explained = (
@@ -141,7 +122,7 @@ def _(asked, cause, mo, page, page_of, piece, show, mistake):
 
 
 @app.cell
-def _(found, mo, page):
+def _(found, page):
     rows = [
         {
             "exhibit": one.exhibit.title,
@@ -161,17 +142,6 @@ def _(found, mo, page):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Divide what you read by what you compute. Two, eight, 1.07 and (N - 1)/N have a short "
-        "list of causes each; a factor of none of them means another chip, another format, or "
-        "another question. Dense or sparse, one direction or both, bits or bytes, a chip or a "
-        "node: a figure without these words is half a figure.",
-    )
-    return
-
-
-@app.cell
-def _(document_of, page, parts):
     cards, size, rate_ = 4, 10e9 * 4, 32e9
     command = (
         f"collective all-reduce --bytes {size / 1e9:g}GB --cluster rtx4090-8 --devices 0,1,2,3"
@@ -183,23 +153,28 @@ def _(document_of, page, parts):
             f"a guide says that summing the fp32 gradients of 10 billion parameters over {cards} "
             f"GPUs on PCIe, {rate_ / 1e9:g} GB/s each way, takes tens of seconds. What does a ring "
             "take?",
-            "s",
-            ring,
+            (ring, "s"),
             mistakes=("all-reduce once", f"ring {cards}", "bytes per element 4", "bits"),
             why="2 (N - 1)/N of the bytes over each card's link.",
         ),
         parts.in_simulator(
             "and on four of eight RTX 4090, whose driver lets no card read another's memory? "
             f"(scaling {command})",
-            "s",
-            through_host,
+            (through_host, "s"),
             mistakes=("all-reduce once", "ring 4"),
             why="Through the host's memory it does take that long: the guide's number was right "
             "for cards without peer access, and its reason, PCIe, wrong.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields, title="Two more, which are both right and wrong")
+    page.takeaway(
+        "Divide what you read by what you compute. Two, eight, 1.07 and (N - 1)/N have a short "
+        "list of causes each; a factor of none of them means another chip, another format, or "
+        "another question. Dense or sparse, one direction or both, bits or bytes, a chip or a "
+        "node: a figure without these words is half a figure.",
+        fields,
+        title="Two more, which are both right and wrong",
+    )
     return command, fields, problems, ring, through_host
 
 
@@ -210,7 +185,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(found, lab4_errata, page):
+def _(found, page):
     unexplained = [one for one in found if one.cause == lab4_errata.OTHER]
     page.where_wrong(
         f"{len(unexplained)} of {len(found)} exhibits have no named mistake: the list of mistakes "
@@ -222,7 +197,7 @@ def _(found, lab4_errata, page):
 
 
 @app.cell
-def test_each_exhibit_has_the_mistake_that_its_factor_betrays(found, lab4_errata):
+def test_each_exhibit_has_the_mistake_that_its_factor_betrays(found):
     for one in found:
         wanted = one.exhibit.question.mistakes
         if wanted:
@@ -233,7 +208,7 @@ def test_each_exhibit_has_the_mistake_that_its_factor_betrays(found, lab4_errata
 
 
 @app.cell
-def test_there_are_many_kinds_and_one_that_is_right(found, halves, lab4_errata, named):
+def test_there_are_many_kinds_and_one_that_is_right(found, halves, named):
     assert len(found) >= 15
     assert len({one.cause for one in found}) >= 8
     assert any(one.cause == lab4_errata.NOTHING for one in found)
@@ -243,7 +218,7 @@ def test_there_are_many_kinds_and_one_that_is_right(found, halves, lab4_errata, 
 
 
 @app.cell
-def test_a_ring_takes_seconds_and_through_the_host_tens(command, document_of, ring, through_host):
+def test_a_ring_takes_seconds_and_through_the_host_tens(command, ring, through_host):
     assert abs(document_of(f"{command} --ideal")["time"] / ring - 1) < 0.03
     assert through_host > 5 * ring
     return

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="1. Where does a matmul spend its time?")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -20,37 +19,27 @@ def _():
     from scaling.pictures.roofline import Dot, roofline
     from scaling.questions.page import show
 
-    return Dot, ORANGE, VERMILION, mo, parts, roofline, sc, show
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=1,
-        title="Where does a matmul spend its time?",
-        minutes=25,
-        able="say whether any kernel on any chip waits for arithmetic or for memory, and from "
-        "which batch that changes",
-        needs="no jax",
-        chapter="roofline",
-    )
-    return
-
-
-@app.cell
-def _(mo):
+def _():
     chips = {"H100": "h100-sxm", "H200": "h200-sxm", "A100": "a100-sxm-80g", "B200": "b200-sxm"}
     chip = mo.ui.dropdown(chips, value="H200", label="chip")
     width = 8192  # columns and rows of the weights
-    chip
+    parts.opening(
+        "lesson 1",
+        "say whether any kernel on any chip waits for arithmetic or for memory, and from "
+        "which batch that changes",
+        chip,
+        minutes=25,
+        chapter="roofline",
+    )
     return chip, width
 
 
 @app.cell
-def _(chip, mo, sc, show, width):
-    peak = sc.learn.chip(chip.value)["peak bf16"].answer
-    bandwidth = sc.learn.chip(chip.value)["memory bandwidth"].answer
+def _(chip, width):
+    figures = sc.learn.chip(chip.value)
+    peak, bandwidth = figures["peak bf16"].answer, figures["memory bandwidth"].answer
     mo.md(f"""
 A layer multiplies a batch of `m` tokens, `[m, {width}]`, by its weights, `[{width}, {width}]`, in
 bf16. The chip multiplies {show(peak, "FLOP/s")} and reads {show(bandwidth, "bytes/s")} from its
@@ -61,40 +50,32 @@ times.
 
 
 @app.cell
-def _(mo, parts):
-    field = parts.guess(mo, "From which batch m is this product bound by arithmetic?", "tokens")
+def _():
+    field = parts.guess("From which batch m is this product bound by arithmetic?", "tokens")
     field
     return (field,)
 
 
 @app.cell
-def _(chip, field, mo, parts, sc, width):
-    page = parts.opened(mo, field)
-    critical = sc.learn.kernel("matmul", (256, width, width), accelerator=chip.value)[
-        "critical batch"
-    ]
-    off = page.guess / critical.ideal - 1
+def _(chip, field, width):
+    page = parts.opened(field)
+    some = sc.learn.kernel("matmul", (256, width, width), accelerator=chip.value)
+    critical = some["critical batch"]
+    batch = parts.powers("batch m", 0, 13, value=2**4)
     page.show(
-        f"You guessed **{page.guess:,.0f}**; the rule gives "
-        f"**{critical.ideal:,.0f}** tokens ({off:+.0%}), and with kernels as they were "
+        f"You guessed **{page.guess:,.0f}**; the rule gives **{critical.ideal:,.0f}** tokens "
+        f"({parts.off(page.guess, critical.ideal)}), and with kernels as they were "
         f"measured it is **{critical.fitted:,.0f}**: a real product reaches less of the "
         "peak than a real read does of the bandwidth, so arithmetic binds earlier.",
         page.formula(critical),
+        f"## Move the batch across {critical.ideal:,.0f}",
+        batch,
     )
-    return critical, page
+    return batch, critical, page
 
 
 @app.cell
-def _(critical, mo, page):
-    batch = mo.ui.slider(
-        steps=[2**power for power in range(14)], value=2**4, label="batch m", show_value=True
-    )
-    page.show(f"## Move the batch across {critical.ideal:,.0f}", batch)
-    return (batch,)
-
-
-@app.cell
-def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, page, peak, roofline, sc, width):
+def _(bandwidth, batch, chip, page, peak, width):
     product = sc.learn.kernel("matmul", (batch.value, width, width), accelerator=chip.value)
     intensity = product["intensity"].answer
     rate = product["rate"]
@@ -110,7 +91,7 @@ def _(Dot, ORANGE, VERMILION, bandwidth, batch, chip, page, peak, roofline, sc, 
 
 
 @app.cell
-def _(chip, page, sc, width):
+def _(chip, page, width):
     large = sc.learn.kernel_ladder("matmul", (2 * width,) * 3, chip.value)
     page.show("## The ladder of a large product", page.ladder(large))
     return
@@ -118,39 +99,22 @@ def _(chip, page, sc, width):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "A kernel takes as long as the slower of its arithmetic and its memory. What decides is "
-        "FLOPs per byte: a matmul has about as many as its batch, and the chip's peak over its "
-        "bandwidth is where the roof bends.",
-    )
-    return
-
-
-@app.cell
-def _(page, parts, sc):
-    halved = sc.learn.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")[
-        "critical batch by the weights alone"
-    ]
-    added = (
-        1e3
-        * sc.learn.kernel(
-            "elementwise", (2**30, 2, 1), dtype="fp32", accelerator="a100-sxm-80g"
-        ).ideal
-    )
+    lighter = sc.learn.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")
+    halved = lighter["critical batch by the weights alone"]
+    adding = {"dtype": "fp32", "accelerator": "a100-sxm-80g"}
+    added = 1e3 * sc.learn.kernel("elementwise", (2**30, 2, 1), **adding).ideal
     problems = (
         parts.on_paper(
             "int8 weights, bf16 activations and products: the critical batch of an "
             "H100, counting the weights alone?",
-            "tokens",
-            halved.ideal,
+            (halved.ideal, "tokens"),
             mistakes=("bytes per element", "sparse peak"),
             why="Half the bytes per weight, so half the batch makes up for them.",
         ),
         parts.in_simulator(
             "how long does an A100 take to add two fp32 arrays of "
             "2**30 elements, by the roofline? (scaling kernel elementwise)",
-            "ms",
-            added,
+            (added, "ms"),
             mistakes=("bytes per element 4", "GiB"),
             why="Three arrays move, two in and one out: there is no arithmetic to speak of.",
         ),
@@ -159,14 +123,18 @@ def _(page, parts, sc):
             "bandwidth of the largest copy. Divide the rate by the bandwidth and multiply by two, "
             "since a weight of four bytes takes two FLOPs a token: that is the critical batch. Any "
             "number that you measured is right",
-            "tokens",
-            None,
+            (None, "tokens"),
             why="Yours. A CPU's is far below a GPU's: its caches and its few units are closer to "
             "balance.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "A kernel takes as long as the slower of its arithmetic and its memory. What decides is "
+        "FLOPs per byte: a matmul has about as many as its batch, and the chip's peak over its "
+        "bandwidth is where the roof bends.",
+        fields,
+    )
     return added, fields, halved, problems
 
 
@@ -177,24 +145,16 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(page, sc):
-    sides = (1024, 4096, 16384)
-    products = {
-        side: sc.learn.kernel("matmul", (side,) * 3, accelerator="h100-sxm") for side in sides
-    }
-    rows = [
-        {
-            "side": side,
-            "roofline (s)": found.ideal,
-            "fitted (s)": found.fitted,
-            "share of the peak": found["fraction of the peak"].fitted,
-        }
-        for side, found in products.items()
-    ]
-    last = products[sides[-1]]
+def _(page):
+    rows = []
+    for side in (1024, 4096, 16384):
+        square = sc.learn.kernel("matmul", (side,) * 3, accelerator="h100-sxm")
+        share = square["fraction of the peak"].fitted
+        times = {"roofline (s)": square.ideal, "fitted (s)": square.fitted}
+        rows.append({"side": side, **times, "share of the peak": share})
     page.where_wrong(
         "The roofline knows neither launches nor tiles. Small products fill few of the chip's "
-        f"cores, and even the largest reach {last['fraction of the peak'].fitted:.0%} of the peak: "
+        f"cores, and even the largest reach {share:.0%} of the peak: "
         "the clock falls under load. What is fitted comes from published measurements; on a GPU of "
         "yours `scaling calibrate` replaces them.",
         rows,
@@ -209,7 +169,7 @@ def test_the_critical_batch_is_the_guides(critical):
 
 
 @app.cell
-def test_half_the_bytes_of_weights_halve_the_batch(halved, sc):
+def test_half_the_bytes_of_weights_halve_the_batch(halved):
     whole = sc.learn.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm")
     assert abs(halved.ideal * 2 / whole["critical batch by the weights alone"].ideal - 1) < 1e-9
     return

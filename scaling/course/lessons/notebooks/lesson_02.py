@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="2. Reading a sharded array")
 
 
-@app.cell
-def _():
+with app.setup:
     import math
 
     import marimo as mo
@@ -24,29 +23,19 @@ def _():
     from scaling.pictures.arrays import parts as parts_of_devices
     from scaling.questions.page import show
 
-    return Rung, array_on_mesh, ladder, math, measured_kernel, mo, parts, parts_of_devices, sc, show
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=2,
-        title="Reading a sharded array",
-        minutes=25,
-        able="say from a name such as `A[I_X, J_Y]` what every device holds, how many copies there "
-        "are, and what is moved when the array is split otherwise",
-        needs="no jax; the last problem runs jax on fake devices of a CPU",
-        chapter="sharding",
-    )
-    return
-
-
-@app.cell
-def _(mo, sc, show):
+def _():
     shape, mesh = {"I": 4096, "J": 16384}, {"X": 2, "Y": 4}
     whole = sc.learn.array("A[I,J]", mesh, shape)["bytes of one copy"].answer
-    mo.md(f"""
+    field = parts.guess(
+        f"What does each device hold of A[I_X, J_Y] on {mesh['X']} x {mesh['Y']}?", "MiB"
+    )
+    parts.opening(
+        "lesson 2",
+        "say from a name such as `A[I_X, J_Y]` what every device holds, how many copies there "
+        "are, and what is moved when the array is split otherwise",
+        f"""
 A model that does not fit one chip is cut into parts, and every array of it says how. `A` has the
 dimensions `I` and `J`, here {shape["I"]:,} rows and {shape["J"]:,} columns in bf16: one copy has
 {show(whole, "bytes")}. The devices form a mesh: here {mesh["X"]} along its axis `X`, and
@@ -55,61 +44,49 @@ dimensions `I` and `J`, here {shape["I"]:,} rows and {shape["J"]:,} columns in b
 **Letters.** `I`, `J`, `K` are dimensions of arrays; `X`, `Y`, `Z` are axes of the mesh. In a run of
 this project axes have names, `data`, `fsdp`, `tensor`, and so have dimensions: the weights
 `[D, F]` of an MLP are `W[D_fsdp, F_tensor]`.
-""")
-    return mesh, shape, whole
-
-
-@app.cell
-def _(mesh, mo, parts):
-    field = parts.guess(
-        mo, f"What does each device hold of A[I_X, J_Y] on {mesh['X']} x {mesh['Y']}?", "MiB"
+""",
+        field,
+        minutes=25,
+        chapter="sharding",
+        needs="no jax; the last problem runs jax on fake devices of a CPU",
     )
-    field
-    return (field,)
+    return field, mesh, shape, whole
 
 
 @app.cell
-def _(field, mesh, mo, parts, sc, shape):
-    page = parts.opened(mo, field)
+def _(field, mesh, shape):
+    page = parts.opened(field)
     split = sc.learn.array("A[I_X,J_Y]", mesh, shape)
     mistakes = (f"copies {mesh['X']}", f"copies {mesh['Y']}", "bytes per element 2", "GiB")
     why = "Each axis that splits the array divides what a device holds."
     said = page.verdict(field, split.answer / 2**20, "MiB", mistakes, why=why)
-    page.show(said, page.formula(split))
-    return page, split
-
-
-@app.cell
-def _(mo):
     meshes = {"2 x 4": {"X": 2, "Y": 4}, "4 x 2": {"X": 4, "Y": 2}}
-    ways = {"nothing": "", "X": "X", "Y": "Y", "X, then Y": "XY", "Y, then X": "YX"}
     on_mesh = mo.ui.dropdown(meshes, value="2 x 4", label="mesh")
-    rows_over = mo.ui.dropdown(ways, value="X", label="rows `I` over")
-    columns_over = mo.ui.dropdown(ways, value="Y", label="columns `J` over")
     sums = {"nothing": "", "X": "X", "Y": "Y"}
     sums_over = mo.ui.dropdown(sums, value="nothing", label="terms of a sum along")
+    ways = sums | {"X, then Y": "XY", "Y, then X": "YX"}
+    rows_over = mo.ui.dropdown(ways, value="X", label="rows `I` over")
+    columns_over = mo.ui.dropdown(ways, value="Y", label="columns `J` over")
     device = mo.ui.slider(0, 7, value=5, label="outlined device", show_value=True)
-    return columns_over, device, on_mesh, rows_over, sums_over
-
-
-@app.cell
-def _(columns_over, device, mo, on_mesh, page, rows_over, sums_over):
-    invitation = mo.md("""
+    page.show(
+        said,
+        page.formula(split),
+        """
 ## Split it yourself
 
 An axis that splits nothing makes copies. An axis can split one dimension only: try `X` twice.
 `I_XY` cuts the rows along `X` first and each piece along `Y`: compare it with `I_YX`. Behind the
 array `{U_X}` says that devices along `X` hold terms that are still to be added up, as a product
 leaves them.
-""")
-    choices = mo.hstack([on_mesh, rows_over, columns_over], justify="start", wrap=True)
-    more = mo.hstack([sums_over, device], justify="start", wrap=True)
-    page.show(invitation, choices, more)
-    return
+""",
+        [on_mesh, rows_over, columns_over],
+        [sums_over, device],
+    )
+    return columns_over, device, on_mesh, page, rows_over, split, sums_over
 
 
 @app.cell
-def _(columns_over, mo, on_mesh, rows_over, sc, shape, sums_over):
+def _(columns_over, on_mesh, rows_over, shape, sums_over):
     named = {"I": rows_over.value, "J": columns_over.value}
     dims = ",".join(name + f"_{axes}" * bool(axes) for name, axes in named.items())
     written = f"A[{dims}]" + f" {{U_{sums_over.value}}}" * bool(sums_over.value)
@@ -122,25 +99,24 @@ def _(columns_over, mo, on_mesh, rows_over, sc, shape, sums_over):
 
 
 @app.cell
-def _(array_on_mesh, chosen, device, mo, on_mesh, page, show, written):
+def _(chosen, device, on_mesh, page, written):
     copies, row = chosen["copies"].answer, chosen.rows[device.value]
     alt = (
         f"{written} on a mesh of {' x '.join(map(str, on_mesh.value.values()))}: device "
         f"{row['device']} at X={row['X']}, Y={row['Y']} holds {row['holds']}; "
         f"{copies:.0f} devices hold the same rows and columns"
     )
-    drawn = array_on_mesh(written, on_mesh.value, device.value)
-    total = show(chosen["bytes on all devices"].answer, "bytes")
-    told = mo.md(
-        f"On all devices {total}: {copies:.0f} x one copy. Device {device.value} holds "
-        f"`{row['holds']}`."
+    page.show(
+        page.picture(array_on_mesh(written, on_mesh.value, device.value), alt),
+        f"On all devices {show(chosen['bytes on all devices'].answer, 'bytes')}: {copies:.0f} x "
+        f"one copy. Device {device.value} holds `{row['holds']}`.",
+        page.formula(chosen),
     )
-    page.show(page.picture(drawn, alt), told, page.formula(chosen))
     return
 
 
 @app.cell
-def _(Rung, chosen, field, ladder, math, mesh, on_mesh, page, whole, written):
+def _(chosen, field, mesh, on_mesh, page, whole, written):
     devices = math.prod(on_mesh.value.values())
     asked = field.value is not None and (written, on_mesh.value) == ("A[I_X,J_Y]", mesh)
     steps = ladder(
@@ -160,7 +136,7 @@ def _(Rung, chosen, field, ladder, math, mesh, on_mesh, page, whole, written):
 
 
 @app.cell
-def _(mesh, mo, page, sc, shape):
+def _(mesh, page, shape):
     changes = {
         "A[I_X,J_Y] -> A[I,J_Y]": "all-gather over X",
         "A[I_X,J_Y] -> A[I,J]": "all-gather over X and Y",
@@ -169,9 +145,8 @@ def _(mesh, mo, page, sc, shape):
         "A[I,J] {U_X} -> A[I,J]": "all-reduce over X",
         "A[I_X,J] -> A[I,J_X]": "all-to-all over X",
     }
-    moved = {
-        text: sc.learn.array(text, mesh, shape, "dgx-h100", ideal=True).answer for text in changes
-    }
+    on_node = {"cluster": "dgx-h100", "ideal": True}
+    moved = {text: sc.learn.array(text, mesh, shape, **on_node).answer for text in changes}
     arrivals = {text: sc.learn.array(text, mesh, shape).answer for text in changes}
     rows = [
         {
@@ -182,19 +157,21 @@ def _(mesh, mo, page, sc, shape):
         }
         for text, words in changes.items()
     ]
-    costs = mo.md("""
+    page.show(
+        """
 ## What a change of the name costs
 
-An axis that leaves a name has to be gathered; one that enters is a slice of what is there already,
-and free; one that changes its dimension is an all-to-all; `{U_X}` is a sum that is owed. Lesson 3
+An axis that leaves a name has to be gathered. One that enters is a slice of what is there already,
+and free. One that changes its dimension is an all-to-all. `{U_X}` is a sum that is owed. Lesson 3
 is about these prices.
-""")
-    page.show(costs, page.table(rows))
+""",
+        page.table(rows),
+    )
     return arrivals, moved
 
 
 @app.cell
-def _(mesh, page, sc):
+def _(mesh, page):
     try:
         uneven = str(sc.learn.array("A[10_Y,J]", mesh, {"J": 8}))
     except sc.InputError as error:
@@ -216,16 +193,6 @@ along `Y` hold the same: `copies: {silent["copies"].answer:.0f}`. For weights th
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Divide each dimension by the axes below it, and you have the part of a device. Axes of "
-        "the mesh that stand nowhere count the copies. What changes between two names is what "
-        "has to be sent.",
-    )
-    return
-
-
-@app.cell
-def _(mo, page, parts, sc):
     kept = sc.learn.array("A[I_Y,J,K]", "X=8,Y=4,Z=2", "I=8,J=8,K=8")["copies"].answer
     reading = sc.learn.array("int8[8192_XY,16384]", "X=4,Y=8", cluster="dgx-h100", ideal=True)
     read = 1e6 * reading["time to read its part from memory"].ideal
@@ -235,8 +202,7 @@ def _(mo, page, parts, sc):
         parts.on_paper(
             "`A[I_Y, J, K]` on a mesh of X=8, Y=4, Z=2: how many times one copy's bytes do all "
             "devices hold together?",
-            "copies",
-            kept,
+            (kept, "copies"),
             mistakes=("copies 4", "copies 2", "copies 8"),
             why="X and Z stand nowhere in the name: the array is there once for each of their "
             "places.",
@@ -244,8 +210,7 @@ def _(mo, page, parts, sc):
         parts.in_simulator(
             "`int8[8192_XY, 16384]` on X=4, Y=8 of 32 H100: by the textbook, how long does a "
             "device read its part from its memory? (scaling array ... --cluster dgx-h100 --ideal)",
-            "us",
-            read,
+            (read, "us"),
             mistakes=(
                 "bytes per element 2",
                 "bytes per element 4",
@@ -258,8 +223,7 @@ def _(mo, page, parts, sc):
         parts.on_trainer(
             "`scaling sharding llama3-8b --mesh fsdp=2,tensor=4` prints how the trainer splits "
             "every parameter, in fp32. What does a device hold of `layers/attention/key_DMK`?",
-            "MB",
-            keys,
+            (keys, "MB"),
             mistakes=("bytes per element 2", "GiB", "copies 2", "copies 4", "layers 32"),
             why="`fsdp` splits the width D, `tensor` the heads of the keys. The norms' scales are "
             "split over nothing: the command says so in its warning.",
@@ -286,7 +250,13 @@ jax.debug.visualize_sharding((8, 8), a.sharding)  # who holds what, drawn as a s
 Type `P("X", None)`, and the drawing has the copies of above.
 """
     in_jax = mo.accordion({"the same array in jax": mo.md(snippet)})
-    page.exercises(fields, in_jax)
+    page.takeaway(
+        "Divide each dimension by the axes below it, and you have the part of a device. Axes of "
+        "the mesh that stand nowhere count the copies. What changes between two names is what "
+        "has to be sent.",
+        fields,
+        in_jax,
+    )
     return fields, kept, keys, problems, read, reading
 
 
@@ -297,7 +267,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(measured_kernel, page, sc):
+def _(page):
     found = []
     for elements in (2**16, 2**30):
         sizes = (elements, 2, 1)
@@ -325,7 +295,7 @@ def _(measured_kernel, page, sc):
 
 
 @app.cell
-def test_what_all_devices_hold_is_copies_of_one(mesh, sc, shape):
+def test_what_all_devices_hold_is_copies_of_one(mesh, shape):
     for text in ("A[I,J]", "A[I_X,J]", "A[I_X,J_Y]", "A[I_YX,J]", "A[I,J_X]"):
         answer = sc.learn.array(text, mesh, shape)
         assert answer.answer * 8 == answer["bytes on all devices"].answer
@@ -335,14 +305,14 @@ def test_what_all_devices_hold_is_copies_of_one(mesh, sc, shape):
 
 
 @app.cell
-def test_every_block_has_as_many_holders_as_copies(chosen, mesh, parts_of_devices, written):
+def test_every_block_has_as_many_holders_as_copies(chosen, mesh, written):
     held = [(part.row, part.column) for part in parts_of_devices(written, mesh)]
     assert {held.count(block) for block in held} == {chosen["copies"].answer}
     return
 
 
 @app.cell
-def test_the_limits_of_splitting(kept, mesh, sc, shape, split, whole):
+def test_the_limits_of_splitting(kept, mesh, shape, split, whole):
     assert split.answer * 8 == whole
     assert sc.learn.array("A[I,J]", mesh, shape).answer == whole
     assert kept == 16
@@ -365,7 +335,7 @@ def test_mistakes_show(silent, uneven):
 
 
 @app.cell
-def test_the_answers_of_the_problems(keys, read, reading, sc):
+def test_the_answers_of_the_problems(keys, read, reading):
     bandwidth = sc.learn.chip("h100-sxm")["memory bandwidth"].answer
     assert reading["copies"].answer == 1
     assert abs(read / (1e6 * 8192 * 16384 / 32 / bandwidth) - 1) < 1e-9

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="3. Four collectives and their price")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -22,42 +21,23 @@ def _():
     from scaling.pictures.ring import ring as ring_drawing
     from scaling.questions.page import show
 
-    return (
-        KINDS,
-        frames,
-        lesson3_lines,
-        measured_sweep,
-        mo,
-        parts,
-        ring_drawing,
-        sc,
-        show,
-        sweep_drawing,
-    )
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=3,
-        title="Four collectives and their price",
-        minutes=35,
-        able="price an all-gather, a reduce-scatter, an all-reduce and an all-to-all on any "
-        "cluster, and say from which size on the link decides and not the latency",
-        needs="no jax; the last problem measures your machine with it",
-        chapter="sharding",
-    )
-    return
-
-
-@app.cell
-def _(mo, sc, show):
+def _():
     size, cluster = 2**30, "dgx-h100"
     inside = sc.price_collective("all-gather", size, cluster)
     across = sc.price_collective("all-gather", size, cluster, nodes=4)
     rates = {level.level: show(level.bandwidth, "bytes/s") for level in across.levels}
-    mo.md(f"""
+    field = parts.guess(
+        f"An all-gather over {across.ranks} GPUs in four nodes: how many times as "
+        f"long does it take as one over the {inside.ranks} of one node?",
+        "times",
+    )
+    parts.opening(
+        "lesson 3",
+        "price an all-gather, a reduce-scatter, an all-reduce and an all-to-all on any "
+        "cluster, and say from which size on the link decides and not the latency",
+        f"""
 Devices that share an array have to exchange its parts. In nodes of eight H100 every GPU sends
 {rates["NVLink of a chip"]} over NVLink. Towards other nodes it has one NIC of
 {rates["NIC of a chip"]}; those of a node make {rates["NICs of a node"]} together.
@@ -65,54 +45,45 @@ Devices that share an array have to exchange its parts. In nodes of eight H100 e
 **Letters.** `V` is the array in bytes, all of it; `N` the GPUs that share it; `W` what a link
 carries one way; `alpha` the time that a call takes before its bytes count. The example is an
 all-gather of V = {show(size, "bytes")}: everyone has a part, and everyone wants all of it.
-""")
-    return across, cluster, inside, size
-
-
-@app.cell
-def _(across, inside, mo, parts):
-    field = parts.guess(
-        mo,
-        f"An all-gather over {across.ranks} GPUs in four nodes: how many times as "
-        f"long does it take as one over the {inside.ranks} of one node?",
-        "times",
+""",
+        field,
+        minutes=35,
+        chapter="sharding",
+        needs="no jax; the last problem measures your machine with it",
     )
-    field
-    return (field,)
+    return across, cluster, field, inside, size
 
 
 @app.cell
-def _(across, cluster, field, inside, mo, parts, sc, show, size):
-    page = parts.opened(mo, field)
+def _(across, cluster, field, inside, size):
+    page = parts.opened(field)
     rule = [sc.price_collective("all-gather", size, cluster, nodes=n, ideal=True) for n in (1, 4)]
     ratio = rule[1].time / rule[0].time
     why = f"With fitted figures {across.time / inside.time:.3g}; both count as right."
     mistakes = ("node for chip 8", "node for chip 9")
     said = page.verdict(field, ratio, "times by the textbook", mistakes, tolerance=0.25, why=why)
-    spread = f"""
+    kind = mo.ui.dropdown(list(KINDS), value="all-gather", label="collective")
+    members = mo.ui.slider(2, 8, value=4, label="GPUs `N`", show_value=True)
+    page.show(
+        said,
+        f"""
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
 {show(inside.time, "s")} and {show(across.time, "s")}. A byte has to enter a node once, by any of
 its NICs, and NVLink spreads it: eight slow doors nearly match what one GPU takes from NVLink. That
 holds where everybody wants the same bytes. One of the four collectives below is different.
-"""
-    page.show(said, spread)
-    return page, rule
 
-
-@app.cell
-def _(KINDS, mo, page):
-    kind = mo.ui.dropdown(list(KINDS), value="all-gather", label="collective")
-    members = mo.ui.slider(2, 8, value=4, label="GPUs `N`", show_value=True)
-    about_rings = mo.md("""## Around the ring, step by step
+## Around the ring, step by step
 
 Move the step. A square is a piece of the array; where terms are summed it fills up with every term.
-What came in this step has a thick edge.""")
-    page.show(about_rings, mo.hstack([kind, members], justify="start", wrap=True))
-    return kind, members
+What came in this step has a thick edge.
+""",
+        [kind, members],
+    )
+    return kind, members, page, rule
 
 
 @app.cell
-def _(frames, kind, members, mo):
+def _(kind, members):
     film = frames(kind.value, members.value)
     step = mo.ui.slider(0, len(film) - 1, value=1, label="step", show_value=True)
     step
@@ -120,7 +91,7 @@ def _(frames, kind, members, mo):
 
 
 @app.cell
-def _(film, kind, members, page, ring_drawing, step):
+def _(film, kind, members, page, step):
     count, passed = members.value, sum(len(frame.sends) for frame in film[: step.value + 1])
     done = sum(terms == film[0].full for row in film[step.value].terms for terms in row)
     shown = (
@@ -128,39 +99,39 @@ def _(film, kind, members, page, ring_drawing, step):
         f"{count * count} squares are finished"
     )
     whole = "a GPU's part" if kind.value == "all-to-all" else "V"
-    told = f"""
-Pieces that each GPU has sent, and received: {passed // count}, each of 1/{count} of {whole}. All
-{len(film) - 1} steps take, without alpha, **{len(film) - 1}/{count} x {whole} / W**.
-"""
-    drawn = ring_drawing(film[step.value])
-    page.show(page.picture(drawn, shown), told)
+    page.show(
+        page.picture(ring_drawing(film[step.value]), shown),
+        f"Pieces that each GPU has sent, and received: {passed // count}, each of 1/{count} of "
+        f"{whole}. All {len(film) - 1} steps take, without alpha, **{len(film) - 1}/{count} x "
+        f"{whole} / W**.",
+    )
     return
 
 
 @app.cell
-def _(cluster, mo, page, sc):
+def _(cluster, page):
     nodes = mo.ui.dropdown(["1", "2", "4", "32"], value="1", label="nodes of eight H100")
-    volume = mo.ui.slider(
-        steps=[2**power for power in range(16, 34, 2)], value=2**30, label="V, bytes"
-    )
-    swap = "A[I_X,J] -> A[I,J_X]"
+    volume = mo.ui.slider(steps=[4**n for n in range(8, 17)], value=2**30, label="V, bytes")
+    swap, arrays = "A[I_X,J] -> A[I,J_X]", {"I": 256, "J": 4096}
     two_nodes, one_node = (
-        sc.learn.array(swap, {"X": 8 * n}, {"I": 256, "J": 4096}, cluster, n, ideal=True).ideal
-        for n in (2, 1)
+        sc.learn.array(swap, {"X": 8 * n}, arrays, cluster, n, ideal=True).ideal for n in (2, 1)
     )
-    about_four = mo.md(f"""## The four, on one array
+    page.show(
+        f"""
+## The four, on one array
 
 The same `A[I, J]` of V bytes, and what changes in its name. An all-reduce is a reduce-scatter and
 an all-gather, and costs both. In an all-to-all every GPU keeps its V/N and only sends pieces of it:
 cheap in a node. But its pieces are all different, so each passes a NIC by itself: over two nodes it
 takes {two_nodes / one_node:.1f} times as long as over one, while the all-gather takes as long.
-""")
-    page.show(about_four, mo.hstack([nodes, volume], justify="start", wrap=True))
+""",
+        [nodes, volume],
+    )
     return nodes, volume
 
 
 @app.cell
-def _(cluster, nodes, page, sc, show, volume):
+def _(cluster, nodes, page, volume):
     changes = {
         "all-gather": "A[I_X,J] -> A[I,J]",
         "reduce-scatter": "A[I,J] {U_X} -> A[I_X,J]",
@@ -183,53 +154,49 @@ def _(cluster, nodes, page, sc, show, volume):
         }
         for name, answer in four.items()
     ]
-    remark = f"""
-V = {show(volume.value, "bytes")}. The textbook's all-reduce is a ring's; the fitted one may let
-NVSwitches add, which moves each byte about once.
-"""
-    formulas = [page.formula(four[name]) for name in ("all-gather", "all-to-all")]
-    page.show(page.table(priced), remark, *formulas)
+    page.show(
+        page.table(priced),
+        f"V = {show(volume.value, 'bytes')}. The textbook's all-reduce is a ring's; the fitted one "
+        "may let NVSwitches add, which moves each byte about once.",
+        *(page.formula(four[name]) for name in ("all-gather", "all-to-all")),
+    )
     return
 
 
 @app.cell
-def _(cluster, inside, mo, page, sc, size):
+def _(cluster, inside, page, size):
     guessed_time = abs(page.guess) * inside.time or None
     ladders = [
         sc.learn.collective_ladder("all-gather", size, cluster),
         sc.learn.collective_ladder("all-gather", size, cluster, nodes=4, guess=guessed_time),
     ]
-    compared = mo.md(f"""
+    measured = measured_sweep("all-gather", cluster, 8)
+    sweep = {bytes: found.seconds for bytes, found in measured.items()}
+    alpha = mo.ui.slider(0, 300, step=5, value=20, label="alpha, us", show_value=True)
+    rate = mo.ui.slider(50, 900, step=10, value=450, label="W, GB/s", show_value=True)
+    page.show(
+        f"""
 ## Two ladders
 
 Across nodes the guess is yours, times the fitted {inside.ranks} GPUs. A ring carries nearly all of
 V past the NICs of every node; the textbook's rung lets in only what the node lacks, which no GPU
 library does: part of the step to the fitted figure.
-""")
-    page.show(compared, *(page.ladder(each) for each in ladders))
-    return (ladders,)
-
-
-@app.cell
-def _(cluster, measured_sweep, mo, page):
-    sweep = {
-        size: found.seconds for size, found in measured_sweep("all-gather", cluster, 8).items()
-    }
-    alpha = mo.ui.slider(0, 300, step=5, value=20, label="alpha, us", show_value=True)
-    rate = mo.ui.slider(50, 900, step=10, value=450, label="W, GB/s", show_value=True)
-    laid = mo.md("""
+""",
+        *map(page.ladder, ladders),
+        """
 ## alpha and W of a sweep
 
 One collective, measured from small to large sizes, has two numbers: **T = alpha + V/W**. The points
 are an all-gather over eight H100 of a node, measured with JAX (a figure of the guide). Lay your
 line through them; it starts at NVLink's data sheet.
-""")
-    page.show(laid, mo.hstack([alpha, rate], justify="start", wrap=True))
-    return alpha, rate, sweep
+""",
+        [alpha, rate],
+    )
+    return alpha, ladders, rate, sweep
 
 
 @app.cell
-def _(alpha, lesson3_lines, mo, page, rate, show, sweep, sweep_drawing):
+def _(alpha, page, rate, sweep):
     yours = lesson3_lines.Line(alpha.value / 1e6, rate.value * 1e9)
     best = lesson3_lines.through(sweep)
     lines = {
@@ -237,28 +204,19 @@ def _(alpha, lesson3_lines, mo, page, rate, show, sweep, sweep_drawing):
         f"least squares: {best.worst(sweep):.0%}": best,
     }
     alt = f"Times of {len(sweep)} sizes and two lines: {'; '.join(lines)}"
-    numbers = mo.md(f"""
-Least squares of relative errors, as `scaling calibrate` fits: alpha = {show(best.alpha, "s")}, W =
-{show(best.bandwidth, "bytes/s")}. Of V = alpha x W = {show(best.half, "bytes")} alpha takes half of
-the time: the latency decides below, the link above.
-""")
     curves = {name: drawn.seconds for name, drawn in lines.items()}
-    page.show(page.picture(sweep_drawing(sweep, curves), alt), numbers)
+    page.show(
+        page.picture(sweep_drawing(sweep, curves), alt),
+        f"Least squares of relative errors, as `scaling calibrate` fits: alpha = "
+        f"{show(best.alpha, 's')}, W = {show(best.bandwidth, 'bytes/s')}. Alpha takes half of the "
+        f"time at V = alpha x W = {show(best.half, 'bytes')}: the latency decides below, the link "
+        "above.",
+    )
     return best, yours
 
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "A gather or a scatter moves (N - 1)/N of the array past each device, an all-reduce twice "
-        "that, an all-to-all only a part of a part. Divide by the links of the slowest level, all "
-        "that work at once. Below alpha x W the latency decides.",
-    )
-    return
-
-
-@app.cell
-def _(page, parts, sc, show):
     paper_size, far_size = 2**28, 2**31
     ring = sc.price_collective("all-reduce", paper_size, "dgx-a100", algorithm="ring", ideal=True)
     far = sc.price_collective("all-gather", far_size, "dgx-b200", nodes=4, ideal=True)
@@ -266,16 +224,14 @@ def _(page, parts, sc, show):
         parts.on_paper(
             f"an all-reduce of V = {show(paper_size, 'bytes')} around a ring of eight A100 "
             f"(NVLink: {show(300e9, 'bytes/s')} each way), without latency?",
-            "ms",
-            1e3 * ring.time,
+            (1e3 * ring.time, "ms"),
             mistakes=("all-reduce once", "ring 8", "both directions", "GiB", "thousand"),
             why="Twice seven eighths of V, over one direction of NVLink.",
         ),
         parts.in_simulator(
             f"an all-gather of {show(far_size, 'bytes')} over four nodes of B200, by the textbook? "
             "(`scaling collective all-gather --cluster dgx-b200 --nodes 4 --ideal`, and the bytes)",
-            "ms",
-            1e3 * far.time,
+            (1e3 * far.time, "ms"),
             mistakes=("node for chip 8", "ring 4", "bits", "GiB", "both directions", "thousand"),
             why=f"Here the network binds: {far.bottleneck}. NVLink is twice as fast as an H100's, "
             "the NICs are the same.",
@@ -283,13 +239,18 @@ def _(page, parts, sc, show):
         parts.on_trainer(
             "after `scaling calibrate --quick`, on fake devices of your CPU: `scaling collective "
             "all-gather --cluster host --bytes 1MiB,64MiB`, the time of the small one",
-            "us",
-            None,
+            (None, "us"),
         ),
-        parts.on_trainer("and of the large one", "us", None),
+        parts.on_trainer("and of the large one", (None, "us")),
     )
     fields = page.fields(problems)
-    page.exercises(fields, title="Three problems")
+    page.takeaway(
+        "A gather or a scatter moves (N - 1)/N of the array past each device, an all-reduce twice "
+        "that, an all-to-all only a part of a part. Divide by the links of the slowest level, all "
+        "that work at once. Below alpha x W the latency decides.",
+        fields,
+        title="Three problems",
+    )
     return far, fields, problems, ring
 
 
@@ -300,7 +261,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(fields, lesson3_lines, mo, show):
+def _(fields):
     small, large = fields.value[2:]
     mo.stop(not small or not large, mo.md(""))
     mine = lesson3_lines.through({2**20: small / 1e6, 2**26: large / 1e6})
@@ -314,7 +275,7 @@ def _(fields, lesson3_lines, mo, show):
 
 
 @app.cell
-def _(cluster, measured_sweep, page, sc, show):
+def _(cluster, page):
     rows = []
     for what, hosts_of in (("all-gather", 1), ("all-reduce", 2)):
         found = measured_sweep(what, cluster, 8 * hosts_of, hosts_of)
@@ -330,7 +291,7 @@ def _(cluster, measured_sweep, page, sc, show):
                     "textbook (s)": textbook,
                     "fitted (s)": fitted,
                     "measured (s)": found[bytes].seconds,
-                    "fitted is off by": f"{fitted / found[bytes].seconds - 1:+.0%}",
+                    "fitted is off by": parts.off(fitted, found[bytes].seconds),
                 }
             )
     first = rows[0]
@@ -347,7 +308,7 @@ def _(cluster, measured_sweep, page, sc, show):
 
 
 @app.cell
-def test_the_ring_takes_the_textbooks_time(cluster, frames, inside, sc, size):
+def test_the_ring_takes_the_textbooks_time(cluster, inside, size):
     steps = len(frames("all-gather", inside.ranks)) - 1
     link = inside.levels[0].bandwidth
     ideal = sc.price_collective("all-gather", size, cluster, ideal=True)
@@ -356,7 +317,7 @@ def test_the_ring_takes_the_textbooks_time(cluster, frames, inside, sc, size):
 
 
 @app.cell
-def test_limits_of_a_price(cluster, far, ring, rule, sc):
+def test_limits_of_a_price(cluster, far, ring, rule):
     pair = sc.price_collective("all-gather", 2**30, cluster, devices="0,1", ideal=True)
     assert pair.time < rule[0].time < 2 * pair.time
     assert rule[0].time == rule[1].time

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="4. Counting a transformer")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -23,34 +22,24 @@ def _():
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
-    return Rung, curves, ladder, measured_step, mo, parts, sc, show, stacked_bars, stored_programs
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=4,
-        title="Counting a transformer",
-        minutes=30,
-        able="count the parameters, the FLOPs and the memory of any transformer from its shape, "
-        "and say from which context attention dominates",
-        needs="no jax",
-        chapter="transformers",
-    )
-    return
-
-
-@app.cell
-def _(mo):
+def _():
     names = ("llama3-8b", "llama3-1b", "llama3-70b", "gpt2-1.5b", "qwen3-0.6b", "mixtral-8x7b")
     model = mo.ui.dropdown(names, value="llama3-8b", label="model")
-    model
+    parts.opening(
+        "lesson 4",
+        "count the parameters, the FLOPs and the memory of any transformer from its shape, "
+        "and say from which context attention dominates",
+        model,
+        minutes=30,
+        chapter="transformers",
+    )
     return (model,)
 
 
 @app.cell
-def _(mo, model, sc):
+def _(model):
     run = sc.load_run(model.value)
     shape, seq = run.model, run.batch.seq_len
     wide = "its MLP has a gate" if shape.mlp == "swiglu" else "its MLP has no gate"
@@ -71,16 +60,16 @@ compares each token with all T tokens of its sequence: those products have no we
 
 
 @app.cell
-def _(mo, model, parts):
+def _(model):
     field = parts.guess(
-        mo, f"How many FLOPs does the training of {model.value} take for one token?", "GFLOPs"
+        f"How many FLOPs does the training of {model.value} take for one token?", "GFLOPs"
     )
     field
     return (field,)
 
 
 @app.cell
-def _(model, sc, seq, stored_programs):
+def _(model, seq):
     counted = sc.learn.count(model.value, seq_len=seq)
     exact, rule = counted["training FLOPs of a token"], counted["6 x parameters"]
     forward = counted["forward FLOPs of a token"]
@@ -101,8 +90,8 @@ def _(model, sc, seq, stored_programs):
 
 
 @app.cell
-def _(Rung, exact, executed, field, ladder, mo, model, parts, rule, seq, show, weighed):
-    page = parts.opened(mo, field)
+def _(exact, executed, field, model, rule, seq, weighed):
+    page = parts.opened(field)
     rungs = (
         Rung("bound", weighed, "a product for each weight that is multiplied; no attention yet"),
         Rung("textbook", rule.answer, "6 x parameters that a token uses, those looked up as well"),
@@ -153,7 +142,7 @@ def _(counted, forward, page):
 
 
 @app.cell
-def _(mo, page, seq, shape):
+def _(page, seq, shape):
     longest = shape.max_positions if shape.positions == "learned" else 2**20
     steps_of_context = [2**power for power in range(8, 21) if 2**power <= longest]
     context = mo.ui.slider(
@@ -165,7 +154,7 @@ def _(mo, page, seq, shape):
 
 
 @app.cell
-def _(causal, context, curves, model, page, sc, show):
+def _(causal, context, model, page):
     overtakes = "context at which the attention core costs as much as "
     here = sc.learn.count(model.value, seq_len=context.value, causal=causal.value)
     ahead = sc.learn.count(model.value, seq_len=2**8, causal=causal.value)
@@ -202,14 +191,14 @@ def _(causal, context, curves, model, page, sc, show):
 
 
 @app.cell
-def _(mo, page):
+def _(page):
     sequences = mo.ui.slider(1, 16, value=2, label="sequences of a GPU", show_value=True)
     page.show("## What training keeps", sequences)
     return (sequences,)
 
 
 @app.cell
-def _(model, page, sc, seq, sequences, stacked_bars):
+def _(model, page, seq, sequences):
     DEVICES, STATE = 8, 12  # GPUs of a node; bytes: fp32 weights and two moments, as the trainer
     keeps = sc.learn.count(
         model.value, batch=sequences.value * seq, bytes_per_parameter=STATE, seq_len=seq
@@ -238,17 +227,6 @@ def _(model, page, sc, seq, sequences, stacked_bars):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Six FLOPs per parameter and token is the cost of training while the context is short. "
-        "Attention's own products grow with T: they pass the rest of a layer at a context that the "
-        "shape alone decides. Memory is bytes per parameter, divided by the devices, plus "
-        "activations, which grow with the tokens of a device.",
-    )
-    return
-
-
-@app.cell
-def _(page, parts, sc):
     square = {"model.n_layers": 1, "model.d_model": 8192, "model.d_ff": 4 * 8192,
               "model.n_heads": 64, "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     layer = sc.learn.count("custom", set=square)["a layer"].answer / 1e6
@@ -259,31 +237,34 @@ def _(page, parts, sc):
         parts.on_paper(
             "a layer with D = 8192, F = 4 D without a gate, and as many heads of keys as of "
             "queries, with N H = D: its parameters?",
-            "millions",
-            layer,
+            (layer, "millions"),
             mistakes=("gated", "remat", "thousand"),
             why="Four D x D for attention and two D x 4 D for the MLP: 12 D squared.",
         ),
         parts.in_simulator(
             "with a causal mask that halves the scores, from which context does the core cost more "
             "than all else in a layer of llama3-70b? (scaling count llama3-70b --causal)",
-            "tokens",
-            masked,
+            (masked, "tokens"),
             mistakes=("causal", "layers 80", "ratio of groups 8"),
             why="Half the scores: twice the context.",
         ),
         parts.on_trainer(
             "run `scaling train tiny --set model.d_ff=256 --mesh data=1 --devices 1 --steps 1`: "
             "what is the total of its table of parameters? Say it before you run it",
-            "bytes",
-            total,
+            (total, "bytes"),
             mistakes=("bytes per element 4", "bytes per element 2", "gated", "layers 2"),
             tolerance=0.0,
             why="To the byte: the trainer keeps fp32, and the count knows every norm.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "Six FLOPs per parameter and token is the cost of training while the context is short. "
+        "Attention's own products grow with T: they pass the rest of a layer at a context that the "
+        "shape alone decides. Memory is bytes per parameter, divided by the devices, plus "
+        "activations, which grow with the tokens of a device.",
+        fields,
+    )
     return crossing, fields, layer, masked, problems
 
 
@@ -294,7 +275,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(DEVICES, STATE, sc, stored_programs):
+def _(DEVICES, STATE):
     def compared(entry):
         """Memory by the count beside the compiler's, of one stored step."""
         described = sc.load_run(entry.run, set=dict(entry.set))
@@ -315,7 +296,7 @@ def _(DEVICES, STATE, sc, stored_programs):
 
 
 @app.cell
-def _(measured_step, memories, page, sc):
+def _(memories, page):
     peak = sc.learn.chip("h100-sxm")["peak bf16"].answer
 
     def timed(name, tokens, seconds_of):
@@ -334,10 +315,9 @@ def _(measured_step, memories, page, sc):
     low = min(row["MFU"] for row in steps)
     page.show(
         page.where_wrong(
-            "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far "
-            f"longer than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest "
-            "is products below the peak, work that is computed again, and communication that "
-            "is waited for.",
+            "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far longer "
+            f"than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest is products "
+            "below the peak, work that is computed again, and communication that is waited for.",
             steps,
         ),
         "Nor does a count of activations know what else is in memory at the fullest "
@@ -380,7 +360,7 @@ def test_a_plain_layer_has_twelve_squares(layer):
 
 
 @app.cell
-def test_half_of_the_scores_double_the_context(crossing, masked, sc):
+def test_half_of_the_scores_double_the_context(crossing, masked):
     assert masked == 2 * sc.learn.count("llama3-70b")[crossing].answer
     return
 

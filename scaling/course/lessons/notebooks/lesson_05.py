@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="5. Data parallelism and FSDP")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -23,38 +22,9 @@ def _():
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
-    return (
-        Rung,
-        curves,
-        ladder,
-        measured_collective,
-        measured_kernel,
-        mo,
-        overlap,
-        parts,
-        sc,
-        show,
-        stored_programs,
-    )
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=5,
-        title="Data parallelism and FSDP",
-        minutes=30,
-        able="say from how many tokens per device on any cluster hides the traffic of weights, "
-        "and choose between replicas and shards",
-        needs="no jax; the last problem, jax with 8 fake devices",
-        chapter="training",
-    )
-    return
-
-
-@app.cell
-def _(mo):
+def _():
     places = {
         "8 H100 of a node": ("dgx-h100", 1),
         "16 H100 of two nodes": ("dgx-h100", 2),
@@ -65,12 +35,20 @@ def _(mo):
     }
     place = mo.ui.dropdown(places, value="8 H100 of a node", label="devices")
     D, F = 4096, 16_384  # width of the model and of its MLP, F = 4 D
-    place
+    parts.opening(
+        "lesson 5",
+        "say from how many tokens per device on any cluster hides the traffic of weights, "
+        "and choose between replicas and shards",
+        place,
+        minutes=30,
+        chapter="training",
+        needs="no jax; the last problem, jax with 8 fake devices",
+    )
     return D, F, place
 
 
 @app.cell
-def _(D, F, mo, place, sc, show):
+def _(D, F, place):
     cluster, nodes = place.value
     X = sc.load_cluster(cluster, nodes).devices
     layer = 2 * 2 * D * F  # bytes: two matrices of D x F in bf16
@@ -88,16 +66,16 @@ grow with B; the weights do not. So there is a B from which the gather costs not
 
 
 @app.cell
-def _(mo, parts):
+def _():
     field = parts.guess(
-        mo, "From how many tokens per device is the all-gather of weights hidden?", "tokens"
+        "From how many tokens per device is the all-gather of weights hidden?", "tokens"
     )
     field
     return (field,)
 
 
 @app.cell
-def _(D, F, X, cluster, nodes, sc):
+def _(D, F, X, cluster, nodes):
     mlp = {"model.n_layers": 32, "model.d_model": D, "model.d_ff": F, "model.n_heads": 32,
            "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     limit = sc.learn.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
@@ -106,7 +84,7 @@ def _(D, F, X, cluster, nodes, sc):
 
 
 @app.cell
-def _(X, cluster, layer, measured_collective, measured_kernel):
+def _(X, cluster, layer):
     product = measured_kernel("matmul", (16_384,) * 3, "bf16", "h100-sxm")
     rate = 2 * 16_384**3 / product.seconds  # FLOP/s
 
@@ -123,8 +101,8 @@ def _(X, cluster, layer, measured_collective, measured_kernel):
 
 
 @app.cell
-def _(Rung, X, as_measured, field, forward, ladder, limit, mo, parts):
-    page = parts.opened(mo, field)
+def _(X, as_measured, field, forward, limit):
+    page = parts.opened(field)
     nobody = "none: no measured gather of this size on these devices comes with the package"
     both = "a measured all-gather (JAX, dispatch included) over a measured product, apart"
     climbed = ladder(
@@ -141,9 +119,8 @@ def _(Rung, X, as_measured, field, forward, ladder, limit, mo, parts):
     )
     page.show(
         f"You guessed **{page.guess:,.0f}**; the rule gives **{forward.ideal:,.0f}** tokens "
-        f"({page.guess / forward.ideal - 1:+.0%}), and fitted figures **{forward.fitted:,.0f}**."
-        " Neither D nor F is in the formula: a wider layer has more to send and more to "
-        "multiply.",
+        f"({page.guess / forward.ideal - 1:+.0%}), and fitted figures **{forward.fitted:,.0f}**. "
+        "Neither D nor F is in the formula: a wider layer has more to send and more to multiply.",
         page.ladder(climbed),
         page.formula(limit),
     )
@@ -151,7 +128,7 @@ def _(Rung, X, as_measured, field, forward, ladder, limit, mo, parts):
 
 
 @app.cell
-def _(mo, page):
+def _(page):
     tokens = mo.ui.slider(
         steps=[2**power for power in range(8, 15)], value=2**10, label="B", show_value=True
     )
@@ -160,7 +137,7 @@ def _(mo, page):
 
 
 @app.cell
-def _(D, F, cluster, layer, nodes, sc):
+def _(D, F, cluster, layer, nodes):
     def products(rows):
         """Seconds of both products of a layer, by the rule and fitted."""
         both = [
@@ -176,7 +153,7 @@ def _(D, F, cluster, layer, nodes, sc):
 
 
 @app.cell
-def _(curves, forward, gather, products):
+def _(forward, gather, products):
     ends = [2**power for power in range(8, 15)]
     swept = [(rows, *products(rows)) for rows in ends]
     lines = [
@@ -196,7 +173,7 @@ def _(curves, forward, gather, products):
 
 
 @app.cell
-def _(drawn, forward, gather, overlap, page, products, show, tokens):
+def _(drawn, forward, gather, page, products, tokens):
     here = products(tokens.value)[1]
     waits = max(0.0, gather[1] - here)
     said = f"a layer multiplies for {show(here, 's')}, its weights take {show(gather[1], 's')}"
@@ -214,8 +191,7 @@ def _(drawn, forward, gather, overlap, page, products, show, tokens):
 
 
 @app.cell
-def _(mo, page, sc, stored_programs):
-
+def _(page):
     def named(entry):
         """The model of a stored step and the tokens that a GPU has at a time."""
         batch = sc.load_run(entry.run, set=dict(entry.set)).batch
@@ -233,7 +209,7 @@ def _(mo, page, sc, stored_programs):
 
 
 @app.cell
-def _(case, page, sc):
+def _(case, page):
     sharded = next(asked for asked in case.value if asked["mesh"] == "fsdp=8")
     priced = [(asked, sc.predict(**asked)) for asked in case.value]
 
@@ -272,17 +248,6 @@ def _(case, page, sc):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Weights travel for free while each device has more tokens than its peak over its link's "
-        "bandwidth, C / W, whatever the model's width. More devices with the same batch have fewer "
-        "tokens each: that is where data parallelism and fsdp end.",
-        lesson=5,
-    )
-    return
-
-
-@app.cell
-def _(page, parts, sc, show):
     blackwell = sc.learn.limits("llama3-8b", cluster="dgx-b200", nodes=1)
     figure = {given.symbol: show(given.value, given.unit) for given in blackwell.inputs}
     sparse = sc.learn.limits("mixtral-8x7b", cluster="dgx-h100", nodes=16)
@@ -293,8 +258,7 @@ def _(page, parts, sc, show):
         parts.on_paper(
             f"a chip of {figure['C']} sends {figure['W']} in one direction over NVLink: how many "
             "tokens per device hide the gather, by C / W?",
-            "tokens",
-            blackwell["rule"].ideal,
+            (blackwell["rule"].ideal, "tokens"),
             mistakes=("both directions", "sparse peak", "ring 8", "thousand"),
             why="The chip is faster and so are its links: nearly the same number as before.",
         ),
@@ -302,8 +266,7 @@ def _(page, parts, sc, show):
             "mixtral-8x7b has 8 experts, of which a token takes 2. How many tokens per device does "
             "it need on 16 nodes of H100? (scaling limits mixtral-8x7b --cluster dgx-h100 --nodes "
             "16 --ideal)",
-            "tokens",
-            sparse.ideal,
+            (sparse.ideal, "tokens"),
             mistakes=("experts 4", "ring 16", "node for chip 8"),
             why="All experts are sent and a token uses two of them: E / k more tokens.",
         ),
@@ -311,15 +274,20 @@ def _(page, parts, sc, show):
             "run `scaling train tiny --mesh data=8 --devices 8 --steps 3`, then the same with "
             "`--mesh fsdp=8 --run-dir runs/shards`. The losses agree. How many bytes of parameters "
             "does a device hold in the second? Say it before you run it",
-            "bytes",
-            held,
+            (held, "bytes"),
             mistakes=("copies 8", "bytes per element 4", "bytes per element 2"),
             tolerance=0.005,
             why="An eighth of every matrix in fp32; the norms are small and stay whole.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "Weights travel for free while each device has more tokens than its peak over its link's "
+        "bandwidth, C / W, whatever the model's width. More devices with the same batch have fewer "
+        "tokens each: that is where data parallelism and fsdp end.",
+        fields,
+        lesson=5,
+    )
     return fields, held, problems, sparse, tiny
 
 
@@ -330,7 +298,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(measured_collective, rate, sc):
+def _(rate):
     def hiding(size):
         """A measured all-gather on 8 H100 beside ours, and the tokens that hide it."""
         seen = measured_collective("all-gather", size, "dgx-h100", 8).seconds
@@ -350,7 +318,7 @@ def _(measured_collective, rate, sc):
 
 
 @app.cell
-def _(gathers, page, sc, show):
+def _(gathers, page):
     large = {"batch.global_batch": 256, "batch.microbatches": 1, "remat": "full"}
     published = sc.learn.step_ladder(
         "llama2-70b", "dgx-h100", 16, "fsdp=128", source="analytic", set=large
@@ -360,11 +328,10 @@ def _(gathers, page, sc, show):
     needed = sc.learn.limits("llama2-70b", "dgx-h100", 16, "fsdp=128", set=large)["rule"].ideal
     page.show(
         page.where_wrong(
-            "The rule knows no latency. The gathers below were measured in JAX on a node of "
-            f"H100, dispatch included (the guide's figures): {small} take nearly as long as "
-            f"{more}, so that a small layer needs many more tokens than the rule says. Our "
-            "fitted times leave out the dispatch, which a compiled step pays once and not for "
-            "each gather.",
+            "The rule knows no latency. The gathers below were measured in JAX on a node of H100, "
+            f"dispatch included (the guide's figures): {small} take nearly as long as {more}, so "
+            "that a small layer needs many more tokens than the rule says. Our fitted times leave "
+            "out the dispatch, which a compiled step pays once and not for each gather.",
             gathers,
         ),
         f"Nor does hidden mean at the peak. The step below has {of_device:,} tokens a "
@@ -400,7 +367,7 @@ def test_shards_hold_less_than_replicas(bytes_rows, step_rows):
 
 
 @app.cell
-def test_experts_need_more_tokens(sc, sparse):
+def test_experts_need_more_tokens(sparse):
     dense = sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=16)
     assert abs(sparse.ideal / dense.ideal - 4) < 1e-6
     return

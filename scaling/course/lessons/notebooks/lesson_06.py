@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="6. How far does tensor parallelism go?")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -21,26 +20,9 @@ def _():
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
-    return grouped_bars, measured_series, mo, parts, sc, show, stored_programs
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=6,
-        title="How far does tensor parallelism go?",
-        minutes=30,
-        able="say for any model and cluster how many chips can share a layer before they wait for "
-        "each other, and what the second node changes",
-        needs="no jax (the last problem compiles a small step)",
-        chapter="training",
-    )
-    return
-
-
-@app.cell
-def _(mo):
+def _():
     clusters = {
         "DGX A100": "dgx-a100",
         "DGX H100": "dgx-h100",
@@ -50,12 +32,20 @@ def _(mo):
     models = {"Llama 3 8B": "llama3-8b", "Llama 3 70B": "llama3-70b", "Llama 3 1B": "llama3-1b"}
     cluster = mo.ui.dropdown(clusters, value="DGX H100", label="cluster")
     model = mo.ui.dropdown(models, value="Llama 3 8B", label="model")
-    mo.hstack([cluster, model], justify="start", wrap=True)
+    parts.opening(
+        "lesson 6",
+        "say for any model and cluster how many chips can share a layer before they wait for "
+        "each other, and what the second node changes",
+        [cluster, model],
+        minutes=30,
+        chapter="training",
+        needs="no jax (the last problem compiles a small step)",
+    )
     return cluster, model
 
 
 @app.cell
-def _(cluster, mo, model, sc, show):
+def _(cluster, model):
     shape = sc.load_run(model.value).model
     place = sc.load_cluster(cluster.value)
     width, inner, per_node = shape.d_model, shape.d_ff, place.devices_per_node
@@ -75,17 +65,17 @@ the less each multiplies. What each receives stays almost the same.
 
 
 @app.cell
-def _(mo, parts):
+def _():
     field = parts.guess(
-        mo, "How many chips of a node can share this layer and not wait for each other?", "chips"
+        "How many chips of a node can share this layer and not wait for each other?", "chips"
     )
     field
     return (field,)
 
 
 @app.cell
-def _(cluster, field, mo, model, parts, per_node, sc):
-    page = parts.opened(mo, field)
+def _(cluster, field, model, per_node):
+    page = parts.opened(field)
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
     fits = "more than the node has" if limit.ideal > per_node else f"of the node's {per_node}"
     page.show(
@@ -101,7 +91,7 @@ def _(cluster, field, mo, model, parts, per_node, sc):
 
 
 @app.cell
-def _(mo, page):
+def _(page):
     tokens = mo.ui.slider(
         steps=[2**power for power in range(7, 17)], value=2**13, label="tokens B", show_value=True
     )
@@ -111,8 +101,7 @@ def _(mo, page):
 
 
 @app.cell
-def _(cluster, inner, per_node, place, sc, tokens, width):
-
+def _(cluster, inner, per_node, place, tokens, width):
     def both(chips):
         """Products, exchanges and all of an MLP's forward pass over so many chips: the textbook's
         seconds, and the fitted ones."""
@@ -136,7 +125,7 @@ def _(cluster, inner, per_node, place, sc, tokens, width):
 
 
 @app.cell
-def _(cluster, exact, grouped_bars, page, per_node, show, times, tokens):
+def _(cluster, exact, page, per_node, times, tokens):
     name = {True: "fitted", False: "textbook"}[exact.value]
     nodes_of = lambda chips: max(1, chips // per_node)
     groups = [
@@ -186,7 +175,7 @@ def _(limit, page, per_node):
 
 
 @app.cell
-def _(page, sc, stored_programs):
+def _(page):
     kept = {
         (entry.mesh, entry.nodes): entry.arguments
         for entry in stored_programs()
@@ -224,7 +213,7 @@ def _(page, sc, stored_programs):
 
 
 @app.cell
-def _(kept, page, sc, whole):
+def _(kept, page, whole):
     ladder = sc.learn.step_ladder(**kept[whole])
     page.show("## The ladder of one step", page.ladder(ladder))
     return
@@ -232,17 +221,6 @@ def _(kept, page, sc, whole):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Tensor parallelism sends activations. Their bytes stay as the axis grows, the products "
-        "shrink, and the two meet at Y = F W / C, whatever the batch. Wide models and fast links "
-        "allow more chips, faster chips fewer. Keep the axis in the node.",
-        lesson=6,
-    )
-    return
-
-
-@app.cell
-def _(page, parts, sc):
     layers = 4
     blackwell = sc.learn.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
     over_two = blackwell.rows[1]
@@ -251,8 +229,7 @@ def _(page, parts, sc):
         parts.on_paper(
             f"the rule F W / C for Llama 3 70B, F = {sc.load_run('llama3-70b').model.d_ff:,}, on a "
             "DGX B200: how many chips?",
-            "chips",
-            blackwell["rule"].ideal,
+            (blackwell["rule"].ideal, "chips"),
             mistakes=("both directions", "sparse peak", "ring 8"),
             why="Twice an H100's bandwidth, more than twice its FLOP/s: fewer chips, not more.",
         ),
@@ -260,8 +237,7 @@ def _(page, parts, sc):
             "the largest tensor axis of llama3-70b over two DGX B200, by the textbook: `scaling "
             "limits llama3-70b --cluster dgx-b200 --nodes 2 --ideal`, table of the part `largest "
             "tensor axis`",
-            "chips",
-            over_two["textbook (devices)"],
+            (over_two["textbook (devices)"], "chips"),
             mistakes=("gated", "ring 2", "both directions"),
             why=f"{over_two['link']} binds: NVLink of a B200 is so fast that the NICs come first.",
         ),
@@ -270,15 +246,20 @@ def _(page, parts, sc):
             "and output head have one each. `scaling predict tiny --cluster dgx-h100 --mesh "
             f"tensor=2 --set model.n_layers={layers}` compiles it and counts them. (`scaling train "
             "tiny --mesh tensor=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
-            "calls",
-            scatters,
+            (scatters, "calls"),
             mistakes=("one way", "all-reduce once"),
             tolerance=0.001,
             why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "Tensor parallelism sends activations. Their bytes stay as the axis grows, the products "
+        "shrink, and the two meet at Y = F W / C, whatever the batch. Wide models and fast links "
+        "allow more chips, faster chips fewer. Keep the axis in the node.",
+        fields,
+        lesson=6,
+    )
     return fields, problems
 
 
@@ -289,7 +270,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(measured_series, page, sc):
+def _(page):
     series = measured_series("tensor in a node")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     compared = [
@@ -333,7 +314,7 @@ def test_products_and_exchanges_meet_at_the_limit(both, limit, per_node):
 
 
 @app.cell
-def test_gather_and_scatter_are_an_all_reduce(sc):
+def test_gather_and_scatter_are_an_all_reduce():
     where = {"cluster": "dgx-h100", "ideal": True, "algorithm": "ring"}
     gather, scatter, both_ways = (
         sc.price_collective(kind, "64MiB", **where).time

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="7. FSDP and tensor: the best split")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -20,36 +19,21 @@ def _():
     from scaling.pictures.bars import stacked_bars
     from scaling.program.stored import stored_programs
 
-    return format_time, mo, parts, sc, stacked_bars, stored_programs
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=7,
-        title="FSDP and tensor: the best split",
-        minutes=30,
-        able="choose between sharding the data and sharding the model for a cluster that you do "
-        "not own, and say which link decides",
-        needs="no jax",
-        chapter="training",
-    )
-    return
-
-
-@app.cell
-def _(stored_programs):
+def _():
     group = [entry for entry in stored_programs() if entry.group == "splits of 64 GPUs"]
     clusters = list(dict.fromkeys(entry.cluster for entry in group))
-    return clusters, group
-
-
-@app.cell
-def _(group, mo, sc):
     example = sc.load_run(group[0].run, set=group[0].set)
     devices = sc.load_cluster(group[0].cluster, group[0].nodes).devices
-    mo.md(f"""
+    field = parts.guess(
+        "How many devices should `tensor` have in the fastest split: 1, 2, 4 or 8?", "devices"
+    )
+    parts.opening(
+        "lesson 7",
+        "choose between sharding the data and sharding the model for a cluster that you do "
+        "not own, and say which link decides",
+        f"""
 {devices} GPUs train `{group[0].run}`, {example.batch.global_batch} sequences of
 {example.batch.seq_len:,} tokens a step. **fsdp** cuts the weights and gathers them layer by layer:
 it moves weights, whatever the batch. **tensor** cuts every product: it moves activations, in
@@ -58,22 +42,17 @@ proportion to the batch, twice a block and each way. **data** keeps whole copies
 The guide weighs the two by one formula: with B tokens, N chips and a layer of width F, fsdp over
 X = sqrt(B N / F) chips, and tensor over the others, moves the fewest bytes where all links are
 equal. On GPUs they are not: a node's NVLink is many times as wide as a GPU's share of the network.
-""")
-    return devices, example
-
-
-@app.cell
-def _(mo, parts):
-    field = parts.guess(
-        mo, "How many devices should `tensor` have in the fastest split: 1, 2, 4 or 8?", "devices"
+""",
+        field,
+        minutes=30,
+        chapter="training",
     )
-    field
-    return (field,)
+    return clusters, devices, example, field, group
 
 
 @app.cell
-def _(clusters, field, mo, parts):
-    page = parts.opened(mo, field)
+def _(clusters, field):
+    page = parts.opened(field)
     cluster = mo.ui.dropdown(clusters, value=clusters[0], label="cluster")
     network = mo.ui.slider(
         steps=[0.125, 0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
@@ -81,12 +60,12 @@ def _(clusters, field, mo, parts):
     nvlink = mo.ui.slider(
         steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
     )
-    page.show("## Seven compiled steps, priced anew", mo.hstack([cluster, network, nvlink]))
+    page.show("## Seven compiled steps, priced anew", [cluster, network, nvlink])
     return cluster, network, nvlink, page
 
 
 @app.cell
-def _(cluster, group, network, nvlink, sc):
+def _(cluster, group, network, nvlink):
     changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
     changes = [text for text in changes if not text.endswith("x1")]
     steps = {
@@ -99,7 +78,7 @@ def _(cluster, group, network, nvlink, sc):
 
 
 @app.cell
-def _(fastest, format_time, page, stacked_bars, steps):
+def _(fastest, page, steps):
     rows = {
         mesh: {
             "compute": step.time.compute + step.time.optimizer,
@@ -120,7 +99,7 @@ def _(fastest, format_time, page, stacked_bars, steps):
 
 
 @app.cell
-def _(group, page, sc):
+def _(group, page):
     plain = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
     ladder = sc.learn.step_ladder(
         plain.run, plain.cluster, plain.nodes, plain.mesh, "stored", dict(plain.set)
@@ -130,7 +109,7 @@ def _(group, page, sc):
 
 
 @app.cell
-def _(devices, example, page, sc):
+def _(devices, example, page):
     limits = sc.learn.limits(example, cluster="dgx-h100", nodes=devices // 8)
     answer = limits["fewest tokens with fsdp and tensor"]
     mine = example.batch.tokens / devices
@@ -144,18 +123,7 @@ def _(devices, example, page, sc):
 
 
 @app.cell
-def _(page):
-    page.takeaway(
-        "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
-        "inside a node. With tokens enough per device, plain fsdp is fastest, and everything else "
-        "is a way to live with fewer.",
-        lesson=7,
-    )
-    return
-
-
-@app.cell
-def _(group, page, parts, sc):
+def _(group, page):
     best_fsdp = (2**18 * 64 / 16384) ** 0.5
     entry = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
     slow = sc.predict(**entry.arguments, what_if=["network x0.125"])
@@ -164,8 +132,7 @@ def _(group, page, parts, sc):
         parts.on_paper(
             "all links equal, B = 2**18 tokens, N = 64 chips, F = 16384: how many "
             "chips should fsdp have by the guide's formula X = sqrt(B N / F)?",
-            "chips",
-            best_fsdp,
+            (best_fsdp, "chips"),
             mistakes=("both directions",),
             why="More tokens, more fsdp: its bytes are those of the weights, whatever the batch.",
         ),
@@ -173,21 +140,25 @@ def _(group, page, parts, sc):
             "the network is an eighth as fast (scaling predict ... "
             '--what-if "network x0.125", or the slider, on dgx-h100): how many times as long does '
             "fsdp=64 take?",
-            "times",
-            ratio,
+            (ratio, "times"),
             why="Not eight: what was hidden behind compute stays hidden until it is longer.",
         ),
         parts.on_trainer(
             "train `tiny` for 20 steps with --devices 8 and --mesh fsdp=8, then "
             "with fsdp=4,tensor=2, each in a --run-dir of its own: divide the last losses",
-            "ratio",
-            1.0,
+            (1.0, "ratio"),
             tolerance=0.001,
             why="The mesh decides who computes what, not what is computed.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
+        "inside a node. With tokens enough per device, plain fsdp is fastest, and everything else "
+        "is a way to live with fewer.",
+        fields,
+        lesson=7,
+    )
     return best_fsdp, fields, problems, ratio
 
 
@@ -198,7 +169,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(group, page, sc):
+def _(group, page):
     errors = [
         {
             "mesh": entry.mesh,

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="8. Experts")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -20,56 +19,40 @@ def _():
     from scaling.pictures.bars import stacked_bars
     from scaling.program.stored import stored_programs
 
-    return format_time, mo, parts, sc, stacked_bars, stored_programs
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=8,
-        title="Experts",
-        minutes=30,
-        able="say what a mixture of experts saves, what it sends, and why its batch must be larger",
-        needs="no jax",
-        chapter="gpus",
-    )
-    return
-
-
-@app.cell
-def _(mo, sc, stored_programs):
+def _():
     group = [entry for entry in stored_programs() if entry.group == "experts"]
     model = group[0].run
     count = sc.learn.count(model)
     active = count["active parameters"].answer
     moe = sc.load_run(model).model.moe
-    mo.md(f"""
-`{model}` has E = {moe.n_experts} experts in each layer, and every token uses
-k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion parameters
-{active / 1e9:.1f} billion take part. All must be held, moved and summed; only some multiply.
-**expert** puts whole experts on devices, and sends tokens to them instead of weights to the tokens.
-""")
-    return group, model, moe
-
-
-@app.cell
-def _(group, mo, parts, sc):
     where = {"cluster": group[0].cluster, "nodes": group[0].nodes}
     dense = sc.learn.limits("llama3-8b", **where)["rule"]
     field = parts.guess(
-        mo,
         f"Dense, data parallelism over nodes of H100 needs {dense.answer:,.0f} a device to hide "
         "its sums. How many does this mixture need?",
         "tokens",
     )
-    field
-    return dense, field, where
+    parts.opening(
+        "lesson 8",
+        "say what a mixture of experts saves, what it sends, and why its batch must be larger",
+        f"""
+`{model}` has E = {moe.n_experts} experts in each layer, and every token uses
+k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion parameters
+{active / 1e9:.1f} billion take part. All must be held, moved and summed; only some multiply.
+**expert** puts whole experts on devices, and sends tokens to them instead of weights to the tokens.
+""",
+        field,
+        minutes=30,
+        chapter="gpus",
+    )
+    return dense, field, group, model, moe, where
 
 
 @app.cell
-def _(field, mo, model, moe, parts, sc, where):
-    page = parts.opened(mo, field)
+def _(field, model, moe, where):
+    page = parts.opened(field)
     limits = sc.learn.limits(model, **where)
     rule = limits["rule"]
     page.show(
@@ -82,18 +65,18 @@ def _(field, mo, model, moe, parts, sc, where):
 
 
 @app.cell
-def _(group, mo, page):
+def _(group, page):
     network = mo.ui.slider(
         steps=[0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
     )
     nvlink = mo.ui.slider(steps=[0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True)
     title = f"## {len(group)} compiled steps: from sharded weights to sent tokens"
-    page.show(title, mo.hstack([network, nvlink]))
+    page.show(title, [network, nvlink])
     return network, nvlink
 
 
 @app.cell
-def _(format_time, group, network, nvlink, page, sc, stacked_bars):
+def _(group, network, nvlink, page):
     changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
     changes = [text for text in changes if not text.endswith("x1")]
     steps = {entry.mesh: sc.predict(**entry.arguments, what_if=changes) for entry in group}
@@ -119,7 +102,7 @@ def _(format_time, group, network, nvlink, page, sc, stacked_bars):
 
 
 @app.cell
-def _(group, page, sc):
+def _(group, page):
     most = group[-1]
     ladder = sc.learn.step_ladder(
         most.run, most.cluster, most.nodes, most.mesh, "stored", dict(most.set)
@@ -130,47 +113,39 @@ def _(group, page, sc):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "
-        "experts that stay where they are. Then tokens travel, k copies of each, twice a layer and "
-        "each way; inside a node that is cheap, across nodes each expert must be wide enough.",
-        lesson=8,
-    )
-    return
-
-
-@app.cell
-def _(page, parts, sc):
     needed = 2475 * 128 / 4
     exchange = 1e3 * sc.price_collective("all-to-all", "64MiB", cluster="dgx-h100", ideal=True).time
     problems = (
         parts.on_paper(
             "128 experts, 4 for each token; a dense model needs C / W = 2475. How "
             "many tokens does data parallelism of the mixture need?",
-            "tokens",
-            needed,
+            (needed, "tokens"),
             mistakes=("experts 32", "experts 128", "all-reduce once"),
             why="Bytes of all, FLOPs of k.",
         ),
         parts.in_simulator(
             "all-to-all over the 8 H100 of a node, each sends 64 MiB: how long "
             "by the rule, --ideal? (scaling collective all-to-all)",
-            "ms",
-            exchange,
+            (exchange, "ms"),
             mistakes=("ring 8", "node for chip", "both directions", "GiB"),
             why="Seven eighths of what a device sends leave it; nothing travels twice.",
         ),
         parts.on_trainer(
             "train `tiny-moe` for 20 steps with --devices 8 --mesh fsdp=8, then "
             "--mesh fsdp=2,expert=4, each in a --run-dir of its own: divide the last losses",
-            "ratio",
-            1.0,
+            (1.0, "ratio"),
             tolerance=0.005,
             why="Dropless routing computes the same, wherever the experts are.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "
+        "experts that stay where they are. Then tokens travel, k copies of each, twice a layer and "
+        "each way; inside a node that is cheap, across nodes each expert must be wide enough.",
+        fields,
+        lesson=8,
+    )
     return exchange, fields, problems
 
 

@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="9. How long does a pipeline stand still?")
 
 
-@app.cell
-def _():
+with app.setup:
     from statistics import median
 
     import marimo as mo
@@ -23,39 +22,17 @@ def _():
     from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
-    return (
-        held,
-        idle_share,
-        measured_series,
-        median,
-        mo,
-        parts,
-        pipeline,
-        sc,
-        show,
-        stored_programs,
-        timetable,
-    )
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=9,
-        title="How long does a pipeline stand still?",
-        minutes=30,
-        able="say what share of a step a pipeline waits, how many microbatches make that small, "
+def _():
+    field = parts.guess(
+        "Four stages, eight microbatches: for which share of the step is a stage idle?", "%"
+    )
+    parts.opening(
+        "lesson 9",
+        "say what share of a step a pipeline waits, how many microbatches make that small, "
         "and what each schedule keeps in memory for it",
-        needs="no jax (the last problem compiles a small step)",
-        chapter="training",
-    )
-    return
-
-
-@app.cell
-def _(mo):
-    mo.md("""
+        """
 A pipeline cuts the layers: of L layers each of P stages holds L / P. Between stages only
 activations travel, from one neighbour to the next, so a pipeline may cross slow networks that
 `tensor` and `fsdp` should not. But a stage has nothing to do before those ahead of it are done. The
@@ -67,22 +44,18 @@ batch is therefore cut into M microbatches, which follow each other:
 
 The dots are the *bubble*. Backward it is the same, from the last stage to the first. (V, which the
 guide has for the vocabulary, counts here the parts that a stage holds: its virtual stages.)
-""")
-    return
-
-
-@app.cell
-def _(mo, parts):
-    field = parts.guess(
-        mo, "Four stages, eight microbatches: for which share of the step is a stage idle?", "%"
+""",
+        field,
+        minutes=30,
+        chapter="training",
+        needs="no jax (the last problem compiles a small step)",
     )
-    field
     return (field,)
 
 
 @app.cell
-def _(field, mo, parts, sc):
-    page = parts.opened(mo, field)
+def _(field):
+    page = parts.opened(field)
 
     def bubble(stages, microbatches, virtual_stages=1):
         """The textbook's bubble of a pipeline, as `scaling limits` has it."""
@@ -104,7 +77,7 @@ def _(field, mo, parts, sc):
 
 
 @app.cell
-def _(mo, page):
+def _(page):
     schedules = {
         "all forward, then all backward (gpipe)": "gpipe",
         "one forward, one backward (1f1b)": "1f1b",
@@ -115,14 +88,12 @@ def _(mo, page):
     microbatches = mo.ui.slider(
         steps=[8, 16, 24, 32], value=8, label="microbatches M", show_value=True
     )
-    page.show(
-        "## Draw the step", mo.hstack([schedule, stages, microbatches], justify="start", wrap=True)
-    )
+    page.show("## Draw the step", [schedule, stages, microbatches])
     return microbatches, schedule, stages
 
 
 @app.cell
-def _(bubble, held, idle_share, microbatches, page, pipeline, schedule, stages, timetable):
+def _(bubble, microbatches, page, schedule, stages):
     virtual = 2 if schedule.value == "circular" else 1
     passes = timetable(schedule.value, stages.value, microbatches.value, virtual)
     idle, rule = idle_share(passes), bubble(stages.value, microbatches.value, virtual)
@@ -153,7 +124,7 @@ idle: the bubble halves. Activations travel twice as often, and M must be a mult
 
 
 @app.cell
-def _(page, sc, show):
+def _(page):
     where = {"cluster": "dgx-h100", "nodes": 8, "mesh": "stage=8,tensor=8"}
     wide = sc.learn.limits("llama3-70b", **where, set={"batch.microbatches": 32})
     hop = wide["hop to the next stage"]
@@ -171,7 +142,7 @@ def _(page, sc, show):
 
 
 @app.cell
-def _(bubble, page, sc, stored_programs):
+def _(bubble, page):
     priced = [
         (entry, sc.predict(**entry.arguments))
         for entry in stored_programs()
@@ -196,21 +167,20 @@ def _(bubble, page, sc, stored_programs):
 
     rows = [described(*one) for one in priced]
     page.show(
-        "## What the compiler makes of it\n\nThe trainer's own steps of Llama 3 1B on a "
-        "DGX H100, all of the same batch. The bubble of a whole step is smaller than the "
-        "rule's: embedding, output head and optimizer are not in the turns. More "
-        "microbatches are smaller ones: they shrink the bubble and the memory. Where a "
-        "step does not fit, the compiler has tried to make it fit and computes much of it "
-        "twice, so that it is slower too. The circular schedule of this trainer keeps only "
-        "the inputs of its turns and runs each part forward a second time: least memory, "
-        "more arithmetic.",
+        "## What the compiler makes of it\n\nThe trainer's own steps of Llama 3 1B on a DGX H100, "
+        "all of the same batch. The bubble of a whole step is smaller than the rule's: embedding, "
+        "output head and optimizer are not in the turns. More microbatches are smaller ones: they "
+        "shrink the bubble and the memory. Where a step does not fit, the compiler has tried to "
+        "make it fit and computes much of it twice, so that it is slower too. The circular "
+        "schedule of this trainer keeps only the inputs of its turns and runs each part forward a "
+        "second time: least memory, more arithmetic.",
         page.table(rows),
     )
     return (priced,)
 
 
 @app.cell
-def _(page, priced, sc):
+def _(page, priced):
     chosen = next(
         entry
         for entry, _ in priced
@@ -222,34 +192,21 @@ def _(page, priced, sc):
 
 
 @app.cell
-def _(page):
-    page.takeaway(
-        "A stage is idle for (P - 1) / (V M + P - 1) of the step, in any order of the passes. More "
-        "microbatches, or more parts of a stage, make that small. The order decides how much is "
-        "kept in memory meanwhile.",
-        lesson=9,
-    )
-    return
-
-
-@app.cell
-def _(bubble, page, parts):
+def _(bubble, page):
     asked = {"stages": 2, "microbatches": 8}
     halved = bubble(8, 16, 2)
     problems = (
         parts.on_paper(
             "eight stages with two parts each, sixteen microbatches: which share of the step is "
             "bubble?",
-            "%",
-            100 * halved.ideal,
+            (100 * halved.ideal, "%"),
             mistakes=("percent",),
             why=f"With one part it would be {bubble(8, 16).ideal:.1%}.",
         ),
         parts.in_simulator(
             "how many microbatches do eight stages of one part need for a bubble of a twentieth? "
             "`scaling limits llama3-70b --cluster dgx-h100 --nodes 8 --mesh stage=8,tensor=8`",
-            "microbatches",
-            bubble(8, 16).parts[0].ideal,
+            (bubble(8, 16).parts[0].ideal, "microbatches"),
             mistakes=("stages 8",),
             why="Nineteen for each stage after the first.",
         ),
@@ -259,15 +216,20 @@ def _(bubble, page, parts):
             f"--cluster dgx-h100 --mesh stage={asked['stages']} --set "
             f"batch.microbatches={asked['microbatches']}` compiles it and counts them. (`scaling "
             "train tiny --mesh stage=2 --devices 2` runs it: the loss is that of `--mesh data=2`)",
-            "calls",
-            2 * (asked["microbatches"] + asked["stages"] - 1),
+            (2 * (asked["microbatches"] + asked["stages"] - 1), "calls"),
             mistakes=("one way",),
             tolerance=0.001,
             why="As many as turns, twice.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "A stage is idle for (P - 1) / (V M + P - 1) of the step, in any order of the passes. More "
+        "microbatches, or more parts of a stage, make that small. The order decides how much is "
+        "kept in memory meanwhile.",
+        fields,
+        lesson=9,
+    )
     return fields, problems
 
 
@@ -278,7 +240,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(bubble, measured_series, median, page, sc):
+def _(bubble, page):
     series = measured_series("microbatches of a pipeline")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     middle = {point.microbatches: median(point.seconds) for point in series.points}
@@ -309,13 +271,13 @@ def _(bubble, measured_series, median, page, sc):
 
 
 @app.cell
-def test_one_stage_is_never_idle(idle_share, timetable):
+def test_one_stage_is_never_idle():
     assert idle_share(timetable("1f1b", 1, 8)) == 0
     return
 
 
 @app.cell
-def test_the_drawing_has_the_bubble_of_the_formula(bubble, idle_share, timetable):
+def test_the_drawing_has_the_bubble_of_the_formula(bubble):
     """Counted from the timetable, and from the formula of `scaling limits`."""
     cases = [
         (*kind, *size)
@@ -329,7 +291,7 @@ def test_the_drawing_has_the_bubble_of_the_formula(bubble, idle_share, timetable
 
 
 @app.cell
-def test_every_microbatch_passes_every_stage_once_each_way(timetable):
+def test_every_microbatch_passes_every_stage_once_each_way():
     table = timetable("circular", 4, 8, 2)
     assert len({(p.stage, p.part, p.microbatch, p.forward) for p in table}) == len(table)
     assert len(table) == 4 * 8 * 2 * 2

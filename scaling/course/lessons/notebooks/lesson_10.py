@@ -10,81 +10,64 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="10. Long context")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_time
     from scaling.models.accounting import exchanged_bytes
+    from scaling.models.presets import preset
     from scaling.pictures.bars import stacked_bars
     from scaling.program.stored import stored_programs
 
-    return exchanged_bytes, format_time, mo, parts, sc, stacked_bars, stored_programs
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=10,
-        title="Long context",
-        minutes=25,
-        able="say from which length a sequence should be cut over devices, and what a ring of keys "
-        "and values costs",
-        needs="no jax",
-        chapter="training",
-    )
-    return
-
-
-@app.cell
-def _(mo, sc, stored_programs):
+def _():
     group = [e for e in stored_programs() if e.group == "long sequences"]
     group = [e for e in group if "context.method" not in e.set]  # the ring
     model = group[0].run
     crossing = sc.learn.count(model)[
         "context at which the attention core costs as much as all else in a layer"
     ]
-    mo.md(f"""
+    field = parts.guess(
+        "From how many tokens per device is a hop of the ring hidden, inside a node of H100?",
+        "tokens",
+    )
+    parts.opening(
+        "lesson 10",
+        "say from which length a sequence should be cut over devices, and what a ring of keys "
+        "and values costs",
+        f"""
 Every token attends to all tokens before it: the scores grow with the square of the sequence, all
 else with its length. In `{model}` the two are equal at {crossing.answer:,.0f} tokens. **context**
 cuts a sequence of T tokens over C devices. Each keeps its queries; keys and values go round a ring,
 one hop for each other device, while the scores of the last ones are computed.
-""")
-    return group, model
-
-
-@app.cell
-def _(mo, parts):
-    field = parts.guess(
-        mo,
-        "From how many tokens per device is a hop of the ring hidden, inside a node of H100?",
-        "tokens",
+""",
+        field,
+        minutes=25,
+        chapter="training",
     )
-    field
-    return (field,)
+    return field, group, model
 
 
 @app.cell
-def _(field, mo, model, parts, sc):
-    page = parts.opened(mo, field)
+def _(field, model):
+    page = parts.opened(field)
     limits = sc.learn.limits(model, cluster="dgx-h100")
     hidden = limits["tokens per device from which a ring over context is hidden"]
     page.show(
-        f"You guessed **{page.guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores "
-        "of T/C queries with T/C keys take 4 (T/C) N H FLOPs a token: the length of a "
-        f"chunk decides. **{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} "
-        "with fitted figures. Grouped-query attention makes it shorter: N/K heads share "
-        "the keys that travel.",
+        f"You guessed **{page.guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores of T/C "
+        "queries with T/C keys take 4 (T/C) N H FLOPs a token: the length of a chunk decides. "
+        f"**{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} with fitted figures. "
+        "Grouped-query attention makes it shorter: N/K heads share the keys that travel.",
         page.formula(hidden),
     )
     return hidden, page
 
 
 @app.cell
-def _(group, mo, page):
+def _(group, page):
     lengths = sorted({e.set["batch.seq_len"] for e in group})
     length = mo.ui.dropdown(
         {f"{tokens:,} tokens": tokens for tokens in lengths},
@@ -94,12 +77,12 @@ def _(group, mo, page):
     link = mo.ui.slider(
         steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
     )
-    page.show("## Compiled steps of a node, for a million tokens", mo.hstack([length, link]))
+    page.show("## Compiled steps of a node, for a million tokens", [length, link])
     return length, link
 
 
 @app.cell
-def _(group, length, link, sc):
+def _(group, length, link):
     changes = [] if link.value == 1 else [f"nvlink x{link.value}"]
     million = 1e6  # tokens, by which steps of other batches are compared
     rows, steps = {}, {}
@@ -116,7 +99,7 @@ def _(group, length, link, sc):
 
 
 @app.cell
-def _(format_time, length, page, rows, stacked_bars, steps):
+def _(length, page, rows, steps):
     bars = stacked_bars(rows, format_time)
     words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in rows.items())
     memory = ", ".join(f"{mesh}: {step.memory.peak / 1e9:.0f}" for mesh, step in steps.items())
@@ -131,7 +114,7 @@ def _(format_time, length, page, rows, stacked_bars, steps):
 
 
 @app.cell
-def _(group, page, sc):
+def _(group, page):
     longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
     ladder = sc.learn.step_ladder(
         longest.run, longest.cluster, longest.nodes, longest.mesh, "stored", dict(longest.set)
@@ -142,19 +125,6 @@ def _(group, page, sc):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Ring attention sends keys and values once round, in the shadow of scores that grow with "
-        "the chunk: a few thousand tokens per device hide it inside a node. Cut the sequence "
-        "when one no longer fits, or when there are more devices than sequences.",
-        lesson=10,
-    )
-    return
-
-
-@app.cell
-def _(exchanged_bytes, page, parts, sc):
-    from scaling.models.presets import preset
-
     shape = preset("llama3-1b")  # of those heads
     sent = exchanged_bytes(shape, 1, 2 * 16384, 2)
     far = sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=2)
@@ -164,32 +134,34 @@ def _(exchanged_bytes, page, parts, sc):
         parts.on_paper(
             "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
             "tokens on a device: how many bytes of keys and values does it send in one hop?",
-            "bytes",
-            sent,
+            (sent, "bytes"),
             mistakes=("keys and values", "bytes per element", "ratio of groups 4", "bits"),
             why="2 for keys and values, 8 heads, 64 numbers, 2 bytes: two KiB a token.",
         ),
         parts.in_simulator(
             "llama3-8b on dgx-h100 with --nodes 2: from how many tokens per "
             "device is a ring over both nodes hidden, with fitted figures? (scaling limits)",
-            "tokens",
-            across,
+            (across, "tokens"),
             mistakes=("node for chip", "both directions"),
             tolerance=0.05,
             why="One pair of the ring meets at the NICs, each a ninth as wide as NVLink.",
         ),
         parts.on_trainer(
-            "train `tiny` for 20 steps with --devices 8 --set batch.seq_len=64 "
-            "and --mesh fsdp=8, then --mesh fsdp=2,context=4, each in a --run-dir of its own: "
-            "divide the last losses",
-            "ratio",
-            1.0,
+            "train `tiny` for 20 steps with --devices 8 --set batch.seq_len=64 and --mesh fsdp=8, "
+            "then --mesh fsdp=2,context=4, each in a --run-dir of its own: divide the last losses",
+            (1.0, "ratio"),
             tolerance=0.001,
             why="Softmax over chunks with running maxima is the same softmax.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "Ring attention sends keys and values once round, in the shadow of scores that grow with "
+        "the chunk: a few thousand tokens per device hide it inside a node. Cut the sequence "
+        "when one no longer fits, or when there are more devices than sequences.",
+        fields,
+        lesson=10,
+    )
     return across, fields, problems, sent
 
 

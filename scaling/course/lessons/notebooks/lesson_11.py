@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="11. Will it fit?")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -22,63 +21,37 @@ def _():
     from scaling.pictures.memory import step_memory
     from scaling.program.stored import stored_programs
 
-    return (
-        Rung,
-        format_rate,
-        format_time,
-        ladder,
-        mo,
-        parts,
-        price_program,
-        sc,
-        step_memory,
-        stored_programs,
-    )
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=11,
-        title="Will it fit?",
-        minutes=30,
-        able="say what fills the memory of a device during a step, and what each way to save it "
-        "costs in time",
-        needs="no jax",
-        chapter="transformers",
-    )
-    return
-
-
-@app.cell
-def _(mo, sc, stored_programs):
+def _():
     group = [entry for entry in stored_programs() if entry.group == "remat"]
     model = max((entry.run for entry in group), key=lambda name: sc.learn.count(name).answer)
     steps = {e.set["remat"]: sc.predict(**e.arguments) for e in group if e.run == model}
     entry = next(e for e in group if e.run == model)
     run = sc.load_run(model, mesh=entry.mesh, set=entry.set)
-    mo.md(f"""
+    field = parts.guess(
+        "How much memory does a device need at its peak, when all activations are kept?", "GB"
+    )
+    parts.opening(
+        "lesson 11",
+        "say what fills the memory of a device during a step, and what each way to save it "
+        "costs in time",
+        f"""
 A step of `{model}` on {steps["none"].devices} H100 with `fsdp`: {run.batch.global_batch}
 sequences of {run.batch.seq_len:,} tokens. Each device holds its share of the parameters, of their
 gradients and of the optimizer's two moments, in fp32, all the time. The forward pass adds what the
 backward pass will need. **Remat** keeps less of that and computes it again.
-""")
-    return entry, run, steps
-
-
-@app.cell
-def _(mo, parts):
-    field = parts.guess(
-        mo, "How much memory does a device need at its peak, when all activations are kept?", "GB"
+""",
+        field,
+        minutes=30,
+        chapter="transformers",
     )
-    field
-    return (field,)
+    return entry, field, run, steps
 
 
 @app.cell
-def _(Rung, entry, field, ladder, mo, parts, run, sc, steps):
-    page = parts.opened(mo, field)
+def _(entry, field, run, steps):
+    page = parts.opened(field)
     whole = steps["none"]
     count = sc.learn.count(run)
     state = 12 * count.answer / whole.devices
@@ -114,14 +87,14 @@ def _(Rung, entry, field, ladder, mo, parts, run, sc, steps):
 
 
 @app.cell
-def _(mo, page, steps):
+def _(page, steps):
     policy = mo.ui.radio(list(steps), value="none", label="remat", inline=True)
     page.show("## Where the bytes are, moment by moment", policy)
     return (policy,)
 
 
 @app.cell
-def _(format_rate, format_time, page, policy, price_program, step_memory, steps):
+def _(page, policy, steps):
     shown = steps[policy.value]
     priced = price_program(shown.pricing, record=True)
     curve = step_memory(priced, shown.memory.capacity)
@@ -129,41 +102,27 @@ def _(format_rate, format_time, page, policy, price_program, step_memory, steps)
     alt = f"Memory over a step with remat {policy.value}: it peaks at {peak}"
     page.show(
         page.picture(curve, alt),
-        f"**{policy.value}**: {peak} at the peak, {format_time(shown.step_time)} a step, "
-        f"HFU {shown.hfu:.0%} of which MFU {shown.mfu:.0%}: the difference is what is "
-        "computed again.",
+        f"**{policy.value}**: {peak} at the peak, {format_time(shown.step_time)} a step, HFU "
+        f"{shown.hfu:.0%} of which MFU {shown.mfu:.0%}: the difference is what is computed again.",
     )
     return
 
 
 @app.cell
-def _(page):
-    page.takeaway(
-        "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
-        "activations grow with the tokens of a device and are all that remat saves. It pays with "
-        "up to a third of the forward and backward FLOPs.",
-        lesson=11,
-    )
-    return
-
-
-@app.cell
-def _(page, parts, steps):
+def _(page, steps):
     filled = 70e9 * 16 / 80e9
     longer = float(steps["full"].step_time / steps["none"].step_time)
     problems = (
         parts.on_paper(
             "70e9 parameters, 16 bytes each, H100 with 80e9 bytes: how many devices "
             "do weights, gradients and optimizer fill?",
-            "devices",
-            filled,
+            (filled, "devices"),
             mistakes=("bytes per element 4", "bits", "both directions"),
             why="Before a single activation.",
         ),
         parts.in_simulator(
             "how many times as long is the step with remat full as with none?",
-            "times",
-            longer,
+            (longer, "times"),
             mistakes=("remat",),
             why="Less than 4/3: the attention kernel recomputes its scores anyway, and what is "
             "gathered once serves both passes.",
@@ -171,14 +130,19 @@ def _(page, parts, steps):
         parts.on_trainer(
             "train `tiny` for 20 steps with --set remat=none and with "
             "--set remat=full, each in a --run-dir of its own: divide the last losses",
-            "ratio",
-            1.0,
+            (1.0, "ratio"),
             tolerance=0.001,
             why="Remat changes no number, only when it is computed.",
         ),
     )
     fields = page.fields(problems)
-    page.exercises(fields)
+    page.takeaway(
+        "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
+        "activations grow with the tokens of a device and are all that remat saves. It pays with "
+        "up to a third of the forward and backward FLOPs.",
+        fields,
+        lesson=11,
+    )
     return fields, longer, problems
 
 

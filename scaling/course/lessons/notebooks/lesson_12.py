@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="12. Why was my prediction wrong?")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -21,64 +20,37 @@ def _():
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.bars import stacked_bars
 
-    return (
-        Rung,
-        TERMS,
-        format_rate,
-        format_time,
-        ladder,
-        line_over_rates,
-        mo,
-        parts,
-        recorded_steps,
-        sc,
-        stacked_bars,
-    )
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=12,
-        title="Why was my prediction wrong?",
-        minutes=30,
-        able="take a predicted and a measured step apart, and name the term that is off, with two "
-        "measurements at two rates of one link",
-        needs="no jax; the trainer's problem needs Linux and root",
-        chapter="profiling",
-    )
-    return
-
-
-@app.cell
-def _(mo, recorded_steps):
+def _():
     steps = recorded_steps()
     cases = list(dict.fromkeys((step.hosts, step.mesh) for step in steps))
-    mo.md(f"""
-A total that is right may be two mistakes. `scaling testbed` makes a cluster of network namespaces
-inside one machine, with cables whose rate is set; {len(steps)} training steps ran on it, over
-{len(cases)} meshes, each predicted before. All hosts share the machine's cores, so its arithmetic
-is slow and its network, at a cable's rate, is what a student can feel.
-""")
-    return cases, steps
-
-
-@app.cell
-def _(mo, parts):
     field = parts.guess(
-        mo,
         "The cable's rate is halved, from 1 Gbit/s to 500 Mbit/s. By what factor does a step "
         "of fsdp over 2 hosts grow?",
         "times",
     )
-    field
-    return (field,)
+    parts.opening(
+        "lesson 12",
+        "take a predicted and a measured step apart, and name the term that is off, with two "
+        "measurements at two rates of one link",
+        f"""
+A total that is right may be two mistakes. `scaling testbed` makes a cluster of network namespaces
+inside one machine, with cables whose rate is set; {len(steps)} training steps ran on it, over
+{len(cases)} meshes, each predicted before. All hosts share the machine's cores, so its arithmetic
+is slow and its network, at a cable's rate, is what a student can feel.
+""",
+        field,
+        minutes=30,
+        chapter="profiling",
+        needs="no jax; the trainer's problem needs Linux and root",
+    )
+    return cases, field, steps
 
 
 @app.cell
-def _(field, mo, parts, steps):
-    page = parts.opened(mo, field)
+def _(field, steps):
+    page = parts.opened(field)
     two = {s.bandwidth: s for s in steps if (s.hosts, s.mesh) == (2, "fsdp=2")}
     grew = two["500Mbit"].median / two["1Gbit"].median
     foretold = two["500Mbit"].predicted / two["1Gbit"].predicted
@@ -90,7 +62,7 @@ def _(field, mo, parts, steps):
 
 
 @app.cell
-def _(Rung, ladder, page, two):
+def _(page, two):
     slow = two["500Mbit"]
     doubled = two["1Gbit"].predicted + two["1Gbit"].time["exposed_communication"]
     rungs = (
@@ -109,7 +81,7 @@ def _(Rung, ladder, page, two):
 
 
 @app.cell
-def _(cases, mo, page):
+def _(cases, page):
     case = mo.ui.dropdown(
         {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases},
         value=f"{cases[0][1]} over {cases[0][0]} hosts",
@@ -120,7 +92,7 @@ def _(cases, mo, page):
 
 
 @app.cell
-def _(TERMS, case, format_time, page, stacked_bars, steps):
+def _(case, page, steps):
     chosen = [s for s in steps if (s.hosts, s.mesh) == case.value]
     WORDS, bars = {"exposed_communication": "waiting"}, {}
     for step in chosen:
@@ -136,7 +108,7 @@ def _(TERMS, case, format_time, page, stacked_bars, steps):
 
 
 @app.cell
-def _(chosen, format_rate, format_time, line_over_rates, page):
+def _(chosen, page):
     rates = [step.rate for step in chosen]
     fixed, sent = line_over_rates([step.median for step in chosen], rates)
     fixed_predicted, sent_predicted = line_over_rates([step.predicted for step in chosen], rates)
@@ -171,17 +143,6 @@ def _(chosen, format_rate, format_time, line_over_rates, page):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Change one figure of the machine and measure again: what moves in proportion is the term "
-        "that the figure binds. `scaling compare` does the same inside one run, term by term, "
-        "with a profile of it.",
-        lesson=12,
-    )
-    return
-
-
-@app.cell
-def _(line_over_rates, mo, page, parts, sc):
     without, _bytes = line_over_rates([3.0, 5.0], [1.0, 0.5])
     climbed = sc.learn.collective_ladder("all-reduce", 2**30, cluster="dgx-h100")
     beyond = climbed["measured"].value / climbed["fitted"].value
@@ -196,16 +157,14 @@ def _(line_over_rates, mo, page, parts, sc):
         parts.on_paper(
             "in seconds, a step takes 3 at the full rate of a link and 5 at half of it, nothing "
             "hidden: how long without the link?",
-            "s",
-            without,
+            (without, "s"),
             mistakes=("both directions",),
             why="Half the rate adds the link's time once more: 2; what is left is 1.",
         ),
         parts.in_simulator(
             "`scaling learn ladder` of an all-reduce of 2**30 bytes on dgx-h100: how "
             "many times as long is the measurement as the fitted figure?",
-            "times",
-            beyond,
+            (beyond, "times"),
             tolerance=0.05,
             why="JAX's dispatch is in the measurement alone, and the fit comes from other "
             "machines.",
@@ -213,8 +172,7 @@ def _(line_over_rates, mo, page, parts, sc):
         parts.on_trainer(
             "the commands below, then the same with 250Mbit and another --run-dir: divide the "
             "median of `step_time` in the second metrics.jsonl by that in the first",
-            "times",
-            None,
+            (None, "times"),
             why=yours,
         ),
     )
@@ -226,7 +184,14 @@ def _(line_over_rates, mo, page, parts, sc):
         "sudo scaling testbed down",
     )
     typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
-    page.exercises(fields, typed)
+    page.takeaway(
+        "Change one figure of the machine and measure again: what moves in proportion is the term "
+        "that the figure binds. `scaling compare` does the same inside one run, term by term, "
+        "with a profile of it.",
+        fields,
+        typed,
+        lesson=12,
+    )
     return fields, problems, without
 
 

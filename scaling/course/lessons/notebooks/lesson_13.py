@@ -10,8 +10,7 @@ __generated_with = "0.25.2"
 app = marimo.App(width="medium", app_title="13. Plan a run")
 
 
-@app.cell
-def _():
+with app.setup:
     import marimo as mo
 
     import scaling as sc
@@ -20,47 +19,32 @@ def _():
     from scaling.pictures.bars import stacked_bars
     from scaling.questions.page import show
 
-    return format_rate, format_time, mo, parts, sc, show, stacked_bars
-
 
 @app.cell
-def _(mo, parts):
-    parts.heading(
-        mo,
-        number=13,
-        title="Plan a run",
-        minutes=35,
-        able="say for a model, a number of tokens and a cluster how long a training takes, what it "
-        "costs, on which mesh, and what would change that",
-        needs="no jax",
-        chapter="applied-training",
-    )
-    return
-
-
-@app.cell
-def _(mo, sc):
+def _():
     model, cluster, batch = "llama3-70b", "dgx-h200", {"batch.global_batch": 512}
     tokens = 15e12  # of Llama 3's training
     count = sc.learn.count(model, tokens=tokens)
-    mo.md(f"""
+    field = parts.guess("How many days does that take on 512 H200?", "days")
+    parts.opening(
+        "lesson 13",
+        "say for a model, a number of tokens and a cluster how long a training takes, what it "
+        "costs, on which mesh, and what would change that",
+        f"""
 `{model}` is to read {tokens / 1e12:.0f} trillion tokens on nodes of eight H200. It has
 {count.answer / 1e9:.1f} billion parameters; 6 N D are {6 * count.answer * tokens:.2g} FLOPs. Four
 questions stand before the first GPU hour: **does it fit, on which mesh, how long, for how much?**
-""")
-    return batch, cluster, count, model, tokens
+""",
+        field,
+        minutes=35,
+        chapter="applied-training",
+    )
+    return batch, cluster, count, field, model, tokens
 
 
 @app.cell
-def _(mo, parts):
-    field = parts.guess(mo, "How many days does that take on 512 H200?", "days")
-    field
-    return (field,)
-
-
-@app.cell
-def _(field, mo, parts):
-    page = parts.opened(mo, field)
+def _(field):
+    page = parts.opened(field)
     nodes = mo.ui.dropdown(
         {f"{8 * n:,} GPUs": n for n in (16, 32, 64, 128)}, value="512 GPUs", label="devices"
     )
@@ -69,14 +53,14 @@ def _(field, mo, parts):
 
 
 @app.cell
-def _(batch, cluster, model, nodes, sc):
+def _(batch, cluster, model, nodes):
     found = sc.plan(model, cluster=cluster, nodes=nodes.value, set=batch, top=6)
     best = found.plans[0] if found.plans else None
     return best, found
 
 
 @app.cell
-def _(best, format_rate, format_time, found, mo, page, stacked_bars):
+def _(best, found, page):
     mo.stop(best is None, mo.md("**Nothing fits.** Take more devices."))
     bars = {
         plan.run.mesh: {
@@ -90,18 +74,16 @@ def _(best, format_rate, format_time, found, mo, page, stacked_bars):
     words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in named.items())
     page.show(
         page.picture(stacked_bars(named, format_time), f"Step times: {words}"),
-        f"{found.space:,} configurations: {found.priced:,} priced, "
-        f"{found.infeasible:,} cannot run. The best, **{best.run.mesh}** with remat "
-        f"{best.run.remat}, takes "
-        f"{format_time(best.prediction.step_time)} a step at an MFU of "
-        f"{best.prediction.mfu:.0%} in {format_rate(best.prediction.memory.peak, 'B')}. "
-        f"{best.why}.",
+        f"{found.space:,} configurations: {found.priced:,} priced, {found.infeasible:,} cannot "
+        f"run. The best, **{best.run.mesh}** with remat {best.run.remat}, takes "
+        f"{format_time(best.prediction.step_time)} a step at an MFU of {best.prediction.mfu:.0%} "
+        f"in {format_rate(best.prediction.memory.peak, 'B')}. {best.why}.",
     )
     return
 
 
 @app.cell
-def _(best, cluster, model, nodes, page, sc, show, tokens):
+def _(best, cluster, model, nodes, page, tokens):
     budget = sc.learn.budget(
         model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=float(best.prediction.mfu)
     )
@@ -125,7 +107,7 @@ def _(best, cluster, model, nodes, page, sc, show, tokens):
 
 
 @app.cell
-def _(batch, cluster, model, page, sc):
+def _(batch, cluster, model, page):
     ladder = sc.learn.step_ladder(
         model,
         cluster,
@@ -140,17 +122,6 @@ def _(batch, cluster, model, page, sc):
 
 @app.cell
 def _(page):
-    page.takeaway(
-        "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
-        "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
-        "loses, compile the few that are left, and only then start.",
-        lesson=13,
-    )
-    return
-
-
-@app.cell
-def _(mo, page, parts, sc):
     steps = 20
     answer_on_paper = (
         float(
@@ -173,24 +144,21 @@ def _(mo, page, parts, sc):
         parts.on_paper(
             "70e9 parameters, 15e12 tokens, 4096 chips of 990e12 FLOP/s at an MFU of "
             "0.45: how many days?",
-            "days",
-            answer_on_paper,
+            (answer_on_paper, "days"),
             mistakes=("backward", "remat", "hours", "sparse peak"),
             why="6 N D, over what the chips really do.",
         ),
         parts.in_simulator(
             "the fewest H100 that hold weights and optimizer of llama3-405b at "
             "16 bytes a parameter? (scaling budget --bytes-per-parameter 16)",
-            "devices",
-            fewest,
+            (fewest, "devices"),
             mistakes=("bits", "GiB", "bytes per element"),
             why="And not one activation among them.",
         ),
         parts.on_trainer(
             "train the best plan of this machine by the commands below: how many tokens has it "
             "seen at the end (`tokens_seen` of metrics.jsonl)? Say it before you run it",
-            "tokens",
-            seen,
+            (seen, "tokens"),
             mistakes=("copies 8",),
             tolerance=0.0,
             why="Sequences times tokens times steps: a mesh divides a batch and does not multiply "
@@ -205,7 +173,14 @@ def _(mo, page, parts, sc):
         f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
     )
     typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
-    page.exercises(fields, typed)
+    page.takeaway(
+        "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
+        "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
+        "loses, compile the few that are left, and only then start.",
+        fields,
+        typed,
+        lesson=13,
+    )
     return answer_on_paper, fewest, fields, problems
 
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import scaling.course.lessons.notebooks
-from scaling.course.lessons import parts
 from scaling.course.lessons.lab3_testbed import why_not_here
 from scaling.training.run_folder.metrics import read_metrics
 
 pytest.importorskip("marimo", reason="lessons are marimo notebooks: pip install '.[lessons]'")
+parts = importlib.import_module("scaling.course.lessons.parts")  # which needs marimo
 FOLDER = Path(next(iter(scaling.course.lessons.notebooks.__path__)))
 LESSONS = sorted(path.stem for path in FOLDER.glob("lesson_*.py"))
 LABS = sorted(path.stem for path in FOLDER.glob("lab_*.py"))
@@ -67,7 +67,7 @@ def test_a_lab_runs_and_has_checked_answers(name):
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_nothing_stands_below_the_guess_before_it_is_made(name, monkeypatch):
     """No problem, table or picture, which could hold the answer."""
-    monkeypatch.setattr(parts, "guessed", lambda mo, field: mo.stop(True))
+    monkeypatch.setattr(parts, "guessed", lambda field: parts.mo.stop(True))
     module = importlib.import_module(f"scaling.course.lessons.notebooks.{name}")
     shown = [html((output,)) for output in module.app.run()[0]]
     (field,) = [i for i, text in enumerate(shown) if parts.OPENS in text]
@@ -107,7 +107,7 @@ def test_a_notebook_follows_the_readers_theme(name):
     assert (FOLDER / f"{name}.py").read_text(encoding="utf-8").startswith("# /// script\n")
 
 
-def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
+def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not(monkeypatch):
     class Field:
         value = None
 
@@ -128,13 +128,19 @@ def test_without_a_guess_a_reader_is_stopped_and_a_script_is_not():
             if condition:
                 raise Stop
 
-    assert parts.guessed(Notebook("script"), Field) == 1.0
+    def guessed(*how):
+        monkeypatch.setattr(parts, "mo", Notebook(*how))
+        return parts.guessed(Field)
+
+    assert guessed("script") == 1.0 and parts.chosen(Field) is None
     for mode in ("run", "edit"):
         with pytest.raises(Stop):
-            parts.guessed(Notebook(mode), Field)
-    assert parts.guessed(Notebook("run", "2.5"), Field) == 2.5  # an executed page
+            guessed(mode)
+        with pytest.raises(Stop):
+            parts.chosen(Field)
+    assert guessed("run", "2.5") == 2.5  # an executed page
     Field.value = 3
-    assert parts.guessed(Notebook("run"), Field) == 3.0
+    assert guessed("run") == parts.chosen(Field) == 3.0
 
 
 @pytest.mark.parametrize("name", LESSONS[:1])
