@@ -100,7 +100,7 @@ def powers(label: str, least: int, most: int, value: float = 1) -> Any:
 
 
 def changes(**factors: float) -> list[str]:
-    """Return what `sc.predict` takes as `what_if`: figures and their factors, without those of 1."""
+    """Return figures and their factors as `sc.predict` takes them as `what_if`; 1 changes none."""
     return [f"{name} x{factor}" for name, factor in factors.items() if factor != 1]
 
 
@@ -195,24 +195,26 @@ class Page:
         return mo.Html(f'<figure role="img" aria-label="{words}">{svg_text(drawn)}</figure>')
 
     def steps(
-        self, steps: Mapping[Any, Prediction], alt: str = "Step time of each mesh", scale: float = 1
+        self,
+        steps: Mapping[Any, Prediction],
+        alt: str = "Step times",
+        scale: Mapping[Any, float] | None = None,
     ) -> Any:
         """Return a bar for each step, by its mesh: what it computes, waits for, and the rest.
 
         Args:
             steps: mesh -> predicted step.
             alt: what the bars are.
-            scale: what each second is multiplied by.
+            scale: mesh -> what its seconds are multiplied by; default: 1.
         """
-        times = {str(mesh): step.time for mesh, step in steps.items()}
-        bars = {
-            mesh: {
-                "compute": scale * (time.compute + time.optimizer),
-                "waiting": scale * time.exposed_communication,
-                "other": scale * (time.bubble + time.host),
+        bars = {}
+        for mesh, step in steps.items():
+            factor, time = (scale or {}).get(mesh, 1.0), step.time
+            bars[str(mesh)] = {
+                "compute": factor * float(time.compute + time.optimizer),
+                "waiting": factor * float(time.exposed_communication),
+                "other": factor * float(time.bubble + time.host),
             }
-            for mesh, time in times.items()
-        }
         words = (f"{mesh} {format_time(sum(bar.values()))}" for mesh, bar in bars.items())
         return self.picture(stacked_bars(bars, format_time), f"{alt}: {', '.join(words)}")
 

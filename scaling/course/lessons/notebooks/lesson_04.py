@@ -45,7 +45,11 @@ def _(model):
     wide = "its MLP has a gate" if shape.mlp == "swiglu" else "its MLP has no gate"
     some = shape.moe
     experts = f", {some.n_experts} experts, {some.experts_per_token} a token" if some else ""
-    mo.md(f"""
+    field = parts.guess(
+        f"How many FLOPs does the training of {model.value} take for one token?", "GFLOPs"
+    )
+    parts.Page().show(
+        f"""
 A model of L = {shape.n_layers} layers has the width D = {shape.d_model:,}, an MLP of width
 F = {shape.d_ff:,} ({wide}{experts}), N = {shape.n_heads} heads of queries,
 K = {shape.n_kv_heads} of keys and of values with H = {shape.head_dim} numbers each, and a
@@ -55,48 +59,33 @@ These numbers decide what a step costs before anything runs. A matrix of P weigh
 per token forward, a multiplication and an addition for each weight, and twice that backward: 6 P in
 all. Two things do not follow this rule. The embedding is looked up, not multiplied. And attention
 compares each token with all T tokens of its sequence: those products have no weights at all.
-""")
-    return seq, shape
-
-
-@app.cell
-def _(model):
-    field = parts.guess(
-        f"How many FLOPs does the training of {model.value} take for one token?", "GFLOPs"
+""",
+        field,
     )
-    field
-    return (field,)
+    return field, seq, shape
 
 
 @app.cell
-def _(model, seq):
+def _(field, model, seq):
+    page = parts.opened(field)
     counted = sc.learn.count(model.value, seq_len=seq)
     exact, rule = counted["training FLOPs of a token"], counted["6 x parameters"]
     forward = counted["forward FLOPs of a token"]
     weighed = 3 * (forward.answer - forward["attention core"].answer)
-
-    def executed():
-        """FLOPs per token of a compiled step of this model, and which step that was."""
-        for entry in stored_programs():
-            if entry.run == model.value and "batch.seq_len" not in entry.set:
-                step = sc.predict(**entry.arguments)
-                tokens = sc.load_run(model.value, set=dict(entry.set)).batch.tokens
-                per_token = step.model_flops * step.hfu / step.mfu / tokens
-                kept = entry.set.get("remat", "the recipe's")
-                return per_token, f"products that XLA compiled on {entry.mesh}, remat {kept}"
-        return None, "none: no compiled step of this model comes with the package"
-
-    return counted, exact, executed, forward, rule, weighed
-
-
-@app.cell
-def _(exact, executed, field, model, rule, seq, weighed):
-    page = parts.opened(field)
+    executed = None, "none: no compiled step of this model comes with the package"
+    for built in stored_programs():
+        if built.run == model.value and "batch.seq_len" not in built.set:
+            step = sc.predict(**built.arguments)
+            tokens = sc.load_run(model.value, set=dict(built.set)).batch.tokens
+            policy = built.set.get("remat", "the recipe's")
+            words = f"products that XLA compiled on {built.mesh}, remat {policy}"
+            executed = step.model_flops * step.hfu / step.mfu / tokens, words
+            break
     rungs = (
         Rung("bound", weighed, "a product for each weight that is multiplied; no attention yet"),
         Rung("textbook", rule.answer, "6 x parameters that a token uses, those looked up as well"),
         Rung("fitted", exact.answer, f"nothing to fit: all scores at T = {seq:,} are counted"),
-        Rung("compiled", *executed()),
+        Rung("compiled", *executed),
         Rung("measured", None, "none: what is timed is seconds, not FLOPs; see the end"),
     )
     climbed = ladder(
@@ -104,17 +93,17 @@ def _(exact, executed, field, model, rule, seq, weighed):
     )
     page.show(
         f"You guessed **{show(page.guess * 1e9, 'FLOPs')}**; by the count it is "
-        f"**{show(exact.answer, 'FLOPs')}** ({page.guess * 1e9 / exact.answer - 1:+.0%}). "
+        f"**{show(exact.answer, 'FLOPs')}** ({parts.off(page.guess * 1e9, exact.answer)}). "
         "A compiled step does more where it computes something again for the backward "
         "pass: MFU leaves that out, HFU counts it.",
         page.ladder(climbed),
         page.formula(exact),
     )
-    return climbed, page
+    return climbed, counted, forward, page
 
 
 @app.cell
-def _(counted, forward, page):
+def _(counted, forward, page, seq, shape):
     head = counted["head"] if any(part.name == "head" for part in counted.parts) else None
     pairs = (
         ("attention: queries, keys, values, output", counted["attention"], "projections"),
@@ -132,25 +121,19 @@ def _(counted, forward, page):
         }
         for name, found, flops in pairs
     ]
+    longest = shape.max_positions if shape.positions == "learned" else 2**20
+    context = parts.powers("context T", 8, longest.bit_length() - 1, min(seq, longest))
+    causal = mo.ui.checkbox(label="count only the half of the scores that a causal mask leaves")
     page.show(
         "## Where parameters and FLOPs are",
         page.table(by_part),
         page.formula(counted),
         page.formula(forward),
+        "## Where attention overtakes",
+        context,
+        causal,
     )
-    return (by_part,)
-
-
-@app.cell
-def _(page, seq, shape):
-    longest = shape.max_positions if shape.positions == "learned" else 2**20
-    steps_of_context = [2**power for power in range(8, 21) if 2**power <= longest]
-    context = mo.ui.slider(
-        steps=steps_of_context, value=min(seq, longest), label="context T", show_value=True
-    )
-    causal = mo.ui.checkbox(label="count only the half of the scores that a causal mask leaves")
-    page.show("## Where attention overtakes", context, causal)
-    return causal, context
+    return by_part, causal, context
 
 
 @app.cell
@@ -275,28 +258,19 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(DEVICES, STATE):
-    def compared(entry):
-        """Memory by the count beside the compiler's, of one stored step."""
-        described = sc.load_run(entry.run, set=dict(entry.set))
-        counts = sc.learn.count(
-            entry.run,
-            set=dict(entry.set),
-            bytes_per_parameter=STATE,
-            devices=DEVICES,
+def _(DEVICES, STATE, page):
+    memories = []
+    for stored in parts.stored("remat"):
+        settings = dict(stored.set)
+        how = {"set": settings, "bytes_per_parameter": STATE, "devices": DEVICES}
+        kept = sc.learn.count(stored.run, **how)["weights, optimiser and activations of a device"]
+        memories.append(
+            {
+                "step": f"{stored.run}, remat {sc.load_run(stored.run, set=settings).remat}",
+                "counted (bytes)": kept.answer,
+                "compiled (bytes)": sc.predict(**stored.arguments).memory.peak,
+            }
         )
-        return {
-            "step": f"{entry.run}, remat {described.remat}",
-            "counted (bytes)": counts["weights, optimiser and activations of a device"].answer,
-            "compiled (bytes)": sc.predict(**entry.arguments).memory.peak,
-        }
-
-    memories = [compared(e) for e in stored_programs() if e.group == "remat"]
-    return (memories,)
-
-
-@app.cell
-def _(memories, page):
     peak = sc.learn.chip("h100-sxm")["peak bf16"].answer
 
     def timed(name, tokens, seconds_of):
@@ -304,12 +278,12 @@ def _(memories, page):
         found = measured_step(name, 128, "dgx-h100", tokens)
         flops = sc.learn.count(name, seq_len=seconds_of)["training FLOPs of a token"].answer
         floor = flops * tokens / 128 / peak
-        row = {
+        return {
+            "step": f"{name}, {found.machine}",
             "at the peak (s)": floor,
             "measured (s)": found.seconds,
             "MFU": floor / found.seconds,
         }
-        return {"step": f"{name}, {found.machine}"} | row
 
     steps = [timed("llama2-70b", 2**20, 4096), timed("llama3-70b", 2**21, 8192)]
     low = min(row["MFU"] for row in steps)

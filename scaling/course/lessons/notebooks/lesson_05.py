@@ -19,7 +19,6 @@ with app.setup:
     from scaling.course.lessons import parts
     from scaling.pictures.curves import curves
     from scaling.pictures.pipeline import overlap
-    from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
 
@@ -75,34 +74,18 @@ def _():
 
 
 @app.cell
-def _(D, F, X, cluster, nodes):
+def _(D, F, X, cluster, field, layer, nodes):
+    page = parts.opened(field)
     mlp = {"model.n_layers": 32, "model.d_model": D, "model.d_ff": F, "model.n_heads": 32,
            "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     limit = sc.learn.limits("custom", cluster=cluster, nodes=nodes, mesh=f"fsdp={X}", set=mlp)
     forward = limit["fsdp, forward"]
-    return forward, limit
-
-
-@app.cell
-def _(X, cluster, layer):
     product = measured_kernel("matmul", (16_384,) * 3, "bf16", "h100-sxm")
     rate = 2 * 16_384**3 / product.seconds  # FLOP/s
-
-    def measured_limit(size):
-        """Tokens that hide a measured gather by a measured product; None: nobody measured it.
-
-        The products of a layer take 4 B D F FLOPs, its weights 4 D F bytes: B FLOPs per byte.
-        """
-        found = measured_collective("all-gather", size, cluster, X)
-        return found and found.seconds * rate / size
-
-    as_measured = measured_limit(layer)
-    return as_measured, rate
-
-
-@app.cell
-def _(X, as_measured, field, forward, limit):
-    page = parts.opened(field)
+    # The products of a layer take 4 B D F FLOPs, its weights 4 D F bytes: B FLOPs per byte.
+    gathered = measured_collective("all-gather", layer, cluster, X)
+    as_measured = gathered and gathered.seconds * rate / layer
+    tokens = parts.powers("B", 8, 14, value=2**10)
     nobody = "none: no measured gather of this size on these devices comes with the package"
     both = "a measured all-gather (JAX, dispatch included) over a measured product, apart"
     climbed = ladder(
@@ -119,25 +102,18 @@ def _(X, as_measured, field, forward, limit):
     )
     page.show(
         f"You guessed **{page.guess:,.0f}**; the rule gives **{forward.ideal:,.0f}** tokens "
-        f"({page.guess / forward.ideal - 1:+.0%}), and fitted figures **{forward.fitted:,.0f}**. "
+        f"({parts.off(page.guess, forward.ideal)}), and fitted figures **{forward.fitted:,.0f}**. "
         "Neither D nor F is in the formula: a wider layer has more to send and more to multiply.",
         page.ladder(climbed),
         page.formula(limit),
+        "## Move the batch across it",
+        tokens,
     )
-    return (page,)
+    return forward, limit, page, rate, tokens
 
 
 @app.cell
-def _(page):
-    tokens = mo.ui.slider(
-        steps=[2**power for power in range(8, 15)], value=2**10, label="B", show_value=True
-    )
-    page.show("## Move the batch across it", tokens)
-    return (tokens,)
-
-
-@app.cell
-def _(D, F, cluster, layer, nodes):
+def _(D, F, cluster, forward, layer, nodes):
     def products(rows):
         """Seconds of both products of a layer, by the rule and fitted."""
         both = [
@@ -149,13 +125,7 @@ def _(D, F, cluster, layer, nodes):
         sc.price_collective("all-gather", layer, cluster, nodes, ideal=rule).time
         for rule in (True, False)
     )
-    return gather, products
-
-
-@app.cell
-def _(forward, gather, products):
-    ends = [2**power for power in range(8, 15)]
-    swept = [(rows, *products(rows)) for rows in ends]
+    swept = [(rows, *products(rows)) for rows in (2**power for power in range(8, 15))]
     lines = [
         (f"{name}, {grade}", [(rows, 1e3 * value(row, i)) for rows, *row in swept], colour, i)
         for name, value, colour in (
@@ -169,7 +139,7 @@ def _(forward, gather, products):
         (f"textbook {forward.ideal:,.0f}", forward.ideal, 1e3 * gather[0]),
     ]
     drawn = lambda at: curves(lines, marks, "tokens per device", "ms", at)
-    return (drawn,)
+    return drawn, gather, products
 
 
 @app.cell
@@ -197,7 +167,7 @@ def _(page):
         batch = sc.load_run(entry.run, set=dict(entry.set)).batch
         return f"{entry.run}, {batch.tokens // batch.microbatches // 8:,} tokens per GPU at a time"
 
-    group = [entry for entry in stored_programs() if entry.group == "data and fsdp in a node"]
+    group = parts.stored("data and fsdp in a node")
     group.sort(key=lambda entry: entry.set["batch.global_batch"])
     labels = dict.fromkeys(map(named, group))
     cases = {
@@ -298,7 +268,7 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(rate):
+def _(page, rate):
     def hiding(size):
         """A measured all-gather on 8 H100 beside ours, and the tokens that hide it."""
         seen = measured_collective("all-gather", size, "dgx-h100", 8).seconds
@@ -314,11 +284,6 @@ def _(rate):
         }
 
     gathers = [hiding(2**power) for power in (22, 24, 27, 28, 30)]
-    return (gathers,)
-
-
-@app.cell
-def _(gathers, page):
     large = {"batch.global_batch": 256, "batch.microbatches": 1, "remat": "full"}
     published = sc.learn.step_ladder(
         "llama2-70b", "dgx-h100", 16, "fsdp=128", source="analytic", set=large

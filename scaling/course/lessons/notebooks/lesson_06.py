@@ -17,7 +17,6 @@ with app.setup:
     from scaling.course.ladder.measured import measured_series
     from scaling.course.lessons import parts
     from scaling.pictures.bars import grouped_bars
-    from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
 
@@ -77,6 +76,8 @@ def _():
 def _(cluster, field, model, per_node):
     page = parts.opened(field)
     limit = sc.learn.limits(model.value, cluster=cluster.value, nodes=2)["largest tensor axis"]
+    tokens = parts.powers("tokens B", 7, 16, value=2**13)
+    exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
     fits = "more than the node has" if limit.ideal > per_node else f"of the node's {per_node}"
     page.show(
         f"You guessed **{page.guess:,.0f}**; by the textbook **{limit.ideal:.3g}** chips, "
@@ -86,18 +87,11 @@ def _(cluster, field, model, per_node):
         page.formula(limit),
         "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
         f"which needs no further exchange: {limit['with the gate'].ideal:.3g} chips then.",
+        "## Lengthen the axis, past the node",
+        tokens,
+        exact,
     )
-    return limit, page
-
-
-@app.cell
-def _(page):
-    tokens = mo.ui.slider(
-        steps=[2**power for power in range(7, 17)], value=2**13, label="tokens B", show_value=True
-    )
-    exact = mo.ui.switch(value=True, label="fitted figures (off: the textbook's)")
-    page.show("## Lengthen the axis, past the node", tokens, exact)
-    return exact, tokens
+    return exact, limit, page, tokens
 
 
 @app.cell
@@ -176,11 +170,8 @@ def _(limit, page, per_node):
 
 @app.cell
 def _(page):
-    kept = {
-        (entry.mesh, entry.nodes): entry.arguments
-        for entry in stored_programs()
-        if entry.group in ("tensor in a node", "tensor over two nodes")
-    }
+    compiled = (*parts.stored("tensor in a node"), *parts.stored("tensor over two nodes"))
+    kept = {(entry.mesh, entry.nodes): entry.arguments for entry in compiled}
     whole = "fsdp=1,tensor=8", 1
     kept["tensor=16", 2] = kept[whole] | {"mesh": "tensor=16", "nodes": 2, "source": "analytic"}
     priced = {asked: sc.predict(**arguments) for asked, arguments in kept.items()}
@@ -208,14 +199,9 @@ def _(page):
         "chip to hide its weights: lesson 7. Eight heads of keys and values cannot be "
         "divided by sixteen, so that `tensor=16` is priced in closed form (analytic).",
         page.table(rows),
+        "## The ladder of one step",
+        page.ladder(sc.learn.step_ladder(**kept[whole])),
     )
-    return kept, whole
-
-
-@app.cell
-def _(kept, page, whole):
-    ladder = sc.learn.step_ladder(**kept[whole])
-    page.show("## The ladder of one step", page.ladder(ladder))
     return
 
 
@@ -280,7 +266,7 @@ def _(page):
             "measured (s)": point.seconds[0],
             "predicted (s)": float(step.step_time),
             "host (s)": float(step.time.host),
-            "error": f"{step.step_time / point.seconds[0] - 1:+.0%}",
+            "error": parts.off(step.step_time, point.seconds[0]),
             "fitted on": "yes" if point.fitted else "no",
         }
         for point, step in zip(series.points, steps, strict=True)

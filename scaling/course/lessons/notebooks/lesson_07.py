@@ -16,13 +16,12 @@ with app.setup:
     import scaling as sc
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_time
-    from scaling.pictures.bars import stacked_bars
-    from scaling.program.stored import stored_programs
 
 
 @app.cell
 def _():
-    group = [entry for entry in stored_programs() if entry.group == "splits of 64 GPUs"]
+    group = parts.stored("splits of 64 GPUs")
+    whole = next(e for e in group if (e.cluster, e.mesh) == ("dgx-h100", "fsdp=64"))
     clusters = list(dict.fromkeys(entry.cluster for entry in group))
     example = sc.load_run(group[0].run, set=group[0].set)
     devices = sc.load_cluster(group[0].cluster, group[0].nodes).devices
@@ -47,51 +46,31 @@ equal. On GPUs they are not: a node's NVLink is many times as wide as a GPU's sh
         minutes=30,
         chapter="training",
     )
-    return clusters, devices, example, field, group
+    return clusters, devices, example, field, group, whole
 
 
 @app.cell
 def _(clusters, field):
     page = parts.opened(field)
     cluster = mo.ui.dropdown(clusters, value=clusters[0], label="cluster")
-    network = mo.ui.slider(
-        steps=[0.125, 0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
-    )
-    nvlink = mo.ui.slider(
-        steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
-    )
+    network = parts.powers("network times", -3, 3)
+    nvlink = parts.powers("NVLink times", -3, 1)
     page.show("## Seven compiled steps, priced anew", [cluster, network, nvlink])
     return cluster, network, nvlink, page
 
 
 @app.cell
-def _(cluster, group, network, nvlink):
-    changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
-    changes = [text for text in changes if not text.endswith("x1")]
+def _(cluster, group, network, nvlink, page):
+    changes = parts.changes(network=network.value, nvlink=nvlink.value)
     steps = {
         entry.mesh: sc.predict(**entry.arguments, what_if=changes)
         for entry in group
         if entry.cluster == cluster.value
     }
     fastest = min(steps, key=lambda mesh: steps[mesh].step_time)
-    return fastest, steps
-
-
-@app.cell
-def _(fastest, page, steps):
-    rows = {
-        mesh: {
-            "compute": step.time.compute + step.time.optimizer,
-            "waiting": step.time.exposed_communication,
-            "other": step.time.bubble + step.time.host,
-        }
-        for mesh, step in steps.items()
-    }
-    bars = stacked_bars(rows, format_time)
-    words = ", ".join(f"{mesh} {format_time(step.step_time)}" for mesh, step in steps.items())
     best = steps[fastest]
     page.show(
-        page.picture(bars, f"Step time of each mesh: {words}"),
+        page.steps(steps),
         f"**{fastest}** is fastest: {format_time(best.step_time)}, MFU {best.mfu:.0%}. "
         f"{best.bottleneck}.",
     )
@@ -99,21 +78,13 @@ def _(fastest, page, steps):
 
 
 @app.cell
-def _(group, page):
-    plain = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
-    ladder = sc.learn.step_ladder(
-        plain.run, plain.cluster, plain.nodes, plain.mesh, "stored", dict(plain.set)
-    )
-    page.show("## The ladder of the plainest split", page.ladder(ladder))
-    return
-
-
-@app.cell
-def _(devices, example, page):
+def _(devices, example, page, whole):
     limits = sc.learn.limits(example, cluster="dgx-h100", nodes=devices // 8)
     answer = limits["fewest tokens with fsdp and tensor"]
     mine = example.batch.tokens / devices
     page.show(
+        "## The ladder of the plainest split",
+        page.ladder(sc.learn.step_ladder(**whole.arguments)),
         f"## What the rule says\n\nThis run has {mine:,.0f} tokens a device; all of fsdp "
         f"needs {float(limits):,.0f} to hide its communication, the best split of fsdp "
         f"and tensor {float(answer):,.0f}.",
@@ -123,11 +94,10 @@ def _(devices, example, page):
 
 
 @app.cell
-def _(group, page):
+def _(page, whole):
     best_fsdp = (2**18 * 64 / 16384) ** 0.5
-    entry = next(e for e in group if e.cluster == "dgx-h100" and e.mesh == "fsdp=64")
-    slow = sc.predict(**entry.arguments, what_if=["network x0.125"])
-    ratio = slow.step_time / sc.predict(**entry.arguments).step_time
+    slow = sc.predict(**whole.arguments, what_if=["network x0.125"])
+    ratio = slow.step_time / sc.predict(**whole.arguments).step_time
     problems = (
         parts.on_paper(
             "all links equal, B = 2**18 tokens, N = 64 chips, F = 16384: how many "
@@ -170,17 +140,8 @@ def _(fields, page, problems):
 
 @app.cell
 def _(group, page):
-    errors = [
-        {
-            "mesh": entry.mesh,
-            "low (s)": step.step_time_low,
-            "predicted (s)": step.step_time,
-            "high (s)": step.step_time_high,
-        }
-        for entry in group
-        if entry.cluster == "dgx-h100"
-        for step in [sc.predict(**entry.arguments)]
-    ]
+    on_h100 = [entry for entry in group if entry.cluster == "dgx-h100"]
+    errors = parts.ranges({entry.mesh: sc.predict(**entry.arguments) for entry in on_h100})
     page.where_wrong(
         "No GPU of this project has run these steps. The ranges are those within which published "
         "steps of other trainers fell; two splits whose ranges overlap cannot be told apart. "

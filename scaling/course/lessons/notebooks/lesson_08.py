@@ -11,18 +11,13 @@ app = marimo.App(width="medium", app_title="8. Experts")
 
 
 with app.setup:
-    import marimo as mo
-
     import scaling as sc
     from scaling.course.lessons import parts
-    from scaling.meshes.units import format_time
-    from scaling.pictures.bars import stacked_bars
-    from scaling.program.stored import stored_programs
 
 
 @app.cell
 def _():
-    group = [entry for entry in stored_programs() if entry.group == "experts"]
+    group = parts.stored("experts")
     model = group[0].run
     count = sc.learn.count(model)
     active = count["active parameters"].answer
@@ -51,50 +46,34 @@ k = {moe.experts_per_token} of them: of {count.answer / 1e9:.1f} billion paramet
 
 
 @app.cell
-def _(field, model, moe, where):
+def _(field, group, model, moe, where):
     page = parts.opened(field)
     limits = sc.learn.limits(model, **where)
     rule = limits["rule"]
+    network = parts.powers("network times", -2, 3)
+    nvlink = parts.powers("NVLink times", -2, 1)
     page.show(
         f"You guessed **{page.guess:,.0f}**; the rule gives **{rule.answer:,.0f}**: E / k = "
         f"{moe.n_experts / moe.experts_per_token:.0f} times that of a dense model. The "
         "bytes of the gradients are those of all experts, the FLOPs that hide them of k.",
         page.formula(limits),
+        f"## {len(group)} compiled steps: from sharded weights to sent tokens",
+        [network, nvlink],
     )
-    return page, rule
-
-
-@app.cell
-def _(group, page):
-    network = mo.ui.slider(
-        steps=[0.25, 0.5, 1, 2, 4, 8], value=1, label="network times", show_value=True
-    )
-    nvlink = mo.ui.slider(steps=[0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True)
-    title = f"## {len(group)} compiled steps: from sharded weights to sent tokens"
-    page.show(title, [network, nvlink])
-    return network, nvlink
+    return network, nvlink, page, rule
 
 
 @app.cell
 def _(group, network, nvlink, page):
-    changes = [f"network x{network.value}", f"nvlink x{nvlink.value}"]
-    changes = [text for text in changes if not text.endswith("x1")]
+    changes = parts.changes(network=network.value, nvlink=nvlink.value)
     steps = {entry.mesh: sc.predict(**entry.arguments, what_if=changes) for entry in group}
-    rows = {
-        mesh: {
-            "compute": step.time.compute + step.time.optimizer,
-            "waiting": step.time.exposed_communication,
-        }
-        for mesh, step in steps.items()
-    }
-    words = ", ".join(f"{mesh} {format_time(step.step_time)}" for mesh, step in steps.items())
     listed = [
         {"mesh": mesh, "collective": f"{c.kind}[{c.axis}]", "calls": c.count, "time (s)": c.time}
         for mesh, step in steps.items()
         for c in sorted(step.collectives, key=lambda c: -c.time)[:3]
     ]
     page.show(
-        page.picture(stacked_bars(rows, format_time), f"Step times: {words}"),
+        page.steps(steps),
         "The three longest collectives of each:",
         page.table(listed),
     )
@@ -103,11 +82,8 @@ def _(group, network, nvlink, page):
 
 @app.cell
 def _(group, page):
-    most = group[-1]
-    ladder = sc.learn.step_ladder(
-        most.run, most.cluster, most.nodes, most.mesh, "stored", dict(most.set)
-    )
-    page.show(f"## The ladder of {most.mesh}", page.ladder(ladder))
+    ladder = sc.learn.step_ladder(**group[-1].arguments)
+    page.show(f"## The ladder of {group[-1].mesh}", page.ladder(ladder))
     return
 
 
@@ -157,20 +133,11 @@ def _(fields, page, problems):
 
 @app.cell
 def _(page, steps):
-    rows_wrong = [
-        {
-            "mesh": mesh,
-            "low (s)": float(step.step_time_low),
-            "predicted (s)": float(step.step_time),
-            "high (s)": float(step.step_time_high),
-        }
-        for mesh, step in steps.items()
-    ]
     page.where_wrong(
         "All is priced under an even load: real routers send more to some, and the fullest device "
         "decides. Grouped products are priced at rates of others' kernels; ours has not been timed "
         "on a GPU. Published mixtures are predicted too fast (docs/limits.md).",
-        rows_wrong,
+        parts.ranges(steps),
     )
     return
 

@@ -19,7 +19,6 @@ with app.setup:
     from scaling.course.ladder.measured import measured_series
     from scaling.course.lessons import parts
     from scaling.pictures.pipeline import held, idle_share, pipeline, timetable
-    from scaling.program.stored import stored_programs
     from scaling.questions.page import show
 
 
@@ -67,17 +66,6 @@ def _(field):
 
     plain = bubble(4, 8)
     few = plain.parts[0]
-    page.show(
-        f"You guessed **{page.guess:.3g} %**; it is **{plain.ideal:.1%}**. A step takes "
-        "M + P - 1 turns, and each stage works in M of them. For a twentieth of the step "
-        f"it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} for each stage.",
-        page.formula(plain),
-    )
-    return bubble, page
-
-
-@app.cell
-def _(page):
     schedules = {
         "all forward, then all backward (gpipe)": "gpipe",
         "one forward, one backward (1f1b)": "1f1b",
@@ -88,8 +76,15 @@ def _(page):
     microbatches = mo.ui.slider(
         steps=[8, 16, 24, 32], value=8, label="microbatches M", show_value=True
     )
-    page.show("## Draw the step", [schedule, stages, microbatches])
-    return microbatches, schedule, stages
+    page.show(
+        f"You guessed **{page.guess:.3g} %**; it is **{plain.ideal:.1%}**. A step takes "
+        "M + P - 1 turns, and each stage works in M of them. For a twentieth of the step "
+        f"it takes {few.ideal:.0f} microbatches, {few.ideal / 4:.3g} for each stage.",
+        page.formula(plain),
+        "## Draw the step",
+        [schedule, stages, microbatches],
+    )
+    return bubble, microbatches, page, schedule, stages
 
 
 @app.cell
@@ -113,18 +108,6 @@ def _(bubble, microbatches, page, schedule, stages):
 
 @app.cell
 def _(page):
-    page.show("""
-Try the three schedules with the same P and M. With one forward and one backward in turn the bubble
-is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
-where each stage goes on as soon as it can), so that M can grow. With two parts a stage runs layers
-from the front and from the back of the model. Turns are half as long, and still P - 1 of them are
-idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P.
-""")
-    return
-
-
-@app.cell
-def _(page):
     where = {"cluster": "dgx-h100", "nodes": 8, "mesh": "stage=8,tensor=8"}
     wide = sc.learn.limits("llama3-70b", **where, set={"batch.microbatches": 32})
     hop = wide["hop to the next stage"]
@@ -132,10 +115,19 @@ def _(page):
     peak = 64 * sc.learn.chip("h100-sxm")["peak bf16"].answer
     forward = 2 * float(sc.learn.count("llama3-70b")) * rows_of / peak
     page.show(
-        "## What travels\n\nLlama 3 70B with a node for each stage: a microbatch's "
-        f"activations reach the next node in {show(hop.fitted, 's')}. A stage multiplies "
-        f"for {show(forward, 's')} at least meanwhile, at the peak of its chips, so the "
-        "permute can hide behind the next microbatch.",
+        f"""
+Try the three schedules with the same P and M. With one forward and one backward in turn the bubble
+is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
+where each stage goes on as soon as it can), so that M can grow. With two parts a stage runs layers
+from the front and from the back of the model. Turns are half as long, and still P - 1 of them are
+idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P.
+
+## What travels
+
+Llama 3 70B with a node for each stage: a microbatch's activations reach the next node in
+{show(hop.fitted, "s")}. A stage multiplies for {show(forward, "s")} at least meanwhile, at the peak
+of its chips, so the permute can hide behind the next microbatch.
+""",
         page.formula(hop),
     )
     return forward, hop
@@ -143,11 +135,7 @@ def _(page):
 
 @app.cell
 def _(bubble, page):
-    priced = [
-        (entry, sc.predict(**entry.arguments))
-        for entry in stored_programs()
-        if entry.group == "pipelines"
-    ]
+    priced = [(entry, sc.predict(**entry.arguments)) for entry in parts.stored("pipelines")]
 
     def described(entry, step):
         """A row of the table: the program's bubble beside the rule's."""
@@ -166,6 +154,8 @@ def _(bubble, page):
         }
 
     rows = [described(*one) for one in priced]
+    wanted = ("stage=4,fsdp=2", 16)
+    chosen = next(e for e, _ in priced if (e.mesh, e.set["batch.microbatches"]) == wanted)
     page.show(
         "## What the compiler makes of it\n\nThe trainer's own steps of Llama 3 1B on a DGX H100, "
         "all of the same batch. The bubble of a whole step is smaller than the rule's: embedding, "
@@ -175,19 +165,9 @@ def _(bubble, page):
         "schedule of this trainer keeps only the inputs of its turns and runs each part forward a "
         "second time: least memory, more arithmetic.",
         page.table(rows),
+        "## The ladder of one step",
+        page.ladder(sc.learn.step_ladder(**chosen.arguments)),
     )
-    return (priced,)
-
-
-@app.cell
-def _(page, priced):
-    chosen = next(
-        entry
-        for entry, _ in priced
-        if entry.mesh == "stage=4,fsdp=2" and entry.set["batch.microbatches"] == 16
-    )
-    ladder = sc.learn.step_ladder(**chosen.arguments)
-    page.show("## The ladder of one step", page.ladder(ladder))
     return
 
 
@@ -251,7 +231,7 @@ def _(bubble, page):
             "runs": len(point.seconds),
             "median (s)": median(point.seconds),
             "predicted (s)": float(step.step_time),
-            "error": f"{step.step_time / median(point.seconds) - 1:+.0%}",
+            "error": parts.off(step.step_time, median(point.seconds)),
         }
         for point, step in zip(series.points, steps, strict=True)
     ]

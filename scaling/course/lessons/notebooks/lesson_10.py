@@ -15,17 +15,13 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.lessons import parts
-    from scaling.meshes.units import format_time
     from scaling.models.accounting import exchanged_bytes
     from scaling.models.presets import preset
-    from scaling.pictures.bars import stacked_bars
-    from scaling.program.stored import stored_programs
 
 
 @app.cell
 def _():
-    group = [e for e in stored_programs() if e.group == "long sequences"]
-    group = [e for e in group if "context.method" not in e.set]  # the ring
+    group = [e for e in parts.stored("long sequences") if "context.method" not in e.set]  # the ring
     model = group[0].run
     crossing = sc.learn.count(model)[
         "context at which the attention core costs as much as all else in a layer"
@@ -52,9 +48,14 @@ one hop for each other device, while the scores of the last ones are computed.
 
 
 @app.cell
-def _(field, model):
+def _(field, group, model):
     page = parts.opened(field)
     limits = sc.learn.limits(model, cluster="dgx-h100")
+    lengths = {
+        f"{tokens:,} tokens": tokens for tokens in sorted({e.set["batch.seq_len"] for e in group})
+    }
+    length = mo.ui.dropdown(lengths, value=[*lengths][-1], label="sequence")
+    link = parts.powers("NVLink times", -3, 1)
     hidden = limits["tokens per device from which a ring over context is hidden"]
     page.show(
         f"You guessed **{page.guess:,.0f}**. A hop sends 2 K H b bytes a token; the scores of T/C "
@@ -62,63 +63,34 @@ def _(field, model):
         f"**{hidden.ideal:,.0f}** tokens are enough, {hidden.fitted:,.0f} with fitted figures. "
         "Grouped-query attention makes it shorter: N/K heads share the keys that travel.",
         page.formula(hidden),
+        "## Compiled steps of a node, for a million tokens",
+        [length, link],
     )
-    return hidden, page
+    return hidden, length, link, page
 
 
 @app.cell
-def _(group, page):
-    lengths = sorted({e.set["batch.seq_len"] for e in group})
-    length = mo.ui.dropdown(
-        {f"{tokens:,} tokens": tokens for tokens in lengths},
-        value=f"{lengths[-1]:,} tokens",
-        label="sequence",
-    )
-    link = mo.ui.slider(
-        steps=[0.125, 0.25, 0.5, 1, 2], value=1, label="NVLink times", show_value=True
-    )
-    page.show("## Compiled steps of a node, for a million tokens", [length, link])
-    return length, link
-
-
-@app.cell
-def _(group, length, link):
-    changes = [] if link.value == 1 else [f"nvlink x{link.value}"]
+def _(group, length, link, page):
     million = 1e6  # tokens, by which steps of other batches are compared
-    rows, steps = {}, {}
-    for entry in group:
-        if entry.set["batch.seq_len"] == length.value:
-            step = sc.predict(**entry.arguments, what_if=changes)
-            tokens = entry.set["batch.seq_len"] * entry.set["batch.global_batch"]
-            steps[entry.mesh] = step
-            rows[entry.mesh] = {
-                "compute": (step.time.compute + step.time.optimizer) * million / tokens,
-                "waiting": step.time.exposed_communication * million / tokens,
-            }
-    return rows, steps
-
-
-@app.cell
-def _(length, page, rows, steps):
-    bars = stacked_bars(rows, format_time)
-    words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in rows.items())
+    chosen = [entry for entry in group if entry.set["batch.seq_len"] == length.value]
+    faster = parts.changes(nvlink=link.value)
+    steps = {entry.mesh: sc.predict(**entry.arguments, what_if=faster) for entry in chosen}
+    scale = {e.mesh: million / (length.value * e.set["batch.global_batch"]) for e in chosen}
     memory = ", ".join(f"{mesh}: {step.memory.peak / 1e9:.0f}" for mesh, step in steps.items())
     page.show(
-        page.picture(bars, f"Seconds of a million tokens at {length.value:,}: {words}"),
+        page.steps(steps, f"Seconds of a million tokens at {length.value:,}", scale),
         f"Peak of a device in GB: {memory}. Cutting a sequence saves no FLOPs: in zigzag "
         "order each device has an equal part of the half that the mask leaves. It costs "
         "smaller kernels, copies of chunks and the ring; it buys memory, and work for "
         "devices that would have no sequence.",
     )
-    return
+    return (steps,)
 
 
 @app.cell
 def _(group, page):
     longest = max(group, key=lambda e: (e.set["batch.seq_len"], e.mesh))
-    ladder = sc.learn.step_ladder(
-        longest.run, longest.cluster, longest.nodes, longest.mesh, "stored", dict(longest.set)
-    )
+    ladder = sc.learn.step_ladder(**longest.arguments)
     page.show("## The ladder of a long step", page.ladder(ladder))
     return
 
@@ -173,16 +145,8 @@ def _(fields, page, problems):
 
 @app.cell
 def _(page, steps):
-    shown = [
-        {
-            "mesh": mesh,
-            "low (s)": float(step.step_time_low),
-            "predicted (s)": float(step.step_time),
-            "high (s)": float(step.step_time_high),
-            "MFU, full attention": float(step.mfu),
-        }
-        for mesh, step in steps.items()
-    ]
+    mfu = [{"MFU, full attention": float(step.mfu)} for step in steps.values()]
+    shown = [row | share for row, share in zip(parts.ranges(steps), mfu, strict=True)]
     page.where_wrong(
         "MFU counts all scores, also the masked half that nobody computes: at long sequences it "
         "overstates what the chip did, and passes one half with ease. Kernels of attention were "

@@ -19,12 +19,11 @@ with app.setup:
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.memory import step_memory
-    from scaling.program.stored import stored_programs
 
 
 @app.cell
 def _():
-    group = [entry for entry in stored_programs() if entry.group == "remat"]
+    group = parts.stored("remat")
     model = max((entry.run for entry in group), key=lambda name: sc.learn.count(name).answer)
     steps = {e.set["remat"]: sc.predict(**e.arguments) for e in group if e.run == model}
     entry = next(e for e in group if e.run == model)
@@ -58,39 +57,22 @@ def _(entry, field, run, steps):
     closed = sc.predict(
         run, cluster=entry.cluster, nodes=entry.nodes, source="analytic", set={"remat": "none"}
     )
+    with_gradients = state + 4 * count.answer / whole.devices
+    closed_form = "closed form: what the backward pass needs, tensor by tensor"
+    walked = "buffers of the compiled step, walked in its order"
+    nobody = "none: no device of ours ran it; XLA's own plan agrees within some percent"
     rungs = (
         Rung("bound", state, "fp32 weights and two moments of Adam, cut over all devices"),
-        Rung(
-            "textbook",
-            state + 4 * count.answer / whole.devices,
-            "16 bytes a parameter: gradients too",
-        ),
-        Rung(
-            "fitted",
-            float(closed.memory.peak),
-            "closed form: what the backward pass needs, tensor by tensor",
-        ),
-        Rung(
-            "compiled",
-            float(whole.memory.peak),
-            "buffers of the compiled step, walked in its order",
-        ),
-        Rung(
-            "measured",
-            None,
-            "none: no device of ours ran it; XLA's own plan agrees within some percent",
-        ),
+        Rung("textbook", with_gradients, "16 bytes a parameter: gradients too"),
+        Rung("fitted", float(closed.memory.peak), closed_form),
+        Rung("compiled", float(whole.memory.peak), walked),
+        Rung("measured", None, nobody),
     )
     climbed = ladder(f"peak of a device, {run.name}, remat none", "bytes", 1e9 * page.guess, rungs)
-    page.ladder(climbed)
-    return (page,)
-
-
-@app.cell
-def _(page, steps):
     policy = mo.ui.radio(list(steps), value="none", label="remat", inline=True)
-    page.show("## Where the bytes are, moment by moment", policy)
-    return (policy,)
+    title = "## Where the bytes are, moment by moment"
+    page.show(page.ladder(climbed), title, policy)
+    return page, policy
 
 
 @app.cell

@@ -49,46 +49,31 @@ is slow and its network, at a cable's rate, is what a student can feel.
 
 
 @app.cell
-def _(field, steps):
+def _(cases, field, steps):
     page = parts.opened(field)
     two = {s.bandwidth: s for s in steps if (s.hosts, s.mesh) == (2, "fsdp=2")}
     grew = two["500Mbit"].median / two["1Gbit"].median
     foretold = two["500Mbit"].predicted / two["1Gbit"].predicted
-    page.show(
-        f"You guessed **{page.guess:.2f}**; it grew **{grew:.2f}** times, and {foretold:.2f} was "
-        "predicted. Not twice: only what crosses the cable takes twice as long."
-    )
-    return foretold, grew, page, two
-
-
-@app.cell
-def _(page, two):
     slow = two["500Mbit"]
     doubled = two["1Gbit"].predicted + two["1Gbit"].time["exposed_communication"]
+    by_trainer = "median of its steps (2026-11-23, 2 shared cores; not fitted on)"
     rungs = (
         Rung("bound", None, "none was kept of this run"),
         Rung("textbook", doubled, "the step at 1 Gbit/s, with its communication twice as long"),
         Rung("fitted", None, "none: no closed form was kept of this run"),
         Rung("compiled", slow.predicted, "the CPU's compiled program, with what gloo sends"),
-        Rung(
-            "measured",
-            slow.median,
-            "median of its steps (2026-11-23, 2 shared cores; not fitted on)",
-        ),
+        Rung("measured", slow.median, by_trainer),
     )
-    page.ladder(ladder("a step of fsdp=2 at 500 Mbit/s", "s", None, rungs))
-    return (doubled,)
-
-
-@app.cell
-def _(cases, page):
-    case = mo.ui.dropdown(
-        {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases},
-        value=f"{cases[0][1]} over {cases[0][0]} hosts",
-        label="mesh",
+    named = {f"{mesh} over {hosts} hosts": (hosts, mesh) for hosts, mesh in cases}
+    case = mo.ui.dropdown(named, value=next(iter(named)), label="mesh")
+    page.show(
+        f"You guessed **{page.guess:.2f}**; it grew **{grew:.2f}** times, and {foretold:.2f} was "
+        "predicted. Not twice: only what crosses the cable takes twice as long.",
+        page.ladder(ladder("a step of fsdp=2 at 500 Mbit/s", "s", None, rungs)),
+        "## Predicted terms, and what was measured",
+        case,
     )
-    page.show("## Predicted terms, and what was measured", case)
-    return (case,)
+    return case, doubled, foretold, grew, page, two
 
 
 @app.cell
@@ -103,12 +88,6 @@ def _(case, page, steps):
         f"{s.bandwidth}: predicted {format_time(s.predicted)}, measured {format_time(s.median)}"
         for s in chosen
     )
-    page.picture(stacked_bars(bars, format_time), words)
-    return (chosen,)
-
-
-@app.cell
-def _(chosen, page):
     rates = [step.rate for step in chosen]
     fixed, sent = line_over_rates([step.median for step in chosen], rates)
     fixed_predicted, sent_predicted = line_over_rates([step.predicted for step in chosen], rates)
@@ -117,21 +96,19 @@ def _(chosen, page):
             "part": "does not depend on the cable (s)",
             "predicted": format_time(fixed_predicted),
             "measured": format_time(fixed),
-            "off by": f"{fixed_predicted / fixed - 1:+.0%}",
+            "off by": parts.off(fixed_predicted, fixed),
         },
         {
             "part": "bytes one after another on the cable",
             "predicted": format_rate(sent_predicted, "B"),
             "measured": format_rate(sent, "B"),
-            "off by": f"{sent_predicted / sent - 1:+.0%}",
+            "off by": parts.off(sent_predicted, sent),
         },
     ]
-    larger = (
-        "the network"
-        if abs(sent_predicted / sent - 1) > abs(fixed_predicted / fixed - 1)
-        else "compute and host"
-    )
+    on_cable = abs(sent_predicted / sent - 1) > abs(fixed_predicted / fixed - 1)
+    larger = "the network" if on_cable else "compute and host"
     page.show(
+        page.picture(stacked_bars(bars, format_time), words),
         "## Two unknowns\n\nA step is T = a + b / W: what does not cross the cable, and "
         "the bytes that cross it with nothing beside them. Three rates give both, of the "
         "predictions and of the measurements alike.",
@@ -183,13 +160,12 @@ def _(page):
         "--set model.d_model=512 --set model.d_ff=2048 --run-dir runs/cable",
         "sudo scaling testbed down",
     )
-    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
     page.takeaway(
         "Change one figure of the machine and measure again: what moves in proportion is the term "
         "that the figure binds. `scaling compare` does the same inside one run, term by term, "
         "with a profile of it.",
         fields,
-        typed,
+        parts.typed(*commands),
         lesson=12,
     )
     return fields, problems, without
@@ -210,7 +186,7 @@ def _(page, steps):
             "cable": step.bandwidth,
             "predicted (s)": step.predicted,
             "measured (s)": step.median,
-            "off by": f"{step.predicted / step.median - 1:+.0%}",
+            "off by": parts.off(step.predicted, step.median),
         }
         for step in steps
     ]

@@ -16,7 +16,6 @@ with app.setup:
     import scaling as sc
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
-    from scaling.pictures.bars import stacked_bars
     from scaling.questions.page import show
 
 
@@ -56,48 +55,31 @@ def _(field):
 def _(batch, cluster, model, nodes):
     found = sc.plan(model, cluster=cluster, nodes=nodes.value, set=batch, top=6)
     best = found.plans[0] if found.plans else None
-    return best, found
+    predictions = {plan.run.mesh: plan.prediction for plan in found.plans}
+    return best, found, predictions
 
 
 @app.cell
-def _(best, found, page):
+def _(best, cluster, found, model, nodes, page, predictions, tokens):
     mo.stop(best is None, mo.md("**Nothing fits.** Take more devices."))
-    bars = {
-        plan.run.mesh: {
-            "compute": plan.prediction.time.compute + plan.prediction.time.optimizer,
-            "waiting": plan.prediction.time.exposed_communication,
-            "bubble": plan.prediction.time.bubble,
-        }
-        for plan in found.plans
-    }
-    named = {str(mesh): row for mesh, row in bars.items()}
-    words = ", ".join(f"{mesh} {format_time(sum(row.values()))}" for mesh, row in named.items())
-    page.show(
-        page.picture(stacked_bars(named, format_time), f"Step times: {words}"),
-        f"{found.space:,} configurations: {found.priced:,} priced, {found.infeasible:,} cannot "
-        f"run. The best, **{best.run.mesh}** with remat {best.run.remat}, takes "
-        f"{format_time(best.prediction.step_time)} a step at an MFU of {best.prediction.mfu:.0%} "
-        f"in {format_rate(best.prediction.memory.peak, 'B')}. {best.why}.",
-    )
-    return
-
-
-@app.cell
-def _(best, cluster, model, nodes, page, tokens):
     budget = sc.learn.budget(
         model, tokens=tokens, cluster=cluster, nodes=nodes.value, mfu=float(best.prediction.mfu)
     )
-    price = budget["money"]
     rows_of_run = [
         {
             "devices": 8 * nodes.value,
             "days": float(budget) / 86400,
             "device hours": budget["device hours"].answer,
-            "dollars": price.answer,
+            "dollars": budget["money"].answer,
             "energy (kWh)": budget["energy"].answer,
         }
     ]
     page.show(
+        page.steps(predictions),
+        f"{found.space:,} configurations: {found.priced:,} priced, {found.infeasible:,} cannot "
+        f"run. The best, **{best.run.mesh}** with remat {best.run.remat}, takes "
+        f"{format_time(best.prediction.step_time)} a step at an MFU of {best.prediction.mfu:.0%} "
+        f"in {format_rate(best.prediction.memory.peak, 'B')}. {best.why}.",
         f"## What it takes\n\nYou guessed **{page.guess:,.0f}** days; at that MFU it is "
         f"**{show(float(budget), 's')}**. Prices are lists of a day; they drift.",
         page.table(rows_of_run),
@@ -108,14 +90,8 @@ def _(best, cluster, model, nodes, page, tokens):
 
 @app.cell
 def _(batch, cluster, model, page):
-    ladder = sc.learn.step_ladder(
-        model,
-        cluster,
-        64,
-        "data=8,fsdp=64",
-        "analytic",
-        {**batch, "remat": "selective", "batch.microbatches": 1},
-    )
+    how = batch | {"remat": "selective", "batch.microbatches": 1}
+    ladder = sc.learn.step_ladder(model, cluster, 64, "data=8,fsdp=64", "analytic", how)
     page.show("## The ladder of that step", page.ladder(ladder))
     return
 
@@ -123,19 +99,9 @@ def _(batch, cluster, model, page):
 @app.cell
 def _(page):
     steps = 20
-    answer_on_paper = (
-        float(
-            sc.learn.budget(
-                parameters=70e9,
-                tokens=15e12,
-                cluster="dgx-h100",
-                devices=4096,
-                mfu=0.45,
-                overrides=["peak_bf16=990e12"],
-            )
-        )
-        / 86400
-    )
+    chips = {"cluster": "dgx-h100", "devices": 4096, "overrides": ["peak_bf16=990e12"]}
+    guides = sc.learn.budget(parameters=70e9, tokens=15e12, mfu=0.45, **chips)
+    answer_on_paper = float(guides) / 86400
     fewest = sc.learn.budget(
         "llama3-405b", tokens=15e12, cluster="dgx-h100", mfu=0.4, bytes_per_parameter=16, nodes=512
     )["fewest devices for weights and optimizer"].answer
@@ -172,13 +138,12 @@ def _(page):
         "json.dump(plans[0]['run'], open('best.json', 'w'))\"",
         f"scaling train best.json --devices 8 --steps {steps} --run-dir runs/best",
     )
-    typed = mo.md("```sh\n" + "\n".join(commands) + "\n```")
     page.takeaway(
         "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
         "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
         "loses, compile the few that are left, and only then start.",
         fields,
-        typed,
+        parts.typed(*commands),
         lesson=13,
     )
     return answer_on_paper, fewest, fields, problems
@@ -191,21 +156,12 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(best, found, page):
-    shown = [
-        {
-            "mesh": str(plan.run.mesh),
-            "low (s)": float(plan.prediction.step_time_low),
-            "predicted (s)": float(plan.prediction.step_time),
-            "high (s)": float(plan.prediction.step_time_high),
-        }
-        for plan in found.plans
-    ]
+def _(page, predictions):
     page.where_wrong(
         "Plans are closed forms; `scaling plan --verify` prices the best again from their "
         "compiled programs. Meshes whose ranges overlap cannot be told apart. Failures, restarts, "
         "evaluation and data take their part: `scaling budget` prices failures that you state.",
-        shown if best else [],
+        parts.ranges(predictions),
     )
     return
 
