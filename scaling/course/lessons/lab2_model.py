@@ -6,8 +6,8 @@ Samples were at most 4,096 tokens long; how long on average was not stated. Nor 
 waits for outside the GPU: data, Python, logging. Two machines give two equations.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -19,7 +19,6 @@ MODEL, NODES = "qwen3-0.6b", 4
 STATED_LENGTH = 4096  # tokens: the longest sample
 STATED_SEQUENCES = 4  # of a device
 LENGTHS = tuple(round(2 ** (power / 2)) for power in range(18, 25))  # 512 to 4,096 tokens
-Prices = Callable[[str, int], float]  # cluster, tokens -> seconds of a step
 
 
 @dataclass(frozen=True)
@@ -70,9 +69,20 @@ def predicted(
     )
 
 
-def outside(machine: Machine, tokens: int, price: Prices) -> float:
+def outside(machine: Machine, tokens: int, software: str = "jax") -> float:
     """Return the seconds of a measured step that the predicted one leaves; negative: impossible."""
-    return machine.step() - price(machine.cluster, tokens)
+    return machine.step() - float(predicted(machine.cluster, tokens, software).step_time)
+
+
+def rests(machine: Machine, software: str) -> dict[int, float]:
+    """Return `outside` by the tokens of LENGTHS."""
+    return {tokens: outside(machine, tokens, software) for tokens in LENGTHS}
+
+
+def solved(software: str, cluster: str) -> tuple[float, float] | None:
+    """Return both unknowns, as `crossing` does, if the old machine was one of a cluster."""
+    old = rests(replace(OLD, cluster=cluster), software)
+    return crossing([*old.values()], [*rests(NEW, software).values()])
 
 
 def crossing(

@@ -50,51 +50,42 @@ def _():
 
 
 @app.cell
-def _(field, first):
+def _(field, first, listed):
     page = parts.opened(field)
     written = lab1_programs.moved(first, first.written)
     meant = lab1_programs.moved(first, first.meant)
+    versions = {"as meant": meant, "as compiled": written}
     kinds = list(dict.fromkeys(row["collective"] for row in [*meant, *written]))
     bars = {
         name: {
             kind: sum(row["size (bytes)"] for row in rows if row["collective"] == kind)
             for kind in kinds
         }
-        for name, rows in (("as meant", meant), ("as compiled", written))
+        for name, rows in versions.items()
     }
-    more = lab1_programs.size_of(written) / lab1_programs.size_of(meant)
+    sizes = {name: lab1_programs.size_of(rows) for name, rows in versions.items()}
+    more = sizes["as compiled"] / sizes["as meant"]
     longer = sum(row["takes (s)"] for row in written) / sum(row["takes (s)"] for row in meant)
+    numbered = {f"{i}. {case.name}": case for i, case in enumerate(listed[1:], start=1)}
+    choice = mo.ui.dropdown(numbered, value=next(iter(numbered)), label="case")
     page.show(
-        f"You guessed **{page.guess:.0f}**; meant are "
-        f"**{lab1_programs.size_of(meant) / 1e6:.0f}**, the result in bf16 over the sequences "
-        "of a device. But the compiled program has no all-reduce at all. Its two gathers "
-        f"are **{more:.1f} times** as large and take {longer:.1f} times as long (an "
-        "all-reduce sends its bytes twice):",
+        f"You guessed **{page.guess:.0f}**; meant are **{sizes['as meant'] / 1e6:.0f}**, the "
+        "result in bf16 over the sequences of a device. But the compiled program has no all-reduce "
+        f"at all. Its two gathers are **{more:.1f} times** as large and take {longer:.1f} times as "
+        "long (an all-reduce sends its bytes twice):",
         page.table(written),
         page.picture(
             stacked_bars(bars, lambda size: show(size, "bytes")),
-            "; ".join(
-                f"{name}: {show(lab1_programs.size_of(rows), 'bytes')}"
-                for name, rows in (("as meant", meant), ("as compiled", written))
-            ),
+            "; ".join(f"{name}: {show(size, 'bytes')}" for name, size in sizes.items()),
         ),
         "Read it like this. *Array*: the largest has a dim F, so it is `hidden`, not the "
         "result. *Axis*: tensor. *Line*: the last one. *Why*: compare how `hidden` and "
         f"`down` are split. {first.why}",
-    )
-    return meant, more, page, written
-
-
-@app.cell
-def _(listed, page):
-    numbered = {f"{i}. {case.name}": case for i, case in enumerate(listed[1:], start=1)}
-    choice = mo.ui.dropdown(numbered, value=next(iter(numbered)), label="case")
-    page.show(
-        "## Small steps\n\nThe same eight GPUs. Some of these move what nobody needs, "
-        "others only look like it: not every collective is a crime.",
+        "## Small steps\n\nThe same eight GPUs. Some of these move what nobody needs, others only "
+        "look like it: not every collective is a crime.",
         choice,
     )
-    return (choice,)
+    return choice, meant, more, page, written
 
 
 @app.cell
@@ -122,20 +113,15 @@ def _(case, line, page):
 
 
 @app.cell
-def _(case, evidence, reason):
-    mo.stop(reason.value is None and mo.app_meta().mode not in (None, "script", "test"))
-    hit = reason.value == case.cause
-    instead = lab1_programs.size_of(lab1_programs.moved(case, case.meant)) if case.meant else None
-    compared = (
-        f"It moves {show(lab1_programs.size_of(evidence), 'bytes')} in {len(evidence)} calls; as "
-        f"meant it would be {show(instead, 'bytes')}. "
-        if instead is not None
-        else f"All its calls together are {show(lab1_programs.size_of(evidence), 'bytes')}. "
-    )
-    mo.callout(
-        mo.md(f"{'Yes' if hit else 'No'}: **{case.cause}**. {compared}{case.why}"),
-        kind="success" if hit else "warn",
-    )
+def _(case, evidence, page, reason):
+    hit = parts.chosen(reason) == case.cause
+    moves = show(lab1_programs.size_of(evidence), "bytes")
+    compared = f"All its calls together are {moves}. "
+    if case.meant:
+        instead = lab1_programs.size_of(lab1_programs.moved(case, case.meant))
+        as_meant = show(instead, "bytes")
+        compared = f"It moves {moves} in {len(evidence)} calls; as meant it would be {as_meant}. "
+    page.reply(hit, f"**{case.cause}**. {compared}{case.why}")
     return
 
 
@@ -206,28 +192,12 @@ def _(page, step, too_much, unit):
 
 
 @app.cell
-def _(accused, answers, step):
-    mo.stop(accused.value is None and mo.app_meta().mode not in (None, "script", "test"))
+def _(accused, answers, page, step):
     truth = step.discrepancy.reason if step.discrepancy else None
-    right = accused.value is not None and answers[accused.value] == truth
-    report = str(step.discrepancy) if step.discrepancy else "all bytes and FLOPs are those needed"
-    mo.callout(
-        mo.md(
-            f"{'Yes' if right else 'No'}: {report}. The same step, compiled anew: "
-            f"`{step.entry.command} --explain`"
-        ),
-        kind="success" if right else "warn",
-    )
-    return
-
-
-@app.cell
-def _(page):
-    page.takeaway(
-        "Say before you compile which bytes go over which axis. Then a table of collectives is a "
-        "proof or an accusation: the array by its dims, the axis by its groups, the line by what "
-        "XLA keeps of it. A program may cost more without one byte more: look at FLOPs too.",
-    )
+    right = answers.get(parts.chosen(accused), "") == truth
+    report = step.discrepancy or "all bytes and FLOPs are those needed"
+    again = f"The same step, compiled anew: `{step.entry.command} --explain`"
+    page.reply(right, f"{report}. {again}")
     return
 
 
@@ -243,12 +213,20 @@ def _(page, trained):
         for one in trained
         if one.discrepancy
     ]
-    page.where_wrong(
-        "Bytes are read from compiled programs, exactly; what they cost is priced and was not "
-        "measured on GPUs. And a finding holds for one compiler: the small steps are of "
-        f"{lab1_programs.compiled_with()}. Another version may move less, or more. Where the two "
-        "differ and no cause is known, the table made by hand may be what is wrong.",
-        costs,
+    page.show(
+        page.takeaway(
+            "Say before you compile which bytes go over which axis. Then a table of collectives is "
+            "a proof or an accusation: the array by its dims, the axis by its groups, the line by "
+            "what XLA keeps of it. A program may cost more without one byte more: look at FLOPs "
+            "too.",
+        ),
+        page.where_wrong(
+            "Bytes are read from compiled programs, exactly; what they cost is priced and was not "
+            "measured on GPUs. And a finding holds for one compiler: the small steps are of "
+            f"{lab1_programs.compiled_with()}. Another version may move less, or more. Where the "
+            "two differ and no cause is known, the table made by hand may be what is wrong.",
+            costs,
+        ),
     )
     return
 

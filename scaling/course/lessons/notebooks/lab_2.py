@@ -76,10 +76,24 @@ def _(field, length, machines):
             "machine": one.name,
             "predicted (s)": float(full[one.name].step_time),
             "measured (s)": one.step(),
-            "measured less predicted": f"{one.step() - float(full[one.name].step_time):+.3f} s",
+            "measured less predicted": f"{lab2_model.outside(one, length):+.3f} s",
         }
         for one in machines
     ]
+    trainers = {
+        "this project's trainer": "jax",
+        "DeepSpeed, as it was timed elsewhere": "deepspeed",
+    }
+    software = mo.ui.dropdown(trainers, value="this project's trainer", label="software")
+    eight = "DGX A100, eight NICs a node"
+    networks = {eight: lab2_model.OLD.cluster, "AWS P4d, four": "p4d"}
+    network = mo.ui.dropdown(networks, value=eight, label="the old machine")
+    tokens = mo.ui.slider(
+        steps=list(range(512, length + 1, 64)),
+        value=length // 4 * 3,
+        label="mean tokens of a sample",
+        show_value=True,
+    )
     page.show(
         f"You guessed **{page.guess:.2f}**; the simulator says **{ratio:.2f}**. The peak is "
         f"{peaks:.2f} times as high and memory {reads:.2f} times as fast, but not every "
@@ -88,71 +102,37 @@ def _(field, length, machines):
         "The old machine was *faster* than a step of full samples can be, and the new one "
         "slower. One explanation does for both: samples are shorter, and each step also "
         "takes seconds that no GPU makes shorter.",
-    )
-    return full, new, old, page, ratio, seen
-
-
-@app.cell
-def _(page):
-    software = mo.ui.dropdown(
-        {"this project's trainer": "jax", "DeepSpeed, as it was timed elsewhere": "deepspeed"},
-        value="this project's trainer",
-        label="software",
-    )
-    network = mo.ui.dropdown(
-        {"DGX A100, eight NICs a node": lab2_model.OLD.cluster, "AWS P4d, four": "p4d"},
-        value="DGX A100, eight NICs a node",
-        label="the old machine",
-    )
-    tokens = mo.ui.slider(
-        steps=list(range(512, lab2_model.STATED_LENGTH + 1, 64)),
-        value=lab2_model.STATED_LENGTH // 4 * 3,
-        label="mean tokens of a sample",
-        show_value=True,
-    )
-    page.show(
-        "## Move the length until both machines agree\n\nAt a mean length the predicted "
-        "step leaves a rest of the measured one. The rest is outside the GPU: the same "
-        "for both, if the right length is chosen.",
+        "## Move the length until both machines agree\n\nAt a mean length the predicted step "
+        "leaves a rest of the measured one. The rest is outside the GPU: the same for both, if the "
+        "right length is chosen.",
         [software, network],
         tokens,
     )
-    return network, software, tokens
+    return full, network, new, old, page, ratio, seen, software, tokens
 
 
 @app.cell
-def _(machines, network, software):
-    placed = (replace(machines[0], cluster=network.value), machines[1])
-
-    def price(cluster, length_):
-        """Seconds of the step with the chosen software."""
-        found = lab2_model.predicted(cluster, length_, software.value)
-        return float(found.step_time)
-
-    rests = [
-        [(at, lab2_model.outside(one, at, price)) for at in lab2_model.LENGTHS] for one in placed
-    ]
-    solved = lab2_model.crossing(*([rest for _, rest in points] for points in rests))
-    return placed, price, rests, solved
+def _(network, software):
+    placed = (replace(lab2_model.OLD, cluster=network.value), lab2_model.NEW)
+    curve_of = {one.name: lab2_model.rests(one, software.value) for one in placed}
+    solved = lab2_model.solved(software.value, network.value)
+    return curve_of, placed, solved
 
 
 @app.cell
-def _(page, placed, price, rests, solved, tokens):
-    here = [lab2_model.outside(one, tokens.value, price) for one in placed]
+def _(curve_of, page, placed, software, solved, tokens):
+    here = {one.name: lab2_model.outside(one, tokens.value, software.value) for one in placed}
     lines = [
-        (one.name, [(at, 1e3 * rest_) for at, rest_ in points if rest_ > 0], colour, 0)
-        for one, points, colour in zip(placed, rests, (2, 0), strict=True)
+        (name, [(at, 1e3 * rest) for at, rest in curve.items() if rest > 0], colour, 0)
+        for (name, curve), colour in zip(curve_of.items(), (2, 0), strict=True)
     ]
     marks = [("both", solved[0], 1e3 * solved[1])] if solved else []
     said = "; ".join(
-        f"{one.name} {show(rest, 's')}" if rest > 0 else f"{one.name} impossible"
-        for one, rest in zip(placed, here, strict=True)
+        f"{name} {show(rest, 's') if rest > 0 else 'impossible'}" for name, rest in here.items()
     )
-    where = (
-        f"they cross at {solved[0]:,.0f} tokens and {show(solved[1], 's')}"
-        if solved
-        else "they do not cross"
-    )
+    where = "they do not cross"
+    if solved:
+        where = f"they cross at {solved[0]:,.0f} tokens and {show(solved[1], 's')}"
     page.show(
         f"Samples of {tokens.value:,} tokens leave outside the GPU: **{said}**.",
         page.picture(
@@ -165,16 +145,10 @@ def _(page, placed, price, rests, solved, tokens):
 
 @app.cell
 def _(page):
-    found_tokens = page.problem(
-        "First unknown",
-        "read it off the curves: how long is a sample on average",
-        "tokens",
-    )
-    found_rest = page.problem(
-        "Second unknown",
-        "and what does each step take outside the GPU",
-        "ms",
-    )
+    length_text = "read it off the curves: how long is a sample on average"
+    found_tokens = page.problem("First unknown", length_text, "tokens")
+    rest_text = "and what does each step take outside the GPU"
+    found_rest = page.problem("Second unknown", rest_text, "ms")
     page.show(found_tokens, found_rest)
     return found_rest, found_tokens
 
@@ -182,22 +156,12 @@ def _(page):
 @app.cell
 def _(found_rest, found_tokens, page, solved):
     mo.stop(solved is None, mo.md("With this choice the curves do not cross: try the other one."))
-    NEAR = 0.1  # relative: what one reads off a curve
+    near = {"tolerance": 0.1}  # relative: what one reads off a curve
+    shorter = "Far below what was stated: the limit is of the longest sample, not the mean."
+    longer = "More than the GPU works: a faster chip cannot help there."
     page.show(
-        page.verdict(
-            found_tokens,
-            solved[0],
-            "tokens",
-            tolerance=NEAR,
-            why="Far below what was stated: the limit is of the longest sample, not the mean.",
-        ),
-        page.verdict(
-            found_rest,
-            1e3 * solved[1],
-            "ms",
-            tolerance=NEAR,
-            why="More than the GPU works: a faster chip cannot help there.",
-        ),
+        page.verdict(found_tokens, solved[0], "tokens", why=shorter, **near),
+        page.verdict(found_rest, 1e3 * solved[1], "ms", why=longer, **near),
     )
     return
 
@@ -284,20 +248,10 @@ def _(as_is, full, new, page):
 
 
 @app.cell
-def _(machines, page):
+def _(page):
     speed, gained = 3.0, 1.5
     outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
-
-    def solved_with(software_, cluster):
-        """Both unknowns under other assumptions."""
-        curve = lambda machine, place: [
-            machine.step() - float(lab2_model.predicted(place, at, software_).step_time)
-            for at in lab2_model.LENGTHS
-        ]
-        first, second = machines
-        return lab2_model.crossing(curve(first, cluster), curve(second, second.cluster))
-
-    other = solved_with("deepspeed", lab2_model.OLD.cluster)
+    other = lab2_model.solved("deepspeed", lab2_model.OLD.cluster)
     problems = (
         parts.on_paper(
             f"a chip is {speed:g} times as fast and the step only {gained:g} times. Which share of "
@@ -322,7 +276,7 @@ def _(machines, page):
         "apart. State what you assumed, change it, and see whether the conclusion stands.",
         fields,
     )
-    return fields, gained, other, outside_share, problems, solved_with, speed
+    return fields, gained, outside_share, problems, speed
 
 
 @app.cell
@@ -332,21 +286,19 @@ def _(fields, page, problems):
 
 
 @app.cell
-def _(other, page, solved_with):
-    ours = solved_with("jax", lab2_model.OLD.cluster)
+def _(page):
     cases = {
-        "our trainer, eight NICs": ours,
-        "our trainer, four (P4d)": solved_with("jax", "p4d"),
-        "DeepSpeed, eight NICs": other,
-        "DeepSpeed, four (P4d)": solved_with("deepspeed", "p4d"),
+        f"{trainer}, {nics}": lab2_model.solved(name, place)
+        for trainer, name in (("our trainer", "jax"), ("DeepSpeed", "deepspeed"))
+        for nics, place in (("eight NICs", lab2_model.OLD.cluster), ("four (P4d)", "p4d"))
     }
     sensitivity = [
         {
-            "assumed": name,
+            "assumed": assumed,
             "tokens": f"{both[0]:,.0f}" if both else "none",
             "outside (s)": both[1] if both else None,
         }
-        for name, both in cases.items()
+        for assumed, both in cases.items()
     ]
     ends = [both[0] for both in cases.values() if both]
     page.where_wrong(
@@ -375,10 +327,11 @@ def test_at_the_stated_length_the_old_machine_is_impossible(full, new, old, rati
 
 
 @app.cell
-def test_the_solution_gives_both_measurements_back(placed, price, solved):
+def test_the_solution_gives_both_measurements_back(placed, software, solved):
     mean_, rest_ = solved
     for machine in placed:
-        assert abs((price(machine.cluster, round(mean_)) + rest_) / machine.step() - 1) < 0.05
+        left = lab2_model.outside(machine, round(mean_), software.value)
+        assert abs(left - rest_) / machine.step() < 0.05
     return
 
 

@@ -64,7 +64,7 @@ cable let {fast}/s pass, then {half}/s, then {slow}/s, which is
 
 
 @app.cell
-def _(field, fsdp, half):
+def _(field, fsdp, half, meshes, slow):
     page = parts.opened(field)
     WAITING = "exposed_communication"
     bars = {
@@ -74,32 +74,22 @@ def _(field, fsdp, half):
         }
         for one in fsdp[:2]
     }
-    said_so = mo.md(
+    waits = ", ".join(f"{format_time(one.time[WAITING])} at {one.bandwidth}/s" for one in fsdp[:2])
+    choice = mo.ui.dropdown(meshes, value=meshes[0], label="mesh")
+    page.show(
         f"You guessed **{page.guess:.0f}**; measured were **{format_time(fsdp[1].median)}** at "
         f"{half}/s, {fsdp[1].median / fsdp[0].median:.2f} times as long (the simulator had said "
-        f"{format_time(fsdp[1].predicted)}). What the hosts compute did not change; what they "
-        "send took twice as long."
-    )
-    waits = ", ".join(f"{format_time(one.time[WAITING])} at {one.bandwidth}/s" for one in fsdp[:2])
-    page.show(
-        said_so,
+        f"{format_time(fsdp[1].predicted)}). What the hosts compute did not change; what they send "
+        "took twice as long.",
         page.picture(
             stacked_bars(bars, format_time),
             f"Predicted steps of fsdp=4; waiting for the cable: {waits}",
         ),
-    )
-    return (page,)
-
-
-@app.cell
-def _(meshes, page, slow):
-    choice = mo.ui.dropdown(meshes, value=meshes[0], label="mesh")
-    page.show(
-        f"## Say it before it runs\n\nTwo rates give T = a + b / W: a, what no cable "
-        f"changes, and b, the bytes that the step waits for. Then {slow}/s is yours to say.",
+        "## Say it before it runs\n\nTwo rates give T = a + b / W: a, what no cable changes, and "
+        f"b, the bytes that the step waits for. Then {slow}/s is yours to say.",
         choice,
     )
-    return (choice,)
+    return choice, page
 
 
 @app.cell
@@ -144,7 +134,7 @@ def _(meshes, page, slow):
 
 @app.cell
 def _(fast, meshes, of_mesh, page, slow, survivor):
-    mo.stop(survivor.value is None and mo.app_meta().mode not in (None, "script", "test"))
+    choice_of_reader = parts.chosen(survivor)
     last = {mesh: of_mesh[mesh][-1].median for mesh in meshes}
     grew = {mesh: last[mesh] / of_mesh[mesh][0].median for mesh in meshes}
     best = min(last, key=last.get)
@@ -163,13 +153,10 @@ def _(fast, meshes, of_mesh, page, slow, survivor):
     ]
     words = ", ".join(f"{mesh} {format_time(last[mesh])}" for mesh in meshes)
     page.show(
-        mo.callout(
-            mo.md(
-                f"{'Yes' if survivor.value == best else 'No'}: **{best}**, with "
-                f"{format_time(last[best])}. Stages hand on activations of a few sequences; "
-                "replicas sum every gradient, and fsdp gathers every weight twice besides."
-            ),
-            kind="success" if survivor.value == best else "warn",
+        page.reply(
+            choice_of_reader == best,
+            f"**{best}**, with {format_time(last[best])}. Stages hand on activations of a few "
+            "sequences; replicas sum every gradient, and fsdp gathers every weight twice besides.",
         ),
         page.table(table),
         page.picture(
@@ -187,24 +174,17 @@ def _(HOSTS, half, page, slow):
     which = mo.ui.dropdown(["stage=4", "data=4", "fsdp=4"], value="stage=4", label="mesh")
     ahead = mo.ui.number(label="I say (ms; nothing runs before you do)", value=None)
     button = mo.ui.run_button(label="train it here, a minute or two", disabled=bool(reason))
-    typed = "\n".join(
-        "sudo scaling " + shlex.join(words)
-        for words in (
-            lab3_testbed.up_command(HOSTS, slow),
-            lab3_testbed.train_command("stage=4"),
-            ["testbed", "down", "--name", lab3_testbed.NAME],
-        )
+    by_hand = (
+        lab3_testbed.up_command(HOSTS, slow),
+        lab3_testbed.train_command("stage=4"),
+        ["testbed", "down", "--name", lab3_testbed.NAME],
     )
+    commands = parts.typed(*(f"sudo scaling {shlex.join(words)}" for words in by_hand))
+    run_file = mo.md(f"```json\n{lab3_testbed.run_text()}\n```")
+    can = f"Not on this machine: {reason}." if reason else "This machine can."
     page.show(
-        "## Run it here\n\n"
-        + (f"Not on this machine: {reason}. " if reason else "This machine can. ")
-        + "By hand it is (run.json is the accordion's second page):",
-        mo.accordion(
-            {
-                "commands": mo.md(f"```sh\n{typed}\n```"),
-                "run.json": mo.md(f"```json\n{lab3_testbed.run_text()}\n```"),
-            }
-        ),
+        f"## Run it here\n\n{can} By hand it is (run.json is the accordion's second page):",
+        mo.accordion({"commands": commands, "run.json": run_file}),
         [where, which, ahead, button],
     )
     return ahead, button, where, which
@@ -272,7 +252,7 @@ def _(meshes, of_mesh, page):
             "cable": f"{one.bandwidth}/s",
             "predicted (s)": one.predicted,
             "measured (s)": one.median,
-            "off by": f"{one.predicted / one.median - 1:+.0%}",
+            "off by": parts.off(one.predicted, one.median),
         }
         for mesh in meshes
         for one in of_mesh[mesh]

@@ -50,6 +50,8 @@ def _(every, field):
     named = sorted({one.cause for one in halves})
     factors = sorted((one.ratio for one in found), reverse=True)
     nameless = {f"{i} of {len(found)}": ratio for i, ratio in enumerate(factors, start=1)}
+    titles = {f"{i}. {one.exhibit.title}": i - 1 for i, one in enumerate(found, start=1)}
+    choice = mo.ui.dropdown(titles, value=next(iter(titles)), label="exhibit")
     page.show(
         f"You guessed **{page.guess:.0f}**; it is **{len(halves)}**, and they have {len(named)} "
         f"kinds of cause: {', '.join(named)}. A factor is where one starts to look, not "
@@ -58,36 +60,26 @@ def _(every, field):
             ratios(nameless, lab4_errata.RIGHT),
             "Printed over computed: " + ", ".join(f"{ratio:.3g}" for ratio in factors),
         ),
+        "## Walk through",
+        choice,
     )
-    return found, halves, named, page
-
-
-@app.cell
-def _(found, page):
-    titles = {f"{i}. {one.exhibit.title}": i - 1 for i, one in enumerate(found, start=1)}
-    choice = mo.ui.dropdown(titles, value=next(iter(titles)), label="exhibit")
-    page.show("## Walk through", choice)
-    return (choice,)
+    return choice, found, halves, named, page
 
 
 @app.cell
 def _(choice, found, page):
     piece = found[choice.value]
     asked = piece.exhibit.question
+    printed = show(piece.exhibit.printed, asked.unit)
     cause = mo.ui.radio(lab4_errata.causes(found), label="**What went wrong?**")
     should = page.problem("What should stand there", "your number", asked.unit or "a ratio")
     page.show(
-        mo.callout(
-            mo.md(
-                f"*From {piece.exhibit.where}:* {piece.exhibit.claim} "
-                f"**{show(piece.exhibit.printed, asked.unit)}**."
-            )
-        ),
+        mo.callout(mo.md(f"*From {piece.exhibit.where}:* {piece.exhibit.claim} **{printed}**.")),
         cause,
         should,
         "The command runs when you have named a cause.",
     )
-    return asked, cause, piece, should
+    return asked, cause, piece, printed, should
 
 
 @app.cell
@@ -97,24 +89,17 @@ def _(asked, page, piece, should):
 
 
 @app.cell
-def _(asked, cause, page, piece):
-    mo.stop(cause.value is None and mo.app_meta().mode not in (None, "script", "test"))
-    hit = cause.value == piece.cause
-    explained = (
-        f"Here {mistake(asked.mistakes[0]).sentence} Check: {mistake(asked.mistakes[0]).check}"
-        if asked.mistakes
-        else ""
-    )
+def _(asked, cause, page, piece, printed):
+    hit = parts.chosen(cause) == piece.cause
+    known = [mistake(name) for name in asked.mistakes[:1]]
+    explained = "".join(f"Here {one.sentence} Check: {one.check}" for one in known)
     pages = {f"$ scaling {line}": mo.md(f"```\n{page_of(line)}\n```") for line in asked.commands}
     page.show(
-        mo.callout(
-            mo.md(
-                f"{'Yes' if hit else 'No'}: **{piece.cause}**. Printed "
-                f"{show(piece.exhibit.printed, asked.unit)}, computed "
-                f"**{show(piece.computed, asked.unit)}**, a factor of {piece.ratio:.3g}. "
-                f"{asked.reason} {explained}"
-            ),
-            kind="success" if hit else "warn",
+        page.reply(
+            hit,
+            f"**{piece.cause}**. Printed {printed}, computed "
+            f"**{show(piece.computed, asked.unit)}**, a factor of {piece.ratio:.3g}. "
+            f"{asked.reason} {explained}",
         ),
         mo.accordion(pages),
     )
@@ -132,11 +117,7 @@ def _(found, page):
         }
         for one in found
     ]
-    mo.accordion(
-        {
-            "All answers": page.table(rows),
-        }
-    )
+    mo.accordion({"All answers": page.table(rows)})
     return
 
 
