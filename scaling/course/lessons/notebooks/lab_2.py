@@ -276,7 +276,7 @@ def _(page):
         "apart. State what you assumed, change it, and see whether the conclusion stands.",
         fields,
     )
-    return fields, gained, outside_share, problems, speed
+    return fields, problems
 
 
 @app.cell
@@ -352,12 +352,6 @@ def test_no_other_way_is_faster_at_the_same_batch(as_is, changed, rate, whole_ba
 @app.cell
 def test_the_rest_is_longer_than_the_new_machines_work(new, sensitivity):
     assert all(row["outside (s)"] > new.step() / 2 for row in sensitivity)
-    return
-
-
-@app.cell
-def test_amdahl_backwards(gained, outside_share, speed):
-    assert abs(outside_share + (1 - outside_share) / speed - 1 / gained) < 1e-12
     return
 
 

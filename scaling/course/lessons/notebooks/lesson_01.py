@@ -135,7 +135,7 @@ def _(page):
         "bandwidth is where the roof bends.",
         fields,
     )
-    return added, fields, halved, problems
+    return fields, problems
 
 
 @app.cell
@@ -165,19 +165,6 @@ def _(page):
 @app.cell
 def test_the_critical_batch_is_the_guides(critical):
     assert 150 < critical.ideal < 320
-    return
-
-
-@app.cell
-def test_half_the_bytes_of_weights_halve_the_batch(halved):
-    whole = sc.learn.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm")
-    assert abs(halved.ideal * 2 / whole["critical batch by the weights alone"].ideal - 1) < 1e-9
-    return
-
-
-@app.cell
-def test_adding_is_bound_by_memory(added):
-    assert abs(added / (3 * 4 * 2**30 / 2.039e12 * 1e3) - 1) < 0.01
     return
 
 

@@ -248,7 +248,7 @@ def _(page):
         "activations, which grow with the tokens of a device.",
         fields,
     )
-    return crossing, fields, layer, masked, problems
+    return fields, problems
 
 
 @app.cell
@@ -324,18 +324,6 @@ def test_the_rungs_rise(climbed):
 def test_at_the_crossing_the_core_costs_what_it_passes(all_else, giga, own, slope):
     assert abs(own.answer * slope / giga["projections"] - 1) < 1e-9
     assert abs(all_else.answer * slope / (giga["projections"] + giga["MLP"]) - 1) < 1e-9
-    return
-
-
-@app.cell
-def test_a_plain_layer_has_twelve_squares(layer):
-    assert abs(layer * 1e6 / (12 * 8192**2) - 1) < 1e-3
-    return
-
-
-@app.cell
-def test_half_of_the_scores_double_the_context(crossing, masked):
-    assert masked == 2 * sc.learn.count("llama3-70b")[crossing].answer
     return
 
 

@@ -129,7 +129,7 @@ def _(page, whole):
         fields,
         lesson=7,
     )
-    return best_fsdp, fields, problems, ratio
+    return fields, problems
 
 
 @app.cell
@@ -149,18 +149,6 @@ def _(group, page):
         errors,
     )
     return (errors,)
-
-
-@app.cell
-def test_a_slow_network_costs_less_than_its_factor(ratio):
-    assert 1 < ratio < 8
-    return
-
-
-@app.cell
-def test_the_formula_of_the_paper_problem(best_fsdp):
-    assert best_fsdp == 32
-    return
 
 
 @app.cell

@@ -134,7 +134,7 @@ def _(page):
         fields,
         lesson=10,
     )
-    return across, fields, problems, sent
+    return across, fields, problems
 
 
 @app.cell
@@ -159,12 +159,6 @@ def _(page, steps):
 @app.cell
 def test_the_ring_across_nodes_needs_longer_chunks(across, hidden):
     assert across > 4 * hidden.ideal
-    return
-
-
-@app.cell
-def test_bytes_of_a_hop(sent):
-    assert sent == 16384 * 2 * 8 * 64 * 2
     return
 
 

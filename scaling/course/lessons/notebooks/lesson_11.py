@@ -125,7 +125,7 @@ def _(page, steps):
         fields,
         lesson=11,
     )
-    return fields, longer, problems
+    return fields, problems
 
 
 @app.cell
@@ -166,12 +166,6 @@ def test_less_kept_is_less_memory_and_more_time(steps):
 def test_the_walk_is_within_a_few_percent_of_the_compilers_plan(rows):
     for row in rows:
         assert abs(row["peak (bytes)"] / row["XLA's plan (bytes)"] - 1) < 0.05
-    return
-
-
-@app.cell
-def test_recomputing_costs_at_most_a_third(longer):
-    assert 1 < longer < 4 / 3
     return
 
 

@@ -168,7 +168,7 @@ def _(page):
         parts.typed(*commands),
         lesson=12,
     )
-    return fields, problems, without
+    return fields, problems
 
 
 @app.cell
@@ -203,12 +203,6 @@ def _(page, steps):
 def test_halving_the_cable_does_not_double_the_step(foretold, grew):
     assert 1 < grew < 2
     assert abs(foretold / grew - 1) < 0.05
-    return
-
-
-@app.cell
-def test_two_measurements_give_two_unknowns(without):
-    assert abs(without - 1) < 1e-9
     return
 
 

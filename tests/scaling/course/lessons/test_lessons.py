@@ -86,6 +86,50 @@ def test_the_tests_in_a_lesson_pass(name):
         cell.run(**wanted)
 
 
+# Answers to the problems by hand: a number, or the two that it lies between; None: measured.
+H100, A100, B200 = (989.4e12, 3.35e12), (312e12, 2.039e12), (2250e12, 900e9)  # FLOP/s, bytes/s
+TINY = 2 * 256 * 64 + 2 * (6 * 64 * 32 + 3 * 64 * 128)  # its matrices; norms: 5 * 64
+LAYER = 8192 * (2 * 8192 + 2 * 1024) + 3 * 8192 * 28672  # weights of a layer of llama3-70b
+CABLE = 2 * 1024 * 256 + 4 * (4 * 256**2 + 3 * 256 * 1024) + 9 * 256  # parameters of lab 3
+BY_HAND = {
+    "lesson_01": (H100[0] / H100[1] / 2, 1e3 * 3 * 4 * 2**30 / A100[1], None),
+    "lesson_02": (8 * 2, 1e6 * 8192 * 16384 / 32 / H100[1], 32 * 4096 * 8 * 128 * 4 / 8 / 1e6),
+    "lesson_03": (1e3 * 2 * 7 / 8 * 2**28 / 300e9, 1e3 * 3 / 4 * 2**31 / 400e9, None, None),
+    "lesson_04": (
+        (12 * 8192**2 + 2 * 8192) / 1e6,
+        2 * 2 * LAYER / (4 * 8192),  # half the scores: twice the context
+        4 * (TINY + 2 * 3 * 64 * 128 + 5 * 64),
+    ),
+    "lesson_05": (B200[0] / B200[1], 4 * H100[0] / 400e9 * 15 / 16, 4 * (TINY / 8 + 5 * 64)),
+    "lesson_06": (28672 * B200[1] / B200[0], 28672 * 800e9 / B200[0], 4 * 4 + 2),
+    "lesson_07": ((2**18 * 64 / 16384) ** 0.5, (1, 8), 1),
+    "lesson_08": (2475 * 128 / 4, 1e3 * 2**26 * 7 / 8 / 450e9, 1),
+    "lesson_09": (100 * 7 / (2 * 16 + 7), 19 * 7, 2 * (8 + 2 - 1)),
+    "lesson_10": (16384 * 2 * 8 * 64 * 2, (4 * 1099, 10 * 1099), 1),
+    "lesson_11": (70e9 * 16 / 80e9, (1, 4 / 3), 1),
+    "lesson_12": (1, (1, 1.5), None),
+    "lesson_13": (
+        6 * 70e9 * 15e12 / (4096 * 990e12 * 0.45) / 86400,
+        -(-16 * 405.85e9 // 85_899_345_920),
+        8 * 32 * 20,
+    ),
+    "lab_2": (1 / 2, (512, 4096 / 2)),
+    "lab_3": (6 * CABLE / 1e6, 1e3 * 6 * CABLE / 25e6),
+    "lab_4": (2 * 3 / 4 * 40e9 / 32e9, (5 * 1.875, 60)),
+}
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS)
+def test_the_answers_of_the_problems_are_those_by_hand(name):
+    problems = ran(name)[1].get("problems", ())
+    for problem, by_hand in zip(problems, BY_HAND.get(name, ()), strict=True):
+        answer, _ = problem.answer
+        if isinstance(by_hand, tuple):
+            assert by_hand[0] < answer < by_hand[1], problem.text
+        else:
+            assert answer == (by_hand and pytest.approx(by_hand, rel=1e-3)), problem.text
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_no_number_with_a_unit_is_typed_into_the_text(name):
     """Texts compute what they state; "25 minutes" and names of sizes are no results."""
