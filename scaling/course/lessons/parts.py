@@ -74,7 +74,7 @@ def guessed(field: Any) -> float:
     """
     shown = mo.cli_args().get("guess")
     if field.value is None and (shown or not _has_reader()):
-        return float(shown or 1.0)
+        return float(str(shown or 1.0))
     mo.stop(field.value is None)
     return float(field.value)
 
@@ -220,8 +220,7 @@ class Page:
 
     def reply(self, right: bool, text: str) -> Any:
         """Return what is said to a choice."""
-        kind = "success" if right else "warn"
-        return mo.callout(mo.md(f"{'Yes' if right else 'No'}: {text}"), kind=kind)
+        return _box(right, f"{'Yes' if right else 'No'}: {text}")
 
     def takeaway(
         self, text: str, fields: Any = None, *more: Any, title: str = "", lesson: int | None = None
@@ -240,7 +239,7 @@ class Page:
             if puzzle.lesson == lesson:
                 command = f"scaling learn puzzle {puzzle.number}"
                 lines.append(f"A puzzle, judged by the compiler: *{puzzle.title}* (`{command}`).")
-        box = mo.callout(mo.md("\n\n".join(lines)), kind="success")
+        box = _box(True, "\n\n".join(lines))
         if fields is None:
             return box
         return self.show(box, f"## {title or f'{NUMBERS[len(fields)]} problems'}", *fields, *more)
@@ -284,10 +283,12 @@ class Page:
         if field.value is None:
             return mo.md("")
         found = diagnose(float(field.value), answer, tolerance, mistakes)
-        if found.right:
-            text = f"Right: {show(answer, unit)}. {why}"
-            return mo.callout(mo.md(text), kind="success")
-        return mo.callout(mo.md(str(found).replace("\n", "\n\n")), kind="warn")
+        wrong = str(found).replace("\n", "\n\n")
+        return _box(found.right, f"Right: {show(answer, unit)}. {why}" if found.right else wrong)
+
+
+def _box(right: bool, text: str) -> Any:
+    return mo.callout(mo.md(text), kind="success" if right else "warn")
 
 
 def _table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
