@@ -95,12 +95,7 @@ product.defvjp(_forward, _backward)
 
 
 def _on_devices(
-    rules: Rules,
-    equation: str,
-    formats: Formats,
-    a: jax.Array,
-    b: jax.Array,
-    target: P,
+    rules: Rules, equation: str, formats: Formats, a: jax.Array, b: jax.Array, target: P
 ) -> jax.Array:
     """Every device multiplies its shards; sums over devices follow as `target` demands."""
     specs = tuple(P(*spec_of(operand).partitions) for operand in (a, b))

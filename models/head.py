@@ -119,12 +119,7 @@ def shifted_terms(
 
 
 def _loss(
-    execution: Execution,
-    z_loss: float,
-    head_DV: jax.Array,
-    _: None,
-    x: jax.Array,
-    given: Targets,
+    execution: Execution, z_loss: float, head_DV: jax.Array, _: None, x: jax.Array, given: Targets
 ) -> tuple[jax.Array, jax.Array]:
     """The loss of tokens [B, S] or [T] with a gathered head."""
     with jax.named_scope("head"):

@@ -78,10 +78,7 @@ def rotation_at(config: ModelConfig, positions_BS: jax.Array, most: int) -> Rota
 
 
 def apply_rotary(
-    x_BSNK: jax.Array,
-    freqs: np.ndarray,
-    positions: np.ndarray | None = None,
-    factor: float = 1.0,
+    x_BSNK: jax.Array, freqs: np.ndarray, positions: np.ndarray | None = None, factor: float = 1.0
 ) -> jax.Array:
     """Queries or keys [B, S, N, K] rotated by their positions: int [S], 0..S-1 if None."""
     if positions is None:

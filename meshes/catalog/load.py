@@ -37,9 +37,7 @@ def accelerator_names() -> list[str]:
 
 
 def load(
-    name_or_path: str | Path,
-    nodes: int = 1,
-    overrides: dict[str, float] | None = None,
+    name_or_path: str | Path, nodes: int = 1, overrides: dict[str, float] | None = None
 ) -> Cluster:
     """A cluster of `nodes` hosts, by catalogue name or from a TOML file.
 

@@ -10,11 +10,7 @@ table every input has a gradient, of those behind a frozen one none. Imports no 
 
 from fnmatch import fnmatchcase
 
-from scaling.models.accounting.flops import (
-    ATTENTION,
-    FORWARD_AND_BACKWARD,
-    credited_forward,
-)
+from scaling.models.accounting.flops import ATTENTION, FORWARD_AND_BACKWARD, credited_forward
 from scaling.models.accounting.matrices import Number, n_dense_layers, n_moe_layers
 from scaling.models.config import ModelConfig
 from scaling.models.lora import Lora, adapter_parameters

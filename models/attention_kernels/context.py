@@ -27,11 +27,7 @@ from scaling.models.accounting.remat import keeps
 from scaling.models.attention_kernels.kernel import AttentionKernel
 from scaling.models.attention_kernels.kv_exchange import KeysValues, KvExchange
 from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
-from scaling.models.attention_kernels.zigzag_attention import (
-    Halves,
-    QueryState,
-    ZigzagAttention,
-)
+from scaling.models.attention_kernels.zigzag_attention import Halves, QueryState, ZigzagAttention
 from scaling.models.execution import Execution
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 

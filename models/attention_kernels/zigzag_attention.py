@@ -21,12 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from scaling.models.attention_kernels.kernel import (
-    AttentionKernel,
-    Mask,
-    PartialAttention,
-    merge,
-)
+from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
 from scaling.models.attention_kernels.kv_exchange import CONTEXT, KeysValues
 from scaling.models.attention_kernels.reference import MASK_VALUE
 from scaling.models.attention_kernels.zigzag import visible_rows

@@ -14,13 +14,7 @@ from typing import Any
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import convert, read, read_json
 from scaling.models.config import ModelConfig, RopeScaling, Yarn
-from scaling.models.huggingface.families import (
-    ANY_FAMILY,
-    FOUR_TIMES,
-    HARMLESS,
-    Family,
-    families,
-)
+from scaling.models.huggingface.families import ANY_FAMILY, FOUR_TIMES, HARMLESS, Family, families
 
 Json = Mapping[str, Any]
 

@@ -96,10 +96,7 @@ def _product(execution: Execution, equation: str) -> Product:
     if execution.compute == "fp8":
         return functools.partial(float8.local_product, equation)
     return functools.partial(
-        jnp.einsum,
-        equation,
-        precision=execution.precision,
-        preferred_element_type=execution.dtype,
+        jnp.einsum, equation, precision=execution.precision, preferred_element_type=execution.dtype
     )
 
 

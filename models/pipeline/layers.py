@@ -256,9 +256,7 @@ def stack_stages(x_L: jax.Array) -> jax.Array:
     """A stored stack [P L, ...] as each stage's layers, [L, P, ...]."""
     spec = spec_of(x_L)
     return jax.shard_map(
-        lambda x_L: x_L[:, None],
-        in_specs=spec,
-        out_specs=P(None, *spec.partitions),
+        lambda x_L: x_L[:, None], in_specs=spec, out_specs=P(None, *spec.partitions)
     )(x_L)
 
 

@@ -174,12 +174,7 @@ def _head_of(tables: Any) -> tuple[Any, Any]:
 
 
 def _loss(
-    execution: Execution,
-    z_loss: float,
-    head: Head,
-    gathered: Gathered,
-    x_BSD: Any,
-    given: Targets,
+    execution: Execution, z_loss: float, head: Head, gathered: Gathered, x_BSD: Any, given: Targets
 ) -> tuple[jax.Array, jax.Array]:
     """The losses of one microbatch."""
     norm, head_VD = head
