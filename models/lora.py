@@ -13,15 +13,14 @@ from scaling.meshes.errors import InputError, check_range
 from scaling.models.accounting.matrices import Shape, attention_matrices, mlp_matrices
 from scaling.models.config import ModelConfig
 
-# Names of the matrices in arrays (`query_DNK`), by their names in `models.accounting.matrices`.
-ARRAYS = {
-    "q": "query",
-    "k": "key",
-    "v": "value",
-    "o": "out",
-    "q_a": "query_a",
-    "q_b": "query_b",
-} | {name: name for name in ("kv_a", "kv_b", "up", "gate", "down")}
+# The arrays of a block by the names of their matrices in `models.accounting.matrices`.
+ATTENTION_ARRAYS = {
+    **{"q": "query_DNK", "k": "key_DMK", "v": "value_DMK", "o": "out_NKD"},
+    **{"q_a": "query_a_DR", "q_b": "query_b_RNK", "kv_a": "kv_a_DR", "kv_b": "kv_b_RNK"},
+}
+MLP_ARRAYS = {"up": "up_DF", "gate": "gate_DF", "down": "down_FD"}
+# ... and as targets of adapters
+TARGETS = {k: name.rpartition("_")[0] for k, name in (ATTENTION_ARRAYS | MLP_ARRAYS).items()}
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ def adaptable(config: ModelConfig) -> Mapping[str, Shape]:
     Those of the attention and of dense MLPs; experts, router, tables and head have none.
     """
     mlp = {} if config.moe else mlp_matrices(config, config.d_ff)
-    return {ARRAYS[name]: shape for name, shape in (attention_matrices(config) | mlp).items()}
+    return {TARGETS[name]: shape for name, shape in (attention_matrices(config) | mlp).items()}
 
 
 def check_lora(lora: Lora, config: ModelConfig, where: str = "train.lora") -> None:

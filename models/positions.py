@@ -59,13 +59,17 @@ def yarn_score_scale(config: ModelConfig) -> float:
 
 def rotation(config: ModelConfig, positions: np.ndarray) -> Rotation:
     """The rotation of queries or keys [B, S, N, K] by `positions`, int [S]; none without RoPE."""
-    rope = rotary_frequencies(config), positions, attention_factor(config)
-    return lambda x: apply_rotary(x, *rope) if config.positions == "rope" else x
+    if config.positions != "rope":
+        return lambda x: x
+    tables = _cos_sin(config, positions)
+    return lambda x: _rotate(x, *tables)
 
 
 def rotation_at(config: ModelConfig, positions_BS: jax.Array, most: int) -> Rotation:
     """As `rotation`, at positions of each token that are known when the step runs, below `most`."""
-    tables = _cos_sin(np.arange(most), rotary_frequencies(config), attention_factor(config))
+    if config.positions != "rope":
+        return lambda x: x
+    tables = _cos_sin(config, np.arange(most))
 
     def rotate(x_BSNK: jax.Array) -> jax.Array:
         batch, sequence = spec_of(x_BSNK)[:2]
@@ -74,23 +78,13 @@ def rotation_at(config: ModelConfig, positions_BS: jax.Array, most: int) -> Rota
         rows = (jnp.asarray(table[0]).at[at_BS].get(out_sharding=out) for table in tables)
         return _rotate(x_BSNK, *rows)
 
-    return rotate if config.positions == "rope" else lambda x: x
+    return rotate
 
 
-def apply_rotary(
-    x_BSNK: jax.Array, freqs: np.ndarray, positions: np.ndarray | None = None, factor: float = 1.0
-) -> jax.Array:
-    """Queries or keys [B, S, N, K] rotated by their positions: int [S], 0..S-1 if None."""
-    if positions is None:
-        positions = np.arange(x_BSNK.shape[1])
-    return _rotate(x_BSNK, *_cos_sin(positions, freqs, factor))
-
-
-def _cos_sin(
-    positions: np.ndarray, freqs: np.ndarray, factor: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and sines times `factor`, float32 [1, S, 1, K/2], of angles exact in float64."""
-    angles = np.outer(positions, freqs)[None, :, None, :]
+def _cos_sin(config: ModelConfig, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Cosines and sines, float32 [1, S, 1, K/2], scaled, of angles exact in float64."""
+    angles = np.outer(positions, rotary_frequencies(config))[None, :, None, :]
+    factor = attention_factor(config)
     cos, sin = ((factor * f(angles)).astype(np.float32) for f in (np.cos, np.sin))
     return cos, sin
 

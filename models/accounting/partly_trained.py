@@ -13,14 +13,8 @@ from fnmatch import fnmatchcase
 from scaling.models.accounting.flops import ATTENTION, FORWARD_AND_BACKWARD, credited_forward
 from scaling.models.accounting.matrices import Number, n_dense_layers, n_moe_layers
 from scaling.models.config import ModelConfig
-from scaling.models.lora import Lora, adapter_parameters
+from scaling.models.lora import ATTENTION_ARRAYS, MLP_ARRAYS, Lora, adapter_parameters
 
-# Arrays of a block by the names of their products (`models.accounting.matrices`).
-ATTENTION_ARRAYS = {
-    **{"q": "query_DNK", "k": "key_DMK", "v": "value_DMK"},
-    **{"q_a": "query_a_DR", "q_b": "query_b_RNK", "kv_a": "kv_a_DR", "kv_b": "kv_b_RNK"},
-}
-MLP_ARRAYS = {"up": "up_DF", "gate": "gate_DF", "down": "down_FD"}
 EXPERT_ARRAYS = {
     **{"router": "router_DE", "expert_up": "up_EDF", "expert_gate": "gate_EDF"},
     **{"expert_down": "down_EFD", "shared_up": "shared_up_DF", "shared_gate": "shared_gate_DF"},
@@ -74,7 +68,7 @@ def partly_trained_flops(
 
 def _arrays(config: ModelConfig, stack: str) -> dict[str, str]:
     """Arrays of the matrices of one stack, by the names of their products."""
-    last = {"o": "out_NVD" if config.mla else "out_NKD"}
+    last = {"o": "out_NVD"} if config.mla else {}
     attention = {name: f"attention/{array}" for name, array in (ATTENTION_ARRAYS | last).items()}
     has_experts = stack == "layers" and n_moe_layers(config) > 0
     mlp = EXPERT_ARRAYS if has_experts else MLP_ARRAYS

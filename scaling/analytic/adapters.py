@@ -22,7 +22,7 @@ from scaling.models.accounting.matrices import (
     block_stacks,
     matrix_of_device,
 )
-from scaling.models.lora import ARRAYS
+from scaling.models.lora import TARGETS
 from scaling.program.ir import Kernel, Number, Origin, Phase
 
 
@@ -30,7 +30,7 @@ def adapted(step: StepSizes, moe: bool) -> list[Stack]:
     """The matrices of one layer that have adapters."""
     lora = step.run.train.lora
     targets = lora.targets if lora else ()
-    return [stack for stack in block_stacks(step.config, moe) if ARRAYS.get(stack.name) in targets]
+    return [stack for stack in block_stacks(step.config, moe) if TARGETS.get(stack.name) in targets]
 
 
 def adapter_elements(step: StepSizes) -> Number:

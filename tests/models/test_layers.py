@@ -17,7 +17,7 @@ from scaling.models.config import ModelConfig, RopeScaling
 from scaling.models.head import cross_entropy
 from scaling.models.mlp import Mlp
 from scaling.models.norm import Norm
-from scaling.models.positions import apply_rotary, rotary_frequencies
+from scaling.models.positions import rotary_frequencies, rotation
 from tests.models.one_device import FP32, jit, numbers, perturbed
 
 # Dims: B batch, S sequence, D model, N query heads, M key/value heads, K head dim, V vocabulary
@@ -91,16 +91,16 @@ def test_qk_norm_makes_attention_ignore_the_scale_of_queries_and_keys() -> None:
 
 @given(st.integers(0, 20), st.integers(0, 20), st.integers(0, 20))
 def test_rotary_scores_depend_on_the_distance_only(first: int, second: int, shift: int) -> None:
-    freqs = rotary_frequencies(CONFIG)
+    rotate = rotation(CONFIG, np.arange(41))
     q, k = (np.tile(numbers(1, 1, 1, 6, seed=seed), (1, 41, 1, 1)) for seed in (1, 2))
-    q, k = np.asarray(apply_rotary(q, freqs))[0, :, 0], np.asarray(apply_rotary(k, freqs))[0, :, 0]
+    q, k = np.asarray(rotate(q))[0, :, 0], np.asarray(rotate(k))[0, :, 0]
     score = q[first] @ k[second]
     np.testing.assert_allclose(q[first + shift] @ k[second + shift], score, rtol=1e-4, atol=1e-5)
 
 
 def test_a_rotation_turns_each_pair_of_channels_by_its_angle() -> None:
     x = numbers(1, 11, 2, 6)
-    turned = np.asarray(apply_rotary(x, rotary_frequencies(replace(CONFIG, rope_theta=50.0))))
+    turned = np.asarray(rotation(replace(CONFIG, rope_theta=50.0), np.arange(11))(x))
     angles = np.arange(11)[:, None] * 50.0 ** (-np.arange(3) / 3)
     pairs = (x[..., :3] + 1j * x[..., 3:]) * np.exp(1j * angles)[None, :, None]
     np.testing.assert_allclose(turned[..., :3], pairs.real, atol=1e-5)
@@ -111,7 +111,7 @@ def test_positions_are_exact_far_into_a_sequence() -> None:
     """float32 angles would be wrong by up to 0.004 rad at position 100,000."""
     x = np.zeros((1, 100_001, 1, 6), np.float32)
     x[..., 0] = 1
-    last = np.asarray(apply_rotary(x, rotary_frequencies(CONFIG)))[0, -1, 0]
+    last = np.asarray(rotation(CONFIG, np.arange(100_001))(x))[0, -1, 0]
     angle = math.fmod(100_000.0, 2 * math.pi)
     np.testing.assert_allclose([last[0], last[3]], [math.cos(angle), math.sin(angle)], atol=1e-6)
 
