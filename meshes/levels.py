@@ -188,8 +188,7 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
     """
     links = next((j for j in cluster.links if j.parts in TO_CPU), None)
     links = links or link_of(cluster, "chip", "pcie")  # raises: there are none
-    devices = np.arange(cluster.devices)
-    node = devices // cluster.devices_per_node
+    devices, node = np.arange(cluster.devices), _above(cluster, "node")
     own_nics = any(j.parts == ("chip", "nic") for j in cluster.links)
     reach = node if own_nics else np.zeros_like(devices)
     staged = not cluster.peer_access
@@ -200,8 +199,7 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
     chip = NetworkLevel("PCIe of a chip", "pcie", bandwidth, hop, labels, staged=staged)
     if links.parts[1] != "pcie_switch":
         return [replace(chip, most_peers=most), *_socket_levels(cluster)]
-    switches = cluster.parts["pcie_switch"]
-    switch = node * switches + _below(cluster, switches)
+    switch = _above(cluster, "pcie_switch")
     # a switch with NICs of its own does not carry what leaves the node
     has_nics = cluster.peer_access and any(j.parts == ("nic", "pcie_switch") for j in cluster.links)
     unit, region = switch if cluster.peer_access else devices, node if has_nics else reach
@@ -221,8 +219,7 @@ def _pcie_levels(cluster: Cluster) -> list[NetworkLevel]:
 def _socket_levels(cluster: Cluster) -> list[NetworkLevel]:
     """The links between the sockets of a node; their hop is one with PCIe's."""
     sockets = cluster.parts.get("socket", 1)
-    node = np.arange(cluster.devices) // cluster.devices_per_node
-    socket = node * sockets + _below(cluster, sockets)
+    node, socket = _above(cluster, "node"), _above(cluster, "socket")
     labels = LinkLabels(socket, socket, node, node)
     return [
         NetworkLevel(
@@ -238,9 +235,11 @@ def _socket_levels(cluster: Cluster) -> list[NetworkLevel]:
     ]
 
 
-def _below(cluster: Cluster, parts: int) -> np.ndarray:
-    """Number of the part, of so many in its node, that each device is below; int [devices]."""
-    return np.arange(cluster.devices) % cluster.devices_per_node * parts // cluster.parts["chip"]
+def _above(cluster: Cluster, kind: str) -> np.ndarray:
+    """Number of the node, or of its part of a kind, that each device is in or below: [devices]."""
+    node, chip = np.divmod(np.arange(cluster.devices), cluster.devices_per_node)
+    count = cluster.parts.get(kind, 1)
+    return node * count + chip * count // cluster.parts["chip"]
 
 
 def _between_nodes(cluster: Cluster) -> list[NetworkLevel]:
@@ -297,10 +296,8 @@ def _nic_levels(
     ways = [chip]
     fast = any(j.kind in FAST for j in cluster.links)
     if fast and {("chip", "pcie_switch"), ("nic", "socket")} <= {j.parts for j in cluster.links}:
-        switches = cluster.parts["pcie_switch"]
-        switch = devices // cluster.devices_per_node * switches + _below(cluster, switches)
         way = bandwidth_of(cluster, link_of(cluster, "pcie_switch", "pcie", "socket"))
-        labels = LinkLabels(unit, switch, everywhere, unit)
+        labels = LinkLabels(unit, _above(cluster, "pcie_switch"), everywhere, unit)
         ways += [replace(chip, name="PCIe switch to the NICs", bandwidth=way, labels=labels)]
     if cluster.nics >= cluster.devices_per_node:
         return ways

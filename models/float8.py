@@ -80,18 +80,17 @@ def product(rules: Rules, equation: str, target: P, x: jax.Array, w: jax.Array) 
     return _on_devices(rules, equation, (VALUES, VALUES), x, w, target)
 
 
-def _forward(rules: Rules, equation: str, target: P, x: jax.Array, w: jax.Array) -> tuple:
-    return product(rules, equation, target, x, w), (x, w)
-
-
-def _backward(rules: Rules, equation: str, target: P, saved: tuple, gradient: jax.Array) -> tuple:
+def _gradients(rules: Rules, equation: str, target: P, saved: tuple, gradient: jax.Array) -> tuple:
     (x, w), (of_x, of_w) = saved, _transposed(equation)
     to_x = of_x, (GRADIENTS, VALUES), gradient, w, _gradient_spec(x)
     to_w = of_w, (VALUES, GRADIENTS), x, gradient, _gradient_spec(w)
     return _on_devices(rules, *to_x), _on_devices(rules, *to_w)
 
 
-product.defvjp(_forward, _backward)
+product.defvjp(
+    lambda rules, equation, target, x, w: (product(rules, equation, target, x, w), (x, w)),
+    _gradients,
+)
 
 
 def _on_devices(

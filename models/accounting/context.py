@@ -24,7 +24,7 @@ def scores_share(config: ModelConfig, seq: int, context: int) -> float:
     """
     if context == 1:
         return 1.0
-    chunk, rows, others = _exchange(config, seq, context)
+    chunk, rows, others = exchange_shape(config, seq, context)
     scores = 2 * chunk**2 + (1 + 2 * others) * rows**2
     return context * scores / seq**2
 
@@ -36,7 +36,7 @@ def exchanged_bytes(
 
     `batch` counts the sequences on a device, `seq` a sequence's tokens on all devices.
     """
-    _, rows, _ = _exchange(config, seq, context)
+    _, rows, _ = exchange_shape(config, seq, context)
     return batch * 2 * rows * exchanged_width(config) / tensor * BYTES[dtype]
 
 
@@ -46,7 +46,7 @@ def exchanged_width(config: ModelConfig) -> int:
     return heads * (query_key_dim(config) + value_dim(config))
 
 
-def _exchange(config: ModelConfig, seq: int, context: int) -> tuple[int, int, int]:
+def exchange_shape(config: ModelConfig, seq: int, context: int) -> tuple[int, int, int]:
     """Tokens of a chunk, its rows visible to others, and devices that one exchanges with."""
     chunk, window = seq // (2 * context), config.sliding_window
     others = sum(map(len, ring_hops(context, window_reach(window, chunk))))

@@ -10,8 +10,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
-from scaling.models.accounting import exchanged_bytes
-from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
+from scaling.models.accounting.context import exchange_shape, exchanged_bytes
 from scaling.run import Run
 
 
@@ -43,12 +42,11 @@ def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
     if mesh.context == 1:
         return None
     model, batch = run.model, run.batch
-    chunk = batch.seq_len // (2 * mesh.context)
     sequences = batch.global_batch // mesh.batch_shards // batch.microbatches
     size = exchanged_bytes(
         model, sequences, batch.seq_len, mesh.context, mesh.tensor, run.precision.between
     )
-    others = sum(map(len, ring_hops(mesh.context, window_reach(model.sliding_window, chunk))))
+    chunk, _, others = exchange_shape(model, batch.seq_len, mesh.context)
     return SequenceCut(run.context.method, mesh.context, chunk, others, size)
 
 
