@@ -182,28 +182,28 @@ def _link_counts(matrix: Matrix) -> dict[tuple[int, int], int]:
 
 def _pcie_links(matrix: Matrix, ports: Ports, sockets: Groups, switches: Groups) -> list[LinkSpec]:
     """From GPUs and NICs to their PCIe switch if they have one, else to their socket."""
-    kinds = {"chip": matrix.gpus, "nic": matrix.nics}
+    switch_of, socket_of = (
+        {device: i for i, group in enumerate(groups) for device in group}
+        for groups in (switches, sockets)
+    )
     links: dict[tuple[str, str], list[tuple[int, int]]] = {}
-    for kind, devices in kinds.items():
+    for kind, devices in (("chip", matrix.gpus), ("nic", matrix.nics)):
         for i, device in enumerate(devices):
-            switch, socket = _number(switches, device), _number(sockets, device)
-            if switch is not None:
-                links.setdefault((kind, "pcie_switch"), []).append((i, switch))
-            elif socket is not None:
-                links.setdefault((kind, "socket"), []).append((i, socket))
-    for i, group in enumerate(switches):
-        socket = _number(sockets, group[0])
-        assert socket is not None
-        links.setdefault(("pcie_switch", "socket"), []).append((i, socket))
+            above = "pcie_switch" if device in switch_of else "socket"
+            pair = i, switch_of.get(device, socket_of[device])
+            links.setdefault((kind, above), []).append(pair)
+    if switches:
+        pairs = [(i, socket_of[group[0]]) for i, group in enumerate(switches)]
+        links["pcie_switch", "socket"] = pairs
     note = f"16 lanes of PCIe {ports.pcie_generation}.0, what the GPU is specified for"
     bandwidth = SourcedValue(PCIE_X16[ports.pcie_generation], ASSUMED, "2026-11", note)
     quarter = SourcedValue(0.25e-6, NCCL, "2026-06", "a quarter of a step by way of the socket")
     half = SourcedValue(0.5e-6, NCCL, "2026-06", "half of a step by way of the socket")
     return [
-        LinkSpec(ends, "pcie", "pairs", bandwidth, half if ends == ("chip", "socket") else quarter,
-              pairs=tuple(pairs))
+        LinkSpec(ends, "pcie", "pairs", bandwidth, latency, pairs=tuple(pairs))
         for ends, pairs in links.items()
-    ]  # fmt: skip
+        for latency in [half if ends == ("chip", "socket") else quarter]
+    ]
 
 
 def _host_links(sockets: Groups) -> list[LinkSpec]:
@@ -215,7 +215,3 @@ def _host_links(sockets: Groups) -> list[LinkSpec]:
     if len(sockets) > 1:
         links.append(LinkSpec(("socket", "socket"), "upi", "all", upi, none, 3))
     return links
-
-
-def _number(groups: Groups, device: str) -> int | None:
-    return next((i for i, group in enumerate(groups) if device in group), None)

@@ -12,7 +12,6 @@ NODE (inside a NUMA node) to SYS (between NUMA nodes). What is not understood is
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import takewhile
 
 from scaling.meshes.errors import InputError
 
@@ -65,7 +64,9 @@ def read_matrix(text: str) -> Matrix:
         if not (_GPU.fullmatch(name) or _NIC.fullmatch(name)) or devices.count(name) > 1:
             raise InputError(f"line {number}: column {name!r} is neither one GPU nor one NIC")
     rows: dict[str, list[str]] = {}
-    for number, line in takewhile(lambda numbered: _is_row(numbered[1]), lines[start + 1 :]):
+    for number, line in lines[start + 1 :]:
+        if not line.strip() or line.strip().startswith("Legend"):
+            break
         name, *cells = line.split()
         if name not in devices or name in rows:
             raise InputError(f"line {number}: {line.strip()!r} is not the row of one more device")
@@ -75,11 +76,6 @@ def read_matrix(text: str) -> Matrix:
             _check_entry(number, name, device, entry)
         rows[name] = cells
     return _matrix(devices, [name for name in names if name in AFFINITIES], rows)
-
-
-def _is_row(line: str) -> bool:
-    """False for the legend, and for the end of the block."""
-    return bool(line.strip()) and not line.strip().startswith("Legend")
 
 
 def _check_entry(number: int, row: str, column: str, entry: str) -> None:
