@@ -76,11 +76,10 @@ def lint_links(links: Iterable[LinkSpec], fabric: Fabric | None, where: str) -> 
             kind, value = LINKS[link.kind], link.bandwidth.value
             yield from implausible(f"{label}: bandwidth", value, kind, link.count)
         if link.latency is not None:
-            latency = figure("latency")
-            yield from implausible(f"{label}: latency", link.latency.value, latency)
-    if fabric is not None and fabric.hop_latency is not None:
-        latency = figure("hop_latency")
-        yield from implausible(f"{where}: fabric: hop_latency", fabric.hop_latency.value, latency)
+            yield from implausible(f"{label}: latency", link.latency.value, figure("latency"))
+    hop = None if fabric is None else fabric.hop_latency
+    if hop is not None:
+        yield from implausible(f"{where}: fabric: hop_latency", hop.value, figure("hop_latency"))
 
 
 def lint_chip(figures: Mapping[str, SourcedValue], where: str) -> Iterator[str]:
@@ -147,25 +146,21 @@ def lint_domains(cluster: Cluster, host: Cluster) -> Iterator[str]:
 
 def _slots(cluster: Cluster) -> Iterator[str]:
     """NICs that are faster than their slot, and PCIe links that are faster than their GPU's."""
-    network = network_link(cluster)
+    network, chip = network_link(cluster), cluster.accelerator
+    port = 0.0 if network is None or _is_overridden(network) else network.total_bandwidth or 0.0
+    ports = PORTS.get(chip.compute_capability or 0.0) if chip.vendor == "NVIDIA" else None
+    # one direction of the PCIe that the GPU is specified for
+    specified = math.inf if ports is None else PCIE_X16[ports.pcie_generation]
     for link in cluster.links:
         if link.kind != "pcie" or link.bandwidth is None or link.total_bandwidth is None:
             continue
         slot, label = link.total_bandwidth, f"{cluster.name}: pcie {' - '.join(link.parts)}"
-        explained = network is None or _is_overridden(network) or link.bandwidth.note
-        if "nic" in link.parts and network is not None and not explained:
-            port = network.total_bandwidth or 0.0
-            if port > ROUNDING * slot:
-                yield (
-                    f"{cluster.name}: a NIC sends {format_rate(port)} but its slot, {label}, takes "
-                    f"{format_rate(slot)}; {port:g} bits/s are {format_rate(port / 8)}"
-                )
-        chip = cluster.accelerator
-        is_known = "chip" in link.parts and chip.vendor == "NVIDIA"
-        ports = PORTS.get(chip.compute_capability or 0.0) if is_known else None
-        # one direction of the PCIe that the GPU is specified for
-        specified = math.inf if ports is None else PCIE_X16[ports.pcie_generation]
-        if slot > ROUNDING * specified:
+        if "nic" in link.parts and port > ROUNDING * slot and not link.bandwidth.note:
+            yield (
+                f"{cluster.name}: a NIC sends {format_rate(port)} but its slot, {label}, takes "
+                f"{format_rate(slot)}; {port:g} bits/s are {format_rate(port / 8)}"
+            )
+        if "chip" in link.parts and slot > ROUNDING * specified:
             yield (
                 f"{label}: {format_rate(slot)}, but {chip.name} has 16 lanes of "
                 f"{format_rate(specified)} in one direction; does the figure add both directions?"
