@@ -45,17 +45,9 @@ from scaling.models.moe.dispatch import (
     sorted_indices,
     weights_of_rows,
 )
-from scaling.models.moe.expert_mlps import (
-    DIMS,
-    Weights,
-    gather_expert_weight,
-    grouped_experts,
-    padded_experts,
-    shared_experts,
-)
+from scaling.models.moe.expert_mlps import DIMS, LocalExperts, Weights
 from scaling.models.moe.routing import Routing, empty_routing, routing_statistics, top_k_gating
 from scaling.models.pipeline.shard_map import shard_map_per_stage
-from scaling.models.remat import regathered
 
 
 class Experts(nnx.Module):
@@ -131,20 +123,23 @@ def _local(
     is_token_bs: jax.Array | None,
 ) -> tuple[jax.Array, Routing]:
     """The layer on one device's tokens [b, s, D]."""
-    rules, moe = execution.rules, config.moe
-    assert moe is not None
+    experts, rules = LocalExperts(config, execution, weights), execution.rules
+    moe = experts.moe
     sharded, dim = rules.stream_cut
     token_axes = (*rules.axes("stream"), *rules.axes("residual"))
     with jax.named_scope("router"):
-        logits_bsE = _logits(execution, x_bsD, weights["router"], token_axes)
+        # float32 whatever the compute format
+        exact = functools.partial(jnp.dot, precision=jax.lax.Precision.HIGHEST)
+        in_float32 = lambda x, router_DE: exact(x.astype(jnp.float32), router_DE)
+        logits_bsE = experts.times(x_bsD, "router", token_axes, in_float32)
         gating = top_k_gating(moe, logits_bsE, weights.get("bias"), is_token_bs)
     flat = lambda y: _gather_tokens(execution, y)
     x_TD, experts_TK = flat(x_bsD), flat(gating.experts)
     exchange = _rows_gathered if moe.capacity_factor is None else _rows_sent
-    y_TD, dropped = exchange(config, execution, x_TD, flat(gating.weights), experts_TK, weights)
+    y_TD, dropped = exchange(experts, x_TD, flat(gating.weights), experts_TK)
     if moe.n_shared_experts:
         with jax.named_scope("shared"):
-            y_TD = y_TD + shared_experts(config, execution, x_TD, weights)
+            y_TD = y_TD + experts.shared(x_TD)
     if sharded:  # each of these devices has counted the same tokens
         dropped = dropped / jax.lax.axis_size(sharded)
     with jax.named_scope("router"):
@@ -155,18 +150,6 @@ def _local(
         return jax.lax.psum_scatter(y_BSD, sharded, scatter_dimension=dim, tiled=True), routing
     summed = rules.axes("mlp")
     return (jax.lax.psum(y_BSD, summed) if summed else y_BSD), routing
-
-
-def _logits(
-    execution: Execution, x: jax.Array, router: jax.Array, token_axes: tuple[str, ...]
-) -> jax.Array:
-    """The router in float32 whatever the compute format: [..., E]."""
-
-    def multiply(x: jax.Array, router: jax.Array) -> jax.Array:
-        router_DE = gather_expert_weight(execution, x, router, "router", token_axes)
-        return jnp.dot(x.astype(jnp.float32), router_DE, precision=jax.lax.Precision.HIGHEST)
-
-    return regathered(execution, multiply)(x, router)
 
 
 def _gather_tokens(execution: Execution, y_bsX: jax.Array) -> jax.Array:
@@ -185,20 +168,15 @@ def _gather_tokens(execution: Execution, y_bsX: jax.Array) -> jax.Array:
 
 
 def _rows_gathered(
-    config: ModelConfig,
-    execution: Execution,
-    x_TD: jax.Array,
-    weights_TK: jax.Array,
-    experts_TK: jax.Array,
-    weights: Weights,
+    own: LocalExperts, x_TD: jax.Array, weights_TK: jax.Array, experts_TK: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Every device along `expert` picks the rows of its experts from the tokens of all.
 
     As `_rows_sent` the weighted sum of each token's experts [T, D], partial over tensor, and the
     number of assignments that found no room, a float32 scalar.
     """
-    moe, over, devices = config.moe, execution.rules.axes("experts"), execution.rules.mesh.expert
-    assert moe is not None
+    moe, over = own.moe, own.execution.rules.axes("experts")
+    devices = own.execution.rules.mesh.expert
     local, rows = moe.n_experts // devices, buffer_rows(moe, x_TD.shape[0], devices)
     with jax.named_scope("dispatch"):
         first = jax.lax.axis_index(over) * local if over else 0
@@ -207,9 +185,7 @@ def _rows_gathered(
         rows_RD = dispatch(all_gather(x_TD, over), idx)
         weights_R = weights_of_rows(all_gather(weights_TK, over), idx)
     with jax.named_scope("experts"):
-        rows_RD = grouped_experts(
-            config, execution, rows_RD, weights_R, sizes_E, experts_TK.size, weights
-        )
+        rows_RD = own.grouped(rows_RD, weights_R, sizes_E, experts_TK.size)
     with jax.named_scope("combine"):
         y_TD = reduce_scatter(combine(rows_RD, idx), over)
     assigned = ((own_GK >= 0) & (own_GK < local)).sum()
@@ -217,22 +193,16 @@ def _rows_gathered(
 
 
 def _rows_sent(
-    config: ModelConfig,
-    execution: Execution,
-    x_TD: jax.Array,
-    weights_TK: jax.Array,
-    experts_TK: jax.Array,
-    weights: Weights,
+    own: LocalExperts, x_TD: jax.Array, weights_TK: jax.Array, experts_TK: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Every device sends the rows of its tokens, as many to each expert, and gets results back."""
-    moe, over = config.moe, execution.rules.axes("experts")
-    assert moe is not None
+    moe, over = own.moe, own.execution.rules.axes("experts")
     with jax.named_scope("dispatch"):
         idx = padded_indices(experts_TK, moe.n_experts, capacity(moe, x_TD.shape[0]))
         rows_RD = all_to_all(dispatch(x_TD, idx), over)
         weights_R = all_to_all(weights_of_rows(weights_TK, idx), over)
     with jax.named_scope("experts"):
-        rows_RD = padded_experts(config, execution, rows_RD, weights_R, weights)
+        rows_RD = own.padded(rows_RD, weights_R)
     with jax.named_scope("combine"):
         y_TD = combine(all_to_all(rows_RD, over), idx)
     assigned = (experts_TK < moe.n_experts).sum()

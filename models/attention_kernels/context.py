@@ -24,7 +24,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
 from scaling.models.accounting.remat import keeps
-from scaling.models.attention_kernels.kernel import AttentionKernel
+from scaling.models.attention_kernels.kernel import AttentionKernel, PartialAttention
 from scaling.models.attention_kernels.kv_exchange import KeysValues, KvExchange
 from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
 from scaling.models.attention_kernels.zigzag_attention import Halves, QueryState, ZigzagAttention
@@ -128,7 +128,8 @@ def _device_backward(
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of one device's queries, keys and values."""
     zigzag, exchange = _zigzag(execution, window, q.shape[1])
-    kv, queries = (zigzag.visible(k), zigzag.visible(v)), QueryState(q, out, lse, dout)
+    kv = zigzag.visible(k), zigzag.visible(v)
+    queries = QueryState(q, PartialAttention(out, lse), dout)
 
     def visit(dq: Halves, shift: int, kv: KeysValues) -> tuple[Halves, KeysValues]:
         return zigzag.other_gradients(dq, queries, kv, shift)

@@ -38,8 +38,7 @@ class QueryState(NamedTuple):
     """Queries of one device, their attention over all keys, and its gradient; S tokens each."""
 
     q_BSNK: jax.Array
-    out_BSNV: jax.Array
-    lse_BSN: jax.Array
+    total: PartialAttention
     dout_BSNV: jax.Array
 
 
@@ -64,9 +63,7 @@ class ZigzagAttention:
         """Attention to this device's keys: each chunk to itself, then late to early."""
         both = _stacked(q), _stacked(k), _stacked(v)
         part = self.kernel.forward(*both, Mask(window=self.window))
-        early, late = (
-            PartialAttention(*parts) for parts in zip(*(_split(x, 0) for x in part), strict=True)
-        )
+        early, late = _parts(part)
         early = PartialAttention(early.out_BTNV.astype(jnp.float32), early.lse_BTN)
         if self.rows:
             across = self.kernel.forward(
@@ -79,10 +76,7 @@ class ZigzagAttention:
         """`total` merged with attention to the keys `kv` of the device `shift` before this one."""
         before, mask = self._pairs(shift, q.shape[0])
         part = self.kernel.forward(self._queries(q, before), *self._keys(kv, before), mask)
-        always, either = (
-            self._padded_part(PartialAttention(*parts))
-            for parts in zip(*(_split(x, 0) for x in part), strict=True)
-        )
+        always, either = map(self._padded_part, _parts(part))
         early, late = total.early, merge(total.late, always)
         merged = merge(_where(before, early, late), either)
         return Halves(_where(before, merged, early), _where(before, late, merged))
@@ -91,17 +85,14 @@ class ZigzagAttention:
         self, queries: QueryState, k: jax.Array, v: jax.Array, kv: KeysValues
     ) -> tuple[Halves, KeysValues]:
         """Gradients of q through this device's keys, and of these keys and values; float32."""
-        q, out, lse, dout = map(_stacked, queries)
+        q, total, dout = jax.tree.map(_stacked, queries)
         mask = Mask(window=self.window)
-        dq, dk, dv = self.kernel.backward(
-            q, _stacked(k), _stacked(v), PartialAttention(out, lse), dout, mask
-        )
+        dq, dk, dv = self.kernel.backward(q, _stacked(k), _stacked(v), total, dout, mask)
         early, late = _split(dq.astype(jnp.float32), 0)
         dk, dv = (jnp.concatenate(_split(x, 0), 1).astype(jnp.float32) for x in (dk, dv))
         if self.rows:
-            q, out, lse, dout = (self._first(_split(x, 1).late) for x in queries)
-            part = PartialAttention(out, lse)
-            dq, *across = self.kernel.backward(q, *self._early(kv), part, dout, self._own_mask())
+            q, total, dout = jax.tree.map(lambda x: self._first(_split(x, 1).late), queries)
+            dq, *across = self.kernel.backward(q, *self._early(kv), total, dout, self._own_mask())
             seen = (x.astype(jnp.float32) for x in across)
             of_early = lambda x: self.all_rows(jnp.concatenate([x, jnp.zeros_like(x)], 1))
             dk, dv = (x + of_early(dx) for x, dx in zip((dk, dv), seen, strict=True))
@@ -113,9 +104,9 @@ class ZigzagAttention:
     ) -> tuple[Halves, KeysValues]:
         """`dq` plus gradients through the keys `kv` of another device; gradients of `kv`."""
         before, mask = self._pairs(shift, queries.q_BSNK.shape[0])
-        q, out, lse, dout = (self._queries(x, before) for x in queries)
+        q, total, dout = jax.tree.map(lambda x: self._queries(x, before), queries)
         keys = self._keys(kv, before)
-        dq_pair, *dkv_pair = self.kernel.backward(q, *keys, PartialAttention(out, lse), dout, mask)
+        dq_pair, *dkv_pair = self.kernel.backward(q, *keys, total, dout, mask)
         dk, dv = (self._returned(x, before) for x in dkv_pair)
         always, either = (self._padded(x) for x in _split(dq_pair, 0))
         early = dq.early + jnp.where(before, either, 0)
@@ -185,9 +176,12 @@ def _stacked(x_BS: jax.Array) -> jax.Array:
     return jnp.concatenate(_split(x_BS, 1))
 
 
+def _parts(pairs: PartialAttention) -> list[PartialAttention]:
+    """The two parts of a call of twice the batch."""
+    return [PartialAttention(*part) for part in zip(*(_split(x, 0) for x in pairs), strict=True)]
+
+
 def _where(
     condition: jax.Array, first: PartialAttention, second: PartialAttention
 ) -> PartialAttention:
-    return PartialAttention(
-        *(jnp.where(condition, a, b) for a, b in zip(first, second, strict=True))
-    )
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), first, second)
