@@ -10,6 +10,7 @@ sharded over `context`: see `scaling.models.attention_kernels.context`. Decoding
 
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import chex
 import jax
@@ -152,12 +153,7 @@ def attend(
 
 
 def _stored_scores(
-    execution: Execution,
-    window: int | None,
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    segments_BS: jax.Array | None = None,
+    execution: Execution, window: int | None, q: Any, k: Any, v: Any, segments_BS: Any = None
 ) -> jax.Array:
     """Attention by XLA, also within packed documents."""
     seen = None if segments_BS is None else same_document(segments_BS)[:, None]

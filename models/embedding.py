@@ -69,7 +69,10 @@ def _look_up(
     rules, vocab = execution.rules, execution.rules.axes("vocab")
     sharded, dim = rules.stream_cut
     token_axes = (*rules.axes("batch"), *rules.axes("sequence"), *sharded)
-    table_vD = _gathered(execution, table_vd, ("vocab", "embed"), token_axes)
+    gathered = lambda table, dims: all_gather_weight(
+        execution, table, dims, token_axes, (*MARKED, "fsdp")
+    )
+    table_vD = gathered(table_vd, ("vocab", "embed"))
     if vocab:
         local = tokens_bS - jax.lax.axis_index(vocab) * table_vD.shape[0]
         inside = (local >= 0) & (local < table_vD.shape[0])
@@ -90,19 +93,9 @@ def _look_up(
             positions = zigzag_positions(device, rules.mesh.context, tokens_bS.shape[1])
             position_s = jnp.asarray(positions)
             position_s = _own_part(position_s, sharded, axis=0) if dim == 1 else position_s
-        table_TD = _gathered(execution, learned[0], (None, "embed"), token_axes)
+        table_TD = gathered(learned[0], (None, "embed"))
         x_bsD = x_bsD + table_TD.astype(jnp.float32)[position_s]
     return x_bsD.astype(execution.dtype)
-
-
-def _gathered(
-    execution: Execution,
-    table: jax.Array,
-    dims: tuple[str | None, ...],
-    token_axes: tuple[str, ...],
-) -> jax.Array:
-    """A table in compute format, all-gathered along d_model."""
-    return all_gather_weight(execution, table, dims, token_axes, (*MARKED, "fsdp"))
 
 
 def _rows(table: jax.Array, index: jax.Array) -> jax.Array:

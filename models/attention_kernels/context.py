@@ -67,12 +67,12 @@ def _backward(execution: Execution, window: int | None, residuals: tuple, dout: 
     mapped = shard_map_per_stage(
         execution.rules,
         functools.partial(_device_backward, execution, window),
-        in_specs=(query, keys, keys, query, P(*query[:3]), saved, query),
+        in_specs=((query, keys, keys, query, P(*query[:3]), saved), query),
         out_specs=(query, keys, keys),
         check_vma=False,
     )
-    arguments: Any = (*residuals, dout)
-    return mapped(*arguments)
+    gradients: tuple = mapped(residuals, dout)
+    return gradients
 
 
 context_attention.defvjp(_forward, _backward)
@@ -116,17 +116,10 @@ def _device_forward(
 
 
 def _device_backward(
-    execution: Execution,
-    window: int | None,
-    q: jax.Array,
-    k: jax.Array,
-    v: jax.Array,
-    out: jax.Array,
-    lse: jax.Array,
-    received: jax.Array | None,
-    dout: jax.Array,
+    execution: Execution, window: int | None, residuals: tuple, dout: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Gradients of one device's queries, keys and values."""
+    q, k, v, out, lse, received = residuals
     zigzag, exchange = _zigzag(execution, window, q.shape[1])
     kv = zigzag.visible(k), zigzag.visible(v)
     queries = QueryState(q, PartialAttention(out, lse), dout)

@@ -13,7 +13,6 @@ program: {"kind": "grouped_matmul", "dims": "groups,m,n,k", "flops", "bytes", "d
 
 # Dims: R rows, E groups, K inputs, N outputs, T tiles of rows
 
-import functools
 from typing import Any
 
 import jax
@@ -66,54 +65,40 @@ def forward(
     (rows, k), n = x.shape, w.shape[1 if transposed else 2]
     columns, depth = block(n), min(block(k), DEPTH // x.dtype.itemsize)
     tiles = row_tiles(sizes, rows, ROWS)
-    kernel = functools.partial(
-        _forward, tiles=tiles[0].size, shape=(columns, depth, k), transposed=transposed,
-        precision=precision,
-    )  # fmt: skip
+    count = tiles[0].size
+
+    def kernel(*refs: Any) -> None:
+        group_ref, first_ref, end_ref, x_ref, w_ref, y_ref = refs
+        tile, column_block = _place(pl.program_id(0), count, n // columns)
+        group, first, end = group_ref[tile], first_ref[tile], end_ref[tile]
+
+        @pl.when(first < end)
+        def _() -> None:
+            rows = first + jnp.arange(ROWS)
+            safe = jnp.where(rows < end, rows, first)[:, None]
+            over = pl.ds(column_block * columns, columns)
+
+            def add(i: jax.Array, sums: jax.Array) -> jax.Array:
+                along = pl.ds(i * depth, depth)
+                x = triton.load(x_ref.at[safe, (i * depth + jnp.arange(depth))[None, :]])
+                w_at = w_ref.at[group, over, along] if transposed else w_ref.at[group, along, over]
+                w = triton.load(w_at)
+                return sums + triton.dot(x, w, trans_b=transposed, precision=precision)
+
+            zeros = jnp.zeros((ROWS, columns), jnp.float32)
+            sums = jax.lax.fori_loop(0, k // depth, add, zeros)
+            at = y_ref.at[rows[:, None], (column_block * columns + jnp.arange(columns))[None, :]]
+            triton.store(at, sums.astype(y_ref.dtype), mask=(rows < end)[:, None])
+
     return pl.pallas_call(
         kernel,
         out_shape=_like((rows, n), x),
-        grid=(tiles[0].size * (n // columns),),
+        grid=(count * (n // columns),),
         interpret=INTERPRET,
         compiler_params=COMPILER,
         name="grouped_matmul",
         metadata=_metadata(x, precision, even_rows, (sizes.size, even_rows / sizes.size, n, k)),
     )(*tiles, x, w)
-
-
-def _forward(
-    group_ref: Any,
-    first_ref: Any,
-    end_ref: Any,
-    x_ref: Any,
-    w_ref: Any,
-    y_ref: Any,
-    *,
-    tiles: int,
-    shape: tuple[int, int, int],
-    transposed: bool,
-    precision: jax.lax.Precision,
-) -> None:
-    columns, depth, k = shape
-    tile, block_ = _place(pl.program_id(0), tiles, y_ref.shape[1] // columns)
-    group, first, end = group_ref[tile], first_ref[tile], end_ref[tile]
-
-    @pl.when(first < end)
-    def _() -> None:
-        rows = first + jnp.arange(ROWS)
-        safe = jnp.where(rows < end, rows, first)[:, None]
-        over = pl.ds(block_ * columns, columns)
-
-        def add(i: jax.Array, sums: jax.Array) -> jax.Array:
-            along = pl.ds(i * depth, depth)
-            x = triton.load(x_ref.at[safe, (i * depth + jnp.arange(depth))[None, :]])
-            w_at = w_ref.at[group, over, along] if transposed else w_ref.at[group, along, over]
-            return sums + triton.dot(x, triton.load(w_at), trans_b=transposed, precision=precision)
-
-        zeros = jnp.zeros((ROWS, columns), jnp.float32)
-        sums = jax.lax.fori_loop(0, k // depth, add, zeros)
-        at = y_ref.at[rows[:, None], (block_ * columns + jnp.arange(columns))[None, :]]
-        triton.store(at, sums.astype(y_ref.dtype), mask=(rows < end)[:, None])
 
 
 def _place(program: jax.Array, tiles: int, blocks: int) -> tuple[jax.Array, jax.Array]:
@@ -130,10 +115,29 @@ def weights_gradient(
     """The sum over the rows of each group of x^T dy, x [R, K] and dy [R, N]: [E, K, N]."""
     k, n, groups = x.shape[1], dy.shape[1], sizes.size
     ends = jnp.cumsum(sizes).astype(jnp.int32)
-    blocks = block(k), block(n)
-    kernel = functools.partial(
-        _weights_gradient, blocks=blocks, depth=DEPTH // x.dtype.itemsize, precision=precision
-    )
+    blocks, depth = (block(k), block(n)), DEPTH // x.dtype.itemsize
+
+    def kernel(first_ref: Any, end_ref: Any, x_ref: Any, dy_ref: Any, dw_ref: Any) -> None:
+        group = pl.program_id(2)
+        first, end = first_ref[group], end_ref[group]
+        starts = [pl.program_id(i) * size for i, size in enumerate(blocks)]
+
+        def add(i: jax.Array, sums: jax.Array) -> jax.Array:
+            rows = first + i * depth + jnp.arange(depth)
+            is_used, safe = (rows < end)[:, None], jnp.where(rows < end, rows, first)[:, None]
+
+            def of_rows(ref: Any, start: jax.Array, size: int) -> jax.Array:
+                at = ref.at[safe, (start + jnp.arange(size))[None, :]]
+                return triton.load(at, mask=is_used, other=0.0)
+
+            x, dy = map(of_rows, (x_ref, dy_ref), starts, blocks)
+            return sums + triton.dot(x, dy, trans_a=True, precision=precision)
+
+        steps, zeros = pl.cdiv(end - first, depth), jnp.zeros(blocks, jnp.float32)
+        sums = jax.lax.fori_loop(0, steps, add, zeros)
+        sides = (pl.ds(start, size) for start, size in zip(starts, blocks, strict=True))
+        triton.store(dw_ref.at[group, *sides], sums.astype(dw_ref.dtype))
+
     return pl.pallas_call(
         kernel,
         out_shape=_like((groups, k, n), x),
@@ -143,37 +147,6 @@ def weights_gradient(
         name="grouped_matmul_weights",
         metadata=_metadata(x, precision, even_rows, (groups, k, n, even_rows / groups)),
     )(ends - sizes.astype(jnp.int32), ends, x, dy)
-
-
-def _weights_gradient(
-    first_ref: Any,
-    end_ref: Any,
-    x_ref: Any,
-    dy_ref: Any,
-    dw_ref: Any,
-    *,
-    blocks: tuple[int, int],
-    depth: int,
-    precision: jax.lax.Precision,
-) -> None:
-    group = pl.program_id(2)
-    first, end = first_ref[group], end_ref[group]
-    starts = [pl.program_id(i) * size for i, size in enumerate(blocks)]
-
-    def add(i: jax.Array, sums: jax.Array) -> jax.Array:
-        rows = first + i * depth + jnp.arange(depth)
-        is_used, safe = (rows < end)[:, None], jnp.where(rows < end, rows, first)[:, None]
-
-        def of_rows(ref: Any, start: jax.Array, size: int) -> jax.Array:
-            at = ref.at[safe, (start + jnp.arange(size))[None, :]]
-            return triton.load(at, mask=is_used, other=0.0)
-
-        x, dy = map(of_rows, (x_ref, dy_ref), starts, blocks)
-        return sums + triton.dot(x, dy, trans_a=True, precision=precision)
-
-    sums = jax.lax.fori_loop(0, pl.cdiv(end - first, depth), add, jnp.zeros(blocks, jnp.float32))
-    at = dw_ref.at[group, *(pl.ds(start, size) for start, size in zip(starts, blocks, strict=True))]
-    triton.store(at, sums.astype(dw_ref.dtype))
 
 
 def _metadata(
