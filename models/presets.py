@@ -65,11 +65,6 @@ def preset_names() -> tuple[str, ...]:
     return (*_TOYS, *_published())
 
 
-def model_dict(config: ModelConfig) -> dict[str, Any]:
-    """The "model" of run.json with all fields; `model_from` reads it back."""
-    return asdict(config)
-
-
 def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConfig:
     """The model that a run names.
 
@@ -95,7 +90,7 @@ def model_from(data: Mapping[str, Any] | str, where: str = "model") -> ModelConf
                 raise InputError(f"{where}: {key}: expected a string, got {data[key]!r}")
             changes = {k: v for k, v in data.items() if k != key}
             base = _load(key, data[key], where)
-            fields = model_dict(base)
+            fields = asdict(base)
             # fields that depend on changed ones are derived again
             is_split = base.head_dim * base.n_heads == base.d_model
             if is_split and {"d_model", "n_heads"} & set(changes):

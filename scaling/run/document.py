@@ -12,7 +12,7 @@ from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape, check_axes
 from scaling.models.accounting.remat import Kept, parse_remat
 from scaling.models.config import with_positions
-from scaling.models.presets import model_dict, model_from
+from scaling.models.presets import model_from
 from scaling.run.run import Batch, Run
 
 
@@ -56,7 +56,6 @@ def load_run(path: Path) -> Run:
 def run_dict(run: Run) -> dict[str, Any]:
     """Return the document of run.json, every field written out; `read_run` reads it back."""
     data = json.loads(json.dumps(asdict(run)))  # with lists for tuples
-    data["model"] = model_dict(run.model)
     if run.cluster is None:
         del data["cluster"]
     if run.mesh is None:

@@ -106,11 +106,6 @@ def demo() -> Run:
     )
 
 
-def recipe_names() -> tuple[str, ...]:
-    """Return the names of all recipes."""
-    return preset_names()
-
-
 def recipe(name: str) -> Run:
     """Return the recipe called `name`.
 
@@ -130,7 +125,7 @@ def recipe(name: str) -> Run:
 def _nearest_recipes(name: str) -> str:
     """A phrase with the recipes of that name, whoever published it: meta-llama/Meta-Llama-3-8B."""
     plain = lambda text: re.sub(r"[^a-z0-9.]", "", text.rpartition("/")[2].lower())
-    known = {plain(recipe): recipe for recipe in recipe_names()}
+    known = {plain(recipe): recipe for recipe in preset_names()}
     close = difflib.get_close_matches(plain(name), known, n=3, cutoff=CLOSE)
     if not close:
         return f"known: {', '.join(KNOWN)} and {len(known) - len(KNOWN)} more (docs/reference.md)"
@@ -195,7 +190,7 @@ def resolve(text: str) -> Run:
     Raises:
         InputError: no such recipe, file or function, or a run.json that does not describe a run.
     """
-    if text in recipe_names():  # also where a folder of that name holds a run
+    if text in preset_names():  # also where a folder of that name holds a run
         return recipe(text)
     if ".py:" in text:
         path, make = user_function(text)
@@ -238,7 +233,7 @@ def has_default_batch(text: str) -> bool:
 
 def file_of(text: str) -> Path | None:
     """Return the file that `resolve` reads; None for a recipe."""
-    if text in recipe_names():
+    if text in preset_names():
         return None
     path = Path(text.rpartition(":")[0] if ".py:" in text else text)
     if os.path.isdir(path):

@@ -1,18 +1,18 @@
 """Presets against their sources, and every way a run may name its model."""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from scaling.meshes.errors import InputError
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig, RopeScaling
-from scaling.models.presets import model_dict, model_from, preset
+from scaling.models.presets import model_from, preset
 
 
-def test_model_dict_spells_out_every_field():
-    tiny = model_dict(preset("tiny"))
+def test_a_model_as_a_table_spells_out_every_field():
+    tiny = asdict(preset("tiny"))
     assert tiny["n_kv_heads"] == 2 and tiny["head_dim"] == 16
     assert tiny["moe"] is None and tiny["sliding_window"] is None
     assert set(tiny) == set(ModelConfig.__dataclass_fields__)

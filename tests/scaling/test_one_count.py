@@ -14,12 +14,12 @@ from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters
 from scaling.models.accounting.matrices import STORED_BYTES
+from scaling.models.presets import preset_names
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Kernel
 from scaling.questions.block import MlpShape, WeightShards, math_time
 from scaling.questions.serving.case import Formats, Servers, served_model
 from scaling.questions.serving.kernels import Pass, attention_kernel, weight_kernels
-from scaling.run.recipes import recipe_names
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import running_kernels
 
@@ -112,7 +112,7 @@ def test_products_of_limits_take_as_long_alone_where_arithmetic_binds(cluster, D
         assert time == pytest.approx(sum(each.fitted for each in alone), rel=SAME)
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_parameters_and_caches_are_counted_alike(name):
     run = sc.load_run(name)
     counted, accounted = sc.count(name), count_parameters(run.model)

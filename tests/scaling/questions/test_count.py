@@ -11,7 +11,8 @@ from scaling.models.accounting import (
     model_flops,
 )
 from scaling.models.accounting.flops import credited_forward
-from scaling.run.recipes import recipe, recipe_names
+from scaling.models.presets import preset_names
+from scaling.run.recipes import recipe
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check
 
@@ -27,7 +28,7 @@ GUIDES = {  # of the guide's chapter on inference, question 1
 }
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_formulas_and_accounting_count_every_recipe_alike(name):
     """Two derivations: letters of the guide, and the weight matrices that the trainer makes."""
     answer, of = check(sc.count(name)), recipe(name)

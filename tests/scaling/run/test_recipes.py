@@ -20,7 +20,6 @@ from scaling.run.recipes import (
     example,
     file_of,
     recipe,
-    recipe_names,
     resolve,
     with_dividing_microbatches,
     with_steps,
@@ -57,7 +56,7 @@ def defaults():
 def golden():
     """{"defaults": all of them, recipe: only what differs}."""
     base = defaults()
-    runs = {name: flat(run_dict(recipe(name))) for name in recipe_names()}
+    runs = {name: flat(run_dict(recipe(name))) for name in preset_names()}
     absent = object()
     return {"defaults": base} | {
         name: {k: v for k, v in run.items() if v != base.get(k, absent)}
@@ -72,7 +71,7 @@ def as_text(data):
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-@pytest.mark.parametrize("name", ["defaults", *recipe_names()])
+@pytest.mark.parametrize("name", ["defaults", *preset_names()])
 def test_a_recipe_is_what_it_was(name):
     expected = json.loads(GOLDEN.read_text())
     assert json.loads(json.dumps(golden()[name])) == expected.get(name), (
@@ -81,29 +80,28 @@ def test_a_recipe_is_what_it_was(name):
 
 
 def test_no_recipe_went_missing():
-    assert set(json.loads(GOLDEN.read_text())) == {"defaults", *recipe_names()}, REGENERATE
+    assert set(json.loads(GOLDEN.read_text())) == {"defaults", *preset_names()}, REGENERATE
 
 
 # --- names and batches --------------------------------------------------------------------------
 
 
 def test_every_name_of_the_contract_is_a_recipe():
-    assert set(NAMES) <= set(recipe_names())
+    assert set(NAMES) <= set(preset_names())
 
 
 def test_every_model_is_a_recipe_of_its_own_name():
-    assert recipe_names() == preset_names()
-    assert [recipe(name).name for name in recipe_names()] == list(recipe_names())
+    assert [recipe(name).name for name in preset_names()] == list(preset_names())
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_every_recipe_survives_being_written_down(name):
     run = recipe(name)
     assert read_run(json.loads(json.dumps(run_dict(run)))) == run
     assert run.mesh is None and run.software == "jax"
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_a_recipe_has_the_model_of_its_preset_and_so_of_its_config_json(name):
     """With `--init` of a published checkpoint it trains that function: no token is dropped."""
     model = recipe(name).model
@@ -120,7 +118,7 @@ def test_llama3_steps_are_four_million_tokens_of_8192(name):
     assert batch.tokens == pytest.approx(4e6, rel=0.05)  # arXiv 2407.21783, table 4
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_the_mesh_of_every_example_takes_the_recipe(name):
     run, place = recipe(name), example(name)
     rules_for(run, place.mesh)
@@ -130,7 +128,7 @@ def test_the_mesh_of_every_example_takes_the_recipe(name):
 
 @pytest.mark.deviceless
 @pytest.mark.slow
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", preset_names())
 def test_the_defaults_of_every_recipe_fit_its_example(name):
     place = example(name)
     prediction = predict(name, cluster=place.cluster, nodes=place.nodes, mesh=place.mesh)
@@ -161,7 +159,7 @@ def test_microbatches_of_the_user_and_other_misfits_are_left_to_the_checks(micro
     ("written", "meant"),
     [("tini", "tiny"), ("lama3-8b", "llama3-8b"), ("gpt3-157b", "gpt3-175b"), ("Demo", "demo")],
 )
-def test_an_unknown_recipe_names_the_nearest(written, meant):
+def test_an_unknown_preset_names_the_nearest(written, meant):
     with pytest.raises(InputError, match=f"recipe '{written}'.*; did you mean '{meant}'"):
         resolve(written)
 

@@ -11,9 +11,10 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.remat import Kept
 from scaling.models.config import Mla, Moe
 from scaling.models.lora import Lora
+from scaling.models.presets import preset_names
 from scaling.run import Pipeline, Precision, Run, Sharding, Train
 from scaling.run.parallelism.checks import check_settings, check_trainable
-from scaling.run.recipes import recipe, recipe_names
+from scaling.run.recipes import recipe
 
 TINY = recipe("tiny")
 ONE = MeshShape()
@@ -97,7 +98,7 @@ def test_values_longer_than_keys_are_trained_on_sequences_that_are_cut():
     check_trainable(with_model(mla=replace(MLA, v_head_dim=16)), MeshShape(context=2))
 
 
-@pytest.mark.parametrize("name", recipe_names())
+@pytest.mark.parametrize("name", preset_names())
 @given(sizes=st.tuples(*[st.integers(1, 64)] * 6))
 def test_any_mix_of_the_axes_is_trained(name, sizes):
     """Without experts, `expert` is one more axis of replicas; with dense layers first no stages."""
