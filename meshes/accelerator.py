@@ -46,8 +46,8 @@ class Accelerator:
         """Dense peak FLOP/s of `dtype`; InputError names the formats that the chip has."""
         if dtype in self.peaks:
             return self.peaks[dtype]
-        known = ", ".join(self.peaks) or "none yet: run `scaling calibrate`"
-        raise InputError(f"{self.name} has no peak rate for {dtype!r}; known: {known}")
+        formats = ", ".join(self.peaks) or "none yet: run `scaling calibrate`"
+        raise InputError(f"{self.name} has no peak rate for {dtype!r}; known: {formats}")
 
     @property
     def usual_format(self) -> str | None:

@@ -113,8 +113,8 @@ def _topology(target: str, hosts: int, per_host: int) -> tuple[jax.Device, ...]:
     _check_plugin()
     show_memories()
     place = f"1x{hosts}x{per_host}"  # slices x hosts x GPUs
-    found = topologies.get_topology_desc(platform="cuda", target_config=target, topology=place)
-    return tuple(found.devices)
+    topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology=place)
+    return tuple(topology.devices)
 
 
 def _check_plugin() -> None:

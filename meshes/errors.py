@@ -19,7 +19,7 @@ CONTROL = re.compile(r"[^\n\t -~\x80-\U0010ffff]|[\x80-\x9f]")  # C0 but for lin
 
 def printable(text: str) -> str:
     """The text with escapes (`\\x1b`) for characters that would move a terminal's cursor."""
-    return CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
+    return CONTROL.sub(lambda match: repr(match[0])[1:-1], text)
 
 
 class InputError(ValueError):

@@ -29,10 +29,10 @@ def check_fits(mesh: MeshShape | Mapping[str, int], cluster: Cluster) -> None:
     sizes = _sizes(mesh)
     count = math.prod(sizes.values())
     if count > cluster.devices:
-        words = ",".join(f"{axis}={size}" for axis, size in sizes.items() if size > 1)
+        text = ",".join(f"{axis}={size}" for axis, size in sizes.items() if size > 1)
         nodes = -(-count // cluster.devices_per_node)
         raise InputError(
-            f"mesh {words} needs {count} devices, but {cluster.name} with {cluster.nodes} "
+            f"mesh {text} needs {count} devices, but {cluster.name} with {cluster.nodes} "
             f"node{'s' * (cluster.nodes > 1)} x {cluster.devices_per_node} has {cluster.devices}; "
             f"use --nodes {nodes} or a smaller mesh"
         )
@@ -107,8 +107,8 @@ def torus_dims(sizes: Mapping[str, int], cluster: Cluster) -> dict[str, tuple[in
     box = torus_box(math.prod(sizes.values()), cluster)
     if not box:
         return None
-    for found in _assigned(list(sizes.values()), box, [d for d, n in enumerate(box) if n > 1]):
-        return dict(zip(sizes, found, strict=True))
+    for dims in _assigned(list(sizes.values()), box, [d for d, n in enumerate(box) if n > 1]):
+        return dict(zip(sizes, dims, strict=True))
     return None
 
 

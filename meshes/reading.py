@@ -51,8 +51,11 @@ def read(cls: type[T], data: Any, where: str) -> T:
     missing = [name for name in absent if f"did you mean {name!r}" not in typos]
     if missing:
         problems.messages.append(f"{where}: missing {', '.join(map(repr, missing))}")
-    known = {k: v for k, v in data.items() if k in fields}
-    values = {k: problems.attempt(convert, hints[k], v, f"{where}: {k}") for k, v in known.items()}
+    values = {
+        key: problems.attempt(convert, hints[key], value, f"{where}: {key}")
+        for key, value in data.items()
+        if key in fields
+    }
     problems.raise_any()
     try:
         return cls(**values)

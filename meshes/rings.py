@@ -95,11 +95,12 @@ def _most(walks: np.ndarray, capacity: np.ndarray, ends: np.ndarray) -> int:
     for _ in range(TRIES):
         if not stack or best == room(capacity):
             break
-        count, some, left = stack.pop()
+        count, fitting, left = stack.pop()
         best = max(best, count)
         if count + room(left) <= best:
             continue
-        some = some[(some <= left).all(axis=1)]
-        some = some[np.argsort(some @ left, kind="stable")]  # the last one has most links to spare
-        stack += [(count + 1, some[: n + 1], left - walk) for n, walk in enumerate(some)]
+        fitting = fitting[(fitting <= left).all(axis=1)]
+        # the last one has most links to spare
+        fitting = fitting[np.argsort(fitting @ left, kind="stable")]
+        stack += [(count + 1, fitting[: n + 1], left - walk) for n, walk in enumerate(fitting)]
     return best

@@ -106,8 +106,8 @@ class MeshShape(AxisSizes[int]):
         """Place of device number `device` on each axis."""
         if not 0 <= device < self.devices:
             raise InputError(f"device {device} is not one of the {self.devices} of mesh {self}")
-        place = np.unravel_index(device, tuple(self.sizes.values()))
-        return {axis: int(i) for axis, i in zip(self.sizes, place, strict=True)}
+        position = np.unravel_index(device, tuple(self.sizes.values()))
+        return {axis: int(i) for axis, i in zip(self.sizes, position, strict=True)}
 
     def groups(self, axes: Iterable[str]) -> np.ndarray:
         """Device numbers of each group along `axes`: int array [groups, size(axes)].

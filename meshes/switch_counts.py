@@ -43,18 +43,18 @@ def switch_layers(cluster: Cluster) -> tuple[SwitchLayer, ...]:
 def _nvswitches(cluster: Cluster) -> list[SwitchLayer]:
     if cluster.nvswitch_chips is None:
         return []
-    each = int(cluster.nvswitch_chips.value)
+    chips = int(cluster.nvswitch_chips.value)
     nodes = min(cluster.nodes, cluster.domain_nodes)
     links = [link for link in cluster.links if link.parts == ("chip", "nvswitch")]
     cables = sum(nodes * cluster.parts["chip"] * link.count for link in links)
     ports, rate = cluster.nvswitch_ports, links[0].bandwidth if links else None
-    count = math.ceil(cluster.nodes / cluster.domain_nodes) * each
+    count = math.ceil(cluster.nodes / cluster.domain_nodes) * chips
     return [
         SwitchLayer(
             "nvswitch",
             count,
             ports=None if ports is None else int(ports.value),
-            down=math.ceil(cables / each),
+            down=math.ceil(cables / chips),
             up=0,
             port_bandwidth=None if rate is None else rate.value,
         )

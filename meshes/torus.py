@@ -111,8 +111,8 @@ def _nearest(torus: Torus, chips: int) -> list[int]:
     step = host if chips % host == 0 else 1
     below = range(min(chips - step, torus.chips // step * step), 0, -step)
     above = range(chips + step, torus.chips + 1, step)
-    found = [next((n for n in side if _shapes(torus, n)), None) for side in (below, above)]
-    return [n for n in found if n is not None]
+    nearest = [next((n for n in side if _shapes(torus, n)), None) for side in (below, above)]
+    return [n for n in nearest if n is not None]
 
 
 def _shapes(torus: Torus, chips: int) -> list[tuple[int, ...]]:

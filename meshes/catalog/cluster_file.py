@@ -142,11 +142,11 @@ def _cluster(file: CatalogueFile, facts: ClusterFile, draft: Draft) -> Cluster:
             f"host once, 0 to {chips - 1}"
         )
     layout = {"value": chips, "source": facts.layout_source}
-    known = {key: value for key, value in vars(facts).items() if key != "layout_source"}
-    known["title"] = facts.name if facts.title is None else facts.title
-    known |= {"accelerator": draft.chip, "domain_nodes": domain}
+    values = {key: value for key, value in vars(facts).items() if key != "layout_source"}
+    values["title"] = facts.name if facts.title is None else facts.title
+    values |= {"accelerator": draft.chip, "domain_nodes": domain}
     return Cluster(
-        **known,
+        **values,
         nodes=1,
         devices_per_node=chips,
         parts=draft.parts,

@@ -88,13 +88,13 @@ def lint_chip(figures: Mapping[str, SourcedValue], where: str) -> Iterator[str]:
         yield from implausible(f"{where}: {name}", stated.value, figure(name))
 
 
-def implausible(label: str, value: float, known: Figure, count: int = 1) -> Iterator[str]:
+def implausible(label: str, value: float, plausible: Figure, count: int = 1) -> Iterator[str]:
     """A warning if `value`, one of `count` links side by side, is not plausible."""
-    if known.low <= value <= known.high:
+    if plausible.low <= value <= plausible.high:
         return
     meant = [(f"all {count} links together", 1 / count)] if count > 1 else []
-    for name, factor in (*meant, *MISTAKES[known.unit]):
-        if known.low <= value * factor <= known.high:
+    for name, factor in (*meant, *MISTAKES[plausible.unit]):
+        if plausible.low <= value * factor <= plausible.high:
             digits, exponent = f"{value:g}", EXPONENTS.get(factor)
             is_short = exponent and "e" not in digits
             better = f"{digits}{exponent}" if is_short else f"{value * factor:g}"
@@ -102,11 +102,11 @@ def implausible(label: str, value: float, known: Figure, count: int = 1) -> Iter
             break
     else:
         looks = "is no such figure"
-    per_link = " per link" if known in LINKS.values() else ""
-    low, high = _text(known.low, known.unit), _text(known.high, known.unit)
+    per_link = " per link" if plausible in LINKS.values() else ""
+    low, high = _text(plausible.low, plausible.unit), _text(plausible.high, plausible.unit)
     yield (
-        f"{label}: {_text(value, known.unit)}{per_link} {looks}; "
-        f"plausible is {low} to {high} ({known.source})"
+        f"{label}: {_text(value, plausible.unit)}{per_link} {looks}; "
+        f"plausible is {low} to {high} ({plausible.source})"
     )
 
 

@@ -98,9 +98,9 @@ def cluster_from_topology(text: str, accelerator: Accelerator) -> Cluster:
 def _ports(accelerator: Accelerator) -> Ports:
     capability = accelerator.compute_capability
     if accelerator.vendor != "NVIDIA" or capability not in PORTS:
-        known = ", ".join(map(str, PORTS))
+        capabilities = ", ".join(map(str, PORTS))
         raise InputError(
-            f"nvidia-smi shows NVIDIA GPUs of compute capability {known}; "
+            f"nvidia-smi shows NVIDIA GPUs of compute capability {capabilities}; "
             f"{accelerator.name} is of {accelerator.vendor}, {capability}"
         )
     return PORTS[capability]
@@ -162,15 +162,15 @@ def _nvlink_links(
             LinkSpec(("chip", "chip"), "nvlink", "pairs", bandwidth, step, count, pairs)
             for count, pairs in alike.items()
         ], False
-    each = set(counts.values())
+    numbers = set(counts.values())
     everyone = len(matrix.gpus) * (len(matrix.gpus) - 1) // 2
-    if len(each) > 1 or len(counts) < everyone or min(each) > ports.nvlinks:
+    if len(numbers) > 1 or len(counts) < everyone or min(numbers) > ports.nvlinks:
         raise InputError(
             f"the NV# entries need {max(needed)} links of one GPU; {accelerator.name} has "
             f"{ports.nvlinks}, and through an NVSwitch every pair would show the same number"
         )
     half = SourcedValue(0.3e-6, NCCL, "2026-06", "half a step, which crosses two links")
-    return [LinkSpec(("chip", "nvswitch"), "nvlink", "block", bandwidth, half, each.pop())], True
+    return [LinkSpec(("chip", "nvswitch"), "nvlink", "block", bandwidth, half, numbers.pop())], True
 
 
 def _link_counts(matrix: Matrix) -> dict[tuple[int, int], int]:

@@ -100,7 +100,7 @@ def _matrix(devices: list[str], affinities: list[str], rows: Mapping[str, list[s
     gpus = tuple(name for name in devices if _GPU.fullmatch(name))
     affinity = {}
     for gpu in gpus:
-        own = dict(zip(affinities, rows[gpu][len(devices) :], strict=False))
-        known = [own.get(name, UNKNOWN) for name in ("NUMA Affinity", "CPU Affinity")]
-        affinity[gpu] = next((place for place in known if place != UNKNOWN), "")
+        stated = dict(zip(affinities, rows[gpu][len(devices) :], strict=False))
+        nearest = [stated.get(name, UNKNOWN) for name in ("NUMA Affinity", "CPU Affinity")]
+        affinity[gpu] = next((place for place in nearest if place != UNKNOWN), "")
     return Matrix(gpus, tuple(name for name in devices if name not in gpus), entries, affinity)

@@ -82,7 +82,7 @@ class PipelineSchedule:
 def slot_count(stages: Any, microbatches: Any) -> Any:
     """Passes of a stage of which 1F1B keeps what they save; numbers or arrays.
 
-    Between its two passes of a microbatch the first stage begins 2 P - 2 others. Of fewer
+    Between its two passes of a microbatch the first stage begins 2 P - 2 others. With fewer
     microbatches none takes the slot of another, and one slot more is there for idle passes.
     """
     return np.minimum(2 * stages - 1, microbatches + 1)[()]

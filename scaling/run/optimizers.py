@@ -82,8 +82,8 @@ def check_optimizer(run: Run) -> None:
         if value is None:
             continue
         if key not in DEFAULTS[name]:
-            known = ", ".join(DEFAULTS[name])
-            raise InputError(f"train.{key}={value} is no setting of {name}, which has: {known}")
+            settings = ", ".join(DEFAULTS[name])
+            raise InputError(f"train.{key}={value} is no setting of {name}, which has: {settings}")
         fraction = key in ("beta_1", "beta_2", "momentum")  # not epsilon or the decay's exponent
         if fraction and not 0 <= value < 1:
             raise InputError(f"train.{key}={value} must be at least 0 and below 1")

@@ -125,11 +125,12 @@ def recipe(name: str) -> Run:
 def _nearest_recipes(name: str) -> str:
     """A phrase with the recipes of that name, whoever published it: meta-llama/Meta-Llama-3-8B."""
     plain = lambda text: re.sub(r"[^a-z0-9.]", "", text.rpartition("/")[2].lower())
-    known = {plain(recipe): recipe for recipe in preset_names()}
-    close = difflib.get_close_matches(plain(name), known, n=3, cutoff=CLOSE)
+    recipes = {plain(recipe): recipe for recipe in preset_names()}
+    close = difflib.get_close_matches(plain(name), recipes, n=3, cutoff=CLOSE)
     if not close:
-        return f"known: {', '.join(KNOWN)} and {len(known) - len(KNOWN)} more (docs/reference.md)"
-    first, *others = [known[one] for one in close]
+        more = len(recipes) - len(KNOWN)
+        return f"known: {', '.join(KNOWN)} and {more} more (docs/reference.md)"
+    first, *others = [recipes[one] for one in close]
     return f"did you mean {first!r}?" + (f" (or {', '.join(others)})" if others else "")
 
 
@@ -156,11 +157,11 @@ def default_batch(name: str, model: ModelConfig) -> Batch:
     """Return the batch of the recipe `name`, in microbatches that its example has memory for."""
     length = model.max_positions or 2048
     half_a_million = max(1, (1 << 19) // length), length  # tokens, as GPT-2
-    known = (batch for pattern, batch in BATCHES.items() if fnmatchcase(name, pattern))
-    sequences, length = next(known, half_a_million)
-    place = example(name, model)
-    local = max(1, sequences // place.mesh.batch_shards)
-    least = -(-local * length // place.shard_tokens)
+    stated = (batch for pattern, batch in BATCHES.items() if fnmatchcase(name, pattern))
+    sequences, length = next(stated, half_a_million)
+    target = example(name, model)
+    local = max(1, sequences // target.mesh.batch_shards)
+    least = -(-local * length // target.shard_tokens)
     count = next(n for n in divisors(local) if n >= min(least, local))
     return Batch(sequences, length, count)
 

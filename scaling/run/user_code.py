@@ -74,8 +74,8 @@ def run_user_code(path: Path, make: Callable[[], Any]) -> Any:
         raise
     except (Exception, SystemExit) as error:  # of a script that runs as it is imported
         frames = traceback.extract_tb(error.__traceback__)
-        own = path.absolute()
-        lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == own]
+        file = path.absolute()
+        lines = [frame.lineno for frame in frames if Path(frame.filename).absolute() == file]
         line = error.lineno if isinstance(error, SyntaxError) else lines[-1] if lines else None
         where = f"{path}, line {line}" if line else str(path)
         first = str(error).strip().partition("\n")[0]
