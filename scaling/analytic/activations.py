@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int, per_size
-from scaling.analytic.zigzag import chunk_size, others, ring_of
+from scaling.analytic.attention import chunk_size, others, ring_of
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import block_stacks, gathered_width
 from scaling.models.attention_kernels.zigzag import visible_rows
@@ -23,10 +23,15 @@ def residual_stream(step: StepSizes) -> Iterator[Transfer]:
     for moe, layers in step.layer_kinds:
         yield from _in_layers(step, step.passes(layers), moe)
     once = 1 * step.vocab_is_sharded
-    size = step.tokens * step.config.d_model * step.itemsize
-    of_head = size / (step.shape.stage if step.runs_in_ticks else 1)
+    of_head = step.stream / step.head_parts
     for what, bytes_, runs, gather, sum_ in (
-        ("stream of the embedding", size, step.embeddings, "backward embed", "forward embed"),
+        (
+            "stream of the embedding",
+            step.stream,
+            step.embeddings,
+            "backward embed",
+            "forward embed",
+        ),
         ("stream of the head", of_head, step.microbatches, "forward head", "backward head"),
     ):
         yield from _moved(step, bytes_, once * runs, what, gather, gathers=True)
@@ -40,8 +45,7 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     own tokens of the inputs of products and gathers them again for the gradients of weights
     (arXiv 2205.05198, section 4.2.2).
     """
-    size = step.tokens * step.config.d_model * step.itemsize
-    taken, own_trainer = gathered_width(step.config), step.is_own_trainer
+    size, taken, own_trainer = step.stream, gathered_width(step.config), step.is_own_trainer
     is_stream = taken == step.config.d_model  # what the attention takes
     first = STREAM if is_stream else LATENTS
     first_again = STREAM if is_stream else "latents again"
@@ -130,8 +134,7 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
 def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Transfers of the pipeline; without stages they move nothing."""
     over = step.axis_names("stage")
-    stream = step.tokens * step.config.d_model * step.itemsize
-    stream = stream / (step.shape.tensor if step.sequence_parallel else 1)
+    stream = step.stream_shard
     for place in ("forward tick", "backward tick"):
         yield Transfer(over, "permute", stream, step.iterations, "stream between stages", place)
     calls = step.microbatches if step.is_1f1b else 1

@@ -11,20 +11,20 @@ section 2.2). zero_bubble computes gradients of weights in it (ZB-H1, arXiv 2401
 products are those of a forward pass, so a forward pass and the backward pass of attention's core.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 from scaling.analytic import kernels
+from scaling.analytic.attention import core_kernels
 from scaling.analytic.layer import Layer
-from scaling.analytic.memory import buffers, trained_in_layers
-from scaling.analytic.saved import saved_bytes
+from scaling.analytic.memory import buffers
 from scaling.analytic.schedule import Traffic, traffic_of
-from scaling.analytic.step import FLOAT32, StepSizes, Transfer
+from scaling.analytic.step import StepSizes, Transfer
 from scaling.analytic.table import transfers
-from scaling.analytic.weights import ATTENTION, MLP, TABLES
 from scaling.program.ir import (
     Block,
     Buffer,
@@ -35,27 +35,23 @@ from scaling.program.ir import (
     Program,
     as_float,
 )
-from scaling.run.parallelism.pipeline import recomputes
 
 
 @dataclass(frozen=True)
-class Step:
-    """A step as blocks of operations."""
+class Blocks:
+    """A step of other software as blocks of operations; `XlaBlocks` are the trainer's."""
 
     step: StepSizes
-    flash: float
+    layer: ClassVar[type[Layer]] = Layer
 
     def program(self) -> Program:
-        """Return the Program of the whole step."""
+        """The Program of the whole step."""
         step = self.step
-        schedule = self.in_microbatches()
-        if step.runs_in_ticks:
-            schedule = self.in_turn() if step.is_1f1b else self.in_ticks()
         return Program(
             step.run.name,
             "analytic",
             step.shape.sizes,
-            schedule=_tidy((*schedule, *kernels.update(step))),
+            schedule=_tidy((*self.schedule(), *kernels.update(step))),
             buffers=tuple(self.buffers.values()),
             is_xla=step.is_own_trainer,
         )
@@ -63,71 +59,61 @@ class Step:
     @cached_property
     def traffic(self) -> Traffic:
         """The transfers of the table, as collectives by place."""
-        return traffic_of(self.step, as_compiled(self.step, transfers(self.step)))
+        return traffic_of(self.step, self.transfers())
+
+    def transfers(self) -> Iterable[Transfer]:
+        """The transfers of the table as they are made."""
+        return transfers(self.step)
 
     @cached_property
     def buffers(self) -> dict[str, Buffer]:
         """The memory of the step."""
-        return buffers(self.step, self.flash > 0)
+        return buffers(self.step)
 
     def layers(self, edge: bool = False) -> list[Layer]:
-        """Return one layer of each kind that the model has."""
-        step = self.step
-        return [Layer(step, self.traffic, self.flash, moe, n, edge) for moe, n in step.layer_kinds]
+        """One layer of each kind that the model has."""
+        kinds = self.step.layer_kinds
+        return [self.layer(self.step, self.traffic, moe, n, edge) for moe, n in kinds]
 
-    def in_microbatches(self) -> list[Operation]:
-        """Return the microbatches in turn; other software communicates once beside the last one."""
-        M, traits = self.step.microbatches, self.step.traits
-        first = self._once("start", traits.hidden_weights)
-        last = self._once("end", traits.hidden_weights)
-        if self.step.is_own_trainer:
-            every = [self._loop("microbatches", M, self.microbatch())]
-        else:
-            every = [
-                self._loop("microbatches", M - 1, self.microbatch()),
-                *self.microbatch(edge=True),
-            ]
-        return [*first, *(self.bubble() if "stage" in self.step.active_axes else []), *every, *last]
+    def schedule(self) -> list[Operation]:
+        """The microbatches in turn, after the bubble; beside the last one it communicates once."""
+        return [
+            *self.once("start"),
+            *(self.bubble() if "stage" in self.step.active_axes else []),
+            self.loop("microbatches", self.step.microbatches - 1, self.microbatch()),
+            *self.microbatch(edge=True),
+            *self.once("end"),
+        ]
 
     def microbatch(self, edge: bool = False) -> list[Operation]:
-        """Return the forward and backward pass of one microbatch on the fullest stage."""
+        """The forward and backward pass of one microbatch on the fullest stage."""
         step = self.step
         hidden = float(step.traits.hides_pipeline and step.virtual_stages > 1)
         send = lambda place: self.traffic.at_place(place, step.microbatches, hidden)
         embed, embed_back = self.embed()
         head = self.head() if has_head(step) else []
-        ahead = self._over_layers("forward", Layer.forward, edge=edge)
-        back = self._over_layers("backward", Layer.backward, edge=edge)
+        ahead = self.over_layers("forward", self.layer.forward, edge=edge)
+        back = self.over_layers("backward", self.layer.backward, edge=edge)
         return [
-            *self.fills(1),
-            *self.traffic.at_place("forward embed weights", step.microbatches).exposed,
+            *self.alone("forward embed weights", step.microbatches),
             *embed,
             *send("forward tick").wrap(ahead),
-            self._loop("loss", 1, head),
+            self.loop("loss", 1, head),
             *send("backward tick").wrap(back[::-1]),
-            self._loop("look-ups backward", 1, embed_back),
-            kernels.accumulation(step),
+            self.loop("look-ups backward", 1, embed_back),
         ]
 
-    def fills(self, times: Number) -> list[Operation]:
-        """Return the zeros of the trainer's stacks of `times` microbatches' saved activations."""
-        step = self.step
-        if not step.is_own_trainer:
-            return []
-        saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
-        return [kernels.zero_stacks(step, saved * times, trained_in_layers(step))]
-
-    def _over_layers(
+    def over_layers(
         self,
         name: str,
-        of_layer: Callable[[Layer], list[Operation]],
+        of_layer: Callable[..., list[Operation]],
         parts: int = 1,
         times: Number = 1,
         edge: bool = False,
     ) -> list[Operation]:
         """A loop over the layers of each kind on a device, or over one of `parts` of them."""
         return [
-            self._loop(
+            self.loop(
                 f"{name} {'layers with experts' if layer.moe else 'layers'}",
                 self.step.stored(layer.layers) // parts * times,
                 of_layer(layer),
@@ -136,143 +122,59 @@ class Step:
         ]
 
     def bubble(self) -> list[Operation]:
-        """Return what the other stages do with one microbatch while this one waits."""
+        """What the other stages do with one microbatch while this one waits."""
         step, layer = self.step, self.layers()[-1]
         others = step.config.n_layers - step.stored(step.config.n_layers)
         trips = as_float(np.rint(others / step.virtual_stages))
-        core = kernels.attention(step, "backward", self.flash)
-        back = core if step.run.pipeline.schedule == "zero_bubble" else layer.backward()
-        found = [self._loop("bubble", trips, [*layer.forward(), *back], trips)]
-        hops = [
-            self.traffic.at_place(f"{way} tick", step.iterations) for way in ("forward", "backward")
-        ]
-        found.append(
-            self._loop("pipeline fill", step.shape.stage - 1, [*hops[0].exposed, *hops[1].exposed])
-        )
-        if not has_head(step):
-            found.append(self._loop("bubble of the head", 1, self.head(), 1))
-        return found
-
-    def in_ticks(self) -> list[Operation]:
-        """Our trainer's gpipe and circular pipelines: all ticks forward, the head of each
-        microbatch, all ticks backward."""
-        step = self.step
-        M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
-        tick = lambda place: self.traffic.at_place(place, T, 0.0).exposed
-        once = lambda place: self.traffic.at_place(place, 1).exposed
-        V = step.virtual_stages
-        ahead = self._over_layers("forward", Layer.forward, V)
-        twice = self._over_layers("again", Layer.again, V, step.recompute)
-        back = self._over_layers("backward", Layer.backward, V)
-        again = recomputes(step.run)
-        embed, embed_back = self.embed()
-        stacks = self.fills(T / V) if not again else []
-        stacks_of_tick = self.fills(1 / V) if again else []
-        backward = [
-            *stacks_of_tick,
-            *twice,
-            *back,
-            *tick("backward tick"),
-            kernels.accumulation(step),
-        ]
+        is_zero = step.run.pipeline.schedule == "zero_bubble"
+        back = core_kernels(step, "backward") if is_zero else layer.backward()
+        hops = [*self.alone("forward tick", step.iterations)]
+        hops += self.alone("backward tick", step.iterations)
+        last = [] if has_head(step) else [self.loop("bubble of the head", 1, self.head(), 1)]
         return [
-            *self._once("start", 0.0),
-            *stacks,
-            *once("forward embed weights"),
-            self._loop("embedding", M, embed),
-            self._loop("forward ticks", T, [*tick("forward tick"), *ahead], idle),
-            *once("forward outputs"),
-            self._loop("loss", M, self.head()),
-            *once("backward outputs"),
-            self._loop("backward ticks", T, backward, idle),
-            self._loop("embedding backward", M, embed_back),
-            *self._once("end", 0.0),
-        ]
-
-    def in_turn(self) -> list[Operation]:
-        """Return our trainer's 1F1B: ticks forward, with head and backward pass, backward."""
-        step = self.step
-        M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
-        hop = {way: self.traffic.at_place(f"{way} tick", T, 1.0) for way in ("forward", "backward")}
-        alone = lambda place, runs: self.traffic.at_place(place, runs).exposed
-        saved = sum(saved_bytes(step, moe) * step.stored(n) for moe, n in step.layer_kinds)
-        embed, embed_back = self.embed()
-        forward = [
-            *alone("forward embed weights", T),
-            *embed,
-            *self.fills(1),
-            *self._over_layers("forward", Layer.forward),
-            kernels.stack_copies(step, "slot", "forward", saved),
-        ]
-        backward = [
-            kernels.stack_copies(step, "slot", "backward", saved),
-            *self._over_layers("backward", Layer.backward),
-            self._loop("look-ups in turn", 1, embed_back),
-            kernels.accumulation(step),
-        ]
-        steady = [
-            *hop["backward"].issued,
-            *forward,
-            *hop["backward"].waits,
-            *hop["forward"].issued,
-            *alone("forward outputs", M),
-            self._loop("loss", 1, self.head()),
-            *alone("backward outputs", M),
-            *backward,
-            *hop["forward"].waits,
-        ]
-        fill = [*forward, *hop["forward"].issued, *hop["forward"].waits]
-        drain = [*hop["backward"].issued, *hop["backward"].waits, *backward]
-        return [
-            *self._once("start", 0.0),
-            self._loop("fill", idle, fill, idle),
-            self._loop("steady", M, steady),
-            self._loop("drain", idle, drain, idle),
-            *self._once("end", 0.0),
+            self.loop("bubble", trips, [*layer.forward(), *back], trips),
+            self.loop("pipeline fill", step.shape.stage - 1, hops),
+            *last,
         ]
 
     def embed(self) -> tuple[list[Operation], list[Operation]]:
-        """Return the look-up of one microbatch's tokens, and the gradient of the table."""
-        step, runs, traits = self.step, self.step.embeddings, self.step.traits
+        """The look-up of one microbatch's tokens, and the gradient of the table."""
+        step, runs, hidden = self.step, self.step.embeddings, self.step.traits.hidden_weights
         ahead, back = kernels.embedding(step)
-        alone = lambda place: self.traffic.at_place(place, runs).exposed
-        gradients = self.traffic.at_place("backward embed gradients", runs, traits.hidden_weights)
-        backward = [*alone("backward embed"), *gradients.wrap(back, first=False)]
-        return [*ahead, *alone("forward embed")], backward
+        gradients = self.traffic.at_place("backward embed gradients", runs, hidden)
+        backward = [*self.alone("backward embed", runs), *gradients.wrap(back, first=False)]
+        return [*ahead, *self.alone("forward embed", runs)], backward
 
     def head(self) -> list[Operation]:
-        """Return final norm, logits and loss of one microbatch, by chunks, with their gradients."""
-        step, M, traits = self.step, self.step.microbatches, self.step.traits
+        """Final norm, logits and loss of one microbatch, by chunks, with their gradients."""
+        step, M, hidden = self.step, self.step.microbatches, self.step.traits.hidden_weights
         before, (chunk, logits, *rest), after = kernels.head(step)
-        weights = self.traffic.at_place("forward head weights", M, traits.hidden_weights)
-        gradients = self.traffic.at_place("backward head gradients", M, traits.hidden_weights)
-        alone = lambda place: self.traffic.at_place(place, M).exposed
-        statistics = self.traffic.at_place("forward loss", M * step.loss_chunks).exposed
+        statistics = self.alone("forward loss", M * step.loss_chunks)
         return [
-            *weights.wrap(before),
-            *alone("forward head"),
-            self._loop("chunks", step.loss_chunks, [chunk, logits, *statistics, *rest]),
-            *alone("backward head"),
-            *gradients.wrap(after, first=False),
-            *alone("backward head vectors"),
+            *self.traffic.at_place("forward head weights", M, hidden).wrap(before),
+            *self.alone("forward head", M),
+            self.loop("chunks", step.loss_chunks, [chunk, logits, *statistics, *rest]),
+            *self.alone("backward head", M),
+            *self.traffic.at_place("backward head gradients", M, hidden).wrap(after, first=False),
+            *self.alone("backward head vectors", M),
         ]
 
-    def _once(self, place: str, hidden: float) -> list[Operation]:
-        """Transfers of a whole step: the trainer's of equal layers in one call, as it stacks them.
+    def once(self, place: str) -> list[Operation]:
+        """Transfers of a whole step; those that run beside a microbatch are left to its layers."""
+        parts = [
+            (f"{place}{part}", moe) for part in ("", " embed", " head") for moe in (False, True)
+        ]
+        return [call for part, moe in parts for call in self.alone(part, 1, moe)]
 
-        Those that run beside a microbatch are left to its layers.
-        """
-        own_trainer = self.step.is_own_trainer
-        parts = ("", " embed", " head", *((f" {ATTENTION}", f" {MLP}") if own_trainer else ()))
-        runs = None if own_trainer else 1
-        at = lambda part, moe: self.traffic.at_place(f"{place}{part}", runs, 0.0, moe)
-        return [call for part in parts for moe in (False, True) for call in at(part, moe).exposed]
+    def alone(self, place: str, runs: Number | None, moe: bool = False) -> list[Operation]:
+        """The transfers of a place, with nothing beside them."""
+        return self.traffic.at_place(place, runs, moe=moe).exposed
 
-    def _loop(
+    def loop(
         self, name: str, trips: Number, body: Sequence[Operation], bubble: Number = 0
     ) -> Operation:
         """A loop that uses the buffers which its name says."""
-        at = self.buffers_at
+        at = {buffer: i for i, buffer in enumerate(self.buffers)}
         find = lambda table: tuple(at[b] for b in buffers_of_loop(name, table) if b in at)
         return Loop(
             name,
@@ -282,11 +184,6 @@ class Step:
             trips=trips,
             bubble_trips=bubble,
         )
-
-    @cached_property
-    def buffers_at(self) -> dict[str, int]:
-        """Index of each buffer by its name."""
-        return {name: i for i, name in enumerate(self.buffers)}
 
 
 # Buffers that loops read and write, by the beginnings of the loops' names.
@@ -317,27 +214,13 @@ def buffers_of_loop(loop: str, table: Mapping[str, str]) -> list[str]:
     return [name for text in texts for name in text.split(", ")]
 
 
-def as_compiled(step: StepSizes, lines: Iterable[Transfer]) -> Iterator[Transfer]:
-    """Yield the transfers as XLA makes the trainer's.
-
-    It adds the two gradients of a tied table before it sums them over replicas, and sums in float32
-    (`scaling.comparing.discrepancy`).
-    """
-    tied = step.config.tied_embeddings and step.is_own_trainer
-    wider = (FLOAT32 / step.arising_itemsize) ** (1 - step.is_sum)
-    for line in lines:
-        if tied and line.what == TABLES and line.kind == "all-reduce":
-            line = replace(line, bytes=line.bytes * wider)
-        yield line
-
-
 def has_head(step: StepSizes) -> bool:
     """True if the fullest stage has the output head: stages are equal, so it is the last one."""
     return bool(np.all(step.config.n_layers % step.shape.stage == 0))
 
 
 def _tidy(block: Block) -> Block:
-    """Return the block without operations that no configuration runs."""
+    """the block without operations that no configuration runs."""
     found: list[Operation] = []
     for op in block:
         if isinstance(op, Loop):

@@ -38,7 +38,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, INT32, StepSizes, Transfer
+from scaling.analytic.step import FLOAT32, INT32, StepSizes, Transfer, once_per_step
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.expert_buffers import buffer_rows
 from scaling.models.accounting.matrices import n_moe_layers
@@ -46,24 +46,19 @@ from scaling.program.ir import CollectiveKind, Number
 
 
 def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
-    """Yield the transfers of layers with experts, but those of weights."""
+    """The transfers of layers with experts, but those of weights."""
     if n_moe_layers(step.config):
         yield from _exchange(step)
         if step.is_own_trainer:
             yield from _choices(step)
 
 
+@once_per_step
 def exchanged_rows(step: StepSizes) -> Number:
-    """Return the rows of d_model elements that the experts of a device take in one layer."""
-    return step.cached(_exchanged_rows)
-
-
-def _exchanged_rows(step: StepSizes) -> Number:
-    moe = step.config.moe
-    assert moe is not None
+    """The rows of d_model elements that the experts of a device take in one layer."""
+    moe = step.experts
     if moe.capacity_factor is None and not step.is_own_trainer:
-        parts = step.shape.tensor if step.sequence_parallel else 1
-        return step.tokens * moe.experts_per_token * moe.skew / parts
+        return step.tokens * moe.experts_per_token * moe.skew / step.stream_parts
     pairs = np.stack(
         np.broadcast_arrays(np.atleast_1d(step.tokens).astype(np.int64), step.shape.expert)
     )
@@ -74,8 +69,7 @@ def _exchanged_rows(step: StepSizes) -> Number:
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:
     """Tokens to their experts and back."""
-    moe, over, own_trainer = step.config.moe, step.axis_names("expert"), step.is_own_trainer
-    assert moe is not None
+    moe, over, own_trainer = step.experts, step.axis_names("expert"), step.is_own_trainer
     passes = step.passes(n_moe_layers(step.config))
     tick, again = step.recompute, step.repeats_layer
     out, back = "experts out", "experts back"
@@ -112,7 +106,7 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
 
 
 def rows_again(step: StepSizes) -> Number:
-    """Return 1 where remat sends tokens to their experts again, else 0."""
+    """1 where remat sends tokens to their experts again, else 0."""
     return (
         step.recomputes_some * (1 - step.keeps("expert_input"))
         if step.is_own_trainer
@@ -122,8 +116,7 @@ def rows_again(step: StepSizes) -> Number:
 
 def _choices(step: StepSizes) -> Iterator[Transfer]:
     """Choices and weights of the router, and its statistics."""
-    moe, over = step.config.moe, step.axis_names("tensor")
-    assert moe is not None
+    moe, over = step.experts, step.axis_names("tensor")
     passes = step.passes(n_moe_layers(step.config))
     choices = step.tokens * moe.experts_per_token
     axes = step.axis_names(*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))

@@ -1,4 +1,4 @@
-"""Kernels of a step on one device but the products of weights: attention, fusions, the optimiser.
+"""Kernels of a step on one device but products of weights and attention: fusions, the head.
 
 Bytes of a fusion are those of its operands and results, once each, X the residual stream, H hidden
 units, in compute format; those of the trainer are XLA's (`scaling.analytic.xla_choices`):
@@ -10,26 +10,30 @@ units, in compute format; those of the trainer are XLA's (`scaling.analytic.xla_
                                5 where its inputs are not kept
     gradients of inputs        over tensor summed before they are sent: one more than there are
     saved activations          into stacks of all layers that are filled with zeros first, and out
+    cast                       stored weights into compute format, before they are gathered
+    quantized                  operands of 8-bit products: read in 16 bits, written in 8
+    widened                    gradients into float32, before they are scattered
+    gradients                  into the sums of all layers
     loss                       logits in float32: read twice forward; read, and written in compute
                                format, backward
     optimiser (AdamW, fp32)    28 bytes an element, and 4 for the norm of gradients
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from scaling.analytic.experts import exchanged_rows
-from scaling.analytic.memory import hidden_units, state_bytes, trained_elements
+from scaling.analytic.memory import hidden_units, state_bytes, stored_format, trained_elements
 from scaling.analytic.optimizer import muon_flops
-from scaling.analytic.products import matmul
-from scaling.analytic.step import FLOAT32, StepSizes, as_int, per_size
+from scaling.analytic.products import Product, matmul
+from scaling.analytic.step import FLOAT32, StepSizes, as_int
+from scaling.analytic.weights import weights_of
 from scaling.analytic.xla_choices import XLA
-from scaling.models.accounting import scores_share
-from scaling.models.accounting.matrices import BYTES, query_key_dim, value_dim
-from scaling.program import ops
-from scaling.program.ir import CAUSAL, Kernel, Number, Origin, Phase
+from scaling.models.accounting.matrices import BYTES, query_key_dim
+from scaling.program.ir import Kernel, Number, Origin, Phase
 
 # Operations of the host that a fusion is elsewhere, forward and backward, counted in the layer of
 # NVIDIA/Megatron-LM @ 00baee4, megatron/model/transformer.py, without flash attention: 14 with the
@@ -41,7 +45,6 @@ LAUNCHED = {
 }  # fmt: skip
 LAUNCHES = 3
 MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor
-SOFTMAX = 2, 3  # passes over the scores forward and backward: read, write; read both, write
 
 
 def fusion(
@@ -65,33 +68,39 @@ def fusion(
     )
 
 
-def stream_bytes(step: StepSizes) -> Number:
-    """Return the bytes of one microbatch's residual stream on one device, as norms read it."""
-    parts = step.shape.tensor if step.sequence_parallel else 1
-    return step.tokens * step.config.d_model * step.itemsize / parts
+def in_layers(
+    step: StepSizes,
+    name: str,
+    phase: Phase,
+    part: str,
+    moved: Number,
+    times: Number = 1,
+    operations: int = 1,
+) -> Kernel:
+    """A fusion in a part of a layer; "": in all of it."""
+    origin = Origin(phase, f"layers/{part}".rstrip("/"))
+    return fusion(step, f"{phase} {name}", origin, moved, times, operations)
 
 
 def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
-    """Return the norm before attention or MLP, fused with the residual sum before it."""
+    """The norm before attention or MLP, fused with the residual sum before it."""
     passes = XLA.norm_backward if phase == "backward" else XLA.norm + (part == "mlp")
     if phase == "remat" and step.is_own_trainer:
         passes = int(part == "mlp")
     dropped = 1 + MASK * bool(step.run.dropout)
-    moved = passes * dropped * stream_bytes(step)
-    return fusion(step, f"{phase} {name}", Origin(phase, f"layers/{part}"), moved, times)
+    return in_layers(step, name, phase, part, passes * dropped * step.stream_shard, times)
 
 
 def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
-    """Return the fusion that rotates queries and keys, and norms them with qk_norm."""
+    """The fusion that rotates queries and keys, and norms them with qk_norm."""
     config = step.config
     heads = config.n_heads + (config.n_heads if config.mla else config.n_kv_heads)
     size = step.tokens * heads * query_key_dim(config) * step.itemsize / step.shape.tensor
-    moved = 2 * size * (1 + config.qk_norm)
-    return fusion(step, f"{phase} rotation", Origin(phase, "layers/attention"), moved, times)
+    return in_layers(step, "rotation", phase, "attention", 2 * size * (1 + config.qk_norm), times)
 
 
 def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> Kernel:
-    """Return the activation of the MLP, or of all experts of a device."""
+    """The activation of the MLP, or of all experts of a device."""
     gated = step.config.mlp == "swiglu"
     passes: Number = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
     if phase == "remat" and step.is_own_trainer:
@@ -99,134 +108,71 @@ def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> K
         again = np.maximum(step.recomputes(f"{prefix}up"), step.recomputes(f"{prefix}gate"))
         passes = 1 + (XLA.remat_activation - 1) * again
     moved = passes * hidden_units(step, moe) * step.itemsize
-    return fusion(step, f"{phase} activation", Origin(phase, "layers/mlp"), moved, times)
+    return in_layers(step, "activation", phase, "mlp", moved, times)
 
 
 def dispatch(step: StepSizes, name: str, phase: Phase, times: Number = 1) -> Kernel:
-    """Return the fusion that sorts rows by expert, or puts them back."""
+    """The fusion that sorts rows by expert, or puts them back."""
     moved = 2 * exchanged_rows(step) * step.config.d_model * step.itemsize
-    return fusion(step, f"{phase} {name}", Origin(phase, "layers/mlp"), moved, times)
-
-
-def attention(
-    step: StepSizes, phase: Phase, flash: float, times: Number = 1, kept: Number = 0
-) -> list[Kernel]:
-    """The attention's core: one fused kernel, or products and a softmax.
-
-    FLOPs are those of all scores, or of the chunks that meet over `context`. `kept` is 1 where the
-    result is still there, so that products alone do not multiply the values again.
-    """
-    run, config, shape = step.run, step.config, step.shape
-    heads, length = -(-config.n_heads // shape.tensor), run.batch.seq_len
-    keys, values = query_key_dim(config), value_dim(config)
-    ring = lambda size: scores_share(config, length, size) / size
-    share = per_size(ring, shape.context)
-    origin = Origin(phase, "layers/attention")
-    pairs = step.sequences * heads * float(length) ** 2 * share
-    back = phase == "backward"
-    if flash or "context" in step.active_axes:
-        size, name = (step.sequences, length / shape.context, float(length)), f"{phase} attention"
-        seen = np.minimum(
-            1.0, ops.visible_share(length, config.sliding_window) / (share * shape.context)
-        )
-        return [fused_attention(step, name, phase, size, flash, times, seen, share)]
-    batch = step.sequences * heads
-    window = float(length)
-    score = lambda name, k: matmul(
-        step, f"{phase} {name}", origin, (batch, window, window, k), times
-    )
-    value = lambda name, n, times=times: matmul(
-        step, f"{phase} {name}", origin, (batch, window, n, window), times
-    )
-    passes = (XLA.softmax if step.is_own_trainer else SOFTMAX)[back]
-    passes += 2 * bool(run.dropout)
-    softmax = fusion(step, f"{phase} softmax", origin, passes * pairs * step.itemsize, times, 5)
-    if not back:
-        return [score("scores", keys), softmax, value("values", values, times * (1 - kept))]
-    return [
-        value("d values", values),
-        score("d probabilities", values),
-        softmax,
-        value("d queries", keys),
-        value("d keys", keys),
-    ]
-
-
-def fused_attention(
-    step: StepSizes,
-    name: str,
-    phase: Phase,
-    size: tuple[Number, Number, Number],
-    flash: float,
-    times: Number = 1,
-    visible: Number = CAUSAL,
-    share: Number | None = None,
-) -> Kernel:
-    """One fused kernel of `size` (sequences, queries, keys), all scores counted, or of a `share` of
-    the scores of whole sequences; its mask leaves the part `visible` of those counted."""
-    config, (batch, queries, keys) = step.config, size
-    heads, parts = -(-config.n_heads // step.shape.tensor), step.shape.tensor
-    dim, values = query_key_dim(config), value_dim(config)
-    scores = None if share is None else batch * heads * (keys**2 * share)
-    groups = config.n_heads if config.mla else config.n_kv_heads
-    moved = batch * queries * step.itemsize / parts * (config.n_heads + groups) * (dim + values)
-    return ops.attention(
-        name,
-        (batch, heads, queries, keys, float(dim)),
-        values,
-        moved,
-        step.run.precision.between,
-        scores=scores,
-        visible=visible,
-        times=times,
-        origin=Origin(phase, "layers/attention"),
-        issue=step.traits.launch,
-        share=step.traits.attention * (flash or 1.0),
-    )
+    return in_layers(step, name, phase, "mlp", moved, times)
 
 
 def stack_copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Kernel:
-    """Return the copy of saved activations into, or out of, the stacks of all layers."""
+    """The copy of saved activations into, or out of, the stacks of all layers."""
     return fusion(step, f"{phase} {name}", Origin(phase, "layers"), 2 * saved, operations=0)
 
 
-def zero_stacks(step: StepSizes, saved: Number, weights: Number) -> Kernel:
-    """Stacks of what one microbatch saves, and of its float32 gradients, filled with zeros; half of
-    the saved ones under remat "selective" are copies of others."""
-    moved = saved * (1 + step.selective_remat / 2) + FLOAT32 * weights
-    return fusion(step, "fills", Origin("forward", "layers"), moved, operations=0)
+def layer_elements(step: StepSizes, moe: bool, part: str = "") -> Number:
+    """Elements of a layer's matrices on a device, whole over fsdp: of attention, MLP, or both."""
+    own = (w for w in weights_of(step) if w.in_layer and w.moe == moe and part in ("", w.part))
+    return sum(w.elements for w in own)
 
 
-def sum_of_inputs(step: StepSizes, part: str, products: int) -> list[Kernel]:
-    """Return the sum of the gradients of one input by its products, before tensor sums them."""
-    if "tensor" not in step.active_axes or not step.is_own_trainer or products < 2:
+def casts(step: StepSizes, moe: bool, part: str, phase: Phase) -> list[Kernel]:
+    """Stored weights of a part in compute format; none where they are stored so."""
+    if BYTES[stored_format(step)] == step.itemsize:  # fp16 is written as bf16
         return []
-    moved = (products + 1) * step.tokens * step.config.d_model * step.itemsize
-    cut, origin = as_int(np.greater(step.shape.tensor, 1)), Origin("backward", f"layers/{part}")
-    return [fusion(step, f"backward {part} sum", origin, moved, cut)]
+    size = layer_elements(step, moe, part) * (FLOAT32 + step.itemsize)
+    shards = step.is_zero_stage(3) / step.shape.fsdp + (1 - step.is_zero_stage(3))
+    return [in_layers(step, f"{part} cast", phase, part, size * shards)]
 
 
-def transposed_stream(step: StepSizes, name: str, phase: Phase, part: str) -> list[Kernel]:
-    """The stream in the order in which tensor exchanges it: sequences inside of tokens.
-
-    Nothing to do for one sequence, or as many as tensor cuts evenly (`scaling.meshes.rules`).
-    """
-    if not (step.sequence_parallel and step.is_own_trainer):
+def quantized(step: StepSizes, products: Sequence[Product], phase: Phase) -> list[Kernel]:
+    """Operands of 8-bit products; grouped ones are never in 8 bits."""
+    if step.run.precision.compute != "fp8":
         return []
-    moved = 2 * step.tokens * step.config.d_model * step.itemsize
-    several = 1 * (
-        np.greater(step.sequences, 1) & np.not_equal(step.sequences % step.shape.tensor, 0)
-    )
-    origin = Origin(phase, f"layers/{part}")
-    return [fusion(step, f"{phase} {name} turned", origin, moved, several, operations=0)]
+    every = [p for p in products if not p.grouped]
+    operands = sum(p.batch * p.inputs * (p.rows + p.outputs) for p in every)
+    results = sum(p.batch * p.rows * p.outputs for p in every)
+    moved = (operands + results * (phase == "backward")) * (step.itemsize + BYTES["fp8"])
+    return [in_layers(step, "quantized", phase, "mlp", moved)]
+
+
+def widened(step: StepSizes, moe: bool) -> list[Kernel]:
+    """Gradients of weights in the format in which they are scattered (`precision.reduce`)."""
+    if step.arising_itemsize == step.itemsize:
+        return []
+    scattered = step.is_zero_stage(3) * np.greater(step.shape.fsdp, 1)
+    moved = layer_elements(step, moe) * scattered
+    moved = moved * (step.itemsize + step.arising_itemsize) * step.trains_all
+    return [in_layers(step, "widened", "backward", "", moved)]
+
+
+def gradient_sums(step: StepSizes, moe: bool) -> Kernel:
+    """Gradients of weights, into the arrays of all layers; other software reads the sums, too."""
+    shards = step.is_zero_stage(2, 3) / step.shape.fsdp + step.is_zero_stage(0, 1)
+    passes = 1 if step.is_own_trainer else 2
+    item = step.arising_itemsize + passes * step.summed_itemsize
+    moved = layer_elements(step, moe) * shards * item * step.trains_all
+    return in_layers(step, "gradients", "backward", "", moved)
 
 
 def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
-    """Return the look-up, and the sum of the gradients of each row of the table."""
-    size, ahead, back = stream_bytes(step), Origin("forward", "embed"), Origin("backward", "embed")
-    table = step.head_rows * step.config.d_model
-    look_up = fusion(step, "forward embed", ahead, 2 * size)
+    """The look-up, and the sum of the gradients of each row of the table."""
+    size, table = step.stream_shard, step.head_rows * step.config.d_model
+    look_up = fusion(step, "forward embed", Origin("forward", "embed"), 2 * size)
     gradient = XLA.embed_stream * size + table * XLA.embed_table
+    back = Origin("backward", "embed")
     return [look_up], [fusion(step, "backward embed", back, gradient, step.trains_all)]
 
 
@@ -237,10 +183,11 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
     with zeros, and read and written by each product (`scaling.models.one_pass`).
     """
     ahead, back = Origin("forward", "head"), Origin("backward", "head")
-    part, chunks = step.shape.stage if step.runs_in_ticks else 1, step.loss_chunks
+    chunks = step.loss_chunks
     chunked = as_int(np.greater(chunks, 1))
     width, vocab, tokens = float(step.config.d_model), step.head_rows, step.head_tokens / chunks
-    stream, logits = stream_bytes(step) / part, tokens * vocab * FLOAT32
+    stream = step.stream_shard / step.head_parts
+    logits = tokens * vocab * FLOAT32
     whole, table = tokens * width * step.itemsize, vocab * width * step.itemsize
     product = partial(matmul, step, dtype=step.run.precision.between)  # never in 8 bits
     gradient = logits * (1 + step.itemsize / FLOAT32)
@@ -263,7 +210,7 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
 
 
 def update(step: StepSizes) -> list[Kernel]:
-    """Return the norm of gradients, and the optimiser's update of what a device stores."""
+    """The norm of gradients, and the optimiser's update of what a device stores."""
     precision = step.run.precision
     own = trained_elements(step, 1)
     stored = state_bytes(step) + BYTES[precision.parameters]
@@ -280,7 +227,6 @@ def update(step: StepSizes) -> list[Kernel]:
 
 
 def accumulation(step: StepSizes) -> Kernel:
-    """Return the sum of a microbatch's (or tick's) gradients, where there are several."""
+    """The sum of a microbatch's (or tick's) gradients by the trainer, where there are several."""
     moved = 3 * FLOAT32 * trained_elements(step, 2)
-    several = step.is_sum * step.is_own_trainer
-    return fusion(step, "accumulation", Origin("backward", ""), moved, several)
+    return fusion(step, "accumulation", Origin("backward", ""), moved, step.is_sum)

@@ -36,12 +36,12 @@ STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
 
 
 def elements(step: StepSizes) -> Number:
-    """Return the parameters of a device, not sharded over fsdp."""
+    """The parameters of a device, not sharded over fsdp."""
     return sum(w.elements * w.stored for w in weights_of(step))
 
 
 def shards(step: StepSizes, first: int) -> Number:
-    """Return the shards over fsdp of what is sharded from ZeRO stage `first` on, else 1."""
+    """The shards over fsdp of what is sharded from ZeRO stage `first` on, else 1."""
     stages = range(first, 4)
     return np.where(step.is_zero_stage(*stages), step.shape.fsdp, 1)[()]
 
@@ -83,10 +83,10 @@ def state_bytes(step: StepSizes) -> int:
     return moments + copies * FLOAT32
 
 
-def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
-    """Return the buffers of a step by name, at the stage that needs most memory."""
+def buffers(step: StepSizes) -> dict[str, Buffer]:
+    """The buffers of a step by name, at the stage that needs most memory."""
     made = (*_stored(step), *(_of_own_trainer(step) if step.is_own_trainer else _others(step)))
-    scores = 0.0 if flash else _scores(step)
+    scores = 0.0 if step.flash else _scores(step)
     name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
     return {
         buffer.name: buffer
@@ -99,11 +99,16 @@ def buffers(step: StepSizes, flash: bool) -> dict[str, Buffer]:
     }
 
 
+def stored_format(step: StepSizes) -> str:
+    """The format in which the model's own parameters are stored."""
+    precision = step.run.precision
+    return precision.parameters if step.trains_all else precision.frozen
+
+
 def _stored(step: StepSizes) -> Iterator[Buffer]:
     """Buffers that stay between steps: parameters and optimizer state."""
-    precision, first = step.run.precision, 1 if step.is_own_trainer else 3
-    stored = precision.parameters if step.trains_all else precision.frozen
-    size = sharded_elements(step, first) * BYTES[stored] + FLOAT32 * adapter_elements(step)
+    size = sharded_elements(step, 1 if step.is_own_trainer else 3) * BYTES[stored_format(step)]
+    size = size + FLOAT32 * adapter_elements(step)
     yield Buffer("parameters", size, "parameters", True)
     own = sharded_elements(step, 1) if step.trains_all else adapter_elements(step)
     yield Buffer("optimizer state", own * state_bytes(step), "optimizer_state", True)
@@ -172,12 +177,10 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     """
     shape, virtual, parts = step.shape, step.virtual_stages, shards(step, 2)
     of_layers, tables = _of_layers(step), 2 * _table(step)
-    whole = step.tokens * step.config.d_model * step.itemsize
-    stream = whole / (shape.tensor if step.sequence_parallel else 1)
     again = recomputes(step.run)
-    stacks = (XLA.streams + XLA.outputs * again) * (2 if step.is_1f1b else step.iterations) * stream
-    yield Buffer("streams of ticks", stacks, "activations")
-    outputs = whole / shape.stage * (1 if step.is_1f1b else step.microbatches)
+    stacks = (XLA.streams + XLA.outputs * again) * (2 if step.is_1f1b else step.iterations)
+    yield Buffer("streams of ticks", stacks * step.stream_shard, "activations")
+    outputs = step.stream / shape.stage * (1 if step.is_1f1b else step.microbatches)
     yield Buffer("outputs of ticks", outputs, "activations")
     yield Buffer("sums of table gradients", FLOAT32 * tables / parts, "gradients")
     yield Buffer("sums of ticks", FLOAT32 * of_layers / parts, "gradients")

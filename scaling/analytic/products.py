@@ -1,13 +1,11 @@
-"""Matrix products of a layer on one device, forward and backward.
+"""Matrix products of a layer on one device, in training and in serving.
 
-forward            tokens x inputs      times inputs x outputs
-inputs' gradient   tokens x outputs     times outputs x inputs
-weights' gradient  inputs x tokens      times tokens x outputs
+forward            rows x inputs        times inputs x outputs
+inputs' gradient   rows x outputs       times outputs x inputs
+weights' gradient  inputs x rows        times rows x outputs
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import groupby
 
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import StepSizes
@@ -19,101 +17,107 @@ from scaling.models.accounting.matrices import (
     block_stacks,
     matrix_of_device,
 )
+from scaling.models.config import ModelConfig
 from scaling.program import ops
 from scaling.program.ir import Kernel, Number, Origin, Phase
+
+Dims = tuple[Number, Number, Number, Number]  # batch, m, n, k
 
 
 @dataclass(frozen=True)
 class Product:
-    """One matrix product (or `batch` equal ones) of the forward pass."""
+    """One matrix product (or `batch` equal ones) of matrices that stand side by side."""
 
-    name: str
-    part: str  # of the layer: attention or mlp
-    rows: Number  # tokens
-    inputs: Number
+    name: str  # "q+k+v"
+    stack: Stack  # the first of the matrices
+    inputs: Number  # of a device
     outputs: Number
+    rows: Number = 1  # tokens
     batch: Number = 1
     grouped: bool = False  # of groups of rows, each with its own matrix
-    recomputed: Number = 0  # 1 where remat computes it again
-    is_last: bool = False  # writes into the residual stream
+
+    @property
+    def part(self) -> str:
+        """The part of the layer that it belongs to."""
+        return part_of(self.stack)
+
+    @property
+    def forward(self) -> Dims:
+        """Sizes of the product itself."""
+        return self.batch, self.rows, self.outputs, self.inputs
+
+    @property
+    def of_inputs(self) -> Dims:
+        """Sizes of the product that gives the gradient of its input."""
+        return self.batch, self.rows, self.inputs, self.outputs
+
+    @property
+    def of_weights(self) -> Dims:
+        """Sizes of the product that gives the gradient of its weights."""
+        return self.batch, self.inputs, self.outputs, self.rows
 
 
-def layer_products(step: StepSizes, moe: bool) -> list[Product]:
-    """Return the products of a layer's weights, in order."""
-    found = [_product(step, stack) for stack in block_stacks(step.config, moe)]
-    return list(_merged(found, step.is_own_trainer)) if step.traits.merges else found
+def layer_products(
+    config: ModelConfig, moe: bool, tensor: Number, apart: tuple[str, ...] = ()
+) -> list[Product]:
+    """The products of a layer's weights on one device of `tensor`, in order, each of one row.
 
-
-def _product(step: StepSizes, stack: Stack) -> Product:
-    own = step.shape.tensor if step.sequence_parallel else 1
-    rows = step.tokens if stack.over_tensor else step.tokens / own
-    product = Product(
-        stack.name,
-        part_of(stack),
-        rows,
-        *matrix_of_device(step.config, stack, step.shape.tensor),
-        recomputed=step.recomputes(stack.name),
-        is_last=stack.is_last,
-    )
-    if not stack.experts:
-        return product
-    batch, rows = _expert_rows(step)
-    assert step.config.moe is not None
-    grouped = step.is_own_trainer and step.config.moe.capacity_factor is None
-    return replace(product, batch=batch, rows=rows, grouped=grouped)
-
-
-def _expert_rows(step: StepSizes) -> tuple[Number, Number]:
-    """Experts of a device, and the rows that each multiplies; a capacity fills them up.
-
-    The load is even in the trainer's programs, which do not know it; else it is `moe.skew`.
+    Matrices of one input are multiplied as one, but for those whose names begin as in `apart`.
     """
-    moe = step.config.moe
-    assert moe is not None
-    local = -(-moe.n_experts // step.shape.expert)
-    if moe.capacity_factor is None:
-        skew = 1.0 if step.is_own_trainer else moe.skew
-        return local, step.tokens * moe.experts_per_token * skew / local
-    return local, exchanged_rows(step) / local
+    products: dict[str, Product] = {}
+    for stack in block_stacks(config, moe):
+        name = stack.name
+        key = name if name.startswith(apart) else SAME_INPUT.get(name, name)
+        product = Product(name, stack, *matrix_of_device(config, stack, tensor))
+        if first := products.get(key):
+            both = f"{first.name}+{name.rpartition('_')[2]}"
+            product = replace(first, name=both, outputs=first.outputs + product.outputs)
+        products[key] = product
+    return list(products.values())
 
 
-def _merged(products: list[Product], apart: bool) -> Iterator[Product]:
-    """The products with those of one input as one; experts keep theirs `apart`."""
-    of_experts = lambda product: apart and product.name.startswith(("expert_", "shared_"))
-    group = lambda p: p.name if of_experts(p) else SAME_INPUT.get(p.name, p.name)
-    for _, (first, *others) in groupby(products, group):
-        name = "+".join((first.name, *(p.name.rpartition("_")[2] for p in others)))
-        yield replace(first, name=name, outputs=sum((p.outputs for p in others), first.outputs))
+def step_products(step: StepSizes, moe: bool) -> list[Product]:
+    """Those of a layer of a training step, with their rows; the trainer's experts keep theirs apart.
+
+    A capacity fills the rows of experts up. Their load is even in the trainer's programs, which do
+    not know it; else it is `moe.skew`.
+    """
+    experts = ("expert_", "shared_") if step.is_own_trainer else ()
+    products = layer_products(step.config, moe, step.shape.tensor, ("q_a", "kv_a", *experts))
+    return [_with_rows(step, product) for product in products]
+
+
+def _with_rows(step: StepSizes, product: Product) -> Product:
+    if not product.stack.experts:
+        parts = 1 if product.stack.over_tensor else step.stream_parts
+        return replace(product, rows=step.tokens / parts)
+    moe, local = step.experts, -(-step.experts.n_experts // step.shape.expert)
+    if moe.capacity_factor is not None:
+        return replace(product, batch=local, rows=exchanged_rows(step) / local)
+    skew = 1.0 if step.is_own_trainer else moe.skew
+    rows = step.tokens * moe.experts_per_token * skew / local
+    return replace(product, batch=local, rows=rows, grouped=step.is_own_trainer)
 
 
 def forward(step: StepSizes, product: Product, phase: Phase, times: Number = 1) -> Kernel:
-    """Return the product itself; `times` is 0 where it does not run."""
-    return _matmul(step, product.name, phase, product, product.outputs, product.inputs, times)
+    """The product itself; `times` is 0 where it does not run."""
+    return _kernel(step, product, product.name, product.forward, phase, times)
 
 
 def of_inputs(step: StepSizes, product: Product) -> Kernel:
-    """Return the product that gives the gradient of its input."""
-    return _matmul(step, f"d {product.name}", "backward", product, product.inputs, product.outputs)
+    """The product that gives the gradient of its input."""
+    return _kernel(step, product, f"d {product.name}", product.of_inputs, "backward", 1)
 
 
 def of_weights(step: StepSizes, product: Product) -> Kernel:
-    """Return the product that gives the gradient of its weights."""
-    turned = replace(product, rows=product.inputs)
-    name = f"w {product.name}"
+    """The product that gives the gradient of its weights."""
     times = step.trains_all
-    return _matmul(step, name, "backward", turned, product.outputs, product.rows, times)
+    return _kernel(step, product, f"w {product.name}", product.of_weights, "backward", times)
 
 
-def _matmul(
-    step: StepSizes,
-    name: str,
-    phase: Phase,
-    product: Product,
-    n: Number,
-    k: Number,
-    times: Number = 1,
+def _kernel(
+    step: StepSizes, product: Product, name: str, dims: Dims, phase: Phase, times: Number
 ) -> Kernel:
-    dims = product.batch, product.rows, n, k
     made = matmul(step, f"{phase} {name}", Origin(phase, f"layers/{product.part}"), dims, times)
     if not product.grouped:
         return made
@@ -124,7 +128,7 @@ def matmul(
     step: StepSizes,
     name: str,
     origin: Origin,
-    dims: tuple[Number, Number, Number, Number],
+    dims: Dims,
     times: Number = 1,
     itemsize_of_result: int | None = None,
     dtype: str = "",

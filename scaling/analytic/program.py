@@ -7,14 +7,15 @@ A grid varies microbatches, batch, ZeRO stage and remat; the structure stays the
 configuration does not do has no FLOPs and no bytes there, and costs nothing
 (`scaling.simulate.step`). The trips of the loop over microbatches are then an array as well.
 
-Its blocks: `scaling.analytic.blocks`.
+Its blocks: `scaling.analytic.blocks`, and those of the trainer `scaling.analytic.xla`.
 """
 
 import numpy as np
 
-from scaling.analytic.blocks import Step
+from scaling.analytic.blocks import Blocks
 from scaling.analytic.software import SoftwareTraits, traits_of
 from scaling.analytic.step import Grid, StepSizes, step_sizes
+from scaling.analytic.xla import XlaBlocks
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -47,9 +48,11 @@ def analytic_program(
             parameters.
     """
     _check_trained(run)
-    step = step_sizes(run, shape, grid, traits)
+    flash = _flash_rate(run, HOPPER) if flash is None else flash
+    step = step_sizes(run, shape, grid, traits, flash)
     _check(step)
-    return Step(step, _flash_rate(run, HOPPER) if flash is None else flash).program()
+    blocks = XlaBlocks(step) if step.is_own_trainer else Blocks(step)
+    return blocks.program()
 
 
 def flash_rate(run: Run, chip: Accelerator) -> float:

@@ -51,13 +51,13 @@ class KeptTensor:
 
 
 def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
-    """Return the bytes that a layer keeps of one microbatch on the device."""
+    """The bytes that a layer keeps of one microbatch on the device."""
     kept = (k.device for k in kept_tensors(step, moe) if k.tensor.name not in without)
     return sum(kept, 0.0) + _dropped(step) * step.tokens
 
 
 def offloaded_bytes(step: StepSizes, moe: bool, names: Sequence[str] | None = None) -> Number:
-    """Return the bytes that a layer keeps in the host's memory, of these tensors or of all."""
+    """The bytes that a layer keeps in the host's memory, of these tensors or of all."""
     kept = kept_tensors(step, moe)
     return sum((k.host for k in kept if names is None or k.tensor.kept_as in names), 0.0)
 
@@ -75,8 +75,7 @@ def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
     size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
     if tensor.name.startswith("expert_") and step.is_own_trainer:
-        assert step.config.moe is not None  # all rows of the buffers are kept, filled or not
-        filled = step.tokens * step.config.moe.experts_per_token
+        filled = step.tokens * step.experts.experts_per_token  # kept are all rows of the buffers
         size = size * (exchanged_rows(step) / filled)
     on_host = step.on_host(tensor.kept_as)
     return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size)
@@ -99,14 +98,14 @@ def _dropped(step: StepSizes) -> Number:
     if step.is_own_trainer or not run.dropout:
         return 0
     none = 1 - step.recomputes_some
-    masks = 2 * step.config.d_model / (shape.tensor if step.sequence_parallel else 1)
+    masks = 2 * step.config.d_model / step.stream_parts
     probabilities = step.config.n_heads * run.batch.seq_len / shape.tensor
     of_scores = none * probabilities * (1 + step.itemsize) * (run.attention == "unfused")
     return (none + step.selective_remat) * masks + of_scores
 
 
 def in_flight(step: StepSizes) -> Number:
-    """Return how many microbatches' activations the first stage keeps at a time.
+    """How many microbatches' activations the first stage keeps at a time.
 
     1F1B: as many as there are stages; several virtual stages: (S - 1) / (S V) more (arXiv
     2205.05198, section 4.2.3).
@@ -124,21 +123,28 @@ def activations(
     step: StepSizes, of_layer: Callable[[StepSizes, bool], Number] = saved_bytes
 ) -> Number:
     """Bytes that all layers of a device keep, `of_layer` each, with experts or without."""
-    of_layers = sum(step.stored(n) * of_layer(step, moe) for moe, n in step.layer_kinds)
+    of_layers = saved_in_layers(step, of_layer)
     if not step.runs_in_ticks:
         return of_layers * in_flight(step)
     return of_layers / step.virtual_stages * kept_passes(step)
 
 
+def saved_in_layers(
+    step: StepSizes, of_layer: Callable[[StepSizes, bool], Number] = saved_bytes
+) -> Number:
+    """Those of one microbatch."""
+    return sum(step.stored(n) * of_layer(step, moe) for moe, n in step.layer_kinds)
+
+
 def kept_passes(step: StepSizes) -> Number:
-    """Return how many passes' activations a stage of our trainer keeps at a time."""
+    """How many passes' activations a stage of our trainer keeps at a time."""
     if step.is_1f1b:
         return slot_count(step.shape.stage, step.microbatches)
     return 1 if recomputes(step.run) else step.iterations
 
 
 def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:
-    """Return every tensor that is kept, in the order of the forward pass."""
+    """Every tensor that is kept, in the order of the forward pass."""
     step = step_sizes(run, mesh)
     return [row for moe, _ in step.layer_kinds for row in _rows(step, moe)]
 

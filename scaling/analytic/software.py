@@ -35,7 +35,6 @@ class SoftwareTraits:
     range: tuple[float, float]  # measured over predicted, central 90 % of sources left out
     hides_pipeline: bool  # sends between stages beside compute, with several virtual stages
     flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
-    merges: bool  # one product for q, k and v, one for gate and up
 
 
 @cache

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
-from typing import Any
+from functools import cached_property, reduce, wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,13 +18,14 @@ from scaling.models.accounting.matrices import (
     share_of_device,
 )
 from scaling.models.accounting.remat import Remat, keeps, kept_by
-from scaling.models.config import ModelConfig, with_positions
+from scaling.models.config import ModelConfig, Moe, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import OURS, Run
 from scaling.run.parallelism.pipeline import recomputes
 from scaling.run.parallelism.rules import is_sequence_parallel
 
 FLOAT32 = INT32 = BYTES["fp32"]
+T = TypeVar("T")
 REMATS = ("none", "selective", "full")
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 
@@ -53,12 +54,12 @@ class Grid:
 
 
 def policies(run: Run) -> tuple[Remat, ...]:
-    """Return the remat policies that a grid may have: any software's three, and the run's own."""
+    """The remat policies that a grid may have: any software's three, and the run's own."""
     return REMATS if run.remat in REMATS else (*REMATS, run.remat)
 
 
 def grid_of(run: Run) -> Grid:
-    """Return the run's own settings as a grid of one configuration."""
+    """The run's own settings as a grid of one configuration."""
     batch, remat = run.batch, policies(run).index(run.remat)
     return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat)
 
@@ -79,13 +80,8 @@ class StepSizes:
     vocab_is_sharded: bool  # over tensor
     traits: SoftwareTraits
     grid: Grid
+    flash: float = 1.0  # rate of the fused attention over the chip's best; 0: there is none
     memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
-
-    def cached(self, make: Callable[["StepSizes"], Any]) -> Any:
-        """Return `make(self)`, computed once per step."""
-        if make not in self.memo:
-            self.memo[make] = make(self)
-        return self.memo[make]
 
     @cached_property
     def active_axes(self) -> frozenset[str]:
@@ -103,26 +99,52 @@ class StepSizes:
         return BYTES[self.run.precision.between]
 
     @property
+    def experts(self) -> Moe:
+        """The experts of a model that has some."""
+        assert self.config.moe is not None
+        return self.config.moe
+
+    @property
+    def stream(self) -> Number:
+        """Bytes of one microbatch's residual stream, not cut over tensor: X of the table."""
+        return self.tokens * self.config.d_model * self.itemsize
+
+    @property
+    def stream_parts(self) -> Number:
+        """Devices of tensor that share the tokens of the stream out between products."""
+        return self.shape.tensor if self.sequence_parallel else 1
+
+    @property
+    def stream_shard(self) -> Number:
+        """Bytes of it on one device, as norms read it."""
+        return self.stream / self.stream_parts
+
+    @property
+    def head_parts(self) -> Number:
+        """Stages that share the tokens of the output head out."""
+        return self.shape.stage if self.runs_in_ticks else 1
+
+    @property
     def microbatches(self) -> Number:
         """Microbatches of a step, M of the table."""
         return self.grid.microbatches
 
     def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
-        """Return 1 where the remat policy has this property, else 0."""
+        """1 where the remat policy has this property, else 0."""
         true = [i for i, remat in enumerate(policies(self.run)) if holds(remat)]
         return sum(as_int(np.equal(self.grid.remat, i)) for i in true)
 
     def keeps(self, *names: str) -> Number:
-        """Return 1 where the remat policy keeps all of these tensors, else 0; "none" keeps all."""
+        """1 where the remat policy keeps all of these tensors, else 0; "none" keeps all."""
         return self.where_remat(lambda remat: keeps(remat, *names))
 
     def on_host(self, name: str) -> Number:
-        """Return 1 where remat keeps a tensor in the host's memory, else 0."""
+        """1 where remat keeps a tensor in the host's memory, else 0."""
         offloaded = lambda kept: kept is not None and name in kept.offload
         return self.where_remat(lambda remat: offloaded(kept_by(remat)))
 
     def recomputes(self, product: str) -> Number:
-        """Return 1 where the backward pass computes a product of a layer again, else 0.
+        """1 where the backward pass computes a product of a layer again, else 0.
 
         Other software's full remat repeats the layer, its selective one the attention's core alone
         (arXiv 2205.05198, section 5).
@@ -130,11 +152,6 @@ class StepSizes:
         if not self.is_own_trainer:
             return self.full_remat
         return self.where_remat(lambda remat: product in recomputed(self.config, remat))
-
-    @property
-    def offloads(self) -> bool:
-        """True if a policy keeps any tensor in the host's memory."""
-        return any(kept.offload for kept in map(kept_by, policies(self.run)) if kept)
 
     @property
     def selective_remat(self) -> Number:
@@ -157,7 +174,7 @@ class StepSizes:
         return self.recomputes_some if self.is_own_trainer else self.full_remat
 
     def is_zero_stage(self, *stages: int) -> Number:
-        """Return 1 where fsdp is one of these ZeRO stages, else 0; without fsdp it is stage 3."""
+        """1 where fsdp is one of these ZeRO stages, else 0; without fsdp it is stage 3."""
         stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
         return as_int(reduce(np.logical_or, [np.equal(stage, one) for one in stages]))
 
@@ -230,11 +247,11 @@ class StepSizes:
         return bool(np.all(self.config.n_layers == self.shape.stage * self.virtual_stages))
 
     def stored(self, layers: int) -> AxisSize:
-        """Return how many of `layers` layers the fullest stage stores."""
+        """How many of `layers` layers the fullest stage stores."""
         return -(-layers // self.shape.stage)
 
     def passes(self, layers: int) -> Number:
-        """Return a device's passes through `layers` layers in a step: M L of the table."""
+        """A device's passes through `layers` layers in a step: M L of the table."""
         return self.iterations * self.stored(layers) / self.virtual_stages
 
     @property
@@ -252,7 +269,7 @@ class StepSizes:
     def head_tokens(self) -> Number:
         """Tokens of one microbatch that the output head of a device meets."""
         own = self.shape.tensor if self.sequence_parallel and not self.vocab_is_sharded else 1
-        return self.tokens / (self.shape.stage if self.runs_in_ticks else 1) / own
+        return self.tokens / self.head_parts / own
 
     @property
     def head_rows(self) -> Number:
@@ -272,16 +289,20 @@ class StepSizes:
         return layer_kinds(self.config)
 
     def axis_names(self, *axes: str) -> str:
-        """Return those of `axes` that have more than one device, joined by + in mesh order."""
+        """Those of `axes` that have more than one device, joined by + in mesh order."""
         return "+".join(a for a in self.shape.device_order if a in axes and a in self.active_axes)
 
     def share(self, stack: Stack) -> Number:
-        """Return the share of a matrix that one device of tensor has."""
+        """The share of a matrix that one device of tensor has."""
         return share_of_device(self.config, stack, self.shape.tensor)
 
 
 def step_sizes(
-    run: Run, shape: AnyMesh, grid: Grid | None = None, traits: SoftwareTraits | None = None
+    run: Run,
+    shape: AnyMesh,
+    grid: Grid | None = None,
+    traits: SoftwareTraits | None = None,
+    flash: float = 1.0,
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     traits = traits or traits_of(run.software)
@@ -296,7 +317,21 @@ def step_sizes(
         divides and parts > 1,
         traits,
         grid or grid_of(run),
+        flash,
     )
+
+
+def once_per_step(figure: Callable[[StepSizes], T]) -> Callable[[StepSizes], T]:
+    """Decorate a function of a step, which is then computed once for each."""
+
+    @wraps(figure)
+    def cached(step: StepSizes) -> T:
+        if figure not in step.memo:
+            step.memo[figure] = figure(step)
+        found: T = step.memo[figure]
+        return found
+
+    return cached
 
 
 def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
@@ -314,7 +349,7 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
 
 
 def per_size(figure: Callable[[int], float], sizes: AxisSize) -> Number:
-    """Return a figure of each size: a number, or an array [configurations]."""
+    """A figure of each size: a number, or an array [configurations]."""
     if not isinstance(sizes, np.ndarray):
         return figure(sizes)
     distinct, number = np.unique(sizes, return_inverse=True)
@@ -322,7 +357,7 @@ def per_size(figure: Callable[[int], float], sizes: AxisSize) -> Number:
 
 
 def as_int(is_true: Any) -> Number:
-    """Return 1 where a numpy array or truth value is true, else 0.
+    """1 where a numpy array or truth value is true, else 0.
 
     Of 64 bits, which products of bytes need: numpy's own integers have 32 in a browser (Pyodide).
     """

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, StepSizes, Transfer
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer, once_per_step
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.matrices import Stack, block_stacks
 from scaling.program.ir import CollectiveKind, Number
@@ -66,12 +66,9 @@ class Weights:
         return self.part in (ATTENTION, MLP)
 
 
+@once_per_step
 def weights_of(step: StepSizes) -> tuple[Weights, ...]:
     """All matrices and tables of a device."""
-    return step.cached(_weights_of)
-
-
-def _weights_of(step: StepSizes) -> tuple[Weights, ...]:
     return *_of_layers(step), *_of_tables(step)
 
 

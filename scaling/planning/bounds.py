@@ -31,7 +31,7 @@ STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, 
 def least_memory(run: Run, choices: Choices | ChoicesBatch) -> np.ndarray:
     """Bytes of one device that no setting gets below: [configurations]."""
     step = step_sizes(described(run, choices), choices.mesh, choices.grid)
-    made = buffers(step, flash=True)  # without a fused attention there are scores, too
+    made = buffers(step)  # without a fused attention there are scores, too
     made = {name: b for name, b in made.items() if b.category != "pinned_host"}
     stored = sum((b.bytes for b in made.values() if b.persistent), 0.0)
     names_of = lambda loop: (buffers_of_loop(loop, READS), buffers_of_loop(loop, WRITES))

@@ -8,21 +8,19 @@ latent space, so that the cache is read as it is stored, once for all heads.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from scaling.analytic.products import layer_products
 from scaling.models.accounting.matrices import (
     BYTES,
-    SAME_INPUT,
     STORED_BYTES,
-    Stack,
-    matrix_of_device,
+    expert_width,
+    layer_kinds,
+    n_moe_layers,
     query_key_dim,
-    stacks,
     value_dim,
 )
-from scaling.models.config import ModelConfig
 from scaling.program import ops
 from scaling.program.ir import CAUSAL, Kernel
 from scaling.questions.serving.case import ServedModel, Servers
@@ -51,19 +49,23 @@ Called = tuple[Kernel, int]  # with its calls
 
 
 def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Called]:
-    """Yields the products of weights."""
-    config = model.config
+    """Yields the products of weights; as one where the layers are not known."""
+    config, formats, tensor = model.config, model.formats, servers.mesh.tensor
     if config is None:
-        yield _lumped(model, servers, work)
+        flops, moved = 2 * work.tokens * model.active / tensor, model.weight_bytes / tensor
+        yield Kernel("weights", kind="matmul", flops=flops, bytes=moved, dtype=formats.compute), 1
         return
-    for name, layers, parts in _products_of(config):
-        shapes = [matrix_of_device(config, part, servers.mesh.tensor) for part in parts]
-        inputs, outputs = shapes[0][0], sum(columns for _, columns in shapes)
-        grouped = parts[0].experts is not None
-        batch, rows = _experts(model, servers, work) if grouped else (1.0, work.tokens)
-        yield _product(name, model, (batch, rows, outputs, inputs), grouped), layers
-    vocabulary = math.ceil(config.vocab_size / servers.mesh.tensor)
-    yield _product("head", model, (1.0, work.sequences, vocabulary, config.d_model)), 1
+    value = formats.activation_bytes
+    itemsizes = value, formats.weight_bytes, value
+    for moe, layers in layer_kinds(config):
+        for product in layer_products(config, moe, tensor):
+            grouped = product.stack.experts is not None
+            batch, rows = _experts(model, servers, work) if grouped else (1.0, work.tokens)
+            dims = batch, rows, product.outputs, product.inputs
+            kernel = ops.matmul(product.name, dims, formats.compute, itemsizes, grouped=grouped)
+            yield kernel, layers
+    head = 1.0, work.sequences, math.ceil(config.vocab_size / tensor), config.d_model
+    yield ops.matmul("head", head, formats.compute, itemsizes), 1
 
 
 def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called:
@@ -95,39 +97,16 @@ def small_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[
     config, tensor = model.config, servers.mesh.tensor
     if config is None:
         return
-    value, layers = model.formats.activation_bytes, config.n_layers
+    value, layers, moe = model.formats.activation_bytes, config.n_layers, config.moe
     stream = work.tokens * config.d_model * value
     heads = (config.n_heads + config.n_kv_heads) / tensor * query_key_dim(config)
     width = config.d_ff
-    if config.moe and config.moe.first_dense_layers < layers:
-        width = (config.moe.d_ff_expert or width) * (
-            config.moe.experts_per_token + config.moe.n_shared_experts
-        )
+    if moe and n_moe_layers(config):
+        width = expert_width(config) * (moe.experts_per_token + moe.n_shared_experts)
     yield Kernel("norms", bytes=NORM * stream), 2 * layers + 1
     yield Kernel("rotation", bytes=ROTATION * work.tokens * heads * value), layers
     yield Kernel("activation", bytes=ACTIVATION * work.tokens * width / tensor * value), layers
     yield Kernel("sampling", bytes=work.sequences * config.vocab_size / tensor * BYTES["fp32"]), 1
-
-
-def _products_of(config: ModelConfig) -> Iterator[tuple[str, int, list[Stack]]]:
-    """Yields name, layers and matrices of each product; of leading dense layers on their own."""
-    joined: dict[tuple[str, int], list[Stack]] = {}
-    seen: Counter[str] = Counter()
-    for stack in stacks(config):
-        key = SAME_INPUT.get(stack.name, stack.name), seen[stack.name]
-        joined.setdefault(key, []).append(stack)
-        seen[stack.name] += 1
-    for (name, _), parts in joined.items():
-        yield name, parts[0].layers, parts
-
-
-def _product(
-    name: str, model: ServedModel, dims: tuple[float, ...], grouped: bool = False
-) -> Kernel:
-    """A product (batch, m, n, k) of activations [m, k] with weights [k, n], `batch` of them."""
-    value = model.formats.activation_bytes
-    itemsizes = value, model.formats.weight_bytes, value
-    return ops.matmul(name, dims, model.formats.compute, itemsizes, grouped=grouped)
 
 
 def _experts(model: ServedModel, servers: Servers, work: Pass) -> tuple[float, float]:
@@ -136,14 +115,3 @@ def _experts(model: ServedModel, servers: Servers, work: Pass) -> tuple[float, f
     tokens = work.tokens * spread  # of all devices that share the experts
     here = max(1.0, model.experts / spread * model.touched(tokens))
     return here, max(1.0, tokens * model.used / spread / here)
-
-
-def _lumped(model: ServedModel, servers: Servers, work: Pass) -> Called:
-    """All weights as one product, where the layers are not known."""
-    return Kernel(
-        "weights",
-        kind="matmul",
-        flops=2 * work.tokens * model.active / servers.mesh.tensor,
-        bytes=model.weight_bytes / servers.mesh.tensor,
-        dtype=model.formats.compute,
-    ), 1

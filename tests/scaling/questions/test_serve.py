@@ -125,7 +125,7 @@ def test_every_matrix_is_read_once_whatever_layers_are_dense():
     servers = Servers(sc.load_cluster("dgx-h100"), MeshShape())
     kernels = list(weight_kernels(model, servers, Pass(1e4, 1, 1)))
     counts = Counter(kernel.name for kernel, _ in kernels)
-    assert counts["qkv"] == 2 and all(layers == 1 for _, layers in kernels)
+    assert counts["q+k+v"] == 2 and all(layers == 1 for _, layers in kernels)
     sizes = [math.prod(kernel.dims[i] for i in (0, 2, 3)) for kernel, _ in kernels]
     norms = (2 * config.n_layers + 1) * config.d_model
     embedding = config.vocab_size * config.d_model * (not config.tied_embeddings)

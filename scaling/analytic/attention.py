@@ -1,4 +1,4 @@
-"""Attention of the trainer over `context`, in zigzag order: its kernels, copies and permutes.
+"""The attention of a layer: its core on one device, and the trainer's over `context`, in zigzag order.
 
     permute     |--- 1 ---|--- 2 ---|--- 3 ---|              keys and values on their way
     compute     |own|across|..| pair 1 |..| pair 2 |..| pair 3 |     ..: copies and merges
@@ -20,17 +20,93 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.analytic import kernels
+from scaling.analytic.kernels import fusion
+from scaling.analytic.products import matmul
 from scaling.analytic.schedule import ScheduledCollectives
 from scaling.analytic.step import StepSizes, per_size
-from scaling.models.accounting.context import exchanged_width
-from scaling.models.accounting.matrices import query_key_dim
+from scaling.analytic.xla_choices import XLA
+from scaling.models.accounting.context import exchanged_width, scores_share
+from scaling.models.accounting.matrices import query_key_dim, value_dim
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
+from scaling.program import ops
 from scaling.program.ir import CAUSAL, Kernel, Loop, Number, Operation, Origin, Phase
 
+SOFTMAX = 2, 3  # passes over the scores forward and backward: read, write; read both, write
 ARRAYS_BACKWARD = 3  # as long as the queries, of a backward kernel: q, the output, its gradient
 OWN_MERGE, MERGE, HOME = 3.5, 5, 3  # see above
 STATISTICS = 2  # kernels for log-sum-exps and masks, which move next to nothing, with each pair
+
+
+def core_kernels(
+    step: StepSizes, phase: Phase, times: Number = 1, kept: Number = 0
+) -> list[Kernel]:
+    """The attention's core: one fused kernel, or products and a softmax.
+
+    FLOPs are those of all scores, or of the chunks that meet over `context`. `kept` is 1 where the
+    result is still there, so that products alone do not multiply the values again.
+    """
+    run, config, context = step.run, step.config, step.shape.context
+    length, keys, values = run.batch.seq_len, query_key_dim(config), value_dim(config)
+    share = per_size(lambda size: scores_share(config, length, size) / size, context)
+    if step.flash or "context" in step.active_axes:
+        size = step.sequences, length / context, float(length)
+        whole = ops.visible_share(length, config.sliding_window)
+        seen = np.minimum(1.0, whole / (share * context))
+        return [fused_kernel(step, f"{phase} attention", phase, size, times, seen, share)]
+    batch, rows, back = step.sequences * heads_of(step), float(length), phase == "backward"
+    origin = Origin(phase, "layers/attention")
+
+    def product(name: str, n: float, k: float, times: Number = times) -> Kernel:
+        return matmul(step, f"{phase} {name}", origin, (batch, rows, n, k), times)
+
+    passes = (XLA.softmax if step.is_own_trainer else SOFTMAX)[back] + 2 * bool(run.dropout)
+    moved = passes * (batch * rows**2 * share) * step.itemsize
+    softmax = fusion(step, f"{phase} softmax", origin, moved, times, 5)
+    if not back:
+        result = product("values", values, rows, times * (1 - kept))
+        return [product("scores", rows, keys), softmax, result]
+    return [
+        product("d values", values, rows),
+        product("d probabilities", rows, values),
+        softmax,
+        product("d queries", keys, rows),
+        product("d keys", keys, rows),
+    ]
+
+
+def heads_of(step: StepSizes) -> Number:
+    """Heads on a device, whole ones."""
+    return -(-step.config.n_heads // step.shape.tensor)
+
+
+def fused_kernel(
+    step: StepSizes,
+    name: str,
+    phase: Phase,
+    size: tuple[Number, Number, Number],
+    times: Number,
+    visible: Number,
+    share: Number | None = None,
+) -> Kernel:
+    """One fused kernel of `size` (sequences, queries, keys), all scores counted, or of a `share` of
+    the scores of whole sequences; its mask leaves the part `visible` of those counted."""
+    config, heads, (batch, queries, keys) = step.config, heads_of(step), size
+    dim, values = query_key_dim(config), value_dim(config)
+    groups = config.n_heads if config.mla else config.n_kv_heads
+    moved = batch * queries * step.itemsize / step.shape.tensor
+    return ops.attention(
+        name,
+        (batch, heads, queries, keys, float(dim)),
+        values,
+        moved * (config.n_heads + groups) * (dim + values),
+        step.run.precision.between,
+        scores=None if share is None else batch * heads * (keys**2 * share),
+        visible=visible,
+        times=times,
+        origin=Origin(phase, "layers/attention"),
+        issue=step.traits.launch,
+        share=step.traits.attention * (step.flash or 1.0),
+    )
 
 
 def others(step: StepSizes) -> Number:
@@ -49,12 +125,7 @@ def chunk_size(step: StepSizes, devices: int) -> int:
 
 
 def zigzag_attention(
-    step: StepSizes,
-    phase: Phase,
-    flash: float,
-    sent: ScheduledCollectives,
-    times: Number = 1,
-    calls: Number = 0,
+    step: StepSizes, phase: Phase, sent: ScheduledCollectives, times: Number, calls: Number = 0
 ) -> list[Operation]:
     """The attention of one layer, with its exchange.
 
@@ -65,8 +136,9 @@ def zigzag_attention(
         times: 0 where it does not run.
     """
     count, every = others(step), sent.beside
-    own = _block(step, phase, flash, times, ("own", "across"))
-    pair = _block(step, phase, flash, times, ("pair",))
+    kernel = lambda part: _kernel(step, phase, part, times)
+    own = [*_copies(step, phase, "own", times), kernel("own"), kernel("across")]
+    pair = [*_copies(step, phase, "pair", times), kernel("pair")]
     if step.run.context.method != "ring" or not every:
         sent = ScheduledCollectives(
             beside=tuple(call for call in every if call.kind == "all-gather"),
@@ -95,17 +167,7 @@ def _loop(name: str, trips: Number, body: Sequence[Operation]) -> Loop:
     return Loop(name, trips=trips, body=tuple(body))
 
 
-def _block(
-    step: StepSizes, phase: Phase, flash: float, times: Number, parts: Sequence[str]
-) -> list[Operation]:
-    """The kernels of some parts, after the copies of the first."""
-    return [
-        *_copies(step, phase, parts[0], times),
-        *(_kernel(step, phase, part, flash, times) for part in parts),
-    ]
-
-
-def _kernel(step: StepSizes, phase: Phase, part: str, flash: float, times: Number) -> Kernel:
+def _kernel(step: StepSizes, phase: Phase, part: str, times: Number) -> Kernel:
     """Own chunks, the late to the early one, or two pairs with another device."""
     window = step.config.sliding_window
     seen = lambda size: visible_rows(None if part == "own" else window, chunk_size(step, size))
@@ -113,7 +175,7 @@ def _kernel(step: StepSizes, phase: Phase, part: str, flash: float, times: Numbe
     batch = step.sequences * (1 if part == "across" else 2)
     visible = CAUSAL if part == "own" else 1.0  # other chunks are seen whole, or not at all
     size, name = (batch, rows, rows), f"{phase} attention of {part}"
-    return kernels.fused_attention(step, name, phase, size, flash, times, visible)
+    return fused_kernel(step, name, phase, size, times, visible)
 
 
 def _copies(step: StepSizes, phase: Phase, part: str, times: Number) -> list[Operation]:
@@ -134,6 +196,6 @@ def _copies(step: StepSizes, phase: Phase, part: str, times: Number) -> list[Ope
     origin = Origin(phase, "layers/attention")
     name = f"{phase} {part} of the ring:"
     return [
-        kernels.fusion(step, f"{name} {what}", origin, np.maximum(size, 1.0), times, operations=0)
+        fusion(step, f"{name} {what}", origin, np.maximum(size, 1.0), times, operations=0)
         for what, size in moved
     ]

@@ -1,0 +1,233 @@
+"""A step as XLA compiles the trainer's: its layers, and its pipelines.
+
+Layers are the iterations of a loop: what they save is copied into stacks of all layers and out, and
+gradients are summed in the next iteration. It waits for what tensor exchanges around products. With
+stages every stage computes in every tick (`scaling.models.pipeline`).
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+
+from scaling.analytic import kernels
+from scaling.analytic.attention import core_kernels, zigzag_attention
+from scaling.analytic.blocks import Blocks
+from scaling.analytic.layer import GradientSums, Layer, Runs
+from scaling.analytic.memory import trained_in_layers
+from scaling.analytic.products import forward
+from scaling.analytic.saved import READ_IN_PLACE, saved_bytes, saved_in_layers
+from scaling.analytic.schedule import PHASES, ScheduledCollectives
+from scaling.analytic.step import FLOAT32, Transfer, as_int
+from scaling.analytic.table import transfers
+from scaling.analytic.weights import ATTENTION, MLP, TABLES
+from scaling.analytic.xla_choices import XLA
+from scaling.program.ir import Kernel, Number, Operation, Origin, Phase
+from scaling.run.parallelism.pipeline import recomputes
+
+
+class XlaLayer(Layer):
+    """One layer of the trainer's step."""
+
+    def forward(self) -> list[Operation]:
+        """The forward pass; a tick that runs again saves its activations the second time only."""
+        return self._named(self._forward("forward", "forward", 1 - self.step.recompute))
+
+    def again(self) -> list[Operation]:
+        """The forward pass of a pipeline's tick that runs again."""
+        return self._named(self._forward("remat", "again"), "again ")
+
+    def _last_product(
+        self, phase: Phase, place: str, times: Number, runs: Runs = Runs()
+    ) -> list[Operation]:
+        """What the layer saves is copied while results are summed; a part of one layer computes
+        its last product once."""
+        step = self.step
+        if place == "again" and step.one_layer:
+            return []
+        saved = saved_bytes(step, self.moe) * times
+        saves = [kernels.stack_copies(step, f"{place} saves", "forward", saved)]
+        down = [forward(step, p, phase) for p in self._of(MLP, True)]
+        back = self._experts(f"{place} experts back", phase)
+        return [*down, *back, *self._sent(f"{place} mlp out").wrap(saves)]
+
+    def _gradient_sums(self) -> GradientSums:
+        """Scatters and sums of gradients, in one call where XLA joins them.
+
+        It moves those of attention, and joined ones, into the next iteration
+        (`scaling.compile.options`).
+        """
+        step, hidden = self.step, self.step.traits.hidden_weights
+        mlp, attention = (self._sent(f"backward {p} gradients", hidden) for p in (MLP, ATTENTION))
+        whole = kernels.layer_elements(step, self.moe) * step.itemsize
+        most = np.where(step.shape.fsdp > 1, XLA.combined * step.shape.fsdp, XLA.joined)
+        joined, beside = np.less_equal(whole, most) * 1, ScheduledCollectives(mlp.beside)
+        last, *entering = self._by_product(beside.masked(1 - joined))
+        carried = attention.merged(beside.masked(joined, "joined")).merged(last)
+        return GradientSums(entering, ScheduledCollectives(alone=mlp.alone), beside_core=carried)
+
+    def _remat(self, weights: Mapping[str, ScheduledCollectives]) -> list[Operation]:
+        """Nothing needs the last product. Flash attention needs rotated queries and keys, which are
+        made again with their products."""
+        step, again = self.step, self.step.repeats_layer
+        core = rotation = step.recomputes_some
+        if step.flash:
+            core = step.recomputes("values")
+            rotation = self._recomputed(self._of(ATTENTION, False)[-1])
+        runs = Runs(self._recomputed, core, rotation, again)
+        return self._to_last_product("remat", "remat", weights, runs)
+
+    def _attention(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
+        step, where = self.step, f"{place} attention"
+        if "context" not in step.active_axes:
+            kept = 1 - step.recomputes("values") if place == "remat" else 0
+            return [*core_kernels(step, phase, times, kept)]
+        if step.run.context.method != "ring":
+            return zigzag_attention(step, phase, self._sent(where, 1.0), times)
+        sent, calls = self.traffic.first_call(where, self.runs, self.moe)
+        return zigzag_attention(step, phase, sent, times, calls)
+
+    def _waited_for(self, place: str) -> ScheduledCollectives:
+        return self._sent(place, 0.0)
+
+    def _restored(self) -> list[Kernel]:
+        saved = saved_bytes(self.step, self.moe, READ_IN_PLACE)
+        return [kernels.stack_copies(self.step, "restores", "backward", saved)]
+
+    def _sum_of_inputs(self, part: str) -> list[Kernel]:
+        """The gradients of one input by its products, summed before tensor sums them."""
+        step, products = self.step, len(self._of(part, False))
+        if "tensor" not in step.active_axes or products < 2:
+            return []
+        moved, cut = (products + 1) * step.stream, as_int(np.greater(step.shape.tensor, 1))
+        return [kernels.in_layers(step, f"{part} sum", "backward", part, moved, cut)]
+
+    def _transposed(self, place: str) -> list[Kernel]:
+        """The stream in the order in which tensor exchanges it: sequences inside of tokens.
+
+        Nothing to do for one sequence, or as many as tensor cuts evenly (`scaling.meshes.rules`).
+        Remat keeps what has been transposed.
+        """
+        step, (first, part, end) = self.step, place.split()
+        if first == "remat" or not step.sequence_parallel:
+            return []
+        uneven = np.not_equal(step.sequences % step.shape.tensor, 0)
+        several = 1 * (np.greater(step.sequences, 1) & uneven)
+        name, moved = f"{part} {end} turned", 2 * step.stream
+        return [kernels.in_layers(step, name, PHASES[first], part, moved, several, 0)]
+
+
+class XlaBlocks(Blocks):
+    """The trainer's step as blocks of operations."""
+
+    layer: ClassVar[type[Layer]] = XlaLayer
+
+    def transfers(self) -> Iterator[Transfer]:
+        """The transfers of the table as XLA makes them.
+
+        It adds the two gradients of a tied table before it sums them over replicas, and sums in
+        float32 (`scaling.comparing.discrepancy`).
+        """
+        step = self.step
+        wider = (FLOAT32 / step.arising_itemsize) ** (1 - step.is_sum)
+        for line in transfers(step):
+            if step.config.tied_embeddings and line.what == TABLES and line.kind == "all-reduce":
+                line = replace(line, bytes=line.bytes * wider)
+            yield line
+
+    def schedule(self) -> list[Operation]:
+        """The microbatches in turn, or the ticks of a pipeline."""
+        if not self.step.runs_in_ticks:
+            every = [self.loop("microbatches", self.step.microbatches, self.microbatch())]
+        else:
+            every = self.in_turn() if self.step.is_1f1b else self.in_ticks()
+        return [*self.once("start"), *every, *self.once("end")]
+
+    def microbatch(self, edge: bool = False) -> list[Operation]:
+        """The zeros of its stacks, and the sum of its gradients, before and after it."""
+        return [*self.fills(1), *super().microbatch(edge), kernels.accumulation(self.step)]
+
+    def fills(self, times: Number) -> list[Operation]:
+        """Stacks of what `times` microbatches save, and of one's float32 gradients, filled with
+        zeros; half of the saved ones under remat "selective" are copies of others."""
+        step = self.step
+        saved = saved_in_layers(step) * times * (1 + step.selective_remat / 2)
+        moved = saved + FLOAT32 * trained_in_layers(step)
+        return [kernels.fusion(step, "fills", Origin("forward", "layers"), moved, operations=0)]
+
+    def in_ticks(self) -> list[Operation]:
+        """The gpipe and circular pipelines: all ticks forward, the head of each microbatch, all
+        ticks backward."""
+        step, again = self.step, recomputes(self.step.run)
+        M, T, V, idle = (
+            step.microbatches,
+            step.iterations,
+            step.virtual_stages,
+            step.shape.stage - 1,
+        )
+        embed, embed_back = self.embed()
+        ahead = self.over_layers("forward", XlaLayer.forward, V)
+        backward = [
+            *(self.fills(1 / V) if again else []),
+            *self.over_layers("again", XlaLayer.again, V, step.recompute),
+            *self.over_layers("backward", XlaLayer.backward, V),
+            *self.alone("backward tick", T),
+            kernels.accumulation(step),
+        ]
+        return [
+            *([] if again else self.fills(T / V)),
+            *self.alone("forward embed weights", 1),
+            self.loop("embedding", M, embed),
+            self.loop("forward ticks", T, [*self.alone("forward tick", T), *ahead], idle),
+            *self.alone("forward outputs", 1),
+            self.loop("loss", M, self.head()),
+            *self.alone("backward outputs", 1),
+            self.loop("backward ticks", T, backward, idle),
+            self.loop("embedding backward", M, embed_back),
+        ]
+
+    def in_turn(self) -> list[Operation]:
+        """1F1B: ticks forward, with head and backward pass, backward."""
+        step = self.step
+        M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
+        ahead, back = (
+            self.traffic.at_place(f"{way} tick", T, 1.0) for way in ("forward", "backward")
+        )
+        saved = saved_in_layers(step)
+        embed, embed_back = self.embed()
+        forward = [
+            *self.alone("forward embed weights", T),
+            *embed,
+            *self.fills(1),
+            *self.over_layers("forward", XlaLayer.forward),
+            kernels.stack_copies(step, "slot", "forward", saved),
+        ]
+        backward = [
+            kernels.stack_copies(step, "slot", "backward", saved),
+            *self.over_layers("backward", XlaLayer.backward),
+            self.loop("look-ups in turn", 1, embed_back),
+            kernels.accumulation(step),
+        ]
+        steady = [
+            *back.issued,
+            *forward,
+            *back.waits,
+            *ahead.issued,
+            *self.alone("forward outputs", M),
+            self.loop("loss", 1, self.head()),
+            *self.alone("backward outputs", M),
+            *backward,
+            *ahead.waits,
+        ]
+        return [
+            self.loop("fill", idle, [*forward, *ahead.wrap([])], idle),
+            self.loop("steady", M, steady),
+            self.loop("drain", idle, [*back.wrap([]), *backward], idle),
+        ]
+
+    def once(self, place: str) -> list[Operation]:
+        """Transfers of a whole step: of equal layers in one call, as it stacks them."""
+        parts = ("", " embed", " head", f" {ATTENTION}", f" {MLP}")
+        every = [(f"{place}{part}", moe) for part in parts for moe in (False, True)]
+        return [call for part, moe in every for call in self.alone(part, None, moe)]
