@@ -51,7 +51,7 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     first_again = STREAM if is_stream else "latents again"
     latents = step.tokens * taken * step.itemsize
     # Remat has the saved, rotated part of the keys, and gathers the rest.
-    has_keys = step.selective_remat
+    has_keys = step.remat_is("selective")
     if own_trainer:
         has_keys = step.keeps("key") - (1 - step.recomputes_some)
     rotated = step.config.mla.qk_rope_head_dim if step.config.mla else 0

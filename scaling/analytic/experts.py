@@ -35,10 +35,11 @@ one all-to-all each way, and no choices: a device knows those of its own tokens.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, INT32, StepSizes, Transfer, once_per_step
+from scaling.analytic.step import FLOAT32, INT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.expert_buffers import buffer_rows
 from scaling.models.accounting.matrices import n_moe_layers
@@ -53,7 +54,7 @@ def expert_transfers(step: StepSizes) -> Iterator[Transfer]:
             yield from _choices(step)
 
 
-@once_per_step
+@lru_cache(maxsize=8)
 def exchanged_rows(step: StepSizes) -> Number:
     """The rows of d_model elements that the experts of a device take in one layer."""
     moe = step.experts
@@ -110,7 +111,7 @@ def rows_again(step: StepSizes) -> Number:
     return (
         step.recomputes_some * (1 - step.keeps("expert_input"))
         if step.is_own_trainer
-        else step.full_remat
+        else step.remat_is("full")
     )
 
 

@@ -87,7 +87,7 @@ def _is_kept(step: StepSizes, tensor: Activation) -> Number:
         return 1
     none = 1 - step.recomputes_some
     if not step.is_own_trainer:
-        return none + step.selective_remat * (tensor.name != "probabilities")
+        return none + step.remat_is("selective") * (tensor.name != "probabilities")
     return step.keeps(tensor.kept_as) if tensor.kept_as else none
 
 
@@ -101,7 +101,7 @@ def _dropped(step: StepSizes) -> Number:
     masks = 2 * step.config.d_model / step.stream_parts
     probabilities = step.config.n_heads * run.batch.seq_len / shape.tensor
     of_scores = none * probabilities * (1 + step.itemsize) * (run.attention == "unfused")
-    return (none + step.selective_remat) * masks + of_scores
+    return (none + step.remat_is("selective")) * masks + of_scores
 
 
 def in_flight(step: StepSizes) -> Number:

@@ -1,9 +1,9 @@
 """A transfer, and the sizes of a step that all transfers and kernels follow from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from functools import cached_property, reduce, wraps
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from functools import cached_property, reduce
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +25,6 @@ from scaling.run.parallelism.pipeline import recomputes
 from scaling.run.parallelism.rules import is_sequence_parallel
 
 FLOAT32 = INT32 = BYTES["fp32"]
-T = TypeVar("T")
 REMATS = ("none", "selective", "full")
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 
@@ -64,7 +63,7 @@ def grid_of(run: Run) -> Grid:
     return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class StepSizes:
     """A run on a mesh, with the sizes that its transfers and kernels follow from.
 
@@ -81,7 +80,6 @@ class StepSizes:
     traits: SoftwareTraits
     grid: Grid
     flash: float = 1.0  # rate of the fused attention over the chip's best; 0: there is none
-    memo: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def active_axes(self) -> frozenset[str]:
@@ -150,28 +148,22 @@ class StepSizes:
         (arXiv 2205.05198, section 5).
         """
         if not self.is_own_trainer:
-            return self.full_remat
+            return self.remat_is("full")
         return self.where_remat(lambda remat: product in recomputed(self.config, remat))
 
-    @property
-    def selective_remat(self) -> Number:
-        """1 where remat is "selective", else 0."""
-        return self.where_remat(lambda remat: remat == "selective")
-
-    @property
-    def full_remat(self) -> Number:
-        """1 where remat is "full", else 0."""
-        return self.where_remat(lambda remat: remat == "full")
+    def remat_is(self, policy: str) -> Number:
+        """1 where the remat policy has this name, else 0."""
+        return self.where_remat(lambda remat: remat == policy)
 
     @property
     def recomputes_some(self) -> Number:
         """1 where remat computes parts of a layer again, else 0."""
-        return self.where_remat(lambda remat: remat != "none")
+        return 1 - self.remat_is("none")
 
     @property
     def repeats_layer(self) -> Number:
         """1 where remat computes more of a layer again than the attention's core, else 0."""
-        return self.recomputes_some if self.is_own_trainer else self.full_remat
+        return self.recomputes_some if self.is_own_trainer else self.remat_is("full")
 
     def is_zero_stage(self, *stages: int) -> Number:
         """1 where fsdp is one of these ZeRO stages, else 0; without fsdp it is stage 3."""
@@ -239,7 +231,7 @@ class StepSizes:
         0 or 1."""
         if not self.runs_in_ticks or not recomputes(self.run):
             return 0
-        return 1 - self.full_remat if self.one_layer else 1
+        return 1 - self.remat_is("full") if self.one_layer else 1
 
     @property
     def one_layer(self) -> bool:
@@ -319,19 +311,6 @@ def step_sizes(
         grid or grid_of(run),
         flash,
     )
-
-
-def once_per_step(figure: Callable[[StepSizes], T]) -> Callable[[StepSizes], T]:
-    """Decorate a function of a step, which is then computed once for each."""
-
-    @wraps(figure)
-    def cached(step: StepSizes) -> T:
-        if figure not in step.memo:
-            step.memo[figure] = figure(step)
-        found: T = step.memo[figure]
-        return found
-
-    return cached
 
 
 def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:

@@ -26,10 +26,11 @@ gradients are summed over both.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, StepSizes, Transfer, once_per_step
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.matrices import Stack, block_stacks
 from scaling.program.ir import CollectiveKind, Number
@@ -66,7 +67,7 @@ class Weights:
         return self.part in (ATTENTION, MLP)
 
 
-@once_per_step
+@lru_cache(maxsize=8)
 def weights_of(step: StepSizes) -> tuple[Weights, ...]:
     """All matrices and tables of a device."""
     return *_of_layers(step), *_of_tables(step)
@@ -74,64 +75,71 @@ def weights_of(step: StepSizes) -> tuple[Weights, ...]:
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
-    yield from _gathered_again(step)
-    for weights in weights_of(step):
-        yield from _gathers(step, weights)
-        yield from _sums(step, weights)
-
-
-def _gathers(step: StepSizes, w: Weights) -> Iterator[Transfer]:
-    size, each, once = w.elements * w.itemsize, step.is_zero_stage(3), step.is_zero_stage(1, 2)
-    for place, calls in (
-        (f"forward {w.part} weights", w.gathers * each),
-        (f"backward {w.part} weights", w.gathers_back * each),
-        (f"start {w.part}", w.stored * once),
-    ):
-        yield Transfer(step.axis_names("fsdp"), "all-gather", size, calls, w.what, place, w.moe)
+    fsdp, each, once = step.axis_names("fsdp"), step.is_zero_stage(3), step.is_zero_stage(1, 2)
+    for moe, layers in step.layer_kinds:  # ticks that run again; of one layer not the last product
+        calls = step.recompute * step.passes(layers) * each
+        for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
+            size, place = elements * _itemsize(step, what), f"again {part} weights"
+            yield Transfer(fsdp, "all-gather", size, calls, what, place, moe)
+    for w in weights_of(step):
+        size = w.elements * w.itemsize
+        for place, calls in (
+            (f"forward {w.part} weights", w.gathers * each),
+            (f"backward {w.part} weights", w.gathers_back * each),
+            (f"start {w.part}", w.stored * once),
+        ):
+            yield Transfer(fsdp, "all-gather", size, calls, w.what, place, w.moe)
+        yield from _sums(step, w)
 
 
 def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
     """Scatters over fsdp, sums over replicas, and over tensor where its devices' tokens differ.
 
     The trainer sums over tensor in each microbatch. If gradients are no sum of microbatches, that
-    sum is joined with the one over replicas.
+    sum is joined with the one over replicas, and each layer sums its own; else they wait for the
+    last microbatch.
     """
 
-    def line(axes: str, kind: CollectiveKind, size: Number, calls: Number, place: str) -> Transfer:
-        return Transfer(axes, kind, size, calls, w.what, place, w.moe)
+    def line(
+        kind: CollectiveKind, axes: tuple[str, ...], size: Number, calls: Number, place: str
+    ) -> Transfer:
+        return Transfer(step.axis_names(*axes), kind, size, calls, w.what, place, w.moe)
 
-    own_trainer, is_sum, is_stage_1 = step.is_own_trainer, step.is_sum, step.is_zero_stage(1)
-    fsdp, tensor = step.axis_names("fsdp"), step.axis_names("tensor")
-    where, end = f"backward {w.part} gradients", f"end {w.part}"
-    arises = max(w.itemsize, step.arising_itemsize)  # of the trainer's gradient, where it arises
-    in_sum = np.where(is_sum, FLOAT32, arises)[()] if own_trainer else step.gradient_itemsize
-    summed, arising = w.elements * in_sum, w.elements * arises
-    differ = w.over_tensor and step.sequence_parallel
-    each_time = 1 * differ if own_trainer else 0
-    yield line(tensor, "all-reduce", arising, w.runs * is_stage_1 * each_time, where)
-    yield line(fsdp, "reduce-scatter", summed, w.stored * is_stage_1, end)
-    scattered = w.runs * step.is_zero_stage(2, 3)
-    yield line(fsdp, "reduce-scatter", arising if own_trainer else summed, scattered, where)
-    shard = np.where(step.is_zero_stage(0), 1, 1 / step.shape.fsdp)[()]
-    others = each_time * (1 - is_stage_1)
-    # In one microbatch each layer sums its own; a sum over microbatches waits for the last.
-    in_loop = (1 - is_sum) * w.in_layer * (1 - is_stage_1) * own_trainer
-    for mask, place in ((in_loop, where), (1 - in_loop, end)):
-        for together in (0, 1):  # with the sum over tensor
-            joined = others * (1 - is_sum) if together else 1 - others * (1 - is_sum)
-            axes = (*w.replicas, *("tensor",) * together)
-            for zero, over in (
-                (step.is_zero_stage(0), (*axes, "fsdp")),
-                (step.is_zero_stage(1, 2, 3), axes),
-            ):
-                calls = w.stored * mask * joined * zero
-                yield line(step.axis_names(*over), "all-reduce", summed * shard, calls, place)
-    after = w.runs * others * is_sum * (w.stored > 0)
-    yield line(tensor, "all-reduce", arising * shard, after, where)
-    later = w.stored * (differ and not own_trainer)
-    yield line(tensor, "all-reduce", summed * shard, later, end)
-    if not own_trainer and w.part == "head" and step.config.tied_embeddings:
-        yield Transfer(step.axis_names("stage"), "all-reduce", summed, 1, w.what, end)
+    is_sum, stage, where, end = (
+        step.is_sum,
+        step.is_zero_stage,
+        f"backward {w.part} gradients",
+        f"end {w.part}",
+    )
+    differ: Number = 1 * (w.over_tensor and step.sequence_parallel)
+    if step.is_own_trainer:
+        arises: Number = max(w.itemsize, step.arising_itemsize)
+        itemsize = np.where(is_sum, FLOAT32, arises)[()]
+        each_time, in_loop = differ, (1 - is_sum) * w.in_layer * (1 - stage(1))
+    else:
+        arises = itemsize = step.gradient_itemsize
+        each_time = in_loop = 0
+    arising, summed = w.elements * arises, w.elements * itemsize
+    shard = np.where(stage(0), 1, 1 / step.shape.fsdp)[()]
+    apart = each_time * (1 - stage(1))  # from the scatter
+    joined = apart * (1 - is_sum)
+    yield line("all-reduce", ("tensor",), arising, w.runs * stage(1) * each_time, where)
+    yield line("reduce-scatter", ("fsdp",), summed, w.stored * stage(1), end)
+    yield line("reduce-scatter", ("fsdp",), arising, w.runs * stage(2, 3), where)
+    for place, at_place in ((where, in_loop), (end, 1 - in_loop)):
+        for tensor, with_tensor in (((), 1 - joined), (("tensor",), joined)):
+            for fsdp, zero in ((("fsdp",), stage(0)), ((), stage(1, 2, 3))):
+                axes, calls = (
+                    (*w.replicas, *tensor, *fsdp),
+                    w.stored * at_place * with_tensor * zero,
+                )
+                yield line("all-reduce", axes, summed * shard, calls, place)
+    calls = w.runs * apart * is_sum * (w.stored > 0)
+    yield line("all-reduce", ("tensor",), arising * shard, calls, where)
+    if not step.is_own_trainer:
+        yield line("all-reduce", ("tensor",), summed * shard, w.stored * differ, end)
+        if w.part == "head" and step.config.tied_embeddings:
+            yield line("all-reduce", ("stage",), summed, 1, end)
 
 
 def _of_layers(step: StepSizes) -> Iterator[Weights]:
@@ -159,9 +167,12 @@ def _elements(step: StepSizes, moe: bool, last: bool = True) -> dict[tuple[str, 
     the last ones or without."""
     elements = dict[tuple[str, str], Number]()
     for stack in block_stacks(step.config, moe):
+        what = ROUTER if stack.name == "router" else LATENTS
+        if stack.over_tensor:
+            what = EXPERTS if stack.experts else MATRICES
         if last or not (stack.is_last and part_of(stack) == MLP):
             parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
-            key = _what(stack), part_of(stack)
+            key = what, part_of(stack)
             elements[key] = elements.get(key, 0) + parts * stack.size * step.share(stack)
     return elements
 
@@ -170,40 +181,29 @@ def _itemsize(step: StepSizes, what: str) -> int:
     return FLOAT32 if what == ROUTER and step.is_own_trainer else step.itemsize
 
 
-def _what(stack: Stack) -> str:
-    if stack.over_tensor:
-        return EXPERTS if stack.experts else MATRICES
-    return ROUTER if stack.name == "router" else LATENTS
-
-
 def part_of(stack: Stack) -> str:
     """The part of a layer whose weights are due together."""
     is_mlp = stack.name.endswith(("gate", "up", "down", "router"))
     return MLP if is_mlp else ATTENTION
 
 
-def _gathered_again(step: StepSizes) -> Iterator[Transfer]:
-    """Layers in ticks that run again; of a part of one layer not the last product."""
-    for moe, layers in step.layer_kinds:
-        calls = step.recompute * step.passes(layers) * step.is_zero_stage(3)
-        for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
-            size, place = elements * _itemsize(step, what), f"again {part} weights"
-            yield Transfer(step.axis_names("fsdp"), "all-gather", size, calls, what, place, moe)
-
-
 def _of_tables(step: StepSizes) -> Iterator[Weights]:
     """Token table and head, and the position table."""
-    config, M, own_trainer = step.config, step.microbatches, step.is_own_trainer
+    config, M, runs, own_trainer = (
+        step.config,
+        step.microbatches,
+        step.embeddings,
+        step.is_own_trainer,
+    )
     table = step.head_rows * config.d_model
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
-    own_tokens = not step.vocab_is_sharded
-    replicas = (*REPLICAS, "stage") if own_trainer else REPLICAS
-    looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else step.embeddings
-    tied, apart = config.tied_embeddings, "stage" in step.active_axes and not own_trainer
+    own_tokens, tied = not step.vocab_is_sharded, config.tied_embeddings
+    looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else runs
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
-        what, part, elements, step.itemsize, stored, runs, gathers, 0, own, replicas
+        *(what, part, elements, step.itemsize, stored, runs, gathers, 0, own),
+        replicas=(*REPLICAS, "stage") if own_trainer else REPLICAS,
     )
-    if own_trainer or not (tied or apart):
-        yield use(TABLES, "embed", table, 1, step.embeddings, looked_up, own_tokens)
+    if own_trainer or not (tied or "stage" in step.active_axes):
+        yield use(TABLES, "embed", table, 1, runs, looked_up, own_tokens)
     yield use(TABLES, "head", table, 0 if tied and own_trainer else 1, M, M, own_tokens)
-    yield use(POSITIONS, "embed", positions, 1, step.embeddings, looked_up, True)
+    yield use(POSITIONS, "embed", positions, 1, runs, looked_up, True)

@@ -152,7 +152,7 @@ class XlaBlocks(Blocks):
         """Stacks of what `times` microbatches save, and of one's float32 gradients, filled with
         zeros; half of the saved ones under remat "selective" are copies of others."""
         step = self.step
-        saved = saved_in_layers(step) * times * (1 + step.selective_remat / 2)
+        saved = saved_in_layers(step) * times * (1 + step.remat_is("selective") / 2)
         moved = saved + FLOAT32 * trained_in_layers(step)
         return [kernels.fusion(step, "fills", Origin("forward", "layers"), moved, operations=0)]
 

@@ -12,51 +12,37 @@ from dataclasses import dataclass
 class XlaChoices:
     """Counts in the programs of one version for one chip."""
 
-    jax: str  # version
-    chip: str  # that the programs were compiled for
-    date: str  # of the counts
-    programs: str  # that were counted in
+    jax: str = "0.10.2"
+    chip: str = "h100-sxm"  # that the programs were compiled for
+    date: str = "2026-11-22"  # of the counts
+    # that were counted in:
+    programs: str = "steps of Llama 3 1B, 8B, 70B and 405B and of toys (experiments/front_ends.py)"
     # Bytes of results up to which a layer's gathers are joined, and its scatters, whose results are
     # shards; and its all-reduces.
-    combined: int
-    joined: int
+    combined: int = 30 * 2**20
+    joined: int = 256 * 2**20
     # Tensors that the backward pass of one layer has at a time: of hidden units, of the stream as
     # products take it, and matrices of a device's experts (three gradients, two gathered).
-    working_hidden: int
-    working_stream: int
-    expert_matrices: int
-    prefetched: int  # layers whose weights are gathered at a time: one in use, one ahead
+    working_hidden: int = 6
+    working_stream: int = 8
+    expert_matrices: int = 5
+    prefetched: int = 2  # layers whose weights are gathered at a time: one in use, one ahead
     # Stacks of the stream of all ticks: inputs and gradients; outputs too, if ticks are made again.
-    streams: int
-    outputs: int
+    streams: int = 2
+    outputs: int = 1
     # Passes over the stream: of a norm forward, and backward with the gradient of its scale.
-    norm: int
-    norm_backward: int
-    remat_activation: int  # passes over hidden units that remat makes again, beyond the backward's
+    norm: int = 2
+    norm_backward: int = 10
+    # Passes over hidden units that remat makes again, beyond the backward's.
+    remat_activation: int = 5
     # Passes over the stream, and bytes of an element, of the gradient of the token table: it is
     # filled with zeros, scattered into, and rounded.
-    embed_stream: int
-    embed_table: int
-    softmax: tuple[int, int]  # passes over stored scores forward and backward, masked apart
+    embed_stream: int = 5
+    embed_table: int = 10
+    softmax: tuple[int, int] = (
+        4,
+        6,
+    )  # passes over stored scores forward and backward, masked apart
 
 
-XLA = XlaChoices(
-    jax="0.10.2",
-    chip="h100-sxm",
-    date="2026-11-22",
-    programs="steps of Llama 3 1B, 8B, 70B and 405B and of toys (experiments/front_ends.py)",
-    combined=30 * 2**20,
-    joined=256 * 2**20,
-    working_hidden=6,
-    working_stream=8,
-    expert_matrices=5,
-    prefetched=2,
-    streams=2,
-    outputs=1,
-    norm=2,
-    norm_backward=10,
-    remat_activation=5,
-    embed_stream=5,
-    embed_table=10,
-    softmax=(4, 6),
-)
+XLA = XlaChoices()

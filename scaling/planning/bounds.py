@@ -53,7 +53,7 @@ def least_time(
     head = 6.0 * run.model.d_model * run.model.vocab_size * run.batch.tokens  # in no bubble
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
-    again = np.maximum(step.full_remat, step.recompute)  # a forward pass
+    again = np.maximum(step.remat_is("full"), step.recompute)  # a forward pass
     gradients = FORWARD * (1 + step.trains_all)  # of inputs, and of matrices unless frozen
     layers = (model - attention - head) / rate * (FORWARD * (1 + again) + gradients)
     layers = layers + attention * (FORWARD / forward * (1 + again) + BACKWARD / backward)
