@@ -7,8 +7,8 @@ from functools import partial
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int, per_size
 from scaling.analytic.attention import chunk_size, others, ring_of
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int, per_size
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import block_stacks, gathered_width
 from scaling.models.attention_kernels.zigzag import visible_rows

@@ -1,4 +1,4 @@
-"""The attention of a layer: its core on one device, and the trainer's over `context`, in zigzag order.
+"""The attention of a layer: its core, and the trainer's over `context`, in zigzag order.
 
     permute     |--- 1 ---|--- 2 ---|--- 3 ---|              keys and values on their way
     compute     |own|across|..| pair 1 |..| pair 2 |..| pair 3 |     ..: copies and merges

@@ -21,10 +21,10 @@ from scaling.analytic.attention import core_kernels
 from scaling.analytic.experts import rows_again
 from scaling.analytic.products import Product, forward, of_inputs, of_weights, step_products
 from scaling.analytic.saved import REMAT, leaving, returning, waits
-from scaling.analytic.schedule import NO_COLLECTIVES, ScheduledCollectives, Traffic
+from scaling.analytic.schedule import NO_COLLECTIVES, PHASES, ScheduledCollectives, Traffic
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import ATTENTION, MLP
-from scaling.program.ir import Kernel, Loop, Number, Operation, Phase
+from scaling.program.ir import Kernel, Loop, Number, Operation
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,9 @@ class Runs:
     core: Number = 1  # of the attention
     rotation: Number = 1
     others: Number = 1  # norms, the activation
+
+
+ALL_RUN = Runs()
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class Layer:
 
     def forward(self) -> list[Operation]:
         """The forward pass."""
-        return self._named(self._forward("forward", "forward"))
+        return self._named(self._forward("forward"))
 
     def backward(self) -> list[Operation]:
         """What remat computes again, and the backward pass."""
@@ -110,7 +113,7 @@ class Layer:
 
         return [named(op) for op in block]
 
-    def _forward(self, phase: Phase, place: str, times: Number = 1) -> list[Operation]:
+    def _forward(self, place: str, times: Number = 1) -> list[Operation]:
         """A forward pass; `times`: 1 where it keeps what it saves."""
         step, moe = self.step, self.moe
         weights = {
@@ -118,25 +121,23 @@ class Layer:
             for part in (ATTENTION, MLP)
         }
         copies = leaving(step, moe, place, times)
-        ahead = self._to_last_product(phase, place, weights, offloads=copies)
-        last = self._last_product(phase, place, times)
-        adapters = adapter_kernels(step, moe, phase) if last else ()
+        ahead = self._to_last_product(place, weights, offloads=copies)
+        last = self._last_product(place, times)
+        adapters = adapter_kernels(step, moe, PHASES[place]) if last else ()
         return [*ahead, *adapters, *last, *waits(copies)]
 
-    def _last_product(
-        self, phase: Phase, place: str, times: Number, runs: Runs = Runs()
-    ) -> list[Operation]:
+    def _last_product(self, place: str, times: Number, runs: Runs = ALL_RUN) -> list[Operation]:
         """The product that writes into the stream; experts' results are sent back after it."""
-        down = [forward(self.step, p, phase, runs.product(p)) for p in self._of(MLP, True)]
-        back = self._experts(f"{place} experts back", phase, runs.others)
+        last = self._of(MLP, True)
+        down = [forward(self.step, p, PHASES[place], runs.product(p)) for p in last]
+        back = self._experts(f"{place} experts back", runs.others)
         return [*self._leaving(f"{place} mlp out", down), *back]
 
     def _to_last_product(
         self,
-        phase: Phase,
         place: str,
         weights: Mapping[str, ScheduledCollectives],
-        runs: Runs = Runs(),
+        runs: Runs = ALL_RUN,
         offloads: Mapping[str, Kernel] = MappingProxyType({}),
     ) -> list[Operation]:
         """The forward pass but its last product; weights are fetched one product ahead.
@@ -146,7 +147,7 @@ class Layer:
             runs: what of it runs.
             offloads: copies to the host of what a part saves.
         """
-        step, moe = self.step, self.moe
+        step, moe, phase = self.step, self.moe, PHASES[place]
         run = lambda products: [forward(step, p, phase, runs.product(p)) for p in products]
         norm = lambda part: kernels.norm(step, f"{part} norm", phase, part, runs.others)
         cast = lambda part: kernels.casts(step, moe, part, phase) if phase == "forward" else []
@@ -164,7 +165,7 @@ class Layer:
             *weights[ATTENTION].waits,
             *self._entering(f"{place} attention in", run(self._of(ATTENTION, False))),
             kernels.rotation(step, phase, runs.rotation),
-            *self._attention(place, phase, runs.core),
+            *self._attention(place, runs.core),
             *offload(ATTENTION),
             *first.issued,
             *self._leaving(f"{place} attention out", run(self._of(ATTENTION, True))),
@@ -172,7 +173,7 @@ class Layer:
             *cast(MLP),
             *first.waits,
             *self._sent(f"{place} router", 0.0).exposed,
-            *self._experts(f"{place} experts out", phase, rows),
+            *self._experts(f"{place} experts out", rows),
             *self._entering(f"{place} mlp in", mlp),
             *offload(MLP),
             kernels.activation(step, moe, phase, runs.others),
@@ -222,13 +223,13 @@ class Layer:
             *self._restored(),
             *waits(from_host, REMAT),
             *self._remat({p: sent.masked(again[p], "again") for p, sent in fetched.items()}),
-            *self._experts("backward experts back", "backward"),
+            *self._experts("backward experts back"),
             *self._entering("backward mlp out", mlp),
             *self._sum_of_inputs(MLP),
             *self._transposed("backward mlp in"),
             *self._sent("backward mlp in").wrap(weights(MLP, True), first=False),
             *sums.of_last.issued,
-            *self._experts("backward experts out", "backward"),
+            *self._experts("backward experts out"),
             *self._sent("backward router", 0.0).exposed,
             norm(MLP),
             *self._transposed("backward attention out"),
@@ -237,7 +238,7 @@ class Layer:
             *inputs(ATTENTION, True),
             *waits(from_host, ATTENTION),
             *sums.beside_core.issued,
-            *self._attention("backward", "backward"),
+            *self._attention("backward"),
             kernels.rotation(step, "backward"),
             *inputs(ATTENTION, False),
             *self._sum_of_inputs(ATTENTION),
@@ -265,8 +266,8 @@ class Layer:
         """What is computed again before the backward pass, by the policy of each configuration."""
         core, again = self.step.recomputes_some, self.step.repeats_layer
         runs = Runs(self._recomputed, core, core, again)
-        ahead = self._to_last_product("remat", "remat", weights, runs)
-        return [*ahead, *self._last_product("remat", "remat", 0, runs)]
+        ahead = self._to_last_product("remat", weights, runs)
+        return [*ahead, *self._last_product("remat", 0, runs)]
 
     def _recomputed(self, product: Product) -> Number:
         """1 where remat computes a product again."""
@@ -277,10 +278,10 @@ class Layer:
         own = self._of(part, False) + (self._of(part, True) if part == ATTENTION else [])
         return reduce(np.minimum, map(self._recomputed, own))
 
-    def _attention(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
+    def _attention(self, place: str, times: Number = 1) -> list[Operation]:
         """The attention's core, with the exchange of keys and values over context."""
         hidden = float(self.step.run.context.method == "ring")
-        core = core_kernels(self.step, phase, times)
+        core = core_kernels(self.step, PHASES[place], times)
         return self._sent(f"{place} attention", hidden).wrap(core)
 
     def _entering(self, place: str, products: Sequence[Operation]) -> list[Operation]:
@@ -295,12 +296,12 @@ class Layer:
         """The collectives over tensor that products need, or that need them."""
         return self._sent(place)
 
-    def _experts(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
+    def _experts(self, place: str, times: Number = 1) -> list[Operation]:
         """Rows sorted by expert, or put back, and exchanged."""
         if not self.moe:
             return []
-        name = "dispatch" if place.endswith("out") else "combine"
-        sorted_rows = kernels.dispatch(self.step, name, phase, times)
+        first, name = place.split()[0], "dispatch" if place.endswith("out") else "combine"
+        sorted_rows = kernels.dispatch(self.step, name, PHASES[first], times)
         return [sorted_rows, *self._sent(place, 0.0).exposed]
 
     # Fusions that XLA adds:

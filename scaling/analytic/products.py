@@ -77,7 +77,7 @@ def layer_products(
 
 
 def step_products(step: StepSizes, moe: bool) -> list[Product]:
-    """Those of a layer of a training step, with their rows; the trainer's experts keep theirs apart.
+    """Those of a training step, with their rows; the trainer's experts keep theirs apart.
 
     A capacity fills the rows of experts up. Their load is even in the trainer's programs, which do
     not know it; else it is `moe.skew`.

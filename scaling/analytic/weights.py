@@ -114,7 +114,7 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
     differ: Number = 1 * (w.over_tensor and step.sequence_parallel)
     if step.is_own_trainer:
         arises: Number = max(w.itemsize, step.arising_itemsize)
-        itemsize = np.where(is_sum, FLOAT32, arises)[()]
+        itemsize: Number = np.where(is_sum, FLOAT32, arises)[()]
         each_time, in_loop = differ, (1 - is_sum) * w.in_layer * (1 - stage(1))
     else:
         arises = itemsize = step.gradient_itemsize

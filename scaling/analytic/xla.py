@@ -14,7 +14,7 @@ import numpy as np
 from scaling.analytic import kernels
 from scaling.analytic.attention import core_kernels, zigzag_attention
 from scaling.analytic.blocks import Blocks
-from scaling.analytic.layer import GradientSums, Layer, Runs
+from scaling.analytic.layer import ALL_RUN, GradientSums, Layer, Runs
 from scaling.analytic.memory import trained_in_layers
 from scaling.analytic.products import forward
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes, saved_in_layers
@@ -23,7 +23,7 @@ from scaling.analytic.step import FLOAT32, Transfer, as_int
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP, TABLES
 from scaling.analytic.xla_choices import XLA
-from scaling.program.ir import Kernel, Number, Operation, Origin, Phase
+from scaling.program.ir import Kernel, Number, Operation, Origin
 from scaling.run.parallelism.pipeline import recomputes
 
 
@@ -32,15 +32,13 @@ class XlaLayer(Layer):
 
     def forward(self) -> list[Operation]:
         """The forward pass; a tick that runs again saves its activations the second time only."""
-        return self._named(self._forward("forward", "forward", 1 - self.step.recompute))
+        return self._named(self._forward("forward", 1 - self.step.recompute))
 
     def again(self) -> list[Operation]:
         """The forward pass of a pipeline's tick that runs again."""
-        return self._named(self._forward("remat", "again"), "again ")
+        return self._named(self._forward("again"), "again ")
 
-    def _last_product(
-        self, phase: Phase, place: str, times: Number, runs: Runs = Runs()
-    ) -> list[Operation]:
+    def _last_product(self, place: str, times: Number, runs: Runs = ALL_RUN) -> list[Operation]:
         """What the layer saves is copied while results are summed; a part of one layer computes
         its last product once."""
         step = self.step
@@ -48,8 +46,8 @@ class XlaLayer(Layer):
             return []
         saved = saved_bytes(step, self.moe) * times
         saves = [kernels.stack_copies(step, f"{place} saves", "forward", saved)]
-        down = [forward(step, p, phase) for p in self._of(MLP, True)]
-        back = self._experts(f"{place} experts back", phase)
+        down = [forward(step, p, PHASES[place]) for p in self._of(MLP, True)]
+        back = self._experts(f"{place} experts back")
         return [*down, *back, *self._sent(f"{place} mlp out").wrap(saves)]
 
     def _gradient_sums(self) -> GradientSums:
@@ -76,10 +74,10 @@ class XlaLayer(Layer):
             core = step.recomputes("values")
             rotation = self._recomputed(self._of(ATTENTION, False)[-1])
         runs = Runs(self._recomputed, core, rotation, again)
-        return self._to_last_product("remat", "remat", weights, runs)
+        return self._to_last_product("remat", weights, runs)
 
-    def _attention(self, place: str, phase: Phase, times: Number = 1) -> list[Operation]:
-        step, where = self.step, f"{place} attention"
+    def _attention(self, place: str, times: Number = 1) -> list[Operation]:
+        step, phase, where = self.step, PHASES[place], f"{place} attention"
         if "context" not in step.active_axes:
             kept = 1 - step.recomputes("values") if place == "remat" else 0
             return [*core_kernels(step, phase, times, kept)]
