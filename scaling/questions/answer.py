@@ -112,16 +112,16 @@ def by_formula(
     Args:
         name, unit: of the answer.
         formula: over the symbols of `inputs`.
-        inputs: every symbol of the formula, and no other; or `letters`, of which the formula takes
-            those that it has.
+        inputs: of which those count that the formula has; `letters` in the formula's order.
         fitted: the number with fitted figures, or the fitted figures of some symbols, with which
             the same formula gives it; it is then the one that is given.
         more: other fields of Answer.
     """
+    used = symbols(formula)
     if isinstance(inputs, Mapping):
-        inputs = tuple(inputs[symbol] for symbol in symbols(formula))
-    values = {i.symbol: i.value for i in inputs}
-    assert {*symbols(formula)} == set(values), f"{formula} has not the symbols {sorted(values)}"
+        inputs = tuple(inputs[symbol] for symbol in used)
+    inputs = tuple(given for given in inputs if given.symbol in used)
+    values = {given.symbol: given.value for given in inputs}
     ideal = evaluate(formula, values)
     if isinstance(fitted, Mapping):
         fitted = evaluate(formula, {**values, **fitted})

@@ -1,15 +1,20 @@
 """Limits of one axis as answers: formulas in the guide's letters, textbook and fitted numbers."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scaling.collectives.explain import BindingLink, binding_link
+from scaling.collectives.algorithms import ALGORITHMS
+from scaling.collectives.contention import place_groups
+from scaling.collectives.explain import IDEAL, BindingLink, binding_link, counted_link
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
-from scaling.questions.answer import Answer, Input, by_formula
-from scaling.questions.block import UNSHARDED, MlpShape, WeightShards
+from scaling.questions.answer import Answer, Input, Value, by_formula
+from scaling.questions.block import UNSHARDED, MlpShape
 from scaling.questions.exchanges import (
     DATA,
     WeightPass,
@@ -26,6 +31,8 @@ from scaling.run import Run
 
 STARTED = "fitted: the products of a single token, a whole tile each, already take longer"
 BF16 = 2.0  # bytes of a number in the guide's rules: C / W holds for them
+IN_SWITCH = tuple(a.name for a in ALGORITHMS.values() if a.in_switch or a.in_network)
+HALF = "half the bytes over that link per byte: one way of a sum, of which a ring has two"
 
 
 @dataclass(frozen=True)
@@ -42,12 +49,17 @@ class LimitsContext:
         """Peak rate of one chip in the run's format."""
         return peak_input(self.cluster.accelerator, self.mlp.dtype)
 
+    @property
+    def b(self) -> Input:
+        """Bytes of a number that is sent."""
+        return Input("b", self.mlp.bytes, "bytes", "of a number that is sent")
+
 
 def weights_limit(
     s: LimitsContext,
     name: str,
     groups: np.ndarray,
-    cut: WeightShards = UNSHARDED,
+    cut: MeshShape = UNSHARDED,
     over: WeightPass = DATA,
 ) -> Answer:
     """Return the tokens per device from which an axis over the weights is hidden.
@@ -56,15 +68,39 @@ def weights_limit(
     """
     links = binding_link("all-gather", groups, s.cluster)
     fitted = hidden_from(of_weights(s.mlp, cut, groups, s.cluster, over), s.profile)
-    sizes = [s.mlp.bytes if kind == "all-gather" else s.mlp.reduce_bytes for kind in over.kinds]
-    size = sum(sizes) / len(sizes)
+    size = sum(map(s.mlp.bytes_in, over.kinds)) / len(over.kinds)
     found = tokens_over(s, name, links, cut, fitted, size)
     rule = tokens_over(s, "rule", links.simplified, cut, size=size)
-    whole = float(found.ideal or 0) * groups.size, fitted * groups.size
-    note = f"tokens of all {groups.size:,} devices"
-    job = Answer("job", whole[1], "tokens", ideal=whole[0], fitted=whole[1], notes=(note,))
-    notes = () if fitted else (STARTED,)
-    return replace(found, parts=(brief(rule), job), notes=notes)
+    job = scaled(found, "job", groups.size, f"tokens of all {groups.size:,} devices")
+    return replace(found, parts=(brief(rule), job), notes=() if fitted else (STARTED,))
+
+
+def switch_limit(s: LimitsContext, groups: np.ndarray, cut: MeshShape = UNSHARDED) -> Answer | None:
+    """Return the tokens per device where switches add up what passes; None: no switch can.
+
+    NVLink SHARP adds in a node, SHARP between nodes. In the textbook's number every byte passes
+    once, where a ring passes 2 (X - 1) / X of it: half the batch at most. The fitted one is of the
+    best algorithm that the libraries have.
+    """
+    sums, rows = of_weights(s.mlp, cut, groups, s.cluster), list[dict[str, Value]]()
+    for name in IN_SWITCH:
+        with suppress(InputError):  # an algorithm that cannot run there
+            tokens = [hidden_from(sums, profile, name) for profile in (IDEAL, s.profile)]
+            row = {"textbook (tokens)": tokens[0], "fitted (tokens)": tokens[1]}
+            rows.append({"algorithm": name, **row})
+    if not rows:
+        return None
+    loads = place_groups(groups, s.cluster).loads
+    both = (loads(kind)["hierarchical"] for kind in ("all-reduce", "broadcast"))
+    least = [
+        (level, (once if level.can_reduce else ring).share)
+        for (level, ring), (_, once) in zip(*both, strict=True)
+    ]
+    level, share = max(least, key=lambda pair: pair[1] / pair[0].bandwidth)
+    links = counted_link(level, float(share) / 2, HALF)
+    fitted = min(float(row["fitted (tokens)"]) for row in rows)  # type: ignore[arg-type]
+    found = tokens_over(s, "sums in the switch", links, cut, fitted)
+    return replace(found, rows=tuple(rows))
 
 
 def most_devices(s: LimitsContext, limit: Answer) -> Answer:
@@ -83,11 +119,18 @@ def brief(answer: Answer) -> Answer:
     return replace(answer, formula="", inputs=(), binds="", parts=(), rows=(), notes=notes)
 
 
+def scaled(answer: Answer, name: str, factor: float, *notes: str) -> Answer:
+    """Return the numbers of an answer multiplied, under another name."""
+    values = (answer.answer, answer.ideal, answer.fitted)
+    given, ideal, fitted = (None if v is None else float(v) * factor for v in values)
+    return Answer(name, given, answer.unit, ideal=ideal, fitted=fitted, notes=notes)
+
+
 def tokens_over(
     s: LimitsContext,
     name: str,
     links: BindingLink,
-    cut: WeightShards = UNSHARDED,
+    cut: MeshShape = UNSHARDED,
     fitted: float | None = None,
     size: float | None = None,
 ) -> Answer:
@@ -97,19 +140,17 @@ def tokens_over(
     the `size` of a number in bytes.
     """
     size = s.mlp.reduce_bytes if size is None else size
-    inputs, formula = [s.C], f"C{links.time_suffix}"
-    if size != BF16:
-        formula = f"b / 2 * {formula}"
-        inputs.append(Input("b", size, "bytes", "of a number that is sent"))
-    if s.mlp.experts > s.mlp.chosen:
-        formula = f"E / k * {formula}"
-        inputs.append(Input("E", s.mlp.experts, "experts"))
-        inputs.append(Input("k", s.mlp.chosen, "experts", "of a token"))
-    if cut.parts > 1:
-        formula += " / m"
-        inputs.append(Input("m", cut.parts, "devices", "that hold one copy of what is sent"))
-    given = (*inputs, *links.symbols)
-    return by_formula(name, "tokens", formula, given, fitted=fitted, binds=links.words)
+    factors = f"{'E / k * ' * (s.mlp.experts > s.mlp.chosen)}{'b / 2 * ' * (size != BF16)}"
+    inputs = (
+        s.C,
+        replace(s.b, value=size),
+        Input("E", s.mlp.experts, "experts"),
+        Input("k", s.mlp.chosen, "experts", "of a token"),
+        Input("m", cut.devices, "devices", "that hold one copy of what is sent"),
+        *links.symbols,
+    )
+    formula = f"{factors}C{links.time_suffix}{' / m' * (cut.devices > 1)}"
+    return by_formula(name, "tokens", formula, inputs, fitted=fitted, binds=links.words)
 
 
 def tensor_limit(s: LimitsContext, name: str, groups: np.ndarray, rows: float) -> Answer:
@@ -121,25 +162,17 @@ def tensor_limit(s: LimitsContext, name: str, groups: np.ndarray, rows: float) -
     Args:
         rows: tokens of one replica, for the fitted number.
     """
-    size, sent = _sent(s)
     F = Input("F", s.mlp.inner, "", f"width of {'an expert' if s.mlp.experts > 1 else 'the MLP'}")
-
-    def devices(name: str, links: BindingLink, products: int, fitted: float | None) -> Answer:
-        formula, given = ("2 / b * F" if size else "F"), (F, s.C, *sent)
-        if products != 2:
-            formula = f"p / 2 * {formula}"
-            given = (*given, _gated(products))
-        formula, given = f"{formula} / C{links.limit_suffix}", (*given, *links.symbols)
-        return by_formula(name, "devices", formula, given, fitted=fitted, binds=links.words)
-
+    Y = Input("Y", groups.shape[1], "devices", "of a group")
+    links, is_bf16 = binding_link("all-gather", groups, s.cluster), s.mlp.bytes == BF16
     exchange = lambda products: of_activations(s.mlp, groups, s.cluster, products)
     fitted = lambda products: times_hidden(exchange(products), s.profile, rows)
-    links = binding_link("all-gather", groups, s.cluster)
-    parts = _rule_and_gate(s, devices, links, fitted)
-    Y = Input("Y", groups.shape[1], "devices", "of a group")
-    width = (s.C, Y, *sent, *links.symbols)
-    parts.append(brief(by_formula("F of all", "", f"{size}Y * C{links.time_suffix}", width)))
-    return replace(devices(name, links, 2, fitted(2)), parts=tuple(parts))
+    formula = lambda links: f"{'2 / b * ' * (not is_bf16)}F / C{links.limit_suffix}"
+    asked, inputs = Answer(name, None, "devices"), (F, s.C, s.b)
+    found = _with_rule_and_gate(s, asked, links, formula, inputs, fitted, gate="p / 2 * ")
+    text = f"{'b / 2 * ' * (not is_bf16)}Y * C{links.time_suffix}"
+    width = by_formula("F of all", "", text, (s.C, Y, s.b, *links.symbols))
+    return replace(found, parts=(*found.parts, brief(width)))
 
 
 def expert_limit(s: LimitsContext, name: str, groups: np.ndarray, tokens: float) -> Answer:
@@ -150,26 +183,15 @@ def expert_limit(s: LimitsContext, name: str, groups: np.ndarray, tokens: float)
     Args:
         tokens: that a device routes, for the fitted number.
     """
-    size, sent = _sent(s)
-    c = expert_copies(s.mlp, groups, s.cluster)
-    copies = (
-        Input("c", c, "copies", "of a token that are sent, at most one to a node"),
-        Input("k", s.mlp.chosen, "experts", "of a token"),
-    )
-
-    def width(name: str, links: BindingLink, products: int, fitted: float | None) -> Answer:
-        formula, given = f"{size}C{links.time_suffix}", (s.C, *sent, *links.symbols)
-        if name != "rule":
-            formula, given = f"c / k * {formula}", (*copies, *given)
-        if products != 2:
-            formula, given = f"2 / p * {formula}", (*given, _gated(products))
-        return by_formula(name, "", formula, given, fitted=fitted, binds=links.words)
-
+    copies = expert_copies(s.mlp, groups, s.cluster)
+    c = Input("c", copies, "copies", "of a token that are sent, at most one to a node")
+    k = Input("k", s.mlp.chosen, "experts", "of a token")
+    links, size = binding_link("all-to-all", groups, s.cluster), s.mlp.bytes != BF16
     exchange = lambda products: of_tokens(s.mlp, tokens, groups, s.cluster, products)
     fitted = lambda products: hidden_from(exchange(products), s.profile)
-    links = binding_link("all-to-all", groups, s.cluster)
-    parts = tuple(_rule_and_gate(s, width, links, fitted))
-    return replace(width(name, links, 2, fitted(2)), parts=parts)
+    formula = lambda links: f"{'b / 2 * ' * size}C{links.time_suffix}"
+    asked, inputs, factors = Answer(name, None), (c, k, s.C, s.b), ("2 / p * ", "c / k * ")
+    return _with_rule_and_gate(s, asked, links, formula, inputs, fitted, *factors)
 
 
 def context_limit(s: LimitsContext, name: str, groups: np.ndarray) -> Answer:
@@ -179,44 +201,43 @@ def context_limit(s: LimitsContext, name: str, groups: np.ndarray) -> Answer:
     same where they are gathered at once.
     """
     model = s.run.model
+    heads = model.n_heads if model.mla else model.n_kv_heads
+    K = Input("K", heads, "heads", "of keys and values")
+    N = Input("N", model.n_heads, "heads", "of queries")
 
     def tokens(name: str, ring: bool) -> Answer:
         exchange = of_keys(model, s.mlp, groups, s.cluster, ring)
         links = binding_link("permute" if ring else "all-gather", exchange.groups, s.cluster)
-        heads = model.n_heads if model.mla else model.n_kv_heads
-        given = (
-            Input("b", s.mlp.bytes, "bytes", "of a number"),
-            s.C,
-            Input("K", heads, "heads", "of keys and values"),
-            Input("N", model.n_heads, "heads", "of queries"),
-            *links.symbols,
-        )
+        inputs = (replace(s.b, meaning="of a number"), s.C, K, N, *links.symbols)
         formula, fitted = f"b * C{links.time_suffix} * K / N", hidden_from(exchange, s.profile)
-        return by_formula(name, "tokens", formula, given, fitted=fitted, binds=links.words)
+        return by_formula(name, "tokens", formula, inputs, fitted=fitted, binds=links.words)
 
     return replace(tokens(name, ring=True), parts=(brief(tokens("by all-gather", ring=False)),))
 
 
-def _rule_and_gate(
+def _with_rule_and_gate(
     s: LimitsContext,
-    answer: Callable[[str, BindingLink, int, float | None], Answer],
+    asked: Answer,
     links: BindingLink,
+    formula: Callable[[BindingLink], str],
+    inputs: tuple[Input, ...],
     fitted: Callable[[int], float],
-) -> list[Answer]:
-    """The guide's rule, and the answer with the third product of a gate where there is one."""
-    parts = [brief(answer("rule", links.simplified, 2, None))]
+    gate: str,
+    exact: str = "",
+) -> Answer:
+    """The limit; parts are the guide's rule, and that with the third product of a gate if any.
+
+    `fitted` is by the number of products, `gate` the factor of a gate, `exact` one that the rule
+    does not have.
+    """
+    inputs = (*inputs, Input("p", s.mlp.products, "", "products, the gate among them"))
+
+    def over(links: BindingLink, factors: str, name: str, products: int | None) -> Answer:
+        reached = None if products is None else fitted(products)
+        given, text = (*inputs, *links.symbols), factors + formula(links)
+        return by_formula(name, asked.unit, text, given, fitted=reached, binds=links.words)
+
+    parts = [brief(over(links.simplified, "", "rule", None))]
     if s.mlp.products > 2:
-        gated = answer("with the gate", links, s.mlp.products, fitted(s.mlp.products))
-        parts.append(brief(gated))
-    return parts
-
-
-def _gated(products: int) -> Input:
-    return Input("p", products, "", "products, the gate among them")
-
-
-def _sent(s: LimitsContext) -> tuple[str, tuple[Input, ...]]:
-    """The bytes of a number as a factor, and its input; nothing for the guide's two."""
-    if s.mlp.bytes == BF16:
-        return "", ()
-    return "b / 2 * ", (Input("b", s.mlp.bytes, "bytes", "of a number that is sent"),)
+        parts.append(brief(over(links, gate + exact, "with the gate", s.mlp.products)))
+    return replace(over(links, exact, asked.name, 2), parts=tuple(parts))

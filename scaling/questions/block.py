@@ -9,18 +9,19 @@ gpus.md, 2026-06): FLOPs and bytes of the weights grow alike with D, F and the n
 so that limits on the batch are those of whole layers, but for the scores of attention.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import BYTES, expert_width
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Kernel
+from scaling.program.ir import CollectiveKind
 from scaling.program.ops import matmul
 from scaling.run import Run
 from scaling.simulate.kernels import kernel_time
 
 PassKind = int  # 1: forward; 2: backward, with twice the FLOPs
+UNSHARDED = MeshShape()
 
 
 @dataclass(frozen=True)
@@ -41,23 +42,9 @@ class MlpShape:
         """Number of weights of the layer's MLP, all experts together."""
         return float(self.products * self.width * self.inner * self.experts)
 
-
-@dataclass(frozen=True)
-class WeightShards:
-    """Shards of the weights, and of the work, along the axes that are not asked about."""
-
-    tensor: int = 1
-    stage: int = 1
-    expert: int = 1
-    fsdp: int = 1
-
-    @property
-    def parts(self) -> int:
-        """Parts of the weights: as many devices hold one copy together."""
-        return self.tensor * self.stage * self.expert * self.fsdp
-
-
-UNSHARDED = WeightShards()
+    def bytes_in(self, kind: CollectiveKind) -> float:
+        """Return the bytes of a number that is gathered, or that is summed."""
+        return self.bytes if kind == "all-gather" else self.reduce_bytes
 
 
 def mlp_of(run: Run) -> MlpShape:
@@ -79,7 +66,7 @@ def mlp_of(run: Run) -> MlpShape:
 def math_time(
     mlp: MlpShape,
     rows: float,
-    cut: WeightShards,
+    cut: MeshShape,
     chip: Accelerator,
     profile: Profile,
     passes: PassKind = 1,
@@ -88,22 +75,15 @@ def math_time(
 
     Args:
         rows: tokens of its share of the batch; devices along tensor have the same ones, those along
-            expert their own.
-        passes: 1 forward, 2 backward.
+            expert their own, whose products are grouped, of even load.
+        cut: axes that cut the weights.
+        passes: 1 forward; 2 backward: gradients of what goes in, and of the weights.
     """
-    kernels = _kernels(mlp, rows, cut, backward=passes > 1)
-    return sum(float(kernel_time(kernel, chip, profile).time) * n for kernel, n in kernels)
-
-
-def _kernels(
-    mlp: MlpShape, rows: float, cut: WeightShards, backward: bool
-) -> Iterator[tuple[Kernel, int]]:
-    """The products with how often they run; those of experts are grouped, of even load."""
     experts, F = max(1.0, mlp.experts / cut.expert), mlp.inner / cut.tensor
     m = rows * mlp.chosen / experts
     up, down = (experts, m, F, mlp.width), (experts, m, mlp.width, F)
     shapes = [(up, mlp.products - 1), (down, 1)]
-    if backward:  # gradients of what goes in, and of the weights
+    if passes > 1:
         shapes = [(down, mlp.products - 1), (up, 1), ((experts, mlp.width, F, m), mlp.products)]
-    for dims, count in shapes:
-        yield matmul("product", dims, mlp.dtype, grouped=mlp.experts > 1), count
+    product = lambda dims: matmul("product", dims, mlp.dtype, grouped=mlp.experts > 1)
+    return sum(float(kernel_time(product(d), chip, profile).time) * n for d, n in shapes)

@@ -21,14 +21,15 @@ import numpy as np
 from scaling.collectives.contention import place_groups
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
+from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.context import exchanged_width
 from scaling.models.accounting.matrices import query_key_dim, value_dim
 from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
 from scaling.program.ir import CollectiveKind
 from scaling.program.ops import attention
-from scaling.questions.block import MlpShape, PassKind, WeightShards, math_time
-from scaling.questions.least import solve
+from scaling.questions.block import UNSHARDED, MlpShape, PassKind, math_time
+from scaling.questions.least import least_where
 from scaling.simulate.kernels import kernel_time
 
 Call = tuple[CollectiveKind, float]  # with its bytes
@@ -62,25 +63,21 @@ def times_hidden(exchange: Exchange, profile: Profile, amount: float) -> float:
     return exchange.work(amount, profile) / exchange_time(exchange, profile, amount)
 
 
-def hidden_from(
-    exchange: Exchange, profile: Profile, algorithm: str = "auto", seconds: float | None = None
-) -> float:
+def hidden_from(exchange: Exchange, profile: Profile, algorithm: str = "auto") -> float:
     """Return the amount per device from which an exchange is hidden; 0.0: any amount.
 
     Args:
         exchange: whose work grows faster with the amount than its collectives.
         profile: of both times.
         algorithm: of the collectives.
-        seconds: of the collectives, if they are to be others.
 
     Raises:
         InputError: an algorithm that cannot run there; a profile or chip without the figures.
     """
     constant = exchange.calls(1.0) == exchange.calls(2.0)
-    moved = cache(lambda amount: exchange_time(exchange, profile, amount, algorithm))
-    sent = lambda x: moved(1.0 if constant else x) if seconds is None else seconds
-    amount = solve(lambda x: exchange.work(x, profile) / sent(x), 1.0)
-    return amount / exchange.shared_by
+    sent = cache(lambda amount: exchange_time(exchange, profile, amount, algorithm))
+    hidden = lambda x: exchange.work(x, profile) >= sent(1.0 if constant else x)
+    return least_where(hidden) / exchange.shared_by
 
 
 # The table of exchanges
@@ -98,21 +95,20 @@ class WeightPass:
 DATA = WeightPass("data", ("all-reduce",), 2)
 FORWARD = WeightPass("fsdp, forward", ("all-gather",), 1)
 BACKWARD = WeightPass("fsdp, backward", ("all-gather", "reduce-scatter"), 2)
+FSDP = (FORWARD, BACKWARD)
 
 
 def of_weights(
-    mlp: MlpShape, cut: WeightShards, groups: np.ndarray, cluster: Cluster, over: WeightPass = DATA
+    mlp: MlpShape, cut: MeshShape, groups: np.ndarray, cluster: Cluster, over: WeightPass = DATA
 ) -> Exchange:
     """Return what an axis over the weights of one layer exchanges; unknown: rows.
 
     `cut` is by the other axes: fsdp cuts what data sums, and is 1 where fsdp itself is asked.
     """
-    weights = mlp.weights / (cut.parts / cut.stage)
-    bytes_of = lambda kind: mlp.bytes if kind == "all-gather" else mlp.reduce_bytes
-    calls = tuple((kind, bytes_of(kind) * weights) for kind in over.kinds)
-    work = lambda rows, profile: math_time(
-        mlp, rows, cut, cluster.accelerator, profile, over.passes
-    )
+    weights = mlp.weights / (cut.devices / cut.stage)
+    calls = tuple((kind, mlp.bytes_in(kind) * weights) for kind in over.kinds)
+    chip = cluster.accelerator
+    work = lambda rows, profile: math_time(mlp, rows, cut, chip, profile, over.passes)
     return Exchange(lambda rows: calls, work, groups, cluster, cut.tensor * cut.stage)
 
 
@@ -129,9 +125,7 @@ def of_activations(
     dense = MlpShape(mlp.width, mlp.inner, products, dtype=mlp.dtype, bytes=mlp.bytes)
     kinds: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
     calls = lambda rows: tuple((kind, mlp.bytes * rows * mlp.width) for kind in kinds)
-    work = lambda rows, profile: math_time(
-        dense, rows, WeightShards(), cluster.accelerator, profile
-    )
+    work = lambda rows, profile: math_time(dense, rows, UNSHARDED, cluster.accelerator, profile)
     return Exchange(calls, work, groups, cluster)
 
 
@@ -140,11 +134,10 @@ def of_tokens(
 ) -> Exchange:
     """Return both all-to-alls of the tokens that a device routes; unknown: F of an expert."""
     sent = mlp.bytes * tokens * mlp.width * expert_copies(mlp, groups, cluster)
-    cut, experts = WeightShards(expert=groups.shape[1]), max(mlp.experts, 2)
+    cut, experts = MeshShape(expert=groups.shape[1]), max(mlp.experts, 2)
+    chip = cluster.accelerator
     of_width = lambda inner: MlpShape(mlp.width, inner, products, experts, mlp.chosen, mlp.dtype)
-    work = lambda inner, profile: math_time(
-        of_width(inner), tokens, cut, cluster.accelerator, profile
-    )
+    work = lambda inner, profile: math_time(of_width(inner), tokens, cut, chip, profile)
     return Exchange(lambda inner: (("all-to-all", sent),) * 2, work, groups, cluster)
 
 

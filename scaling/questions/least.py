@@ -23,11 +23,3 @@ def least_where(holds: Callable[[float], bool], most: float = MOST, whole: bool 
         middle = (low + high) / 2
         low, high = (low, middle) if holds(middle) else (middle, high)
     return high
-
-
-def solve(time: Callable[[float], float], target: float) -> float:
-    """Return the least amount of work whose time, which grows with it, is `target` seconds.
-
-    0.0 where starting it alone takes longer.
-    """
-    return least_where(lambda amount: not time(amount) < target)

@@ -5,7 +5,7 @@ cluster, smallest first, and its parts the limits of the other axes. With a mesh
 (`scaling.questions.mesh_limits`) the rows are its axes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from scaling.collectives.contention import place_groups
 from scaling.collectives.explain import link_of
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, Value
 from scaling.questions.axis_answers import (
@@ -22,16 +23,17 @@ from scaling.questions.axis_answers import (
     context_limit,
     expert_limit,
     most_devices,
+    scaled,
+    switch_limit,
     tensor_limit,
     tokens_over,
     weights_limit,
 )
-from scaling.questions.block import WeightShards, mlp_of
-from scaling.questions.exchanges import BACKWARD, FORWARD
+from scaling.questions.block import mlp_of
+from scaling.questions.exchanges import FSDP
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
 from scaling.questions.places import AxisLayout, between, inside
-from scaling.questions.switch_limits import switch_limit
 from scaling.run import Run
 
 MOST_DEVICES = 2**20  # in about 1 GB and half a minute; chosen by this project
@@ -51,14 +53,7 @@ def limits(run: Run, cluster: Cluster, profile: Profile) -> Answer:
         InputError: one device or too many, a mesh that does not fit, links or formats without
             figures.
     """
-    _check_devices(cluster, run.mesh.devices if run.mesh else cluster.devices)
-    s = LimitsContext(run, mlp_of(run), cluster, profile)
-    found = limits_of_mesh(s, run.mesh) if run.mesh else _limits_of_cluster(s)
-    return replace(found, section=GPUS if cluster.torus is None else TPUS)
-
-
-def _check_devices(cluster: Cluster, devices: int) -> None:
-    """Raise InputError for one device, and for more than are priced in reasonable memory."""
+    devices = run.mesh.devices if run.mesh else cluster.devices
     if devices < 2:
         raise InputError(
             f"one device of {cluster.name} sends nothing, so that nothing limits it; use more "
@@ -70,30 +65,30 @@ def _check_devices(cluster: Cluster, devices: int) -> None:
             f"{cluster.name} are {cluster.devices:,}; use fewer --nodes: from there on limits "
             "differ by (X - 1) / X only"
         )
+    s = LimitsContext(run, mlp_of(run), cluster, profile)
+    answer = limits_of_mesh(s, run.mesh) if run.mesh else _limits_of_cluster(s)
+    return replace(answer, section=GPUS if cluster.torus is None else TPUS)
 
 
 def _limits_of_cluster(s: LimitsContext) -> Answer:
     """Data parallelism over everything, with all places; the other axes."""
-    places, everything = inside(s.cluster), np.arange(s.cluster.devices)[None]
-    rows = s.run.batch.tokens / s.cluster.devices  # tokens of a device
-    title = f"tokens per device from which data parallelism over {len(everything[0]):,} is hidden"
-    found = weights_limit(s, title, everything)
-    gathers = (FORWARD, BACKWARD)
-    parts = [brief(weights_limit(s, over.name, everything, over=over)) for over in gathers]
-    parts += [_levels(s), most_devices(s, found)]
+    layouts, everything = inside(s.cluster), np.arange(s.cluster.devices)[None]
+    title = f"tokens per device from which data parallelism over {s.cluster.devices:,} is hidden"
+    data = weights_limit(s, title, everything)
+    parts = [brief(weights_limit(s, over.name, everything, over=over)) for over in FSDP]
+    parts += [_levels(s, everything), most_devices(s, data)]
     parts += filter(None, [switch_limit(s, everything), _between(s)])
-    parts += [*_other_axes(s, places, rows), *filter(None, [mixed_limit(s), bubbles(s)])]
-    table = []
-    for place in places:
-        answer = weights_limit(s, place.name, place.groups)
-        given: dict[str, Value] = {"of a group (tokens)": float(answer) * place.devices}
-        table.append(_row(place, answer) | given)
-    return replace(found, parts=(*found.parts, *parts), rows=tuple(table))
+    parts += [*_other_axes(s, layouts), *filter(None, [mixed_limit(s), bubbles(s)])]
+    answers = [weights_limit(s, layout.name, layout.groups) for layout in layouts]
+    rows = tuple(
+        _row(layout, answer) | {"of a group (tokens)": float(answer) * layout.devices}
+        for layout, answer in zip(layouts, answers, strict=True)
+    )
+    return replace(data, parts=(*data.parts, *parts), rows=rows)
 
 
-def _levels(s: LimitsContext) -> Answer:
+def _levels(s: LimitsContext, everything: np.ndarray) -> Answer:
     """What the links of each level would need by themselves; the largest binds."""
-    everything = np.arange(s.cluster.devices)[None]
     rows = []
     for level, load in place_groups(everything, s.cluster).loads("all-gather")["hierarchical"]:
         if load.share:
@@ -108,61 +103,59 @@ def _levels(s: LimitsContext) -> Answer:
 
 def _between(s: LimitsContext) -> Answer | None:
     """Data parallelism between units of which each holds one copy: nodes, leaf groups, slices."""
-    table = []
-    for place in between(s.cluster):
-        unit = s.cluster.devices // place.devices
-        answer = weights_limit(s, place.name, place.groups, WeightShards(fsdp=unit))
-        table.append(_row(place, answer) | {"of a unit (tokens)": unit * float(answer)})
-    if not table:
+    rows = []
+    for layout in between(s.cluster):
+        unit = s.cluster.devices // layout.devices
+        answer = weights_limit(s, layout.name, layout.groups, MeshShape(fsdp=unit))
+        rows.append(_row(layout, answer) | {"of a unit (tokens)": unit * float(answer)})
+    if not rows:
         return None
-    name, rule = f"data parallelism between {place.name}", answer["rule"]  # the outermost
-    scaled = lambda value: unit * float(value or 0)
-    whole = Answer(
-        "tokens of a unit",
-        scaled(answer.answer),
-        "tokens",
-        ideal=scaled(answer.ideal),
-        fitted=scaled(answer.fitted),
-    )
-    ruled = Answer("rule of a unit", scaled(rule.ideal), "tokens", ideal=scaled(rule.ideal))
-    return replace(answer, name=name, parts=(*answer.parts, whole, ruled), rows=tuple(table))
+    whole = scaled(answer, "tokens of a unit", unit)  # the outermost
+    parts = (*answer.parts, whole, scaled(answer["rule"], "rule of a unit", unit))
+    name = f"data parallelism between {layout.name}"
+    return replace(answer, name=name, parts=parts, rows=tuple(rows))
 
 
-def _other_axes(s: LimitsContext, places: list[AxisLayout], rows: float) -> Iterator[Answer]:
+def _other_axes(s: LimitsContext, layouts: list[AxisLayout]) -> Iterator[Answer]:
     """The limits of tensor, expert and context, each of one place with a table of all.
 
     Those of tensor and context are of the smallest place, tensor's of an NVLink domain where there
-    is one; that of expert is over everything. `rows` are the tokens of a device.
+    is one; that of expert is over everything.
     """
-    head = 0
+    rows, head = s.run.batch.tokens / s.cluster.devices, 0  # tokens of a device
     if s.cluster.torus is None and s.cluster.domain_nodes > 1:
         joined = s.cluster.domain_nodes * s.cluster.devices_per_node
-        head = max(i for i, place in enumerate(places) if place.devices <= joined)
-    found = [tensor_limit(s, p.name, p.groups, rows * p.devices) for p in places]
-    yield _headed("largest tensor axis", places, found, "F of all", head=head)
+        head = max(i for i, layout in enumerate(layouts) if layout.devices <= joined)
+    tensor = lambda at: tensor_limit(s, at.name, at.groups, rows * at.devices)
+    yield _headed("largest tensor axis", layouts, tensor, "F of all", head=head)
     if s.mlp.experts > 1:
-        found = [expert_limit(s, p.name, p.groups, rows) for p in places[::-1]]
-        yield _headed("smallest expert width F", places[::-1], found)
-    found = [context_limit(s, p.name, p.groups) for p in places]
-    yield _headed("tokens per device from which a ring over context is hidden", places, found)
+        expert = lambda at: expert_limit(s, at.name, at.groups, rows)
+        yield _headed("smallest expert width F", layouts[::-1], expert)
+    context = lambda at: context_limit(s, at.name, at.groups)
+    yield _headed("tokens per device from which a ring over context is hidden", layouts, context)
 
 
 def _headed(
-    name: str, places: list[AxisLayout], answers: list[Answer], *more: str, head: int = 0
+    name: str,
+    layouts: list[AxisLayout],
+    limit: Callable[[AxisLayout], Answer],
+    *more: str,
+    head: int = 0,
 ) -> Answer:
     """The answer of one place, the first, under another name, with a table of all."""
-    rows = tuple(_row(p, answer, *more) for p, answer in zip(places, answers, strict=True))
-    where = f"{places[head].name}: {answers[head].binds}"
+    answers = [limit(layout) for layout in layouts]
+    rows = tuple(_row(p, answer, *more) for p, answer in zip(layouts, answers, strict=True))
+    where = f"{layouts[head].name}: {answers[head].binds}"
     return replace(answers[head], name=name, binds=where, rows=rows)
 
 
-def _row(place: AxisLayout, answer: Answer, *more: str) -> dict[str, Value]:
+def _row(layout: AxisLayout, answer: Answer, *more: str) -> dict[str, Value]:
     """One place in a table; `more` names parts of the answer that are columns of their own."""
     named = lambda text, of=answer.unit: f"{text} ({of})" if of else text
     rule = next((part.answer for part in answer.parts if part.name.startswith("rule")), None)
     columns: dict[str, Value] = {
-        "place": place.name,
-        "devices": place.devices,
+        "place": layout.name,
+        "devices": layout.devices,
         "link": answer.binds,
         **({named("rule"): rule} if rule is not None else {}),
         named("textbook"): answer.ideal,

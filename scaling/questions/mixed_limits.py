@@ -9,7 +9,7 @@ where an axis has Mx or My dimensions for itself; the bubble is Megatron-LM's (a
 section 2.2). Everywhere, all splits are priced on the links of the cluster as well.
 """
 
-from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -25,7 +25,6 @@ from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.axis_answers import LimitsContext, weights_limit
-from scaling.questions.block import WeightShards
 from scaling.questions.exchanges import (
     FORWARD,
     exchange_time,
@@ -44,74 +43,82 @@ STAGES = (2, 4, 8, 16)
 
 @dataclass(frozen=True)
 class Split:
-    """A mesh fsdp x tensor with what it needs and takes; ideal and fitted."""
+    """What a mesh fsdp x tensor needs and takes, with one profile."""
 
     mesh: MeshShape
     groups: np.ndarray  # of fsdp, device ids [groups, members]
-    hidden: tuple[bool, bool]  # activations, behind the products
-    tokens: tuple[float, float]  # per device from which gathers of weights are hidden
-    seconds: tuple[float, float]  # of the slower of the two exchanges, at the run's batch
+    is_hidden: bool  # activations, behind the products
+    tokens: float  # per device from which gathers of weights are hidden
+    seconds: float  # of the slower of the two exchanges, at the run's batch
 
     @property
-    def least(self) -> tuple[float | None, float | None]:
+    def least(self) -> float | None:
         """Tokens per device from which both exchanges are hidden; None: at no batch."""
-        textbook, fitted = zip(self.hidden, self.tokens, strict=True)
-        return textbook[1] if textbook[0] else None, fitted[1] if fitted[0] else None
+        return self.tokens if self.is_hidden else None
 
 
 def mixed_limit(s: LimitsContext) -> Answer | None:
     """Return the fewest tokens per device of any mesh fsdp x tensor; None: none can be priced."""
-    splits = _splits(s)
-    if not splits:
+    pairs = _splits(s)
+    if not pairs:
         return None
-    able = [split for split in splits if split.hidden[0]] or splits[:1]
-    best = min(able, key=lambda split: split.tokens[0])
-    cut = WeightShards(tensor=best.mesh.tensor)
-    found = weights_limit(s, "fewest tokens with fsdp and tensor", best.groups, cut, FORWARD)
-    fastest = min(splits, key=lambda split: split.seconds[0])
-    fitted = min(splits, key=lambda split: split.seconds[1])
-    batch = Answer(
-        "fsdp axis of the least communication",
-        fitted.mesh.fsdp,
-        "devices",
-        ideal=fastest.mesh.fsdp,
-        fitted=fitted.mesh.fsdp,
-        notes=(f"at the run's {s.run.batch.tokens:,} tokens a step",),
+    textbook, fitted = zip(*pairs, strict=True)
+    best, best_fitted = _fewest_tokens(textbook), _fewest_tokens(fitted)
+    cut = MeshShape(tensor=best.mesh.tensor)
+    answer = weights_limit(s, "fewest tokens with fsdp and tensor", best.groups, cut, FORWARD)
+    fastest, fitted_axis = (
+        min(splits, key=lambda split: split.seconds).mesh.fsdp for splits in (textbook, fitted)
     )
-    closed: list[Answer] = []
+    parts = [
+        Answer(
+            "fsdp axis of the least communication",
+            fitted_axis,
+            "devices",
+            ideal=fastest,
+            fitted=fitted_axis,
+            notes=(f"at the run's {s.run.batch.tokens:,} tokens a step",),
+        )
+    ]
     if s.cluster.torus and (dims := sum(size > 1 for size in torus_shape(s.cluster))) > 1:
         chips = _chips(s.cluster)  # one dimension for tensor, the rest for fsdp
-        closed = best_split(s, chips, s.cluster.devices / chips, dims - 1, 1)
-    able = [split for split in splits if split.hidden[1]] or splits[:1]
-    other = min(able, key=lambda split: split.tokens[1])
+        parts += best_split(s, chips, s.cluster.devices / chips, dims - 1, 1)
     rows = [
         {
-            "fsdp": split.mesh.fsdp,
-            "tensor": split.mesh.tensor,
-            "textbook (tokens)": split.least[0],
-            "fitted (tokens)": split.least[1],
-            "slower exchange (s)": split.seconds[1],
+            "fsdp": ideal.mesh.fsdp,
+            "tensor": ideal.mesh.tensor,
+            "textbook (tokens)": ideal.least,
+            "fitted (tokens)": real.least,
+            "slower exchange (s)": real.seconds,
         }
-        for split in splits
+        for ideal, real in pairs
     ]
     return replace(
-        found,
-        answer=other.tokens[1],
-        fitted=other.tokens[1],
-        parts=(batch, *closed),
+        answer,
+        answer=best_fitted.tokens,
+        fitted=best_fitted.tokens,
+        parts=tuple(parts),
         rows=tuple(rows),
-        notes=(f"by the textbook on mesh {best.mesh}, by fitted figures on {other.mesh}",),
+        notes=(f"by the textbook on mesh {best.mesh}, by fitted figures on {best_fitted.mesh}",),
         section=SECTION,
     )
 
 
-def _splits(s: LimitsContext) -> list[Split]:
-    """All splits of the devices, of one slice on TPUs, up to tensor axes that are too large."""
+def _fewest_tokens(splits: tuple[Split, ...]) -> Split:
+    """The best mesh whose activations are hidden; the first one if they are nowhere."""
+    able = [split for split in splits if split.is_hidden] or splits[:1]
+    return min(able, key=lambda split: split.tokens)
+
+
+def _splits(s: LimitsContext) -> list[tuple[Split, Split]]:
+    """All splits of the devices, of one slice on TPUs, up to tensor axes that are too large.
+
+    Each by the textbook, and with the fitted figures.
+    """
     chips = _chips(s.cluster)
     whole = np.arange(s.cluster.devices)[None]
     hidden = lambda groups: times_hidden(of_activations(s.mlp, groups, s.cluster), IDEAL, 1.0)
     few = hidden(whole)
-    node = np.arange(min(s.cluster.devices, s.cluster.devices_per_node))[None]
+    node = whole[:, : s.cluster.devices_per_node]
     if node.shape[1] > 1 and s.cluster.torus is None:
         few = max(few, hidden(node))
     found = []
@@ -119,27 +126,21 @@ def _splits(s: LimitsContext) -> list[Split]:
         if tensor <= max(1.0, BEYOND * few) and tensor < chips:  # or there is no fsdp
             data = s.cluster.devices // chips
             mesh = MeshShape(data=data, fsdp=chips // tensor, tensor=tensor)
-            try:
+            with suppress(InputError):  # no box of the torus
                 groups = groups_on(mesh, ["fsdp"], s.cluster)
-                both = [_priced(s, mesh, groups, profile) for profile in (IDEAL, s.profile)]
-            except InputError:  # no box of the torus
-                continue
-            found.append(Split(mesh, groups, *zip(*both, strict=True)))
+                found.append((_split(s, mesh, groups, IDEAL), _split(s, mesh, groups, s.profile)))
     return found
 
 
-def _priced(
-    s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile
-) -> tuple[bool, float, float]:
-    """Whether activations are hidden, the tokens of weights, and seconds of the slower exchange."""
-    gathers = of_weights(s.mlp, WeightShards(tensor=mesh.tensor), groups, s.cluster, FORWARD)
-    tokens, gather = hidden_from(gathers, profile), exchange_time(gathers, profile)
+def _split(s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile) -> Split:
+    gathers = of_weights(s.mlp, MeshShape(tensor=mesh.tensor), groups, s.cluster, FORWARD)
+    tokens, seconds = hidden_from(gathers, profile), exchange_time(gathers, profile)
     if mesh.tensor == 1:
-        return True, tokens, gather
+        return Split(mesh, groups, True, tokens, seconds)
     rows = s.run.batch.tokens / (mesh.data * mesh.fsdp)
     sent = of_activations(s.mlp, groups_on(mesh, ["tensor"], s.cluster), s.cluster)
     most, moved = times_hidden(sent, profile, rows), exchange_time(sent, profile, rows)
-    return mesh.tensor <= most * (1 + SAME), tokens, max(gather, moved)
+    return Split(mesh, groups, mesh.tensor <= most * (1 + SAME), tokens, max(seconds, moved))
 
 
 def _chips(cluster: Cluster) -> int:
@@ -177,37 +178,36 @@ def best_split(
 
 def bubble(s: LimitsContext, stages: int) -> Answer:
     """Return the share of a step that is bubble, and the microbatches for a small one."""
-    schedule = s.run.pipeline
-    P = Input("P", stages, "stages")
-    M = Input("M", s.run.batch.microbatches, "microbatches", "of a step")
-    V = Input("V", schedule.virtual_stages, "", "virtual stages of a device")
-    x = Input("x", BUBBLE, "", "the bubble that is sought")
-    needed = by_formula(
-        "microbatches for a bubble of 5 %",
-        "microbatches",
-        "ceil((P - 1) * (1 - x) / (x * V))",
-        (P, x, V),
-    )
-    share = "(P - 1) / (V * M + P - 1)"
+    name, formula = "microbatches for a bubble of 5 %", "ceil((P - 1) * (1 - x) / (x * V))"
+    inputs = _pipeline_letters(s, stages)
+    needed = by_formula(name, "microbatches", formula, inputs)
     notes: tuple[str, ...] = ()
-    if schedule.schedule == "zero_bubble":
+    if s.run.pipeline.schedule == "zero_bubble":
         notes = ("the schedule zero_bubble fills most of this with gradients of weights",)
-    return by_formula("bubble of the pipeline", "", share, (P, M, V), parts=(needed,), notes=notes)
+    share = "(P - 1) / (V * M + P - 1)"
+    return by_formula("bubble of the pipeline", "", share, inputs, parts=(needed,), notes=notes)
 
 
 def bubbles(s: LimitsContext) -> Answer:
     """Return the microbatches per further stage for a small bubble, with a table of stages."""
-    V = Input("V", s.run.pipeline.virtual_stages, "", "virtual stages of a device")
-    x = Input("x", BUBBLE, "", "the bubble that is sought")
     name = "microbatches for each stage after the first, for a bubble of 5 %"
-    rows = []
-    for stages in STAGES:
-        found = bubble(s, stages)
-        needed = found.parts[0].answer
-        rows.append({"stages": stages, "bubble": found.answer, "microbatches for 5 %": needed})
+    answers = {stages: bubble(s, stages) for stages in STAGES}
+    rows: tuple[dict[str, Value], ...] = tuple(
+        {"stages": n, "bubble": each.answer, "microbatches for 5 %": each.parts[0].answer}
+        for n, each in answers.items()
+    )
     notes = (f"the bubble is that of the run's {s.run.batch.microbatches} microbatches",)
-    formula, table = "(1 - x) / (x * V)", tuple[Mapping[str, Value], ...](rows)
-    return by_formula(name, "microbatches", formula, (x, V), rows=table, notes=notes)
+    inputs = _pipeline_letters(s)
+    return by_formula(name, "microbatches", "(1 - x) / (x * V)", inputs, rows=rows, notes=notes)
+
+
+def _pipeline_letters(s: LimitsContext, stages: int = 1) -> tuple[Input, ...]:
+    return (
+        Input("P", stages, "stages"),
+        Input("M", s.run.batch.microbatches, "microbatches", "of a step"),
+        Input("x", BUBBLE, "", "the bubble that is sought"),
+        Input("V", s.run.pipeline.virtual_stages, "", "virtual stages of a device"),
+    )
 
 
 def hop(s: LimitsContext, mesh: MeshShape, rows: float) -> Answer:

@@ -12,9 +12,9 @@ import pytest
 
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
-from scaling.meshes.shape import parse_mesh
+from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.profiles.io import ideal
-from scaling.questions.block import UNSHARDED, MlpShape, WeightShards
+from scaling.questions.block import UNSHARDED, MlpShape
 from scaling.questions.exchanges import (
     hidden_from,
     of_activations,
@@ -178,7 +178,7 @@ def test_text_sixteen_way_over_two_nodes_needs_1925_and_not_1237():
 
 def test_quiz_5_q2_replicas_over_eight_nodes_need_309(printed):
     """TP 8 x PP 8 spans eight nodes, whose NICs share the sum; 64 replicas on 4096 GPUs."""
-    mesh, cut = "data=64,stage=8,tensor=8", WeightShards(stage=8, tensor=8)
+    mesh, cut = "data=64,stage=8,tensor=8", MeshShape(stage=8, tensor=8)
     found = critical_tokens(h100(512), mesh, ["data"], cut)
     assert found / (63 / 64) == printed("309", "h100")
 

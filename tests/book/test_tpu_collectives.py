@@ -13,9 +13,10 @@ import scaling as sc
 from scaling.collectives.cost import collective_time
 from scaling.collectives.torus import torus_load
 from scaling.meshes import catalog
+from scaling.meshes.shape import MeshShape
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
-from scaling.questions.block import UNSHARDED, MlpShape, WeightShards
+from scaling.questions.block import UNSHARDED, MlpShape
 from scaling.questions.exchanges import hidden_from, of_activations, of_weights, times_hidden
 from scaling.simulate.collective import collective_prices
 from tests.tori import grid_of, groups_along
@@ -182,5 +183,5 @@ def test_text_tokens_per_pod_over_the_data_centre_network(printed, pods):
     cluster = replace(cluster, domain_nodes=16)  # slices of 4 x 4 x 4
     chips = cluster.devices // pods
     across = np.arange(cluster.devices).reshape(pods, chips).T
-    found = hidden_from(of_weights(MLP, WeightShards(fsdp=chips), across, cluster), IDEAL)
+    found = hidden_from(of_weights(MLP, MeshShape(fsdp=chips), across, cluster), IDEAL)
     assert found * chips / ((pods - 1) / pods) == printed("73440")

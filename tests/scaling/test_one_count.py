@@ -17,7 +17,7 @@ from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.presets import preset_names
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Kernel
-from scaling.questions.block import MlpShape, WeightShards, math_time
+from scaling.questions.block import UNSHARDED, MlpShape, math_time
 from scaling.questions.serving.case import Formats, Servers, served_model
 from scaling.questions.serving.kernels import Pass, attention_kernel, weight_kernels
 from scaling.simulate.kernels import kernel_time
@@ -104,7 +104,7 @@ def test_products_of_limits_take_as_long_alone_where_arithmetic_binds(cluster, D
     """Limits hold communication against arithmetic, as the guide does: bytes do not count there."""
     place, width, inner, tokens = catalog.one_host(cluster), 256 * D, 256 * F, 256.0 * rows
     profile, chip = profile_of(place.accelerator), place.accelerator
-    time = math_time(MlpShape(width, inner), tokens, WeightShards(), chip, profile)
+    time = math_time(MlpShape(width, inner), tokens, UNSHARDED, chip, profile)
     pair = [(tokens, inner, width), (tokens, width, inner)]
     alone = [sc.kernel("matmul", sizes, accelerator=chip.name) for sizes in pair]
     assert time <= sum(each.fitted for each in alone) * (1 + SAME)

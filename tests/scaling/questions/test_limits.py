@@ -21,10 +21,11 @@ from scaling.questions.axis_answers import (
     LimitsContext,
     context_limit,
     expert_limit,
+    switch_limit,
     tensor_limit,
     weights_limit,
 )
-from scaling.questions.block import MlpShape, WeightShards, mlp_of
+from scaling.questions.block import MlpShape, mlp_of
 from scaling.questions.exchanges import (
     DATA,
     FORWARD,
@@ -35,11 +36,10 @@ from scaling.questions.exchanges import (
     of_weights,
     times_hidden,
 )
-from scaling.questions.least import solve
+from scaling.questions.least import least_where
 from scaling.questions.limits import limits
 from scaling.questions.mixed_limits import bubble
 from scaling.questions.places import between, inside
-from scaling.questions.switch_limits import switch_limit
 from scaling.simulate.collective import collective_groups
 from tests.scaling.questions.formulas import check
 
@@ -52,9 +52,10 @@ CLUSTERS = [  # one of each form of links
 
 def switch_bound(s, groups, cut):
     """Tokens per device by the engine's bound on any algorithm."""
-    size = s.mlp.reduce_bytes * s.mlp.weights / (cut.parts / cut.stage)
+    size = s.mlp.reduce_bytes * s.mlp.weights / (cut.devices / cut.stage)
     bound = float(collective_time("all-reduce", size, groups, s.cluster, IDEAL).lower_bound)
-    return hidden_from(of_weights(s.mlp, cut, groups, s.cluster), IDEAL, seconds=bound)
+    sums = of_weights(s.mlp, cut, groups, s.cluster)
+    return least_where(lambda rows: sums.work(rows, IDEAL) >= bound) / sums.shared_by
 
 
 def setting(name, nodes, model):
@@ -67,7 +68,7 @@ def test_the_engine_finds_what_the_formulas_say_at_every_place(name, nodes):
     s = setting(name, nodes, "mixtral-8x7b")
     for place in [*inside(s.cluster), *between(s.cluster)]:
         groups, where = place.groups, (place.groups, s.cluster)
-        cut = WeightShards(tensor=2, stage=3)
+        cut = MeshShape(tensor=2, stage=3)
         for over in (DATA, FORWARD):
             found = weights_limit(s, "data", groups, cut, over)
             engine = hidden_from(of_weights(s.mlp, cut, *where, over), IDEAL)
@@ -97,7 +98,10 @@ def test_formula_and_engine_agree_for_an_axis_of_any_mesh(order, axis, data):
     s = LimitsContext(
         RUN, mlp_of(RUN), catalog.load("dgx-h100", max(1, mesh.devices // 8)), PROFILE
     )
-    groups, cut = groups_on(mesh, [axis], s.cluster), WeightShards(mesh.tensor, mesh.stage)
+    groups, cut = (
+        groups_on(mesh, [axis], s.cluster),
+        MeshShape(tensor=mesh.tensor, stage=mesh.stage),
+    )
     where = groups, s.cluster
     found = weights_limit(s, "data", groups, cut).ideal
     assert found == pytest.approx(hidden_from(of_weights(s.mlp, cut, *where), IDEAL), rel=1e-6)
@@ -217,11 +221,11 @@ def test_slices_over_the_data_centre_network():
 
 @given(st.floats(1e-6, 1e12), st.floats(1e-3, 1e12))
 def test_a_solution_takes_the_time_that_is_sought(slope, target):
-    assert slope * solve(lambda x: slope * x, target) == pytest.approx(target, rel=1e-6)
+    assert slope * least_where(lambda x: slope * x >= target) == pytest.approx(target, rel=1e-6)
 
 
 def test_what_takes_longer_from_the_start_needs_nothing():
-    assert solve(lambda x: 2.0 + x, 1.0) == 0.0
+    assert least_where(lambda x: 2.0 + x >= 1.0) == 0.0
 
 
 @settings(max_examples=20)
@@ -233,7 +237,7 @@ def test_a_faster_link_never_asks_for_more_tokens(tensor, log, factor):
         place = catalog.load("dgx-h100", 16, {"node_network_bandwidth": rate})
         groups = collective_groups(place, mesh, ["data"])
         mlp, profile = MlpShape(4096, 16384, 3), profile_of(place.accelerator)
-        need.append(hidden_from(of_weights(mlp, WeightShards(tensor), groups, place), profile))
+        need.append(hidden_from(of_weights(mlp, MeshShape(tensor=tensor), groups, place), profile))
     assert need[1] <= need[0] * (1 + 1e-6)
 
 
