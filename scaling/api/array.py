@@ -18,10 +18,9 @@ from scaling.profiles.io import ideal as ideal_profile
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, textbook
 from scaling.questions.array import array_answer, read_tile, tiled, ways_of
-from scaling.questions.communication import MeshOnCluster
 from scaling.questions.notation import check_dtype, check_symbol, parse_expression
 from scaling.questions.product import completed
-from scaling.questions.sharding import ShapeContext
+from scaling.questions.sharding import MeshOnCluster, ShapeContext
 
 MOST_DEVICES = 2**20  # a million ids of devices are 8 MB; the largest machines have a tenth of it
 MOST_AXES = 8  # of a mesh; chosen by this project
@@ -86,28 +85,27 @@ def array(
     else:
         lengths = {name: whole_number(f"shape: {name}", n) for name, n in (shape or {}).items()}
     setting = ShapeContext(sizes, lengths, dtype)
-    every = (*asked.operands, *([asked.result] if asked.result else []))
-    named = {dim.name for array in every for dim in array.dims if not dim.name.isdigit()}
+    named = {name for array in asked.arrays for name in array.names if not name.isdigit()}
     check_keys(lengths, sorted(named), "--shape", "dimension")
     if both := sorted(named & set(sizes)):
         raise InputError(
             f"{both[0]} is a dimension and an axis of the mesh; name one of them otherwise"
         )
-    place = None
+    where = None
     if cluster is not None:
         where = cluster_for(setting.devices, cluster, nodes, overrides)
         profile, _ = load_profile(where, calibration)
         place = MeshOnCluster(where, profile, ideal_profile(hops), ideal)
-    answer = array_answer(asked, setting, place)
-    if place is not None and (words := _along(sizes, place.cluster)):
+        setting = replace(setting, place=place)
+    answer = array_answer(asked, setting)
+    if where is not None and (words := _along(sizes, where)):
         answer = replace(answer, notes=(*answer.notes, words))
     if tile is not None:
         answer = replace(answer, parts=(*answer.parts, *tiled(asked, setting, read_tile(tile))))
     if compile:
         from scaling.api.compiled_array import compiled_answer
 
-        on = place.cluster if place else None
-        compiled = compiled_answer(completed(asked), setting, on, ways_of(asked, setting, place))
+        compiled = compiled_answer(completed(asked), setting, where, ways_of(asked, setting))
         answer = replace(answer, parts=(*answer.parts, compiled))
     return textbook(answer) if ideal else answer
 

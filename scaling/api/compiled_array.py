@@ -78,7 +78,7 @@ def _check(expression: Expression, setting: ShapeContext) -> None:
             f"--compile: {setting.devices:,} devices, at most {MOST_COMPILED:,}; ask with a "
             "smaller --mesh, or without --compile"
         )
-    for array in (*expression.operands, *([expression.result] if expression.result else [])):
+    for array in expression.arrays:
         if array.unreduced:
             raise InputError(
                 f"--compile: {format_array(array)} is unreduced, and no jitted function takes or "
@@ -149,9 +149,8 @@ def _letters(expression: Expression) -> str:
     """Return the subscripts of the product, as einsum takes them; "" of a resharding."""
     if len(expression.operands) == 1 or expression.result is None:
         return ""
-    every = (*expression.operands, expression.result)
-    names = list(dict.fromkeys(dim.name for array in every for dim in array.dims))
-    letters = ["".join(LETTERS[names.index(dim.name)] for dim in a.dims) for a in every]
+    names = list(dict.fromkeys(name for array in expression.arrays for name in array.names))
+    letters = ["".join(LETTERS[names.index(n)] for n in a.names) for a in expression.arrays]
     return f"{letters[0]},{letters[1]}->{letters[2]}"
 
 

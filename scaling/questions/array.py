@@ -9,14 +9,13 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.placement import devices_of
 from scaling.program.ir import Kernel
 from scaling.questions.answer import Answer, Input, Value, by_formula, number
-from scaling.questions.communication import MeshOnCluster, asked, by_rule, total
+from scaling.questions.communication import step_answer, total
 from scaling.questions.notation import (
     ArraySpec,
-    Dim,
     Expression,
     format_array,
     free_symbol,
-    product_text,
+    quotient_text,
 )
 from scaling.questions.product import product_of
 from scaling.questions.product_time import product_answer, ranked
@@ -39,140 +38,115 @@ MOST_DRAWN = 32  # devices whose parts are listed: a screen
 HOLDS = "what differs along {} are terms of a sum"
 
 
-def array_answer(
-    expression: Expression, setting: ShapeContext, place: MeshOnCluster | None = None
-) -> Answer:
+def array_answer(expression: Expression, setting: ShapeContext) -> Answer:
     """Return the answer about one array, a resharding or a product.
 
     Args:
         expression: what is asked.
-        setting: mesh, sizes and number format.
-        place: where the mesh lies; None: only bytes and FLOPs, no times.
+        setting: mesh, sizes, number format, and where the mesh lies.
 
     Raises:
         InputError: a dimension without a size, or one that its axes do not divide; a resharding or
             a product that there cannot be.
     """
-    every = (*expression.operands, *([expression.result] if expression.result else []))
-    for array in every:
+    for array in expression.arrays:
         check_array(array, setting)
     if len(expression.operands) == 2:
-        return product_answer(product_of(expression), setting, place)
+        return product_answer(product_of(expression), setting)
     if expression.result is not None:
-        return resharding_answer(expression.operands[0], expression.result, setting, place)
-    return layout_answer(expression.operands[0], setting, place)
+        return resharding_answer(expression.operands[0], expression.result, setting)
+    return layout_answer(expression.operands[0], setting)
 
 
-def ways_of(
-    expression: Expression, setting: ShapeContext, place: MeshOnCluster | None = None
-) -> list[tuple[Step, ...]]:
+def ways_of(expression: Expression, setting: ShapeContext) -> list[tuple[Step, ...]]:
     """Return the steps of every way to a resharding or product, the one answered first."""
     if len(expression.operands) == 2:
-        priced = ranked(product_of(expression), setting, place)
+        priced = ranked(product_of(expression), setting)
         return [(*each.way.before, *each.way.behind) for each in priced]
     if expression.result is None:
         return [()]
-    pair = (expression.operands[0], expression.result)
-    return [way for _, way in _resharded(*pair, setting, place)]
+    return [way for _, way in _resharded(expression.operands[0], expression.result, setting)]
 
 
-def layout_answer(
-    array: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None = None
-) -> Answer:
+def layout_answer(array: ArraySpec, setting: ShapeContext) -> Answer:
     """Return the bytes that each device holds of an array, its copies, and which part is where."""
-    formula, inputs = size_formula(array, setting)
+    place = setting.place
     shards = Input("shards", setting.ways(array.axes), "shards", "different parts")
     devices = Input("devices", setting.devices, "devices", "of the mesh")
-    copied = copies(array, setting)
+    whole = total_bytes(array, setting)
     parts = [
-        Answer("bytes of one copy", total_bytes(array, setting), "bytes"),
+        Answer("bytes of one copy", whole, "bytes"),
         by_formula("copies", "", "devices / shards", (devices, shards)),
-        Answer("bytes on all devices", copied * total_bytes(array, setting), "bytes"),
+        Answer("bytes on all devices", copies(array, setting) * whole, "bytes"),
     ]
     if place is not None:
-        parts.append(_reading(array, setting, place))
-    notes = [HOLDS.format(", ".join(array.unreduced))] if array.unreduced else []
+        chip, moved = place.cluster.accelerator, device_bytes(array, setting)
+        kernel = Kernel("read", kind="copy", bytes=moved)
+        fitted = float(kernel_time(kernel, chip, place.fitted).time)
+        V = Input("V", moved, "bytes", "on a device")
+        W = Input("W", chip.required("memory_bandwidth"), "bytes/s", f"memory of {chip.name}")
+        name = "time to read its part from memory"
+        parts.append(by_formula(name, "s", "V / W", (V, W), fitted))
+    rows: tuple[Mapping[str, Value], ...] = ()
+    if setting.devices <= MOST_DRAWN:
+        ids = np.arange(setting.devices)
+        chips = ids if place is None else devices_of(setting.mesh, place.cluster)
+        held = zip(chips, slices(array, setting), strict=True)
+        rows = tuple({"device": int(chip), **at, "holds": part} for chip, (at, part) in held)
     return by_formula(
         f"{format_array(array, setting.mesh)} on each of {setting.devices} devices",
         "bytes",
-        formula,
-        inputs,
+        *_size_formula(array, setting),
         section=LAYOUT,
         parts=tuple(parts),
-        rows=_drawn(array, setting, place),
-        notes=tuple(notes),
+        rows=rows,
+        notes=(HOLDS.format(", ".join(array.unreduced)),) if array.unreduced else (),
     )
 
 
-def resharding_answer(
-    source: ArraySpec, target: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None
-) -> Answer:
+def resharding_answer(source: ArraySpec, target: ArraySpec, setting: ShapeContext) -> Answer:
     """Return the time from one sharding to another, or without a place what a device receives.
 
     To gather several dimensions at once and one after another are two ways: the faster one is
     answered, and both are rows.
     """
-    found = _resharded(source, target, setting, place)
-    unit = "bytes" if place is None else "s"
-    if len(found) == 1:
-        return found[0][0]
+    answers = _resharded(source, target, setting)
+    best, _ = answers[0]
+    if len(answers) == 1:
+        return best
     rows: tuple[dict[str, Value], ...] = tuple(
-        {"way": "; ".join(map(str, way)), f"time ({unit})": number(answer, by_rule(place))}
-        for answer, way in found
+        {
+            "way": "; ".join(map(str, way)),
+            f"time ({best.unit})": number(answer, setting.by_rule),
+        }
+        for answer, way in answers
     )
-    return replace(found[0][0], rows=rows)
+    return replace(best, rows=rows)
 
 
 def _resharded(
-    source: ArraySpec, target: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None
+    source: ArraySpec, target: ArraySpec, setting: ShapeContext
 ) -> list[tuple[Answer, tuple[Step, ...]]]:
     """Every way with its answer, fastest first."""
-    ways = [steps(source, target, setting)]
-    apart = steps(source, target, setting, together=False)
-    ways += [apart] * (apart != ways[0])
-    ask = asked(setting, place)
-    text = f"{format_array(source, setting.mesh)} -> {format_array(target, setting.mesh)}"
-    name, unit = (f"bytes into each device in {text}", "bytes") if place is None else (text, "s")
+    ways = [steps(source, target, setting, together) for together in (True, False)]
+    name = f"{format_array(source, setting.mesh)} -> {format_array(target, setting.mesh)}"
+    if setting.place is None:
+        name = f"bytes into each device in {name}"
     notes = () if ways[0] else ("every device has its part already: nothing is sent",)
     more = {"section": RESHARDING, "notes": notes}
-    found = [(total(name, unit, [ask(step) for step in way], **more), way) for way in ways]
-    return sorted(found, key=lambda pair: number(pair[0], by_rule(place)))
+    answers = [
+        (total(name, setting.unit, [step_answer(step, setting) for step in way], **more), way)
+        for way in dict.fromkeys(ways)
+    ]
+    return sorted(answers, key=lambda pair: number(pair[0], setting.by_rule))
 
 
-def size_formula(array: ArraySpec, setting: ShapeContext) -> tuple[str, tuple[Input, ...]]:
+def _size_formula(array: ArraySpec, setting: ShapeContext) -> tuple[str, tuple[Input, ...]]:
     """Bytes on a device: sizes x bytes of a number / devices along the axes that split it."""
-    named = {dim.name: setting.size(dim.name) for dim in array.dims if not dim.name.isdigit()}
-    inputs = [Input(name, size, "", "size") for name, size in named.items()]
-    b = free_symbol("b", (*named, *setting.mesh))
-    inputs.append(Input(b, number_bytes(array, setting), "bytes", "of a number"))
-    inputs += [Input(axis, setting.mesh[axis], "devices", "along it") for axis in array.axes]
-    formula = " * ".join((*(dim.name for dim in array.dims), b))
-    if array.axes:
-        formula += f" / {product_text(array.axes)}"
-    return formula, tuple(inputs)
-
-
-def _reading(array: ArraySpec, setting: ShapeContext, place: MeshOnCluster) -> Answer:
-    """Seconds in which a chip reads its part from its memory."""
-    chip, moved = place.cluster.accelerator, device_bytes(array, setting)
-    kernel = Kernel("read", kind="copy", bytes=moved)
-    fitted = float(kernel_time(kernel, chip, place.fitted).time)
-    bytes, bandwidth = (
-        Input("V", moved, "bytes", "on a device"),
-        Input("W", chip.required("memory_bandwidth"), "bytes/s", f"memory of {chip.name}"),
-    )
-    return by_formula("time to read its part from memory", "s", "V / W", (bytes, bandwidth), fitted)
-
-
-def _drawn(
-    array: ArraySpec, setting: ShapeContext, place: MeshOnCluster | None
-) -> tuple[Mapping[str, Value], ...]:
-    """Which device holds what, of small meshes."""
-    if setting.devices > MOST_DRAWN:
-        return ()
-    chips = np.arange(setting.devices) if place is None else devices_of(setting.mesh, place.cluster)
-    held = zip(chips, slices(array, setting), strict=True)
-    return tuple({"device": int(chip), **where, "holds": part} for chip, (where, part) in held)
+    symbol = free_symbol("b", (*array.names, *setting.mesh))
+    b = Input(symbol, number_bytes(array, setting), "bytes", "of a number")
+    inputs = (*setting.size_inputs(array.names), b, *setting.axis_inputs(array.axes))
+    return quotient_text((*array.names, symbol), array.axes), inputs
 
 
 def read_tile(text: str) -> tuple[int, ...]:
@@ -205,25 +179,23 @@ def tiled(asked: Expression, setting: ShapeContext, tile: tuple[int, ...]) -> tu
         InputError: a resharding or product, or a tile of more dimensions than the array.
     """
     array = asked.operands[0]
-    if len(asked.operands) > 1 or asked.result is not None:
+    if len(asked.arrays) > 1:
         raise InputError("--tile is about one array, such as fp32[3,5]")
     if len(tile) > len(array.dims):
         raise InputError(
             f"--tile has {len(tile)} dimensions, {format_array(array, setting.mesh)} has "
             f"{len(array.dims)}"
         )
-    plain, inputs = size_formula(array, setting)
+    plain, inputs = _size_formula(array, setting)
     sizes = (None,) * (len(array.dims) - len(tile)) + tile
-    b = next(given for given in inputs if given.unit == "bytes")
-    terms = [_part(dim, size) for dim, size in zip(array.dims, sizes, strict=True)]
+    parts = [quotient_text([dim.name], dim.axes) for dim in array.dims]
+    terms = [
+        part if size is None else f"ceil({part} / {size}) * {size}"
+        for part, size in zip(parts, sizes, strict=True)
+    ]
+    b = next(given.symbol for given in inputs if given.unit == "bytes")
     name = f"bytes in tiles of {'x'.join(map(str, tile))}"
-    padded = by_formula(name, "bytes", " * ".join((*terms, b.symbol)), inputs)
+    padded = by_formula(name, "bytes", " * ".join((*terms, b)), inputs)
     bytes = by_formula("", "bytes", plain, inputs)
     whole = (Input("P", float(padded), "bytes", name), Input("V", float(bytes), "bytes", "without"))
     return padded, by_formula("growth by tiles", "", "P / V", whole)
-
-
-def _part(dim: Dim, tile: int | None) -> str:
-    """Return a dimension of a device's part as text, in whole tiles where it has one."""
-    own = f"{dim.name} / {product_text(dim.axes)}" if dim.axes else dim.name
-    return own if tile is None else f"ceil({own} / {tile}) * {tile}"

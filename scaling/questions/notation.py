@@ -10,6 +10,7 @@ A[..]    A[..] -> A[..]    A[..] @ B[..]    A[..] @ B[..] -> C[..]
 
 import keyword
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -26,6 +27,7 @@ _ARRAY = re.compile(
     r"\s*(?:\{\s*U_(?P<unreduced>\{[^{}]*\}|[^{}]*?)\s*\})?\s*"
 )
 _DIM = re.compile(rf"(?P<name>{_NAME}|[0-9]+)(?:_(?P<axes>\{{[^{{}}]*\}}|\w+))?")
+_COMMA = re.compile(r",(?![^{}]*\})")  # between dimensions; in braces it is between axes
 _TIMES = re.compile(rf"\s*[@*·](?:_{_NAME})?\s*(?=[A-Za-z\[])")
 
 
@@ -51,6 +53,16 @@ class ArraySpec:
         """Mesh axes that split a dimension, dimension by dimension."""
         return tuple(axis for dim in self.dims for axis in dim.axes)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the dimensions."""
+        return tuple(dim.name for dim in self.dims)
+
+    @property
+    def dim_of_axis(self) -> dict[str, str]:
+        """Axis -> the dimension that it splits."""
+        return {axis: dim.name for dim in self.dims for axis in dim.axes}
+
 
 @dataclass(frozen=True)
 class Expression:
@@ -58,6 +70,11 @@ class Expression:
 
     operands: tuple[ArraySpec, ...]
     result: ArraySpec | None = None
+
+    @property
+    def arrays(self) -> tuple[ArraySpec, ...]:
+        """All of them."""
+        return self.operands if self.result is None else (*self.operands, self.result)
 
 
 def parse_expression(text: str, axes: Sequence[str]) -> Expression:
@@ -88,13 +105,13 @@ def parse_array(text: str, axes: Sequence[str]) -> ArraySpec:
         dtype, name = name, ""
     if dtype:
         check_dtype(dtype)
-    parts = [part.strip() for part in found["dims"].split(",")] if found["dims"].strip() else []
-    dims = tuple(_dim(part, text.strip(), axes) for part in _rejoined(parts))
-    unreduced = "" if found["unreduced"] is None else found["unreduced"]
+    where, written = text.strip(), found["dims"].strip()
+    parts = [part.strip() for part in _COMMA.split(written)] if written else []
+    dims = tuple(_dim(part, where, axes) for part in parts)
     if found["unreduced"] == "":
-        raise InputError(f"{text.strip()!r}: no axis behind U_; write A[I,J] {{U_X}}")
-    array = ArraySpec(name, dims, _axes(unreduced, text.strip(), axes), dtype)
-    _check(array, text.strip())
+        raise InputError(f"{where!r}: no axis behind U_; write A[I,J] {{U_X}}")
+    array = ArraySpec(name, dims, _axes(found["unreduced"] or "", where, axes), dtype)
+    _check(array, where)
     return array
 
 
@@ -117,10 +134,12 @@ def free_symbol(symbol: str, taken: Iterable[str]) -> str:
     return symbol
 
 
-def product_text(symbols: Sequence[str]) -> str:
-    """Return the symbols multiplied, as a divisor: `X`, `(X * Y)`."""
-    text = " * ".join(symbols)
-    return f"({text})" if len(symbols) > 1 else text
+def quotient_text(factors: Sequence[str], divisors: Sequence[str]) -> str:
+    """Return a product of symbols over another: `I * J`, `I / X`, `I * J / (X * Y)`."""
+    above, below = " * ".join(factors), " * ".join(divisors)
+    if not divisors:
+        return above
+    return f"{above} / ({below})" if len(divisors) > 1 else f"{above} / {below}"
 
 
 def format_array(array: ArraySpec, axes: Iterable[str] = ()) -> str:
@@ -150,22 +169,10 @@ def _dim(text: str, where: str, axes: Sequence[str]) -> Dim:
     return Dim(name, _axes(found["axes"] or "", where, axes))
 
 
-def _rejoined(parts: list[str]) -> list[str]:
-    """Return the dimensions; a comma between braces separates axes, not dimensions."""
-    whole: list[str] = []
-    for part in parts:
-        if whole and whole[-1].count("{") > whole[-1].count("}"):
-            whole[-1] += "," + part
-        else:
-            whole.append(part)
-    return whole
-
-
 def _axes(text: str, where: str, axes: Sequence[str]) -> tuple[str, ...]:
     """Return the axes of `XY`, `{XY}`, `{data,tensor}` or `data`."""
-    inner = text.strip("{} ")
-    parts = [part.strip() for part in inner.split(",")] if inner else []
-    if text and not all(parts or [""]):
+    parts = [part.strip() for part in text.strip("{} ").split(",")] if text else []
+    if not all(parts):
         raise InputError(f"{where!r}: no axis in {text!r}; write I_X or I_{{X,Y}}")
     return tuple(axis for part in parts for axis in _split(part, where, axes))
 
@@ -191,16 +198,14 @@ def _split(text: str, where: str, axes: Sequence[str]) -> tuple[str, ...]:
 def _check(array: ArraySpec, where: str) -> None:
     if len(array.dims) > MOST_DIMS:
         raise InputError(f"{where!r} has {len(array.dims)} dimensions, at most {MOST_DIMS}")
-    used = (*array.axes, *array.unreduced)
-    for axis in used:
-        if used.count(axis) > 1:
+    for axis, times in Counter((*array.axes, *array.unreduced)).items():
+        if times > 1:
             raise InputError(
-                f"{where!r} uses axis {axis} {used.count(axis)} times: an axis splits one "
-                "dimension of an array, or holds its partial sums"
+                f"{where!r} uses axis {axis} {times} times: an axis splits one dimension of an "
+                "array, or holds its partial sums"
             )
-    names = [dim.name for dim in array.dims if not dim.name.isdigit()]
-    for name in names:
-        if names.count(name) > 1:
+    for name, times in Counter(array.names).items():
+        if times > 1 and not name.isdigit():
             raise InputError(f"{where!r} names dimension {name} twice; use two names")
 
 

@@ -13,7 +13,6 @@ result lie; what lies otherwise is brought there (`questions.resharding`), befor
 
 import itertools
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import InputError
@@ -42,13 +41,12 @@ class Product:
     @property
     def summed(self) -> tuple[str, ...]:
         """Dimensions that are summed over."""
-        kept = names(self.result)
-        return tuple(name for name in names(self.left) if name not in kept)
+        return tuple(name for name in self.left.names if name not in self.result.names)
 
     @property
     def looped(self) -> tuple[str, ...]:
         """All dimensions."""
-        return tuple(dict.fromkeys((*names(self.left), *names(self.right))))
+        return tuple(dict.fromkeys((*self.left.names, *self.right.names)))
 
 
 @dataclass(frozen=True)
@@ -88,22 +86,27 @@ def product_of(expression: Expression) -> Product:
         replace(array, name=array.name or name)
         for array, name in zip(expression.operands, "AB", strict=True)
     )
-    _check_names(left, right)
-    shared = [name for name in names(left) if name in names(right)]
-    if expression.result is None:
-        return Product(left, right, _natural(left, right, shared), derived=True)
-    result = replace(expression.result, name=expression.result.name or "C")
-    free = {*names(left), *names(right)} - set(shared)
-    text = f"{format_array(left)} @ {format_array(right)} -> {format_array(result)}"
-    if missing := sorted(free - set(names(result))):
-        raise InputError(f"{text}: {missing[0]} is in one factor only, and the result lacks it")
-    if strange := [name for name in names(result) if name not in free | set(shared)]:
-        raise InputError(f"{text}: no factor has the result's dimension {strange[0]}")
+    shared = [name for name in left.names if name in right.names]
+    sizes = [name for name in (*left.names, *right.names) if name.isdigit()]
+    text = f"{format_array(left)} @ {format_array(right)}"
+    if sizes and (len(set(sizes)) < len(sizes) - 1 or len(shared) > 1):
+        raise InputError(
+            f"{text}: sizes do not say what is summed over, where some are equal; write "
+            f"A[I_X,J] @ B[J,K] with --shape I={sizes[0]},J=..,K=.."
+        )
     if not shared:
         raise InputError(
             f"{text}: the factors share no dimension; write the one that is summed over in both: "
             "A[I,J] @ B[J,K] -> C[I,K]"
         )
+    if expression.result is None:
+        return Product(left, right, _natural(left, right, shared), derived=True)
+    result = replace(expression.result, name=expression.result.name or "C")
+    every, text = {*left.names, *right.names}, f"{text} -> {format_array(result)}"
+    if missing := sorted(every - set(shared) - set(result.names)):
+        raise InputError(f"{text}: {missing[0]} is in one factor only, and the result lacks it")
+    if strange := [name for name in result.names if name not in every]:
+        raise InputError(f"{text}: no factor has the result's dimension {strange[0]}")
     return Product(left, right, result)
 
 
@@ -116,29 +119,26 @@ def completed(expression: Expression) -> Expression:
 
 def cases(product: Product) -> dict[str, str]:
     """Return for each axis that splits an operand the guide's case, in words."""
-    found = {}
-    left, right = _places(product.left), _places(product.right)
+    words = {}
+    left, right = product.left.dim_of_axis, product.right.dim_of_axis
     for axis in dict.fromkeys((*left, *right)):
-        sides = [
-            (side[axis], side[axis] in product.summed) for side in (left, right) if axis in side
-        ]
-        sums = [summed for _, summed in sides]
-        if len(sides) == 2 and sides[0][0] == sides[1][0]:
-            found[axis] = (
+        dims = [side[axis] for side in (left, right) if axis in side]
+        sums = [dim for dim in dims if dim in product.summed]
+        if len(dims) == 2 and dims[0] == dims[1]:
+            words[axis] = (
                 f"case 3, both factors split over {axis} where they are summed: partial sums"
-                if sums[0]
-                else f"case 1, {axis} splits the batch dimension {sides[0][0]} of both: free"
+                if sums
+                else f"case 1, {axis} splits the batch dimension {dims[0]} of both: free"
             )
-        elif any(sums):
-            where = next(dim for dim, summed in sides if summed)
-            found[axis] = f"case 2, {axis} splits {where}, which is summed, of one factor only"
-            if len(sides) == 2:
-                found[axis] += ", and another dimension of the other"
-        elif len(sides) == 2:
-            found[axis] = f"case 4, {axis} splits a dimension of both that is kept: gather one"
+        elif sums:
+            words[axis] = f"case 2, {axis} splits {sums[0]}, which is summed, of one factor only"
+            if len(dims) == 2:
+                words[axis] += ", and another dimension of the other"
+        elif len(dims) == 2:
+            words[axis] = f"case 4, {axis} splits a dimension of both that is kept: gather one"
         else:
-            found[axis] = f"case 1, {axis} does not split what is summed over"
-    return found
+            words[axis] = f"case 1, {axis} does not split what is summed over"
+    return words
 
 
 def strategies(product: Product, setting: ShapeContext) -> list[Strategy]:
@@ -155,11 +155,15 @@ def strategies(product: Product, setting: ShapeContext) -> list[Strategy]:
             f"{len(axes)} axes that lie differently in the three arrays give more than "
             f"{MOST_STRATEGIES:,} ways to compute the product; ask with fewer axes"
         )
-    found = []
-    for choice in itertools.product(*options):
-        works = dict(zip(axes, choice, strict=True))
-        if _divides(works, product, setting):
-            found.append(_strategy(works, product, setting))
+    ways = (dict(zip(axes, choice, strict=True)) for choice in itertools.product(*options))
+    found = [
+        _strategy(works, product, setting)
+        for works in ways
+        if all(
+            setting.size(dim) % setting.ways(a for a in works if works[a] == dim) == 0
+            for dim in product.looped
+        )
+    ]
     if not found:
         raise InputError(
             f"{format_array(product.result)}: no split of the product over the mesh ends like "
@@ -168,18 +172,12 @@ def strategies(product: Product, setting: ShapeContext) -> list[Strategy]:
     return found
 
 
-def local_sizes(strategy: Strategy, setting: ShapeContext) -> dict[str, int]:
-    """Sizes of the dimensions in the product that one device computes."""
+def matmul_dims(product: Product, way: Strategy, setting: ShapeContext) -> tuple[int, ...]:
+    """Batch, rows, columns and summed length of the matrix product that one device computes."""
     sizes: dict[str, int] = {}
-    for array in (strategy.left, strategy.right):
-        sizes |= dict(zip(names(array), device_shape(array, setting), strict=True))
-    return sizes
-
-
-def matmul_dims(product: Product, sizes: dict[str, int]) -> tuple[int, int, int, int]:
-    """Batch, rows, columns and summed length of the product as a matrix product."""
-    left, right, kept = names(product.left), names(product.right), names(product.result)
-    ways = {
+    for array in (way.left, way.right):
+        sizes |= dict(zip(array.names, device_shape(array, setting), strict=True))
+    kinds = {
         (True, True, True): 0,  # in both factors and the result
         (True, False, True): 1,
         (False, True, True): 2,
@@ -187,28 +185,9 @@ def matmul_dims(product: Product, sizes: dict[str, int]) -> tuple[int, int, int,
     }
     dims = [1, 1, 1, 1]
     for name in product.looped:
-        dims[ways[name in left, name in right, name in kept]] *= sizes[name]
-    return dims[0], dims[1], dims[2], dims[3]
-
-
-def names(array: ArraySpec) -> tuple[str, ...]:
-    """Names of the dimensions."""
-    return tuple(dim.name for dim in array.dims)
-
-
-def _check_names(left: ArraySpec, right: ArraySpec) -> None:
-    sizes = [name for array in (left, right) for name in names(array) if name.isdigit()]
-    shared = set(names(left)) & set(names(right))
-    if sizes and (len(set(sizes)) < len(sizes) - 1 or len(shared) > 1):
-        raise InputError(
-            f"{format_array(left)} @ {format_array(right)}: sizes do not say what is summed over, "
-            f"where some are equal; write A[I_X,J] @ B[J,K] with --shape I={sizes[0]},J=..,K=.."
-        )
-    if not shared:
-        raise InputError(
-            f"{format_array(left)} @ {format_array(right)}: the factors share no dimension; write "
-            "the one that is summed over in both: A[I,J] @ B[J,K] -> C[I,K]"
-        )
+        left, right, kept = (name in array.names for array in product.arrays)
+        dims[kinds[left, right, kept]] *= sizes[name]
+    return tuple(dims)
 
 
 def _natural(left: ArraySpec, right: ArraySpec, shared: list[str]) -> ArraySpec:
@@ -218,45 +197,35 @@ def _natural(left: ArraySpec, right: ArraySpec, shared: list[str]) -> ArraySpec:
         if dim.name not in shared:
             used = [axis for other in dims for axis in other.axes]
             dims.append(Dim(dim.name, tuple(axis for axis in dim.axes if axis not in used)))
-    ours, theirs = _places(left), _places(right)
-    sums = [a for a, dim in ours.items() if dim in shared and theirs.get(a) == dim]
+    theirs = right.dim_of_axis
+    sums = [a for a, dim in left.dim_of_axis.items() if dim in shared and theirs.get(a) == dim]
     used = [axis for dim in dims for axis in dim.axes]
     return ArraySpec("C", tuple(dims), tuple(axis for axis in sums if axis not in used))
 
 
-def _places(array: ArraySpec) -> dict[str, str]:
-    """Axis -> the dimension that it splits."""
-    return {axis: dim.name for dim in array.dims for axis in dim.axes}
-
-
 def _options(axis: str, product: Product) -> list[str]:
     """Dimensions that an axis may split in the local product; IDLE; TERMS of one operand."""
-    places = [_places(array).get(axis) for array in product.arrays]
+    places = [array.dim_of_axis.get(axis) for array in product.arrays]
     dims = [dim for dim in dict.fromkeys(places) if dim is not None]
-    terms = [axis in array.unreduced for array in (product.left, product.right)]
+    terms = sum(axis in array.unreduced for array in (product.left, product.right))
     if axis in product.result.unreduced:
-        return [*product.summed, *([TERMS] if sum(terms) == 1 and not dims else [])]
-    if sum(terms) == 1 and not dims:
+        return [*product.summed, *([TERMS] if terms == 1 and not dims else [])]
+    if terms == 1 and not dims:
         return [TERMS, IDLE]
-    alike = len(dims) == 1 and all(
-        place == dims[0]
-        for array, place in zip(product.arrays, places, strict=True)
-        if dims[0] in names(array)
-    )
-    free = alike and not any(terms) and dims[0] not in product.summed
-    return dims if free else [*dims, IDLE]
-
-
-def _divides(works: dict[str, str], product: Product, setting: ShapeContext) -> bool:
-    """Whether the axes that split a dimension divide its size."""
-    return all(
-        setting.size(name) % setting.ways(tuple(a for a, dim in works.items() if dim == name)) == 0
-        for name in product.looped
-    )
+    if terms or len(dims) != 1 or dims[0] in product.summed:
+        return [*dims, IDLE]
+    arrays = zip(product.arrays, places, strict=True)
+    is_alike = all(place == dims[0] for array, place in arrays if dims[0] in array.names)
+    return dims if is_alike else [*dims, IDLE]
 
 
 def _strategy(works: dict[str, str], product: Product, setting: ShapeContext) -> Strategy:
-    places = {name: tuple(_in_order(name, works, product)) for name in product.looped}
+    """The strategy; axes of a dimension are in the order in which an array already has them."""
+    places = {}
+    for name in product.looped:
+        dims = (dim for array in product.arrays for dim in array.dims if dim.name == name)
+        ordered = dict.fromkeys((*(axis for dim in dims for axis in dim.axes), *works))
+        places[name] = tuple(axis for axis in ordered if works.get(axis) == name)
     terms = tuple(axis for axis, dim in works.items() if dim == TERMS)
     left, right = (
         replace(laid(a, places), unreduced=tuple(x for x in a.unreduced if x in terms))
@@ -267,11 +236,3 @@ def _strategy(works: dict[str, str], product: Product, setting: ShapeContext) ->
     before = (*steps(product.left, left, setting), *steps(product.right, right, setting))
     behind = steps(made, product.result, setting)
     return Strategy(left, right, made, before, behind, tuple(works.items()))
-
-
-def _in_order(name: str, works: dict[str, str], product: Product) -> Iterator[str]:
-    """The axes of a dimension in the order in which an array already has them."""
-    known = [
-        axis for a in product.arrays for dim in a.dims if dim.name == name for axis in dim.axes
-    ]
-    return (axis for axis in dict.fromkeys((*known, *works)) if works.get(axis) == name)

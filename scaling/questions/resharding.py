@@ -48,18 +48,7 @@ def steps(
     Raises:
         InputError: other dimensions, or a target that is unreduced where the source is not.
     """
-    _check(source, target)
-    found: list[Step] = []
-    now = source
-    while (now.dims, set(now.unreduced)) != (target.dims, set(target.unreduced)):
-        now, step = _next(now, target, setting, together)
-        found.append(step)
-        assert len(found) <= 2 * len(setting.mesh) ** 2, "every step brings an axis to its place"
-    return tuple(found)
-
-
-def _check(source: ArraySpec, target: ArraySpec) -> None:
-    if [dim.name for dim in source.dims] != [dim.name for dim in target.dims]:
+    if source.names != target.names:
         raise InputError(
             f"{format_array(source)} -> {format_array(target)}: a resharding keeps the dimensions "
             "and their order; write A[I_X,J] -> A[I,J]"
@@ -69,6 +58,13 @@ def _check(source: ArraySpec, target: ArraySpec) -> None:
             f"{format_array(target)} is unreduced over {', '.join(extra)}, "
             f"{format_array(source)} is not: no collective makes terms of a sum"
         )
+    found: list[Step] = []
+    now = source
+    while (now.dims, set(now.unreduced)) != (target.dims, set(target.unreduced)):
+        now, step = _next(now, target, setting, together)
+        found.append(step)
+        assert len(found) <= 2 * len(setting.mesh) ** 2, "every step brings an axis to its place"
+    return tuple(found)
 
 
 def _next(

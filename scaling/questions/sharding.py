@@ -4,15 +4,32 @@ shards x copies = devices          bytes per device x devices = copies x bytes o
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, TypeVar
 
+import numpy as np
+
+from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import NUMBER_BYTES
+from scaling.profiles.profile import Profile
+from scaling.questions.answer import Input
 from scaling.questions.notation import ArraySpec, format_array
 
 MOST_ELEMENTS = 2**63 - 1  # of one array: an index is an int64
+Numbers = TypeVar("Numbers", int, np.ndarray)  # of devices
+
+
+@dataclass(frozen=True, eq=False)
+class MeshOnCluster:
+    """Where a mesh lies, and the figures of its times."""
+
+    cluster: Cluster
+    fitted: Profile
+    ideal: Profile
+    by_rule: bool = False  # the textbook's times order what there is to choose, and say what binds
 
 
 @dataclass(frozen=True)
@@ -22,19 +39,38 @@ class ShapeContext:
     mesh: Mapping[str, int]  # axis -> devices along it, outermost first
     sizes: Mapping[str, int]  # dimension -> size
     dtype: str  # of the arrays that have none of their own
+    place: MeshOnCluster | None = None  # None: only bytes and FLOPs, no times
 
     @property
     def devices(self) -> int:
         """Devices of the mesh."""
         return math.prod(self.mesh.values())
 
-    def ways(self, axes: tuple[str, ...]) -> int:
+    @property
+    def unit(self) -> str:
+        """What communication is counted in."""
+        return "bytes" if self.place is None else "s"
+
+    @property
+    def by_rule(self) -> bool:
+        """True where the textbook's times count; without a place there are no others."""
+        return self.place is not None and self.place.by_rule
+
+    def ways(self, axes: Iterable[str]) -> int:
         """Devices along some axes."""
         return math.prod(self.mesh[axis] for axis in axes)
 
     def size(self, dim: str) -> int:
         """Size of a dimension, by its name."""
         return int(dim) if dim.isdigit() else self.sizes[dim]
+
+    def size_inputs(self, dims: Iterable[str]) -> list[Input]:
+        """Sizes of those dimensions that have a name, as symbols."""
+        return [Input(dim, self.size(dim), "", "size") for dim in dims if not dim.isdigit()]
+
+    def axis_inputs(self, axes: Iterable[str], meaning: str = "along it") -> list[Input]:
+        """Sizes of axes as symbols."""
+        return [Input(axis, self.mesh[axis], "devices", meaning) for axis in axes]
 
 
 def check_array(array: ArraySpec, setting: ShapeContext) -> None:
@@ -101,17 +137,17 @@ def slices(array: ArraySpec, setting: ShapeContext) -> Iterator[tuple[dict[str, 
         yield place, f"{array.name}[{', '.join(parts)}]{terms}"
 
 
-def coordinates(device: int, mesh: Mapping[str, int]) -> dict[str, int]:
+def coordinates(device: Numbers, mesh: Mapping[str, int]) -> dict[str, Numbers]:
     """Place on each axis of device number `device` of a mesh, outermost axis first."""
-    place: dict[str, int] = {}
+    place: dict[str, Numbers] = {}
     for axis, size in reversed(list(mesh.items())):
         device, place[axis] = divmod(device, size)
     return {axis: place[axis] for axis in mesh}
 
 
-def index(axes: tuple[str, ...], place: Mapping[str, int], mesh: Mapping[str, int]) -> int:
+def index(axes: Iterable[str], place: Mapping[str, Numbers], mesh: Mapping[str, int]) -> Numbers:
     """Number of the part that a device at `place` holds of a dimension split over `axes`."""
-    number = 0
+    number: Any = 0
     for axis in axes:
         number = number * mesh[axis] + place[axis]
     return number
