@@ -22,7 +22,7 @@ from scaling.questions.answer import Answer
 from scaling.questions.critical import critical
 from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.roofline import kernel_answer, row
-from scaling.questions.workloads import KINDS, Attention, Formats, Work, check_options, work_of
+from scaling.questions.workloads import KINDS, Attention, KernelFormats, Work, check_options, work_of
 from scaling.simulate.kernels import peak_rate
 
 LARGEST = 1e15  # of one size: products of five of them stay below the largest float
@@ -91,7 +91,7 @@ def kernel(
     path = None if plot is None else Path(plot)
     check_picture("--plot", path)
     numbers = _sizes(kind, sizes)
-    formats = Formats(dtype, weights, output, kv, compute)
+    formats = KernelFormats(dtype, weights, output, kv, compute)
     swept = None if sweep is None else _sweep(kind, sweep, numbers)
     if accelerator is None and cluster is None:
         raise InputError("name a chip: --accelerator h100-sxm (`scaling chip list` has all)")
@@ -168,7 +168,7 @@ def _sizes(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
     shape = KINDS[kind]
     given = sizes.split(",") if isinstance(sizes, str) else sizes
     given = list(given) if isinstance(given, Iterable) else [given]
-    names = shape.sizes
+    names = tuple(shape.sizes)
     if kind == "matmul" and len(given) == len(names) + 1:
         names = ("b", *names)
     if not shape.least <= len(given) <= len(names):
@@ -221,7 +221,7 @@ def _size_words(kind: str, numbers: Mapping[str, float]) -> str:
     return " ".join(f"{name}={show(name, value)}" for name, value in numbers.items())
 
 
-def _format_words(kind: str, formats: Formats, devices: int) -> str:
+def _format_words(kind: str, formats: KernelFormats, devices: int) -> str:
     words = "" if kind in ("read", "copy") else f", {formats.activations}"
     if formats.weights:
         words += f", weights {formats.weights}"

@@ -19,7 +19,7 @@ NEVER = "memory at every size: a further row takes longer to move than to comput
 
 
 def critical(work: Work, place: KernelTarget, sized: Callable[[float], Work]) -> list[Answer]:
-    """Return the critical sizes of a kernel as answers; none for kinds without one.
+    """Return the critical sizes of a kernel; none for kinds without one.
 
     Args:
         work: the kernel.
@@ -52,7 +52,7 @@ def first_compute_bound(place: KernelTarget, sized: Callable[[float], Work]) -> 
 def _of_matmul(work: Work, place: KernelTarget, sized: Callable[[float], Work]) -> list[Answer]:
     W, C, link = bandwidth_of(place), peak_of(work, place), place.link
     own = letters(*work.inputs, W, C, Input("P", link or 0.0, "bytes/s", "link"))
-    w, n, k, x, y = (own[symbol].value for symbol in "wnkxy")
+    n, k, x, y = (own[symbol].value for symbol in "nkxy")
     fitted = first_compute_bound(place, sized)
     formula = "w * n * k / (2 * n * k * W / C - x * k - y * n)"
     if link:

@@ -9,13 +9,15 @@ devices has 1/N of everything on each. The textbook's number is the formula's; t
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import inf
 
 from scaling.meshes.host_link import COPY_SHARE
 from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import Profile, VectorFit
-from scaling.program.ir import Kernel, Origin
-from scaling.questions.answer import Answer, Input, Value, by_formula, letters
+from scaling.program.ir import Kernel, KernelKind, Origin
+from scaling.program.ops import attention, matmul
+from scaling.questions.answer import Answer, Input, Lettered, Value, by_formula, letters, number
 from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.workloads import Work
 from scaling.simulate.kernels import kernel_time
@@ -24,7 +26,7 @@ FULL_CLOCK = "time of a short burst, before power limits the clock"
 
 
 @dataclass(frozen=True)
-class Timed:
+class KernelTimes:
     """One kernel's seconds with one profile, and what most of them are spent in."""
 
     time: float
@@ -35,7 +37,7 @@ class Timed:
     evidence: str
 
 
-def timed(work: Work, place: KernelTarget, profile: Profile | None = None) -> Timed:
+def timed(work: Work, place: KernelTarget, profile: Profile | None = None) -> KernelTimes:
     """Return what the engine says of a kernel; `profile` None: the ideal one.
 
     A link reaches in its fitted figure what copies from pinned memory do.
@@ -50,8 +52,79 @@ def timed(work: Work, place: KernelTarget, profile: Profile | None = None) -> Ti
     link = float(kernel.host_bytes / rate) if rate else 0.0
     over_link = cost.bound == "memory" and link >= float(cost.memory)
     binds = "link" if over_link else str(cost.bound)
-    parts = (float(cost.time), float(cost.compute), float(cost.memory), link)
-    return Timed(*parts, binds, cost.evidence.source)
+    times = (float(cost.time), float(cost.compute), float(cost.memory), link)
+    return KernelTimes(*times, binds, cost.evidence.source)
+
+
+@dataclass(frozen=True)
+class Roofline(Lettered):
+    """A kernel on its chip, as formulas over F, Q and H.
+
+    These are FLOPs, bytes, and those of them that come over the link.
+    """
+
+    work: Work
+    place: KernelTarget
+
+    @cached_property
+    def letters(self) -> dict[str, Input]:
+        """F, Q and H with their rates, and N devices."""
+        work, place = self.work, self.place
+        found = [
+            Input("F", work.amount(work.flops), "FLOPs"),
+            Input("Q", work.amount(work.moved), "bytes", "read and written"),
+            Input("H", work.amount(work.far), "bytes", "over the link"),
+            Input("N", place.devices, "devices"),
+        ]
+        if work.flops:
+            found.append(peak_of(work, place))
+        if work.moved:
+            found.append(bandwidth_of(place))
+        if place.link:
+            found.append(Input("P", place.link, "bytes/s", "link"))
+        return letters(*found)
+
+    @cached_property
+    def terms(self) -> dict[str, str]:
+        """The formula of the time under each roof that the kernel has."""
+        work, over = self.work, "{} / (N * {})" if self.place.devices > 1 else "{} / {}"
+        roofs = {"compute time": ("F", "C", work.flops), "memory time": ("Q", "W", work.moved)}
+        roofs |= {"link time": ("H", "P", work.far if self.place.link else "")}
+        return {name: over.format(*pair) for name, (*pair, has) in roofs.items() if has}
+
+    def amounts(self) -> list[Answer]:
+        """FLOPs, bytes, and FLOPs per byte, of all devices together."""
+        work = self.work
+        formulas = {"FLOPs": work.flops, "bytes": work.moved}
+        found = [by_formula(n, n, text, work.inputs) for n, text in formulas.items() if text]
+        if work.flops and work.moved:
+            found.append(self.answer("intensity", "FLOPs/byte", "F / Q"))
+            found.append(self.answer("intensity of the ridge", "FLOPs/byte", "C / W"))
+        return found
+
+    def times(self, fitted: KernelTimes) -> list[Answer]:
+        """Seconds of computing, of moving, and of both one after the other."""
+        times = {
+            "compute time": fitted.compute,
+            "memory time": None if self.place.link else fitted.memory,
+            "link time": fitted.link,
+        }
+        found = [self.answer(name, "s", t, fitted=times[name]) for name, t in self.terms.items()]
+        if self.work.flops and self.work.moved:
+            both = f"{self.terms['compute time']} + {self.terms['memory time']}"
+            found.append(self.answer("time without overlap", "s", both))
+        return found
+
+    def rates(self, time: Answer) -> list[Answer]:
+        """FLOP/s, or bytes/s, that the kernel reaches, and the fraction of the peak."""
+        T, fitted = Input("T", number(time, True), "s", "textbook's time"), {"T": float(time)}
+        amount, unit, roof, share = "F", "FLOP/s", "C", "fraction of the peak"
+        if not self.work.flops:
+            amount, unit, roof, share = "Q", "bytes/s", "W", "fraction of the bandwidth"
+        return [
+            self.answer("rate", unit, f"{amount} / T", T, fitted=fitted),
+            self.answer(share, "", f"{amount} / (N * {roof} * T)", T, fitted=fitted),
+        ]
 
 
 def kernel_answer(
@@ -68,28 +141,27 @@ def kernel_answer(
     Raises:
         InputError: the chip does not multiply in the format, or its bandwidth is not known.
     """
-    profile = profile_of(place.chip)
+    profile, roofline = profile_of(place.chip), Roofline(work, place)
     fitted, best = timed(work, place, profile), timed(work, place)
-    several, own = ", ".join(_terms(work, place).values()), _letters(work, place)
+    several = ", ".join(roofline.terms.values())
     formula = f"max({several})" if ", " in several else several
-    parts = [*_amounts(work, place), *_times(work, place, fitted), *more]
+    parts = [*roofline.amounts(), *roofline.times(fitted), *more]
     # Without the power limit that products meet when they go on for long:
     full_clock = tuple(replace(fit, sustained=1.0) for fit in profile.matmul)
     unlimited = timed(work, place, replace(profile, matmul=full_clock)).time
     if unlimited < fitted.time:
-        parts.append(by_formula(FULL_CLOCK, "s", formula, own, unlimited))
-    answer = by_formula(
+        parts.append(roofline.answer(FULL_CLOCK, "s", formula, fitted=unlimited))
+    answer = roofline.answer(
         f"{title} on {place.chip.title}: time",
         "s",
         formula,
-        own,
         fitted=fitted.time,
         binds=fitted.binds,
         ideal_binds=best.binds,
         section=work.section,
         notes=(f"fitted figures: {fitted.evidence}",),
     )
-    return replace(answer, parts=(*parts, *_rates(work, place, answer)))
+    return replace(answer, parts=(*parts, *roofline.rates(answer)))
 
 
 def row(work: Work, place: KernelTarget, size: dict[str, Value]) -> dict[str, Value]:
@@ -109,100 +181,31 @@ def row(work: Work, place: KernelTarget, size: dict[str, Value]) -> dict[str, Va
 
 
 def _kernel(work: Work, place: KernelTarget) -> Kernel:
-    """The share of one device, as the engine prices it. Its FLOPs are those that are executed."""
-    share = place.devices
-    flops = work.amount(work.flops) / share
-    backward = work.engine == "attention" and work.amount("a") > 1
-    origin = Origin("backward" if backward else "forward")
+    """The share of one device, as the engine prices it. Its FLOPs are those that are executed.
+
+    Columns of the weights, or heads, are divided among devices.
+    """
+    share, values = place.devices, work.values
+    flops, origin = work.amount(work.flops) / share, Origin("forward")
+    if work.kind == "matmul":
+        dims = (values.get("b", 1.0), values["m"], values["n"] / share, values["k"])
+        kernel = matmul(work.kind, dims, place.dtype, origin=origin)
+    elif work.kind == "attention":
+        B, N, T, S, H = (values[symbol] for symbol in "BNTSH")
+        kernel = attention(
+            work.kind,
+            (B, N / share, T, S, H),
+            H,
+            moved=0.0,
+            dtype=place.dtype,
+            scores=work.amount(work.scores) / share,
+            origin=Origin("backward") if values["a"] > 1 else origin,
+        )
+    else:
+        engine: KernelKind = "custom" if work.kind == "work" else "fusion"
+        kernel = Kernel(work.kind, origin, kind=engine, dtype=place.dtype)
+        counted = "vector_flops" if work.is_vector else "flops"
+        kernel = replace(kernel, **{counted: flops})  # type: ignore[arg-type]
     far = work.amount(work.far) / share if place.link else 0.0
-    return Kernel(
-        work.kind,
-        origin,
-        kind=work.engine,
-        flops=0.0 if work.is_vector else flops,
-        visible=1.0,
-        vector_flops=flops if work.is_vector else 0.0,
-        transcendentals=work.amount(work.exponentials) / share,
-        bytes=work.amount(work.moved) / share,
-        host_bytes=far,
-        dtype=place.dtype,
-        dims=_own_dims(work, share),
-    )
-
-
-def _own_dims(work: Work, share: int) -> tuple[float, ...]:
-    """Dimensions on one device: columns of the weights, or sequences and heads, are divided."""
-    if work.engine == "matmul":
-        b, m, n, k = work.dims
-        return (b, m, n / share, k)
-    if work.engine == "attention":
-        B, N, T, S, H = work.dims
-        return (B, N / share, T, S, H)
-    return work.dims
-
-
-def _letters(work: Work, place: KernelTarget) -> dict[str, Input]:
-    """F, Q and H: FLOPs, bytes, and those of them that come over the link, with their rates."""
-    found = [
-        Input("F", work.amount(work.flops), "FLOPs"),
-        Input("Q", work.amount(work.moved), "bytes", "read and written"),
-        Input("H", work.amount(work.far), "bytes", "over the link"),
-        Input("N", place.devices, "devices"),
-    ]
-    if work.flops:
-        found.append(peak_of(work, place))
-    if work.moved:
-        found.append(bandwidth_of(place))
-    if place.link:
-        found.append(Input("P", place.link, "bytes/s", "link"))
-    return letters(*found)
-
-
-def _terms(work: Work, place: KernelTarget) -> dict[str, str]:
-    """The formula of the time under each roof that the kernel has."""
-    roofs = {"compute time": ("F", "C", work.flops), "memory time": ("Q", "W", work.moved)}
-    roofs |= {"link time": ("H", "P", work.far if place.link else "")}
-    over = "{} / (N * {})" if place.devices > 1 else "{} / {}"
-    return {name: over.format(above, below) for name, (above, below, has) in roofs.items() if has}
-
-
-def _amounts(work: Work, place: KernelTarget) -> list[Answer]:
-    """FLOPs, bytes, and FLOPs per byte, of all devices together."""
-    own, found = _letters(work, place), []
-    if work.flops:
-        found.append(by_formula("FLOPs", "FLOPs", work.flops, work.given(work.flops)))
-    if work.moved:
-        found.append(by_formula("bytes", "bytes", work.moved, work.given(work.moved)))
-    if work.flops and work.moved:
-        found.append(by_formula("intensity", "FLOPs/byte", "F / Q", own))
-        found.append(by_formula("intensity of the ridge", "FLOPs/byte", "C / W", own))
-    return found
-
-
-def _times(work: Work, place: KernelTarget, fitted: Timed) -> list[Answer]:
-    """Seconds of computing, of moving, and of both one after the other."""
-    own, terms = _letters(work, place), _terms(work, place)
-    times = {
-        "compute time": fitted.compute,
-        "memory time": None if place.link else fitted.memory,
-        "link time": fitted.link,
-    }
-    found = [by_formula(name, "s", term, own, times[name]) for name, term in terms.items()]
-    if work.flops and work.moved:
-        both = f"{terms['compute time']} + {terms['memory time']}"
-        found.append(by_formula("time without overlap", "s", both, own))
-    return found
-
-
-def _rates(work: Work, place: KernelTarget, time: Answer) -> list[Answer]:
-    """FLOP/s, or bytes/s, that the kernel reaches, and the fraction of the peak."""
-    assert isinstance(time.ideal, float) and isinstance(time.fitted, float)
-    own = _letters(work, place) | letters(Input("T", time.ideal, "s", "textbook's time"))
-    fitted = {"T": time.fitted}
-    amount, unit, roof, of_roof = "F", "FLOP/s", "C", "fraction of the peak"
-    if not work.flops:
-        amount, unit, roof, of_roof = "Q", "bytes/s", "W", "fraction of the bandwidth"
-    return [
-        by_formula("rate", unit, f"{amount} / T", own, fitted),
-        by_formula(of_roof, "", f"{amount} / (N * {roof} * T)", own, fitted),
-    ]
+    moved = work.amount(work.moved) / share
+    return replace(kernel, bytes=moved, host_bytes=far, visible=1.0)

@@ -10,7 +10,7 @@ from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal
 from scaling.questions.kernel_target import KernelTarget
 from scaling.questions.roofline import timed
-from scaling.questions.workloads import KINDS, Formats, work_of
+from scaling.questions.workloads import KINDS, KernelFormats, work_of
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check
 
@@ -26,7 +26,7 @@ def test_formula_and_engine_give_the_same_textbook_time(kind, devices):
     counts = [part for part in answer.parts if part.name in ("FLOPs", "bytes")]
     numbers = {i.symbol: i.value for part in counts for i in part.inputs}
     sizes = {name: numbers[name] for name in KINDS[kind].sizes if name in numbers}
-    engine = timed(work_of(kind, sizes, Formats()), place)
+    engine = timed(work_of(kind, sizes, KernelFormats()), place)
     assert answer.ideal == pytest.approx(engine.time, rel=1e-12)
     assert answer.ideal_binds == engine.binds
     assert answer.fitted > answer.ideal
@@ -41,7 +41,9 @@ def test_a_matmul_is_compute_bound_from_the_closed_form_of_its_batch_on(m, n, k,
     place = KernelTarget(chip, "bf16")
     batch = sc.kernel("matmul", (m, n, k), weights=weights, **V5E)["critical batch"].ideal
     bound = lambda size: (
-        timed(work_of("matmul", {"m": size, "n": n, "k": k}, Formats("bf16", weights)), place).binds
+        timed(
+            work_of("matmul", {"m": size, "n": n, "k": k}, KernelFormats("bf16", weights)), place
+        ).binds
     )
     if batch is None:
         assert bound(2.0**60) == "memory"
