@@ -10,107 +10,84 @@ A and M are the weights of attention and MLP that a token passes (`scaling.quest
 
 from dataclasses import replace
 
-from scaling.models.accounting import count_parameters
 from scaling.models.accounting.flops import FORWARD_AND_BACKWARD
 from scaling.models.accounting.matrices import STORED_BYTES
-from scaling.models.config import ModelConfig
 from scaling.questions.answer import Answer, Input, by_formula, letters
-from scaling.questions.parameters import (
-    COUNT,
-    active_mlp,
-    attention,
-    model_letters,
-    parameters,
-)
+from scaling.questions.parameters import COUNT, CountedModel, parameters
 from scaling.questions.training_memory import CountQuery, training_memory
 from scaling.run import Run
 
 TOKENS_PER_PARAMETER = 20  # Hoffmann et al., arXiv 2203.15556, table 3: about 20 in every row
 SECTION = "transformers: counting FLOPs"
+FORWARD = "forward FLOPs of a token"
+PASSES = Input("r", FORWARD_AND_BACKWARD, "", "products: forward, two backward")
 CORE = "2 * c * L * N * (q + v)"  # FLOPs of attention's core for every token of the context
 
 
 def count(run: Run, query: CountQuery) -> Answer:
     """Return the parameters of a model, with FLOPs, caches, memory and training as parts."""
-    config, seq = run.model, run.batch.seq_len
-    answer = parameters(config)
-    forward = flops_of_token(config, seq, query.causal)
+    model, seq = CountedModel(run.model), run.batch.seq_len
+    answer = parameters(model)
     parts = (
         *answer.parts,
-        forward,
-        *_training_flops(config, forward),
-        *_crossings(config, query.causal),
-        *_cache(config, seq, query),
-        *training_memory(run, query),
-        *_whole_run(config, forward, query),
+        *_flops(model, seq, query.causal),
+        *_cache(model, seq, query),
+        *training_memory(run, model, query),
     )
+    forward = next(part for part in parts if part.name == FORWARD)
+    parts = (*parts, *_whole_run(model, forward, query))
     return replace(answer, name=f"parameters of {run.name}", parts=parts)
 
 
-def flops_of_token(config: ModelConfig, seq: int, causal: bool = False) -> Answer:
-    """Return the matrix FLOPs of one token in a forward pass at a context of `seq` tokens.
+def _flops(model: CountedModel, seq: int, causal: bool) -> list[Answer]:
+    """The matrix FLOPs of one token in a forward pass, in training, and where attention rules.
 
-    Args:
-        config: the model.
-        seq: tokens; a sliding window that is shorter bounds the context.
-        causal: half of the scores count, as a kernel that skips masked ones computes them.
+    A sliding window that is shorter bounds the context. With `causal` half of the scores count, as
+    a kernel that skips masked ones computes them.
     """
-    T = Input("T", min(seq, config.sliding_window or seq), "tokens", "context")
-    own = _flops_letters(config, causal) | letters(T)
-    core = f"T * {CORE}"
-    parts = (
-        by_formula("projections", "FLOPs", "2 * A", own),
-        by_formula("MLP", "FLOPs", "2 * M", own),
-        by_formula("attention core", "FLOPs", core, own),
-        by_formula("head", "FLOPs", "2 * D * V", own),
-    )
-    name, formula = "forward FLOPs of a token", f"2 * A + 2 * M + {core} + 2 * D * V"
-    return by_formula(name, "FLOPs", formula, own, section=SECTION, parts=parts)
-
-
-def _flops_letters(config: ModelConfig, causal: bool) -> dict[str, Input]:
-    """Letters of the FLOPs of a token: A and M are weights that it passes, of all layers."""
-    A = Input("A", float(attention(config)), COUNT, "attention")
-    M = Input("M", active_mlp(config), COUNT, "MLP, as far as a token passes it")
+    A = Input("A", float(model.attention), COUNT, "attention")
+    M = Input("M", model.active_mlp, COUNT, "MLP, as far as a token passes it")
+    T = Input("T", min(seq, model.config.sliding_window or seq), "tokens", "context")
     c = Input("c", 0.5 if causal else 1, "", "of the scores that count")
-    return model_letters(config) | letters(A, M, c)
-
-
-def _training_flops(config: ModelConfig, forward: Answer) -> list[Answer]:
-    """FLOPs of a token forward and backward, the rule of six, and attention's share."""
+    of = lambda name, formula: model.answer(name, "FLOPs", formula, A, M, T, c)
+    parts = (
+        of("projections", "2 * A"),
+        of("MLP", "2 * M"),
+        of("attention core", f"T * {CORE}"),
+        of("head", "2 * D * V"),
+    )
+    forward = of(FORWARD, f"2 * A + 2 * M + T * {CORE} + 2 * D * V")
+    forward = replace(forward, section=SECTION, parts=parts)
     own = letters(
         Input("f", float(forward), "FLOPs", "forward"),
         Input("core", float(forward["attention core"]), "FLOPs", "attention core"),
-        Input("P", count_parameters(config).active, COUNT, "that a token uses"),
-        Input("r", FORWARD_AND_BACKWARD, "", "products: forward, two backward"),
+        Input("P", model.count.active, COUNT, "that a token uses"),
+        PASSES,
+    )
+    as_much = "context at which the attention core costs as much as"
+    context = lambda what, sums: model.answer(
+        f"{as_much} {what}", "tokens", f"2 * {sums} / ({CORE})", A, M, c
     )
     return [
+        forward,
         by_formula("training FLOPs of a token", "FLOPs", "r * f", own),
         by_formula("6 x parameters", "FLOPs", "6 * P", own),
         by_formula("exact over 6 x parameters", "", "r * f / (6 * P)", own),
         by_formula("attention core's share", "", "core / f", own),
+        context("its projections", "A"),
+        context("all else in a layer", "(A + M)"),
     ]
 
 
-def _crossings(config: ModelConfig, causal: bool) -> list[Answer]:
-    """Contexts at which the attention core costs as much as projections, and as the block."""
-    own = _flops_letters(config, causal)
-    name = "context at which the attention core costs as much as"
-    return [
-        by_formula(f"{name} its projections", "tokens", f"2 * A / ({CORE})", own),
-        by_formula(f"{name} all else in a layer", "tokens", f"2 * (A + M) / ({CORE})", own),
-    ]
-
-
-def _cache(config: ModelConfig, seq: int, query: CountQuery) -> list[Answer]:
+def _cache(model: CountedModel, seq: int, query: CountQuery) -> list[Answer]:
     """Bytes of the KV cache of a token, a sequence and a batch: `models.accounting` as text."""
     z = Input("z", STORED_BYTES[query.kv], "bytes", f"{query.kv} cache")
-    formula = "L * (C + r) * z" if config.mla else "2 * L * K * H * z"
-    own, section = model_letters(config) | letters(z), "inference: KV cache"
-    of_token = by_formula("KV cache of a token", "bytes", formula, own, section=section)
+    formula = "L * (C + r) * z" if model.config.mla else "2 * L * K * H * z"
+    section = "inference: KV cache"
+    of_token = model.answer("KV cache of a token", "bytes", formula, z, section=section)
     sizes = letters(
         Input("kv", float(of_token), "bytes", "of a token"),
-        Input("S", min(seq, config.sliding_window or seq), "tokens", "kept of a sequence"),
+        Input("S", min(seq, model.config.sliding_window or seq), "tokens", "kept of a sequence"),
         Input("B", query.tokens_per_step / seq, "", "sequences"),
     )
     return [
@@ -120,17 +97,16 @@ def _cache(config: ModelConfig, seq: int, query: CountQuery) -> list[Answer]:
     ]
 
 
-def _whole_run(config: ModelConfig, forward: Answer, query: CountQuery) -> list[Answer]:
+def _whole_run(model: CountedModel, forward: Answer, query: CountQuery) -> list[Answer]:
     """Tokens by Chinchilla's rule, and FLOPs of a training by six times the parameters."""
-    counted = count_parameters(config)
     ratio = Input("ratio", TOKENS_PER_PARAMETER, "tokens", "per parameter")
-    P = Input("P", counted.total, COUNT)
+    P = Input("P", model.count.total, COUNT)
     rule = by_formula("tokens by Chinchilla's rule", "tokens", "ratio * P", (ratio, P))
     own = letters(
         Input("tokens", query.tokens or float(rule), "tokens", "of the training"),
-        Input("P", counted.active, COUNT, "that a token uses"),
+        Input("P", model.count.active, COUNT, "that a token uses"),
         Input("f", float(forward), "FLOPs", "forward, of a token"),
-        Input("r", FORWARD_AND_BACKWARD, "", "products: forward, two backward"),
+        PASSES,
     )
     name = "FLOPs of the training"
     return [

@@ -7,7 +7,10 @@
 What is left, norms and biases, is counted per layer by `scaling.models.accounting`.
 """
 
-from scaling.models.accounting import block_parameters, count_parameters
+from dataclasses import dataclass
+from functools import cached_property
+
+from scaling.models.accounting import Parameters, block_parameters, count_parameters
 from scaling.models.accounting.matrices import (
     attention_matrices,
     block_stacks,
@@ -21,7 +24,7 @@ from scaling.models.accounting.matrices import (
     value_dim,
 )
 from scaling.models.config import ModelConfig
-from scaling.questions.answer import Answer, Input, by_formula, letters
+from scaling.questions.answer import Answer, Input, Lettered, by_formula
 
 SECTION = "transformers: counting parameters"
 COUNT = "parameters"
@@ -35,54 +38,87 @@ SYMBOLS = {  # of the parts in the formula of all parameters
 }
 
 
-def model_letters(config: ModelConfig) -> dict[str, Input]:
-    """Return the guide's letters for the sizes of a model, those that it has."""
-    found = [
-        Input("D", config.d_model, "", "d_model"),
-        Input("F", config.d_ff, "", "d_ff"),
-        Input("V", config.vocab_size, "", "vocabulary"),
-        Input("L", config.n_layers, "", "layers"),
-        Input("R", n_moe_layers(config), "", "layers with experts"),
-        Input("n", len(mlp_matrices(config, 1)), "", f"matrices of a {config.mlp} MLP"),
-        Input("N", config.n_heads, "", "heads"),
-        Input("K", config.n_kv_heads, "", "heads of keys and values"),
-        Input("H", config.head_dim, "", "head dimension"),
-        Input("q", query_key_dim(config), "", "head dimension of queries and keys"),
-        Input("v", value_dim(config), "", "head dimension of values"),
-    ]
-    if moe := config.moe:
-        found += [
-            Input("E", moe.n_experts, "", "experts of a layer"),
-            Input("k", moe.experts_per_token, "", "of them for each token"),
-            Input("Z", expert_width(config), "", "width of an expert"),
-            Input("s", moe.n_shared_experts, "", "shared experts"),
-        ]
-    if mla := config.mla:
-        found += [
-            Input("h", mla.qk_nope_head_dim, "", "head dimension without rotation"),
-            Input("r", mla.qk_rope_head_dim, "", "rotated head dimension"),
-            Input("C", mla.kv_lora_rank, "", "latent of keys and values"),
-            Input("Q", mla.q_lora_rank or 0, "", "latent of queries"),
-        ]
-    return letters(*found)
+@dataclass(frozen=True)
+class CountedModel(Lettered):
+    """A model, with the guide's letters for its sizes: those that it has."""
+
+    config: ModelConfig
+
+    @cached_property
+    def letters(self) -> dict[str, Input]:
+        """Symbols of formulas about a model."""
+        config, moe, mla = self.config, self.config.moe, self.config.mla
+        sizes = {
+            "D": (config.d_model, "d_model"),
+            "F": (config.d_ff, "d_ff"),
+            "V": (config.vocab_size, "vocabulary"),
+            "L": (config.n_layers, "layers"),
+            "R": (n_moe_layers(config), "layers with experts"),
+            "n": (len(mlp_matrices(config, 1)), f"matrices of a {config.mlp} MLP"),
+            "N": (config.n_heads, "heads"),
+            "K": (config.n_kv_heads, "heads of keys and values"),
+            "H": (config.head_dim, "head dimension"),
+            "q": (query_key_dim(config), "head dimension of queries and keys"),
+            "v": (value_dim(config), "head dimension of values"),
+        }
+        if moe:
+            sizes |= {
+                "E": (moe.n_experts, "experts of a layer"),
+                "k": (moe.experts_per_token, "of them for each token"),
+                "Z": (expert_width(config), "width of an expert"),
+                "s": (moe.n_shared_experts, "shared experts"),
+            }
+        if mla:
+            sizes |= {
+                "h": (mla.qk_nope_head_dim, "head dimension without rotation"),
+                "r": (mla.qk_rope_head_dim, "rotated head dimension"),
+                "C": (mla.kv_lora_rank, "latent of keys and values"),
+                "Q": (mla.q_lora_rank or 0, "latent of queries"),
+            }
+        return {symbol: Input(symbol, size, "", what) for symbol, (size, what) in sizes.items()}
+
+    @cached_property
+    def count(self) -> Parameters:
+        """All parameters, and those that a token uses."""
+        return count_parameters(self.config)
+
+    @property
+    def dense_layers(self) -> Input:
+        """The layers without experts as the letter L."""
+        words = "layers without experts" if n_moe_layers(self.config) else "layers"
+        return Input("L", n_dense_layers(self.config), "", words)
+
+    @cached_property
+    def attention(self) -> Answer:
+        """The weights of the projections of all layers."""
+        formula, mla = "L * D * H * (2 * N + 2 * K)", self.config.mla
+        if mla:
+            queries = "D * N * (h + r)" if mla.q_lora_rank is None else "Q * (D + N * (h + r))"
+            formula = f"L * ({queries} + D * (C + r) + C * N * (h + v) + N * v * D)"
+        return self.answer("attention", COUNT, formula)
+
+    @property
+    def active_mlp(self) -> int:
+        """The weights of MLPs, experts and routers that one token passes, of all layers."""
+        others = (s for s in stacks(self.config) if s.name not in attention_matrices(self.config))
+        return sum(s.layers * s.used * s.size for s in others)
 
 
-def dense_layers(config: ModelConfig) -> Input:
-    """Return the layers without experts as the letter L."""
-    words = "layers without experts" if n_moe_layers(config) else "layers"
-    return Input("L", n_dense_layers(config), "", words)
-
-
-def parameters(config: ModelConfig) -> Answer:
+def parameters(model: CountedModel) -> Answer:
     """Return the number of parameters, those of each part, and those that a token uses.
 
     Raises:
         InputError: learned positions whose table has no length yet.
     """
-    counted = count_parameters(config)
-    found = [_mlp(config), attention(config), _small(config), *_tables(config)]
-    inputs = tuple(Input(SYMBOLS[part.name], float(part), COUNT, part.name) for part in found)
-    formula = " + ".join(i.symbol for i in inputs)
+    config, counted = model.config, model.count
+    components = [_mlp(model), model.attention, _small(model)]
+    components.append(model.answer("embedding", COUNT, "V * D"))
+    if config.positions == "learned" and config.max_positions:
+        P = Input("P", config.max_positions, "", "learned positions")
+        components.append(model.answer("positions", COUNT, "P * D", P))
+    if not config.tied_embeddings:
+        components.append(model.answer("head", COUNT, "D * V"))
+    inputs = tuple(Input(SYMBOLS[part.name], float(part), COUNT, part.name) for part in components)
     rows = tuple(
         {"component": name, "parameters": count, "share": count / counted.total}
         for name, count in counted.components.items()
@@ -90,84 +126,49 @@ def parameters(config: ModelConfig) -> Answer:
     return by_formula(
         "parameters",
         COUNT,
-        formula,
+        " + ".join(i.symbol for i in inputs),
         inputs,
         section=SECTION,
-        parts=(*found, *_active(config, counted.total), *_layers(config)),
+        parts=(*components, *_active(model), *_layers(config)),
         rows=rows,
         notes=("the head is the embedding's table",) if config.tied_embeddings else (),
     )
 
 
-def _mlp(config: ModelConfig) -> Answer:
+def _mlp(model: CountedModel) -> Answer:
     """The weights of all MLPs, experts and routers."""
-    terms = ["L * n * D * F"] if n_dense_layers(config) else []
-    if n_moe_layers(config):
-        assert config.moe is not None
-        experts = "(E + s)" if config.moe.n_shared_experts else "E"
-        terms.append(f"R * (n * D * Z * {experts} + D * E)")
-    own = model_letters(config) | letters(dense_layers(config))
-    return by_formula("MLP", COUNT, " + ".join(terms), own)
+    terms = ["L * n * D * F"] if model.dense_layers.value else []
+    if moe := model.config.moe:
+        experts = "(E + s)" if moe.n_shared_experts else "E"
+        terms += [f"R * (n * D * Z * {experts} + D * E)"] * (n_moe_layers(model.config) > 0)
+    return model.answer("MLP", COUNT, " + ".join(terms), model.dense_layers)
 
 
-def attention(config: ModelConfig) -> Answer:
-    """Return the weights of the projections of all layers."""
-    formula = "L * D * H * (2 * N + 2 * K)"
-    if config.mla:
-        queries = "D * N * (h + r)" if config.mla.q_lora_rank is None else "Q * (D + N * (h + r))"
-        formula = f"L * ({queries} + D * (C + r) + C * N * (h + v) + N * v * D)"
-    return by_formula("attention", COUNT, formula, model_letters(config))
-
-
-def active_mlp(config: ModelConfig) -> int:
-    """Return the weights of MLPs, experts and routers that one token passes, of all layers."""
-    others = (s for s in stacks(config) if s.name not in attention_matrices(config))
-    return sum(s.layers * s.used * s.size for s in others)
-
-
-def _small(config: ModelConfig) -> Answer:
+def _small(model: CountedModel) -> Answer:
     """Norms and biases, and biases that select experts: what is in no matrix."""
-    moe_layers = model_letters(config)["R"]
-    terms, inputs = ["c"], [Input("c", count_parameters(config).components["final_norm"], COUNT)]
-    for layers, each, moe in ((dense_layers(config), "a", False), (moe_layers, "e", True)):
-        if layers.value:
-            weights = sum(stack.matrices * stack.size for stack in block_stacks(config, moe))
-            rest = sum(block_parameters(config, moe).values()) - weights
-            terms.append(f"{layers.symbol} * {each}")
-            inputs += [layers, Input(each, rest, COUNT, "of each")]
+    terms, inputs = ["c"], [Input("c", model.count.components["final_norm"], COUNT)]
+    for moe, _ in layer_kinds(model.config):
+        layers, each = (model.letters["R"], "e") if moe else (model.dense_layers, "a")
+        weights = sum(stack.matrices * stack.size for stack in block_stacks(model.config, moe))
+        rest = sum(block_parameters(model.config, moe).values()) - weights
+        terms.append(f"{layers.symbol} * {each}")
+        inputs += [layers, Input(each, rest, COUNT, "of each")]
     return by_formula("norms and biases", COUNT, " + ".join(terms), tuple(inputs))
 
 
-def _tables(config: ModelConfig) -> list[Answer]:
-    """The token table, that of positions where it is learned, and a head of its own."""
-    own = model_letters(config)
-    found = [by_formula("embedding", COUNT, "V * D", own)]
-    if config.positions == "learned" and config.max_positions:
-        P = Input("P", config.max_positions, "", "learned positions")
-        found.append(by_formula("positions", COUNT, "P * D", own | letters(P)))
-    if not config.tied_embeddings:
-        found.append(by_formula("head", COUNT, "D * V", own))
-    return found
-
-
-def _active(config: ModelConfig, total: int) -> list[Answer]:
+def _active(model: CountedModel) -> list[Answer]:
     """The parameters that one token uses, where experts leave some idle."""
-    if not n_moe_layers(config):
+    moe, layers = model.config.moe, n_moe_layers(model.config)
+    if moe is None or not layers:
         return []
-    assert config.moe is not None
-    idle = total - count_parameters(config).active
-    unused = (config.moe.n_experts - config.moe.experts_per_token) * n_moe_layers(config)
-    P = Input("P", total, COUNT)
-    e = Input("e", idle / unused if unused else 0, COUNT, "of an expert")
-    own = model_letters(config) | letters(P, e)
-    return [by_formula("active parameters", COUNT, "P - R * (E - k) * e", own)]
+    idle, unused = model.count.total - model.count.active, moe.n_experts - moe.experts_per_token
+    P = Input("P", model.count.total, COUNT)
+    e = Input("e", idle / (unused * layers) if unused else 0, COUNT, "of an expert")
+    return [model.answer("active parameters", COUNT, "P - R * (E - k) * e", P, e)]
 
 
 def _layers(config: ModelConfig) -> list[Answer]:
     """The parameters of one layer, of each kind that there is."""
-    found = []
-    for moe, _ in layer_kinds(config):
-        count = sum(block_parameters(config, moe).values())
-        name = "a layer with experts" if moe else "a layer"
-        found.append(Answer(name, count, COUNT, ideal=count))
-    return found
+    counts = {moe: sum(block_parameters(config, moe).values()) for moe, _ in layer_kinds(config)}
+    name = lambda moe: "a layer with experts" if moe else "a layer"
+    return [Answer(name(moe), count, COUNT, ideal=count) for moe, count in counts.items()]

@@ -8,12 +8,12 @@ states         s P              10 to 18 bytes per parameter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scaling.models.accounting import activation_bytes, count_parameters
+from scaling.models.accounting import activation_bytes
 from scaling.models.accounting.flops import hardware_flops, model_flops
-from scaling.models.accounting.matrices import BYTES, n_dense_layers, n_moe_layers
+from scaling.models.accounting.matrices import BYTES, layer_kinds
 from scaling.models.accounting.remat import POLICIES, Remat
-from scaling.questions.answer import Answer, Input, by_formula, letters
-from scaling.questions.parameters import COUNT, model_letters
+from scaling.questions.answer import Answer, Input, by_formula
+from scaling.questions.parameters import COUNT, CountedModel
 from scaling.run import Run
 
 # Bytes per parameter of weights, gradients and AdamW's moments.
@@ -40,78 +40,65 @@ class CountQuery:
     memory: float | None = None  # bytes of a device: asks how many hold it
 
 
-def training_memory(run: Run, query: CountQuery) -> list[Answer]:
+def training_memory(run: Run, model: CountedModel, query: CountQuery) -> list[Answer]:
     """Return the bytes that training keeps: activations, weights and optimiser, of a device too."""
-    own = model_letters(run.model) | letters(
-        Input("B", query.tokens_per_step, "tokens", "of a step, whole job"),
-        Input("b", BYTES[query.dtype], "bytes", query.dtype),
-        Input("P", count_parameters(run.model).total, COUNT),
-        Input("s", query.bytes_per_parameter, "bytes", "per parameter"),
-        Input("X", query.devices, "devices", "that share all of it"),
-    )
-    activations = _activations(run, query, own)
-    found, saved, words = [activations], activations, "activations"
+    B = Input("B", query.tokens_per_step, "tokens", "of a step, whole job")
+    P = Input("P", model.count.total, COUNT)
+    s = Input("s", query.bytes_per_parameter, "bytes", "per parameter")
+    X = Input("X", query.devices, "devices", "that share all of it")
+    found = [_activations(run, query, model, B)]
     if query.checkpoints is not None:
         n = Input("n", query.checkpoints, "", "tensors of width D that a layer keeps")
-        saved = by_formula("checkpoints", "bytes", "n * L * B * D * b", own | letters(n))
-        found, words = [activations, saved], "checkpoints"
-    own |= letters(Input("kept", float(saved), "bytes", words))
+        b = Input("b", BYTES[query.dtype], "bytes", query.dtype)
+        found.append(model.answer("checkpoints", "bytes", "n * L * B * D * b", n, B, b))
+    words = "activations" if query.checkpoints is None else "checkpoints"
+    kept = Input("kept", float(found[-1]), "bytes", words)
     rows = tuple(
-        {"bytes per parameter": each, "in all (bytes)": each * own["P"].value, "of what": words}
-        for each, words in STATES.items()
+        {"bytes per parameter": each, "in all (bytes)": each * P.value, "of what": what}
+        for each, what in STATES.items()
     )
-    everything = "weights, optimiser and activations"
+    everything, total = "weights, optimiser and activations", "(s * P + kept)"
     found += [
-        by_formula("weights and optimiser", "bytes", "s * P", own, rows=rows),
-        by_formula(f"{everything} of a device", "bytes", "(s * P + kept) / X", own),
+        by_formula("weights and optimiser", "bytes", "s * P", (s, P), rows=rows),
+        by_formula(f"{everything} of a device", "bytes", f"{total} / X", (s, P, kept, X)),
     ]
     if query.memory is not None:
-        own |= letters(Input("H", query.memory, "bytes", "memory of a device"))
+        H = Input("H", query.memory, "bytes", "memory of a device")
         name = f"devices that {everything} fill"
-        found.append(by_formula(name, "devices", "(s * P + kept) / H", own))
+        found.append(by_formula(name, "devices", f"{total} / H", (s, P, kept, H)))
     return found
 
 
-def _activations(run: Run, query: CountQuery, own: Mapping[str, Input]) -> Answer:
+def _activations(run: Run, query: CountQuery, model: CountedModel, B: Input) -> Answer:
     """What the run's remat keeps of a step, with the other policies as rows."""
-    policies = dict.fromkeys((*POLICIES, run.remat))
-    each = {policy: _of_token(run, policy, query) for policy in policies}
-    dense, experts = n_dense_layers(run.model), n_moe_layers(run.model)
-    rows = tuple(
-        {
-            "remat": str(policy),
-            "of a token and layer (bytes)": a if dense else e,
-            "in all (bytes)": own["B"].value * (dense * a + experts * e),
-            "again for a token (FLOPs)": _again(run, policy, query.causal),
-        }
-        for policy, (a, e) in each.items()
-    )
-    a, e = each[run.remat]
-    terms = [term for term, layers in (("L * a", dense), ("R * e", experts)) if layers]
-    sizes = letters(
-        Input("L", dense, "", "layers"),
-        Input("a", a, "bytes", f"of a token, remat {run.remat}"),
-        Input("e", e, "bytes", f"of a token, remat {run.remat}"),
-    )
-    formula = f"B * ({' + '.join(terms)})"
-    return by_formula("activations kept", "bytes", formula, {**own, **sizes}, rows=rows)
-
-
-def _again(run: Run, policy: Remat, causal: bool) -> float:
-    """FLOPs of a token that the backward pass computes again, of an attention that keeps scores."""
-    seq = run.batch.seq_len
-    executed = hardware_flops(run.model, 1, seq, policy, causal)
-    return float(executed - model_flops(run.model, 1, seq, causal)) / seq
-
-
-def _of_token(run: Run, policy: Remat, query: CountQuery) -> tuple[float, float]:
-    """Bytes that a layer keeps of a token: without experts, and with them (0: it has none)."""
     config, seq = run.model, run.batch.seq_len
-    sizes = [
-        sum(activation_bytes(config, 1, seq, policy, query.dtype, run.attention, moe).values())
-        / seq
-        if there
-        else 0.0
-        for there, moe in ((n_dense_layers(config), False), (n_moe_layers(config), True))
-    ]
-    return sizes[0], sizes[1]
+
+    def of_token(policy: Remat, moe: bool) -> float:
+        """Bytes that a layer keeps of a token."""
+        kept = activation_bytes(config, 1, seq, policy, query.dtype, run.attention, moe)
+        return sum(kept.values()) / seq
+
+    credited = model_flops(config, 1, seq, query.causal)
+    kinds, rows = layer_kinds(config), []
+    for policy in dict.fromkeys((*POLICIES, run.remat)):
+        sizes = [of_token(policy, moe) for moe, _ in kinds]
+        kept = sum(layers * size for (_, layers), size in zip(kinds, sizes, strict=True))
+        # That the backward pass computes again, of an attention that keeps scores:
+        again = float(hardware_flops(config, 1, seq, policy, query.causal) - credited) / seq
+        rows.append(
+            {
+                "remat": str(policy),
+                "of a token and layer (bytes)": sizes[0],
+                "in all (bytes)": B.value * kept,
+                "again for a token (FLOPs)": again,
+            }
+        )
+    terms, inputs = [], [B]
+    for moe, layers in kinds:
+        L, a = ("R", "e") if moe else ("L", "a")
+        terms.append(f"{L} * {a}")
+        words = f"of a token, remat {run.remat}"
+        inputs += [model.letters["R"] if moe else Input("L", layers, "", "layers")]
+        inputs += [Input(a, of_token(run.remat, moe), "bytes", words)]
+    formula = f"B * ({' + '.join(terms)})"
+    return by_formula("activations kept", "bytes", formula, tuple(inputs), rows=tuple(rows))

@@ -217,8 +217,8 @@ def work_of(kind: str, sizes: Sizes, formats: KernelFormats, how: Attention | No
         *(formats.value(symbol, what) for symbol, what in row.values.items()),
     )
     known = {given.symbol for given in inputs}
-    formulas = (row.flops, row.moved, row.far, row.scores)  # "" where a size of it is not given
-    formulas = (formula if known.issuperset(symbols(formula)) else "" for formula in formulas)
+    texts = (row.flops, row.moved, row.far, row.scores)  # "" where a size of it is not given
+    formulas = [text if known.issuperset(symbols(text)) else "" for text in texts]
     return Work(kind, inputs, *formulas, row.is_vector, row.section)
 
 
