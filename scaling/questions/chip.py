@@ -26,10 +26,21 @@ FIGURES = {  # figure -> (unit, what it is)
     "vector_registers": ("bytes", "vector registers of a core of a TPU"),
     "power": ("W", "most that the board draws"),
 }
-NEAR_MEMORY = (  # name, unit, formula
+# Parts that a chip has of which all figures are known: name, unit, formula.
+NEAR_MEMORY = (
     ("registers of a core in bytes", "bytes", "R * b"),
     ("registers of all cores in bytes", "bytes", "cores * R * b"),
     ("shared memory of all cores", "bytes", "cores * S"),
+)
+LANES = ("fp32 lanes", "lanes", "cores * each")
+PEAK_CLOCK = (
+    "clock at which multiply-adds of all lanes give the fp32 peak",
+    "Hz",
+    "C32 / (2 * lanes)",
+)
+CYCLES = (
+    ("FLOPs per cycle of a core", "FLOPs/cycle", "C / (cores * clock)"),
+    ("FLOPs per cycle of a matrix unit", "FLOPs/cycle", "C / (cores * units * clock)"),
 )
 THREADS = 32  # of a warp (NVIDIA, CUDA C++ Programming Guide, SIMT architecture)
 TOTALS = ("memory", "memory_bandwidth", "chip_cores", "power")  # of several chips: added up
@@ -61,10 +72,15 @@ def chip(
         if value is not None:
             notes = (meaning, *_source(accelerator, name))
             parts.append(Answer(name.replace("_", " "), value, unit, ideal=value, notes=notes))
-    parts += [by_formula(*asked, own) for asked in NEAR_MEMORY if {*symbols(asked[2])} <= {*own}]
+    parts += _answered(own, *NEAR_MEMORY)
     parts += [] if registers is None else [_warps(accelerator, registers, own)]
     parts += _vector(accelerator, own)
-    parts += _cycles(own)
+    parts += (cycles := _answered(own, *CYCLES))
+    if len(cycles) == len(CYCLES):
+        nearest = 2 ** round(log2(float(cycles[-1])))
+        u = Input("u", nearest, "FLOPs/cycle", "the nearest power of two")
+        name, formula = "clock of the matrix units", "C / (cores * units * u)"
+        parts.append(by_formula(name, "Hz", formula, {**own, "u": u}))
     parts += _totals(accelerator, own, devices) if devices > 1 else []
     heading = f"FLOPs per byte at which {accelerator.title} is compute bound"
     if "W" not in own:
@@ -111,47 +127,32 @@ def _warps(accelerator: Accelerator, registers: int, own: Mapping[str, Input]) -
     return by_formula("warps of a core", "warps", formula, {**own, **letters(r, w)}, binds=binds)
 
 
+def _answered(own: Mapping[str, Input], *asked: tuple[str, str, str]) -> list[Answer]:
+    """Those of (name, unit, formula) whose symbols all have a number."""
+    return [by_formula(*each, own) for each in asked if {*symbols(each[2])} <= {*own}]
+
+
 def _vector(accelerator: Accelerator, own: Mapping[str, Input]) -> list[Answer]:
     """Lanes of all cores, and their rate at one operation per lane and cycle."""
-    if accelerator.vector_lanes is not None:
-        count, notes = accelerator.vector_lanes, _source(accelerator, "vector_lanes")
-        lanes = Answer("fp32 lanes", count, "lanes", ideal=count, notes=notes)
-    elif "cores" in own and "each" in own:
-        lanes = by_formula("fp32 lanes", "lanes", "cores * each", own)
-    else:
+    found = _answered(own, LANES)
+    if (count := accelerator.vector_lanes) is not None:
+        notes = _source(accelerator, "vector_lanes")
+        found = [Answer(LANES[0], count, "lanes", ideal=count, notes=notes)]
+    if not found:
         return []
-    found, peak = [lanes], own["C"].meaning
-    own = {**own, "lanes": Input("lanes", int(float(lanes)), "lanes", "fp32, of all cores")}
-    for name, clock in (("", accelerator.clock), (" at base clock", accelerator.base_clock)):
+    lanes, peak = Input("lanes", int(float(found[0])), "lanes", "fp32, of all cores"), own["C"]
+    own = {**own, "lanes": lanes}
+    for where, clock in (("", accelerator.clock), (" at base clock", accelerator.base_clock)):
         if clock is None:
             continue
-        own["clock"] = Input("clock", clock, "Hz", "base" if name else "boost")
-        name = f"vector rate{name}"
+        own["clock"] = Input("clock", clock, "Hz", "base" if where else "boost")
+        name = f"vector rate{where}"
         note = "one operation per lane and cycle; a fused multiply-add counts as two in a peak"
         rate = by_formula(name, "FLOP/s", "lanes * clock", own, notes=(note,))
         own["V"] = Input("V", float(rate), "FLOP/s", name)
-        found += [rate, by_formula(f"{peak} over {name}", "", "C / V", own)]
-        if "n" in own:
-            found.append(by_formula(f"{name} of a core", "FLOP/s", "V / n", own))
-    if "C32" in own:
-        name = "clock at which multiply-adds of all lanes give the fp32 peak"
-        found.append(by_formula(name, "Hz", "C32 / (2 * lanes)", own))
-    return found
-
-
-def _cycles(own: Mapping[str, Input]) -> list[Answer]:
-    """FLOPs of a cycle, and the clock of matrix units: theirs are a power of two."""
-    if "cores" not in own or "clock" not in own:
-        return []
-    unit = "FLOPs/cycle"
-    found = [by_formula("FLOPs per cycle of a core", unit, "C / (cores * clock)", own)]
-    if "units" in own:
-        name, formula = "FLOPs per cycle of a matrix unit", "C / (cores * units * clock)"
-        each = by_formula(name, unit, formula, own)
-        u = Input("u", 2 ** round(log2(float(each))), unit, "the nearest power of two")
-        name, formula = "clock of the matrix units", "C / (cores * units * u)"
-        found += [each, by_formula(name, "Hz", formula, {**own, "u": u})]
-    return found
+        over = (f"{peak.meaning} over {name}", "", "C / V")
+        found += [rate, *_answered(own, over, (f"{name} of a core", "FLOP/s", "V / n"))]
+    return found + _answered(own, PEAK_CLOCK)
 
 
 def _totals(accelerator: Accelerator, own: Mapping[str, Input], devices: int) -> list[Answer]:
