@@ -6,8 +6,8 @@ from scaling.api.runs import RunLike, Settings, load_run, parse_settings
 from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.models.accounting.matrices import BYTES, STORED_BYTES
 from scaling.questions.answer import Answer
+from scaling.questions.count import CountQuery
 from scaling.questions.count import count as answer_count
-from scaling.questions.training_memory import CountQuery
 
 
 @entrance

@@ -122,6 +122,7 @@ def by_formula(
         inputs = tuple(inputs[symbol] for symbol in used)
     inputs = tuple(given for given in inputs if given.symbol in used)
     values = {given.symbol: given.value for given in inputs}
+    assert values.keys() == {*used}, f"{formula} has not the symbols {sorted(values)}"
     ideal = evaluate(formula, values)
     if isinstance(fitted, Mapping):
         fitted = evaluate(formula, {**values, **fitted})
@@ -137,17 +138,9 @@ class Lettered:
     def letters(self) -> dict[str, Input]:
         """Symbols of formulas."""
 
-    def answer(
-        self,
-        name: str,
-        unit: str,
-        formula: str,
-        *others: Input,
-        fitted: Value | Mapping[str, float] = None,
-        **more: Any,
-    ) -> Answer:
+    def answer(self, name: str, unit: str, formula: str, *others: Input, **more: Any) -> Answer:
         """Return `by_formula` over the letters, with `others` beside or in place of them."""
-        return by_formula(name, unit, formula, self.letters | letters(*others), fitted, **more)
+        return by_formula(name, unit, formula, self.letters | letters(*others), **more)
 
 
 def number(answer: Answer, ideal: bool) -> float:

@@ -9,7 +9,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.placement import devices_of
 from scaling.program.ir import Kernel
 from scaling.questions.answer import Answer, Input, Value, by_formula, number
-from scaling.questions.communication import step_answer, total
 from scaling.questions.notation import (
     ArraySpec,
     Expression,
@@ -19,7 +18,7 @@ from scaling.questions.notation import (
 )
 from scaling.questions.product import product_of
 from scaling.questions.product_time import product_answer, ranked
-from scaling.questions.resharding import Step, steps
+from scaling.questions.resharding import Step, step_answer, steps, total
 from scaling.questions.sharding import (
     ShapeContext,
     check_array,

@@ -14,9 +14,10 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, Input, Value, by_formula
-from scaling.questions.block import UNSHARDED, MlpShape
 from scaling.questions.exchanges import (
     DATA,
+    UNSHARDED,
+    MlpShape,
     WeightPass,
     expert_copies,
     hidden_from,
@@ -26,7 +27,7 @@ from scaling.questions.exchanges import (
     of_weights,
     times_hidden,
 )
-from scaling.questions.kernel_target import peak_input
+from scaling.questions.roofline import peak_input
 from scaling.run import Run
 
 STARTED = "fitted: the products of a single token, a whole tile each, already take longer"

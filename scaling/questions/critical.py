@@ -9,9 +9,8 @@ from collections.abc import Callable
 
 from scaling.profiles.io import profile_of
 from scaling.questions.answer import Answer, Input, by_formula, letters
-from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.least import least_where
-from scaling.questions.roofline import timed
+from scaling.questions.roofline import KernelTarget, bandwidth_of, peak_of, timed
 from scaling.questions.workloads import Work
 
 MOST = 2**24  # the largest size that is tried with fitted figures, chosen by this project

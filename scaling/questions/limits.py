@@ -29,8 +29,7 @@ from scaling.questions.axis_answers import (
     tokens_over,
     weights_limit,
 )
-from scaling.questions.block import mlp_of
-from scaling.questions.exchanges import FSDP
+from scaling.questions.exchanges import FSDP, mlp_of
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
 from scaling.questions.places import AxisLayout, between, inside

@@ -12,10 +12,9 @@ from typing import Any
 from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.program.ops import matmul
 from scaling.questions.answer import Answer, Input, Value, by_formula, number
-from scaling.questions.communication import step_answer, total
 from scaling.questions.notation import format_array, quotient_text
 from scaling.questions.product import Product, Strategy, cases, matmul_dims, strategies
-from scaling.questions.resharding import Step
+from scaling.questions.resharding import Step, step_answer, total
 from scaling.questions.sharding import MeshOnCluster, ShapeContext, check_array, device_bytes
 from scaling.simulate.kernels import kernel_time, peak_rate
 

@@ -12,17 +12,52 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 
+from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.host_link import COPY_SHARE
-from scaling.profiles.io import ideal, profile_of
+from scaling.profiles.io import ideal, profile_of, vector_peak
 from scaling.profiles.profile import Profile, VectorFit
 from scaling.program.ir import Kernel, KernelKind, Origin
 from scaling.program.ops import attention, matmul
 from scaling.questions.answer import Answer, Input, Lettered, Value, by_formula, letters, number
-from scaling.questions.kernel_target import KernelTarget, bandwidth_of, peak_of
 from scaling.questions.workloads import Work
-from scaling.simulate.kernels import kernel_time
+from scaling.simulate.kernels import WIDER, kernel_time, peak_rate
 
 FULL_CLOCK = "time of a short burst, before power limits the clock"
+
+
+@dataclass(frozen=True)
+class KernelTarget:
+    """Where a kernel runs."""
+
+    chip: Accelerator  # its bandwidth may be that of another memory
+    dtype: str  # of the products
+    devices: int = 1  # that the work is divided over
+    link: float | None = None  # bytes/s over which weights come; None: they lie in the memory
+    memory: str = "memory bandwidth"  # what the bandwidth is of
+
+    @property
+    def vector_rate(self) -> float:
+        """Operations per second of all vector lanes, one per lane and cycle."""
+        return vector_peak(self.chip) / 2  # the peak counts a multiply-add as two
+
+
+def bandwidth_of(place: KernelTarget) -> Input:
+    """Return W, the bandwidth of the memory that the bytes are read from."""
+    return Input("W", place.chip.required("memory_bandwidth"), "bytes/s", place.memory)
+
+
+def peak_of(work: Work, place: KernelTarget) -> Input:
+    """Return C, the peak rate that binds the FLOPs: of products, or of vector lanes."""
+    if work.is_vector:
+        return Input("C", place.vector_rate, "FLOP/s", "vector lanes, an operation per cycle")
+    return peak_input(place.chip, place.dtype)
+
+
+def peak_input(chip: Accelerator, dtype: str) -> Input:
+    """Return C, the dense peak of a format; what a chip has no units for says whose peak it is."""
+    units = dtype if dtype in chip.peaks else WIDER.get(dtype, dtype)
+    meaning = f"dense {units} peak" + f", without units for {dtype}" * (units != dtype)
+    return Input("C", peak_rate(chip, dtype), "FLOP/s", meaning)
 
 
 @dataclass(frozen=True)

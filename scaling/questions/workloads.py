@@ -217,9 +217,9 @@ def work_of(kind: str, sizes: Sizes, formats: KernelFormats, how: Attention | No
         *(formats.value(symbol, what) for symbol, what in row.values.items()),
     )
     known = {given.symbol for given in inputs}
-    texts = (row.flops, row.moved, row.far, row.scores)  # "" where a size of it is not given
-    formulas = [text if known.issuperset(symbols(text)) else "" for text in texts]
-    return Work(kind, inputs, *formulas, row.is_vector, row.section)
+    able = lambda formula: formula if known.issuperset(symbols(formula)) else ""
+    flops, moved, far = map(able, (row.flops, row.moved, row.far))
+    return Work(kind, inputs, flops, moved, far, row.scores, row.is_vector, row.section)
 
 
 def _batched(row: Kind) -> Kind:

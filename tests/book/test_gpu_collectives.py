@@ -14,8 +14,9 @@ from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.profiles.io import ideal
-from scaling.questions.block import UNSHARDED, MlpShape
 from scaling.questions.exchanges import (
+    UNSHARDED,
+    MlpShape,
     hidden_from,
     of_activations,
     of_tokens,

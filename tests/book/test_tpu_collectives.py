@@ -16,8 +16,14 @@ from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.torus import TorusGrid
 from scaling.profiles.io import ideal, profile_of
-from scaling.questions.block import UNSHARDED, MlpShape
-from scaling.questions.exchanges import hidden_from, of_activations, of_weights, times_hidden
+from scaling.questions.exchanges import (
+    UNSHARDED,
+    MlpShape,
+    hidden_from,
+    of_activations,
+    of_weights,
+    times_hidden,
+)
 from scaling.simulate.collective import collective_prices
 from tests.tori import grid_of, groups_along
 

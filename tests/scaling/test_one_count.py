@@ -17,7 +17,7 @@ from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.presets import preset_names
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Kernel
-from scaling.questions.block import UNSHARDED, MlpShape, math_time
+from scaling.questions.exchanges import UNSHARDED, MlpShape, math_time
 from scaling.questions.serving.case import Formats, Servers, served_model
 from scaling.questions.serving.kernels import Pass, attention_kernel, weight_kernels
 from scaling.simulate.kernels import kernel_time

@@ -8,8 +8,7 @@ import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal
-from scaling.questions.kernel_target import KernelTarget
-from scaling.questions.roofline import timed
+from scaling.questions.roofline import KernelTarget, timed
 from scaling.questions.workloads import KINDS, KernelFormats, work_of
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check

@@ -25,11 +25,12 @@ from scaling.questions.axis_answers import (
     tensor_limit,
     weights_limit,
 )
-from scaling.questions.block import MlpShape, mlp_of
 from scaling.questions.exchanges import (
     DATA,
     FORWARD,
+    MlpShape,
     hidden_from,
+    mlp_of,
     of_activations,
     of_keys,
     of_tokens,
