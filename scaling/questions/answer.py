@@ -120,7 +120,7 @@ def by_formula(
     used = symbols(formula)
     if isinstance(inputs, Mapping):
         inputs = tuple(inputs[symbol] for symbol in used)
-    inputs = tuple(given for given in inputs if given.symbol in used)
+    inputs = tuple(letters(*(given for given in inputs if given.symbol in used)).values())
     values = {given.symbol: given.value for given in inputs}
     assert values.keys() == {*used}, f"{formula} has not the symbols {sorted(values)}"
     ideal = evaluate(formula, values)

@@ -20,13 +20,14 @@ the batch are those of whole layers, but for the scores of attention.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
 
 from scaling.collectives.contention import place_groups
 from scaling.collectives.cost import collective_time
+from scaling.collectives.explain import BindingLink, binding_link
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape
@@ -36,11 +37,14 @@ from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
 from scaling.program.ir import CollectiveKind
 from scaling.program.ops import attention, matmul
+from scaling.questions.answer import Input
 from scaling.questions.least import least_where
+from scaling.questions.roofline import peak_input
 from scaling.run import Run
 from scaling.simulate.kernels import kernel_time
 
 Call = tuple[CollectiveKind, float]  # with its bytes
+BF16 = 2.0  # bytes of a number in the guide's rules: C / W holds for them
 VISIBLE = 0.5  # of the scores, under a causal mask whose work is spread evenly
 PassKind = int  # 1: forward; 2: backward, with twice the FLOPs
 UNSHARDED = MeshShape()
@@ -115,11 +119,21 @@ def math_time(
 class Exchange:
     """Collectives of an axis and the work beside them, both of some amount of the unknown."""
 
-    calls: Callable[[float], tuple[Call, ...]]
-    work: Callable[[float, Profile], float]  # s
     groups: np.ndarray  # of the axis, all of them at once: device ids [groups, members]
     cluster: Cluster
+    calls: Callable[[float], tuple[Call, ...]]
+    work: Callable[[float, Profile], float]  # s
+    unit: str  # of the unknown
+    formula: Callable[[BindingLink], str]  # of the textbook's amount
+    inputs: tuple[Input, ...]  # those of it, beside the links'
+    link_kind: CollectiveKind = "all-gather"  # the collective whose links bind
+    factors: str = ""  # of the formula, that the guide's rule leaves out
     shared_by: int = 1  # devices that share the amount
+
+    @property
+    def links(self) -> BindingLink:
+        """The links that bind, in letters."""
+        return binding_link(self.link_kind, self.groups, self.cluster)
 
 
 def exchange_time(
@@ -178,13 +192,20 @@ def of_weights(
 ) -> Exchange:
     """Return what an axis over the weights of one layer exchanges; unknown: rows.
 
-    `cut` is by the other axes: fsdp cuts what data sums, and is 1 where fsdp itself is asked.
+    T_math = 2 t m (k / E) weights / C of one pass; T_comms = b weights over the links, where b is
+    the mean size of a number in bytes. `cut` is by the other axes: fsdp cuts what data sums, and is
+    1 where fsdp itself is asked.
     """
-    weights = mlp.weights / (cut.devices / cut.stage)
+    weights, chip = mlp.weights / (cut.devices / cut.stage), cluster.accelerator
     calls = tuple((kind, mlp.bytes_in(kind) * weights) for kind in over.kinds)
-    chip = cluster.accelerator
     work = lambda rows, profile: math_time(mlp, rows, cut, chip, profile, over.passes)
-    return Exchange(lambda rows: calls, work, groups, cluster, cut.tensor * cut.stage)
+    size = sum(map(mlp.bytes_in, over.kinds)) / len(over.kinds)
+    before = f"{'E / k * ' * (mlp.experts > mlp.chosen)}{'b / 2 * ' * (size != BF16)}"
+    formula = lambda links: f"{before}C{links.time_suffix}{' / m' * (cut.devices > 1)}"
+    m = Input("m", cut.devices, "devices", "that hold one copy of what is sent")
+    inputs, shared_by = (*_letters(replace(mlp, bytes=size), cluster), m), cut.tensor * cut.stage
+    terms = (lambda rows: calls, work, "tokens", formula, inputs)
+    return Exchange(groups, cluster, *terms, shared_by=shared_by)
 
 
 def of_activations(
@@ -192,28 +213,38 @@ def of_activations(
 ) -> Exchange:
     """Return what tensor parallelism exchanges of some rows, the tokens of one replica.
 
-    The activations [rows, D] are gathered before the products and scattered behind them. Products
-    count as fast as on one device: that thin ones are slower does not make the axis more useful.
-    `times_hidden` so is the number of devices up to which the axis is hidden. `products` are 2, as
-    the guide counts, or 3 with a gate.
+    T_math = 2 p B D F / (Y C); T_comms = 2 b B D over the links: the activations [rows, D] are
+    gathered before the products and scattered behind them. Products count as fast as on one device:
+    that thin ones are slower does not make the axis more useful. `times_hidden` so is the number of
+    devices up to which the axis is hidden. `products` are 2, as the guide counts, or 3 with a gate.
     """
-    dense = MlpShape(mlp.width, mlp.inner, products, dtype=mlp.dtype, bytes=mlp.bytes)
+    dense = replace(mlp, products=products, experts=1, chosen=1)
     kinds: tuple[CollectiveKind, ...] = ("all-gather", "reduce-scatter")
     calls = lambda rows: tuple((kind, mlp.bytes * rows * mlp.width) for kind in kinds)
     work = lambda rows, profile: math_time(dense, rows, UNSHARDED, cluster.accelerator, profile)
-    return Exchange(calls, work, groups, cluster)
+    formula = lambda links: f"{'2 / b * ' * (mlp.bytes != BF16)}F / C{links.limit_suffix}"
+    terms = (calls, work, "devices", formula, _letters(replace(mlp, products=products), cluster))
+    return Exchange(groups, cluster, *terms, factors="p / 2 * " * (products != 2))
 
 
 def of_tokens(
     mlp: MlpShape, tokens: float, groups: np.ndarray, cluster: Cluster, products: int = 2
 ) -> Exchange:
-    """Return both all-to-alls of the tokens that a device routes; unknown: F of an expert."""
-    sent = mlp.bytes * tokens * mlp.width * expert_copies(mlp, groups, cluster)
-    cut, experts = MeshShape(expert=groups.shape[1]), max(mlp.experts, 2)
-    chip = cluster.accelerator
-    of_width = lambda inner: MlpShape(mlp.width, inner, products, experts, mlp.chosen, mlp.dtype)
-    work = lambda inner, profile: math_time(of_width(inner), tokens, cut, chip, profile)
-    return Exchange(lambda inner: (("all-to-all", sent),) * 2, work, groups, cluster)
+    """Return both all-to-alls of the tokens that a device routes; unknown: F of an expert.
+
+    T_math = 2 p t k D F / C; T_comms = 2 b t D c over the links, of c copies. The guide's rule
+    sends k copies.
+    """
+    copies, cut = expert_copies(mlp, groups, cluster), MeshShape(expert=groups.shape[1])
+    sent, chip = mlp.bytes * tokens * mlp.width * copies, cluster.accelerator
+    moe = replace(mlp, products=products, experts=max(mlp.experts, 2))
+    calls = lambda inner: (("all-to-all", sent),) * 2
+    work = lambda inner, profile: math_time(replace(moe, inner=inner), tokens, cut, chip, profile)
+    formula = lambda links: f"{'b / 2 * ' * (mlp.bytes != BF16)}C{links.time_suffix}"
+    c = Input("c", copies, "copies", "of a token that are sent, at most one to a node")
+    F, C, b, E, k, p = _letters(moe, cluster)
+    terms, factors = (calls, work, "", formula, (c, k, C, b, p)), "2 / p * " * (products != 2)
+    return Exchange(groups, cluster, *terms, "all-to-all", factors=f"{factors}c / k * ")
 
 
 def expert_copies(mlp: MlpShape, groups: np.ndarray, cluster: Cluster) -> int:
@@ -230,15 +261,17 @@ def of_keys(
 ) -> Exchange:
     """Return what context parallelism exchanges; unknown: tokens of a device.
 
-    In each hop of a ring a device sends the keys and values of its tokens, and scores its queries
-    with those it has got (Ring Attention, arXiv 2310.01889); or all of them are gathered beside all
-    scores. Under a causal mask, dealt out evenly, half of all pairs count. In a ring each member of
-    a group sends to the next.
+    T_math = 2 t^2 N H / C of a device's keys; T_comms = 2 b t K H over the links. In each hop of a
+    ring a device sends the keys and values of its tokens, and scores its queries with those it has
+    got (Ring Attention, arXiv 2310.01889); or all of them are gathered beside all scores. Under a
+    causal mask, dealt out evenly, half of all pairs count. In a ring each member of a group sends
+    to the next: of two, either sends to the other.
     """
     kind: CollectiveKind = "permute" if ring else "all-gather"
     met = 1 if ring else groups.shape[1]  # devices whose keys are met at once
     size = mlp.bytes * exchanged_width(model) * met
-    ways = in_a_ring(groups) if ring else groups
+    if ring and groups.shape[1] == 2:
+        groups = np.concatenate([groups, groups[:, ::-1]])
     heads, of_keys, of_values = model.n_heads, query_key_dim(model), value_dim(model)
 
     def scores(t: float, profile: Profile) -> float:
@@ -254,9 +287,20 @@ def of_keys(
         )
         return float(kernel_time(kernel, cluster.accelerator, profile).time)
 
-    return Exchange(lambda t: ((kind, size * t),), scores, ways, cluster)
+    F, C, b, *_ = _letters(mlp, cluster)
+    K = Input("K", heads if model.mla else model.n_kv_heads, "heads", "of keys and values")
+    inputs = (replace(b, meaning="of a number"), C, K, Input("N", heads, "heads", "of queries"))
+    formula = lambda links: f"b * C{links.time_suffix} * K / N"
+    terms = (lambda t: ((kind, size * t),), scores, "tokens", formula, inputs)
+    return Exchange(groups, cluster, *terms, link_kind=kind)
 
 
-def in_a_ring(groups: np.ndarray) -> np.ndarray:
-    """Return groups whose members each send to the next: of two, either sends to the other."""
-    return np.concatenate([groups, groups[:, ::-1]]) if groups.shape[1] == 2 else groups
+def _letters(mlp: MlpShape, cluster: Cluster) -> tuple[Input, ...]:
+    return (
+        Input("F", mlp.inner, "", f"width of {'an expert' if mlp.experts > 1 else 'the MLP'}"),
+        peak_input(cluster.accelerator, mlp.dtype),
+        Input("b", mlp.bytes, "bytes", "of a number that is sent"),
+        Input("E", mlp.experts, "experts"),
+        Input("k", mlp.chosen, "experts", "of a token"),
+        Input("p", mlp.products, "", "products, the gate among them"),
+    )

@@ -22,14 +22,14 @@ from scaling.questions.axis_answers import (
     brief,
     context_limit,
     expert_limit,
+    limit,
     most_devices,
     scaled,
     switch_limit,
     tensor_limit,
-    tokens_over,
     weights_limit,
 )
-from scaling.questions.exchanges import FSDP, mlp_of
+from scaling.questions.exchanges import FSDP, UNSHARDED, mlp_of, of_weights
 from scaling.questions.mesh_limits import limits_of_mesh
 from scaling.questions.mixed_limits import bubbles, mixed_limit
 from scaling.questions.places import AxisLayout, between, inside
@@ -88,12 +88,12 @@ def _limits_of_cluster(s: LimitsContext) -> Answer:
 
 def _levels(s: LimitsContext, everything: np.ndarray) -> Answer:
     """What the links of each level would need by themselves; the largest binds."""
-    rows = []
+    rows, sums = [], of_weights(s.mlp, UNSHARDED, everything, s.cluster)
     for level, load in place_groups(everything, s.cluster).loads("all-gather")["hierarchical"]:
         if load.share:
             links = link_of("all-gather", everything, level, load)
             both = (links, links.simplified)
-            need, rule = (tokens_over(s, level.name, one).ideal for one in both)
+            need, rule = (limit(level.name, sums, one).ideal for one in both)
             rows.append({"link": links.words, "rule (tokens)": rule, "textbook (tokens)": need})
     most = max(float(row["textbook (tokens)"]) for row in rows)  # type: ignore[arg-type]
     notes = ("the most of them binds",)
@@ -137,12 +137,12 @@ def _other_axes(s: LimitsContext, layouts: list[AxisLayout]) -> Iterator[Answer]
 def _headed(
     name: str,
     layouts: list[AxisLayout],
-    limit: Callable[[AxisLayout], Answer],
+    limit_at: Callable[[AxisLayout], Answer],
     *more: str,
     head: int = 0,
 ) -> Answer:
     """The answer of one place, the first, under another name, with a table of all."""
-    answers = [limit(layout) for layout in layouts]
+    answers = [limit_at(layout) for layout in layouts]
     rows = tuple(_row(p, answer, *more) for p, answer in zip(layouts, answers, strict=True))
     where = f"{layouts[head].name}: {answers[head].binds}"
     return replace(answers[head], name=name, binds=where, rows=rows)

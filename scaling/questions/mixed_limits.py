@@ -33,6 +33,7 @@ from scaling.questions.exchanges import (
     of_weights,
     times_hidden,
 )
+from scaling.questions.roofline import peak_input
 from scaling.run.parallelism.rules import is_sequence_parallel
 
 SECTION = "training: mixed fsdp and tensor parallelism"
@@ -164,12 +165,13 @@ def best_split(
     My = Input("My", along_y, "", "along tensor")
     N = Input("N", chips, "chips", "of fsdp x tensor")
     B = Input("B", s.run.batch.tokens / replicas, "tokens", "of these chips")
+    C = peak_input(s.cluster.accelerator, s.mlp.dtype)
     W = Input("W", 2 * levels(s.cluster)[0].bandwidth, "bytes/s", "one ICI link, both directions")
     optimum = "sqrt(B / F * (Mx / My) * N)"
     least = "(C / W) ** 2 / (Mx * My * F)"
     return [
         by_formula("X_opt", "devices", optimum, (B, F, Mx, My, N)),
-        by_formula("B over N", "tokens", least, (s.C, W, Mx, My, F)),
+        by_formula("B over N", "tokens", least, (C, W, Mx, My, F)),
     ]
 
 
