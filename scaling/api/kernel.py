@@ -20,9 +20,15 @@ from scaling.pictures.palette import ORANGE, SKY
 from scaling.pictures.roofline import Dot, roofline
 from scaling.questions.answer import Answer
 from scaling.questions.critical import critical
-from scaling.questions.roofline import KernelTarget, bandwidth_of, peak_of
-from scaling.questions.roofline import kernel_answer, row
-from scaling.questions.workloads import KINDS, Attention, KernelFormats, Work, check_options, work_of
+from scaling.questions.roofline import KernelTarget, bandwidth_of, kernel_answer, peak_of, row
+from scaling.questions.workloads import (
+    KINDS,
+    Attention,
+    KernelFormats,
+    Work,
+    check_options,
+    work_of,
+)
 from scaling.simulate.kernels import peak_rate
 
 LARGEST = 1e15  # of one size: products of five of them stay below the largest float
