@@ -238,13 +238,14 @@ def of_tokens(
     copies, cut = expert_copies(mlp, groups, cluster), MeshShape(expert=groups.shape[1])
     sent, chip = mlp.bytes * tokens * mlp.width * copies, cluster.accelerator
     moe = replace(mlp, products=products, experts=max(mlp.experts, 2))
-    calls = lambda inner: (("all-to-all", sent),) * 2
+    calls: tuple[Call, ...] = (("all-to-all", sent),) * 2
     work = lambda inner, profile: math_time(replace(moe, inner=inner), tokens, cut, chip, profile)
     formula = lambda links: f"{'b / 2 * ' * (mlp.bytes != BF16)}C{links.time_suffix}"
     c = Input("c", copies, "copies", "of a token that are sent, at most one to a node")
     F, C, b, E, k, p = _letters(moe, cluster)
-    terms, factors = (calls, work, "", formula, (c, k, C, b, p)), "2 / p * " * (products != 2)
-    return Exchange(groups, cluster, *terms, "all-to-all", factors=f"{factors}c / k * ")
+    terms = (lambda inner: calls, work, "", formula, (c, k, C, b, p))
+    factors = f"{'2 / p * ' * (products != 2)}c / k * "
+    return Exchange(groups, cluster, *terms, link_kind="all-to-all", factors=factors)
 
 
 def expert_copies(mlp: MlpShape, groups: np.ndarray, cluster: Cluster) -> int:
