@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from scaling.api.profile import ProfileComparison
-from scaling.api.public_api import entrance
+from scaling.api.public_api import Drawn, entrance
 from scaling.api.result import PredictionResult
 from scaling.comparing.compare import compare_run
 from scaling.comparing.difference import Difference, difference, prediction_document
@@ -18,15 +18,20 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result
 from scaling.pictures.files import write_picture
 from scaling.pictures.scatter import ScatterPoint, scatter
+from scaling.pictures.shapes import Picture
 
 PAGE, SUFFIXES = "comparison", (".html", ".svg", ".png")  # written beside the run's files
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class ComparisonResult(ProfileComparison):
+class ComparisonResult(Drawn, ProfileComparison):
     """A comparison of a run's folder; prints as the table of `scaling compare`."""
 
     folder: Path
+
+    def picture(self) -> "Picture":
+        """Return predicted over measured times: step, collectives and kernels."""
+        return _scatter([self])
 
     def write_page(self) -> Path:
         """Write comparison.html and its plots into the run folder; return the page's path."""
@@ -135,11 +140,15 @@ def plot_comparisons(comparisons: Sequence[ComparisonResult], path: Path | str) 
     Raises:
         InputError: another suffix, a file that cannot be written, nothing that was measured.
     """
+    write_picture(_scatter(comparisons), Path(path))
+
+
+def _scatter(comparisons: Sequence[ComparisonResult]) -> "Picture":
     points = [point for each in comparisons for point in _points(each, len(comparisons) > 1)]
     names = ", ".join(dict.fromkeys(each.name for each in comparisons))
     if not points:
-        raise InputError(f"--plot {path}: nothing was both predicted and measured")
-    write_picture(scatter(points, f"{names}: predicted and measured"), Path(path))
+        raise InputError("plot: nothing was both predicted and measured")
+    return scatter(points, f"{names}: predicted and measured")
 
 
 def _points(comparison: ComparisonResult, several: bool) -> Iterator[ScatterPoint]:

@@ -79,7 +79,8 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
             if plain and not isinstance(parameter.annotation, str):
                 hints = alternatives(parameter.annotation)
                 if not any(fits(value, hint) for hint in hints):
-                    wanted = " or ".join(", ".join(map(type_words, hints)).rsplit(", ", 1))
+                    called = (NAMES.get(hint) or f"a {hint.__name__}" for hint in hints)
+                    wanted = " or ".join(", ".join(called).rsplit(", ", 1))
                     raise InputError(f"{function.__name__}: {name}={value!r} must be {wanted}")
         try:
             with python_words():
@@ -182,8 +183,3 @@ def fits(value: Any, hint: Any) -> bool:
         number = isinstance(value, Real) and not isinstance(value, bool)
         return number and (hint is float or (math.isfinite(value) and value == int(value)))
     return isinstance(value, hint)
-
-
-def type_words(hint: Any) -> str:
-    """Return how a message calls a type."""
-    return NAMES.get(hint) or f"a {hint.__name__}"

@@ -87,7 +87,8 @@ def options(name: str, value: Any) -> list[str]:
     """Return a parameter and its value as words of a command line; `set` in key order as given."""
     flag = f"--{FLAGS.get(name, name).replace('_', '-')}"
     if name in PAIRS:
-        return [w for k, v in value.items() for w in (flag, f"{k}={_text(v)}")]
+        texts = ((key, v if isinstance(v, str) else json.dumps(v)) for key, v in value.items())
+        return [word for key, text in texts for word in (flag, f"{key}={text}")]
     if value is True:
         return [flag]
     return [w for v in (value if isinstance(value, tuple) else (value,)) for w in (flag, str(v))]
@@ -120,10 +121,6 @@ def _plain(name: str, value: Any) -> Any:
         if name == "mesh"
         else Unnamed(type(value).__name__.lower().removesuffix("result"))
     )
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 def literal(name: str, value: Any) -> str:

@@ -11,7 +11,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts
+from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts, reworded
 from scaling.api.public_api import entrance
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
@@ -61,7 +61,9 @@ def load_run(
         run = read_run(dict(run)) if isinstance(run, Mapping) else run
         run = apply_settings(run if isinstance(run, Run) else resolve(str(run)), set or ())
     if device_order is not None:
-        run = _with_order(run, device_order)
+        order = parse_order(as_axes(device_order))
+        shape = run.mesh and replace(run.mesh, device_order=order)
+        run = replace(run, device_order=order, mesh=shape)
     return run if mesh is None else replace(run, mesh=as_mesh(mesh, run.device_order))
 
 
@@ -147,16 +149,16 @@ def parse_settings(settings: Settings) -> dict[str, Any]:
             raise InputError(f"{WHERE} {text}: write key=value, such as batch.global_batch=256")
         if key in values:
             raise InputError(f"{WHERE}: key {key!r} is given twice")
-        values[key] = _value(value.strip(), f"{WHERE} {key}")
+        with reworded(f"{WHERE} {key}: "):
+            values[key] = _json_or_text(value.strip())
     return values
 
 
-def _value(text: str, where: str) -> Any:
-    """Return the JSON value of a text, or the text itself where it is not JSON."""
+def _json_or_text(text: str) -> Any:
     try:
         return json.loads(text, object_pairs_hook=without_repeats)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
+    except InputError:
+        raise
     except (ValueError, RecursionError):
         return text
 
@@ -184,9 +186,3 @@ def _replace(document: dict[str, Any], key: str, value: Any) -> None:
             )
         table = inner
     table[last] = value
-
-
-def _with_order(run: Run, device_order: str | Iterable[str]) -> Run:
-    order = parse_order(as_axes(device_order))
-    mesh = replace(run.mesh, device_order=order) if run.mesh else None
-    return replace(run, device_order=order, mesh=mesh)

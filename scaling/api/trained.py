@@ -13,10 +13,8 @@ from scaling.meshes.errors import check_keys
 from scaling.meshes.result import Result
 from scaling.meshes.shape import AXES
 from scaling.report.formatting import columns
-from scaling.run import Run
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
-    from scaling.models.transformer import Transformer
     from scaling.training.evaluation.choices import Accuracy
     from scaling.training.evaluation.losses import Loss
 
@@ -39,7 +37,20 @@ class Evaluation(Result):
         return {"name": self.name, "step": self.step, "mesh": self.mesh, **of_each}
 
     def __str__(self) -> str:
-        return "\n".join([self.line(), *_losses(self.data), *_accuracies(self.choices)])
+        lines = [self.line()]
+        if self.data:
+            rows = [("data", "tokens", "loss", "perplexity", "bits per byte")]
+            for loss in self.data:
+                bits = "-" if loss.bits_per_byte is None else f"{loss.bits_per_byte:.4f}"
+                figures = (f"{loss.tokens:,}", f"{loss.loss:.4f}", f"{loss.perplexity:,.5g}", bits)
+                rows.append((loss.data, *figures))
+            lines += columns(rows)
+        if self.choices:
+            shares = [(f"{a.acc:.1%}", f"{a.acc_norm:.1%}") for a in self.choices]
+            named = [(a.data, f"{a.questions:,}") for a in self.choices]
+            head = ("choices", "questions", "acc", "acc_norm")
+            lines += columns([head, *(n + s for n, s in zip(named, shares, strict=True))])
+        return "\n".join(lines)
 
     def line(self) -> str:
         at = "" if self.step is None else f", step {self.step}"
@@ -78,22 +89,30 @@ def evaluate(
     Raises:
         InputError: whatever does not fit, before the model is read.
     """
+    if weights is not None:
+        check_keys([weights], ("last", "ema"), "--weights", "kind")
     with quiet():  # imports jax
         from scaling.training.evaluation.choices import accuracy, open_questions
         from scaling.training.evaluation.losses import held_out, mean_loss, open_file, total
-        from scaling.training.trained_model import run_of_folder, tokenizer_of
+        from scaling.training.trained_model import (
+            newest_model,
+            open_run,
+            run_of_folder,
+            tokenizer_of,
+        )
 
-        run = _open(run_dir, mesh, devices, batch, seq_len)
+        shape = None if mesh is None else as_mesh(mesh, AXES)
+        run = open_run(Path(run_dir), shape, devices, batch, seq_len)
         asked = [open_questions(Path(p), run, tokenizer_of(run), chat) for p in _paths(choices)]
         files = [open_file(path, run) for path in _paths(data)]
         if not files and not asked:
             files = list(held_out(run_of_folder(Path(run_dir)), run))
-        model, step = _read(run, run_dir, weights)
+        model, step = newest_model(run, Path(run_dir), weights=cast(Any, weights))
         losses = [mean_loss(model, run, file) for file in files]
         if len(losses) > 1:
             losses.append(total(losses))
-        found = tuple(accuracy(model, run, questions) for questions in asked)
-    return Evaluation(run.name, step, str(run.mesh), tuple(losses), found)
+        right = tuple(accuracy(model, run, questions) for questions in asked)
+    return Evaluation(run.name, step, str(run.mesh), tuple(losses), right)
 
 
 @entrance
@@ -136,66 +155,23 @@ def sample(
     Raises:
         InputError: whatever does not fit, before the model is read.
     """
+    if weights is not None:
+        check_keys([weights], ("last", "ema"), "--weights", "kind")
     with quiet():  # imports jax
         from scaling.training.sample import Sampling, encode_prompts, generate
-        from scaling.training.trained_model import tokenizer_of
+        from scaling.training.trained_model import newest_model, open_run, tokenizer_of
 
         sampling = Sampling(tokens, temperature, top_k, top_p, seed)
-        run = _open(run_dir, mesh, devices, batch, seq_len)
+        shape = None if mesh is None else as_mesh(mesh, AXES)
+        run = open_run(Path(run_dir), shape, devices, batch, seq_len)
         tokenizer = tokenizer_of(run)
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
         asked = encode_prompts(run, texts, tokenizer, chat)
-        model, _ = _read(run, run_dir, weights)
+        model, _ = newest_model(run, Path(run_dir), weights=cast(Any, weights))
         return generate(model, run, asked, sampling, tokenizer, chat)
-
-
-def _open(
-    run_dir: PathLike,
-    mesh: MeshLike | None,
-    devices: int | None,
-    batch: int | None,
-    seq_len: int | None,
-) -> Run:
-    """Return the run of a folder on its mesh."""
-    from scaling.training.trained_model import open_run
-
-    shape = None if mesh is None else as_mesh(mesh, AXES)
-    return open_run(Path(run_dir), shape, devices, batch, seq_len)
-
-
-def _read(run: Run, run_dir: PathLike, weights: str | None) -> "tuple[Transformer, int | None]":
-    """Return the model and the step of its checkpoint."""
-    from scaling.training.trained_model import newest_model
-
-    if weights is not None:
-        check_keys([weights], ("last", "ema"), "--weights", "kind")
-    return newest_model(run, Path(run_dir), weights=cast(Any, weights))
 
 
 def _paths(given: PathLike | Iterable[PathLike]) -> list[str]:
     """Return one path or several as texts."""
     several = [given] if isinstance(given, str | os.PathLike) else given
     return [os.fspath(path) for path in several]
-
-
-def _losses(losses: "Iterable[Loss]") -> list[str]:
-    """Return a table with a line for each file; none without files."""
-    head = ("data", "tokens", "loss", "perplexity", "bits per byte")
-    rows = [
-        (
-            loss.data,
-            f"{loss.tokens:,}",
-            f"{loss.loss:.4f}",
-            f"{loss.perplexity:,.5g}",
-            "-" if loss.bits_per_byte is None else f"{loss.bits_per_byte:.4f}",
-        )
-        for loss in losses
-    ]
-    return columns([head, *rows]) if rows else []
-
-
-def _accuracies(found: "Iterable[Accuracy]") -> list[str]:
-    """Return a table with a line for each file of questions."""
-    head = ("choices", "questions", "acc", "acc_norm")
-    rows = [(a.data, f"{a.questions:,}", f"{a.acc:.1%}", f"{a.acc_norm:.1%}") for a in found]
-    return columns([head, *rows]) if rows else []

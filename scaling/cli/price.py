@@ -10,11 +10,11 @@ A script's function is called as the script's own cluster would call it:
 import inspect
 import math
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Mapping
+from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import scaling as sc
 from scaling.cli.show import show_prediction
@@ -103,39 +103,6 @@ def price(
     return show_prediction(found, json, explain, trace, pictures, beside)
 
 
-class Step(NamedTuple):
-    """A step and what it is called with."""
-
-    step: Any
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = {}
-
-    @property
-    def is_on_a_mesh(self) -> bool:
-        """Whether it has been lowered, or its arguments say on which mesh it is to be."""
-        from scaling.compile.stages import argument_mesh
-
-        given = self.arguments, self.keywords
-        return not hasattr(self.step, "lower") or argument_mesh(given) is not None
-
-
-@contextmanager
-def script_step(text: str, mesh: Any) -> Iterator[Step]:
-    """Yield the step that `file.py:function` makes; its folder is on the path meanwhile.
-
-    Args:
-        text: the file and its function, of a mesh or of nothing.
-        mesh: makes the mesh; called if the function takes one.
-
-    Raises:
-        InputError: no such file or function, its code fails, or it returns no step.
-    """
-    with folder_on_path(Path(text.rpartition(":")[0])):  # also where the step is traced
-        path, make = user_function(text)
-        given = (mesh(),) if _takes_mesh(make) else ()
-        yield _step(run_user_code(path, lambda: make(*given)), text)
-
-
 def _takes_mesh(make: Any) -> bool:
     """Whether a function is called with a mesh; InputError if it needs more."""
     parameters = list(inspect.signature(make).parameters.values())
@@ -147,22 +114,22 @@ def _takes_mesh(make: Any) -> bool:
     return bool(needed) or any(p.name == "mesh" for p in parameters)
 
 
-def _step(made: Any, where: str) -> Step:
-    """What a script's function returned, as a step.
+def _step(made: Any, where: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
+    """Return the step that a script's function returned, with its arguments and keywords.
 
     Raises:
         InputError: no step, and how to return one.
     """
-    parts = tuple(made) if isinstance(made, tuple) else (made,)
-    is_step = bool(parts) and (hasattr(parts[0], "lower") or hasattr(parts[0], "as_text"))
-    if not is_step or len(parts) > 3:
+    given = tuple(made) if isinstance(made, tuple) else (made,)
+    is_step = bool(given) and (hasattr(given[0], "lower") or hasattr(given[0], "as_text"))
+    if not is_step or len(given) > 3:
         raise InputError(f"{where} returned {described(made)}: {HOW}")
-    arguments, keywords = (*parts, (), {})[1:3] if len(parts) != 2 else (parts[1], {})
+    step, arguments, keywords = (*given, (), {})[:3] if len(given) != 2 else (*given, {})
     if not isinstance(arguments, tuple | list):
         raise InputError(f"{where}: write the arguments as a tuple: (step, (x,))")
     if not isinstance(keywords, Mapping):
         raise InputError(f"{where}: write the keywords as a dict: (step, args, {{'name': x}})")
-    return Step(parts[0], tuple(arguments), keywords)
+    return step, tuple(arguments), keywords
 
 
 def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
@@ -173,16 +140,24 @@ def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
     sizes = axis_sizes(mesh) if mesh else {}
     place = cluster_for(math.prod(sizes.values()), cluster, nodes, overrides)
     mesh_of_all = lambda: sc.device_mesh(sizes or {"data": place.devices}, place)
-    # The script prints to stderr: stdout holds our page or its JSON only.
-    printed = redirect_stdout(sys.stderr)
-    with sc.pretend(place), printed, script_step(step, mesh_of_all) as made:
+    file = Path(step.rpartition(":")[0])
+    # The script prints to stderr: stdout holds our page or its JSON only. Its folder is on the path
+    # also where the step is traced.
+    with sc.pretend(place), redirect_stdout(sys.stderr), folder_on_path(file):
+        from scaling.compile.stages import argument_mesh
+
+        path, make = user_function(step)
+        given = (mesh_of_all(),) if _takes_mesh(make) else ()
+        made, arguments, keywords = _step(run_user_code(path, lambda: make(*given)), step)
+        # It has been lowered, or its arguments say on which mesh it is to be.
+        is_laid = not hasattr(made, "lower") or argument_mesh((arguments, keywords)) is not None
         return sc.predict_step(
-            made.step,
-            *made.arguments,
-            step_kwargs=made.keywords,
+            made,
+            *arguments,
+            step_kwargs=keywords,
             cluster=place,
-            mesh=mesh_of_all() if mesh and not made.is_on_a_mesh else None,
-            name=Path(step.rpartition(":")[0]).stem,
+            mesh=mesh_of_all() if mesh and not is_laid else None,
+            name=file.stem,
             **options,
         )
 
