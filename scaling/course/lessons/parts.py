@@ -248,6 +248,17 @@ class Page:
         """Return where the model of this lesson is wrong, with predicted and measured figures."""
         return self.show(f"## Where the model is wrong\n\n{text}", self.table(rows))
 
+    def ending(
+        self,
+        problems: Sequence[Problem],
+        fields: Any,
+        text: str,
+        rows: Sequence[Mapping[str, Value]],
+        *more: Any,
+    ) -> Any:
+        """Return the verdicts on the problems, and below them where the model is wrong."""
+        return self.show(self.verdicts(problems, fields), self.where_wrong(text, rows), *more)
+
     def fields(self, problems: Sequence[Problem]) -> Any:
         """Return the fields of problems, one marimo element; its `value` has their numbers."""
         return mo.ui.array(

@@ -281,12 +281,6 @@ def _(page):
 
 @app.cell
 def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page):
     cases = {
         f"{trainer}, {nics}": lab2_model.solved(name, place)
         for trainer, name in (("our trainer", "jax"), ("DeepSpeed", "deepspeed"))
@@ -301,7 +295,9 @@ def _(page):
         for assumed, both in cases.items()
     ]
     ends = [both[0] for both in cases.values() if both]
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         f"The two unknowns lean on what was assumed. The length moves between {min(ends):,.0f} and "
         f"{max(ends):,.0f} tokens with the software and the old machine's network; that it is far "
         "below the limit, and that an H200's rest is longer than its work, stays. Nobody has "

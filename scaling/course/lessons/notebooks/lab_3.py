@@ -239,13 +239,7 @@ def _(HOSTS, of_mesh, page, parameters, slow):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(meshes, of_mesh, page):
+def _(fields, meshes, of_mesh, page, problems):
     errors = [
         {
             "mesh": mesh,
@@ -258,7 +252,9 @@ def _(meshes, of_mesh, page):
         for one in of_mesh[mesh]
     ]
     worst = max(abs(one.predicted / one.median - 1) for some in of_mesh.values() for one in some)
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         f"The worst prediction is off by {worst:.0%}. All hosts share two cores; while meshes with "
         "stages ran, other processes used half of them, so that their steps at the fast cable are "
         "long and scatter. That makes the survivor look worse than it is, not better.",

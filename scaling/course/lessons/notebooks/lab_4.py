@@ -160,15 +160,11 @@ def _(page):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(found, page):
+def _(fields, found, page, problems):
     unexplained = [one for one in found if one.cause == lab4_errata.OTHER]
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         f"{len(unexplained)} of {len(found)} exhibits have no named mistake: the list of mistakes "
         "knows factors, not histories. Nor is our side above doubt: it computes with the figures "
         "of the catalogue, which vendors print too, each with its source and date.",

@@ -140,19 +140,15 @@ def _(page):
 
 @app.cell
 def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page):
     rows = []
     for side in (1024, 4096, 16384):
         square = sc.learn.kernel("matmul", (side,) * 3, accelerator="h100-sxm")
         share = square["fraction of the peak"].fitted
         times = {"roofline (s)": square.ideal, "fitted (s)": square.fitted}
         rows.append({"side": side, **times, "share of the peak": share})
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         "The roofline knows neither launches nor tiles. Small products fill few of the chip's "
         f"cores, and even the largest reach {share:.0%} of the peak: "
         "the clock falls under load. What is fitted comes from published measurements; on a GPU of "

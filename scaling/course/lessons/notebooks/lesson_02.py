@@ -262,12 +262,6 @@ Type `P("X", None)`, and the drawing has the copies of above.
 
 @app.cell
 def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page):
     found = []
     for elements in (2**16, 2**30):
         sizes = (elements, 2, 1)
@@ -283,7 +277,9 @@ def _(page):
             }
         )
     short = found[0]["measured (s)"] / found[0]["bytes over bandwidth (s)"]
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         "Bytes are exact; the time to read them is not their quotient with the bandwidth. Two "
         f"arrays added on one H100: a small part takes {short:.1f} times as long, because a kernel "
         "has to start. So an array that is split over more and more devices stops getting faster. "

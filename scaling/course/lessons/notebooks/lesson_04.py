@@ -209,7 +209,19 @@ def _(model, page, seq, sequences):
 
 
 @app.cell
-def _(page):
+def _(DEVICES, STATE, page):
+    memories = []
+    for stored in parts.stored("remat"):
+        settings = dict(stored.set)
+        how = {"set": settings, "bytes_per_parameter": STATE, "devices": DEVICES}
+        kept = sc.learn.count(stored.run, **how)["weights, optimiser and activations of a device"]
+        memories.append(
+            {
+                "step": f"{stored.run}, remat {sc.load_run(stored.run, set=settings).remat}",
+                "counted (bytes)": kept.answer,
+                "compiled (bytes)": sc.predict(**stored.arguments).memory.peak,
+            }
+        )
     square = {"model.n_layers": 1, "model.d_model": 8192, "model.d_ff": 4 * 8192,
               "model.n_heads": 64, "model.vocab_size": 32_000, "model.mlp": "gelu"}  # fmt: skip
     layer = sc.learn.count("custom", set=square)["a layer"].answer / 1e6
@@ -248,29 +260,11 @@ def _(page):
         "activations, which grow with the tokens of a device.",
         fields,
     )
-    return fields, problems
+    return fields, memories, problems
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(DEVICES, STATE, page):
-    memories = []
-    for stored in parts.stored("remat"):
-        settings = dict(stored.set)
-        how = {"set": settings, "bytes_per_parameter": STATE, "devices": DEVICES}
-        kept = sc.learn.count(stored.run, **how)["weights, optimiser and activations of a device"]
-        memories.append(
-            {
-                "step": f"{stored.run}, remat {sc.load_run(stored.run, set=settings).remat}",
-                "counted (bytes)": kept.answer,
-                "compiled (bytes)": sc.predict(**stored.arguments).memory.peak,
-            }
-        )
+def _(fields, memories, page, problems):
     peak = sc.learn.chip("h100-sxm")["peak bf16"].answer
 
     def timed(name, tokens, seconds_of):
@@ -287,13 +281,13 @@ def _(DEVICES, STATE, page):
 
     steps = [timed("llama2-70b", 2**20, 4096), timed("llama3-70b", 2**21, 8192)]
     low = min(row["MFU"] for row in steps)
-    page.show(
-        page.where_wrong(
-            "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far longer "
-            f"than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest is products "
-            "below the peak, work that is computed again, and communication that is waited for.",
-            steps,
-        ),
+    page.ending(
+        problems,
+        fields,
+        "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far longer "
+        f"than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest is products "
+        "below the peak, work that is computed again, and communication that is waited for.",
+        steps,
         "Nor does a count of activations know what else is in memory at the fullest "
         "moment: gradients, gathered weights, logits, and what one layer computes again. "
         "The compiler's figure has all of that."

@@ -262,13 +262,7 @@ def _(page):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page, rate):
+def _(fields, page, problems, rate):
     def hiding(size):
         """A measured all-gather on 8 H100 beside ours, and the tokens that hide it."""
         seen = measured_collective("all-gather", size, "dgx-h100", 8).seconds
@@ -291,14 +285,14 @@ def _(page, rate):
     small, more = (show(row["weights of a layer (bytes)"], "bytes") for row in gathers[:2])
     of_device = sc.load_run("llama2-70b", set=large).batch.tokens // 128
     needed = sc.learn.limits("llama2-70b", "dgx-h100", 16, "fsdp=128", set=large)["rule"].ideal
-    page.show(
-        page.where_wrong(
-            "The rule knows no latency. The gathers below were measured in JAX on a node of H100, "
-            f"dispatch included (the guide's figures): {small} take nearly as long as {more}, so "
-            "that a small layer needs many more tokens than the rule says. Our fitted times leave "
-            "out the dispatch, which a compiled step pays once and not for each gather.",
-            gathers,
-        ),
+    page.ending(
+        problems,
+        fields,
+        "The rule knows no latency. The gathers below were measured in JAX on a node of H100, "
+        f"dispatch included (the guide's figures): {small} take nearly as long as {more}, so "
+        "that a small layer needs many more tokens than the rule says. Our fitted times leave "
+        "out the dispatch, which a compiled step pays once and not for each gather.",
+        gathers,
         f"Nor does hidden mean at the peak. The step below has {of_device:,} tokens a "
         f"device where the rule asks for {needed:,.0f}, and takes longer than the "
         "textbook's: products stay below the peak, and so do links.",

@@ -251,12 +251,6 @@ def _(page):
 
 @app.cell
 def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page):
     series = measured_series("tensor in a node")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     compared = [
@@ -272,7 +266,9 @@ def _(page):
         for point, step in zip(series.points, steps, strict=True)
     ]
     four, eight = (row["measured (s)"] for row in compared[-2:])
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         f"The rule knows two resources. Measured: {series.machine} ({series.source}, {series.date}"
         "). In two microbatches eight chips are the fastest. In sixteen, of one sequence each, "
         f"eight chips take {eight / four - 1:.0%} longer than four: the kernels are so short that "

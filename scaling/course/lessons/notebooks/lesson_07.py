@@ -94,8 +94,10 @@ def _(devices, example, page, whole):
 
 
 @app.cell
-def _(page, whole):
+def _(group, page, whole):
     best_fsdp = (2**18 * 64 / 16384) ** 0.5
+    on_h100 = [entry for entry in group if entry.cluster == "dgx-h100"]
+    errors = parts.ranges({entry.mesh: sc.predict(**entry.arguments) for entry in on_h100})
     slow = sc.predict(**whole.arguments, what_if=["network x0.125"])
     ratio = slow.step_time / sc.predict(**whole.arguments).step_time
     problems = (
@@ -129,26 +131,20 @@ def _(page, whole):
         fields,
         lesson=7,
     )
-    return fields, problems
+    return errors, fields, problems
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(group, page):
-    on_h100 = [entry for entry in group if entry.cluster == "dgx-h100"]
-    errors = parts.ranges({entry.mesh: sc.predict(**entry.arguments) for entry in on_h100})
-    page.where_wrong(
+def _(errors, fields, page, problems):
+    page.ending(
+        problems,
+        fields,
         "No GPU of this project has run these steps. The ranges are those within which published "
         "steps of other trainers fell; two splits whose ranges overlap cannot be told apart. "
         "`make validate` scores the model on measured runs.",
         errors,
     )
-    return (errors,)
+    return
 
 
 @app.cell

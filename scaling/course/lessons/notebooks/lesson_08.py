@@ -126,14 +126,10 @@ def _(page):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page, steps):
-    page.where_wrong(
+def _(fields, page, problems, steps):
+    page.ending(
+        problems,
+        fields,
         "All is priced under an even load: real routers send more to some, and the fullest device "
         "decides. Grouped products are priced at rates of others' kernels; ours has not been timed "
         "on a GPU. Published mixtures are predicted too fast (docs/limits.md).",

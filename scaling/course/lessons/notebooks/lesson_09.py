@@ -214,13 +214,7 @@ def _(bubble, page):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(bubble, page):
+def _(bubble, fields, page, problems):
     series = measured_series("microbatches of a pipeline")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     middle = {point.microbatches: median(point.seconds) for point in series.points}
@@ -236,7 +230,9 @@ def _(bubble, page):
         for point, step in zip(series.points, steps, strict=True)
     ]
     spread = max(max(point.seconds) / min(point.seconds) for point in series.points) - 1
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM: "
         f"{series.machine} ({series.source}, {series.date}; not fitted on). "
         f"Of these, {min(middle, key=middle.get)} microbatches were "

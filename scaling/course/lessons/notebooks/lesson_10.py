@@ -138,16 +138,12 @@ def _(page):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page, steps):
+def _(fields, page, problems, steps):
     mfu = [{"MFU, full attention": float(step.mfu)} for step in steps.values()]
     shown = [row | share for row, share in zip(parts.ranges(steps), mfu, strict=True)]
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         "MFU counts all scores, also the masked half that nobody computes: at long sequences it "
         "overstates what the chip did, and passes one half with ease. Kernels of attention were "
         "timed at other shapes than these chunks; no ring of ours has run on GPUs.",

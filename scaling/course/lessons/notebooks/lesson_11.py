@@ -129,13 +129,7 @@ def _(page, steps):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page, steps):
+def _(fields, page, problems, steps):
     rows = [
         {
             "remat": name,
@@ -145,7 +139,9 @@ def _(page, steps):
         }
         for name, step in steps.items()
     ]
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         "The compiler plans the memory of the whole program and may place buffers otherwise than "
         "their order of life suggests; both figures stand below. The driver, NCCL and the "
         "libraries take their part outside: what fits is what the pool of XLA holds.",

@@ -172,13 +172,7 @@ def _(page):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page, steps):
+def _(fields, page, problems, steps):
     errors = [
         {
             "hosts": step.hosts,
@@ -191,7 +185,9 @@ def _(page, steps):
         for step in steps
     ]
     off = [abs(step.predicted / step.median - 1) for step in steps]
-    page.where_wrong(
+    page.ending(
+        problems,
+        fields,
         f"All recorded steps; the worst prediction is off by {max(off):.0%}. Totals do not say "
         "why: choose a mesh above, and see which of the two unknowns is off.",
         errors,

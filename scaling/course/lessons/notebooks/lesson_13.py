@@ -150,14 +150,10 @@ def _(page):
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
-    return
-
-
-@app.cell
-def _(page, predictions):
-    page.where_wrong(
+def _(fields, page, predictions, problems):
+    page.ending(
+        problems,
+        fields,
         "Plans are closed forms; `scaling plan --verify` prices the best again from their "
         "compiled programs. Meshes whose ranges overlap cannot be told apart. Failures, restarts, "
         "evaluation and data take their part: `scaling budget` prices failures that you state.",
