@@ -23,10 +23,31 @@ QUESTIONS = ("limits", "serve", "count", "budget", "chip", "kernel", "array")
 FUNCTIONS: Mapping[str, str] = {  # command -> module:name
     **{name: f"scaling.api.{name}:{name}" for name in QUESTIONS},
     "collective": "scaling.api.collective:price_collective",
-    "cluster": "scaling.course.quizzes.command_lines:shown_cluster",
+    "cluster": "scaling.course.quizzes.command_lines:ShownCluster",
 }
 REPEATED = ("set", "overrides")
 OF_PRINTING = ("ideal", "switches")  # switches of the command where its function has them not
+
+
+class ShownCluster:
+    """What `scaling cluster show` prints."""
+
+    def __init__(
+        self, action: str, name: str, nodes: int | None = None, overrides: tuple[str, ...] = ()
+    ) -> None:
+        from scaling.api.inputs import load_cluster
+
+        self.cluster = load_cluster(name, nodes, overrides=overrides)
+
+    def to_dict(self) -> dict[str, Any]:
+        from scaling.report.cluster_json import as_json
+
+        return as_json(self.cluster)
+
+    def __str__(self) -> str:
+        from scaling.report.cluster import page
+
+        return page(self.cluster)
 
 
 @cache  # several numbers of a quiz are of one document
@@ -36,56 +57,24 @@ def document_of(line: str) -> Mapping[str, Any]:
     Raises:
         InputError: there is no such command or option, or its function raises it.
     """
-    call, switches = _call(line)
-    found = call()
-    if call.func is shown_cluster:
-        from scaling.report.cluster_json import as_json
-
-        printed = as_json(found)
-    else:
-        printed = _shown(found, switches).to_dict()
-    document: Mapping[str, Any] = json.loads(json.dumps(printed))  # a tuple becomes a list
-    return document
+    document: Mapping[str, Any] = json.loads(json.dumps(result_of(line).to_dict()))
+    return document  # in which tuples are lists
 
 
-def page_of(line: str) -> str:
-    """Return the text that a command line prints; InputError as `document_of`."""
-    call, switches = _call(line)
-    found = call()
-    if call.func is shown_cluster:
-        from scaling.report.cluster import page
-
-        return page(found)
-    return str(_shown(found, switches))
-
-
-def shown_cluster(
-    action: str, name: str, nodes: int | None = None, overrides: tuple[str, ...] = ()
-) -> Any:
-    """Return the cluster that `scaling cluster show` prints."""
-    from scaling.api.inputs import load_cluster
-
-    return load_cluster(name, nodes, overrides=overrides)
-
-
-def _shown(found: Any, switches: list[str]) -> Any:
-    from scaling.questions.answer import textbook
-
-    return textbook(found) if "--ideal" in switches else found
-
-
-def _call(line: str) -> "tuple[partial[Any], list[str]]":
-    """Return the call of a command line, and the switches that only its command has."""
+def result_of(line: str) -> Any:
+    """Return the result whose text a command line prints; InputError as `document_of`."""
     command, *words = shlex.split(line.removeprefix("scaling "))
     if command not in FUNCTIONS:
         raise InputError(f"no quiz asks {command!r}; {nearest(command, FUNCTIONS)}")
     module, _, name = FUNCTIONS[command].partition(":")
     function = getattr(importlib.import_module(module), name)
     parameters = inspect.signature(function).parameters
-    switches = [f"--{name}" for name in OF_PRINTING if name not in parameters]
+    switches = {f"--{name}" for name in OF_PRINTING if name not in parameters}
     rest = [word for word in words if word not in switches]
-    call = call_of(function, rest, f"scaling {command}")
-    return call, [word for word in words if word in switches]
+    found = call_of(function, rest, f"scaling {command}")()
+    from scaling.questions.answer import textbook
+
+    return textbook(found) if "--ideal" in switches & set(words) else found
 
 
 def call_of(function: Callable[..., Any], words: list[str], who: str) -> "partial[Any]":

@@ -21,7 +21,7 @@ A file of quizzes (scaling/course/quizzes/chapters/CHAPTER.toml) holds
 parts and places in lists, joined by `/`; no path: its answer.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -43,17 +43,22 @@ CHAPTERS = (
 
 @dataclass(frozen=True)
 class QuizAnswer:
-    """One number that a quiz asks for."""
+    """One number that a quiz asks for; its fields are the keys above."""
 
     name: str
-    unit: str
-    asks: Mapping[str, str]  # name -> "COMMAND :: PATH"
-    formula: str  # over those names
-    expected: float  # by hand
-    book: float | None
-    tolerance: float
-    reason: str
-    mistakes: tuple[str, ...]
+    ask: str | Mapping[str, str]  # "COMMAND :: PATH", or several by name
+    expected: float
+    unit: str = ""
+    formula: str = "ask"
+    book: float | None = None
+    tolerance: float = 0.03
+    reason: str = ""
+    mistakes: Sequence[str] = ()
+
+    @property
+    def asks(self) -> Mapping[str, str]:
+        """What is asked, by the names of the formula."""
+        return {"ask": self.ask} if isinstance(self.ask, str) else self.ask
 
     @property
     def commands(self) -> list[str]:
@@ -82,7 +87,7 @@ def quizzes() -> tuple[Quiz, ...]:
     """Return all quizzes, in the guide's order."""
     files = {name: FOLDER / f"{name}.toml" for name in CHAPTERS}
     return tuple(
-        _quiz(table)
+        Quiz(answers=tuple(QuizAnswer(**answer) for answer in table.pop("answer")), **table)
         for name, file in files.items()
         if file.is_file()
         for table in parse_toml(file.read_text(encoding="utf-8"), name)["quiz"]
@@ -152,25 +157,3 @@ def _inner(found: Any, key: str) -> Any:
                 return known[key]
         raise InputError(f"the answer has no {key!r}; {nearest(key, [*found, *parts])}")
     raise InputError(f"the answer has no {key!r}")
-
-
-def _quiz(table: Mapping[str, Any]) -> Quiz:
-    answers = tuple(quiz_answer(answer) for answer in table["answer"])
-    words = (table["id"], table["section"], table["question"])
-    return Quiz(*words, answers, table.get("note", ""))
-
-
-def quiz_answer(table: Mapping[str, Any]) -> QuizAnswer:
-    """Return the number that a table of a file asks for."""
-    ask = table["ask"]
-    return QuizAnswer(
-        name=table["name"],
-        unit=table.get("unit", ""),
-        asks={"ask": ask} if isinstance(ask, str) else ask,
-        formula=table.get("formula", "ask"),
-        expected=table["expected"],
-        book=table.get("book"),
-        tolerance=table.get("tolerance", 0.03),
-        reason=table.get("reason", ""),
-        mistakes=tuple(table.get("mistakes", ())),
-    )

@@ -14,7 +14,7 @@ with app.setup:
     import marimo as mo
 
     from scaling.course.lessons import lab4_errata, parts
-    from scaling.course.quizzes.command_lines import document_of, page_of
+    from scaling.course.quizzes.command_lines import document_of, result_of
     from scaling.course.quizzes.common_mistakes import mistake
     from scaling.pictures.bars import ratios
     from scaling.questions.page import show
@@ -44,13 +44,12 @@ def _():
 @app.cell
 def _(every, field):
     page = parts.opened(field)
-    found = tuple(lab4_errata.shown(one) for one in every)
     is_two = lambda one: min(abs(one.ratio / 2 - 1), abs(one.ratio * 2 - 1)) <= lab4_errata.RIGHT
-    halves = [one for one in found if is_two(one)]
+    halves = [one for one in every if is_two(one)]
     named = sorted({one.cause for one in halves})
-    factors = sorted((one.ratio for one in found), reverse=True)
-    nameless = {f"{i} of {len(found)}": ratio for i, ratio in enumerate(factors, start=1)}
-    titles = {f"{i}. {one.exhibit.title}": i - 1 for i, one in enumerate(found, start=1)}
+    factors = sorted((one.ratio for one in every), reverse=True)
+    nameless = {f"{i} of {len(every)}": ratio for i, ratio in enumerate(factors, start=1)}
+    titles = {f"{i}. {one.title}": i - 1 for i, one in enumerate(every, start=1)}
     choice = mo.ui.dropdown(titles, value=next(iter(titles)), label="exhibit")
     page.show(
         f"You guessed **{page.guess:.0f}**; it is **{len(halves)}**, and they have {len(named)} "
@@ -63,18 +62,18 @@ def _(every, field):
         "## Walk through",
         choice,
     )
-    return choice, found, halves, named, page
+    return choice, halves, named, page
 
 
 @app.cell
-def _(choice, found, page):
-    piece = found[choice.value]
-    asked = piece.exhibit.question
-    printed = show(piece.exhibit.printed, asked.unit)
-    cause = mo.ui.radio(lab4_errata.causes(found), label="**What went wrong?**")
+def _(choice, every, page):
+    piece = every[choice.value]
+    asked = piece.question
+    printed = show(piece.printed, asked.unit)
+    cause = mo.ui.radio(lab4_errata.causes(), label="**What went wrong?**")
     should = page.problem("What should stand there", "your number", asked.unit or "a ratio")
     page.show(
-        mo.callout(mo.md(f"*From {piece.exhibit.where}:* {piece.exhibit.claim} **{printed}**.")),
+        mo.callout(mo.md(f"*From {piece.where}:* {piece.claim} **{printed}**.")),
         cause,
         should,
         "The command runs when you have named a cause.",
@@ -93,7 +92,7 @@ def _(asked, cause, page, piece, printed):
     hit = parts.chosen(cause) == piece.cause
     known = [mistake(name) for name in asked.mistakes[:1]]
     explained = "".join(f"Here {one.sentence} Check: {one.check}" for one in known)
-    pages = {f"$ scaling {line}": mo.md(f"```\n{page_of(line)}\n```") for line in asked.commands}
+    pages = {f"$ scaling {line}": mo.md(f"```\n{result_of(line)}\n```") for line in asked.commands}
     page.show(
         page.reply(
             hit,
@@ -107,15 +106,15 @@ def _(asked, cause, page, piece, printed):
 
 
 @app.cell
-def _(found, page):
+def _(every, page):
     rows = [
         {
-            "exhibit": one.exhibit.title,
+            "exhibit": one.title,
             "printed over computed": f"{one.ratio:.3g}",
             "cause": one.cause,
-            "what happened": one.exhibit.question.reason,
+            "what happened": one.question.reason,
         }
-        for one in found
+        for one in every
     ]
     mo.accordion({"All answers": page.table(rows)})
     return
@@ -160,12 +159,12 @@ def _(page):
 
 
 @app.cell
-def _(fields, found, page, problems):
-    unexplained = [one for one in found if one.cause == lab4_errata.OTHER]
+def _(every, fields, page, problems):
+    unexplained = [one for one in every if one.cause == lab4_errata.OTHER]
     page.ending(
         problems,
         fields,
-        f"{len(unexplained)} of {len(found)} exhibits have no named mistake: the list of mistakes "
+        f"{len(unexplained)} of {len(every)} exhibits have no named mistake: the list of mistakes "
         "knows factors, not histories. Nor is our side above doubt: it computes with the figures "
         "of the catalogue, which vendors print too, each with its source and date.",
         (),
@@ -174,9 +173,9 @@ def _(fields, found, page, problems):
 
 
 @app.cell
-def test_each_exhibit_has_the_mistake_that_its_factor_betrays(found):
-    for one in found:
-        wanted = one.exhibit.question.mistakes
+def test_each_exhibit_has_the_mistake_that_its_factor_betrays(every):
+    for one in every:
+        wanted = one.question.mistakes
         if wanted:
             assert wanted[0].startswith(one.cause)
         else:
@@ -185,10 +184,10 @@ def test_each_exhibit_has_the_mistake_that_its_factor_betrays(found):
 
 
 @app.cell
-def test_there_are_many_kinds_and_one_that_is_right(found, halves, named):
-    assert len(found) >= 15
-    assert len({one.cause for one in found}) >= 8
-    assert any(one.cause == lab4_errata.NOTHING for one in found)
+def test_there_are_many_kinds_and_one_that_is_right(every, halves, named):
+    assert len(every) >= 15
+    assert len({one.cause for one in every}) >= 8
+    assert any(one.cause == lab4_errata.NOTHING for one in every)
     assert len(halves) >= 5
     assert len(named) >= 3
     return
