@@ -10,9 +10,15 @@ from scaling.cli.learn_puzzle import check, show_list, show_task
 from scaling.cli.show import show
 from scaling.course.ladder.ladders import EXAMPLE, ladder_of
 from scaling.course.lessons.index import labs, lessons, numbered, serve
-from scaling.course.quizzes.answered import answered, guess_of, guesses_of
+from scaling.course.quizzes.answered import (
+    LINE,
+    QuizVerdict,
+    answered,
+    guess_of,
+    guesses_of,
+    summary,
+)
 from scaling.course.quizzes.quiz import QuizAnswer, compute, find, quizzes
-from scaling.course.quizzes.table import LINE, summary, verdict_of
 from scaling.course.web.server import serve as serve_pages
 from scaling.meshes.errors import InputError, check_keys
 from scaling.questions.page import show as in_unit
@@ -145,7 +151,7 @@ def _list(json: bool) -> int:
 def _compute_all(json: bool) -> int:
     """Print a line for each number, then how many were asked, are right, differ."""
     verdicts = [
-        verdict_of(quiz, answer, compute(answer)) for quiz in quizzes() for answer in quiz.answers
+        QuizVerdict(quiz, answer, compute(answer)) for quiz in quizzes() for answer in quiz.answers
     ]
     if json:
         print(json_text.dumps([verdict.to_dict() for verdict in verdicts]))

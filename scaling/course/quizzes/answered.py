@@ -1,11 +1,17 @@
-"""An answered quiz: our numbers beside the guide's, and what each guess betrays."""
+"""Answered quizzes: our numbers beside those by hand and the guide's, and what guesses betray."""
 
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import shorten
 from typing import Any
 
 from scaling.course.quizzes.common_mistakes import diagnose
-from scaling.course.quizzes.quiz import Quiz
+from scaling.course.quizzes.quiz import Quiz, QuizAnswer
 from scaling.meshes.errors import InputError
+
+LONGEST = 80  # characters of a guess that are repeated in a message
+LINE = "{:<22} {:<28} {:>12} {:>12} {:>12}  {}"
 
 
 def answered(
@@ -19,12 +25,12 @@ def answered(
         guesses: the reader's, in the same order; the last may be left out, None is no guess.
     """
     found = []
-    for i, (answer, ours) in enumerate(zip(quiz.answers, numbers, strict=True)):
+    padded = [*guesses, *[None] * (len(numbers) - len(guesses))]
+    for answer, ours, guess in zip(quiz.answers, numbers, padded, strict=True):
         result: dict[str, Any] = {
             **{"name": answer.name, "unit": answer.unit, "answer": ours, "book": answer.book},
             **{"commands": [f"scaling {c}" for c in answer.commands], "reason": answer.reason},
         }
-        guess = guesses[i] if i < len(guesses) else None
         if guess is not None:
             verdict = diagnose(guess, ours, answer.tolerance, answer.mistakes)
             result |= {"guess": guess, "right": verdict.right, "verdict": str(verdict)}
@@ -34,30 +40,84 @@ def answered(
     return found
 
 
-def guesses_of(quiz: Quiz, written: Sequence[str | None]) -> list[float | None]:
+def guesses_of(quiz: Quiz, written: Sequence[object]) -> list[float | None]:
     """Return the guesses of a quiz as they were written; None is no guess.
 
     Raises:
         InputError: one is no number, or there are more than the quiz asks for.
     """
-    check_count(quiz, written)
-    return [None if text is None else guess_of(text) for text in written]
-
-
-def check_count(quiz: Quiz, written: Sequence[object]) -> None:
-    """Raise InputError for more guesses than a quiz asks for."""
-    if len(written) > len(quiz.answers):
-        count = len(quiz.answers)
+    count = len(quiz.answers)
+    if len(written) > count:
         numbers = "number" if count == 1 else "numbers"
         raise InputError(f"{quiz.id} asks for {count} {numbers}, not {len(written)}")
+    return [None if guess is None else guess_of(guess) for guess in written]
 
 
-def guess_of(text: str) -> float:
+def guess_of(written: object) -> float:
     """Return a guess as it was written, `1,040` or `2e-3`; InputError for what is no number."""
+    text = shorten(str(written), LONGEST)
     try:
         value = float(text.replace(",", ""))
     except ValueError:
-        raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3") from None
+        value = float("inf")
     if not abs(value) < float("inf"):
         raise InputError(f"{text!r} is no number; write for example 1.04 or 2e3")
     return value
+
+
+@dataclass(frozen=True)
+class QuizVerdict:
+    """Our number beside the one by hand and the guide's, in the unit of the quiz."""
+
+    quiz: Quiz
+    answer: QuizAnswer
+    ours: float
+
+    @property
+    def as_expected(self) -> bool:
+        """True if ours and the one by hand agree within the tolerance."""
+        return near(self.ours, self.answer.expected, self.answer.tolerance)
+
+    @property
+    def as_printed(self) -> bool:
+        """True if ours and the guide's agree within the tolerance, or it prints none."""
+        book = self.answer.book
+        return book is None or near(self.ours, book, self.answer.tolerance)
+
+    @property
+    def word(self) -> str:
+        """right, "differs" (with a reason), or "wrong"."""
+        if self.as_expected and self.as_printed:
+            return "right"
+        return "differs" if self.answer.reason else "wrong"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the verdict as JSON has it."""
+        answer = self.answer
+        return {
+            **{"quiz": self.quiz.id, "name": answer.name, "ours": self.ours},
+            **{"expected": answer.expected, "book": answer.book},
+            **{"as_expected": self.as_expected, "as_printed": self.as_printed},
+            **{"reason": answer.reason, "verdict": self.word},
+        }
+
+    def __str__(self) -> str:
+        """Return a line of the table."""
+        answer = self.answer
+        printed = "-" if answer.book is None else f"{answer.book:.5g}"
+        word = self.word + (f": {answer.reason}" if self.word == "differs" else "")
+        numbers = (f"{self.ours:.5g}", f"{answer.expected:.5g}", printed)
+        return LINE.format(self.quiz.id, answer.name, *numbers, word).rstrip()
+
+
+def near(value: float, other: float, tolerance: float) -> bool:
+    """True if two numbers differ by no more than a share of the second."""
+    return abs(value - other) <= (tolerance + 1e-12) * abs(other)
+
+
+def summary(verdicts: Sequence[QuizVerdict]) -> str:
+    """Return one line: how many quizzes and numbers, how many are right, how many differ."""
+    words = Counter(verdict.word for verdict in verdicts)
+    names = len({verdict.quiz.id for verdict in verdicts})
+    counts = f"{words['right']} right, {words['differs']} differ with a reason"
+    return f"{names} quizzes, {len(verdicts)} numbers: {counts}, {words['wrong']} wrong"

@@ -7,12 +7,12 @@ A quiz states the line that one types. It needs the number, not the printed text
 browser has no command line.
 """
 
-import importlib
 import inspect
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
+from pkgutil import resolve_name
 from typing import Any
 
 from scaling.api.public_api import PARAMETERS, alternatives
@@ -66,8 +66,7 @@ def result_of(line: str) -> Any:
     command, *words = shlex.split(line.removeprefix("scaling "))
     if command not in FUNCTIONS:
         raise InputError(f"no quiz asks {command!r}; {nearest(command, FUNCTIONS)}")
-    module, _, name = FUNCTIONS[command].partition(":")
-    function = getattr(importlib.import_module(module), name)
+    function = resolve_name(FUNCTIONS[command])
     parameters = inspect.signature(function).parameters
     switches = {f"--{name}" for name in OF_PRINTING if name not in parameters}
     rest = [word for word in words if word not in switches]

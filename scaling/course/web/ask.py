@@ -9,20 +9,20 @@ made, in `answers.json`: a browser's own Python is slow to start.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from pkgutil import resolve_name
 from textwrap import shorten
 from typing import Any
 
-from scaling.course.quizzes.answered import answered, check_count, guesses_of
+from scaling.course.quizzes.answered import LONGEST, answered, guesses_of
 from scaling.course.quizzes.quiz import Quiz, compute, find, formulas, quizzes
 from scaling.meshes.errors import InputError, check_keys, nearest
 from scaling.meshes.reading import parse_json, read_json
 from scaling.questions.page import show
 
 COMPUTED = Path(__file__).with_name("answers.json")  # of a site; absent in an installation
-LONGEST = 80  # characters of an id or a guess that are repeated in a message
 
 
 def all_quizzes(given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -51,9 +51,7 @@ def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:
     quiz, written = find(shorten(str(given.get("id", "")), LONGEST)), given.get("guesses", [])
     if not isinstance(written, list):
         raise InputError("guesses is a list of numbers, [1.04]")
-    check_count(quiz, written)
-    texts = [None if guess is None else shorten(str(guess), LONGEST) for guess in written]
-    guesses = guesses_of(quiz, texts)
+    guesses = guesses_of(quiz, written)
     ours = _ours(quiz.id)
     rows = answered(quiz, [row["ours"] for row in ours], guesses)
     for row, own in zip(rows, ours, strict=True):
@@ -77,24 +75,12 @@ def computed(quiz: Quiz) -> list[dict[str, Any]]:
     return [{"ours": compute(answer), "formulas": formulas(answer)} for answer in quiz.answers]
 
 
-def _explorer(given: Mapping[str, Any]) -> Any:
-    from scaling.course.explorer.answer import answer  # which needs numpy
-
-    return answer(given)
-
-
-def _programs(given: Mapping[str, Any]) -> Any:
-    from scaling.course.explorer.programs import programs
-
-    return programs(given)
-
-
-# name -> a function of a table of JSON, which returns what JSON holds
-ANSWERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
-    "quizzes": all_quizzes,
-    "quiz": one_quiz,
-    "explorer": _explorer,
-    "programs": _programs,
+# name -> module:name of a function of a table of JSON, which returns what JSON holds
+ANSWERS: Mapping[str, str] = {
+    "quizzes": "scaling.course.web.ask:all_quizzes",
+    "quiz": "scaling.course.web.ask:one_quiz",
+    "explorer": "scaling.course.explorer.answer:answer",  # which needs numpy
+    "programs": "scaling.course.explorer.programs:programs",
 }
 FORM = '{"what": NAME, "with": {...}}'
 
@@ -103,7 +89,7 @@ def ask(request: str) -> str:
     """Return the answer to a question, or the error that bad input has, as JSON."""
     try:
         what, given = _question(request)
-        return json.dumps({"answer": ANSWERS[what](given)}, allow_nan=False)
+        return json.dumps({"answer": resolve_name(ANSWERS[what])(given)}, allow_nan=False)
     except InputError as error:
         return json.dumps({"error": str(error)})
 

@@ -6,10 +6,10 @@ import shlex
 import pytest
 
 from scaling.cli.main import main
+from scaling.course.quizzes.answered import QuizVerdict, near
 from scaling.course.quizzes.command_lines import document_of
 from scaling.course.quizzes.common_mistakes import KNOWN, mistake
 from scaling.course.quizzes.quiz import CHAPTERS, FOLDER, Quiz, QuizAnswer, compute, number, quizzes
-from scaling.course.quizzes.table import near, verdict_of
 from scaling.meshes.errors import InputError
 
 ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]
@@ -21,7 +21,7 @@ ALL = [(quiz, answer) for quiz in quizzes() for answer in quiz.answers]
 def test_our_number_is_the_one_by_hand_and_the_guides_or_the_reason_is_given(
     quiz: Quiz, answer: QuizAnswer
 ):
-    verdict = verdict_of(quiz, answer, compute(answer))
+    verdict = QuizVerdict(quiz, answer, compute(answer))
     assert verdict.word != "wrong", str(verdict)
     agrees = verdict.as_expected and verdict.as_printed
     assert not (agrees and answer.reason), "nothing differs, the reason is stale"
