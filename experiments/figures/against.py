@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from statistics import median
 
-from scaling.pictures.scatter import ScatterPoint
+from scaling.pictures.curves import ScatterPoint
 
 
 def points(

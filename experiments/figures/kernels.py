@@ -7,7 +7,7 @@ import numpy as np
 from experiments.figures.against import points
 from experiments.published import fit_grouped, fit_kernels
 from scaling.meshes import catalog
-from scaling.pictures.scatter import scatter
+from scaling.pictures.curves import scatter
 from scaling.pictures.shapes import Picture
 from scaling.profiles.io import shipped
 from scaling.profiles.profile import matmul_fit

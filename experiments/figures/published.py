@@ -4,8 +4,8 @@ import scaling as sc
 from experiments.published.collectives import Case, cases
 from experiments.published.validate import held_out, scatter_points
 from scaling.meshes.units import parse_sweep
-from scaling.pictures import bandwidth as bandwidths
-from scaling.pictures.scatter import scatter
+from scaling.pictures import curves
+from scaling.pictures.curves import scatter
 from scaling.pictures.shapes import Picture
 
 SWEEP = "64KiB:8GiB"
@@ -26,7 +26,7 @@ def bandwidth() -> Picture:
         if sizes[0] <= case.bytes <= sizes[-1]:
             points = measured.setdefault(case.machine, [])
             points.append((case.bytes, factor * case.bytes / case.time))
-    return bandwidths.bandwidth(prices, "All-reduce over the 8 H100 of a node", measured)
+    return curves.bandwidth(prices, "All-reduce over the 8 H100 of a node", measured)
 
 
 def _is_wanted(case: Case) -> bool:

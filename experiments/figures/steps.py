@@ -2,9 +2,9 @@
 
 import scaling as sc
 from scaling.api.result import PredictionResult
-from scaling.pictures.scaling import scaling_curves
+from scaling.pictures.bars import step_bars
+from scaling.pictures.curves import scaling_curves
 from scaling.pictures.shapes import Picture
-from scaling.pictures.steps import step_bars
 
 MESHES = (
     *("fsdp=64", "data=8,fsdp=8", "fsdp=32,tensor=2", "fsdp=8,tensor=8", "data=8,tensor=8"),

@@ -14,9 +14,9 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_size
 from scaling.pictures.axes import Scale
 from scaling.pictures.bars import dots
+from scaling.pictures.curves import ScatterPoint, scatter
 from scaling.pictures.legend import Look
 from scaling.pictures.palette import BLUE, VERMILION
-from scaling.pictures.scatter import ScatterPoint, scatter
 from scaling.pictures.shapes import Picture
 
 RESULTS = FOLDER.parent / "results"

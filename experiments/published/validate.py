@@ -27,8 +27,8 @@ from experiments.published.score_training import (
 )
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.api.pricing import with_step_error
+from scaling.pictures.curves import ScatterPoint, scatter
 from scaling.pictures.files import write_picture
-from scaling.pictures.scatter import ScatterPoint, scatter
 from scaling.report.formatting import columns
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction

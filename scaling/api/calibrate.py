@@ -37,7 +37,7 @@ class CalibrationResult(Result, Profile):
         return profile_document(self)
 
     def __str__(self) -> str:
-        from scaling.report.calibration import table
+        from scaling.report.fits import table
 
         return table(self)
 

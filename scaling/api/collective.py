@@ -45,7 +45,7 @@ class CollectiveResult(Drawn, CollectivePrice):
 
     def picture(self) -> "Picture":
         """Return bandwidth over size, from 1 KiB to this one."""
-        from scaling.pictures.bandwidth import bandwidth
+        from scaling.pictures.curves import bandwidth
         from scaling.report.collective import heading
 
         sizes = parse_sweep(f"1KiB:{self.bytes}") if self.bytes > 1024 else [self.bytes]

@@ -16,8 +16,8 @@ from scaling.comparing.folder import RunFolder, read_folder
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result
+from scaling.pictures.curves import ScatterPoint, scatter
 from scaling.pictures.files import write_picture
-from scaling.pictures.scatter import ScatterPoint, scatter
 from scaling.pictures.shapes import Picture
 
 PAGE, SUFFIXES = "comparison", (".html", ".svg", ".png")  # written beside the run's files

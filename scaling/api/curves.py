@@ -33,7 +33,7 @@ class ScalingCurves(Drawn):
 
     def picture(self) -> "Picture":
         """Return tokens/s and efficiency over the devices."""
-        from scaling.pictures.scaling import scaling_curves
+        from scaling.pictures.curves import scaling_curves
 
         first, last = self.strong[0], self.strong[-1]
         title = f"{first.name} on {first.mesh} to {last.mesh} of {first.cluster.name}"
@@ -43,7 +43,7 @@ class ScalingCurves(Drawn):
         return {"strong": self.strong, "weak": self.weak}
 
     def __str__(self) -> str:
-        from scaling.report.curves import curves_table
+        from scaling.report.plan import curves_table
 
         return curves_table(self._curves())
 

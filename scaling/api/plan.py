@@ -63,7 +63,7 @@ class PlanResult(Drawn, Plans):
         """Return the plans' step times, by term."""
         if not self.plans:
             raise InputError(f"plot: there is no plan to draw: {self.error}")
-        from scaling.pictures.steps import step_bars
+        from scaling.pictures.bars import step_bars
 
         first = self.plans[0]
         title = f"{first.run.name} on {first.cluster.nodes} x {first.cluster.name}: best plans"

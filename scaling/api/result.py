@@ -119,10 +119,10 @@ class PredictionResult(Result, Prediction):
 
     def picture(self, kind: str) -> "Picture":
         """Return a picture of the step as shapes; for the kinds see `plot`."""
-        from scaling.pictures.memory import step_memory
+        from scaling.pictures.timeline import step_memory
         from scaling.pictures.mesh import mesh_axes
         from scaling.pictures.roofline import step_roofline
-        from scaling.pictures.steps import step_bars
+        from scaling.pictures.bars import step_bars
         from scaling.pictures.timeline import timeline
 
         check_keys([kind], KINDS, "plot", "kind")
@@ -279,7 +279,7 @@ def plot_side_by_side(
         }
     if not 0 < len(predictions) <= MOST_BARS:
         raise InputError(f"plot {path}: give 1 to {MOST_BARS} predictions, not {len(predictions)}")
+    from scaling.pictures.bars import step_bars
     from scaling.pictures.files import write_picture
-    from scaling.pictures.steps import step_bars
 
     write_picture(step_bars(predictions, title), Path(path))

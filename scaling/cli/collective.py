@@ -65,7 +65,7 @@ def collective(
         for finding in catalog.check(asked["cluster"]):
             print(finding, file=sys.stderr)
     if "bandwidth" in pictures:
-        from scaling.pictures.bandwidth import bandwidth
+        from scaling.pictures.curves import bandwidth
         from scaling.pictures.files import write_picture
 
         drawn = bandwidth(prices, heading(prices, cluster, dtype), _measured(asked, prices))

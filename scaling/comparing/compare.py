@@ -10,21 +10,29 @@ collective's time is that of its kernels, the waiting for slower devices include
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from scaling.comparing.comparison import SHARED_CORES, SUMMED, Comparison, Pair, StepPair
+from scaling.comparing.classes import CLASSES, class_of
+from scaling.comparing.comparison import (
+    SHARED_CORES,
+    SUMMED,
+    CollectivePair,
+    Comparison,
+    KernelPair,
+    Pair,
+    StepPair,
+)
 from scaling.comparing.documents import MeasuredFile, MemoryFile, PredictedFile, StepTimeFile
 from scaling.comparing.doubts import doubts
 from scaling.comparing.folder import RunFolder, priced_again
-from scaling.comparing.join import joined
 from scaling.comparing.matching import match_recording
 from scaling.comparing.recorded import RecordedEvent, recorded_events
-from scaling.comparing.steps import Recording
+from scaling.comparing.steps import Measured, Recording, known_operations, longest
 from scaling.meshes.errors import InputError
-from scaling.program.ir import Program
-from scaling.simulate.prediction import TERMS, Prediction
+from scaling.program.ir import COLLECTIVE_KINDS, Kernel, Number, Program, collectives
+from scaling.simulate.prediction import TERMS, Prediction, axis_name
 from scaling.simulate.resolve import HOST
 from scaling.simulate.step import Priced
 
@@ -61,9 +69,11 @@ def compare(
     there are no kernels and collectives; without `recording` they and the terms are unmeasured.
     """
     is_host = prediction.cluster.name == HOST
-    parts = joined(prediction.time, program, predicted_seconds or {}, recording, not is_host)
+    seconds = predicted_seconds or {}
+    joined = _joined(prediction.time, program, seconds, recording, not is_host)
+    found = _comparison(prediction, measured, joined)
     warnings = (SHARED_CORES,) if is_host and recording else ()
-    return _comparison(prediction, prediction.setting, measured, parts, warnings)
+    return replace(found, setting=prediction.setting, warnings=warnings)
 
 
 def compare_recording(
@@ -82,39 +92,36 @@ def compare_recording(
     check_machine(events, cluster.name)
     recording = match_recording(events, program, steps)
     is_host = cluster.name == HOST
-    time = {term: float(getattr(prediction.time, term)) for term in TERMS}
-    parts = joined(time, program, _seconds(priced), recording, not is_host)
-    axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
-    seconds = sum(recording.terms[term] for term in SUMMED)
     measured = MeasuredFile(
         name=prediction.name,
         machine=f"{recording.devices} x {'CPU device' if is_host else 'GPU'}, recorded",
         versions={},
-        step_time=StepTimeFile(seconds, None, recording.steps),
+        step_time=StepTimeFile(sum(recording.terms[t] for t in SUMMED), None, recording.steps),
         memory=MemoryFile(None, program.compiler_peak),
         recorded_steps=None,
     )
-    step = Pair(float(prediction.step_time), measured.step_time.measured)
-    matched = replace(recording, match=parts["match"])
-    notes = tuple(doubts(matched, step, prediction.devices, program.module, steps))
-    setting, warnings = f"mesh {axes} of {cluster.name}", (SHARED_CORES,) * is_host + notes
-    found = _comparison(prediction, setting, measured, parts, warnings)
-    return replace(found, priced=priced, events=tuple(events))
+    joined = _joined(vars(prediction.time), program, _seconds(priced), recording, not is_host)
+    found = _comparison(prediction, measured, joined)
+    match = replace(recording, match=found.match)
+    notes = doubts(match, found.step_time.seconds, prediction.devices, program.module, steps)
+    axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
+    return replace(
+        found,
+        setting=f"mesh {axes} of {cluster.name}",
+        warnings=(SHARED_CORES,) * is_host + tuple(notes),
+        priced=priced,
+        events=tuple(events),
+    )
 
 
 def _comparison(
-    prediction: PredictedFile | Prediction,
-    setting: str,
-    measured: MeasuredFile,
-    parts: Mapping[str, Any],
-    warnings: tuple[str, ...],
+    prediction: PredictedFile | Prediction, measured: MeasuredFile, joined: Mapping[str, Any]
 ) -> Comparison:
-    """Return the comparison of a prediction with what was measured; `parts` are of `joined`."""
+    """The figures of whole steps, and those by instruction, which are `joined`."""
     step, high = measured.step_time, prediction.step_time_high
     times = Pair(float(prediction.step_time), step.measured)
     return Comparison(
         name=prediction.name,
-        setting=setting,
         machine=measured.machine,
         versions=measured.versions,
         step_time=StepPair(times, step.spread, step.steps),
@@ -122,14 +129,101 @@ def _comparison(
         memory=Pair(float(prediction.memory.peak), measured.memory.measured),
         compiled_memory=measured.memory.compiled,
         grade=prediction.grade,
-        warnings=warnings,
-        **parts,
+        **joined,
     )
 
 
 def _seconds(priced: Priced) -> dict[str, float]:
     """Predicted seconds of all calls of each instruction in one step, by name."""
     return {name: float(time) for name, time in priced.timeline.by_name.items()}
+
+
+def _joined(
+    time: Mapping[str, Number],
+    program: Program | None,
+    seconds: Mapping[str, float],
+    recording: Recording | None,
+    comparable: bool,
+) -> dict[str, Any]:
+    """The fields of a `Comparison` that the names of instructions tell.
+
+    Args:
+        time: predicted seconds, by TERMS.
+        seconds: predicted, of all calls of each instruction in one step, by name.
+        comparable: False for devices that share the cores of one machine.
+    """
+    terms = recording.terms if recording else {}
+    seen = recording.instructions if recording else {}
+    pairs = {
+        name: Pair(seconds.get(name), seen[name].seconds if name in seen else None, comparable)
+        for name in (dict(seconds) | dict.fromkeys(seen))
+    }
+    found: dict[str, Any] = {
+        "time": {t: Pair(float(time[t]), terms.get(t), comparable) for t in TERMS}
+    }
+    found["collectives"] = _collectives(program, pairs, seen) if program else ()
+    if program and recording:
+        others = {name: Pair(None, s) for name, s in recording.others.items()}
+        known = known_operations(program)
+        classes: dict[str, list[Pair]] = {}
+        every = [*pairs.values(), *others.values()]
+        for name, step in known.items():
+            classes.setdefault(class_of(step), []).append(pairs.get(name, Pair(None, None)))
+        for name, pair in others.items():
+            classes.setdefault(name, []).append(pair)
+        computing = [pair for name, pair in pairs.items() if isinstance(known.get(name), Kernel)]
+        computing += [pair for name, pair in others.items() if name not in COLLECTIVE_KINDS]
+        found["sums"] = {  # over all devices
+            "kernels": _total(computing, recording.devices),
+            "kernels and collectives": replace(_total(every, recording.devices), comparable=True),
+        }
+        found["classes"] = {name: _total(classes[name]) for name in CLASSES if name in classes}
+        kernels = [
+            KernelPair(n, f"{k.origin.phase} {k.origin.layer}".strip(), seen[n].calls, pairs[n])
+            for n, k in known.items()
+            if isinstance(k, Kernel) and n in seen
+        ]
+        off = lambda pair: abs((pair.predicted or 0.0) - (pair.measured or 0.0))
+        found["kernels"] = tuple(sorted(kernels, key=lambda kernel: -off(kernel.seconds)))
+        if recording.match:
+            absent = {name: s for name, s in seconds.items() if name not in seen and s > 0}
+            found["match"] = replace(recording.match, predicted_only=longest(absent))
+    return found
+
+
+def _collectives(
+    program: Program, pairs: Mapping[str, Pair], seen: Mapping[str, Measured]
+) -> tuple[CollectivePair, ...]:
+    """Identical collectives as one, the longest first."""
+    merged: dict[tuple[str, str, float], dict[str, tuple[Pair, Pair]]] = {}
+    for step, calls in collectives(program):
+        if step.axes or step.groups:
+            size, recorded = float(step.bytes), seen.get(step.name)
+            moved = Pair(size * float(calls), size * recorded.calls if recorded else None)
+            alike = merged.setdefault((step.kind, axis_name(step), size), {})
+            alike[step.name] = pairs.get(step.name, Pair(None, None)), moved
+    found = [
+        CollectivePair(
+            *key,
+            _total(seconds for seconds, _ in alike.values()),
+            _total(moved for _, moved in alike.values()),
+            {name: seconds for name, (seconds, _) in alike.items()},
+        )
+        for key, alike in merged.items()
+    ]
+    return tuple(sorted(found, key=lambda pair: -(pair.seconds.predicted or 0.0)))
+
+
+def _total(pairs: Iterable[Pair], times: int = 1) -> Pair:
+    """`times` the sum of what is known on either side."""
+    each = list(pairs)
+    predicted = [pair.predicted for pair in each if pair.predicted is not None]
+    measured = [pair.measured for pair in each if pair.measured is not None]
+    return Pair(
+        times * sum(predicted) if predicted else None,
+        times * sum(measured) if measured else None,
+        all(pair.comparable for pair in each),
+    )
 
 
 def check_machine(events: Sequence[RecordedEvent], cluster: str) -> None:

@@ -49,6 +49,11 @@ class Pair:
             return None
         return self.predicted / self.measured - 1
 
+    @property
+    def larger(self) -> float:
+        """The larger of what is known of both; 0 where nothing is."""
+        return max(self.predicted or 0.0, self.measured or 0.0)
+
     def to_dict(self) -> dict[str, float | None]:
         """The pair as JSON has it."""
         return {"predicted": self.predicted, "measured": self.measured, "error": self.error}
@@ -104,18 +109,19 @@ class Comparison:
     """One run, predicted and measured."""
 
     name: str
-    setting: str  # model, mesh and batch, in words
     machine: str
     versions: Mapping[str, str]
     step_time: StepPair
     step_range: tuple[float, float]  # s, as predicted
     time: Mapping[str, Pair]
-    sums: Mapping[str, Pair]  # s per step over all devices, of kernels and of all instructions
-    collectives: tuple[CollectivePair, ...]
-    kernels: tuple[KernelPair, ...]
     memory: Pair
     compiled_memory: float | None  # bytes, as the compiler planned them for one device
     grade: str
+    setting: str = ""  # model, mesh and batch, in words
+    # s per step over all devices, of kernels and of all instructions
+    sums: Mapping[str, Pair] = field(default_factory=dict)
+    collectives: tuple[CollectivePair, ...] = ()
+    kernels: tuple[KernelPair, ...] = ()
     warnings: tuple[str, ...] = ()  # what cannot be compared, and why
     classes: Mapping[str, Pair] = field(default_factory=dict)  # s per step and device, summed
     match: Match | None = None  # of a profile of any program

@@ -7,9 +7,11 @@ mesh, one square per device, in which the part that it holds is filled.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
+from typing import Any
 
 from scaling.pictures.palette import COLOURS, INK_ON
-from scaling.pictures.shapes import Picture, Point, Rect, Shape, Text
+from scaling.pictures.shapes import Picture, Rect, Shape, Text
 from scaling.questions.notation import parse_expression
 from scaling.questions.sharding import coordinates, index
 
@@ -51,52 +53,39 @@ def array_on_mesh(written: str, mesh: Mapping[str, int], chosen: int) -> Picture
         chosen: device whose part is outlined.
     """
     held = parts(written, mesh)
-    blocks = (1 + max(part.row for part in held), 1 + max(part.column for part in held))
+    rows, columns = 1 + max(part.row for part in held), 1 + max(part.column for part in held)
     down, across = mesh
-    height = TOP + max(ARRAY, CELL[1] * mesh[down]) + 6
-    width = max(640.0, MESH + CELL[0] * mesh[across])
     shapes: list[Shape] = [
         Text(LEFT, TOP - 10, "the array, and who holds each part"),
         Text(MESH, TOP - 10, f"the mesh: {down} goes down, {across} across"),
-        *_whole(held, blocks, chosen),
     ]
+
+    def block(left: float, top: float, side: float, at: tuple[int, int], outlined: bool) -> Rect:
+        """A part of an array with its upper left corner there; colours return, lighter."""
+        wide, high = side / columns, side / rows
+        again, colour = divmod(at[0] * columns + at[1], len(COLOURS))
+        paint: dict[str, Any] = {"fill": COLOURS[colour], "opacity": LIGHTER**again}
+        corner = left + at[1] * wide, top + at[0] * high
+        return Rect(*corner, wide, high, thick=4 if outlined else 1, **paint)
+
+    for at in product(range(rows), range(columns)):
+        who = [part.device for part in held if (part.row, part.column) == at]
+        shape = block(LEFT, TOP, ARRAY, at, chosen in who)
+        shapes.append(shape)
+        fit = max(1, int(shape.width // 28))  # devices on a line
+        lines = [", ".join(map(str, who[i : i + fit])) for i in range(0, len(who), fit)]
+        first = shape.y + shape.height / 2 - 8 * (len(lines) - 1) + 4
+        ink = INK_ON.get(shape.fill, "black") if shape.opacity == 1 else "black"
+        for number, words in enumerate(lines):
+            middle = shape.x + shape.width / 2, first + 16 * number
+            shapes.append(Text(*middle, words, "middle", ink))
     for part in held:
         x, y = MESH + part.place[across] * CELL[0], TOP + part.place[down] * CELL[1]
-        size = (SQUARE / blocks[1], SQUARE / blocks[0])
-        shapes.append(Rect(x, y, SQUARE, SQUARE, line=1, dash="2 3"))
-        number = part.row * blocks[1] + part.column
-        at = (x + part.column * size[0], y + part.row * size[1])
-        shapes.append(_block(at, size, number, part.device == chosen))
+        shapes.append(Rect(x, y, SQUARE, SQUARE, thick=1, dash="2 3"))
+        shapes.append(block(x, y, SQUARE, (part.row, part.column), part.device == chosen))
         shapes.append(Text(x, y + SQUARE + 16, f"device {part.device}"))
         if part.terms:
             words = "term " + ", ".join(map(str, part.terms))
             shapes.append(Text(x, y + SQUARE + 32, words))
-    return Picture(written, width, height, shapes)
-
-
-def _whole(held: list[Part], blocks: tuple[int, int], chosen: int) -> list[Shape]:
-    """The array, and in each part the devices that hold it, as many on a line as fit."""
-    rows, columns = blocks
-    size = (ARRAY / columns, ARRAY / rows)
-    fit = max(1, int(size[0] // 28))
-    shapes: list[Shape] = []
-    for number in range(rows * columns):
-        row, column = divmod(number, columns)
-        at = (LEFT + column * size[0], TOP + row * size[1])
-        who = [part.device for part in held if (part.row, part.column) == (row, column)]
-        shapes.append(_block(at, size, number, chosen in who))
-        ink = INK_ON.get(COLOURS[number], "black") if number < len(COLOURS) else "black"
-        lines = [", ".join(map(str, who[i : i + fit])) for i in range(0, len(who), fit)]
-        first = at[1] + size[1] / 2 - 8 * (len(lines) - 1) + 4
-        shapes += [
-            Text(at[0] + size[0] / 2, first + 16 * i, words, "middle", ink)
-            for i, words in enumerate(lines)
-        ]
-    return shapes
-
-
-def _block(at: Point, size: Point, number: int, outlined: bool) -> Rect:
-    """A part; those past the palette have its colours again, lighter."""
-    again, colour = divmod(number, len(COLOURS))
-    line = 4 if outlined else 1
-    return Rect(*at, *size, COLOURS[colour], line=line, opacity=LIGHTER**again)
+    height = TOP + max(ARRAY, CELL[1] * mesh[down]) + 6
+    return Picture(written, max(640.0, MESH + CELL[0] * mesh[across]), height, shapes)

@@ -4,11 +4,9 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from scaling.pictures.shapes import GRID, SMALL, WIDTH, Line, Point, Shape, Text, text_width
+from scaling.pictures.shapes import GRID, SMALL, Line, Shape, Text, text_width
 
-HEIGHT = 320.0  # pixels of a plane with what is written beside its axes
-RIGHT, ABOVE = 24.0, 28.0  # pixels right of a plane and above it
-AXIS = 44.0  # pixels below it, of the numbers and the name of an axis
+AXIS = 44.0  # pixels below a picture, of the numbers and the name of an axis
 MOST_TICKS = 8
 
 
@@ -72,56 +70,13 @@ def log_scale(
     return Scale(min(found) / room, max(found) * room, name, show, base)
 
 
-@dataclass(frozen=True)
-class Plane:
-    """Two axes on a part of a picture."""
-
-    x: Scale
-    y: Scale
-    left: float
-    top: float
-    width: float
-    height: float
-
-    def at(self, x: float, y: float) -> Point:
-        """Return the pixel of a point."""
-        across, up = self.x.share(x), self.y.share(y)
-        return self.left + across * self.width, self.top + (1 - up) * self.height
-
-    def path(self, points: Iterable[Point]) -> list[Point]:
-        """Return the pixels of points."""
-        return [self.at(x, y) for x, y in points]
-
-    def frame(self) -> list[Shape]:
-        """Return both axes with their ticks, the grid, and their names."""
-        base, right = self.top + self.height, self.left + self.width
-        shapes = ticks_below(self.x, self.left, self.width, self.top, base)
-        for value in self.y.places():
-            y = self.at(self.x.low, value)[1]
-            shapes.append(Line([(self.left, y), (right, y)], GRID, 1))
-            shapes.append(Text(self.left - 6, y + 4.5, self.y.text(value), "end", size=SMALL))
-        shapes.append(Line([(self.left, self.top), (self.left, base), (right, base)], width=1))
-        return [*shapes, Text(6, self.top - 12, self.y.name, size=SMALL)]
-
-    @property
-    def below(self) -> float:
-        """Pixel at which a legend begins, below the axis and its name."""
-        return self.top + self.height + AXIS
-
-
-def plane(x: Scale, y: Scale, width: float = WIDTH, height: float = HEIGHT) -> Plane:
-    """Return axes that leave room for the numbers beside them."""
-    left = 18 + max(text_width(y.text(value), SMALL) for value in y.places())
-    return Plane(x, y, left, ABOVE, width - left - RIGHT, height - ABOVE - AXIS)
-
-
 def ticks_below(scale: Scale, left: float, width: float, top: float, base: float) -> list[Shape]:
     """Return a grid line for each tick from `top` to `base`, its number below, and the name."""
     shapes: list[Shape] = []
     free = -math.inf  # where the number before ends
     for value in scale.places():
         x, words = left + scale.share(value) * width, scale.text(value)
-        shapes.append(Line([(x, top), (x, base)], GRID, 1))
+        shapes.append(Line([(x, top), (x, base)], stroke=GRID, thick=1))
         half = text_width(words, SMALL) / 2
         if x - half > free:
             shapes.append(Text(x, base + 17, words, "middle", size=SMALL))

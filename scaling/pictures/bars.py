@@ -1,23 +1,56 @@
 """Bars and marks in a row for each case.
 
+step_bars      step times cut into their terms, with their ranges; pale: does not fit in memory
 stacked_bars   where the time or the memory goes
 grouped_bars   two or three quantities of each case
 dots           a mark for each quantity on one scale
 ratios         how far numbers are off
 """
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 
+from scaling.meshes.units import format_memory, format_time
 from scaling.pictures.axes import Scale
 from scaling.pictures.legend import Look, mark
-from scaling.pictures.palette import BLUE, COLOURS, GREY, ORANGE, SKY, VERMILION
+from scaling.pictures.palette import BLUE, COLOURS, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from scaling.pictures.rows import Bar, Frame, Row, boxes
 from scaling.pictures.shapes import SMALL, WIDTH, Line, Picture, Shape
+from scaling.simulate.prediction import Prediction
 
 BAR, GAP = 22.0, 10.0  # pixels: a bar, from it to the next
 BARS = (BLUE, ORANGE, GREY)
 Show = Callable[[float], str]
+TERMS = {  # of a step: words and colour
+    "compute": ("compute", BLUE),
+    "exposed_communication": ("waiting for communication", ORANGE),
+    "bubble": ("pipeline bubble", GREY),
+    "optimizer": ("optimizer", GREEN),
+    "host": ("host", PURPLE),
+}
+
+
+def step_bars(predictions: Mapping[str, Prediction], title: str = "") -> Picture:
+    """Return stacked bars of step times, the first one on top; a line is the range.
+
+    Args:
+        predictions: by the label of their bar.
+    """
+    rows: dict[str, Row] = {}
+    for label, p in predictions.items():
+        bars = stack({words: getattr(p.time, t) for t, (words, _) in TERMS.items()}, format_time)
+        low, high = p.step_time_low, p.step_time_high
+        pale, is_open = p.memory.fits is False, not math.isfinite(high)
+        note = f"at least {format_time(low)}" if is_open else format_time(p.step_time)
+        note += f", MFU {p.mfu:.0%}" if p.mfu is not None else ""
+        note += f", {format_memory(round(float(p.memory.peak), -8))}"
+        note += ", does not fit" if pale else ""
+        ends = float(low), float(p.step_time if is_open else high)
+        rows[label] = Row(bars, BAR, GAP, note=note, ends=ends, pale=pale)
+    most = max(bar for row in rows.values() for bar in (row.bars[-1].end, *(row.ends or ())))
+    scale = Scale(0, most, "time of a step, predicted", format_time)
+    return boxes(rows, dict(TERMS.values()), scale, title)
 
 
 def stacked_bars(
@@ -101,7 +134,7 @@ def dots(
     lines = {what: number // 2 for number, what in enumerate(looks)}
     shapes: list[Shape] = []
     if at is not None:
-        shapes.append(Line([(frame.x(at), 0), (frame.x(at), len(rows) * row)], width=1))
+        shapes.append(Line([(frame.x(at), 0), (frame.x(at), len(rows) * row)], thick=1))
     for (name, values), base in zip(rows.items(), frame.bases, strict=True):
         for what, value in values.items():
             y = base - row / 2 + (lines[what] - max(lines.values()) / 2) * row * 0.4

@@ -10,7 +10,9 @@ second. A level that only bounds the bytes of another one stands in the words of
 Levels that a collective loads are lit, and chips with one number talk with one another.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -18,8 +20,8 @@ from scaling.meshes.cluster import Cluster, level_nodes
 from scaling.meshes.levels import NetworkLevel, levels
 from scaling.meshes.torus import shape_text
 from scaling.meshes.units import format_rate, format_size
-from scaling.pictures.palette import BLUE, COLOURS, GREEN, GREY, INK_ON, ORANGE, VERMILION
-from scaling.pictures.shapes import SMALL, WIDTH, Line, Picture, Rect, Shape, Text, text_width
+from scaling.pictures.palette import BLUE, COLOURS, GREEN, GREY, ORANGE, VERMILION
+from scaling.pictures.shapes import SMALL, WIDTH, Line, Picture, Rect, Shape, Text, box, text_width
 
 MOST_CHIPS, SHOWN = 32, 4  # chips that are drawn, but of one node all; nodes
 LINKS = {"nvlink": GREEN, "xgmi": GREEN, "ici": GREEN, "pcie": ORANGE, "network": BLUE}
@@ -56,117 +58,106 @@ def cluster_levels(
     """
     groups, loads = groups or {}, dict(loads or {})
     nodes, per_node = shown_nodes(cluster), cluster.devices_per_node
-    devices = np.array([node * per_node + chip for node in nodes for chip in range(per_node)])
-    place = np.arange(len(devices)) + np.arange(len(devices)) // per_node  # a gap between nodes
-    pitch = min(SIDE + 4, (WIDTH - 2 * EDGE) / (place[-1] + 1))
-    xs = (WIDTH - pitch * (place[-1] + 1)) / 2 + pitch * place  # left edges of the chips
-    shapes: list[Shape] = []
+    drawn = [node * per_node + chip for node in nodes for chip in range(per_node)]
+    row = _Row(np.array(drawn), per_node)
+    layers: list[list[NetworkLevel]] = []  # from below: a level with a bar, those that bound it
+    for level in levels(cluster):
+        if level.own_hops or not layers:
+            layers.append([])
+        layers[-1].append(level)
+    y = sum(WIRE + NOTE * len(layer) for layer in layers) + 4
+    height = y + row.pitch + 2 * NOTE
+    shapes = _chips(row, nodes, y, groups)
     words: list[Shape] = []
-    layers = _layers(cluster)
-    y = float(sum(WIRE + NOTE * len(names) for _, names in layers)) + 4
-    height = y + pitch + 2 * NOTE
-    shapes += _chips(cluster, nodes, xs, (y, pitch), groups)
     below = y  # what the lines of a layer lead to
-    for main, bounds in layers:
-        lit = any(level.name in loads for level in bounds)
-        top = y - WIRE
-        shapes += _wires(main, devices, xs + pitch / 2 - 2, (below, top), groups if lit else None)
-        shapes += _bars(main, devices, xs, pitch, top, LIT if lit else LINKS.get(main.link, GREY))
-        for number, level in enumerate(reversed(bounds)):
+    for layer in layers:
+        level, top = layer[0], y - WIRE
+        lit = any(level.name in loads for level in layer)
+        colour = LINKS.get(level.link, GREY)
+        for pool in _runs(level.labels.pool[row.devices]):  # a line from each pool of links
+            x = float(row.lefts[pool].mean()) + row.side / 2
+            talks = lit and any(device in groups for device in row.devices[pool].tolist())
+            paint, thick = (LIT, 3.0) if talks else (colour, 1.5)
+            shapes.append(Line([(x, below), (x, top)], stroke=paint, thick=thick))
+        for left, right in _bars(level, row):
+            ends = [(left, top), (right, top)]
+            shapes.append(Line(ends, stroke=LIT if lit else colour, thick=5))
+        for number, level in enumerate(reversed(layer)):
             said = loads.pop(level.name, None)
             line = _words(cluster, level) if said is None else f"{level.name}: {said}"
             words.append(Text(WIDTH / 2, top - 7 - NOTE * number, line, "middle", halo=True))
-        below, y = top, top - NOTE * len(bounds)
+        below, y = top, top - NOTE * len(layer)
     chip = cluster.accelerator
     memory = "" if chip.memory is None else f", {format_size(chip.memory)}"
     notes = [f"{cluster.devices:,} {chip.name}{memory}"]
     if len(nodes) < cluster.nodes:
         notes[0] += f"; {len(nodes)} of {cluster.nodes:,} nodes are drawn"
     notes += [f"{level}: {said}" for level, said in loads.items()]
-    for note in notes:
-        words.append(Text(WIDTH / 2, height, note, "middle", size=SMALL + 1))
-        height += NOTE
-    return Picture(title, WIDTH, height - NOTE + 10, [*shapes, *words])
+    for number, note in enumerate(notes):
+        words.append(Text(WIDTH / 2, height + NOTE * number, note, "middle", size=SMALL + 1))
+    return Picture(title, WIDTH, height + NOTE * (len(notes) - 1) + 10, [*shapes, *words])
 
 
-def _layers(cluster: Cluster) -> list[tuple[NetworkLevel, list[NetworkLevel]]]:
-    """The levels with a bar, from below, each with itself and those that only bound its bytes."""
-    found: list[tuple[NetworkLevel, list[NetworkLevel]]] = []
-    for level in levels(cluster):
-        if level.own_hops or not found:
-            found.append((level, [level]))
-        else:
-            found[-1][1].append(level)
-    return found
+@dataclass(frozen=True)
+class _Row:
+    """The chips that are drawn, beside one another with a gap between nodes."""
+
+    devices: np.ndarray  # numbers
+    per_node: int
+
+    @cached_property
+    def pitch(self) -> float:
+        """Pixels from a chip to the next."""
+        places = len(self.devices) + (len(self.devices) - 1) // self.per_node
+        return min(SIDE + 4, (WIDTH - 2 * EDGE) / places)
+
+    @cached_property
+    def lefts(self) -> np.ndarray:
+        """Left edges, in pixels."""
+        chips = np.arange(len(self.devices))
+        place = chips + chips // self.per_node
+        return (WIDTH - self.pitch * (place[-1] + 1)) / 2 + self.pitch * place
+
+    @property
+    def side(self) -> float:
+        """Pixels of a chip."""
+        return self.pitch - 4
 
 
-def _chips(
-    cluster: Cluster,
-    nodes: Sequence[int],
-    xs: np.ndarray,
-    size: tuple[float, float],
-    groups: Mapping[int, int],
-) -> list[Shape]:
-    """The nodes with their chips; `size` is the upper edge and the width of a chip's place."""
-    (top, pitch), per_node = size, cluster.devices_per_node
-    side = pitch - 4
+def _chips(row: _Row, nodes: Sequence[int], top: float, groups: Mapping[int, int]) -> list[Shape]:
+    """The nodes with their chips below an upper edge."""
     shapes: list[Shape] = []
-    for number, node in enumerate(nodes):
-        own = xs[number * per_node : (number + 1) * per_node]
-        left, wide = own[0] - 4, own[-1] - own[0] + pitch + 4
-        shapes.append(Rect(left, top - 4, wide, side + 8 + NOTE, "#8882", words=f"node {node}"))
-        name = f"node {node}" if text_width(f"node {node}") < wide else str(node)
-        shapes.append(Text(left + wide / 2, top + side + NOTE - 2, name, "middle"))
-        for chip, x in enumerate(own.tolist()):
-            device = node * per_node + chip
+    for first, node in enumerate(nodes):
+        own = slice(first * row.per_node, (first + 1) * row.per_node)
+        xs, name = row.lefts[own].tolist(), f"node {node}"
+        left, wide = xs[0] - 4, xs[-1] - xs[0] + row.pitch + 4
+        high = row.side + 8 + NOTE
+        shapes.append(Rect(left, top - 4, wide, high, fill="#8882", words=name))
+        said = name if text_width(name) < wide else str(node)
+        shapes.append(Text(left + wide / 2, top + row.side + NOTE - 2, said, "middle"))
+        for device, x in zip(row.devices[own].tolist(), xs, strict=True):
             group = groups.get(device)
             colour = GREY if group is None else COLOURS[group % len(COLOURS)]
-            said = f"device {device}" + ("" if group is None else f", in group {group}")
-            shapes.append(Rect(x, top, side, side, colour, words=said))
-            if group is not None and side > text_width(str(group), SMALL):
-                at, ink = (x + side / 2, top + side / 2 + 4.5), INK_ON.get(colour, "black")
-                shapes.append(Text(*at, str(group), "middle", ink, SMALL))
+            label, where = ("", "") if group is None else (str(group), f", in group {group}")
+            size, said = (row.side, row.side), f"device {device}{where}"
+            shapes += box((x, top), size, colour, label, words=said)
     return shapes
 
 
-def _wires(
-    level: NetworkLevel,
-    devices: np.ndarray,
-    middles: np.ndarray,
-    ends: tuple[float, float],
-    talking: Mapping[int, int] | None,
-) -> list[Shape]:
-    """A line from each pool of links up to the bar; those of devices that talk are lit."""
-    shapes: list[Shape] = []
-    for pool in _runs(level.labels.pool[devices]):
-        x = float(middles[pool].mean())
-        lit = talking is not None and any(device in talking for device in devices[pool].tolist())
-        colour, width = (LIT, 3) if lit else (LINKS.get(level.link, GREY), 1.5)
-        shapes.append(Line([(x, ends[0]), (x, ends[1])], colour, width))
-    return shapes
-
-
-def _bars(
-    level: NetworkLevel, devices: np.ndarray, xs: np.ndarray, pitch: float, y: float, colour: str
-) -> list[Shape]:
-    """A bar over neighbouring units, or over each pair of chips that has links of its own."""
+def _bars(level: NetworkLevel, row: _Row) -> Iterator[tuple[float, float]]:
+    """Ends of a bar over neighbouring units, or over each pair of chips with links of its own."""
     if level.pair_links:
-        links = np.array(level.pair_links)
-        pairs = np.argwhere(np.triu(links)).tolist()
-        half = pitch / 2 - 2
-        return [
-            Line([(xs[node + first] + half, y), (xs[node + second] + half, y)], colour, 5)
-            for node in range(0, len(xs), len(links))
-            for first, second in pairs
-        ]
+        links, middles = np.array(level.pair_links), (row.lefts + row.side / 2).tolist()
+        for node in range(0, len(middles), len(links)):
+            for first, second in np.argwhere(np.triu(links)).tolist():
+                yield middles[node + first], middles[node + second]
+        return
     parents = level.labels.parent
-    shapes: list[Shape] = []
-    for parent in _runs(parents[devices]):
-        last = int(devices[parent[-1]])
+    for unit in _runs(parents[row.devices]):
+        last = int(row.devices[unit[-1]])
         goes_on = last + 1 < len(parents) and parents[last + 1] == parents[last]
-        right = float(xs[parent[-1]]) + pitch - 4 + pitch / 2 * goes_on
-        shapes.append(Line([(float(xs[parent[0]]), y), (min(right, WIDTH), y)], colour, 5))
-    return shapes
+        right = float(row.lefts[unit[-1]]) + row.side + row.pitch / 2 * goes_on
+        yield float(row.lefts[unit[0]]), min(right, WIDTH)
 
 
 def _words(cluster: Cluster, level: NetworkLevel) -> str:

@@ -3,7 +3,7 @@
 `--plot FILE` of every command and `.plot(FILE)` of every result end here.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def write_picture(picture: Picture, *paths: Path, option: str = "--plot") -> Non
             if path.suffix.lower() == ".svg":
                 path.write_text(svg_file(picture), encoding="utf-8")
             else:
-                _draw(picture, path)
+                _draw(titled(picture), path)
         except OSError as error:
             raise InputError(f"{option} {path}: cannot write the picture: {error}") from None
 
@@ -64,66 +64,51 @@ def _draw(picture: Picture, path: Path) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    picture = titled(picture)
     with rc_context(STYLE):
         figure = Figure(figsize=(picture.width / INCH, picture.height / INCH))
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set(xlim=(0, picture.width), ylim=(picture.height, 0))
         axes.set_axis_off()
-        _add(axes, picture.shapes)
+        _add(axes, picture.shapes, axes.transData)
         dated = {"CreationDate": None} if path.suffix.lower() == ".pdf" else None
         figure.savefig(path, dpi=DPI, metadata=dated)
 
 
-def _flat(shapes: Sequence[Shape], x: float, y: float) -> Iterator[tuple[Shape, float, float]]:
-    """Every shape that is no group, and by how much it is moved."""
-    for shape in shapes:
-        if isinstance(shape, Group):
-            yield from _flat(shape.shapes, x + shape.x, y + shape.y)
-        else:
-            yield shape, x, y
+def _add(axes: Any, shapes: Sequence[Shape], place: Any) -> None:
+    """Add the artist of each shape, in the order in which they are given.
 
-
-def _add(axes: Any, shapes: Sequence[Shape]) -> None:
-    """Add the artist of each shape, in the order in which they are given."""
+    `place` is the transform from the pixels of the shapes to those of the file.
+    """
     from matplotlib import patches
     from matplotlib.colors import to_rgba
-    from matplotlib.lines import Line2D
     from matplotlib.patheffects import withStroke
+    from matplotlib.transforms import Affine2D
 
     def rgba(colour: str, opacity: float = 1.0) -> Any:
         *rgb, alpha = to_rgba("black" if colour == INK else colour)
         return (*rgb, alpha * opacity)
 
-    def edge(line: float, dash: str = "") -> dict[str, Any]:
-        on_off = tuple(POINT * float(part) for part in dash.split())
-        return {"linewidth": POINT * line, "linestyle": (0, on_off) if dash else "-"}
-
-    def fill(shape: Rect | Circle | Area) -> dict[str, Any]:
-        return {"facecolor": rgba(shape.fill, shape.opacity), "edgecolor": rgba(shape.stroke)}
-
-    for order, (shape, x, y) in enumerate(_flat(shapes, 0.0, 0.0)):
+    for shape in shapes:
         artist: Any
         match shape:
-            case Text():
-                shine = [withStroke(linewidth=5 * POINT, foreground="white")] * shape.halo
-                axes.text(x + shape.x, y + shape.y, shape.words, color=rgba(shape.colour),
-                          fontsize=POINT * shape.size, ha=ANCHORS[shape.anchor], va="baseline",
-                          rotation=-shape.turn, rotation_mode="anchor", zorder=order,
-                          path_effects=shine)  # fmt: skip
+            case Group(x, y, inner):
+                _add(axes, inner, Affine2D().translate(x, y) + place)
                 continue
-            case Line():
-                across, down = zip(*shape.points, strict=True)
-                artist = Line2D([x + a for a in across], [y + d for d in down])
-                artist.set(color=rgba(shape.colour, shape.opacity), **edge(shape.width, shape.dash))
-            case Rect():
-                artist = patches.Rectangle((x + shape.x, y + shape.y), shape.width, shape.height)
-                artist.set(**fill(shape), **edge(shape.line, shape.dash))
-            case Circle():
-                artist = patches.Circle((x + shape.x, y + shape.y), shape.radius)
-                artist.set(**fill(shape), **edge(shape.line))
-            case Area():
-                artist = patches.Polygon([(x + a, y + d) for a, d in shape.points])
-                artist.set(**fill(shape), **edge(shape.line))
-        artist.set_zorder(order)
+            case Text(x, y, words):
+                shine = [withStroke(linewidth=5 * POINT, foreground="white")] * shape.halo
+                axes.text(x, y, words, color=rgba(shape.colour), fontsize=POINT * shape.size,
+                          ha=ANCHORS[shape.anchor], va="baseline", rotation=-shape.turn,
+                          rotation_mode="anchor", path_effects=shine, zorder=1,
+                          transform=place)  # fmt: skip
+                continue
+            case Rect(x, y, width, height):
+                artist = patches.Rectangle((x, y), width, height)
+            case Circle(x, y, radius):
+                artist = patches.Circle((x, y), radius)
+            case Line(points) | Area(points):
+                artist = patches.Polygon(points, closed=isinstance(shape, Area))
+        dash = tuple(POINT * float(pixels) for pixels in shape.dash.split())
+        artist.set(facecolor=rgba(shape.fill, shape.opacity), edgecolor=rgba(shape.stroke),
+                   linewidth=POINT * shape.thick, linestyle=(0, dash) if dash else "-",
+                   transform=place)  # fmt: skip
         axes.add_artist(artist)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from scaling.pictures.palette import BLACK, BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 from scaling.pictures.shapes import SMALL, Area, Circle, Line, Point, Rect, Shape, Text, text_width
@@ -32,6 +33,9 @@ class Look:
         dash: of the line, "" for a solid one; None: there is no line.
         hollow: only the edge of the mark is drawn.
         opacity: of the fill of marks.
+        radius: pixels of the mark.
+        edge: colour of the edge of marks that are not hollow.
+        thick: pixels of the line.
     """
 
     colour: str
@@ -39,6 +43,9 @@ class Look:
     dash: str | None = None
     hollow: bool = False
     opacity: float = 1.0
+    radius: float = RADIUS
+    edge: str = "white"
+    thick: float = 2.0
 
 
 _MARKS = ("o", "^", "s", "D", "v")
@@ -52,16 +59,17 @@ LOOKS = tuple(  # of groups in turn, told apart without colour too
 def mark(at: Point, look: Look, words: str = "") -> list[Shape]:
     """Return the mark of a point."""
     x, y = at
-    fill, edge = ("none", look.colour) if look.hollow else (look.colour, "white")
-    line = 1.5 if look.hollow else 0.4
-    if look.mark == "o":
-        return [Circle(x, y, RADIUS, fill, edge, line, look.opacity, words)]
+    path = lambda corners: [(x + look.radius * a, y + look.radius * b) for a, b in corners]
     if look.mark in STROKES:
-        pairs = STROKES[look.mark]
-        ends = [[(x + RADIUS * a, y + RADIUS * b) for a, b in pair] for pair in pairs]
-        return [Line(pair, look.colour, 1.6) for pair in ends]
-    corners = [(x + RADIUS * a, y + RADIUS * b) for a, b in MARKS[look.mark]]
-    return [Area(corners, fill, look.opacity, edge, line, words)]
+        return [Line(path(ends), stroke=look.colour, thick=1.6) for ends in STROKES[look.mark]]
+    fill, edge, thick = (look.colour, look.edge, 0.4)
+    if look.hollow:
+        fill, edge, thick = "none", look.colour, 1.5
+    paint: dict[str, Any] = {"fill": fill, "stroke": edge, "thick": thick}
+    paint |= {"opacity": look.opacity, "words": words}
+    if look.mark == "o":
+        return [Circle(x, y, look.radius, **paint)]
+    return [Area(path(MARKS[look.mark]), **paint)]
 
 
 def legend(looks: Mapping[str, Look], top: float, width: float) -> tuple[list[Shape], float]:
@@ -86,10 +94,11 @@ def legend(looks: Mapping[str, Look], top: float, width: float) -> tuple[list[Sh
     for number, (words, look) in enumerate(looks.items()):
         x, y = LEFT + sum(wide[: number % columns]), top + ENTRY * (number // columns + 0.5)
         if look.mark == "box":
-            box = x + SWATCH / 2, y - SWATCH / 2, SWATCH, SWATCH
-            shapes.append(Rect(*box, look.colour, opacity=look.opacity))
+            paint: dict[str, Any] = {"fill": look.colour, "opacity": look.opacity}
+            shapes.append(Rect(x + SWATCH / 2, y - SWATCH / 2, SWATCH, SWATCH, **paint))
         if look.dash is not None:
-            shapes.append(Line([(x, y), (x + 2 * SWATCH, y)], look.colour, 2, look.dash))
+            ends = [(x, y), (x + 2 * SWATCH, y)]
+            shapes.append(Line(ends, stroke=look.colour, dash=look.dash))
         if look.mark not in ("", "box"):
             shapes += mark((x + SWATCH, y), look)
         shapes.append(Text(x + 2 * SWATCH + 6, y + 4.5, words, size=size))

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from scaling.meshes.shape import groups_along
-from scaling.pictures.palette import COLOURS, INK_ON
-from scaling.pictures.shapes import SMALL, Picture, Rect, Shape, Text, beside
+from scaling.pictures.palette import COLOURS
+from scaling.pictures.shapes import Picture, Shape, beside, box
 
 MOST = 256  # devices that are drawn: the first ones
 STEP, SIDE = 30.0, 26.0  # pixels from a square to the next, and of its side
@@ -30,28 +30,20 @@ def mesh_axes(
         ids: of the devices, in the order of the mesh; None: 0, 1, ...
     """
     axes = [axis for axis, size in mesh.items() if size > 1] or list(mesh)[:1]
-    places = np.arange(math.prod(mesh.values())) if ids is None else ids
-    count = int(places.max()) + 1
+    devices = np.arange(math.prod(mesh.values())) if ids is None else ids
+    count = int(devices.max()) + 1
     width = min(per_node, count)
     shown = min(count, max(MOST // width, 1) * width)
-    size, panels = (STEP * width, STEP * -(-shown // width)), []
+    panels = []
     for axis in axes:
-        squares = _squares(places[groups_along(mesh, (axis,))], width, shown)
-        panels.append(Picture(f"{axis}={mesh[axis]}", *size, squares))
+        shapes: list[Shape] = []
+        groups = devices[groups_along(mesh, (axis,))]
+        for (group, place), device in np.ndenumerate(groups):
+            if device < shown:
+                at = device % width * STEP + 2, device // width * STEP + 2
+                colour, thick = COLOURS[place % len(COLOURS)], 0.5 if group else 3.0
+                shapes += box(at, (SIDE, SIDE), colour, str(place), thick=thick)
+        size = STEP * width, STEP * -(-shown // width)
+        panels.append(Picture(f"{axis}={mesh[axis]}", *size, shapes))
     note = "" if shown == count else f", the first {shown} of {count:,} devices"
     return beside(title + note, panels, ACROSS)
-
-
-def _squares(groups: np.ndarray, width: int, shown: int) -> list[Shape]:
-    """The first devices, `width` to a row; `groups` are device ids [groups, members]."""
-    shapes: list[Shape] = []
-    for number, members in enumerate(groups):
-        for place, device in enumerate(members.tolist()):
-            if device < shown:
-                row, column = divmod(device, width)
-                colour = COLOURS[place % len(COLOURS)]
-                x, y = column * STEP + 2, row * STEP + 2
-                shapes.append(Rect(x, y, SIDE, SIDE, colour, line=0.5 if number else 3.0))
-                at, ink = (x + SIDE / 2, y + SIDE / 2 + 4.5), INK_ON.get(colour, "black")
-                shapes.append(Text(*at, str(place), "middle", ink, SMALL))
-    return shapes

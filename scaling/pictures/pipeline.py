@@ -12,6 +12,7 @@ are twice as many. All stages begin an iteration together.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import accumulate, product
 
 from scaling.meshes.units import format_time
 from scaling.models.pipeline.schedule import PipelineSchedule
@@ -68,11 +69,8 @@ def held(passes: tuple[Pass, ...]) -> Fraction:
     most = 0
     for stage in {one.stage for one in passes}:
         own = [one for one in passes if one.stage == stage]
-        events = [(one.begin, 1) if one.forward else (one.end, -1) for one in own]
-        kept = 0
-        for _, change in sorted(events):  # at the same time what is free goes first
-            kept += change
-            most = max(most, kept)
+        events = sorted((one.begin, 1) if one.forward else (one.end, -1) for one in own)
+        most = max(most, *accumulate(change for _, change in events))  # what is free goes first
     return Fraction(most, parts)
 
 
@@ -80,35 +78,26 @@ def _all_forward_first(schedule: PipelineSchedule) -> Iterator[Pass]:
     """Forward passes in the order of the schedule, and the same backward in reverse."""
     unit = Fraction(1, schedule.virtual_stages)
     end = schedule.iterations * unit * (1 + BACKWARD)
-    for iteration in range(schedule.iterations):
-        for stage in range(schedule.stages):
-            if schedule.is_busy(iteration, stage):
-                group, place = divmod(iteration - stage, schedule.group * schedule.virtual_stages)
-                part = int(schedule.virtual_stage_at(iteration, stage))
-                which = stage, group * schedule.group + place % schedule.group, part
-                yield _pass(which, iteration * unit, unit, True)
-                yield _pass(which, end - (iteration + 1) * unit * BACKWARD, unit * BACKWARD, False)
+    for iteration, stage in product(range(schedule.iterations), range(schedule.stages)):
+        if schedule.is_busy(iteration, stage):
+            group, place = divmod(iteration - stage, schedule.group * schedule.virtual_stages)
+            part = int(schedule.virtual_stage_at(iteration, stage))
+            which = group * schedule.group + place % schedule.group, part
+            yield Pass(stage, iteration * unit, unit, *which, True)
+            begin = end - (iteration + 1) * unit * BACKWARD
+            yield Pass(stage, begin, unit * BACKWARD, *which, False)
 
 
 def _one_forward_one_backward(stages: int, microbatches: int) -> Iterator[Pass]:
-    """Fill, steady and drain; a forward pass begins an iteration, but not one of the drain."""
-    fill, both = stages - 1, 1 + BACKWARD
-    drain = fill + both * microbatches  # when it begins
-    for stage in range(stages):
-        for microbatch in range(microbatches):
-            which = stage, microbatch, 0
-            steady = stage + microbatch - fill  # iterations after the fill
-            begin = fill + (both * steady if steady > 0 else steady)
-            yield _pass(which, Fraction(begin), Fraction(1), True)
-            steady = microbatch + fill - stage
-            late = steady - microbatches  # iterations after the drain has begun
-            begin = drain + BACKWARD * late if late >= 0 else fill + both * steady + 1
-            yield _pass(which, Fraction(begin), Fraction(BACKWARD), False)
-
-
-def _pass(which: tuple[int, int, int], begin: Fraction, length: Fraction, forward: bool) -> Pass:
-    stage, microbatch, part = which
-    return Pass(stage, begin, length, microbatch, part, forward)
+    """A forward pass begins an iteration of the fill and the steady ones, but not of the drain."""
+    fill, one, way_back = stages - 1, Fraction(1), Fraction(BACKWARD)
+    lengths = [one] * fill + [one + way_back] * microbatches + [way_back] * fill
+    begins = list(accumulate(lengths, initial=Fraction(0)))
+    for stage, microbatch in product(range(stages), range(microbatches)):
+        yield Pass(stage, begins[stage + microbatch], one, microbatch, 0, True)
+        iteration = 2 * fill - stage + microbatch
+        begin = begins[iteration] + (iteration < fill + microbatches)
+        yield Pass(stage, begin, way_back, microbatch, 0, False)
 
 
 def pipeline(passes: Sequence[Pass], title: str = "") -> Picture:
@@ -118,14 +107,14 @@ def pipeline(passes: Sequence[Pass], title: str = "") -> Picture:
     """
     parts = 1 + max(one.part for one in passes)
     of_part = lambda part: "" if parts == 1 else f", part {part + 1}"
-    colours = {f"forward{of_part(part)}": (BLUE, SKY)[part % 2] for part in range(parts)}
-    colours |= {f"backward{of_part(part)}": (ORANGE, VERMILION)[part % 2] for part in range(parts)}
+    ways = {"forward": (BLUE, SKY), "backward": (ORANGE, VERMILION)}
+    colours = {f"{w}{of_part(i)}": c[i % 2] for w, c in ways.items() for i in range(parts)}
     bars: dict[str, list[Bar]] = {f"stage {i}": [] for i in range(1 + max(p.stage for p in passes))}
     for one in passes:
         way, number = "forward" if one.forward else "backward", str(one.microbatch + 1)
         words = f"microbatch {number} {way} on stage {one.stage}, part {one.part + 1}"
-        ends, kind = (float(one.begin), float(one.end)), f"{way}{of_part(one.part)}"
-        bars[f"stage {one.stage}"].append(Bar(*ends, kind, words, number))
+        bar = Bar(float(one.begin), float(one.end), f"{way}{of_part(one.part)}", words, number)
+        bars[f"stage {one.stage}"].append(bar)
     rows = {name: Row(own, *ROW) for name, own in bars.items()}
     end = float(max(one.end for one in passes))
     return boxes(rows, colours, Scale(0.0, end, "time \u2192", ticks=()), title)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scaling.pictures.palette import COLOURS
-from scaling.pictures.shapes import SMALL, WIDTH, Picture, Rect, Shape, Text, beside
+from scaling.pictures.shapes import SMALL, WIDTH, Picture, Rect, Shape, Text, beside, box
 
 STEP, SIDE = 42.0, 34.0  # pixels from a square to the next, and of its side
 LEFT, TOP = 66.0, 26.0  # pixels, of the first square
@@ -42,45 +42,22 @@ def frames(kind: str, members: int) -> list[Frame]:
         members: 2 or more.
     """
     assert kind in KINDS and members > 1
-    if kind == "reduce-scatter":
-        return _scattered(members)
-    if kind == "all-reduce":
-        summed = _scattered(members)
-        return [*summed, *_passed_on(summed[-1], members)[1:]]
-    own = tuple(tuple(int(p == m) for p in range(members)) for m in range(members))
-    start = Frame(own, 1)
-    if kind == "all-gather":
-        return _passed_on(start, members)
-    found = [start]
-    for step in range(1, members):  # member m sends its piece for member m + step
-        found.append(_after(found[-1], [(m, (m + step) % members, m) for m in range(members)], 1))
+    ranks, is_sum = range(members), "reduce" in kind
+    full = members if is_sum else 1
+    # Of each step: member m sends piece m + b to member m + a, which then holds c terms: (a, b, c).
+    adds = [(1, -step, step + 1) for step in range(1, members)]
+    passes_on = [(1, 1 - step, full) for step in range(1, members)]  # what it received last
+    exchanges = [(step, 0, 1) for step in range(1, members)]
+    steps = dict(zip(KINDS, (passes_on, adds, [*adds, *passes_on], exchanges), strict=True))
+    start = tuple(tuple(int(is_sum or piece == member) for piece in ranks) for member in ranks)
+    found = [Frame(start, full)]
+    for ahead, offset, terms in steps[kind]:
+        sends = tuple((m, (m + ahead) % members, (m + offset) % members) for m in ranks)
+        held = [list(row) for row in found[-1].terms]
+        for _, target, piece in sends:
+            held[target][piece] = terms
+        found.append(Frame(tuple(map(tuple, held)), full, sends))
     return found
-
-
-def _scattered(members: int) -> list[Frame]:
-    """In step s member m sends piece m - s with s terms; the next member adds its own."""
-    found = [Frame(tuple((1,) * members for _ in range(members)), members)]
-    for step in range(1, members):
-        sends = [(m, (m + 1) % members, (m - step) % members) for m in range(members)]
-        found.append(_after(found[-1], sends, step + 1))
-    return found
-
-
-def _passed_on(start: Frame, members: int) -> list[Frame]:
-    """In step s member m sends piece m - s + 1, the one that it received in the step before."""
-    found = [start]
-    for step in range(1, members):
-        sends = [(m, (m + 1) % members, (m - step + 1) % members) for m in range(members)]
-        found.append(_after(found[-1], sends, start.full))
-    return found
-
-
-def _after(before: Frame, sends: list[tuple[int, int, int]], terms: int) -> Frame:
-    """The frame in which receivers hold so many terms of what they received."""
-    held = [list(row) for row in before.terms]
-    for _, target, piece in sends:
-        held[target][piece] = terms
-    return Frame(tuple(map(tuple, held)), before.full, tuple(sends))
 
 
 def ring(frame: Frame) -> Picture:
@@ -114,7 +91,8 @@ def _squares(frame: Frame) -> list[Shape]:
             x, high = LEFT + piece * STEP, SIDE * terms / frame.full
             colour, pale = COLOURS[piece % len(COLOURS)], 1 if terms == frame.full else PALE
             if terms:
-                shapes.append(Rect(x, y + SIDE - high, SIDE, high, colour, "none", 0, pale))
+                size = SIDE, high
+                shapes += box((x, y + SIDE - high), size, colour, opacity=pale, stroke="none")
             thick = 4 if (member, piece) in received else 0.5
-            shapes.append(Rect(x, y, SIDE, SIDE, line=thick))
+            shapes.append(Rect(x, y, SIDE, SIDE, thick=thick))
     return shapes

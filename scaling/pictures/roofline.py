@@ -6,14 +6,15 @@ attainable = min(peak, bandwidth x intensity); the roofs meet at peak / bandwidt
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate, format_time
-from scaling.pictures.axes import Scale, plane
-from scaling.pictures.legend import RADIUS, Look, legend
+from scaling.pictures.axes import Scale
+from scaling.pictures.chart import Series, chart
+from scaling.pictures.legend import RADIUS, Look
 from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
-from scaling.pictures.shapes import INK, SMALL, WIDTH, Circle, Line, Picture, Text
+from scaling.pictures.shapes import INK, SMALL, Picture, Text
 from scaling.simulate.kernels import computed_flops, peak_rate
 from scaling.simulate.step import Priced, running_kernels
 
@@ -64,33 +65,27 @@ def roofline(
     low, high = ends or (min(*found, ridge) / MARGIN, max(*found, ridge) * MARGIN)
     slowest = min([low * bandwidth, *(0.5 * dot.rate for dot in dots)])
     prefixed = lambda rate: format_rate(rate, "").strip()
-    axes = plane(
-        Scale(low, high, "FLOPs per byte", "{:,g}".format, 10),
-        Scale(max(slowest, LEAST_RATE * peak), 2 * peak, "FLOP/s", prefixed, 10),
-    )
-    shapes = axes.frame()
-    steep = axes.path((x, x * bandwidth) for x in (max(low, axes.y.low / bandwidth), ridge))
-    shapes.append(Line([axes.at(ridge, axes.y.low), axes.at(ridge, peak)], INK, 1, "4 4"))
-    for dot in sorted(dots, key=lambda dot: -(dot.share or 0.0)):
-        x, y = axes.at(dot.intensity, dot.rate)
-        radius = RADIUS + 1 if dot.share is None else max(LEAST, LARGEST * math.sqrt(dot.share))
-        colour, pale = colours[dot.kind], 1.0 if dot.share is None else 0.6
-        shapes.append(Circle(x, y, radius, colour, opacity=pale, words=dot.words))
-        if dot.label:
-            shapes.append(Text(x + 6, y + 18, dot.label, size=SMALL, turn=40))
-    shapes.append(Line(steep, BLUE))
-    shapes.append(Line(axes.path([(ridge, peak), (high, peak)]), VERMILION))
-    looks = {
-        f"memory, {format_rate(bandwidth)}": Look(BLUE, "", ""),
-        f"compute, {format_rate(peak, 'FLOP/s')}": Look(VERMILION, "", ""),
-    }
-    for kind, colour in colours.items():
+    x = Scale(low, high, "FLOPs per byte", "{:,g}".format, 10)
+    y = Scale(max(slowest, LEAST_RATE * peak), 2 * peak, "FLOP/s", prefixed, 10)
+    line = Look(INK, "", "4 4", thick=1)
+    series = {"_ridge": Series(line, [(ridge, y.low), (ridge, peak)])}
+    for number, dot in enumerate(sorted(dots, key=lambda dot: -(dot.share or 0.0))):
+        look = Look(colours[dot.kind], "o", radius=RADIUS + 1, edge=INK)
+        if dot.share is not None:
+            radius = max(LEAST, LARGEST * math.sqrt(dot.share))
+            look = replace(look, radius=radius, opacity=0.6)
+        series[f"_{number}"] = Series(look, [(dot.intensity, dot.rate)], words=[dot.words])
+    steep = [(at, at * bandwidth) for at in (max(low, y.low / bandwidth), ridge)]
+    series[f"memory, {format_rate(bandwidth)}"] = Series(Look(BLUE, "", ""), steep)
+    flat = Series(Look(VERMILION, "", ""), [(ridge, peak), (high, peak)])
+    series[f"compute, {format_rate(peak, 'FLOP/s')}"] = flat
+    for kind in colours:
         own = [dot.share for dot in dots if dot.kind == kind]
         shares = [share for share in own if share is not None]
         words = f"{kind}, {sum(shares):.0%} of the time" if shares else kind
-        looks |= {words: Look(colour, "o")} if own else {}
-    marks, bottom = legend(looks, axes.below, WIDTH)
-    return Picture(title, WIDTH, bottom + 8, [*shapes, *marks])
+        series |= {words: Series(Look(colours[kind], "o"))} if own else {}
+    names = [(dot.label, dot.intensity, dot.rate) for dot in dots if dot.label]
+    return chart(title, x, y, series, names, [Text(6, 18, "", size=SMALL, turn=40)])
 
 
 def kernel_dots(priced: Priced) -> list[Dot]:

@@ -6,13 +6,15 @@ shares   in each column of pixels the share of time that each kind takes, stacke
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
+from typing import Any
 
 import numpy as np
 
 from scaling.meshes.units import format_time
 from scaling.pictures.axes import AXIS, Scale, ticks_below
 from scaling.pictures.legend import Look, legend
-from scaling.pictures.palette import INK_ON
 from scaling.pictures.shapes import (
     FONT,
     SMALL,
@@ -23,7 +25,9 @@ from scaling.pictures.shapes import (
     Rect,
     Shape,
     Text,
-    staircase,
+    box,
+    outline,
+    stepped,
     text_width,
 )
 
@@ -89,19 +93,19 @@ class Frame:
     behind: float = RIGHT
     font: float = FONT
 
-    @property
+    @cached_property
     def left(self) -> float:
         """Pixels of the names."""
         names = [text_width(name, self.font) for name in self.sizes if name[:1] != "_"]
         return 16 + max(names, default=0.0)
 
-    @property
+    @cached_property
     def bases(self) -> list[float]:
         """Pixel of the lower edge of each row."""
-        sizes = list(self.sizes.values())
-        return [TOP + sum(map(sum, sizes[:i])) + high for i, (high, _) in enumerate(sizes)]
+        starts = accumulate(map(sum, self.sizes.values()), initial=TOP)
+        return [top + high for top, (high, _) in zip(starts, self.sizes.values(), strict=False)]
 
-    @property
+    @cached_property
     def across(self) -> float:
         """Pixels of the scale; where names and notes leave too little, the picture is wider."""
         return max(LEAST, self.width - self.left - self.behind)
@@ -122,7 +126,7 @@ class Frame:
         around: list[Shape] = []
         if named or ticks:
             around = ticks_below(self.scale, self.left, self.across, TOP, base)
-            around.append(Line([(self.left, base), (self.left + self.across, base)], width=1))
+            around.append(Line([(self.left, base), (self.left + self.across, base)], thick=1))
         for (name, (high, _)), bottom in zip(self.sizes.items(), self.bases, strict=True):
             if name[:1] != "_":
                 y = bottom - high / 2 + 5
@@ -154,23 +158,19 @@ def boxes(
     shapes: list[Shape] = []
     used = set()
     for row, base in zip(rows.values(), frame.bases, strict=True):
-        x, top = frame.left, base - row.high
+        x, top, middle = frame.left, base - row.high, base - row.high / 2
         for bar in row.bars:
             if min(bar.end, scale.high) > max(bar.start, scale.low):
                 used.add(bar.kind)
                 left, x = frame.x(bar.start), frame.x(bar.end)
-                colour, opacity = colours[bar.kind], PALE if row.pale else 1.0
-                size = x - left, row.high
-                shapes.append(Rect(left, top, *size, colour, opacity=opacity, words=bar.words))
-                if bar.label and x - left > text_width(bar.label, SMALL) + 4:
-                    at, ink = (left + x) / 2, INK_ON.get(colour, "black")
-                    y = top + row.high / 2 + 4.5
-                    shapes.append(Text(at, y, bar.label, "middle", ink, SMALL))
+                size, opacity = (x - left, row.high), PALE if row.pale else 1.0
+                look = {"opacity": opacity, "words": bar.words}
+                shapes += box((left, top), size, colours[bar.kind], bar.label, **look)
         if row.ends:
-            y, x = top + row.high / 2, max(x, frame.x(row.ends[1]))
-            shapes.append(Line([(frame.x(end), y) for end in row.ends], width=1.2))
+            x = max(x, frame.x(row.ends[1]))
+            shapes.append(Line([(frame.x(end), middle) for end in row.ends], thick=1.2))
         if row.note:
-            shapes.append(Text(x + 6, top + row.high / 2 + 5, row.note, size=SMALL, halo=True))
+            shapes.append(Text(x + 6, middle + 5, row.note, size=SMALL, halo=True))
     looks = {kind: Look(colour) for kind, colour in colours.items() if kind in used}
     return frame.picture(title, shapes, looks, limit)
 
@@ -198,15 +198,16 @@ def shares(
             above = np.minimum(below + share, 1.0)
             total = sum(bar.end - bar.start for bar in row.bars if bar.kind == kind)
             words = f"{kind}: {format_time(total)}, {total / end:.0%} of the step"
+            paint: dict[str, Any] = {"fill": colours[kind], "stroke": "none", "words": words}
             if row.least is None:
-                outline = staircase(left, base - row.high * below, base - row.high * above)
-                shapes.append(Area(outline, colours[kind], words=words))
+                band = stepped(left, base - row.high * below, base - row.high * above)
+                shapes.append(Area(outline(band), **paint))
                 below = above
             else:
                 ends = np.flatnonzero(np.diff(share, prepend=0, append=0))
                 for first, last in ends.reshape(-1, 2):
-                    box = left[first], base - row.high, left[last] - left[first], row.high
-                    shapes.append(Rect(*box, colours[kind], line=0, words=words))
+                    size = left[last] - left[first], row.high
+                    shapes.append(Rect(left[first], base - row.high, *size, **paint))
     used = {bar.kind for row in rows.values() for bar in row.bars}
     return frame.picture(title, shapes, {k: Look(c) for k, c in colours.items() if k in used})
 

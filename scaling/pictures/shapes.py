@@ -1,14 +1,18 @@
 """A picture is plain data: a title, a size, and shapes in pixels from the upper left corner.
 
-    picture = Picture("two", 120, 40, (Rect(0, 0, 50, 20, BLUE), Text(60, 15, "words")))
+    picture = Picture("two", 120, 40, (Rect(0, 0, 50, 20, fill=BLUE), Text(60, 15, "words")))
     svg_text(picture)               for a page or a notebook (`svg`), with numpy alone
     write_picture(picture, path)    a file: .svg, .png or .pdf (`files`)
 
-Every picture is a pure function of figures. `words` of a shape are what the pointer shows.
+Every picture is a pure function of figures.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+from scaling.pictures.palette import INK_ON
 
 WIDTH = 640.0  # pixels of a picture, unless its content asks for more
 FONT, SMALL = 15.0, 13.0  # pixels: of words; of numbers in boxes and what is said beside
@@ -20,57 +24,56 @@ LETTER = 0.6  # width of a letter in the mean, in font sizes
 Point = tuple[float, float]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Painted:
+    """How a shape looks.
+
+    Attributes:
+        fill, opacity: of its inside.
+        stroke, thick, dash: colour and pixels of its edge; dashes as SVG writes them: "6 4".
+        words: what the pointer shows.
+    """
+
+    fill: str = "none"
+    opacity: float = 1.0
+    stroke: str = INK
+    thick: float = 0.5
+    dash: str = ""
+    words: str = ""
+
+
 @dataclass(frozen=True)
-class Rect:
+class Rect(Painted):
     """A box."""
 
     x: float
     y: float
     width: float
     height: float
-    fill: str = "none"
-    stroke: str = INK
-    line: float = 0.5
-    opacity: float = 1.0  # of the fill
-    dash: str = ""
-    words: str = ""
 
 
 @dataclass(frozen=True)
-class Line:
-    """A line through points; `dash` as SVG writes it: "6 4"."""
-
-    points: Sequence[Point]
-    colour: str = INK
-    width: float = 2.0
-    dash: str = ""
-    opacity: float = 1.0
-
-
-@dataclass(frozen=True)
-class Area:
-    """A filled polygon."""
-
-    points: Sequence[Point]
-    fill: str
-    opacity: float = 1.0
-    stroke: str = "none"
-    line: float = 0.0
-    words: str = ""
-
-
-@dataclass(frozen=True)
-class Circle:
-    """A disc, or a ring where `fill` is "none"."""
+class Circle(Painted):
+    """A disc, or a ring without a fill."""
 
     x: float
     y: float
     radius: float
-    fill: str
-    stroke: str = INK
-    line: float = 0.5
-    opacity: float = 1.0  # of the fill
-    words: str = ""
+
+
+@dataclass(frozen=True)
+class Line(Painted):
+    """A line through points."""
+
+    points: Sequence[Point]
+    thick: float = field(default=2.0, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Area(Painted):
+    """A polygon."""
+
+    points: Sequence[Point]
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,7 @@ class Group:
     shapes: Sequence["Shape"]
 
 
-Shape = Rect | Line | Area | Circle | Text | Group
+Shape = Rect | Circle | Line | Area | Text | Group
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,16 @@ class Picture:
 def text_width(words: str, size: float = FONT) -> float:
     """Return about how many pixels a line of words is wide."""
     return LETTER * size * len(words)
+
+
+def box(at: Point, size: Point, fill: str, label: str = "", **look: Any) -> list[Shape]:
+    """Return a filled box with words in its middle, where they fit; `look` is that of `Rect`."""
+    (x, y), (width, height) = at, size
+    shapes: list[Shape] = [Rect(x, y, width, height, fill=fill, **look)]
+    if label and text_width(label, SMALL) + 2 < width:
+        ink, middle = INK_ON.get(fill, "black"), (x + width / 2, y + height / 2 + 4.5)
+        shapes.append(Text(*middle, label, "middle", ink, SMALL))
+    return shapes
 
 
 def titled(picture: Picture) -> Picture:
@@ -136,16 +149,14 @@ def beside(title: str, pictures: Sequence[Picture], columns: int, gap: float = 2
     return Picture(title, min(columns, len(panels)) * wide, rows * high, shapes)
 
 
-def staircase(
-    borders: Iterable[float], below: Iterable[float], above: Iterable[float]
-) -> list[Point]:
-    """Return the outline of what lies between two step functions.
+def outline(band: Sequence[tuple[float, float, float]]) -> list[Point]:
+    """Return the corners of an area from its (x, low, high), from left to right."""
+    return [*((x, high) for x, _, high in band), *((x, low) for x, low, _ in reversed(band))]
 
-    Args:
-        borders: of the steps, one more than there are steps.
-        below, above: heights of each step.
-    """
-    xs = list(borders)
-    upper = [(x, y) for i, y in enumerate(above) for x in (xs[i], xs[i + 1])]
-    lower = [(x, y) for i, y in enumerate(below) for x in (xs[i], xs[i + 1])]
-    return [*upper, *reversed(lower)]
+
+def stepped(
+    borders: Iterable[float], low: Iterable[float], high: Iterable[float]
+) -> list[tuple[float, float, float]]:
+    """Return (x, low, high) of both ends of each step; `borders` are one more than the steps."""
+    steps = zip(pairwise(borders), low, high, strict=True)
+    return [(x, down, up) for ends, down, up in steps for x in ends]

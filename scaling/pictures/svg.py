@@ -1,6 +1,6 @@
 """A picture as SVG text, which a page, a notebook or a file shows as it is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from html import escape
 
 from scaling.pictures.shapes import (
@@ -9,20 +9,22 @@ from scaling.pictures.shapes import (
     Circle,
     Group,
     Line,
+    Painted,
     Picture,
-    Point,
     Rect,
     Shape,
     Text,
     titled,
 )
 
+FAMILY = f'font-family="sans-serif" font-size="{FONT:g}"'
+
 
 def svg_text(picture: Picture) -> str:
     """Return an SVG that fills the width of the page, at most its own, in the page's colour."""
     style = f"width:100%;max-width:{picture.width:g}px"
     size = f'viewBox="0 0 {_number(picture.width)} {_number(picture.height)}"'
-    return f'<svg {size} style="{style}" {_FONT}>{"".join(map(_shape, picture.shapes))}</svg>'
+    return f'<svg {size} style="{style}" {FAMILY}>{"".join(map(_shape, picture.shapes))}</svg>'
 
 
 def svg_file(picture: Picture) -> str:
@@ -32,65 +34,57 @@ def svg_file(picture: Picture) -> str:
     body = "\n".join(map(_shape, picture.shapes)).replace('"Canvas"', '"white"')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" '
-        f'height="{high}" role="img" color="black" {_FONT}>\n'
+        f'height="{high}" role="img" color="black" {FAMILY}>\n'
         f"<title>{escape(picture.title)}</title>\n"
         f'<rect width="{wide}" height="{high}" fill="white"/>\n{body}\n</svg>\n'
     )
 
 
-_FONT = f'font-family="sans-serif" font-size="{FONT:g}"'
-
-
 def _shape(shape: Shape) -> str:
     match shape:
         case Group(x, y, shapes):
-            inner = "".join(map(_shape, shapes))
-            return f'<g transform="translate({_number(x)} {_number(y)})">{inner}</g>'
-        case Text():
-            return _text(shape)
-        case Line(points, colour, width, dash, opacity):
-            look = f'fill="none"{_stroke(colour, width, dash)}'
-            look += f' opacity="{opacity:g}"' if opacity < 1 else ""
-            return f'<polyline points="{_points(points)}" {look}/>'
+            move = {"transform": f"translate({_number(x)} {_number(y)})"}
+            return _tag("g", move, "".join(map(_shape, shapes)))
+        case Text(x, y, words):
+            return _tag("text", {"x": x, "y": y, **_letters(shape)}, escape(words))
         case Rect(x, y, width, height):
-            place = f'x="{_number(x)}" y="{_number(y)}" width="{_number(max(width, 0.5))}"'
-            edge = _stroke(shape.stroke, shape.line, shape.dash)
-            return _filled("rect", f'{place} height="{_number(height)}"', shape, edge)
+            place = {"x": x, "y": y, "width": max(width, 0.5), "height": height}
+            return _painted("rect", place, shape)
         case Circle(x, y, radius):
-            place = f'cx="{_number(x)}" cy="{_number(y)}" r="{_number(radius)}"'
-            return _filled("circle", place, shape, _stroke(shape.stroke, shape.line))
-        case Area(points):
-            edge = _stroke(shape.stroke, shape.line)
-            return _filled("polygon", f'points="{_points(points)}"', shape, edge)
+            return _painted("circle", {"cx": x, "cy": y, "r": radius}, shape)
+        case Line(points) | Area(points):
+            tag = "polyline" if isinstance(shape, Line) else "polygon"
+            path = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
+            return _painted(tag, {"points": path}, shape)
 
 
-def _filled(tag: str, place: str, shape: Rect | Circle | Area, edge: str) -> str:
-    fill = f'fill="{shape.fill}"'
-    fill += f' fill-opacity="{shape.opacity:g}"' if shape.opacity < 1 else ""
+def _painted(tag: str, place: Mapping[str, float | str], shape: Painted) -> str:
+    look = {"fill": shape.fill}
+    if shape.opacity < 1:
+        look["fill-opacity"] = f"{shape.opacity:g}"
+    if shape.stroke != "none" and shape.thick:
+        look |= {"stroke": shape.stroke, "stroke-width": f"{shape.thick:g}"}
+        look |= {"stroke-dasharray": shape.dash} if shape.dash else {}
     title = f"<title>{escape(shape.words)}</title>" if shape.words else ""
-    return f"<{tag} {place} {fill}{edge}" + (f">{title}</{tag}>" if title else "/>")
+    return _tag(tag, {**place, **look}, title)
 
 
-def _text(text: Text) -> str:
-    place = f'x="{_number(text.x)}" y="{_number(text.y)}"'
-    look = f' text-anchor="{text.anchor}"' if text.anchor != "start" else ""
-    look += f' font-size="{text.size:g}"' if text.size != FONT else ""
+def _letters(text: Text) -> dict[str, str]:
+    look = {"text-anchor": text.anchor} if text.anchor != "start" else {}
+    look |= {"font-size": f"{text.size:g}"} if text.size != FONT else {}
     if text.turn:
-        look += f' transform="rotate({text.turn:g} {_number(text.x)} {_number(text.y)})"'
+        look["transform"] = f"rotate({text.turn:g} {_number(text.x)} {_number(text.y)})"
     if text.halo:
-        look += ' stroke="Canvas" stroke-width="5" paint-order="stroke"'
-    return f'<text {place}{look} fill="{text.colour}">{escape(text.words)}</text>'
+        look |= {"stroke": "Canvas", "stroke-width": "5", "paint-order": "stroke"}
+    return look | {"fill": text.colour}
 
 
-def _stroke(colour: str, width: float, dash: str = "") -> str:
-    if colour == "none" or not width:
-        return ""
-    dashed = f' stroke-dasharray="{dash}"' if dash else ""
-    return f' stroke="{colour}" stroke-width="{width:g}"{dashed}'
-
-
-def _points(points: Sequence[Point]) -> str:
-    return " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
+def _tag(name: str, attributes: Mapping[str, float | str], inside: str = "") -> str:
+    written = "".join(
+        f' {key}="{value if isinstance(value, str) else _number(value)}"'
+        for key, value in attributes.items()
+    )
+    return f"<{name}{written}>{inside}</{name}>" if inside else f"<{name}{written}/>"
 
 
 def _number(value: float) -> str:

@@ -1,12 +1,20 @@
-"""A step over time: a row for each pipeline stage, its compute above its communication.
+"""A step over time: what every stage computes and sends, and what a device's memory holds.
 
 stage 0   compute        forward ... backward ... optimizer, pale where it has no work
           communication  all-gathers, permutes, ...
 """
 
+import numpy as np
+
+from scaling.meshes.units import format_memory, format_time
+from scaling.pictures import palette
+from scaling.pictures.axes import Scale
+from scaling.pictures.chart import Series, chart
+from scaling.pictures.legend import Look
 from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
 from scaling.pictures.rows import Bar, Row, shares
-from scaling.pictures.shapes import Picture
+from scaling.pictures.shapes import INK, SMALL, Picture, Text, stepped
+from scaling.simulate.memory import ON_DEVICE, fullest_moments, memory_over_time
 from scaling.simulate.pipeline_bubble import stage_spans
 from scaling.simulate.step import Priced
 
@@ -35,6 +43,7 @@ LANES = {  # pixels of a lane, and below it; the share from which on a column of
 }
 MOST_STAGES = 32  # rows of more are too thin to be read: the first and last ones are drawn
 WIDTH = 900.0  # pixels
+MOMENTS = 280  # of the memory of a step, one in two pixels: of each the fullest
 
 
 def timeline(priced: Priced, title: str = "") -> Picture:
@@ -59,3 +68,30 @@ def timeline(priced: Priced, title: str = "") -> Picture:
             ]
             rows[name if lane == "compute" else f"_{name} {lane}"] = Row(bars, *sizes)
     return shares(rows, COLOURS, end, title, WIDTH)
+
+
+def step_memory(priced: Priced, capacity: float | None, title: str = "") -> Picture:
+    """Return stacked areas of bytes over time by category, and a dashed line at the capacity.
+
+    Args:
+        priced: with its timeline recorded.
+        capacity: bytes that a program can allocate; None: not known.
+    """
+    end = float(priced.timeline.total)
+    times, sizes = memory_over_time(priced.memory, priced.timeline.events)
+    if len(times) > MOMENTS:
+        times, sizes = fullest_moments(times, sizes, end, MOMENTS)
+    most = max(float(sizes.sum(axis=1).max()), capacity or 0.0) * 1.05
+    below, series = np.zeros(len(times)), dict[str, Series]()
+    for name, column, colour in zip(ON_DEVICE, sizes.T, palette.COLOURS, strict=True):
+        if column.any():
+            band = stepped([*times, end], below, below + column)
+            series[name.replace("_", " ")] = Series(Look(colour), band=band)
+            below = below + column
+    names = []
+    if capacity is not None:
+        series["_fits"] = Series(Look(INK, "", "6 4"), [(0, capacity), (end, capacity)])
+        names = [(f"fits below {format_memory(capacity)}", end, capacity)]
+    axes = Scale(0, end, "time", format_time), Scale(0, most, "memory", format_memory)
+    side = Text(0, -6, "", "end", size=SMALL, halo=True)
+    return chart(title, *axes, series, names, [side])

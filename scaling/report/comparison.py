@@ -114,9 +114,7 @@ def _alone(comparison: Comparison) -> dict[str, list[Row]]:
     predicted = {n: Pair(s, None) for n, s in match.predicted_only.items()}
     least = SMALL * min(step.predicted or 0.0, step.measured or 0.0)
     rows = lambda pairs: [
-        _row(name, pair)
-        for name, pair in list(pairs.items())[:MOST_LINES]
-        if max(pair.predicted or 0.0, pair.measured or 0.0) >= least
+        _row(name, pair) for name, pair in list(pairs.items())[:MOST_LINES] if pair.larger >= least
     ]
     return {
         "recorded, not in the program": rows(recorded),
@@ -135,7 +133,7 @@ def words(pair: Pair, unit: Callable[[float], str] = format_time) -> str:
 
 def _nonzero(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
     """The pairs that are more than nothing on either side, by name in words."""
-    sizes = {name: max(p.predicted or 0.0, p.measured or 0.0) for name, p in pairs.items()}
+    sizes = {name: pair.larger for name, pair in pairs.items()}
     least = NOTHING * max(sizes.values(), default=0.0)
     return {name.replace("_", " "): pairs[name] for name, size in sizes.items() if size > least}
 
@@ -183,7 +181,7 @@ def _bars(comparison: Comparison) -> dict[str, Pair]:
 
 def _html_bars(pairs: dict[str, Pair]) -> str:
     """One block per term: its name, and a bar for each of the two figures."""
-    longest = max((max(p.predicted or 0.0, p.measured or 0.0) for p in pairs.values()), default=1.0)
+    longest = max((pair.larger for pair in pairs.values()), default=1.0)
     blocks = []
     for name, pair in pairs.items():
         values = {"predicted": pair.predicted, "measured": pair.measured}

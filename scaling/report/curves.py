@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from scaling.meshes.units import format_time, percent, three_digits
-from scaling.pictures.scaling import efficiency
+from scaling.pictures.curves import efficiency
 from scaling.report.formatting import columns
 
 HEAD = ("devices", "mesh", "sequences", "step", "from", "to", "tokens/s", "MFU", "efficiency")

@@ -16,7 +16,7 @@ from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.meshes.units import format_memory, format_rate, format_size, format_time, percent
 from scaling.profiles.grades import grade_of
 from scaling.program.ir import Collective, Kernel
-from scaling.report.constants import link_constants
+from scaling.report.fits import link_constants
 from scaling.simulate.kernels import WIDER, computed_flops
 from scaling.simulate.prediction import Prediction, axis_name
 from scaling.simulate.step import (

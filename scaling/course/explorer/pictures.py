@@ -10,16 +10,15 @@ from scaling.course.explorer.collectives import level_words, levels_of, members_
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_rate, format_time
 from scaling.pictures.axes import Scale
+from scaling.pictures.bars import TERMS, step_bars
 from scaling.pictures.cluster import cluster_levels
-from scaling.pictures.memory import step_memory
 from scaling.pictures.palette import BLACK, PURPLE, VERMILION
 from scaling.pictures.pipeline import idle_share, pipeline, timetable
 from scaling.pictures.roofline import kernel_dots, roofs, step_roofline
 from scaling.pictures.rows import Bar, Row, boxes, shares
 from scaling.pictures.shapes import Picture
-from scaling.pictures.steps import TERMS, step_bars
 from scaling.pictures.svg import svg_text
-from scaling.pictures.timeline import COLOURS, PHASES
+from scaling.pictures.timeline import COLOURS, PHASES, step_memory
 from scaling.report.trace import label
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction

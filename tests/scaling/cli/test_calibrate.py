@@ -10,7 +10,7 @@ from scaling.profiles.calibrations import calibration_path, host_calibration
 from scaling.profiles.io import read_profile
 from scaling.profiles.machine import host
 from scaling.profiles.profile import CollectiveFit, Evidence, MatmulFit, MemoryFit
-from scaling.report.calibration import table
+from scaling.report.fits import table
 from tests.scaling.cli.running import run
 from tests.scaling.host_profile import host_profile
 

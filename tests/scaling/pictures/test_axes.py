@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from scaling.pictures.axes import Scale, log_scale, plane
+from scaling.pictures.axes import Scale, log_scale
+from scaling.pictures.chart import Plane
 
 
 @pytest.mark.parametrize("base", [0, 2, 10])
@@ -19,7 +20,7 @@ def test_every_axis_has_a_few_ticks_inside(base, factor):
 
 
 def test_an_axis_of_one_number_is_drawn():
-    assert plane(Scale(5.0, 5.0), Scale(0.0, 0.0)).frame()
+    assert Plane(Scale(5.0, 5.0), Scale(0.0, 0.0)).frame()
     assert log_scale([7.0], "x", str).places()
 
 

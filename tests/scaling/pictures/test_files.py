@@ -8,19 +8,15 @@ import pytest
 
 import scaling as sc
 from scaling.meshes.errors import InputError
-from scaling.pictures.bandwidth import bandwidth
-from scaling.pictures.bars import grouped_bars
+from scaling.pictures.bars import grouped_bars, step_bars
 from scaling.pictures.cluster import cluster_levels
+from scaling.pictures.curves import ScatterPoint, bandwidth, scaling_curves, scatter
 from scaling.pictures.files import check_picture, write_picture
-from scaling.pictures.memory import step_memory
 from scaling.pictures.mesh import mesh_axes
 from scaling.pictures.ring import frames, ring_steps
 from scaling.pictures.roofline import step_roofline
-from scaling.pictures.scaling import scaling_curves
-from scaling.pictures.scatter import ScatterPoint, scatter
 from scaling.pictures.shapes import Group, Text, text_width, titled
-from scaling.pictures.steps import step_bars
-from scaling.pictures.timeline import timeline
+from scaling.pictures.timeline import step_memory, timeline
 
 POINTS = [ScatterPoint("one", 1.0, 1.1, 0.9, 1.3), ScatterPoint("two", 2.0, 1.5)]
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from scaling.pictures import roofline, steps, timeline
+from scaling.pictures import bars, roofline, timeline
 from scaling.pictures.palette import COLOURS
 
 # Machado, Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision
@@ -46,7 +46,7 @@ def colours_of(table) -> list[str]:
 
 STACKS = {
     "palette": list(COLOURS),
-    "steps": colours_of(steps.TERMS),
+    "steps": colours_of(bars.TERMS),
     "timeline": colours_of(timeline.COLOURS),
     "kernels": colours_of(roofline.KERNELS),
 }

@@ -95,7 +95,7 @@ def test_a_few_nodes_stand_for_all(nodes, shown, words):
 def test_loads_light_the_links_of_chips_that_talk():
     cluster = sc.load_cluster("dgx-h100", nodes=64)
     drawn = cluster_levels(cluster, "", {0: 0, 8: 0}, {"NVLink of a chip": "8 B"})
-    lit = [shape for shape in drawn.shapes if isinstance(shape, Line) and shape.colour == LIT]
+    lit = [shape for shape in drawn.shapes if isinstance(shape, Line) and shape.stroke == LIT]
     wires = [line for line in lit if line.points[0][0] == line.points[1][0]]
     assert len(wires) == 2 and len(lit) == 2 + 4  # of devices 0 and 8, and the bars of four nodes
 

@@ -18,7 +18,7 @@ with app.setup:
     from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
     from scaling.meshes.units import format_rate, format_time
-    from scaling.pictures.memory import step_memory
+    from scaling.pictures.timeline import step_memory
 
 
 @app.cell
