@@ -22,7 +22,7 @@ from scaling.api.runs import load_run
 from scaling.cli.main import main as scaling
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
-from scaling.pictures.axes import Scale
+from scaling.pictures.axes import Frame, Scale
 from scaling.pictures.chart import Series, chart
 from scaling.pictures.files import write_picture
 from scaling.pictures.legend import Look
@@ -153,7 +153,7 @@ def _plot_loss(records: Sequence[dict[str, Any]], title: str, stem: Path) -> lis
     }
     x = Scale(0, max(step for step, _ in train + held_out), "step")
     y = Scale(min(losses), max(losses), "loss (nats per token)")
-    write_picture(chart(title, x, y, series), *paths)
+    write_picture(chart(title, Frame(x, y), series), *paths)
     return paths
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 import scaling as sc
 from experiments.published.training import FOLDER
 from scaling.meshes.units import format_rate, format_size
-from scaling.pictures.axes import Scale, log_scale
+from scaling.pictures.axes import Frame, Scale, log_scale
 from scaling.pictures.bars import dots
 from scaling.pictures.chart import Series, chart
 from scaling.pictures.legend import LOOKS, Look
@@ -53,7 +53,7 @@ def nodes() -> Picture:
         (size for one in series.values() for size, _ in one.points), "size", format_size, base=2
     )
     y = Scale(0, 1.05 * most, "bus bandwidth", format_rate)
-    return chart("All-reduce over two nodes of H100", x, y, series)
+    return chart("All-reduce over two nodes of H100", Frame(x, y), series)
 
 
 def _points(machine: str) -> list[tuple[float, float]]:

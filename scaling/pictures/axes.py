@@ -1,12 +1,24 @@
-"""Axes of every picture: linear or logarithmic, with ticks at round numbers."""
+"""Axes of every picture: linear or logarithmic scales with ticks at round numbers, or rows."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
-from scaling.pictures.shapes import GRID, SMALL, Line, Shape, Text, text_width
+from scaling.pictures.legend import Look, legend
+from scaling.pictures.shapes import (
+    GRID,
+    SMALL,
+    WIDTH,
+    Line,
+    Picture,
+    Point,
+    Shape,
+    Text,
+    text_width,
+)
 
-AXIS = 44.0  # pixels below a picture, of the numbers and the name of an axis
+LEAST = 240.0  # pixels of a scale
 MOST_TICKS = 8
 
 
@@ -70,18 +82,74 @@ def log_scale(
     return Scale(min(found) / room, max(found) * room, name, show, base)
 
 
-def ticks_below(scale: Scale, left: float, width: float, top: float, base: float) -> list[Shape]:
-    """Return a grid line for each tick from `top` to `base`, its number below, and the name."""
-    shapes: list[Shape] = []
-    free = -math.inf  # where the number before ends
-    for value in scale.places():
-        x, words = left + scale.share(value) * width, scale.text(value)
-        shapes.append(Line([(x, top), (x, base)], stroke=GRID, thick=1))
-        half = text_width(words, SMALL) / 2
-        if x - half > free:
-            shapes.append(Text(x, base + 17, words, "middle", size=SMALL))
-            free = x + half + 10
-    if scale.name:
-        down = 36 if scale.places() else 17
-        shapes.append(Text(left + width / 2, base + down, scale.name, "middle", size=SMALL))
-    return shapes
+@dataclass(frozen=True)
+class Frame:
+    """What stands around shapes: a scale below, and at the left another one or names of rows.
+
+    Attributes:
+        x, y: the scales. Without ticks and name nothing is written; `y` of rows counts pixels.
+        width: pixels of the picture, more where the numbers at the left leave too few.
+        high: pixels from the upper edge of the plane to the scale below.
+        top, right: pixels above the plane, and right of it.
+        font: pixels of what is written at the left.
+        grid: False: of rows, which have names and no lines.
+    """
+
+    x: Scale
+    y: Scale
+    width: float = WIDTH
+    high: float = 248.0
+    top: float = 28.0
+    right: float = 24.0
+    font: float = SMALL
+    grid: bool = True
+
+    @cached_property
+    def left(self) -> float:
+        """Pixels of what is written at the left."""
+        widths = [text_width(self.y.text(value), self.font) for value in self.y.places()]
+        return 18 + max(widths, default=0.0)
+
+    @cached_property
+    def across(self) -> float:
+        """Pixels of the scale below."""
+        return max(LEAST, self.width - self.left - self.right)
+
+    def at(self, x: float, y: float) -> Point:
+        """Return the pixel of a point."""
+        up = self.y.share(y)
+        return self.left + self.x.share(x) * self.across, self.top + (1 - up) * self.high
+
+    def path(self, points: Iterable[Point]) -> list[Point]:
+        """Return the pixels of points."""
+        return [self.at(x, y) for x, y in points]
+
+    def picture(self, title: str, shapes: Sequence[Shape], looks: Mapping[str, Look]) -> Picture:
+        """Return the shapes with the scales and their names, above a legend."""
+        base, end, ticks = self.top + self.high, self.left + self.across, self.x.places()
+        around: list[Shape] = []
+        free = -math.inf  # where the number before ends
+        for value in ticks:
+            x, words = self.left + self.x.share(value) * self.across, self.x.text(value)
+            around.append(Line([(x, self.top), (x, base)], stroke=GRID, thick=1))
+            half = text_width(words, SMALL) / 2
+            if x - half > free:
+                around.append(Text(x, base + 17, words, "middle", size=SMALL))
+                free = x + half + 10
+        for value in self.y.places():
+            y = self.at(self.x.low, value)[1]
+            if self.grid:
+                around.append(Line([(self.left, y), (end, y)], stroke=GRID, thick=1))
+            words = self.y.text(value)
+            around.append(Text(self.left - 6, y + self.font / 3, words, "end", size=self.font))
+        below = base + (26 if ticks else 6)
+        if self.x.name:
+            middle, below = (self.left + self.across / 2, below + 10), below + 18
+            around.append(Text(*middle, self.x.name, "middle", size=SMALL))
+        if ticks or self.x.name:
+            line = [(self.left, self.top)] * self.grid + [(self.left, base), (end, base)]
+            around.append(Line(line, thick=1))
+        if self.y.name:
+            around.append(Text(6, self.top - 12, self.y.name, size=SMALL))
+        marks, bottom = legend(looks, below, end + self.right)
+        return Picture(title, end + self.right, bottom + 6, [*around, *shapes, *marks])

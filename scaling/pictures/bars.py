@@ -13,10 +13,11 @@ from itertools import accumulate
 
 from scaling.meshes.units import format_memory, format_time
 from scaling.pictures.axes import Scale
-from scaling.pictures.legend import Look, mark
+from scaling.pictures.chart import Series, chart
+from scaling.pictures.legend import Look
 from scaling.pictures.palette import BLUE, COLOURS, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
-from scaling.pictures.rows import Bar, Frame, Row, boxes
-from scaling.pictures.shapes import SMALL, WIDTH, Line, Picture, Shape
+from scaling.pictures.rows import Bar, Row, boxes, row_frame
+from scaling.pictures.shapes import INK, SMALL, WIDTH, Picture
 from scaling.simulate.prediction import Prediction
 
 BAR, GAP = 22.0, 10.0  # pixels: a bar, from it to the next
@@ -130,17 +131,21 @@ def dots(
         row: pixels of a row.
         width: pixels of the picture.
     """
-    frame = Frame(dict.fromkeys(rows, (row, 0.0)), scale, width, font=min(SMALL + 1, row - 4))
-    lines = {what: number // 2 for number, what in enumerate(looks)}
-    shapes: list[Shape] = []
+    font, lines = min(SMALL + 1, row - 4), (len(looks) - 1) // 2
+    frame, tops = row_frame(dict.fromkeys(rows, (row, 0.0)), scale, width, font=font)
+    series: dict[str, Series] = {}
     if at is not None:
-        shapes.append(Line([(frame.x(at), 0), (frame.x(at), len(rows) * row)], thick=1))
-    for (name, values), base in zip(rows.items(), frame.bases, strict=True):
-        for what, value in values.items():
-            y = base - row / 2 + (lines[what] - max(lines.values()) / 2) * row * 0.4
-            words = f"{name}, {what}: {scale.show(value)}"
-            shapes += mark((frame.x(value), y), looks[what], words)
-    return frame.picture(title, shapes, looks)
+        series["_at"] = Series(Look(INK, "", "", thick=1), [(at, 0.0), (at, frame.high)])
+    for number, (what, look) in enumerate(looks.items()):
+        line = row / 2 + (number // 2 - lines / 2) * row * 0.4
+        here = [
+            (name, values[what], top + line)
+            for (name, values), top in zip(rows.items(), tops, strict=True)
+            if what in values
+        ]
+        words = [f"{name}, {what}: {scale.show(value)}" for name, value, _ in here]
+        series[what] = Series(look, [(value, y) for _, value, y in here], words=words)
+    return chart(title, frame, series)
 
 
 def ratios(rows: Mapping[str, float], right: float) -> Picture:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from scaling.meshes.units import format_rate, format_size, format_time, three_digits
-from scaling.pictures.axes import Scale, log_scale
+from scaling.pictures.axes import Frame, Scale, log_scale
 from scaling.pictures.chart import Series, chart
 from scaling.pictures.legend import LOOKS, Look
 from scaling.pictures.palette import BLUE, COLOURS, GREY, SKY, VERMILION
@@ -55,7 +55,7 @@ def curves(
         series["_at"] = Series(Look(INK, "", "2 4"), [(at, y.low), (at, y.high)])
     named = [(a, b) for _, a, b in marks]
     series["_marks"] = Series(Look(INK, "o"), named, words=[name for name, _, _ in marks])
-    return chart(up, x, y, series, marks)
+    return chart(up, Frame(x, y), series, marks)
 
 
 def sweep(measured: Mapping[int, float], lines: Mapping[str, Callable[[float], float]]) -> Picture:
@@ -76,7 +76,7 @@ def sweep(measured: Mapping[int, float], lines: Mapping[str, Callable[[float], f
     }
     words = [f"{size:,} bytes: {1e3 * seconds:.4g} ms" for size, seconds in measured.items()]
     series["measured"] = Series(Look(VERMILION, "o"), list(measured.items()), words=words)
-    return chart("time over size", x, y, series)
+    return chart("time over size", Frame(x, y), series)
 
 
 def bandwidth(
@@ -109,7 +109,8 @@ def bandwidth(
     most = max(y for one in series.values() for _, *_, y in (*one.points, *one.band))
     sizes = [size for one in series.values() for size, _ in one.points]
     x = log_scale(sizes, "size", format_size, base=2)
-    return chart(title, x, Scale(0, 1.05 * most, "bus bandwidth", format_rate), series)
+    y = Scale(0, 1.05 * most, "bus bandwidth", format_rate)
+    return chart(title, Frame(x, y), series)
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def scatter(
                 (p.measured, p.low, p.high) for p in own if p.low is not None and p.high is not None
             ],
         )
-    return chart(title, x, replace(x, name=words[1]), series, height=460.0)
+    return chart(title, Frame(x, replace(x, name=words[1]), high=388.0), series)
 
 
 def efficiency(predictions: Sequence[Prediction]) -> list[float]:
@@ -192,7 +193,7 @@ def scaling_curves(curves: Mapping[str, Sequence[Prediction]], title: str) -> Pi
     most = max(y for one in shares.values() for _, y in one.points)
     percent = Scale(0, 1.05 * most, "% of a device's rate on the fewest")
     panels = [
-        chart("rate", devices, axis, rates, width=PANEL),
-        chart("efficiency", devices, percent, shares, width=PANEL),
+        chart("rate", Frame(devices, axis, PANEL), rates),
+        chart("efficiency", Frame(devices, percent, PANEL), shares),
     ]
     return beside(title, panels, 2)

@@ -1,6 +1,6 @@
 """How a kind of thing looks, in a picture and in the legend below it."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,16 +10,14 @@ from scaling.pictures.shapes import SMALL, Area, Circle, Line, Point, Rect, Shap
 SWATCH, ENTRY = 13.0, 22.0  # pixels of a legend: a square, a line
 LEFT, GAP = 10.0, 18.0  # pixels left of it, and between its columns
 RADIUS = 4.5  # pixels of a mark
-MARKS = {  # corners of marks that are no disc, in radii; y goes down
-    "^": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
-    "v": ((0, 1.2), (1.1, -0.8), (-1.1, -0.8)),
-    "<": ((-1.2, 0), (0.8, -1.1), (0.8, 1.1)),
-    "D": ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
-    "s": ((-1, -1), (1, -1), (1, 1), (-1, 1)),
-}
-STROKES: Mapping[str, tuple[tuple[Point, Point], ...]] = {
-    "x": (((-1, -1), (1, 1)), ((-1, 1), (1, -1))),
-    "|": (((0, -1.6), (0, 1.6)),),
+MARKS: Mapping[str, Sequence[Sequence[Point]]] = {  # paths in radii; y goes down
+    "^": [[(0, -1.2), (1.1, 0.8), (-1.1, 0.8)]],
+    "v": [[(0, 1.2), (1.1, -0.8), (-1.1, -0.8)]],
+    "<": [[(-1.2, 0), (0.8, -1.1), (0.8, 1.1)]],
+    "D": [[(0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)]],
+    "s": [[(-1, -1), (1, -1), (1, 1), (-1, 1)]],
+    "x": [[(-1, -1), (1, 1)], [(-1, 1), (1, -1)]],
+    "|": [[(0, -1.6), (0, 1.6)]],
 }
 
 
@@ -29,7 +27,7 @@ class Look:
 
     Attributes:
         colour: of all of it.
-        mark: of a point: "o", one of MARKS or STROKES; "": none. "box": a square in the legend.
+        mark: of a point: "o" or one of MARKS; "": none. "box": a square in the legend.
         dash: of the line, "" for a solid one; None: there is no line.
         hollow: only the edge of the mark is drawn.
         opacity: of the fill of marks.
@@ -59,17 +57,18 @@ LOOKS = tuple(  # of groups in turn, told apart without colour too
 def mark(at: Point, look: Look, words: str = "") -> list[Shape]:
     """Return the mark of a point."""
     x, y = at
-    path = lambda corners: [(x + look.radius * a, y + look.radius * b) for a, b in corners]
-    if look.mark in STROKES:
-        return [Line(path(ends), stroke=look.colour, thick=1.6) for ends in STROKES[look.mark]]
-    fill, edge, thick = (look.colour, look.edge, 0.4)
+    paint: dict[str, Any] = {"fill": look.colour, "stroke": look.edge, "thick": 0.4}
     if look.hollow:
-        fill, edge, thick = "none", look.colour, 1.5
-    paint: dict[str, Any] = {"fill": fill, "stroke": edge, "thick": thick}
+        paint |= {"fill": "none", "stroke": look.colour, "thick": 1.5}
     paint |= {"opacity": look.opacity, "words": words}
     if look.mark == "o":
         return [Circle(x, y, look.radius, **paint)]
-    return [Area(path(MARKS[look.mark]), **paint)]
+    shapes: list[Shape] = []
+    for path in MARKS[look.mark]:
+        corners = [(x + look.radius * a, y + look.radius * b) for a, b in path]
+        stroke = Line(corners, stroke=look.colour, thick=1.6, words=words)
+        shapes.append(Area(corners, **paint) if len(path) > 2 else stroke)
+    return shapes
 
 
 def legend(looks: Mapping[str, Look], top: float, width: float) -> tuple[list[Shape], float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate, format_time
-from scaling.pictures.axes import Scale
+from scaling.pictures.axes import Frame, Scale
 from scaling.pictures.chart import Series, chart
 from scaling.pictures.legend import RADIUS, Look
 from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
@@ -85,7 +85,7 @@ def roofline(
         words = f"{kind}, {sum(shares):.0%} of the time" if shares else kind
         series |= {words: Series(Look(colours[kind], "o"))} if own else {}
     names = [(dot.label, dot.intensity, dot.rate) for dot in dots if dot.label]
-    return chart(title, x, y, series, names, [Text(6, 18, "", size=SMALL, turn=40)])
+    return chart(title, Frame(x, y), series, names, [Text(6, 18, "", size=SMALL, turn=40)])
 
 
 def kernel_dots(priced: Priced) -> list[Dot]:

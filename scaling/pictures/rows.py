@@ -6,15 +6,14 @@ shares   in each column of pixels the share of time that each kind takes, stacke
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import Any
 
 import numpy as np
 
 from scaling.meshes.units import format_time
-from scaling.pictures.axes import AXIS, Scale, ticks_below
-from scaling.pictures.legend import Look, legend
+from scaling.pictures.axes import Frame, Scale
+from scaling.pictures.legend import Look
 from scaling.pictures.shapes import (
     FONT,
     SMALL,
@@ -34,7 +33,6 @@ from scaling.pictures.shapes import (
 RIGHT, TOP = 20.0, 4.0  # pixels right of the rows, and above them
 COLUMN = 2.0  # pixels: what is narrower is not seen
 HIGH, GAP = 40.0, 8.0  # pixels of a row, and from it to the next
-LEAST = 240.0  # pixels of a scale
 PALE = 0.4  # opacity of what cannot be
 
 
@@ -75,67 +73,27 @@ class Row:
 Rows = Mapping[str, Row]  # by the name at the left; names that begin with "_" are not written
 
 
-@dataclass(frozen=True)
-class Frame:
-    """Where rows stand, and what is written around them.
+def row_frame(
+    sizes: Mapping[str, tuple[float, float]],
+    scale: Scale,
+    width: float = WIDTH,
+    right: float = RIGHT,
+    font: float = FONT,
+) -> tuple[Frame, list[float]]:
+    """Return the frame of rows, and the pixel below its upper edge at which each row begins.
 
-    Attributes:
+    Args:
         sizes: pixels of each row and of the space below it, by name, from the top.
         scale: the axis below; without ticks and name there is none.
         width: pixels of the picture, at least.
-        behind: pixels that are left free at the right.
+        right: pixels that are left free at the right.
         font: pixels of the names.
     """
-
-    sizes: Mapping[str, tuple[float, float]]
-    scale: Scale
-    width: float = WIDTH
-    behind: float = RIGHT
-    font: float = FONT
-
-    @cached_property
-    def left(self) -> float:
-        """Pixels of the names."""
-        names = [text_width(name, self.font) for name in self.sizes if name[:1] != "_"]
-        return 16 + max(names, default=0.0)
-
-    @cached_property
-    def bases(self) -> list[float]:
-        """Pixel of the lower edge of each row."""
-        starts = accumulate(map(sum, self.sizes.values()), initial=TOP)
-        return [top + high for top, (high, _) in zip(starts, self.sizes.values(), strict=False)]
-
-    @cached_property
-    def across(self) -> float:
-        """Pixels of the scale; where names and notes leave too little, the picture is wider."""
-        return max(LEAST, self.width - self.left - self.behind)
-
-    def x(self, value: float) -> float:
-        """Return the pixel of a value."""
-        return self.left + self.scale.share(value) * self.across
-
-    def picture(
-        self,
-        title: str,
-        shapes: Sequence[Shape],
-        looks: Mapping[str, Look],
-        at: float | None = None,
-    ) -> Picture:
-        """Return the shapes with names, axis and legend, and a dashed line down at a value."""
-        base, named, ticks = max(self.bases, default=TOP) + 4, self.scale.name, self.scale.places()
-        around: list[Shape] = []
-        if named or ticks:
-            around = ticks_below(self.scale, self.left, self.across, TOP, base)
-            around.append(Line([(self.left, base), (self.left + self.across, base)], thick=1))
-        for (name, (high, _)), bottom in zip(self.sizes.items(), self.bases, strict=True):
-            if name[:1] != "_":
-                y = bottom - high / 2 + 5
-                around.append(Text(self.left - 8, y, name, "end", size=self.font))
-        top = base + (AXIS if named and ticks else 26 if named or ticks else 6)
-        line = [] if at is None else [Line([(self.x(at), 0), (self.x(at), base)], dash="4 4")]
-        width = self.left + self.across + self.behind
-        marks, height = legend(looks, top, width)
-        return Picture(title, width, height + 4, [*around, *shapes, *line, *marks])
+    *tops, high = accumulate(map(sum, sizes.values()), initial=0.0)
+    named = zip(sizes.items(), tops, strict=True)
+    names = {top + row / 2: name for (name, (row, _)), top in named if name[:1] != "_"}
+    y = Scale(high, 0.0, show=names.__getitem__, ticks=list(names))
+    return Frame(scale, y, width, high, TOP, right, font, grid=False), tops
 
 
 def boxes(
@@ -153,26 +111,30 @@ def boxes(
         scale: the axis.
         limit: where a dashed line goes down, such as the memory of a device; None: nowhere.
     """
-    behind = RIGHT + max((text_width(row.note, SMALL) for row in rows.values()), default=0.0)
-    frame = Frame({n: (row.high, row.gap) for n, row in rows.items()}, scale, behind=behind)
+    right = RIGHT + max((text_width(row.note, SMALL) for row in rows.values()), default=0.0)
+    sizes = {name: (row.high, row.gap) for name, row in rows.items()}
+    frame, tops = row_frame(sizes, scale, right=right)
     shapes: list[Shape] = []
     used = set()
-    for row, base in zip(rows.values(), frame.bases, strict=True):
-        x, top, middle = frame.left, base - row.high, base - row.high / 2
+    for row, top in zip(rows.values(), tops, strict=True):
+        end, middle = frame.left, frame.top + top + row.high / 2
         for bar in row.bars:
             if min(bar.end, scale.high) > max(bar.start, scale.low):
                 used.add(bar.kind)
-                left, x = frame.x(bar.start), frame.x(bar.end)
-                size, opacity = (x - left, row.high), PALE if row.pale else 1.0
+                start, (end, _) = frame.path([(bar.start, top), (bar.end, top)])
+                size, opacity = (end - start[0], row.high), PALE if row.pale else 1.0
                 look = {"opacity": opacity, "words": bar.words}
-                shapes += box((left, top), size, colours[bar.kind], bar.label, **look)
+                shapes += box(start, size, colours[bar.kind], bar.label, **look)
         if row.ends:
-            x = max(x, frame.x(row.ends[1]))
-            shapes.append(Line([(frame.x(end), middle) for end in row.ends], thick=1.2))
+            line = frame.path((value, top + row.high / 2) for value in row.ends)
+            shapes.append(Line(line, thick=1.2))
+            end = max(end, line[1][0])
         if row.note:
-            shapes.append(Text(x + 6, middle + 5, row.note, size=SMALL, halo=True))
+            shapes.append(Text(end + 6, middle + 5, row.note, size=SMALL, halo=True))
+    if limit is not None:
+        shapes.append(Line(frame.path([(limit, 0.0), (limit, frame.high)]), dash="4 4"))
     looks = {kind: Look(colour) for kind, colour in colours.items() if kind in used}
-    return frame.picture(title, shapes, looks, limit)
+    return frame.picture(title, shapes, looks)
 
 
 def shares(
@@ -186,14 +148,14 @@ def shares(
         end: s, of the step.
         width: pixels of the picture.
     """
-    scale = Scale(0.0, end, show=format_time)
-    frame = Frame({name: (row.high, row.gap) for name, row in rows.items()}, scale, width)
+    sizes = {name: (row.high, row.gap) for name, row in rows.items()}
+    frame, tops = row_frame(sizes, Scale(0.0, end, show=format_time), width)
     columns = int(frame.across / COLUMN)
     edges = np.linspace(0.0, end, columns + 1)
     left = frame.left + edges / end * frame.across
     shapes: list[Shape] = []
-    for row, base in zip(rows.values(), frame.bases, strict=True):
-        below = np.zeros(columns)
+    for row, top in zip(rows.values(), tops, strict=True):
+        below, base = np.zeros(columns), frame.top + top + row.high
         for kind, share in _column_kinds(row, colours, edges).items():
             above = np.minimum(below + share, 1.0)
             total = sum(bar.end - bar.start for bar in row.bars if bar.kind == kind)
@@ -214,16 +176,9 @@ def shares(
 
 def column_shares(bars: Sequence[Bar], edges: np.ndarray) -> np.ndarray:
     """Share of the time between neighbouring edges that the bars cover; [columns]."""
-    starts = np.sort([bar.start for bar in bars])
-    ends = np.sort([bar.end for bar in bars])
-    return np.diff(_before(ends, edges) - _before(starts, edges)) / np.diff(edges)
-
-
-def _before(moments: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Negative sum of max(edge - moment, 0) over the sorted moments, for each edge."""
-    count = np.searchsorted(moments, edges)
-    sums = np.concatenate([[0.0], np.cumsum(moments)])
-    return sums[count] - count * edges
+    spans = np.array(sorted((bar.start, bar.end) for bar in bars))  # [bars, 2]
+    covered = np.diff(spans, prepend=spans[:, :1]).cumsum()  # up to each start and end
+    return np.diff(np.interp(edges, spans.ravel(), covered)) / np.diff(edges)
 
 
 def _column_kinds(row: Row, colours: Mapping[str, str], edges: np.ndarray) -> dict[str, np.ndarray]:

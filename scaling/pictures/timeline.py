@@ -8,7 +8,7 @@ import numpy as np
 
 from scaling.meshes.units import format_memory, format_time
 from scaling.pictures import palette
-from scaling.pictures.axes import Scale
+from scaling.pictures.axes import Frame, Scale
 from scaling.pictures.chart import Series, chart
 from scaling.pictures.legend import Look
 from scaling.pictures.palette import BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILION
@@ -94,4 +94,4 @@ def step_memory(priced: Priced, capacity: float | None, title: str = "") -> Pict
         names = [(f"fits below {format_memory(capacity)}", end, capacity)]
     axes = Scale(0, end, "time", format_time), Scale(0, most, "memory", format_memory)
     side = Text(0, -6, "", "end", size=SMALL, halo=True)
-    return chart(title, *axes, series, names, [side])
+    return chart(title, Frame(*axes), series, names, [side])

@@ -2,13 +2,12 @@
 
 from scaling.models.accounting.activations import SavedRow
 from scaling.models.accounting.remat import Remat
-from scaling.report.formatting import columns
+from scaling.report.formatting import table_lines
 
 
 def saved_table(rows: list[SavedRow], remat: Remat) -> str:
     """The rows as aligned text with totals, under a line that names the policy."""
-    head = ("kept tensor", "name in remat", "memory", "bytes/layer", "bytes/device")
-    lines: list[tuple[str, ...]] = [head]
+    lines: list[tuple[str, ...]] = []
     experts = len({row.layers for row in rows}) > 1
     for row in rows:
         tensor = f"{row.tensor} of {row.layers}" if experts else row.tensor
@@ -18,6 +17,6 @@ def saved_table(rows: list[SavedRow], remat: Remat) -> str:
         total = sum(row.bytes for row in rows if row.memory == memory)
         if total:
             lines.append((f"total in memory of the {memory}", "", "", "", f"{total:,}"))
-    return f"remat {remat} keeps for the backward pass\n" + "\n".join(
-        columns(lines, left=(0, 1, 2))
-    )
+    head = ("kept tensor", "name in remat", "memory", "bytes/layer", "bytes/device")
+    title = f"remat {remat} keeps for the backward pass"
+    return "\n".join([title, *table_lines(head, lines, left=(0, 1, 2))])

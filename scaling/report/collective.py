@@ -12,7 +12,7 @@ from itertools import groupby
 from scaling.collectives.nccl import NcclChoice
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.units import format_size, format_time
-from scaling.report.formatting import columns
+from scaling.report.formatting import columns, table_lines
 from scaling.simulate.collective import CollectivePrice
 
 GB = 1e9
@@ -53,22 +53,14 @@ def heading(prices: Sequence[CollectivePrice], cluster: Cluster, dtype: str | No
 
 def table(prices: Sequence[CollectivePrice]) -> list[str]:
     """A line per size, and the bottleneck of the largest."""
-    rows = [HEAD, *map(_row, prices)]
-    if all(price.time_low == price.time_high for price in prices):  # a rule, without a range
-        rows = [(*row[:2], *row[4:]) for row in rows]
+    has_range = any(price.time_low != price.time_high for price in prices)  # a rule has none
+    rows: list[tuple[str, ...]] = [HEAD if has_range else (*HEAD[:2], *HEAD[4:])]
+    for price in prices:
+        times = (price.time, price.time_low, price.time_high) if has_range else (price.time,)
+        rates = price.algorithm_bandwidth / GB, price.bus_bandwidth / GB
+        cells = *map(format_time, times), *(f"{rate:.4g}" for rate in rates), price.algorithm
+        rows.append((format_size(price.bytes), *cells, format_time(price.lower_bound)))
     return [*columns(rows, left=(len(rows[0]) - 2,)), f"bottleneck: {prices[-1].bottleneck}"]
-
-
-def _row(price: CollectivePrice) -> tuple[str, ...]:
-    times = (price.time, price.time_low, price.time_high)
-    rates = (price.algorithm_bandwidth / GB, price.bus_bandwidth / GB)
-    return (
-        format_size(price.bytes),
-        *map(format_time, times),
-        *(f"{rate:.4g}" for rate in rates),
-        price.algorithm,
-        format_time(price.lower_bound),
-    )
 
 
 def choice_lines(prices: Sequence[CollectivePrice]) -> list[str]:
@@ -78,21 +70,27 @@ def choice_lines(prices: Sequence[CollectivePrice]) -> list[str]:
 
 def level_lines(price: CollectivePrice) -> list[str]:
     """A table of the busiest links of each level: bytes, bandwidth, and the rate if they bound."""
-    rows = [("links", "bytes", "GB/s", "time", "algbw GB/s")]
-    for each in price.levels:
-        rates = (f"{each.bandwidth / GB:.4g}", format_time(each.time))
-        alone = f"{price.priced_bytes / each.time / GB:.4g}"
-        rows.append((each.level, format_size(each.bytes), *rates, alone))
-    return list(columns(rows, left=(0,))) if price.levels else []
+    rows = (
+        (
+            load.level,
+            format_size(load.bytes),
+            f"{load.bandwidth / GB:.4g}",
+            format_time(load.time),
+            f"{price.priced_bytes / load.time / GB:.4g}",
+        )
+        for load in price.levels
+    )
+    return table_lines(("links", "bytes", "GB/s", "time", "algbw GB/s"), rows)
 
 
 def switch_lines(price: CollectivePrice) -> list[str]:
     """A table of the busiest switch of each level: bytes in, bytes out."""
-    rows = [("switches of a", "how many", "bytes in", "bytes out")]
-    for each in price.switches:
-        sizes = (format_size(each.bytes_in), format_size(each.bytes_out))
-        rows.append((each.level, f"{each.count:,}", *sizes))
-    return list(columns(rows, left=(0,))) if price.switches else ["no switch carries anything"]
+    rows = (
+        (load.level, f"{load.count:,}", format_size(load.bytes_in), format_size(load.bytes_out))
+        for load in price.switches
+    )
+    head = "switches of a", "how many", "bytes in", "bytes out"
+    return table_lines(head, rows) or ["no switch carries anything"]
 
 
 def _runs(

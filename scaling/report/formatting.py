@@ -3,7 +3,7 @@
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from scaling.profiles.profile import Evidence
@@ -48,24 +48,26 @@ def folded(text: str, width: int | None = None) -> str:
 
     What goes on stands four characters further in. Rows of tables stay as they are.
     """
-    width = width or terminal_width()
-    return "\n".join(part for line in text.split("\n") for part in _folded(line, width))
-
-
-def _folded(line: str, width: int) -> list[str]:
-    inner = line.lstrip()
-    if len(line) <= width or len(CELLS.findall(inner)) > 2:
-        return [line]
-    indent = " " * (len(line) - len(inner))
-    lines = textwrap.wrap(
-        FIGURE.sub(UNBROKEN, inner),
-        width,
-        initial_indent=indent,
-        subsequent_indent=indent + "    ",
-        break_long_words=False,
-        break_on_hyphens=False,
+    wrapper = textwrap.TextWrapper(
+        width or terminal_width(), break_long_words=False, break_on_hyphens=False
     )
-    return [part.replace(UNBROKEN, " ") for part in lines]
+    lines: list[str] = []
+    for line in text.split("\n"):
+        inner = line.lstrip()
+        if len(line) <= wrapper.width or len(CELLS.findall(inner)) > 2:
+            lines.append(line)
+            continue
+        wrapper.initial_indent = " " * (len(line) - len(inner))
+        wrapper.subsequent_indent = wrapper.initial_indent + "    "
+        lines += wrapper.wrap(FIGURE.sub(UNBROKEN, inner))
+    return "\n".join(lines).replace(UNBROKEN, " ")
+
+
+def table_lines(
+    head: Sequence[str], rows: Iterable[Sequence[str]], left: Sequence[int] = (0,)
+) -> list[str]:
+    """Lines of rows below their head, as `columns`; none where there are no rows."""
+    return columns([head, *body], left) if (body := list(rows)) else []
 
 
 def columns(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[str]:

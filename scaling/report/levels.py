@@ -16,9 +16,9 @@ from scaling.meshes.bisection import bisection_bandwidth
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.levels import NetworkLevel, levels
-from scaling.meshes.switch_counts import SwitchLayer, switch_layers
+from scaling.meshes.switch_counts import switch_layers
 from scaling.meshes.units import format_rate, format_time
-from scaling.report.formatting import columns
+from scaling.report.formatting import table_lines
 
 HEAD = ("network level", "link", "bandwidth", "each of", "chips that share it", "hop latency", "")
 SWITCH_HEAD = ("switches", "how many", "ports of one", "down", "up", "a port", "all of them")
@@ -26,8 +26,19 @@ SWITCH_HEAD = ("switches", "how many", "ports of one", "down", "up", "a port", "
 
 def level_table(cluster: Cluster) -> str:
     """A line per level, from the chip outwards; "" where the links have no figures (`host`)."""
-    rows = [_row(level, cluster) for level in known_levels(cluster)]
-    return "\n".join(columns([HEAD, *rows], left=(0, 1, 6))) if rows else ""
+    rows = [
+        (
+            level.name,
+            f"{level.link} {level.transport}".strip(),
+            format_rate(level.bandwidth),
+            str(level.pools),
+            f"{cluster.devices / level.pools:g}",
+            format_time(level.hop_latency) if level.own_hops else "-",
+            ", ".join(level_notes(level)),
+        )
+        for level in known_levels(cluster)
+    ]
+    return "\n".join(table_lines(HEAD, rows, left=(0, 1, 6)))
 
 
 def known_levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
@@ -36,19 +47,6 @@ def known_levels(cluster: Cluster) -> tuple[NetworkLevel, ...]:
         return levels(cluster)
     except InputError:
         return ()
-
-
-def _row(level: NetworkLevel, cluster: Cluster) -> tuple[str, ...]:
-    hop = format_time(level.hop_latency) if level.own_hops else "-"
-    return (
-        level.name,
-        f"{level.link} {level.transport}".strip(),
-        format_rate(level.bandwidth),
-        str(level.pools),
-        f"{cluster.devices / level.pools:g}",
-        hop,
-        ", ".join(level_notes(level)),
-    )
 
 
 def level_notes(level: NetworkLevel) -> list[str]:
@@ -68,8 +66,20 @@ def level_notes(level: NetworkLevel) -> list[str]:
 
 def switch_table(cluster: Cluster) -> str:
     """A line per layer of switches, and the bisection; "" where neither is known."""
-    rows = [_switch_row(layer) for layer in switch_layers(cluster)]
-    lines = columns([SWITCH_HEAD, *rows], left=(0,)) if rows else []
+    rate = lambda value: "-" if value is None else format_rate(value)
+    rows = [
+        (
+            layer.name,
+            str(layer.count),
+            "-" if layer.ports is None else str(layer.ports),
+            str(layer.down),
+            str(layer.up),
+            rate(layer.port_bandwidth),
+            rate(layer.bandwidth),
+        )
+        for layer in switch_layers(cluster)
+    ]
+    lines = table_lines(SWITCH_HEAD, rows)
     if (half := bisection(cluster)) is not None:
         lines.append(f"bisection: {format_rate(half)} from half of the devices to the other")
     return "\n".join(lines)
@@ -81,10 +91,3 @@ def bisection(cluster: Cluster) -> float | None:
         return bisection_bandwidth(cluster)
     except InputError:  # links without figures
         return None
-
-
-def _switch_row(layer: SwitchLayer) -> tuple[str, ...]:
-    ports = "-" if layer.ports is None else str(layer.ports)
-    rates = (layer.port_bandwidth, layer.bandwidth)
-    port, all_ = ("-" if rate is None else format_rate(rate) for rate in rates)
-    return layer.name, str(layer.count), ports, str(layer.down), str(layer.up), port, all_

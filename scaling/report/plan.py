@@ -1,4 +1,4 @@
-"""The plans of a run as a page: the best configurations, and why the others lose.
+"""Predictions side by side: the plans of a run and why the others lose, and its scaling curves.
 
 plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
    mesh              microbatches  remat      zero    step  tokens/s    MFU   memory
@@ -6,14 +6,19 @@ plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
    compute: ...
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from scaling.meshes.units import format_memory, format_time, percent, three_digits
+from scaling.pictures.curves import efficiency
 from scaling.planning.result import Plan, Plans
-from scaling.report.formatting import columns, folded, terminal_width, workload
+from scaling.report.formatting import columns, folded, table_lines, terminal_width, workload
 
 DAY, KWH = 86400.0, 3.6e6  # s; J
 HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "tokens/s", "MFU", "memory")
+CURVES_HEAD = (
+    *("devices", "mesh", "sequences", "step", "from", "to", "tokens/s", "MFU", "efficiency"),
+)
 
 
 def plan_page(result: Plans) -> str:
@@ -25,10 +30,9 @@ def plan_page(result: Plans) -> str:
         lines += _table(result.plans)
         lines += [text for plan in result.plans[:1] for text in _totals(plan)]
     if result.losers:
-        lines.append("why others lose")
         count = lambda n: "" if n is None else f"{n:,}"
         rows = [(f"  {x.what}", count(x.configurations), x.why) for x in result.losers]
-        lines += columns(rows, left=(0, 2))
+        lines += ["why others lose", *columns(rows, left=(0, 2))]
     page = [folded("\n".join(lines)), *(f"warning: {text}" for text in result.warnings)]
     page += [f"next: {result.next}"] if result.next else []  # in one line, to be copied
     return "\n".join(page)
@@ -36,7 +40,21 @@ def plan_page(result: Plans) -> str:
 
 def _table(plans: Sequence[Plan]) -> list[str]:
     """A row for each plan, with why it is there; below the row where a line is too short."""
-    head, *rows = columns([HEAD, *map(_row, plans)], left=(1, 3))
+    cells = [
+        (
+            str(plan.rank),
+            str(run.mesh),
+            str(run.batch.microbatches),
+            str(run.remat),
+            str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
+            format_time(p.step_time),
+            "-" if p.tokens_per_second is None else three_digits(p.tokens_per_second),
+            "-" if p.mfu is None else percent(p.mfu),
+            format_memory(p.memory.peak),
+        )
+        for plan, p, run in ((plan, plan.prediction, plan.run) for plan in plans)
+    ]
+    head, *rows = columns([HEAD, *cells], left=(1, 3))
     reasons = [plan.why for plan in plans]
     pairs = list(zip(rows, reasons, strict=True))
     if len(head) + max(map(len, reasons)) + 2 <= terminal_width():
@@ -61,26 +79,32 @@ def _title(result: Plans) -> str:
     return "\n".join([title, workload(result.plans[0].run), counts])
 
 
-def _row(plan: Plan) -> tuple[str, ...]:
-    p, run = plan.prediction, plan.run
-    return (
-        str(plan.rank),
-        str(run.mesh),
-        str(run.batch.microbatches),
-        str(run.remat),
-        str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
-        format_time(p.step_time),
-        "-" if p.tokens_per_second is None else three_digits(p.tokens_per_second),
-        "-" if p.mfu is None else percent(p.mfu),
-        format_memory(p.memory.peak),
-    )
-
-
 def _totals(plan: Plan) -> list[str]:
     if plan.total_time is None or plan.device_hours is None:
         return []
     days, hours = f"{plan.total_time / DAY:,.3g} days", three_digits(plan.device_hours)
-    figures = [days, f"{hours} device-hours"]
+    used = f"the whole training: {days}, {hours} device-hours"
     if plan.energy is not None:
-        figures.append(f"{three_digits(plan.energy / KWH)} kWh at the power limit")
-    return [f"the whole training: {', '.join(figures)}"]
+        used += f", {three_digits(plan.energy / KWH)} kWh at the power limit"
+    return [used]
+
+
+def curves_table(curves: Mapping[str, Sequence[Any]]) -> str:
+    """Name -> predictions by number of devices, each curve with its table."""
+    lines = []
+    for name, predictions in curves.items():
+        rows = [
+            (
+                f"{p.devices:,}",
+                p.mesh,
+                f"{p.pricing.run.batch.global_batch:,}",
+                *map(format_time, (p.step_time, p.step_time_low, p.step_time_high)),
+                three_digits(p.tokens_per_second),
+                percent(p.mfu),
+                percent(share),
+            )
+            for p, share in zip(predictions, efficiency(predictions), strict=True)
+        ]
+        table = table_lines(CURVES_HEAD, rows, left=(1,))
+        lines += [f"{name} scaling", *(f"  {line}" for line in table)]
+    return "\n".join(lines)

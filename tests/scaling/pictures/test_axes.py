@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from scaling.pictures.axes import Scale, log_scale
-from scaling.pictures.chart import Plane
+from scaling.pictures.axes import Frame, Scale, log_scale
 
 
 @pytest.mark.parametrize("base", [0, 2, 10])
@@ -20,7 +19,7 @@ def test_every_axis_has_a_few_ticks_inside(base, factor):
 
 
 def test_an_axis_of_one_number_is_drawn():
-    assert Plane(Scale(5.0, 5.0), Scale(0.0, 0.0)).frame()
+    assert Frame(Scale(5.0, 5.0), Scale(0.0, 0.0)).picture("", [], {}).shapes
     assert log_scale([7.0], "x", str).places()
 
 

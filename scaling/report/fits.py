@@ -1,4 +1,4 @@
-"""The constants behind the seconds of one collective, with their units and what they rest on.
+"""Fits in words: those of a calibration in a table, and the constants behind one collective.
 
     NVLink of a chip: alpha 4.31 us a call; 7 hops x 0.803 us = 0.6 us (of the links: ...) + 0.203
     us beyond; efficiency 79.4% of 450 GB/s (of the links: ...); fill and drain 0.479 of 7
@@ -15,10 +15,30 @@ from scaling.collectives.measured import measured_line
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.units import format_rate, format_time, percent
-from scaling.profiles.profile import CollectiveFit
+from scaling.profiles.profile import Profile
 from scaling.program.ir import Collective
-from scaling.report.formatting import evidence_words
+from scaling.report.formatting import evidence_words, table_lines
 from scaling.simulate.step import Priced, device_groups
+
+HEAD = ("fit", "samples", "median error", "mean", "worst", "left out (mean)")
+
+
+def table(profile: Profile) -> str:
+    """Return one line per fit; the last column is the mean error on samples left out of the fit."""
+    fits = [(f"matmul {fit.dtype}", fit.evidence) for fit in profile.matmul]
+    fits += [("memory", profile.memory.evidence), ("vector units", profile.vector.evidence)]
+    fits += [(f"attention {fit.direction}", fit.evidence) for fit in profile.attention]
+    fits += [
+        (f"{fit.kind} x{fit.ranks} in {fit.groups}", fit.evidence) for fit in profile.collectives
+    ]
+    for name, fit in (("calling a program", profile.dispatch), ("whole steps", profile.step)):
+        fits += [(name, fit.evidence)] if fit is not None else []
+    rows = []
+    for name, e in fits:
+        errors = (e.median_error, e.mean_error, e.max_error, e.held_out_error)
+        cells = ("-" if error is None else f"{error:.1%}" for error in errors)
+        rows.append((name, f"{e.samples}", *cells))
+    return "\n".join([f"{profile.machine}, {profile.date}", *table_lines(HEAD, rows)])
 
 
 def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
@@ -35,7 +55,13 @@ def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
     elif cost.algorithm == "measured":
         groups = device_groups(step, priced.program, priced.cluster)
         line = measured_line(step.kind, groups, priced.profile).fit
-        yield from (_measured(line), f"  {evidence_words(line.evidence)}")
+        cache = ""
+        if line.cache_bandwidth is not None:
+            cache = f", the first {line.cache:,.0f} bytes at {format_rate(line.cache_bandwidth)}"
+        where = f"{line.groups} x {line.ranks} devices"
+        rate = format_rate(line.bandwidth)
+        yield f"{where}: alpha {format_time(line.alpha)} a call, {rate}{cache}"
+        yield f"  {evidence_words(line.evidence)}"
 
 
 def _fitted(one: LoadedLevel, cluster: Cluster) -> str:
@@ -60,14 +86,6 @@ def _fitted(one: LoadedLevel, cluster: Cluster) -> str:
     if fit.knee:
         found.append(f"knee {fit.knee:.3g}, its end {fit.knee_end:.3g}, without units")
     return "; ".join(found)
-
-
-def _measured(fit: CollectiveFit) -> str:
-    cache = ""
-    if fit.cache_bandwidth is not None:
-        cache = f", the first {fit.cache:,.0f} bytes at {format_rate(fit.cache_bandwidth)}"
-    where = f"{fit.groups} x {fit.ranks} devices"
-    return f"{where}: alpha {format_time(fit.alpha)} a call, {format_rate(fit.bandwidth)}{cache}"
 
 
 def _sources(name: str, level: NetworkLevel, cluster: Cluster) -> str:
