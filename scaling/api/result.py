@@ -119,11 +119,10 @@ class PredictionResult(Result, Prediction):
 
     def picture(self, kind: str) -> "Picture":
         """Return a picture of the step as shapes; for the kinds see `plot`."""
-        from scaling.pictures.timeline import step_memory
+        from scaling.pictures.bars import step_bars
         from scaling.pictures.mesh import mesh_axes
         from scaling.pictures.roofline import step_roofline
-        from scaling.pictures.bars import step_bars
-        from scaling.pictures.timeline import timeline
+        from scaling.pictures.timeline import step_memory, timeline
 
         check_keys([kind], KINDS, "plot", "kind")
         title = f"{self.name} on {self.mesh} of {self.cluster.name}"
