@@ -35,8 +35,8 @@ from scaling.program.ir import (
     kernels,
 )
 from scaling.simulate.kernels import kernel_time
-from scaling.simulate.step import device_groups, dispatch_time, shares_that_run
-from scaling.simulate.timeline import Timeline, run_schedule
+from scaling.simulate.step import device_groups, scheduled
+from scaling.simulate.timeline import Timeline
 
 # Figures of a kernel.
 FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
@@ -64,14 +64,14 @@ class Prices:
 
         On a torus none are joined.
         """
-        found: list[tuple[int, bool]] = []
+        span: list[tuple[int, bool]] = []
         for axis, size in mesh.items():
             if size > 1:
                 taken = axis in axes
-                if self.cluster.torus is None and found and found[-1][1] == taken:
-                    size *= found.pop()[0]
-                found.append((size, taken))
-        return tuple(found)
+                if self.cluster.torus is None and span and span[-1][1] == taken:
+                    size *= span.pop()[0]
+                span.append((size, taken))
+        return tuple(span)
 
     def groups(self, span: Span) -> np.ndarray:
         """Device ids [groups, members]."""
@@ -84,12 +84,11 @@ class Prices:
     ) -> tuple[np.ndarray, np.ndarray | None]:
         """Seconds of calls of bytes [calls, configurations], over groups that lie as `spans`, of
         which each configuration has the one of its number; shares of them that links are busy."""
-        found = [self.figures(kind, span) for span in spans]
-        known = [figures for figures in found if figures is not None]
-        if len(known) < len(found):
+        fitted = [f for f in (self.figures(kind, span) for span in spans) if f is not None]
+        if len(fitted) < len(spans):
             return self._one_by_one(kind, bytes, spans, number)
-        most = max(figures.shape[1] for figures in known)
-        every = [figures[:, np.arange(most) % figures.shape[1]] for figures in known]
+        most = max(figures.shape[1] for figures in fitted)
+        every = [figures[:, np.arange(most) % figures.shape[1]] for figures in fitted]
         table = np.stack(every, axis=-1)[..., number]  # [5 + pools, algorithms, configurations]
         seconds = np.array([seconds_of(table[:, i], bytes) for i in range(most)])
         best, least = np.argmin(seconds, axis=0), np.min(seconds, axis=0)
@@ -119,9 +118,7 @@ def timeline_of(program: Program, prices: Prices) -> Timeline:
     busy: dict[str, np.ndarray | None] = {}
     for name, seconds, shares in _collective_times(program, prices):
         times[name], busy[name] = seconds, shares
-    times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
-    host = dispatch_time(program, profile.dispatch)
-    return run_schedule(program, times, host, named=False, slowdown=profile.slowdown, busy=busy)
+    return scheduled(program, times, profile, busy, named=False)
 
 
 def _kernel_times(
@@ -133,12 +130,12 @@ def _kernel_times(
         multiplies = bool(np.any(kernel.flops))
         key = kernel.kind, kernel.dtype, kernel.origin.phase, len(kernel.dims), multiplies
         alike[key][kernel.name] = kernel
-    for found in alike.values():
-        every = list(found.values())
+    for by_name in alike.values():
+        every = list(by_name.values())
         rows: dict[str, Any] = {name: _rows([getattr(k, name) for k in every]) for name in FIGURES}
         dims = tuple(map(_rows, zip(*(k.dims for k in every), strict=True)))
         one = replace(every[0], **rows, dims=dims)
-        yield from _named(found, kernel_time(one, cluster.accelerator, profile, link).time)
+        yield from _named(by_name, kernel_time(one, cluster.accelerator, profile, link).time)
 
 
 def _collective_times(
@@ -151,23 +148,17 @@ def _collective_times(
     table = np.array(np.broadcast_arrays(*map(np.atleast_1d, program.mesh.values())))
     distinct, number = np.unique(table, axis=1, return_inverse=True)
     meshes = [dict(zip(program.mesh, map(int, sizes), strict=True)) for sizes in distinct.T]
-    for (kind, axes, stated), found in alike.items():
-        sizes, parts = (_rows([getattr(c, n) for c in found.values()]) for n in ("bytes", "part"))
+    for (kind, axes, stated), by_name in alike.items():
+        sizes, parts = (_rows([getattr(c, n) for c in by_name.values()]) for n in ("bytes", "part"))
         if stated:
-            groups = device_groups(next(iter(found.values())), program, prices.cluster)
+            groups = device_groups(next(iter(by_name.values())), program, prices.cluster)
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
-            yield from _with_busy(found, cost.time * parts, cost.busy)
-            continue
-        spans = [prices.span(mesh, axes) for mesh in meshes]
-        seconds, busy = prices.seconds(kind, sizes, spans, number)
-        yield from _with_busy(found, seconds * parts, busy)
-
-
-def _with_busy(
-    operations: dict[str, Any], times: Number, busy: np.ndarray | None
-) -> Iterator[tuple[str, Number, np.ndarray | None]]:
-    for call, (name, seconds) in enumerate(_named(operations, times)):
-        yield name, seconds, None if busy is None else busy[:, call]
+            seconds, busy = cost.time, cost.busy
+        else:
+            spans = [prices.span(mesh, axes) for mesh in meshes]
+            seconds, busy = prices.seconds(kind, sizes, spans, number)
+        for call, (name, time) in enumerate(_named(by_name, seconds * parts)):
+            yield name, time, None if busy is None else busy[:, call]
 
 
 def _rows(figures: Sequence[Number]) -> np.ndarray:

@@ -67,14 +67,14 @@ def memory_over_time(use: MemoryUse, events: Sequence[Event]) -> tuple[np.ndarra
     `events` are those of a recorded timeline; memory changes as the compute stream moves on.
     """
     device = [CATEGORIES.index(category) for category in ON_DEVICE]
-    found: list[tuple[float, tuple[float, ...]]] = []
+    changes: list[tuple[float, tuple[float, ...]]] = []
     for event in events:
         step = event.operation
         if event.stream == "compute" or not getattr(step, "asynchronous", False):
             sizes = tuple(float(use.during[step.name][i]) for i in device)
-            if not found or found[-1][1] != sizes:
-                found.append((event.start, sizes))
-    times, sizes = zip(*found, strict=True) if found else ((), ())
+            if not changes or changes[-1][1] != sizes:
+                changes.append((event.start, sizes))
+    times, sizes = zip(*changes, strict=True) if changes else ((), ())
     return np.array(times), np.array(sizes).reshape(-1, len(device))
 
 
@@ -123,10 +123,6 @@ class _Walk:
         category = CATEGORIES.index(buffer.category)
         self.now[category] = self.now[category] + sign * buffer.bytes
 
-    def are_equal(self, first: int, second: int) -> bool:
-        """True if two buffers are of one size, in all configurations."""
-        return bool(np.all(self.buffers[first].bytes == self.buffers[second].bytes))
-
     def look(self, name: str) -> None:
         """Record this moment if it is the peak so far."""
         self.during.setdefault(name, tuple(self.now))  # a wait has the name of what it ends
@@ -147,7 +143,8 @@ class _Walk:
         Those `carried` from turn to turn of a loop have gaps: from the last use of what the turn
         before made to where this one makes it anew.
         """
-        last, gaps = last_uses(block), gaps_in(block, carried)
+        last = {i: k for k, step in enumerate(block) for i in (*step.reads, *step.writes)}
+        gaps = gaps_in(block, carried)
         begins, ends = _grouped(gaps, 0), _grouped(gaps, 1)
         alive: set[int] = set()
         for index in begins.get(-1, ()):
@@ -158,7 +155,8 @@ class _Walk:
             born = [i for i in dict.fromkeys(step.writes) if i not in around and i not in alive]
             for index in born:
                 dying = [old for old in step.over if old in alive and last.get(old) == position]
-                for old in [old for old in dying if self.are_equal(old, index)][:1]:
+                size = self.buffers[index].bytes  # in all configurations
+                for old in [i for i in dying if np.all(self.buffers[i].bytes == size)][:1]:
                     alive.remove(old)  # the new one is written over it
                     self.free(old)
                 self.allocate(index)
@@ -197,8 +195,3 @@ def gaps_in(block: Block, carried: frozenset[int]) -> dict[int, tuple[int, int]]
                 carried = carried - {index}
             used[index] = position
     return {i: (before, made) for i, (before, made) in found.items() if made - before > 1}
-
-
-def last_uses(block: Block) -> dict[int, int]:
-    """Position of the last operation that touches each buffer."""
-    return {i: k for k, step in enumerate(block) for i in (*step.reads, *step.writes)}

@@ -50,6 +50,11 @@ class Priced:
     timeline: Timeline
     memory: MemoryUse
 
+    @property
+    def costs(self) -> Costs:
+        """Of each operation, by name, one call."""
+        return {**self.kernels, **self.collectives}
+
 
 def price(program: Program, cluster: Cluster, profile: Profile, record: bool = False) -> Priced:
     """Price a program on a cluster, with the efficiencies of a profile.
@@ -74,33 +79,37 @@ def price(program: Program, cluster: Cluster, profile: Profile, record: bool = F
         if c.part != 1:  # of a call
             cost = replace(cost, time=cost.time * c.part, lower_bound=cost.lower_bound * c.part)
         collective[c.name] = cost
-    timeline = _timeline(program, {**kernel, **collective}, profile, record)
+    costs: Costs = {**kernel, **collective}
+    timeline = scheduled(program, times_of(costs), profile, busy_links(costs), record=record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 
 def with_shortest_branches(priced: Priced) -> Priced:
     """The step if every conditional takes its shortest branch; the same where it has none."""
-    if not any(conditionals(priced.program.schedule)):
+    program, costs = priced.program, priced.costs
+    if not any(conditionals(program.schedule)):
         return priced
-    costs: Costs = {**priced.kernels, **priced.collectives}
-    short = _timeline(priced.program, costs, priced.profile, shortest=True)
+    busy = busy_links(costs)
+    short = scheduled(program, times_of(costs), priced.profile, busy, shortest=True)
     return replace(priced, timeline=short)
 
 
-def _timeline(
-    program: Program, costs: Costs, profile: Profile, record: bool = False, shortest: bool = False
+def scheduled(
+    program: Program,
+    times: Mapping[str, Number],
+    profile: Profile,
+    busy: Mapping[str, np.ndarray | None],
+    **options: bool,
 ) -> Timeline:
-    times = {name: cost.time for name, cost in costs.items()}
-    times |= {op.name: times[op.name] * share for op, share in shares_that_run(program)}
-    return run_schedule(
-        program,
-        times,
-        dispatch_time(program, profile.dispatch),
-        record,
-        slowdown=profile.slowdown,
-        shortest=shortest,
-        busy=busy_links(costs),
-    )
+    """The timeline of a program whose calls take so long; options are those of `run_schedule`."""
+    done = {op.name: times[op.name] * share for op, share in shares_that_run(program)}
+    host, slowdown = dispatch_time(program, profile.dispatch), profile.slowdown
+    return run_schedule(program, {**times, **done}, host, slowdown=slowdown, busy=busy, **options)
+
+
+def times_of(costs: Costs) -> dict[str, Number]:
+    """Seconds of one call, by name."""
+    return {name: cost.time for name, cost in costs.items()}
 
 
 def busy_links(costs: Costs) -> dict[str, np.ndarray | None]:

@@ -21,6 +21,7 @@ than any measured one is. A step with a part that is not known has no high end, 
 "unknown".
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -34,7 +35,13 @@ from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
 from scaling.simulate.kernels import kernel_time, least_time
-from scaling.simulate.step import Priced, busy_links, device_groups, with_shortest_branches
+from scaling.simulate.step import (
+    Priced,
+    busy_links,
+    device_groups,
+    times_of,
+    with_shortest_branches,
+)
 from scaling.simulate.timeline import run_schedule
 from scaling.simulate.unknown import unknown_parts
 
@@ -67,12 +74,11 @@ def grade(priced: Priced) -> Grade:
 
 def _noticed(priced: Priced) -> set[Grade]:
     """The grades of figures that price a noticeable part of the step."""
-    seconds: dict[tuple[Evidence, Grade], Number] = {}
+    seconds: dict[tuple[Evidence, Grade], Number] = defaultdict(float)
     for share in priced_shares(priced):
-        key = share.evidence, share.grade
-        seconds[key] = seconds.get(key, 0.0) + share.seconds
+        seconds[share.evidence, share.grade] += share.seconds
     least = NOTICED * priced.timeline.total
-    return {found for (_, found), time in seconds.items() if np.any(time >= least)}
+    return {grade for (_, grade), time in seconds.items() if np.any(time >= least)}
 
 
 def step_range(priced: Priced) -> tuple[Number, Number]:
@@ -82,8 +88,7 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
 
 
 def _known_range(priced: Priced) -> tuple[Number, Number]:
-    times = {name: cost.time for name, cost in priced.kernels.items()}
-    times |= {name: cost.time for name, cost in priced.collectives.items()}
+    times = times_of(priced.costs)
     factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}
     busy, beside = busy_links(priced.collectives), priced.profile.interference
     run = partial(run_schedule, priced.program, busy=busy)
@@ -170,21 +175,14 @@ def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Gra
     for collective in {call.name: call for call, _ in collectives(priced.program)}.values():
         if not (collective.axes or collective.groups):
             continue
-        known = priced.collectives[collective.name].evidence
-        if known is not None:
+        cost = priced.collectives[collective.name]
+        if cost.evidence is not None:
             above = _is_above({("collective", collective.kind): collective.bytes}, largest)
-            above = above or is_of_another_shape(collective, priced)
-            above = above or priced.collectives[collective.name].extrapolated
-            yield collective, known, grade_of(known, above)
-
-
-def is_of_another_shape(collective: Collective, priced: Priced) -> bool:
-    """Return True if the line that prices it has other numbers of ranks or concurrent groups."""
-    if priced.collectives[collective.name].algorithm != "measured":
-        return False  # priced link by link, which says how many devices share each
-    count, ranks = device_groups(collective, priced.program, priced.cluster).shape
-    fits = priced.profile.collectives
-    return (collective.kind, ranks, count) not in {(f.kind, f.ranks, f.groups) for f in fits}
+            if cost.algorithm == "measured":  # others link by link, which says who shares each
+                count, ranks = device_groups(collective, priced.program, priced.cluster).shape
+                shapes = {(f.kind, f.ranks, f.groups) for f in priced.profile.collectives}
+                above = above or (collective.kind, ranks, count) not in shapes
+            yield collective, cost.evidence, grade_of(cost.evidence, above or cost.extrapolated)
 
 
 def largest_measured(samples: Samples) -> Sizes:
@@ -192,15 +190,12 @@ def largest_measured(samples: Samples) -> Sizes:
 
     A batched product counts as one of its products: repetitions scale linearly.
     """
-    found: dict[tuple[str, str], float] = {}
     pairs = [(("matmul", p.dtype), float(p.m * p.n * p.k)) for p in samples.matmul]
     pairs += [(("keys", ""), float(p.keys)) for p in samples.attention]
     pairs += [(("head_dim", ""), float(p.head_dim)) for p in samples.attention]
     pairs += [(("memory", ""), float(p.bytes)) for p in samples.memory]
     pairs += [(("collective", p.kind), float(p.bytes)) for p in samples.collective]
-    for key, size in pairs:
-        found[key] = max(found.get(key, 0.0), size)
-    return found
+    return dict(sorted(pairs, key=lambda pair: pair[1]))  # of each key the last, the largest
 
 
 def _sizes(kernel: Kernel) -> Sizes:
