@@ -17,7 +17,7 @@ from itertools import cycle
 import scaling as sc
 from experiments.ratios import Ratio, compare
 from scaling.meshes import catalog
-from scaling.planning.search import Target, search
+from scaling.planning.search import PlanTarget, search
 from scaling.planning.space import all_choices
 from scaling.profiles.io import profile_of
 from scaling.run.recipes import recipe
@@ -41,7 +41,7 @@ def _of_search(name: str, nodes: int, rounds: int) -> Ratio:
     singles = cycle(runnable[:: max(1, len(runnable) // SINGLES)])
 
     def searched() -> float:
-        target = Target(run, cluster, profile, lambda seconds, devices: seconds)
+        target = PlanTarget(run, cluster, profile, lambda seconds, devices: seconds)
         start = time.process_time()
         found = search([(target, all_choices(run, cluster.devices))], 10)
         return (time.process_time() - start) / found.priced * COUNT

@@ -26,7 +26,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
 from scaling.planning.reasons import losers, reason, shortfall
 from scaling.planning.result import Plan, Plans
-from scaling.planning.search import SearchHit, Target, search, settings_of, words_of
+from scaling.planning.search import PlanTarget, SearchHit, search, settings_of, words_of
 from scaling.planning.space import all_choices
 from scaling.profiles.profile import Profile
 from scaling.run import OURS, Run, run_dict
@@ -158,7 +158,7 @@ def plan(
     value = lambda seconds, devices: seconds * (devices if by_devices else 1)
     several = by_devices and not resolved.mesh and not place.virtual_devices
     sizes = divisors(place.nodes) if several else [place.nodes]
-    targets = [Target(resolved, replace(place, nodes=nodes), profile, value) for nodes in sizes]
+    targets = [PlanTarget(resolved, replace(place, nodes=nodes), profile, value) for nodes in sizes]
     state = search([(t, all_choices(t.run, t.cluster.devices)) for t in targets], top)
 
     def predicted(hit: SearchHit, source: str = "analytic") -> PredictionResult:

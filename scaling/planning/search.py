@@ -25,7 +25,7 @@ from scaling.meshes.shape import AxisSize, MeshShape
 from scaling.planning.bounds import least_memory, least_time
 from scaling.planning.space import Choices, ChoicesBatch, batched, described
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Program, collectives
+from scaling.program.ir import Number, Program, collectives
 from scaling.run import Run
 from scaling.simulate.batch import Prices, timeline_of
 from scaling.simulate.capacity import capacity_of
@@ -55,6 +55,54 @@ class SearchHit:
     time: dict[str, float]  # s, by TERMS
 
 
+@dataclass(frozen=True, eq=False)
+class PlanTarget:
+    """Where configurations are priced, and by what they are judged."""
+
+    run: Run
+    cluster: Cluster
+    profile: Profile
+    value: Value
+
+    @cached_property
+    def prices(self) -> Prices:
+        """Of collectives, looked up once."""
+        return Prices(self.cluster, self.profile)
+
+    def program(self, choices: ChoicesBatch) -> Program:
+        """The Program of all settings of several meshes."""
+        run = described(self.run, choices)
+        return closed_form(run, choices.mesh, self.cluster, choices.grid)
+
+    def bound(self, choices: ChoicesBatch) -> np.ndarray:
+        """The least value of each configuration, at least."""
+        seconds = least_time(self.run, self.cluster, self.profile, choices)
+        return self.value(seconds, choices.mesh.devices)
+
+    def capacity(self, program: Program) -> Number:
+        """Bytes that a program can take on one device; infinite where that is not known."""
+        most = capacity_of(self.cluster, program, self.run.software).bytes
+        return np.inf if most is None else most
+
+    def misplaced(self, mesh: MeshShape, program: Program) -> str:
+        """Why nobody prices a mesh's collectives on a torus; "" if they can be priced."""
+        try:
+            for kind, axes in dict.fromkeys((c.kind, c.axes) for c, _ in collectives(program)):
+                self.prices.figures(kind, self.prices.layout(mesh.sizes, axes))
+        except NoBox as error:
+            return str(error)
+        return ""
+
+
+@dataclass(frozen=True)
+class UnpricedMesh:
+    """A mesh that is not priced yet."""
+
+    bound: float  # of its value; of what does not fit, bytes that are missing at least
+    target: PlanTarget
+    choices: Choices
+
+
 @dataclass
 class Search:
     """What has been found so far; best first."""
@@ -73,42 +121,90 @@ class Search:
         """The value from which on a mesh is of no use."""
         return self.best[self.top - 1].value if len(self.best) >= self.top else np.inf
 
+    def refuse(self, reason: str, count: int) -> None:
+        """Count configurations that cannot run."""
+        self.infeasible += count
+        if count:
+            self.refusals[reason] = self.refusals.get(reason, 0) + count
 
-@dataclass(frozen=True, eq=False)
-class Target:
-    """Where configurations are priced, and by what they are judged."""
+    def runnable(self, target: PlanTarget, every: Iterable[Choices]) -> Iterator[Choices]:
+        """The choices that nothing but memory may rule out; all are counted."""
+        for choices in every:
+            self.space += choices.count
+            if reason := choices.refusal or _misfit(target, choices):
+                self.refuse(reason, choices.count)
+                continue
+            least = choices.mesh.batch_shards * np.asarray(choices.grid.microbatches)
+            enough = choices.grid.global_batch >= least
+            self.refuse(TOO_FEW, int((~enough).sum()))
+            if enough.any():
+                yield choices if enough.all() else choices.only(enough)
 
-    run: Run
-    cluster: Cluster
-    profile: Profile
-    value: Value
+    def fitting(
+        self, target: PlanTarget, choices: ChoicesBatch
+    ) -> tuple[list[Choices], list[UnpricedMesh]]:
+        """What may fit in memory, and meshes of which no setting does, with what they lack."""
+        capacity = float(target.capacity(Program("", "analytic", {}, ())))  # the most of any
+        fitting: list[Choices] = []
+        lacking: list[UnpricedMesh] = []
+        bytes_ = choices.parts(least_memory(target.run, choices))
+        for least, each in zip(bytes_, choices.every, strict=True):
+            fits = least <= capacity
+            self.refuse(TOO_LARGE, int((~fits).sum()))
+            if fits.any():
+                fitting.append(each if fits.all() else each.only(fits))
+            else:
+                lacking.append(UnpricedMesh(float(least.min()) - capacity, target, each))
+        return fitting, lacking
 
-    @cached_property
-    def prices(self) -> Prices:
-        """Of collectives, looked up once."""
-        return Prices(self.cluster, self.profile)
+    def lacking(self, target: PlanTarget, choices: ChoicesBatch, program: Program) -> np.ndarray:
+        """Bytes that each setting needs at its peak, less what there is; the least is kept."""
+        peak = np.broadcast_to(memory_use(program).peak, (choices.count,))
+        missing = peak - target.capacity(program)
+        least = int(np.argmin(missing))
+        if 0 < missing[least] < self.shortfall[0]:
+            self.shortfall = float(missing[least]), words_of(choices.run(target.run, least))
+        return missing
+
+    def price(self, target: PlanTarget, choices: ChoicesBatch) -> None:
+        """Price the settings that fit, and keep the best one of each mesh."""
+        program = target.program(choices)
+        fits = self.lacking(target, choices, program) <= 0
+        if not fits.any():
+            return self.refuse(TOO_LARGE, choices.count)
+        try:
+            line = timeline_of(program, target.prices)
+        except NoBox:
+            reasons = [(each, target.misplaced(each.mesh, program)) for each in choices.every]
+            for each, reason in reasons:
+                self.refuse(reason, each.count * bool(reason))
+            if left := tuple(each for each, reason in reasons if not reason):
+                self.price(target, ChoicesBatch(left))
+            return
+        self.refuse(TOO_LARGE, int((~fits).sum()))
+        self.priced += int(fits.sum())
+        value = np.where(fits, target.value(np.asarray(line.total), choices.mesh.devices), np.inf)
+        figures = (fits, value, line.total, *(getattr(line, name) for name in TERMS))
+        for each, *of_mesh in zip(choices.every, *map(choices.parts, figures), strict=True):
+            index = int(np.argmin(of_mesh[1]))
+            does_fit, least, seconds, *terms = (float(part[index]) for part in of_mesh)
+            if does_fit:
+                time = dict(zip(TERMS, terms, strict=True))
+                self.best.append(SearchHit(each, target.cluster, index, least, seconds, time))
+        self.best.sort(key=lambda each: each.value)
 
 
-@dataclass(frozen=True)
-class UnpricedMesh:
-    """A mesh that is not priced yet."""
-
-    bound: float  # of its value; of what does not fit, bytes that are missing at least
-    target: Target
-    choices: Choices
-
-
-def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Search:
+def search(targets: Iterable[tuple[PlanTarget, Iterable[Choices]]], top: int) -> Search:
     """Price every mesh that may be among the `top` best; the same result as pricing all."""
     state = Search(top)
     waiting: list[UnpricedMesh] = []
     closest: list[UnpricedMesh] = []
     for target, every in targets:
-        for choices in batched(target.run, _runnable(target, every, state)):
-            fitting, lacking = _fitting(target, choices, state)
+        for choices in batched(target.run, state.runnable(target, every)):
+            fitting, lacking = state.fitting(target, choices)
             closest = sorted([*closest, *lacking], key=lambda each: each.bound)[:1]
             for some in batched(target.run, fitting):
-                bounds = some.parts(_bound(target, some))
+                bounds = some.parts(target.bound(some))
                 pairs = zip(bounds, some.every, strict=True)
                 waiting += [UnpricedMesh(float(bound.min()), target, each) for bound, each in pairs]
     _check_work(waiting)
@@ -116,17 +212,25 @@ def search(targets: Iterable[tuple[Target, Iterable[Choices]]], top: int) -> Sea
     wave = FIRST_WAVE
     while waiting:
         useful = [each for each in waiting if each.bound <= state.limit]
-        state.pruned += _configurations(waiting) - _configurations(useful)
+        state.pruned += sum(each.choices.count for each in waiting[len(useful) :])
         now, waiting = useful[:wave], useful[wave:]
         for target in dict.fromkeys(each.target for each in now):
             mine = (each.choices for each in now if each.target is target)
             for choices in batched(target.run, mine):
-                _price(target, choices, state)
+                state.price(target, choices)
         wave *= 2
     for each in closest if not state.best else ():
         alone = ChoicesBatch((each.choices,))
-        _lacking(each.target, alone, closed_form_of(each.target, alone), state)
+        state.lacking(each.target, alone, each.target.program(alone))
     return state
+
+
+def _misfit(target: PlanTarget, choices: Choices) -> str:
+    try:
+        check_fits(choices.mesh, target.cluster)
+    except InputError as error:
+        return str(error)
+    return ""
 
 
 def _check_work(waiting: list[UnpricedMesh]) -> None:
@@ -140,131 +244,11 @@ def _check_work(waiting: list[UnpricedMesh]) -> None:
         )
 
 
-def _configurations(waiting: Iterable[UnpricedMesh]) -> int:
-    return sum(each.choices.count for each in waiting)
-
-
-def _runnable(target: Target, every: Iterable[Choices], state: Search) -> Iterator[Choices]:
-    """The choices that nothing but memory may rule out; all are counted."""
-    for choices in every:
-        state.space += choices.count
-        if reason := choices.refusal or _misfit(target, choices):
-            _refuse(state, reason, choices.count)
-        else:
-            enough = choices.grid.global_batch >= choices.mesh.batch_shards * np.asarray(
-                choices.grid.microbatches
-            )
-            _refuse(state, TOO_FEW, int((~enough).sum()))
-            if enough.any():
-                yield choices if enough.all() else choices.only(enough)
-
-
-def _refuse(state: Search, reason: str, count: int) -> None:
-    state.infeasible += count
-    if count:
-        state.refusals[reason] = state.refusals.get(reason, 0) + count
-
-
-def _misfit(target: Target, choices: Choices) -> str:
-    try:
-        check_fits(choices.mesh, target.cluster)
-    except InputError as error:
-        return str(error)
-    return ""
-
-
-def _fitting(
-    target: Target, choices: ChoicesBatch, state: Search
-) -> tuple[list[Choices], list[UnpricedMesh]]:
-    """What may fit in memory, and meshes of which no setting does, with what they lack."""
-    nothing = Program("", "analytic", {}, ())  # no program leaves more
-    most = capacity_of(target.cluster, nothing, target.run.software).bytes
-    capacity = np.inf if most is None else float(most)
-    fitting: list[Choices] = []
-    lacking: list[UnpricedMesh] = []
-    for least, each in zip(
-        choices.parts(least_memory(target.run, choices)), choices.every, strict=True
-    ):
-        fits = least <= capacity
-        _refuse(state, TOO_LARGE, int((~fits).sum()))
-        if fits.any():
-            fitting.append(each if fits.all() else each.only(fits))
-        else:
-            lacking.append(UnpricedMesh(float(least.min()) - capacity, target, each))
-    return fitting, lacking
-
-
-def _bound(target: Target, choices: ChoicesBatch) -> np.ndarray:
-    """The least value of each configuration, at least."""
-    seconds = least_time(target.run, target.cluster, target.profile, choices)
-    return target.value(seconds, choices.mesh.devices)
-
-
-def closed_form_of(target: Target, choices: ChoicesBatch) -> Program:
-    """The Program of all settings of several meshes."""
-    run = described(target.run, choices)
-    return closed_form(run, choices.mesh, target.cluster, choices.grid)
-
-
-def _lacking(target: Target, choices: ChoicesBatch, program: Program, state: Search) -> np.ndarray:
-    """Bytes that each setting needs at its peak, less what there is; the least is kept."""
-    capacity = capacity_of(target.cluster, program, target.run.software).bytes
-    peak = np.broadcast_to(memory_use(program).peak, (choices.count,))
-    missing = peak - (np.inf if capacity is None else capacity)
-    least = int(np.argmin(missing))
-    if 0 < missing[least] < state.shortfall[0]:
-        state.shortfall = float(missing[least]), words_of(choices.run(target.run, least))
-    return missing
-
-
-def _price(target: Target, choices: ChoicesBatch, state: Search) -> None:
-    """Price the settings that fit, and keep the best one of each mesh."""
-    program = closed_form_of(target, choices)
-    fits = _lacking(target, choices, program, state) <= 0
-    if not fits.any():
-        return _refuse(state, TOO_LARGE, choices.count)
-    try:
-        line = timeline_of(program, target.prices)
-    except NoBox:
-        reasons = [(each, _misplaced(target, each.mesh, program)) for each in choices.every]
-        for each, reason in reasons:
-            _refuse(state, reason, each.count * bool(reason))
-        if left := tuple(each for each, reason in reasons if not reason):
-            _price(target, ChoicesBatch(left), state)
-        return
-    _refuse(state, TOO_LARGE, int((~fits).sum()))
-    state.priced += int(fits.sum())
-    seconds, *terms = (
-        choices.parts(figures) for figures in (line.total, *(getattr(line, n) for n in TERMS))
-    )
-    for each, its_fits, its_seconds, *its_terms in zip(
-        choices.every, choices.parts(fits), seconds, *terms, strict=True
-    ):
-        value = np.where(its_fits, target.value(its_seconds, each.mesh.devices), np.inf)
-        index = int(np.argmin(value))
-        if its_fits[index]:
-            time = {n: float(t[index]) for n, t in zip(TERMS, its_terms, strict=True)}
-            best = float(value[index]), float(its_seconds[index]), time
-            state.best.append(SearchHit(each, target.cluster, index, *best))
-    state.best.sort(key=lambda each: each.value)
-
-
 def settings_of(run: Run) -> dict[str, Any]:
     """What a plan sets beside the mesh, by dotted key of run.json."""
     zero = {"sharding.zero_stage": run.sharding.zero_stage}
     settings = {"batch.microbatches": run.batch.microbatches, "remat": str(run.remat)}
     return settings | (zero if run.mesh and run.mesh.fsdp > 1 else {})
-
-
-def _misplaced(target: Target, mesh: MeshShape, program: Program) -> str:
-    """Why nobody prices a mesh's collectives on a torus; "" if they can be priced."""
-    prices = target.prices
-    try:
-        for kind, axes in dict.fromkeys((c.kind, c.axes) for c, _ in collectives(program)):
-            prices.figures(kind, prices.span(mesh.sizes, axes))
-    except NoBox as error:
-        return str(error)
-    return ""
 
 
 def words_of(run: Run) -> str:

@@ -40,7 +40,7 @@ from scaling.simulate.timeline import Timeline
 
 # Figures of a kernel.
 FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
-Span = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
+Layout = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
 # first
 
 
@@ -50,43 +50,43 @@ class Prices:
 
     cluster: Cluster
     profile: Profile
-    cache: dict[tuple[CollectiveKind, Span], np.ndarray | None] = field(default_factory=dict)
+    cache: dict[tuple[CollectiveKind, Layout], np.ndarray | None] = field(default_factory=dict)
 
-    def figures(self, kind: CollectiveKind, span: Span) -> np.ndarray | None:
+    def figures(self, kind: CollectiveKind, layout: Layout) -> np.ndarray | None:
         """Figures of each algorithm: float [5, algorithms]; None where a line was measured."""
-        if (kind, span) not in self.cache:
-            groups = self.groups(span)
-            self.cache[kind, span] = collective_figures(kind, groups, self.cluster, self.profile)
-        return self.cache[kind, span]
+        if (kind, layout) not in self.cache:
+            groups = self.groups(layout)
+            self.cache[kind, layout] = collective_figures(kind, groups, self.cluster, self.profile)
+        return self.cache[kind, layout]
 
-    def span(self, mesh: Mapping[str, int], axes: Iterable[str]) -> Span:
+    def layout(self, mesh: Mapping[str, int], axes: Iterable[str]) -> Layout:
         """How groups along `axes` lie on a mesh: axes without devices left out, like ones joined.
 
         On a torus none are joined.
         """
-        span: list[tuple[int, bool]] = []
+        layout: list[tuple[int, bool]] = []
         for axis, size in mesh.items():
             if size > 1:
                 taken = axis in axes
-                if self.cluster.torus is None and span and span[-1][1] == taken:
-                    size *= span.pop()[0]
-                span.append((size, taken))
-        return tuple(span)
+                if self.cluster.torus is None and layout and layout[-1][1] == taken:
+                    size *= layout.pop()[0]
+                layout.append((size, taken))
+        return tuple(layout)
 
-    def groups(self, span: Span) -> np.ndarray:
+    def groups(self, layout: Layout) -> np.ndarray:
         """Device ids [groups, members]."""
-        sizes = {str(place): size for place, (size, _) in enumerate(span)}
-        taken = [str(place) for place, (_, taken) in enumerate(span) if taken]
+        sizes = {str(place): size for place, (size, _) in enumerate(layout)}
+        taken = [str(place) for place, (_, taken) in enumerate(layout) if taken]
         return groups_on(sizes, taken, self.cluster)
 
     def seconds(
-        self, kind: CollectiveKind, bytes: np.ndarray, spans: Sequence[Span], number: np.ndarray
+        self, kind: CollectiveKind, bytes: np.ndarray, layouts: Sequence[Layout], number: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
-        """Seconds of calls of bytes [calls, configurations], over groups that lie as `spans`, of
+        """Seconds of calls of bytes [calls, configurations], over groups that lie as `layouts`, of
         which each configuration has the one of its number; shares of them that links are busy."""
-        fitted = [f for f in (self.figures(kind, span) for span in spans) if f is not None]
-        if len(fitted) < len(spans):
-            return self._one_by_one(kind, bytes, spans, number)
+        fitted = [f for f in (self.figures(kind, layout) for layout in layouts) if f is not None]
+        if len(fitted) < len(layouts):
+            return self._one_by_one(kind, bytes, layouts, number)
         most = max(figures.shape[1] for figures in fitted)
         every = [figures[:, np.arange(most) % figures.shape[1]] for figures in fitted]
         table = np.stack(every, axis=-1)[..., number]  # [5 + pools, algorithms, configurations]
@@ -96,12 +96,12 @@ class Prices:
         return least, wires * bytes / np.where(least > 0, least, 1.0)
 
     def _one_by_one(
-        self, kind: CollectiveKind, bytes: np.ndarray, spans: Sequence[Span], number: np.ndarray
+        self, kind: CollectiveKind, bytes: np.ndarray, layouts: Sequence[Layout], number: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
         bytes = np.broadcast_to(bytes, np.broadcast_shapes(bytes.shape, (1, len(number))))
         times = np.zeros(bytes.shape)
-        for i, span in enumerate(spans):
-            where, groups = number == i if len(number) > 1 else ..., self.groups(span)
+        for i, layout in enumerate(layouts):
+            where, groups = number == i if len(number) > 1 else ..., self.groups(layout)
             cost = collective_time(kind, bytes[:, where], groups, self.cluster, self.profile)
             times[:, where] = cost.time
         return times, None
@@ -155,8 +155,8 @@ def _collective_times(
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
             seconds, busy = cost.time, cost.busy
         else:
-            spans = [prices.span(mesh, axes) for mesh in meshes]
-            seconds, busy = prices.seconds(kind, sizes, spans, number)
+            layouts = [prices.layout(mesh, axes) for mesh in meshes]
+            seconds, busy = prices.seconds(kind, sizes, layouts, number)
         for call, (name, time) in enumerate(_named(by_name, seconds * parts)):
             yield name, time, None if busy is None else busy[:, call]
 

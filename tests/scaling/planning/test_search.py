@@ -16,7 +16,7 @@ from scaling.models.accounting.remat import Kept
 from scaling.models.lora import Lora
 from scaling.planning import search as module
 from scaling.planning.bounds import least_memory
-from scaling.planning.search import Target, closed_form_of, search
+from scaling.planning.search import PlanTarget, search
 from scaling.planning.space import ChoicesBatch, all_choices, batched
 from scaling.profiles.io import profile_of
 from scaling.run.recipes import recipe
@@ -33,8 +33,8 @@ RUN = replace(recipe("gpt2-124m"), mesh=None)
 RUN = replace(RUN, batch=replace(RUN.batch, global_batch=8))
 
 
-def target(run=RUN, cluster=H100) -> Target:
-    return Target(run, cluster, PROFILE, lambda seconds, devices: seconds)
+def target(run=RUN, cluster=H100) -> PlanTarget:
+    return PlanTarget(run, cluster, PROFILE, lambda seconds, devices: seconds)
 
 
 @cache
@@ -69,7 +69,7 @@ def test_no_price_is_below_the_bound():
         times[str(one.mesh)] = min(seconds, times.get(str(one.mesh), seconds))
     for choice in all_choices(RUN, 4):
         if not choice.refusal:
-            bound = module._bound(target(), ChoicesBatch((choice,)))
+            bound = target().bound(ChoicesBatch((choice,)))
             assert np.min(bound) <= times[str(choice.mesh)]
 
 
@@ -79,7 +79,7 @@ def test_neither_is_that_of_adapters(mesh):
     run = replace(RUN, train=replace(RUN.train, lora=Lora(8, targets=("query", "down"))))
     for choice in all_choices(run, 4):
         if str(choice.mesh) == mesh and not choice.refusal:
-            bound = module._bound(target(run), ChoicesBatch((choice,)))
+            bound = target(run).bound(ChoicesBatch((choice,)))
             program = closed_form(choice.run(run, 0), choice.mesh, H100, choice.grid)
             assert np.all(bound <= price(program, H100, PROFILE).timeline.total)
             assert np.all(least_memory(run, choice) <= memory_use(program).peak * (1 + 1e-9))
@@ -90,7 +90,7 @@ def test_a_better_bound_leaves_meshes_out_and_finds_the_same(monkeypatch):
     exact = {str(f.choices.mesh): f.value for f in whole.best}
     of = lambda each: np.full(each.count, exact.get(str(each.mesh), 0.0))
     bound = lambda _, choices: np.concatenate([of(each) for each in choices.every])
-    monkeypatch.setattr(module, "_bound", bound)
+    monkeypatch.setattr(PlanTarget, "bound", bound)
     monkeypatch.setattr(module, "FIRST_WAVE", 1)
     found = search([(target(), all_choices(RUN, 4))], top=1)
     assert found.pruned > 0 and found.best[0].value == whole.best[0].value
@@ -196,7 +196,7 @@ def test_a_policy_that_the_run_names_is_priced_as_by_itself():
     where = target(run)
     for choice in list(all_choices(run, 4))[::4]:
         if not choice.refusal:
-            program = closed_form_of(where, ChoicesBatch((choice,)))
+            program = where.program(ChoicesBatch((choice,)))
             figures = timeline_of(program, where.prices).total, memory_use(program).peak
             for i in range(choice.count):
                 one = choice.run(run, i)
@@ -218,11 +218,11 @@ def test_meshes_side_by_side_are_each_by_itself(name: str, software: str):
     on 16 chips of which all-to-alls take memory."""
     run = replace(recipe(name), mesh=None, software=software)
     place = catalog.load("dgx-v100" if name == "gpt2-124m" else "dgx-h100", 2)
-    where = Target(run, place, profile_of(place.accelerator), lambda seconds, devices: seconds)
+    where = PlanTarget(run, place, profile_of(place.accelerator), lambda seconds, devices: seconds)
     runnable = [choice for choice in all_choices(run, 16) if not choice.refusal]
     generator = np.random.default_rng(0)
     for choices in batched(run, runnable):
-        program = closed_form_of(where, choices)
+        program = where.program(choices)
         line, memory = timeline_of(program, where.prices), memory_use(program).peak
         capacity = capacity_of(place, program, software).bytes
         figures = [getattr(line, part) for part in ("total", *TERMS)]
