@@ -10,7 +10,7 @@ and 200 Mbit/s (results/2026-11-21-testbed); the errors in the file are those on
 """
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any, get_args
@@ -19,10 +19,11 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.gloo.messages import groups_over
+from experiments.published.ship_links import link_text
 from scaling.calibration.regression import scored
 from scaling.collectives.cost import collective_time
 from scaling.meshes import catalog
-from scaling.profiles.io import ideal
+from scaling.profiles.io import LinkFile, ideal
 from scaling.profiles.profile import Evidence, LinkFit
 from scaling.program.ir import CollectiveKind
 
@@ -88,11 +89,8 @@ def main() -> None:
     fits = [fit(kind) for kind in kinds]
     assumed = Evidence("assumed as an all-gather: not measured", "2026-11-22", "datasheet")
     fits.append(replace(fits[kinds.index("all-gather")], kind="broadcast", evidence=assumed))
-    document = {
-        "made_by": "python -m experiments.gloo.fit",
-        "links": [asdict(one) for one in fits],
-    }
-    OUT.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    file = LinkFile("python -m experiments.gloo.fit", between=tuple(fits))
+    OUT.write_text(link_text(file), encoding="utf-8")
     for one in fits[:-1]:
         known = one.evidence
         print(

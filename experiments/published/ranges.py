@@ -187,7 +187,7 @@ def link_document(figures: Figures, points: Sequence[Observed]) -> LinkFile:
     inside = [ChipLinks(chips, tuple(fits[g])) for g, chips in GENERATIONS.items()]
     return LinkFile(
         "python -m experiments.published.ship_links",
-        dict(figures),
-        (*inside, ChipLinks((), tuple(fits[ANY]))),
-        tuple(fits["network"]),
+        between=tuple(fits["network"]),
+        figures=dict(figures),
+        inside=(*inside, ChipLinks((), tuple(fits[ANY]))),
     )

@@ -5,19 +5,50 @@ python -m experiments.published.ship_links     writes scaling/profiles/data/link
 """
 
 import json
-from dataclasses import asdict
+from collections.abc import Iterable
+from dataclasses import asdict, fields
 from pathlib import Path
+from typing import Any
 
 from experiments.published.left_out import known_figures
 from experiments.published.ranges import left_out_points, link_document
+from scaling.profiles.io import LinkFile
+from scaling.profiles.profile import LinkFit
 
 LINKS = Path("scaling/profiles/data/links.json")
 
 
+def link_text(file: LinkFile) -> str:
+    """The JSON of link fits: figures that are not the default, kinds with the same ones once."""
+    document: dict[str, Any] = {"made_by": file.made_by}
+    if file.figures:
+        document["figures"] = dict(file.figures)
+        groups = [{"chips": group.chips, "links": rows(group.links)} for group in file.inside]
+        document["inside"] = groups
+    return json.dumps(document | {"between": rows(file.between)}, indent=1, default=asdict) + "\n"
+
+
+def rows(fits: Iterable[LinkFit]) -> list[dict[str, Any]]:
+    """Rows of the file, each with the kinds that have nothing else of their own."""
+    merged: dict[str, dict[str, Any]] = {}
+    for fit in fits:
+        row = {"kind": [], **_stated(fit)}
+        row["evidence"] = _stated(fit.evidence)
+        same = json.dumps(row | {"kind": []}, default=asdict)
+        merged.setdefault(same, row | {"kind": []})["kind"].append(fit.kind)
+    return list(merged.values())
+
+
+def _stated(item: Any) -> dict[str, Any]:
+    """The fields of a dataclass that are not its defaults."""
+    values = ((f, getattr(item, f.name)) for f in fields(item))
+    return {f.name: value for f, value in values if value != f.default}
+
+
 def main() -> None:
     """Write the document."""
-    document = asdict(link_document(known_figures()["all"], left_out_points()))
-    LINKS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    file = link_document(known_figures()["all"], left_out_points())
+    LINKS.write_text(link_text(file), encoding="utf-8")
 
 
 if __name__ == "__main__":

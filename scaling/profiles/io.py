@@ -6,7 +6,7 @@ profile_of(accelerator)                 # of your own: the efficiencies of the n
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -183,36 +183,37 @@ class ChipLinks:
 
 @dataclass(frozen=True)
 class LinkFile:
-    """data/links.json: how collectives use links, fitted on published measurements."""
+    """How collectives use links, as data/links.json has it, fitted on published measurements.
+
+    And data/host_links.json: how JAX's CPU collectives do, fitted on this project's.
+    """
 
     made_by: str
-    figures: Mapping[str, float]  # that were searched for; the links follow from them
-    inside: tuple[ChipLinks, ...]
-    between: tuple[LinkFit, ...]  # nodes
-
-
-@dataclass(frozen=True)
-class HostLinkFile:
-    """data/host_links.json: how JAX's CPU collectives use links, fitted on this project's."""
-
-    made_by: str
-    links: tuple[LinkFit, ...]
+    between: tuple[LinkFit, ...]  # nodes, or hosts of a testbed
+    figures: Mapping[str, float] = field(default_factory=dict)  # that were searched for; the links
+    # follow from them
+    inside: tuple[ChipLinks, ...] = ()
 
 
 @cache
-def link_file(chip: str | None = None) -> LinkFile:
-    """The shipped fits of links; of those inside a node only a chip's own and all others'."""
-    data = json.loads(files("scaling.profiles").joinpath(LINK_FILE).read_text(encoding="utf-8"))
+def link_file(chip: str | None = None, name: str = LINK_FILE) -> LinkFile:
+    """Shipped fits of links; of those inside a node only a chip's own and all others'.
+
+    What several kinds of collectives have in common is one row of the file, with all kinds.
+    """
+    data = json.loads(files("scaling.profiles").joinpath(name).read_text(encoding="utf-8"))
+    groups = data.get("inside", ())
     if chip is not None:  # reading the rest takes longer than most prices
-        data["inside"] = [g for g in data["inside"] if chip in g["chips"] or not g["chips"]]
-    return read(LinkFile, data, LINK_FILE)
+        groups = [group for group in groups if chip in group["chips"] or not group["chips"]]
+    of_kinds = lambda rows: [row | {"kind": kind} for row in rows for kind in row["kind"]]
+    data["inside"] = [group | {"links": of_kinds(group["links"])} for group in groups]
+    return read(LinkFile, data | {"between": of_kinds(data["between"])}, name)
 
 
 @cache
 def host_links() -> tuple[LinkFit, ...]:
     """The shipped fits of the links between hosts of a testbed."""
-    file = files("scaling.profiles").joinpath(HOST_LINK_FILE)
-    return read(HostLinkFile, json.loads(file.read_text(encoding="utf-8")), HOST_LINK_FILE).links
+    return link_file(name=HOST_LINK_FILE).between
 
 
 def links_of(accelerator: Accelerator, file: LinkFile | None = None) -> tuple[LinkFit, ...]:

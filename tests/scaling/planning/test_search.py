@@ -16,7 +16,7 @@ from scaling.models.accounting.remat import Kept
 from scaling.models.lora import Lora
 from scaling.planning import search as module
 from scaling.planning.bounds import least_memory
-from scaling.planning.search import PlanTarget, search
+from scaling.planning.search import PlanTarget, Search, search
 from scaling.planning.space import ChoicesBatch, all_choices, batched
 from scaling.profiles.io import profile_of
 from scaling.run.recipes import recipe
@@ -243,7 +243,7 @@ def test_meshes_side_by_side_are_each_by_itself(name: str, software: str):
 
 def test_a_search_of_too_many_devices_is_refused_before_any_mesh_is_priced(monkeypatch):
     """Without it llama3-8b on 65,536 nodes of gb200-nvl72 takes minutes: 1,098 meshes may fit."""
-    monkeypatch.setattr(module, "_price", None)
+    monkeypatch.setattr(Search, "price", None)
     monkeypatch.setattr(module, "MOST_DEVICES", 20)
     with pytest.raises(InputError, match="meshes of up to 4 devices may fit, .*: use fewer nodes"):
         search([(target(), all_choices(RUN, 4))], top=1)
