@@ -24,8 +24,7 @@ from scaling.collectives.algorithms import ALGORITHMS, algorithms_of
 from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, split_loads
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.levels import NetworkLevel
-from scaling.profiles.link_fits import algorithms, link_fit
-from scaling.profiles.profile import LinkFit, Profile
+from scaling.profiles.profile import LinkFit, Profile, algorithms, link_fit
 from scaling.program.ir import CollectiveKind, Number
 
 BEST_POSSIBLE = "best-possible"  # of all that the links can run, whatever a library would take

@@ -30,6 +30,7 @@ from scaling.program.ir import CollectiveKind
 
 IDEAL = ideal()
 SAME = 1e-9  # relative: floats that stand for the same number
+LACKING = "(X - 1) / X"  # what one of X units lacks of the bytes of all
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,12 @@ class BindingLink:
     def time_suffix(self) -> str:
         """What makes seconds of a number of bytes before it: ` / W * (X - 1) / X`."""
         rate = self.rate if self.rate.isidentifier() else f"({self.rate})"
-        return f" / {rate}{' * (X - 1) / X' if self.units else ''}"
+        return f" / {rate}{f' * {LACKING}' if self.units else ''}"
 
     @property
     def limit_suffix(self) -> str:
         """What makes bytes of a number of seconds before it: ` * W / ((X - 1) / X)`."""
-        return f" * {self.rate}{' / ((X - 1) / X)' if self.units else ''}"
+        return f" * {self.rate}{f' / ({LACKING})' if self.units else ''}"
 
     @property
     def symbols(self) -> tuple[Input, ...]:
@@ -122,7 +123,7 @@ def time_formula(kind: CollectiveKind, link: BindingLink) -> str:
 def received_formula(kind: CollectiveKind) -> str:
     """Return the bytes that each of N members receives at least of a call of V bytes."""
     if kind in REDUCTIONS or kind == "all-to-all":
-        return f"{'2 * ' * (rounds(kind) - 1)}V * (N - 1) / N"
+        return f"{'2 * ' * (rounds(kind) - 1)}V * {LACKING.replace('X', 'N')}"
     return "V"
 
 
@@ -174,8 +175,6 @@ def level_times(candidate: Candidate | None, bytes: float) -> tuple[LevelTime, .
 
     None without a candidate, where a machine was measured instead.
     """
-    found = []
-    for one in candidate.loaded if candidate else ():
-        sent, rate = bytes * one.load.share, one.level.bandwidth
-        found.append(LevelTime(one.level.name, sent, rate, sent / rate))
-    return tuple(found)
+    loaded = candidate.loaded if candidate else ()
+    sent = [(one.level, bytes * one.load.share) for one in loaded]
+    return tuple(LevelTime(lvl.name, n, lvl.bandwidth, n / lvl.bandwidth) for lvl, n in sent)

@@ -256,7 +256,7 @@ class Profile:
 
     @cached_property
     def cache(self) -> dict[tuple[Any, ...], Any]:
-        """Found by `scaling.profiles.link_fits`; a profile does not change."""
+        """Found by `algorithms` and `link_fit`; a profile does not change."""
         return {}
 
 
@@ -285,3 +285,40 @@ def matmul_fit(profile: Profile, dtype: str, grouped: bool = False) -> MatmulFit
 def attention_fit(profile: Profile, direction: Direction) -> AttentionFit | None:
     """The fit of a direction; None if attention is to be priced as a matmul."""
     return next((fit for fit in profile.attention if fit.direction == direction), None)
+
+
+def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[str, ...]:
+    """Algorithms with fits of their own for this kind; () if all fits are for any algorithm."""
+    if (kind,) not in profile.cache:
+        named = (fit.algorithm for fit in profile.links if fit.kind in (kind, "any"))
+        profile.cache[kind,] = tuple(dict.fromkeys(name for name in named if name != "any"))
+    found: tuple[str, ...] = profile.cache[kind,]
+    return found
+
+
+def link_fit(
+    profile: Profile, algorithm: str, kind: CollectiveKind, link: str, transport: str = ""
+) -> LinkFit | None:
+    """The most specific fit of an algorithm over a kind of link; None if there is none.
+
+    Among the fits that apply the order is:
+
+        algorithm and kind    algorithm, any kind    any algorithm, this kind    any of both
+
+    each for the transport between the hosts before the same for any transport. Each profile caches
+    its look-ups, which a search of meshes repeats by the thousand.
+    """
+    key = algorithm, kind, link, transport
+    if key not in profile.cache:
+        able = [
+            fit
+            for fit in profile.links
+            if fit.link == link
+            and fit.kind in (kind, "any")
+            and fit.algorithm in (algorithm, "any")
+            and fit.transport in (transport, "any")
+        ]
+        specificity = lambda f: (f.transport != "any", f.algorithm != "any", f.kind != "any")
+        profile.cache[key] = max(able, key=specificity, default=None)
+    found: LinkFit | None = profile.cache[key]
+    return found

@@ -174,10 +174,10 @@ class _Walk:
 
 def _grouped(gaps: Mapping[int, tuple[int, int]], end: int) -> dict[int, list[int]]:
     """Position -> the buffers whose gap begins (0) or ends (1) there."""
-    found: dict[int, list[int]] = {}
+    grouped: dict[int, list[int]] = {}
     for index, gap in gaps.items():
-        found.setdefault(gap[end], []).append(index)
-    return found
+        grouped.setdefault(gap[end], []).append(index)
+    return grouped
 
 
 def gaps_in(block: Block, carried: frozenset[int]) -> dict[int, tuple[int, int]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes import catalog
-from scaling.meshes.accelerator import Accelerator, with_figures
+from scaling.meshes.accelerator import with_figures
 from scaling.meshes.catalog.load import loaded_already
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -90,9 +90,17 @@ def check_compilable(where: Target) -> None:
     Cheap, and before anything is measured or compiled.
     """
     check_trainable(where.run, where.mesh, "predict")
-    if not where.cluster.virtual_devices:
-        xla_target_text(where.cluster.accelerator)
-        _check_format(where.run.precision.compute, where.cluster.accelerator)
+    if where.cluster.virtual_devices:
+        return
+    dtype, chip = where.run.precision.compute, where.cluster.accelerator
+    xla_target_text(chip)
+    # XLA multiplies TF32 as fp32 if need be
+    if dtype not in chip.peaks and not (dtype == "tf32" and "fp32" in chip.peaks):
+        trained = [name for name in chip.peaks if name in TRAINED_FORMATS] or ["fp32"]
+        raise InputError(
+            f"precision.compute={dtype!r}: {chip.name} multiplies in {', '.join(chip.peaks)}; use "
+            + " or ".join(f"--set precision.compute={name}" for name in trained)
+        )
 
 
 def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
@@ -131,17 +139,6 @@ def chosen_source(where: Target, source: str) -> tuple[str, list[str]]:
             f"and {error}; axis sizes that multiply to {cluster.devices} use all"
         ) from None
     return "compiled", []
-
-
-def _check_format(dtype: str, chip: Accelerator) -> None:
-    """Raise InputError for a format without units; XLA multiplies TF32 as fp32 if need be."""
-    known = (*chip.peaks, "tf32") if "fp32" in chip.peaks else tuple(chip.peaks)
-    if dtype not in known:
-        trained = [name for name in chip.peaks if name in TRAINED_FORMATS] or ["fp32"]
-        raise InputError(
-            f"precision.compute={dtype!r}: {chip.name} multiplies in {', '.join(chip.peaks)}; use "
-            + " or ".join(f"--set precision.compute={name}" for name in trained)
-        )
 
 
 def cluster_record(cluster: Cluster) -> dict[str, Any]:

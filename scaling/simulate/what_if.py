@@ -29,7 +29,7 @@ from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import Unit, format_rate, parse_quantity
-from scaling.profiles.profile import CollectiveFit, Profile
+from scaling.profiles.profile import Profile
 from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operation, Program
 
 T = TypeVar("T", Cluster, Profile)
@@ -95,9 +95,10 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
         if value is not None:
             factor = value / _figure(cluster, name)
             _check_factor(text, name, factor)
-        applies = lambda x, place=cluster, kind=kind: not kind or kind == _link_kind(x, place)
-        cluster = _multiplied(cluster, of_cluster, factor, applies)
-        profile = _multiplied(profile, of_profile, factor, applies)
+        is_of = lambda link, kind=kind: not kind or link.kind == kind
+        went_over = lambda fit, c=cluster, kind=kind: not kind or carrier(c, fit.ranks) == kind
+        cluster = _multiplied(cluster, of_cluster, factor, is_of)
+        profile = _multiplied(profile, of_profile, factor, went_over)
     return cluster, profile
 
 
@@ -122,7 +123,7 @@ def changed_program(program: Program, changes: Sequence[str]) -> Program:
 
 def _issued(block: Block, factor: float) -> Block:
     """The block with `factor` times the host's seconds."""
-    found: list[Operation] = []
+    issued: list[Operation] = []
     for step in block:
         if isinstance(step, Kernel | Collective):
             step = replace(step, issue=factor * step.issue)
@@ -130,8 +131,8 @@ def _issued(block: Block, factor: float) -> Block:
             step = replace(step, body=_issued(step.body, factor))
         elif isinstance(step, Branch):
             step = replace(step, branches=tuple(_issued(b, factor) for b in step.branches))
-        found.append(step)
-    return tuple(found)
+        issued.append(step)
+    return tuple(issued)
 
 
 def check_changes(changes: Sequence[str]) -> None:
@@ -147,26 +148,26 @@ def figure_name(change: str) -> str:
 
 def _parsed(text: str) -> tuple[str, float, float | None]:
     """Return the figure, the factor, and instead of a factor the value, if one is given."""
-    found = TEXT.match(text)
-    name = found[1] if found else ""
+    match = TEXT.match(text)
+    name, times, value = match.groups() if match else ("", None, None)
     if name == "power":
         raise InputError(NO_POWER)
-    if found:
+    if match:
         check_keys([name], FIGURES, "--what-if", "figure")
-    if found and found[3] is not None and name in VALUED:
+    if value is not None and name in VALUED:
         try:
-            return name, 1.0, parse_quantity(found[3], VALUED[name])
+            return name, 1.0, parse_quantity(value, VALUED[name])
         except InputError as error:
             raise InputError(f"--what-if {text!r}: {error}") from None
     try:
-        factor = float(found[2]) if found and found[2] else -1.0
+        factor = float(times or -1.0)
     except ValueError:
         factor = -1.0
-    if found is None or not factor >= 0:
-        value = " or a value, such as 'network x2' or 'network=100Gb/s'"
+    if not factor >= 0:
+        form = " or a value, such as 'network x2' or 'network=100Gb/s'"
         if name in FIGURES and name not in VALUED:
-            value = f", such as '{name} x2'"
-        raise InputError(f"--what-if {text!r}: write a figure and a factor{value}")
+            form = f", such as '{name} x2'"
+        raise InputError(f"--what-if {text!r}: write a figure and a factor{form}")
     _check_factor(text, name, factor)
     return name, factor, None
 
@@ -206,14 +207,14 @@ def _figure(cluster: Cluster, name: str) -> float:
 
 def _multiplied(owner: T, parts: Names, factor: float, applies: Callable[[Any], bool]) -> T:
     """A cluster or profile with figures of its parts multiplied; a part may be a tuple of some."""
-    found: dict[str, Any] = {}
+    changed: dict[str, Any] = {}
     for part, names in parts.items():
         item = getattr(owner, part)
         if isinstance(item, tuple):
-            found[part] = tuple(_times(x, factor, names) if applies(x) else x for x in item)
+            changed[part] = tuple(_times(x, factor, names) if applies(x) else x for x in item)
         elif item is not None:
-            found[part] = _times(item, factor, names)
-    return replace(owner, **found)
+            changed[part] = _times(item, factor, names)
+    return replace(owner, **changed)
 
 
 def _times(item: Any, factor: float, names: Sequence[str]) -> Any:
@@ -231,11 +232,6 @@ def _times(item: Any, factor: float, names: Sequence[str]) -> Any:
         sourced = {name: overridden(value, f"x{factor:g}") for name, value in figures.items()}
         return with_figures(item, sourced)
     return replace(item, **figures)
-
-
-def _link_kind(item: LinkSpec | CollectiveFit, cluster: Cluster) -> str:
-    """Kind of a link, or of those that a measured collective went over."""
-    return item.kind if isinstance(item, LinkSpec) else carrier(cluster, item.ranks)
 
 
 def carrier(cluster: Cluster, ranks: int) -> str:

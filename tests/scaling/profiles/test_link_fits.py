@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.meshes import catalog
 from scaling.profiles.io import LINKS, profile_of, shipped, shipped_names
-from scaling.profiles.link_fits import algorithms, link_fit
-from scaling.profiles.profile import Evidence, LinkFit
+from scaling.profiles.profile import Evidence, LinkFit, algorithms, link_fit
 from scaling.program.ir import COLLECTIVE_KINDS
 
 HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
