@@ -166,9 +166,9 @@ def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
     if algorithm != "auto":
         check_keys([algorithm], ALGORITHMS, "algorithm")
         return [algorithm]
-    own = algorithms(profile, kind)
-    check_keys(own, ALGORITHMS, f"profile {profile.name}: algorithm")
-    names = [name for name in ALGORITHMS if name in own and kind in ALGORITHMS[name].kinds]
+    fitted = algorithms(profile, kind)
+    check_keys(fitted, ALGORITHMS, f"profile {profile.name}: algorithm")
+    names = [name for name in ALGORITHMS if name in fitted and kind in ALGORITHMS[name].kinds]
     return names or ["pairwise" if kind == "all-to-all" else "ring"]
 
 

@@ -76,8 +76,8 @@ class PlacedGroups:
                 ]
                 columns.append(loads * len(names) if alike else loads)
             self.cache[kind,] = dict(zip(names, zip(*columns, strict=True), strict=True))
-        found: Mapping[str, Loads] = self.cache[kind,]
-        return found
+        by_algorithm: Mapping[str, Loads] = self.cache[kind,]
+        return by_algorithm
 
     @cached_property
     def levels(self) -> tuple[NetworkLevel, ...]:

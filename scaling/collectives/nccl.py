@@ -473,11 +473,11 @@ def nics_of(cluster: Cluster, gpus: int) -> Nics:
 
 def ring_channels(links: NodeLinks, nics: Nics, speeds: Speeds, capability: int) -> Channels:
     """Rings through the GPUs of a node and, with several nodes, its NICs."""
-    own, nic = nics
-    outside = lambda speed: own * int(nic / speed + EPSILON) if own else MOST_CHANNELS
+    nic_count, nic = nics
+    outside = lambda speed: nic_count * int(nic / speed + EPSILON) if nic_count else MOST_CHANNELS
     room = lambda speed: min(MOST_CHANNELS, links.rings(speed), outside(speed))
     total = nic if links.kind == "alone" else links.total
-    count, speed = most_bandwidth(speeds, nic if own else links.widest, total, room)
+    count, speed = most_bandwidth(speeds, nic if nic_count else links.widest, total, room)
     if not count:
         return Channels(1, NO_PATH, NO_PATH)
     newer = capability > AMPERE and speed < SPLIT_NEWER and count > FEW
@@ -515,16 +515,16 @@ def nvls_channels(links: NodeLinks, nics: Nics, speeds: Speeds) -> Channels | No
 
     With several nodes, only GPUs with a NIC of their own pull.
     """
-    own, nic = nics
-    heads = min(MOST_CHANNELS, len(links.gpus), own or len(links.gpus))
-    widest = nic if own else links.bandwidth
+    nic_count, nic = nics
+    heads = min(MOST_CHANNELS, len(links.gpus), nic_count or len(links.gpus))
+    widest = nic if nic_count else links.bandwidth
     within = lambda speed: int(links.bandwidth / speed + EPSILON) - 1
-    room = lambda speed: min(heads, within(speed)) if own or within(speed) >= heads else 0
+    room = lambda speed: min(heads, within(speed)) if nic_count or within(speed) >= heads else 0
     fitting = [(room(speed), speed) for speed in speeds if speed <= widest + EPSILON]
     count, best = max(fitting, default=(0, 0.0))  # of equally many the fastest
     if count <= 0:
         return None
-    outside = _raised(best, 2 * best, speeds, lambda s: not own or s <= widest + EPSILON)
+    outside = _raised(best, 2 * best, speeds, lambda s: not nic_count or s <= widest + EPSILON)
     return Channels(count, best, outside)
 
 

@@ -56,9 +56,9 @@ def own_links_share(source: np.ndarray, target: np.ndarray, links: Links) -> flo
     None if some pair (devices of one node) has no link.
     """
     chips = len(links)
-    own = np.array(links)[source % chips, target % chips]
-    if not own.all():
+    count_of_pair = np.array(links)[source % chips, target % chips]
+    if not count_of_pair.all():
         return None
     keys = source * (int(target.max()) + 1) + target
     _, first, count = np.unique(keys, return_index=True, return_counts=True)
-    return float((count / own[first]).max())
+    return float((count / count_of_pair[first]).max())

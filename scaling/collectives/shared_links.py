@@ -23,16 +23,16 @@ from scaling.meshes.levels import NetworkLevel, levels
 @lru_cache(maxsize=64)
 def pools(cluster: Cluster) -> dict[str, tuple[int, int]]:
     """The pools of links of each level, by its name: from and up to a number."""
-    found, start = {}, 0
+    ranges, start = {}, 0
     for level in levels(cluster):
         pools = 1
         if level.grid is not None:
             pools = len(level.grid.shape)
         elif level.peers or level.pair_links:
             pools = cluster.devices_per_node - 1
-        found[level.name] = start, start + pools
+        ranges[level.name] = start, start + pools
         start += pools
-    return found
+    return ranges
 
 
 def count(cluster: Cluster) -> int:
@@ -42,11 +42,11 @@ def count(cluster: Cluster) -> int:
 
 def wire_times(candidate: Candidate, placement: PlacedGroups) -> np.ndarray:
     """Seconds per byte of a call in which each pool of links is busy: float [pools]."""
-    places, found = pools(placement.cluster), np.zeros(count(placement.cluster))
+    ranges, times = pools(placement.cluster), np.zeros(count(placement.cluster))
     for one in candidate.loaded:
-        start, end = places[one.level.name]
-        found[start:end] = one.per_byte * _used(one.level, placement.groups, end - start)
-    return found
+        start, end = ranges[one.level.name]
+        times[start:end] = one.per_byte * _used(one.level, placement.groups, end - start)
+    return times
 
 
 def _used(level: NetworkLevel, groups: np.ndarray, pools: int) -> np.ndarray:

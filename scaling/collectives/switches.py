@@ -48,7 +48,7 @@ def switch_bytes(
     """
     if cluster.torus is not None or cluster.virtual_devices:
         return ()
-    found, child = [], np.arange(cluster.devices)
+    busy, child = [], np.arange(cluster.devices)
     for level, nodes in level_nodes(cluster).items():
         unit = np.arange(cluster.devices) // (nodes * cluster.devices_per_node)
         switched = level != "node" or bool(cluster.parts.get("nvswitch"))
@@ -59,9 +59,9 @@ def switch_bytes(
             if (into + out).any():
                 busiest = int(np.argmax(into + out))
                 count = int(np.count_nonzero(into + out))
-                found.append(SwitchBytes(level, count, float(into[busiest]), float(out[busiest])))
+                busy.append(SwitchBytes(level, count, float(into[busiest]), float(out[busiest])))
         child = unit
-    return tuple(found)
+    return tuple(busy)
 
 
 def _through(

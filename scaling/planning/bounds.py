@@ -21,7 +21,7 @@ from scaling.planning.space import Choices, ChoicesBatch, described
 from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import Number, Phase
 from scaling.run import Run
-from scaling.simulate.kernels import memory_time, peak_rate
+from scaling.simulate.kernels import format_peak, memory_time
 
 FORWARD, BACKWARD = 1 / 3, 2 / 3  # of the FLOPs of a step
 ALWAYS = "forward", "backward"  # loops that each program has, in READS and WRITES
@@ -47,9 +47,8 @@ def least_time(
     step = step_sizes(described(run, choices), choices.mesh, choices.grid)
     batch, length = run.batch.global_batch, run.batch.seq_len
     model = model_flops(run.model, batch, length, causal=True)
-    attention = (
-        model_flops(run.model, batch, length) - model
-    )  # a mask leaves out as much as it keeps
+    # a mask leaves out as much as it keeps
+    attention = model_flops(run.model, batch, length) - model
     head = 6.0 * run.model.d_model * run.model.vocab_size * run.batch.tokens  # in no bubble
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
@@ -58,38 +57,29 @@ def least_time(
     layers = (model - attention - head) / rate * (FORWARD * (1 + again) + gradients)
     layers = layers + attention * (FORWARD / forward * (1 + again) + BACKWARD / backward)
     head = head * (FORWARD + gradients)
-    work = (layers / busy_share(step) + head / rate) / choices.mesh.devices
+    passes = np.asarray(step.microbatches * step.virtual_stages, float)  # of a stage; the rest
+    busy_share = passes / (passes + step.shape.stage - 1)  # are bubble
+    work = (layers / busy_share + head / rate) / choices.mesh.devices
     seconds = work + _fusions(step, cluster, profile) + _stream(step, cluster, profile)
     return np.broadcast_to(seconds, (choices.count,))
-
-
-def busy_share(step: StepSizes) -> np.ndarray:
-    """Share of the passes of a stage that are no bubble."""
-    busy = np.asarray(step.microbatches * step.virtual_stages, float)
-    return busy / (busy + step.shape.stage - 1)
 
 
 def matmul_rate(run: Run, cluster: Cluster, profile: Profile) -> float:
     """FLOP/s that no product of weights exceeds."""
     fits = [fit for fit in profile.matmul if fit.dtype in (run.precision.compute, ANY)]
-    peak = _peak(run.precision.compute, cluster, profile)
+    peak = format_peak(cluster.accelerator, run.precision.compute, profile)
     return max((fit.peak or peak) * min(fit.efficiency, fit.sustained, fit.best) for fit in fits)
 
 
 def attention_rates(run: Run, cluster: Cluster, profile: Profile) -> tuple[float, float]:
     """FLOP/s of the attention forward and backward, masked scores not counted, at most."""
-    peak = _peak(run.precision.between, cluster, profile)
+    peak = format_peak(cluster.accelerator, run.precision.between, profile)
     rates = {
         fit.direction: (fit.peak or peak) * min(fit.efficiency, fit.best)
         for fit in profile.attention
     }
     product = max(matmul_rate(run, cluster, profile), peak)
     return rates.get("forward", product), rates.get("backward", product)
-
-
-def _peak(dtype: str, cluster: Cluster, profile: Profile) -> float:
-    peaks = {fit.dtype: fit.peak for fit in profile.matmul if fit.peak}
-    return peaks.get(dtype) or peak_rate(cluster.accelerator, dtype)
 
 
 def _fusions(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:

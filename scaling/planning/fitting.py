@@ -23,11 +23,11 @@ def fitting_runs(run: Run, mesh: MeshShape, cluster: Cluster) -> Iterator[tuple[
 
     Nothing where no setting fits, or where the chip's memory is not known.
     """
-    own = run.batch.microbatches
+    stated = run.batch.microbatches
     local = -(-run.batch.global_batch // mesh.batch_shards)
-    counts = sorted({own, *(n for n in divisors(local) if n > own)})
+    counts = sorted({stated, *(n for n in divisors(local) if n > stated)})
     if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
-        counts = [n for n in counts if n % mesh.stage == 0 or n == own]
+        counts = [n for n in counts if n % mesh.stage == 0 or n == stated]
     order = policies(run)
     later = REMATS[REMATS.index(run.remat) :] if run.remat in REMATS else (run.remat,)
     every = [(remat, n) for remat in later for n in counts]

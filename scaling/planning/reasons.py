@@ -67,12 +67,12 @@ def losers(state: Search) -> Iterator[Loser]:
     cut = dict.fromkeys(a for f in state.best for a, n in f.choices.mesh.sizes.items() if n > 1)
     for axis in cut:
         best = state.best[0]
-        found = next(f for f in state.best if getattr(f.choices.mesh, axis) > 1)
-        if found is not best:
-            seconds = found.step_time, best.step_time
-            sizes = found.choices.mesh.devices, best.choices.mesh.devices
-            why = _longer(found.time, best.time, seconds, sizes)
-            yield Loser(f"{AXES[axis]}, at best {found.choices.mesh}", why)
+        hit = next(f for f in state.best if getattr(f.choices.mesh, axis) > 1)
+        if hit is not best:
+            seconds = hit.step_time, best.step_time
+            sizes = hit.choices.mesh.devices, best.choices.mesh.devices
+            why = _longer(hit.time, best.time, seconds, sizes)
+            yield Loser(f"{AXES[axis]}, at best {hit.choices.mesh}", why)
     if state.pruned:
         why = "slower than all that is listed, even at the best rates of the chip"
         yield Loser("left out by a bound", why, state.pruned)
@@ -87,9 +87,9 @@ def merged(refusals: Mapping[str, int]) -> dict[str, int]:
     """
     groups: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for text in refusals:
-        found = INDIVISIBLE.fullmatch(text)
-        key = (found["what"], found["use"]) if found else (text, "")
-        groups.setdefault(key, []).append((found["size"] if found else "", text))
+        match = INDIVISIBLE.fullmatch(text)
+        key = (match["what"], match["use"]) if match else (text, "")
+        groups.setdefault(key, []).append((match["size"] if match else "", text))
     lines: dict[str, int] = {}
     for (what, use), members in groups.items():
         sizes = ", ".join(sorted((size for size, _ in members), key=int)) if use else ""

@@ -119,7 +119,7 @@ def batched(run: Run, every: Iterable[Choices]) -> Iterator[ChoicesBatch]:
             counts[key] = 0
         alike[key].append(choices)
         counts[key] += choices.count
-    yield from (ChoicesBatch(tuple(found)) for found in alike.values())
+    yield from (ChoicesBatch(tuple(members)) for members in alike.values())
 
 
 def all_choices(run: Run, devices: int) -> Iterator[Choices]:

@@ -52,9 +52,9 @@ def said_of_untimed(profile: Profile) -> str:
 
 def best_share(chip: Accelerator, dtype: str) -> float | None:
     """What the best product reached of the peak; of a format that was not searched, bf16's."""
-    found = BEST.get(chip.name, {})
-    known = dtype if dtype in found else "bf16"
-    return found[known] / chip.peak(known) if known in found else None
+    rates = BEST.get(chip.name, {})
+    searched = dtype if dtype in rates else "bf16"
+    return rates[searched] / chip.peak(searched) if searched in rates else None
 
 
 def untimed(fit: MatmulFit) -> MatmulFit:

@@ -20,7 +20,7 @@ FACTOR = 2.0
 UNMEASURED = FACTOR * 0.15
 
 
-def half_range(evidence: Evidence, found: Grade) -> float:
+def half_range(evidence: Evidence, grade: Grade) -> float:
     """Half range of a time with this evidence and grade, relative; worse grades never narrow it.
 
     Errors of a figure with fewer than `FEWEST` measurements may widen it, but not narrow it.
@@ -30,7 +30,7 @@ def half_range(evidence: Evidence, found: Grade) -> float:
     if half is None and error is not None:
         half = FACTOR * error
     is_known = half is not None and evidence.samples >= FEWEST
-    least = 0.0 if is_known and found in ("measured", "calibrated") else UNMEASURED
+    least = 0.0 if is_known and grade in ("measured", "calibrated") else UNMEASURED
     return max(half or 0.0, least)
 
 

@@ -223,9 +223,9 @@ def links_of(accelerator: Accelerator, file: LinkFile | None = None) -> tuple[Li
     """
     file = file or link_file(accelerator.name)
     known = {chip: group.links for group in file.inside for chip in group.chips or ("",)}
-    own = (ICI,) if accelerator.vendor == "Google" else known.get(accelerator.name, ())
-    rest = (fit for fit in known[""] if fit.link not in {one.link for one in own})
-    return (*own, *rest, *file.between)
+    of_chip = (ICI,) if accelerator.vendor == "Google" else known.get(accelerator.name, ())
+    rest = (fit for fit in known[""] if fit.link not in {one.link for one in of_chip})
+    return (*of_chip, *rest, *file.between)
 
 
 def ideal(hops: bool = False) -> Profile:
@@ -260,9 +260,9 @@ def _assumed(accelerator: Accelerator) -> Profile:
 
     The nearest is so by compute capability; it is `STAND_IN` for chips of other makes.
     """
-    own = accelerator.compute_capability
-    away = lambda name: abs((catalog.accelerator(name).compute_capability or 0.0) - (own or 0.0))
-    able = () if own is None else shipped_names()
+    capability = lambda chip: chip.compute_capability or 0.0
+    away = lambda name: abs(capability(catalog.accelerator(name)) - capability(accelerator))
+    able = () if accelerator.compute_capability is None else shipped_names()
     stand_in = shipped(min((STAND_IN, *able), key=away))
     lender = catalog.accelerator(stand_in.name)
     fp32 = vector_peak(accelerator) / lender.peak("fp32")

@@ -292,8 +292,8 @@ def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[str, ...]:
     if (kind,) not in profile.cache:
         named = (fit.algorithm for fit in profile.links if fit.kind in (kind, "any"))
         profile.cache[kind,] = tuple(dict.fromkeys(name for name in named if name != "any"))
-    found: tuple[str, ...] = profile.cache[kind,]
-    return found
+    names: tuple[str, ...] = profile.cache[kind,]
+    return names
 
 
 def link_fit(
@@ -320,5 +320,5 @@ def link_fit(
         ]
         specificity = lambda f: (f.transport != "any", f.algorithm != "any", f.kind != "any")
         profile.cache[key] = max(able, key=specificity, default=None)
-    found: LinkFit | None = profile.cache[key]
-    return found
+    fit: LinkFit | None = profile.cache[key]
+    return fit

@@ -229,6 +229,12 @@ def peak_rate(accelerator: Accelerator, dtype: str) -> float:
     return accelerator.peak(dtype)
 
 
+def format_peak(accelerator: Accelerator, dtype: str, profile: Profile) -> float:
+    """FLOP/s of products in `dtype` at the peak: as measured, or else `peak_rate`."""
+    measured = {fit.dtype: fit.peak for fit in profile.matmul if fit.peak}
+    return measured.get(dtype) or peak_rate(accelerator, dtype)
+
+
 def _matrix(
     kernel: Kernel, accelerator: Accelerator, profile: Profile
 ) -> tuple[Number, AttentionFit | MatmulFit | MemoryFit]:

@@ -186,12 +186,12 @@ def gaps_in(block: Block, carried: frozenset[int]) -> dict[int, tuple[int, int]]
     None where it is updated in place, or filled by the operation that uses it last.
     """
     used: dict[int, int] = dict.fromkeys(carried, -1)
-    found: dict[int, tuple[int, int]] = {}
+    gaps: dict[int, tuple[int, int]] = {}
     for position, step in enumerate(block):
-        for index in carried.intersection((*step.reads, *step.writes)) - found.keys():
+        for index in carried.intersection((*step.reads, *step.writes)) - gaps.keys():
             if index in step.writes and index not in step.reads:
-                found[index] = used[index], position
+                gaps[index] = used[index], position
             elif index in step.writes:
                 carried = carried - {index}
             used[index] = position
-    return {i: (before, made) for i, (before, made) in found.items() if made - before > 1}
+    return {i: (before, made) for i, (before, made) in gaps.items() if made - before > 1}

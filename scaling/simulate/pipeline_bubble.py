@@ -145,7 +145,7 @@ def stage_spans(priced: Priced) -> list[list[StageSpan]]:
     ticks = _ticks_of(priced.program.schedule)
     placed = [(event, next(ticks.get(event.operation.name, repeat(Tick())))) for event in events]
     stages = stage_count(priced)
-    found = []
+    of_stages = []
     for stage in range(stages):
         spans: dict[Stream, list[StageSpan]] = {}
         for event, tick in placed:
@@ -155,8 +155,8 @@ def stage_spans(priced: Priced) -> list[list[StageSpan]]:
             elif event.stream == "compute" and not tick.is_busy(stage, stages, what):
                 what = "bubble"
             _append(spans.setdefault(event.stream, []), event.stream, what, event.start, event.end)
-        found.append([span for row in spans.values() for span in row])
-    return found
+        of_stages.append([span for row in spans.values() for span in row])
+    return of_stages
 
 
 def _append(row: list[StageSpan], stream: Stream, what: str, start: float, end: float) -> None:
@@ -174,7 +174,7 @@ def _ticks_of(schedule: Block) -> dict[str, Iterator[Tick]]:
     parts: dict[str, list[Iterator[Tick]]] = {}
     for name, tick, calls in _calls(schedule, Tick()):
         parts.setdefault(name, []).append(repeat(tick, calls))
-    return {name: chain(*found, repeat(Tick())) for name, found in parts.items()}
+    return {name: chain(*ticks, repeat(Tick())) for name, ticks in parts.items()}
 
 
 def _calls(block: Block, tick: Tick, times: int = 1) -> Iterator[tuple[str, Tick, int]]:

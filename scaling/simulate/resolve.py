@@ -156,9 +156,9 @@ def cluster_from_record(name: str, nodes: int, gpus_per_node: int, run: Run) -> 
     if name == HOST:
         return target(run, HOST, nodes).cluster
     if run.cluster is not None:
-        own = stated_cluster(run.cluster, nodes, gpus_per_node)
-        if own.name == name:
-            return own
+        stated = stated_cluster(run.cluster, nodes, gpus_per_node)
+        if stated.name == name:
+            return stated
     return stated_cluster(ClusterChoice(name), nodes, gpus_per_node)
 
 

@@ -146,12 +146,12 @@ def running(priced: Priced) -> list[Operation]:
 
     Not those of branches that are not taken.
     """
-    found: dict[str, Operation] = {}
+    totals: dict[str, Operation] = {}
     for step, calls in operations(priced.program.schedule):
         if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_name:
-            before = found[step.name][1] if step.name in found else 0
-            found[step.name] = step, before + calls
-    return list(found.values())
+            before = totals[step.name][1] if step.name in totals else 0
+            totals[step.name] = step, before + calls
+    return list(totals.values())
 
 
 def running_kernels(priced: Priced) -> list[tuple[Kernel, Number]]:
@@ -161,8 +161,11 @@ def running_kernels(priced: Priced) -> list[tuple[Kernel, Number]]:
 
 def running_collectives(priced: Priced) -> list[tuple[Collective, Number]]:
     """The collectives among what runs, without those of groups of one."""
-    found = [(step, calls) for step, calls in running(priced) if isinstance(step, Collective)]
-    return [(step, calls) for step, calls in found if step.axes or step.groups]
+    return [
+        (step, calls)
+        for step, calls in running(priced)
+        if isinstance(step, Collective) and (step.axes or step.groups)
+    ]
 
 
 def device_groups(collective: Collective, program: Program, cluster: Cluster) -> np.ndarray:

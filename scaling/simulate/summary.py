@@ -24,7 +24,7 @@ from scaling.profiles.best_products import said_of_untimed
 from scaling.program.ir import Number, as_float, kernels
 from scaling.run import Run
 from scaling.simulate.capacity import bytes_in_use, capacity_of
-from scaling.simulate.kernels import computed_flops, peak_rate
+from scaling.simulate.kernels import computed_flops, format_peak
 from scaling.simulate.prediction import (
     TERMS,
     CollectiveLine,
@@ -192,11 +192,8 @@ def time_shares(priced: Priced) -> dict[str, float]:
 def _peak(priced: Priced, run: Run | None) -> float | None:
     """FLOP/s of one device in the format that it computes in; None: not known."""
     dtype = run.precision.compute if run else _main_dtype(priced)
-    measured = {fit.dtype: fit.peak for fit in priced.profile.matmul if fit.peak}
-    if dtype in measured:
-        return measured[dtype]
     try:
-        return peak_rate(priced.cluster.accelerator, dtype)
+        return format_peak(priced.cluster.accelerator, dtype, priced.profile)
     except InputError:
         return None
 
@@ -229,11 +226,11 @@ def _warnings(
         ran = sum(computed_flops(k, priced.profile) * calls for k, calls in running_kernels(priced))
         if (share := float(np.max(hfu * ran / matrix_flops(priced)))) <= 1:
             yield f"HFU counts masked scores too: products that run reach {share:.1%} of the peak"
-    planned, found = priced.program.compiler_peak, float(np.max(priced.memory.peak))
-    if planned and abs(found - planned) > max(MEMORY_ERROR * planned, LEAST_MEMORY):
+    planned, walked = priced.program.compiler_peak, float(np.max(priced.memory.peak))
+    if planned and abs(walked - planned) > max(MEMORY_ERROR * planned, LEAST_MEMORY):
         yield (
-            f"memory: {format_size(found)} at the peak by a walk over the schedule, "
-            f"{format_size(planned)} as the compiler planned it ({found / planned - 1:+.1%})"
+            f"memory: {format_size(walked)} at the peak by a walk over the schedule, "
+            f"{format_size(planned)} as the compiler planned it ({walked / planned - 1:+.1%})"
         )
     copied = (np.max(kernel.host_bytes * calls) for kernel, calls in running_kernels(priced))
     moved = 0.0 if priced.cluster.virtual_devices else float(sum(copied, 0.0))  # one memory there

@@ -89,7 +89,7 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
 
 def _known_range(priced: Priced) -> tuple[Number, Number]:
     times = times_of(priced.costs)
-    factors = {op.name: 1 + half_range(evidence, found) for op, evidence, found in _graded(priced)}
+    factors = {op.name: 1 + half_range(evidence, grade) for op, evidence, grade in _graded(priced)}
     busy, beside = busy_links(priced.collectives), priced.profile.interference
     run = partial(run_schedule, priced.program, busy=busy)
     worst = beside.worst if beside else (0.0, 0.0)
@@ -157,12 +157,12 @@ def row_range(
 def priced_shares(priced: Priced) -> Iterator[PricedShare]:
     """The parts of the step time that have evidence: kernels, and waits for what runs beside."""
     timeline = priced.timeline
-    for operation, evidence, found in _graded(priced):
+    for operation, evidence, grade in _graded(priced):
         is_beside = isinstance(operation, Collective) or operation.asynchronous
         named = timeline.exposed_by_name if is_beside else timeline.by_name
         seconds = named.get(operation.name)
         if seconds is not None:
-            yield PricedShare(operation, evidence, found, seconds)
+            yield PricedShare(operation, evidence, grade, seconds)
 
 
 def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Grade]]:
@@ -170,8 +170,8 @@ def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Gra
     largest = largest_measured(priced.profile.samples)
     for kernel in {kernel.name: kernel for kernel, _ in kernels(priced.program)}.values():
         evidence = priced.kernels[kernel.name].evidence
-        found = grade_of(evidence, _is_above(_sizes(kernel), largest))
-        yield kernel, evidence, found if kernel.is_timed else "datasheet"
+        grade = grade_of(evidence, _is_above(_sizes(kernel), largest))
+        yield kernel, evidence, grade if kernel.is_timed else "datasheet"
     for collective in {call.name: call for call, _ in collectives(priced.program)}.values():
         if not (collective.axes or collective.groups):
             continue

@@ -198,9 +198,9 @@ def _figure(cluster: Cluster, name: str) -> float:
     rates = {link.total_bandwidth for link in cluster.links if link.kind == name}
     stated = sorted(rate for rate in rates if rate is not None)
     if len(stated) != 1:
-        found = " and ".join(map(format_rate, stated)) or "an unknown rate"
+        several = " and ".join(map(format_rate, stated)) or "an unknown rate"
         raise InputError(
-            f"--what-if {name}: links of {cluster.name} have {found}: write a factor, '{name} x2'"
+            f"--what-if {name}: links of {cluster.name} have {several}: write a factor, '{name} x2'"
         )
     return stated[0]
 
