@@ -69,10 +69,13 @@ def _choice(series: Series) -> Choice:
     placement, ways = place_groups(series.groups, series.cluster), []
     names = SEARCHED if series.algorithm == "auto" else (series.algorithm,)
     for name in names:
-        if refusal(name, series.kind, placement):
+        if refusal(name, series.kind, series.cluster):
             continue
         loads = placement.loads(series.kind)[name]
-        if series.algorithm != "auto" or ALGORITHMS[name].is_considered(units_of(loads)):
+        rule, units = ALGORITHMS[name], units_of(loads)
+        if rule.refusal(units):
+            continue
+        if series.algorithm != "auto" or rule.is_considered(units):
             uses = loaded_levels(series.kind, name, loads, placement.ranks)
             found = [_key(series, name, use) for use in uses]
             if KEYS.issuperset(found):

@@ -22,6 +22,7 @@ import numpy as np
 
 from scaling.collectives.algorithms import ALGORITHMS, algorithms_of
 from scaling.collectives.contention import LinkLoad, Loads, PlacedGroups, split_loads
+from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.levels import NetworkLevel
 from scaling.profiles.profile import LinkFit, Profile, algorithms, link_fit
@@ -114,13 +115,12 @@ def _candidates(
 ) -> tuple[Candidate, ...]:
     runnable: list[Candidate] = []
     for name in _names(kind, profile, algorithm):
-        reason = refusal(name, kind, placement)
+        rule, reason = ALGORITHMS[name], refusal(name, kind, placement.cluster)
+        loads = () if reason else placement.loads(kind)[name]
+        reason = reason or rule.refusal(units_of(loads))
         if reason and algorithm not in ("auto", BEST_POSSIBLE):
             raise InputError(f"{placement.cluster.name}: {reason}")
-        if reason:
-            continue
-        loads = placement.loads(kind)[name]
-        if algorithm == "auto" and not ALGORITHMS[name].is_considered(units_of(loads)):
+        if reason or (algorithm == "auto" and not rule.is_considered(units_of(loads))):
             continue
         if algorithm == BEST_POSSIBLE:
             loads = split_loads(kind, placement, loads)
@@ -139,9 +139,9 @@ def _candidates(
     return tuple(runnable)
 
 
-def refusal(name: str, kind: CollectiveKind, placement: PlacedGroups) -> str:
-    """Reason why an algorithm cannot run a kind of collective there; "" if it can."""
-    algorithm, cluster = ALGORITHMS[name], placement.cluster
+def refusal(name: str, kind: CollectiveKind, cluster: Cluster) -> str:
+    """Reason why no groups of a cluster can run a collective by an algorithm; "" if some can."""
+    algorithm = ALGORITHMS[name]
     if kind not in algorithm.kinds:
         return f"{name} does not do {kind}; what does: {', '.join(algorithms_of(kind))}"
     if cluster.torus is not None and not algorithm.on_torus:
@@ -151,7 +151,7 @@ def refusal(name: str, kind: CollectiveKind, placement: PlacedGroups) -> str:
         return f"{name} needs NVSwitches that can add (NVLink SHARP, from Hopper on)"
     if algorithm.in_network and not (cluster.fabric and cluster.fabric.has_sharp):
         return f"{name} needs switches between the nodes that can add (`has_sharp` of the fabric)"
-    return algorithm.refusal(units_of(placement.loads(kind)[name]))
+    return ""
 
 
 def _names(kind: CollectiveKind, profile: Profile, algorithm: str) -> list[str]:
