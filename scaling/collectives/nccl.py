@@ -374,53 +374,48 @@ class NodeLinks:
     """
 
     kind: Literal["switch", "pairs", "pcie", "alone"]
-    gpus: tuple[int, ...]  # chips of the node
+    gpus: int
     bandwidth: float = 0.0  # GB/s: out of one GPU, of one link of a pair, of one ring on PCIe
-    links: Links = ()  # between pairs
+    links: Links = ()  # from each GPU to each, of pairs
 
     @property
     def total(self) -> float:
         """GB/s out of one GPU: the search ends when the channels reach it."""
-        return self.bandwidth * max(map(sum, self._counts), default=1)
+        return self.bandwidth * max(map(sum, self.links), default=1)
 
     @property
     def widest(self) -> float:
         """GB/s from a GPU to another, at most."""
-        return self.bandwidth * max(map(max, self._counts), default=1)
-
-    @property
-    def _counts(self) -> list[list[int]]:
-        """Links of each GPU to each other one."""
-        return [[self.links[i][j] for j in self.gpus] for i in self.gpus] if self.links else []
+        return self.bandwidth * max(map(max, self.links), default=1)
 
     def rings(self, speed: float) -> int:
         """Number of rings of that speed that fit at once."""
-        if self.kind == "alone":
-            return MOST_CHANNELS
         several = int(self.bandwidth / speed + EPSILON)
         if self.kind != "pairs":
-            return several
+            return MOST_CHANNELS if self.kind == "alone" else several
+        everyone = tuple(range(self.gpus))
         if speed <= self.bandwidth:  # several rings may share one link
-            return ring_count(self.links, self.gpus) * several
+            return ring_count(self.links, everyone) * several
         joined = tuple(tuple(int(n * self.bandwidth / speed) for n in row) for row in self.links)
-        return ring_count(joined, self.gpus)
+        return ring_count(joined, everyone)
 
 
 def node_links(cluster: Cluster, gpus: tuple[int, ...], capability: int) -> NodeLinks:
     """The links of rings through `gpus` (chips of a node, or of an NVLink domain)."""
-    if len(gpus) == 1:
-        return NodeLinks("alone", gpus)
-    first = levels(cluster)[0]
+    number, first = len(gpus), levels(cluster)[0]
     speed = figure_from(NVLINK_SHARE, capability) * first.bandwidth / GB
+    if number == 1:
+        return NodeLinks("alone", number)
     if first.link == "nvlink" and not first.peers and not first.pair_links:
-        return NodeLinks("switch", gpus, speed)
+        return NodeLinks("switch", number, speed)
     if first.peers:  # links between every two
         count = next(j.count for j in cluster.links if j.kind == first.link and j.wiring == "all")
         links = tuple(tuple(count * (i != j) for j in gpus) for i in gpus)
-        return NodeLinks("pairs", tuple(range(len(gpus))), speed / first.peers / count, links)
+        return NodeLinks("pairs", number, speed / first.peers / count, links)
     if first.pair_links and ring_count(first.pair_links, gpus):
-        return NodeLinks("pairs", gpus, speed, first.pair_links)
-    return NodeLinks("pcie", gpus, pcie_ring(cluster, gpus))
+        links = tuple(tuple(first.pair_links[i][j] for j in gpus) for i in gpus)
+        return NodeLinks("pairs", number, speed, links)
+    return NodeLinks("pcie", number, pcie_ring(cluster, gpus))
 
 
 def pcie_ring(cluster: Cluster, gpus: tuple[int, ...]) -> float:
@@ -503,9 +498,8 @@ def most_bandwidth(
 
 def tree_channels(rings: Channels, links: NodeLinks, speeds: Speeds) -> Channels:
     """As many trees as rings; a chain through a node has one hop less, so that it may be faster."""
-    gpus = len(links.gpus)
     room = {"alone": inf, "switch": links.bandwidth + EPSILON}.get(links.kind, -inf)
-    fits = lambda speed: rings.count * speed * (gpus - 1) / gpus <= room
+    fits = lambda speed: rings.count * speed * (links.gpus - 1) / links.gpus <= room
     inside = _raised(rings.inside, 2 * rings.outside, speeds, fits)
     return Channels(rings.count, inside, rings.outside)
 
@@ -516,7 +510,7 @@ def nvls_channels(links: NodeLinks, nics: Nics, speeds: Speeds) -> Channels | No
     With several nodes, only GPUs with a NIC of their own pull.
     """
     nic_count, nic = nics
-    heads = min(MOST_CHANNELS, len(links.gpus), nic_count or len(links.gpus))
+    heads = min(MOST_CHANNELS, links.gpus, nic_count or links.gpus)
     widest = nic if nic_count else links.bandwidth
     within = lambda speed: int(links.bandwidth / speed + EPSILON) - 1
     room = lambda speed: min(heads, within(speed)) if nic_count or within(speed) >= heads else 0

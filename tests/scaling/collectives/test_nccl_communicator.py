@@ -105,7 +105,7 @@ def test_an_intel_cpu_costs_a_fifth_more_between_gpus_of_a_socket():
 
 
 def test_a_ring_faster_than_one_link_of_a_pair_joins_several():
-    double = NodeLinks("pairs", (0, 1), 20.0, ((0, 2), (2, 0)))
+    double = NodeLinks("pairs", 2, 20.0, ((0, 2), (2, 0)))
     assert [double.rings(speed) for speed in (50, 40, 20, 10)] == [0, 1, 2, 4]
     assert (double.total, double.widest) == (40, 40)
 
