@@ -37,7 +37,7 @@ from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.models.attention_kernels.support import AMPERE
-from scaling.profiles.io import loaded, profile_of
+from scaling.profiles.io import load_warning, profile_of
 from scaling.profiles.machine import MUCH, machine, versions
 from scaling.profiles.profile import ANY, Evidence, LinkFit, MatmulFit, Profile
 from scaling.profiles.samples import (
@@ -76,7 +76,7 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
         programs += [(program, run) for _, program, run in steps]
     measured, load = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
     if load > MUCH:
-        progress(f"warning: {loaded(load)}")
+        progress(f"warning: {load_warning(load)}")
     samples = Samples(
         matmul=_of(MatmulSample, measured),
         memory=_of(MemorySample, measured),

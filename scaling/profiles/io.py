@@ -119,7 +119,7 @@ def profile_from(text: str, where: str) -> Profile:
 
 def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> list[str]:
     """Reasons why a calibration may not hold here; none if it was made here, in quiet."""
-    reasons = [loaded(profile.other_load)] if profile.other_load else []
+    reasons = [load_warning(profile.other_load)] if profile.other_load else []
     if profile.version != VERSION:
         reasons.append(f"the calibration is of format {profile.version}, not {VERSION}")
     if profile.machine != machine:
@@ -131,7 +131,7 @@ def differences(profile: Profile, machine: str, versions: Mapping[str, str]) -> 
     return reasons
 
 
-def loaded(share: float) -> str:
+def load_warning(share: float) -> str:
     """The warning about a calibration during which other processes used the processors."""
     return (
         f"other processes used {share:.0%} of the processor while this machine was calibrated: "
