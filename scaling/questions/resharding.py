@@ -13,7 +13,8 @@ The time of a step is the engine's, with the textbook's formula beside it: V byt
 that bind, as `scaling.collectives.explain` has them in letters.
 """
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
@@ -81,79 +82,65 @@ def steps(
     found: list[Step] = []
     now = source
     while (now.dims, set(now.unreduced)) != (target.dims, set(target.unreduced)):
-        now, step = _next(now, target, setting, together)
-        found.append(step)
+        able = (move for move in _moves(now, target, setting, together) if move[1])
+        kind, over, after = next(able)
+        larger = now if kind in ("reduce-scatter", "all-reduce") else after
+        axes = tuple(axis for axis in setting.mesh if axis in over)
+        found.append(Step(kind, axes, device_bytes(larger, setting), now, after))
+        now = after
         assert len(found) <= 2 * len(setting.mesh) ** 2, "every step brings an axis to its place"
     return tuple(found)
 
 
-def _next(
+Move = tuple[
+    StepKind, Sequence[str], ArraySpec
+]  # over which axes, none: it cannot be; what is made
+
+
+def _moves(
     now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool
-) -> tuple[ArraySpec, Step]:
-    for rule in (_slice, _reduce_scatter, _permute, _all_to_all, _all_reduce, _all_gather):
-        found = rule(now, target, setting, together)
-        if found is not None:
-            kind, axes, after = found
-            larger = now if kind in ("reduce-scatter", "all-reduce") else after
-            axes = tuple(axis for axis in setting.mesh if axis in axes)
-            return after, Step(kind, axes, device_bytes(larger, setting), now, after)
-    raise AssertionError(f"no step from {now} to {target}")
-
-
-Found = tuple[StepKind, tuple[str, ...], ArraySpec] | None
-
-
-def _slice(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
-    """Every axis that nothing holds enters the dimensions that are ready for it."""
-    idle = lambda axis: axis not in now.axes and axis not in now.unreduced
-    after, axes = _entered(now, target, idle)
-    return ("slice", axes, after) if axes else None
-
-
-def _reduce_scatter(
-    now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool
-) -> Found:
+) -> Iterator[Move]:
+    """Steps of every kind, those first that leave less to do."""
+    # Every axis that nothing holds enters the dimensions that are ready for it:
+    held = (*now.axes, *now.unreduced)
+    after, axes = _entered(now, target, lambda axis: axis not in held)
+    yield "slice", axes, after
     after, axes = _entered(now, target, lambda axis: axis in now.unreduced, together)
-    left = tuple(axis for axis in now.unreduced if axis not in axes)
-    return ("reduce-scatter", axes, replace(after, unreduced=left)) if axes else None
-
-
-def _permute(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
-    """Equal axes and shards, elsewhere: every device sends its shard to one other."""
-    if now.unreduced or target.unreduced or sorted(now.axes) != sorted(target.axes):
-        return None
+    yield "reduce-scatter", axes, _summed(after, axes)
+    # Equal axes and shards, elsewhere: every device sends its shard to one other.
     pairs = list(zip(now.dims, target.dims, strict=True))
-    if any(setting.ways(a.axes) != setting.ways(b.axes) for a, b in pairs):
-        return None
-    axes = {axis for a, b in pairs if a != b for axis in (*a.axes, *b.axes)}
-    return "permute", tuple(axes), target
+    if (
+        not (now.unreduced or target.unreduced)
+        and sorted(now.axes) == sorted(target.axes)
+        and all(setting.ways(a.axes) == setting.ways(b.axes) for a, b in pairs)
+    ):
+        yield "permute", [x for a, b in pairs if a != b for x in (*a.axes, *b.axes)], target
+    yield from _all_to_alls(now, target)
+    axes = [axis for axis in now.unreduced if axis not in (*target.unreduced, *target.axes)]
+    yield "all-reduce", axes, _summed(now, axes)
+    yield _all_gather(now, target, together)
 
 
-def _all_to_all(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
+def _summed(array: ArraySpec, axes: Sequence[str]) -> ArraySpec:
+    left = tuple(axis for axis in array.unreduced if axis not in axes)
+    return replace(array, unreduced=left)
+
+
+def _all_to_alls(now: ArraySpec, target: ArraySpec) -> Iterator[Move]:
     """The innermost axes of one dimension that another wants next move there."""
-    for give, _ in enumerate(now.dims):
-        leaving = _leaving(now, target, give)
-        for take, _ in enumerate(now.dims):
-            wanted = _wanted(now, target, take)
-            for first in range(len(leaving)):
-                moved = leaving[first:]
-                if give != take and wanted[: len(moved)] == moved:
-                    dims = list(now.dims)
-                    kept = dims[give].axes[: len(dims[give].axes) - len(moved)]
-                    dims[give] = replace(dims[give], axes=kept)
-                    dims[take] = replace(dims[take], axes=dims[take].axes + moved)
-                    return "all-to-all", moved, replace(now, dims=tuple(dims))
-    return None
+    for give, take in itertools.permutations(range(len(now.dims)), 2):
+        leaving, wanted = _leaving(now, target, give), _wanted(now, target, take)
+        for first in range(len(leaving)):
+            moved = leaving[first:]
+            if wanted[: len(moved)] == moved:
+                dims = list(now.dims)
+                kept = dims[give].axes[: len(dims[give].axes) - len(moved)]
+                dims[give] = replace(dims[give], axes=kept)
+                dims[take] = replace(dims[take], axes=dims[take].axes + moved)
+                yield "all-to-all", moved, replace(now, dims=tuple(dims))
 
 
-def _all_reduce(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
-    stays = (*target.unreduced, *target.axes)
-    axes = tuple(axis for axis in now.unreduced if axis not in stays)
-    left = tuple(axis for axis in now.unreduced if axis not in axes)
-    return ("all-reduce", axes, replace(now, unreduced=left)) if axes else None
-
-
-def _all_gather(now: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool) -> Found:
+def _all_gather(now: ArraySpec, target: ArraySpec, together: bool) -> Move:
     """The axes that have to leave their dimensions; those that another one waits for stay once."""
     leaving = [_leaving(now, target, dim) for dim, _ in enumerate(now.dims)]
     for_good = [tuple(a for a in axes if a not in target.axes) for axes in leaving]
@@ -167,12 +154,12 @@ def _all_gather(now: ArraySpec, target: ArraySpec, setting: ShapeContext, togeth
             dims[number] = replace(dim, axes=kept)
             if chosen is leaving:
                 break
-    return ("all-gather", tuple(axes), replace(now, dims=tuple(dims))) if axes else None
+    return "all-gather", axes, replace(now, dims=tuple(dims))
 
 
 def _entered(
     now: ArraySpec, target: ArraySpec, enters: Callable[[str], bool], together: bool = True
-) -> tuple[ArraySpec, tuple[str, ...]]:
+) -> tuple[ArraySpec, list[str]]:
     """The array with the axes that enter next in each dimension, and these axes."""
     dims = list(now.dims)
     entered: list[str] = []
@@ -181,7 +168,7 @@ def _entered(
         if new and (together or not entered):
             dims[number] = replace(dim, axes=dim.axes + new)
             entered += new
-    return replace(now, dims=tuple(dims)), tuple(entered)
+    return replace(now, dims=tuple(dims)), entered
 
 
 def _leaving(now: ArraySpec, target: ArraySpec, dim: int) -> tuple[str, ...]:
