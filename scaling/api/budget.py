@@ -25,7 +25,7 @@ from scaling.questions.budget.training import (
     GUIDE_BYTES,
     LARGEST,
     MISSING,
-    Prediction,
+    PredictedStep,
     Training,
 )
 from scaling.run import Run
@@ -176,7 +176,7 @@ def _predict(
     mesh: MeshShape | None,
     batch: float | None,
     overrides: Overrides | None,
-) -> tuple[Prediction | None, str]:
+) -> tuple[PredictedStep | None, str]:
     """Return what `scaling plan` finds best, or why there is none."""
     length = run.batch.seq_len
     sequences = round((batch or run.batch.tokens) / length)
@@ -199,4 +199,4 @@ def _predict(
         f"MFU {mfu:.3g} is predicted for {found.plans[0].run.mesh}, {what}, with {sequences:,} "
         f"sequences of {length:,} tokens and software {run.software}"
     )
-    return Prediction(mfu, rate, words), ""
+    return PredictedStep(mfu, rate, words), ""

@@ -17,7 +17,7 @@ from scaling.meshes.errors import InputError
 from scaling.program.ir import Program, collectives
 from scaling.questions.answer import Answer, Value
 from scaling.questions.notation import ArraySpec, Expression, format_array
-from scaling.questions.resharding import Step
+from scaling.questions.resharding import ReshardingStep
 from scaling.questions.sharding import ShapeContext, number_bytes, shape
 
 JAX_NAMES = {  # number format -> jax's name, where it is another
@@ -36,7 +36,7 @@ def compiled_answer(
     expression: Expression,
     setting: ShapeContext,
     cluster: Cluster | None,
-    ways: Sequence[Sequence[Step]],
+    ways: Sequence[Sequence[ReshardingStep]],
 ) -> Answer:
     """Return which collectives XLA puts in, beside those of `ways`, the first of which is ours.
 
@@ -93,8 +93,8 @@ def _check(expression: Expression, setting: ShapeContext) -> None:
 
 
 def _in_fp32(
-    expression: Expression, setting: ShapeContext, ways: Sequence[Sequence[Step]]
-) -> tuple[Expression, ShapeContext, list[list[Step]]]:
+    expression: Expression, setting: ShapeContext, ways: Sequence[Sequence[ReshardingStep]]
+) -> tuple[Expression, ShapeContext, list[list[ReshardingStep]]]:
     """Return the question with all arrays in fp32, and its steps with their bytes."""
     plain = lambda array: replace(array, dtype="")
     operands = tuple(map(plain, expression.operands))

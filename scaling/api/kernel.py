@@ -23,9 +23,8 @@ from scaling.questions.critical import critical
 from scaling.questions.roofline import KernelTarget, bandwidth_of, kernel_answer, peak_of, row
 from scaling.questions.workloads import (
     KINDS,
-    Attention,
     KernelFormats,
-    Work,
+    KernelWork,
     check_options,
     work_of,
 )
@@ -116,8 +115,8 @@ def kernel(
     link = None if source is None else _link(source.strip(), chip, cluster)
     place = KernelTarget(chip, compute or dtype, count, link, memory)
 
-    def make(**changes: float) -> Work:
-        return work_of(kind, {**numbers, **changes}, formats, Attention(causal, backward))
+    def make(**changes: float) -> KernelWork:
+        return work_of(kind, {**numbers, **changes}, formats, causal, backward)
 
     work = make()
     if work.flops and not work.is_vector:
@@ -236,7 +235,7 @@ def _format_words(kind: str, formats: KernelFormats, devices: int) -> str:
     return words + (f", over {devices:,} devices" if devices > 1 else "")
 
 
-def _plot(answer: Answer, work: Work, place: KernelTarget, path: Path) -> None:
+def _plot(answer: Answer, work: KernelWork, place: KernelTarget, path: Path) -> None:
     """Write the picture of the roofline with the kernel, or with all rows of its sweep."""
     if not (work.flops and work.moved):
         raise InputError(f"--plot {path}: {work.kind} has no intensity: it lacks FLOPs or bytes")

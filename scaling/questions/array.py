@@ -18,7 +18,7 @@ from scaling.questions.notation import (
 )
 from scaling.questions.product import product_of
 from scaling.questions.product_time import product_answer, ranked
-from scaling.questions.resharding import Step, step_answer, steps, total
+from scaling.questions.resharding import ReshardingStep, step_answer, steps, total
 from scaling.questions.sharding import (
     ShapeContext,
     check_array,
@@ -57,7 +57,7 @@ def array_answer(expression: Expression, setting: ShapeContext) -> Answer:
     return layout_answer(expression.operands[0], setting)
 
 
-def ways_of(expression: Expression, setting: ShapeContext) -> list[tuple[Step, ...]]:
+def ways_of(expression: Expression, setting: ShapeContext) -> list[tuple[ReshardingStep, ...]]:
     """Return the steps of every way to a resharding or product, the one answered first."""
     if len(expression.operands) == 2:
         priced = ranked(product_of(expression), setting)
@@ -125,7 +125,7 @@ def resharding_answer(source: ArraySpec, target: ArraySpec, setting: ShapeContex
 
 def _resharded(
     source: ArraySpec, target: ArraySpec, setting: ShapeContext
-) -> list[tuple[Answer, tuple[Step, ...]]]:
+) -> list[tuple[Answer, tuple[ReshardingStep, ...]]]:
     """Every way with its answer, fastest first."""
     ways = [steps(source, target, setting, together) for together in (True, False)]
     name = f"{format_array(source, setting.mesh)} -> {format_array(target, setting.mesh)}"

@@ -42,12 +42,10 @@ class AxisLayout:
 
 def inside(cluster: Cluster) -> list[AxisLayout]:
     """Return the places of an axis over neighbours, the smallest first; those of one chip not."""
-    if cluster.torus is not None:
-        found = list(_on_torus(levels(cluster)[0].grid))  # type: ignore[arg-type]
-        whole = found[-1].devices if found else 1
-    else:
-        found, whole = list(_in_units(cluster)), 0
-    if cluster.torus is not None and cluster.devices > whole:
+    if cluster.torus is None:
+        return list(_in_units(cluster))
+    found = list(_on_torus(levels(cluster)[0].grid))  # type: ignore[arg-type]
+    if cluster.devices > (found[-1].devices if found else 1):
         slices = cluster.nodes // cluster.domain_nodes
         found.append(AxisLayout(f"{slices} slices", np.arange(cluster.devices)[None]))
     return found
@@ -70,17 +68,17 @@ def between(cluster: Cluster) -> list[AxisLayout]:
 
 def _in_units(cluster: Cluster) -> Iterator[AxisLayout]:
     """Whole units of every level, and of two nodes."""
-    named = dict(level_nodes(cluster))
-    sizes = {nodes: level for level, nodes in named.items()}
-    sizes |= {FEW: "node"} if FEW not in sizes and cluster.nodes > FEW else {}
+    sizes = {nodes: level for level, nodes in level_nodes(cluster).items()}
+    if cluster.nodes > FEW:
+        sizes.setdefault(FEW, "node")
     for nodes, level in sorted(sizes.items()):
         members = nodes * cluster.devices_per_node
         if members > 1:
-            used = cluster.devices // members * members
-            groups = np.arange(used).reshape(-1, members)
-            counted = f"{nodes} node{'s' * (nodes > 1)}"
-            word = f"{WORDS[level]}, {counted}" if level not in ("node", "core") else counted
-            yield AxisLayout(counted if nodes == cluster.nodes else word, groups)
+            groups = np.arange(cluster.devices // members * members).reshape(-1, members)
+            name = f"{nodes} node{'s' * (nodes > 1)}"
+            if nodes < cluster.nodes and level not in ("node", "core"):
+                name = f"{WORDS[level]}, {name}"
+            yield AxisLayout(name, groups)
 
 
 def _on_torus(grid: TorusGrid) -> Iterator[AxisLayout]:
@@ -93,9 +91,7 @@ def _on_torus(grid: TorusGrid) -> Iterator[AxisLayout]:
             if form not in seen:
                 seen.add(form)
                 sizes = shape_text(tuple(grid.shape[d] for d in chosen))
-                closed = {grid.closed[d] for d in chosen}
-                rings = (
-                    "rings and lines" if len(closed) > 1 else "rings" if True in closed else "lines"
-                )
+                closed = sorted({grid.closed[d] for d in chosen}, reverse=True)
+                lines = " and ".join("rings" if is_ring else "lines" for is_ring in closed)
                 whole = "slice of " if count == len(dims) else ""
-                yield AxisLayout(f"{whole}{sizes}, {rings}", groups_along(grid, chosen))
+                yield AxisLayout(f"{whole}{sizes}, {lines}", groups_along(grid, chosen))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import InputError
 from scaling.questions.notation import ArraySpec, Dim, Expression, format_array, laid
-from scaling.questions.resharding import Step, steps
+from scaling.questions.resharding import ReshardingStep, steps
 from scaling.questions.sharding import ShapeContext, device_shape
 
 MOST_STRATEGIES = 1024  # so many are priced in a second or two
@@ -25,7 +25,7 @@ IDLE, TERMS = "", "+"  # an axis that splits nothing, or along which an operand 
 
 
 @dataclass(frozen=True)
-class Product:
+class ArrayProduct:
     """A product of two arrays whose dimensions have names."""
 
     left: ArraySpec
@@ -56,12 +56,12 @@ class Strategy:
     left: ArraySpec  # as multiplied
     right: ArraySpec
     made: ArraySpec  # as it comes out
-    before: tuple[Step, ...]
-    behind: tuple[Step, ...]
+    before: tuple[ReshardingStep, ...]
+    behind: tuple[ReshardingStep, ...]
     works: tuple[tuple[str, str], ...]  # axis -> dimension that it splits
 
     @property
-    def moves(self) -> tuple[Step, ...]:
+    def moves(self) -> tuple[ReshardingStep, ...]:
         """The steps that communicate."""
         return tuple(s for s in (*self.before, *self.behind) if s.kind != "slice")
 
@@ -76,7 +76,7 @@ class Strategy:
         return ", ".join(words) or "nothing moves"
 
 
-def product_of(expression: Expression) -> Product:
+def product_of(expression: Expression) -> ArrayProduct:
     """Return the product that an expression asks for, with all arrays named.
 
     Raises:
@@ -100,14 +100,14 @@ def product_of(expression: Expression) -> Product:
             "A[I,J] @ B[J,K] -> C[I,K]"
         )
     if expression.result is None:
-        return Product(left, right, _natural(left, right, shared), derived=True)
+        return ArrayProduct(left, right, _natural(left, right, shared), derived=True)
     result = replace(expression.result, name=expression.result.name or "C")
     every, text = {*left.names, *right.names}, f"{text} -> {format_array(result)}"
     if missing := sorted(every - set(shared) - set(result.names)):
         raise InputError(f"{text}: {missing[0]} is in one factor only, and the result lacks it")
     if strange := [name for name in result.names if name not in every]:
         raise InputError(f"{text}: no factor has the result's dimension {strange[0]}")
-    return Product(left, right, result)
+    return ArrayProduct(left, right, result)
 
 
 def completed(expression: Expression) -> Expression:
@@ -117,7 +117,7 @@ def completed(expression: Expression) -> Expression:
     return replace(expression, result=product_of(expression).result)
 
 
-def cases(product: Product) -> dict[str, str]:
+def cases(product: ArrayProduct) -> dict[str, str]:
     """Return for each axis that splits an operand the guide's case, in words."""
     words = {}
     left, right = product.left.dim_of_axis, product.right.dim_of_axis
@@ -141,7 +141,7 @@ def cases(product: Product) -> dict[str, str]:
     return words
 
 
-def strategies(product: Product, setting: ShapeContext) -> list[Strategy]:
+def strategies(product: ArrayProduct, setting: ShapeContext) -> list[Strategy]:
     """Return every way to compute the product in which each axis splits what it splits somewhere.
 
     Raises:
@@ -172,7 +172,7 @@ def strategies(product: Product, setting: ShapeContext) -> list[Strategy]:
     return found
 
 
-def matmul_dims(product: Product, way: Strategy, setting: ShapeContext) -> tuple[int, ...]:
+def matmul_dims(product: ArrayProduct, way: Strategy, setting: ShapeContext) -> tuple[int, ...]:
     """Batch, rows, columns and summed length of the matrix product that one device computes."""
     sizes: dict[str, int] = {}
     for array in (way.left, way.right):
@@ -203,7 +203,7 @@ def _natural(left: ArraySpec, right: ArraySpec, shared: list[str]) -> ArraySpec:
     return ArraySpec("C", tuple(dims), tuple(axis for axis in sums if axis not in used))
 
 
-def _options(axis: str, product: Product) -> list[str]:
+def _options(axis: str, product: ArrayProduct) -> list[str]:
     """Dimensions that an axis may split in the local product; IDLE; TERMS of one operand."""
     places = [array.dim_of_axis.get(axis) for array in product.arrays]
     dims = [dim for dim in dict.fromkeys(places) if dim is not None]
@@ -219,7 +219,7 @@ def _options(axis: str, product: Product) -> list[str]:
     return dims if is_alike else [*dims, IDLE]
 
 
-def _strategy(works: dict[str, str], product: Product, setting: ShapeContext) -> Strategy:
+def _strategy(works: dict[str, str], product: ArrayProduct, setting: ShapeContext) -> Strategy:
     """The strategy; axes of a dimension are in the order in which an array already has them."""
     places = {}
     for name in product.looped:

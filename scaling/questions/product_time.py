@@ -13,8 +13,8 @@ from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.program.ops import matmul
 from scaling.questions.answer import Answer, Input, Value, by_formula, number
 from scaling.questions.notation import format_array, quotient_text
-from scaling.questions.product import Product, Strategy, cases, matmul_dims, strategies
-from scaling.questions.resharding import Step, step_answer, total
+from scaling.questions.product import ArrayProduct, Strategy, cases, matmul_dims, strategies
+from scaling.questions.resharding import ReshardingStep, step_answer, total
 from scaling.questions.sharding import MeshOnCluster, ShapeContext, check_array, device_bytes
 from scaling.simulate.kernels import kernel_time, peak_rate
 
@@ -37,7 +37,7 @@ class PricedStrategy:
         return max(math, comms), math + comms
 
 
-def product_answer(product: Product, setting: ShapeContext) -> Answer:
+def product_answer(product: ArrayProduct, setting: ShapeContext) -> Answer:
     """Return the time of a product, with overlap, by its fastest strategy; the others are rows.
 
     Without a place the FLOPs of one device, by the strategy that moves least.
@@ -80,7 +80,7 @@ def product_answer(product: Product, setting: ShapeContext) -> Answer:
     return by_formula(text, "s", "max(T_math, T_comms)", times, overlapped, **more)
 
 
-def ranked(product: Product, setting: ShapeContext) -> list[PricedStrategy]:
+def ranked(product: ArrayProduct, setting: ShapeContext) -> list[PricedStrategy]:
     """Return the strategies, the fastest first; without a place that which moves least.
 
     Where several move the same, only the one that shares the product best is returned.
@@ -98,14 +98,14 @@ def ranked(product: Product, setting: ShapeContext) -> list[PricedStrategy]:
     ideal = setting.by_rule
     least = lambda each: each.key(ideal) if setting.place else (number(each.comms, ideal),)
     priced.sort(key=lambda each: (*least(each), number(each.math, ideal)))
-    by_moves: dict[tuple[Step, ...], PricedStrategy] = {}
+    by_moves: dict[tuple[ReshardingStep, ...], PricedStrategy] = {}
     for each in priced:
         by_moves.setdefault(each.way.moves, each)
     return list(by_moves.values())
 
 
 def _math_time(
-    way: Strategy, product: Product, setting: ShapeContext, place: MeshOnCluster, flops: Answer
+    way: Strategy, product: ArrayProduct, setting: ShapeContext, place: MeshOnCluster, flops: Answer
 ) -> Answer:
     """Seconds of one device's product: its FLOPs, or its bytes where those take longer.
 
@@ -127,7 +127,7 @@ def _math_time(
     return by_formula("product", "s", "max(F / C, M / W)", inputs, time, binds=binds)
 
 
-def _row(each: PricedStrategy, product: Product, setting: ShapeContext) -> dict[str, Value]:
+def _row(each: PricedStrategy, product: ArrayProduct, setting: ShapeContext) -> dict[str, Value]:
     """A strategy in the table.
 
     "Compute bound from" is the size of each dimension from which the textbook's FLOPs take longer

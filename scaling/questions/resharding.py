@@ -45,7 +45,7 @@ StepKind = CollectiveKind | Literal["slice"]
 
 
 @dataclass(frozen=True)
-class Step:
+class ReshardingStep:
     """One collective over some axes, or a slice, which is free."""
 
     kind: StepKind
@@ -63,7 +63,7 @@ class Step:
 
 def steps(
     source: ArraySpec, target: ArraySpec, setting: ShapeContext, together: bool = True
-) -> tuple[Step, ...]:
+) -> tuple[ReshardingStep, ...]:
     """Return the steps from one sharding to another of the same dimensions; none: they are equal.
 
     Raises:
@@ -79,14 +79,14 @@ def steps(
             f"{format_array(target)} is unreduced over {', '.join(extra)}, "
             f"{format_array(source)} is not: no collective makes terms of a sum"
         )
-    found: list[Step] = []
+    found: list[ReshardingStep] = []
     now = source
     while (now.dims, set(now.unreduced)) != (target.dims, set(target.unreduced)):
         able = (move for move in _moves(now, target, setting, together) if move[1])
         kind, over, after = next(able)
         larger = now if kind in ("reduce-scatter", "all-reduce") else after
         axes = tuple(axis for axis in setting.mesh if axis in over)
-        found.append(Step(kind, axes, device_bytes(larger, setting), now, after))
+        found.append(ReshardingStep(kind, axes, device_bytes(larger, setting), now, after))
         now = after
         assert len(found) <= 2 * len(setting.mesh) ** 2, "every step brings an axis to its place"
     return tuple(found)
@@ -188,7 +188,7 @@ def _wanted(now: ArraySpec, target: ArraySpec, dim: int) -> tuple[str, ...]:
 # Times
 
 
-def step_answer(step: Step, setting: ShapeContext) -> Answer:
+def step_answer(step: ReshardingStep, setting: ShapeContext) -> Answer:
     """Return the seconds of one step, with the rule that gives the textbook's.
 
     Without a place the bytes that a device receives at the least.
@@ -222,7 +222,7 @@ def step_answer(step: Step, setting: ShapeContext) -> Answer:
     return by_formula(name, "s", f"max(H, {formula})", (*inputs, H), time, **more)
 
 
-def _groups_of(step: Step, setting: ShapeContext, place: MeshOnCluster) -> np.ndarray:
+def _groups_of(step: ReshardingStep, setting: ShapeContext, place: MeshOnCluster) -> np.ndarray:
     """Device ids [groups, members] that a step runs in; of a permute (source, target) pairs."""
     if step.kind != "permute":
         return groups_on(setting.mesh, step.axes, place.cluster)

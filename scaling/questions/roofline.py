@@ -19,7 +19,7 @@ from scaling.profiles.profile import Profile, VectorFit
 from scaling.program.ir import Kernel, KernelKind, Origin
 from scaling.program.ops import attention, matmul
 from scaling.questions.answer import Answer, Input, Lettered, Value, by_formula, letters, number
-from scaling.questions.workloads import Work
+from scaling.questions.workloads import KernelWork
 from scaling.simulate.kernels import WIDER, kernel_time, peak_rate
 
 FULL_CLOCK = "time of a short burst, before power limits the clock"
@@ -46,7 +46,7 @@ def bandwidth_of(place: KernelTarget) -> Input:
     return Input("W", place.chip.required("memory_bandwidth"), "bytes/s", place.memory)
 
 
-def peak_of(work: Work, place: KernelTarget) -> Input:
+def peak_of(work: KernelWork, place: KernelTarget) -> Input:
     """Return C, the peak rate that binds the FLOPs: of products, or of vector lanes."""
     if work.is_vector:
         return Input("C", place.vector_rate, "FLOP/s", "vector lanes, an operation per cycle")
@@ -72,7 +72,7 @@ class KernelTimes:
     evidence: str
 
 
-def timed(work: Work, place: KernelTarget, profile: Profile | None = None) -> KernelTimes:
+def timed(work: KernelWork, place: KernelTarget, profile: Profile | None = None) -> KernelTimes:
     """Return what the engine says of a kernel; `profile` None: the ideal one.
 
     A link reaches in its fitted figure what copies from pinned memory do.
@@ -98,7 +98,7 @@ class Roofline(Lettered):
     These are FLOPs, bytes, and those of them that come over the link.
     """
 
-    work: Work
+    work: KernelWork
     place: KernelTarget
 
     @cached_property
@@ -163,7 +163,7 @@ class Roofline(Lettered):
 
 
 def kernel_answer(
-    work: Work, place: KernelTarget, title: str, more: Sequence[Answer] = ()
+    work: KernelWork, place: KernelTarget, title: str, more: Sequence[Answer] = ()
 ) -> Answer:
     """Return the time of a kernel, with FLOPs, bytes, intensity, rate and what binds as parts.
 
@@ -199,7 +199,7 @@ def kernel_answer(
     return replace(answer, parts=(*parts, *roofline.rates(answer)))
 
 
-def row(work: Work, place: KernelTarget, size: dict[str, Value]) -> dict[str, Value]:
+def row(work: KernelWork, place: KernelTarget, size: dict[str, Value]) -> dict[str, Value]:
     """Return one line of a sweep: the size that changes, FLOPs, bytes, times, what binds."""
     fitted, best = timed(work, place, profile_of(place.chip)), timed(work, place)
     flops, moved = work.amount(work.flops), work.amount(work.moved)
@@ -215,7 +215,7 @@ def row(work: Work, place: KernelTarget, size: dict[str, Value]) -> dict[str, Va
     }
 
 
-def _kernel(work: Work, place: KernelTarget) -> Kernel:
+def _kernel(work: KernelWork, place: KernelTarget) -> Kernel:
     """The share of one device, as the engine prices it. Its FLOPs are those that are executed.
 
     Columns of the weights, or heads, are divided among devices.

@@ -44,15 +44,7 @@ class KernelFormats:
 
 
 @dataclass(frozen=True)
-class Attention:
-    """Which attention: causal scores are half of them, a backward pass has five products."""
-
-    causal: bool = False
-    backward: bool = False
-
-
-@dataclass(frozen=True)
-class Work:
+class KernelWork:
     """One kernel. Formulas are over `inputs`; an empty one stands for none."""
 
     kind: str
@@ -198,8 +190,21 @@ def check_options(kind: str, given: Mapping[str, object]) -> None:
             raise InputError(f"--{name} is of {', '.join(OPTIONS[name])}, not of {kind}")
 
 
-def work_of(kind: str, sizes: Sizes, formats: KernelFormats, how: Attention | None = None) -> Work:
+def work_of(
+    kind: str,
+    sizes: Sizes,
+    formats: KernelFormats,
+    causal: bool = False,
+    backward: bool = False,
+) -> KernelWork:
     """Return the kernel of a kind with these sizes.
+
+    Args:
+        kind: a key of KINDS.
+        sizes: symbol -> number.
+        formats: of its values.
+        causal: of attention, whose scores are then half as many.
+        backward: of attention: a pass of five products.
 
     Raises:
         InputError: a format that is not known, or sizes that do not fit together.
@@ -210,7 +215,7 @@ def work_of(kind: str, sizes: Sizes, formats: KernelFormats, how: Attention | No
         row = _batched(row)
     if kind == "attention":
         sizes.setdefault("K", sizes["N"])
-        row = _attention(row, sizes, how or Attention())
+        row = _attention(row, sizes, causal, backward)
     inputs = (
         *(Input(s, sizes[s], row.units.get(s, ""), row.sizes[s]) for s in row.sizes if s in sizes),
         *row.constants,
@@ -219,7 +224,7 @@ def work_of(kind: str, sizes: Sizes, formats: KernelFormats, how: Attention | No
     known = {given.symbol for given in inputs}
     able = lambda formula: formula if known.issuperset(symbols(formula)) else ""
     flops, moved, far = map(able, (row.flops, row.moved, row.far))
-    return Work(kind, inputs, flops, moved, far, row.scores, row.is_vector, row.section)
+    return KernelWork(kind, inputs, flops, moved, far, row.scores, row.is_vector, row.section)
 
 
 def _batched(row: Kind) -> Kind:
@@ -233,18 +238,16 @@ def _batched(row: Kind) -> Kind:
     )
 
 
-def _attention(row: Kind, sizes: Sizes, how: Attention) -> Kind:
+def _attention(row: Kind, sizes: Sizes, causal: bool, backward: bool) -> Kind:
     N, K, T, S = (sizes[name] for name in "NKTS")
     if N % K:
         raise InputError(f"{N:g} heads are not a multiple of {K:g} key heads: N % K must be 0")
-    if how.causal and T > S:
+    if causal and T > S:
         raise InputError(f"{T:g} queries see {S:g} keys: causal attention needs T <= S")
-    phase = "backward" if how.backward else "forward"
-    products = sum(BACKWARD_PRODUCTS if how.backward else FORWARD_PRODUCTS)
-    moved = 2 if how.backward else 1
+    phase, passes = ("backward", BACKWARD_PRODUCTS) if backward else ("forward", FORWARD_PRODUCTS)
     constants = (
-        Input("r", products, "", f"products: {phase}"),
-        Input("a", moved, "", "times that q, k, v and the result are moved"),
+        Input("r", sum(passes), "", f"products: {phase}"),
+        Input("a", 2 if backward else 1, "", "times that q, k, v and the result are moved"),
     )
-    seen = lambda text: text.replace("T * S", "T * (S - T / 2)") if how.causal else text
+    seen = lambda text: text.replace("T * S", "T * (S - T / 2)") if causal else text
     return replace(row, flops=seen(row.flops), scores=seen(row.scores), constants=constants)

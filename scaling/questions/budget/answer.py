@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scaling.meshes.formula import symbols
-from scaling.questions.answer import Answer, Input
+from scaling.questions.answer import Answer, Input, number
 from scaling.questions.budget.failures import Reliability, failure_answers
 from scaling.questions.budget.training import (
     DAY,
@@ -21,15 +21,15 @@ from scaling.questions.prices import price_of
 
 
 @dataclass(frozen=True)
-class Span:
+class SpentTime:
     """A time in seconds, or hours of all devices: by the formula, and as predicted."""
 
     ideal: float
     fitted: float | None = None
 
-    def times(self, factor: float) -> "Span":
+    def times(self, factor: float) -> "SpentTime":
         """Return it multiplied."""
-        return Span(self.ideal * factor, None if self.fitted is None else self.fitted * factor)
+        return SpentTime(self.ideal * factor, None if self.fitted is None else self.fitted * factor)
 
     def answer(
         self, training: Training, name: str, unit: str, formula: str, *others: Input, **more: Any
@@ -54,46 +54,43 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
         training, solved = counted(training)
     main, count, time = _main(training)
     main = solved or main
-    hours = Span(training.device_hours) if training.device_hours else None
     done = replace(training, devices=count)
-    parts = [*_flops(training), *_memory(done)]
+    parts = [training.answer("FLOPs", "FLOPs", "6 * A * D")]
+    if training.token_flops is not None:
+        parts.append(training.answer("model FLOPs, as MFU counts them", "FLOPs", "f * D"))
+    parts += _memory(done)
     if training.predicted is not None and main.fitted is not None:
         parts.append(Answer("MFU", training.predicted.mfu, fitted=training.predicted.mfu))
+    hours = SpentTime(training.device_hours) if training.device_hours else None
+    failures: list[Answer] = []
     if count and time is not None:
         hours = time.times(count / HOUR)
         parts += _steps(done, count, time)
         parts.append(time.answer(done, "device hours", "hours", "N * t / 3600"))
-    parts += _energy_and_money(training, hours) if hours else []
-    if count and time is not None:
         state = training.parameters * training.state_bytes
         how = reliability or Reliability()
-        parts += failure_answers(how, count, (time.ideal, time.fitted), state)
+        failures = failure_answers(how, count, (time.ideal, time.fitted), state)
+    parts += [*(_energy_and_money(training, hours) if hours else []), *failures]
     size = f"{training.name} of {training.parameters:.3g} parameters"
     name = f"{size}, {training.tokens:.3g} tokens on {training.chip.title}"
     return replace(main, section=SECTION, parts=tuple(parts), notes=(*main.notes, name))
 
 
-def _main(training: Training) -> tuple[Answer, int | None, Span | None]:
+def _main(training: Training) -> tuple[Answer, int | None, SpentTime | None]:
     """Return the answer, the devices, and the time; None of both where nobody says."""
     count, hours, days = training.devices, training.device_hours, training.days
     if hours is not None:
-        return utilization(training), count, Span(hours * HOUR / count) if count else None
+        return utilization(training), count, SpentTime(hours * HOUR / count) if count else None
     if days is not None and count:
-        return utilization(training), count, Span(days * DAY)
+        return utilization(training), count, SpentTime(days * DAY)
     if days is not None:
         needed = devices_needed(training)
         count = int(float(needed))
-        return needed, count, Span(float(duration(replace(training, devices=count))))
-    found = duration(training)
-    fitted = None if found.fitted is None else float(found.fitted)
-    return found, count, Span(float(found.ideal or 0.0), fitted)
-
-
-def _flops(training: Training) -> list[Answer]:
-    parts = [training.answer("FLOPs", "FLOPs", "6 * A * D")]
-    if training.token_flops is not None:
-        parts.append(training.answer("model FLOPs, as MFU counts them", "FLOPs", "f * D"))
-    return parts
+        time = duration(replace(training, devices=count))
+        return needed, count, SpentTime(float(time))
+    time = duration(training)
+    fitted = None if time.fitted is None else float(time.fitted)
+    return time, count, SpentTime(number(time, True), fitted)
 
 
 def _memory(training: Training) -> list[Answer]:
@@ -116,7 +113,7 @@ def _memory(training: Training) -> list[Answer]:
     return [*parts, training.answer(f"{what} on a device", "bytes", "K / S", K, S, binds=binds)]
 
 
-def _steps(training: Training, count: int, time: Span) -> list[Answer]:
+def _steps(training: Training, count: int, time: SpentTime) -> list[Answer]:
     """Slices, and what a step of the batch is."""
     slice_devices = training.slice_devices or 0
     parts = [training.answer("slices", "", "N / Z")] if slice_devices else []
@@ -129,13 +126,12 @@ def _steps(training: Training, count: int, time: Span) -> list[Answer]:
     return [*parts, time.answer(training, "step", "s", "t * B / D")]
 
 
-def _energy_and_money(training: Training, hours: Span) -> list[Answer]:
+def _energy_and_money(training: Training, hours: SpentTime) -> list[Answer]:
+    notes = ("without hosts, network and cooling",)
+    parts = [hours.answer(training, "energy", "kWh", "h * w / 1000", notes=notes)]
     if training.chip.power is None:
         why = f"the catalogue has no power of {training.chip.name}"
         parts = [Answer("energy", None, "kWh", binds=why)]
-    else:
-        notes = ("without hosts, network and cooling",)
-        parts = [hours.answer(training, "energy", "kWh", "h * w / 1000", notes=notes)]
     price = price_of(training.chip, training.price)
     if price is not None:
         p, source = price

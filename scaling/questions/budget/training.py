@@ -26,7 +26,7 @@ MOST_DEVICES = 1e9
 
 
 @dataclass(frozen=True)
-class Prediction:
+class PredictedStep:
     """What the engine predicts for one step on these devices."""
 
     mfu: float
@@ -53,7 +53,7 @@ class Training(Lettered):
     state_bytes: float = GUIDE_BYTES  # of a parameter with gradients and optimizer
     shards: int | None = None  # devices over which one copy of that is spread; None: all
     slice_devices: int | None = None  # of the largest TPU slice
-    predicted: Prediction | None = None
+    predicted: PredictedStep | None = None
     note: str = "at the peak: state --mfu for a time that is reached"  # where nothing is predicted
     price: float | None = None  # dollars for a device and hour
     asked: Literal["tokens", "parameters", ""] = ""  # a count that follows from all the others
