@@ -18,6 +18,7 @@ from scaling.questions.exchanges import (
     BF16,
     DATA,
     UNSHARDED,
+    ClosedForm,
     Exchange,
     MlpShape,
     WeightPass,
@@ -45,16 +46,15 @@ class LimitsContext:
     profile: Profile  # of the fitted numbers
 
 
-def limit(name: str, exchange: Exchange, links: BindingLink, fitted: float | None = None) -> Answer:
+def limit(name: str, form: ClosedForm, links: BindingLink, fitted: float | None = None) -> Answer:
     """Return the amount from which an exchange over these links is hidden, by its formula."""
-    inputs = (*exchange.inputs, *links.symbols)
-    formula = exchange.factors + exchange.formula(links)
-    return by_formula(name, exchange.unit, formula, inputs, fitted=fitted, binds=links.words)
+    inputs, formula = (*form.inputs, *links.symbols), form.factors + form.formula(links)
+    return by_formula(name, form.unit, formula, inputs, fitted=fitted, binds=links.words)
 
 
-def rule(exchange: Exchange, links: BindingLink) -> Answer:
+def rule(form: ClosedForm, links: BindingLink) -> Answer:
     """Return the guide's rule: for many units, without (X - 1) / X."""
-    return brief(limit("rule", replace(exchange, factors=""), links.simplified))
+    return brief(limit("rule", replace(form, factors=""), links.simplified))
 
 
 def weights_limit(
@@ -70,9 +70,10 @@ def weights_limit(
     """
     exchange = of_weights(s.mlp, cut, groups, s.cluster, over)
     links, fitted = exchange.links, hidden_from(exchange, s.profile)
-    found = limit(name, exchange, links, fitted)
+    found = limit(name, exchange.textbook, links, fitted)
     job = scaled(found, "job", groups.size, f"tokens of all {groups.size:,} devices")
-    return replace(found, parts=(rule(exchange, links), job), notes=() if fitted else (STARTED,))
+    notes, parts = () if fitted else (STARTED,), (rule(exchange.textbook, links), job)
+    return replace(found, parts=parts, notes=notes)
 
 
 def switch_limit(s: LimitsContext, groups: np.ndarray, cut: MeshShape = UNSHARDED) -> Answer | None:
@@ -99,7 +100,7 @@ def switch_limit(s: LimitsContext, groups: np.ndarray, cut: MeshShape = UNSHARDE
     level, share = max(least, key=lambda pair: pair[1] / pair[0].bandwidth)
     links = counted_link(level, float(share) / 2, HALF)
     fitted = min(float(row["fitted (tokens)"]) for row in rows)  # type: ignore[arg-type]
-    return replace(limit("sums in the switch", sums, links, fitted), rows=tuple(rows))
+    return replace(limit("sums in the switch", sums.textbook, links, fitted), rows=tuple(rows))
 
 
 def tensor_limit(s: LimitsContext, name: str, groups: np.ndarray, rows: float) -> Answer:
@@ -113,7 +114,7 @@ def tensor_limit(s: LimitsContext, name: str, groups: np.ndarray, rows: float) -
     exchange = exchange_of(2)
     Y = Input("Y", groups.shape[1], "devices", "of a group")
     formula = f"{'b / 2 * ' * (s.mlp.bytes != BF16)}Y * C{exchange.links.time_suffix}"
-    F, C, b, *_ = exchange.inputs
+    F, C, b, *_ = exchange.textbook.inputs
     width = by_formula("F of all", "", formula, (C, Y, b, *exchange.links.symbols))
     return replace(answer, parts=(*answer.parts, brief(width)))
 
@@ -136,7 +137,7 @@ def context_limit(s: LimitsContext, name: str, groups: np.ndarray) -> Answer:
     hops, gather = (
         of_keys(s.run.model, s.mlp, groups, s.cluster, ring=ring) for ring in (True, False)
     )
-    over = lambda name, each: limit(name, each, each.links, hidden_from(each, s.profile))
+    over = lambda name, each: limit(name, each.textbook, each.links, hidden_from(each, s.profile))
     return replace(over(name, hops), parts=(brief(over("by all-gather", gather)),))
 
 
@@ -148,11 +149,11 @@ def _with_gate(
 ) -> Answer:
     """The limit of two products; parts are the rule, and the limit with a gate if there is one."""
     exchange = exchange_of(2)
-    links, parts = exchange.links, [rule(exchange, exchange.links)]
+    links, parts = exchange.links, [rule(exchange.textbook, exchange.links)]
     if s.mlp.products > 2:
         gated = exchange_of(s.mlp.products)
-        parts.append(brief(limit("with the gate", gated, links, fitted(gated))))
-    return replace(limit(name, exchange, links, fitted(exchange)), parts=tuple(parts))
+        parts.append(brief(limit("with the gate", gated.textbook, links, fitted(gated))))
+    return replace(limit(name, exchange.textbook, links, fitted(exchange)), parts=tuple(parts))
 
 
 def most_devices(s: LimitsContext, limit: Answer) -> Answer:

@@ -16,7 +16,13 @@ from dataclasses import dataclass, replace
 
 from scaling.models.accounting import activation_bytes
 from scaling.models.accounting.flops import FORWARD_AND_BACKWARD, hardware_flops, model_flops
-from scaling.models.accounting.matrices import BYTES, STORED_BYTES, layer_kinds
+from scaling.models.accounting.matrices import (
+    BYTES,
+    STORED_BYTES,
+    attention_matrices,
+    layer_kinds,
+    stacks,
+)
 from scaling.models.accounting.remat import POLICIES, Remat
 from scaling.questions.answer import Answer, Input, by_formula, letters
 from scaling.questions.parameters import COUNT, CountedModel, parameters
@@ -74,7 +80,9 @@ def _flops(model: CountedModel, seq: int, causal: bool) -> list[Answer]:
     a kernel that skips masked ones computes them.
     """
     A = Input("A", float(model.attention), COUNT, "attention")
-    M = Input("M", model.active_mlp, COUNT, "MLP, as far as a token passes it")
+    others = [s for s in stacks(model.config) if s.name not in attention_matrices(model.config)]
+    passed = sum(s.layers * s.used * s.size for s in others)  # of MLPs, experts and routers
+    M = Input("M", passed, COUNT, "MLP, as far as a token passes it")
     T = Input("T", min(seq, model.config.sliding_window or seq), "tokens", "context")
     c = Input("c", 0.5 if causal else 1, "", "of the scores that count")
     of = lambda name, formula: model.answer(name, "FLOPs", formula, A, M, T, c)

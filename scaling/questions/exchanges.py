@@ -116,6 +116,16 @@ def math_time(
 
 
 @dataclass(frozen=True, eq=False)
+class ClosedForm:
+    """The textbook's amount from which an exchange is hidden."""
+
+    unit: str
+    formula: Callable[[BindingLink], str]
+    inputs: tuple[Input, ...]  # beside those of the links
+    factors: str = ""  # before the formula, that the guide's rule leaves out
+
+
+@dataclass(frozen=True, eq=False)
 class Exchange:
     """Collectives of an axis and the work beside them, both of some amount of the unknown."""
 
@@ -123,11 +133,8 @@ class Exchange:
     cluster: Cluster
     calls: Callable[[float], tuple[Call, ...]]
     work: Callable[[float, Profile], float]  # s
-    unit: str  # of the unknown
-    formula: Callable[[BindingLink], str]  # of the textbook's amount
-    inputs: tuple[Input, ...]  # those of it, beside the links'
+    textbook: ClosedForm
     link_kind: CollectiveKind = "all-gather"  # the collective whose links bind
-    factors: str = ""  # of the formula, that the guide's rule leaves out
     shared_by: int = 1  # devices that share the amount
 
     @property
@@ -203,9 +210,9 @@ def of_weights(
     before = f"{'E / k * ' * (mlp.experts > mlp.chosen)}{'b / 2 * ' * (size != BF16)}"
     formula = lambda links: f"{before}C{links.time_suffix}{' / m' * (cut.devices > 1)}"
     m = Input("m", cut.devices, "devices", "that hold one copy of what is sent")
-    inputs, shared_by = (*_letters(replace(mlp, bytes=size), cluster), m), cut.tensor * cut.stage
-    terms = (lambda rows: calls, work, "tokens", formula, inputs)
-    return Exchange(groups, cluster, *terms, shared_by=shared_by)
+    form = ClosedForm("tokens", formula, (*_letters(replace(mlp, bytes=size), cluster), m))
+    shared_by = cut.tensor * cut.stage
+    return Exchange(groups, cluster, lambda rows: calls, work, form, shared_by=shared_by)
 
 
 def of_activations(
@@ -223,8 +230,8 @@ def of_activations(
     calls = lambda rows: tuple((kind, mlp.bytes * rows * mlp.width) for kind in kinds)
     work = lambda rows, profile: math_time(dense, rows, UNSHARDED, cluster.accelerator, profile)
     formula = lambda links: f"{'2 / b * ' * (mlp.bytes != BF16)}F / C{links.limit_suffix}"
-    terms = (calls, work, "devices", formula, _letters(replace(mlp, products=products), cluster))
-    return Exchange(groups, cluster, *terms, factors="p / 2 * " * (products != 2))
+    inputs, gate = _letters(replace(mlp, products=products), cluster), "p / 2 * " * (products != 2)
+    return Exchange(groups, cluster, calls, work, ClosedForm("devices", formula, inputs, gate))
 
 
 def of_tokens(
@@ -243,9 +250,9 @@ def of_tokens(
     formula = lambda links: f"{'b / 2 * ' * (mlp.bytes != BF16)}C{links.time_suffix}"
     c = Input("c", copies, "copies", "of a token that are sent, at most one to a node")
     F, C, b, E, k, p = _letters(moe, cluster)
-    terms = (lambda inner: calls, work, "", formula, (c, k, C, b, p))
     factors = f"{'2 / p * ' * (products != 2)}c / k * "
-    return Exchange(groups, cluster, *terms, link_kind="all-to-all", factors=factors)
+    form = ClosedForm("", formula, (c, k, C, b, p), factors)
+    return Exchange(groups, cluster, lambda inner: calls, work, form, "all-to-all")
 
 
 def expert_copies(mlp: MlpShape, groups: np.ndarray, cluster: Cluster) -> int:
@@ -292,8 +299,8 @@ def of_keys(
     K = Input("K", heads if model.mla else model.n_kv_heads, "heads", "of keys and values")
     inputs = (replace(b, meaning="of a number"), C, K, Input("N", heads, "heads", "of queries"))
     formula = lambda links: f"b * C{links.time_suffix} * K / N"
-    terms = (lambda t: ((kind, size * t),), scores, "tokens", formula, inputs)
-    return Exchange(groups, cluster, *terms, link_kind=kind)
+    form = ClosedForm("tokens", formula, inputs)
+    return Exchange(groups, cluster, lambda t: ((kind, size * t),), scores, form, kind)
 
 
 def _letters(mlp: MlpShape, cluster: Cluster) -> tuple[Input, ...]:

@@ -88,12 +88,12 @@ def _limits_of_cluster(s: LimitsContext) -> Answer:
 
 def _levels(s: LimitsContext, everything: np.ndarray) -> Answer:
     """What the links of each level would need by themselves; the largest binds."""
-    rows, sums = [], of_weights(s.mlp, UNSHARDED, everything, s.cluster)
+    rows, form = [], of_weights(s.mlp, UNSHARDED, everything, s.cluster).textbook
     for level, load in place_groups(everything, s.cluster).loads("all-gather")["hierarchical"]:
         if load.share:
             links = link_of("all-gather", everything, level, load)
             both = (links, links.simplified)
-            need, rule = (limit(level.name, sums, one).ideal for one in both)
+            need, rule = (limit(level.name, form, one).ideal for one in both)
             rows.append({"link": links.words, "rule (tokens)": rule, "textbook (tokens)": need})
     most = max(float(row["textbook (tokens)"]) for row in rows)  # type: ignore[arg-type]
     notes = ("the most of them binds",)

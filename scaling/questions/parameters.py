@@ -12,7 +12,6 @@ from functools import cached_property
 
 from scaling.models.accounting import Parameters, block_parameters, count_parameters
 from scaling.models.accounting.matrices import (
-    attention_matrices,
     block_stacks,
     expert_width,
     layer_kinds,
@@ -20,7 +19,6 @@ from scaling.models.accounting.matrices import (
     n_dense_layers,
     n_moe_layers,
     query_key_dim,
-    stacks,
     value_dim,
 )
 from scaling.models.config import ModelConfig
@@ -28,14 +26,7 @@ from scaling.questions.answer import Answer, Input, Lettered, by_formula
 
 SECTION = "transformers: counting parameters"
 COUNT = "parameters"
-SYMBOLS = {  # of the parts in the formula of all parameters
-    "MLP": "mlp",
-    "attention": "attention",
-    "norms and biases": "small",
-    "embedding": "embedding",
-    "positions": "positions",
-    "head": "head",
-}
+SYMBOLS = {"MLP": "mlp", "norms and biases": "small"}  # where the name of a part is none
 
 
 @dataclass(frozen=True)
@@ -97,12 +88,6 @@ class CountedModel(Lettered):
             formula = f"L * ({queries} + D * (C + r) + C * N * (h + v) + N * v * D)"
         return self.answer("attention", COUNT, formula)
 
-    @property
-    def active_mlp(self) -> int:
-        """The weights of MLPs, experts and routers that one token passes, of all layers."""
-        others = (s for s in stacks(self.config) if s.name not in attention_matrices(self.config))
-        return sum(s.layers * s.used * s.size for s in others)
-
 
 def parameters(model: CountedModel) -> Answer:
     """Return the number of parameters, those of each part, and those that a token uses.
@@ -118,7 +103,10 @@ def parameters(model: CountedModel) -> Answer:
         components.append(model.answer("positions", COUNT, "P * D", P))
     if not config.tied_embeddings:
         components.append(model.answer("head", COUNT, "D * V"))
-    inputs = tuple(Input(SYMBOLS[part.name], float(part), COUNT, part.name) for part in components)
+    inputs = tuple(
+        Input(SYMBOLS.get(part.name, part.name), float(part), COUNT, part.name)
+        for part in components
+    )
     rows = tuple(
         {"component": name, "parameters": count, "share": count / counted.total}
         for name, count in counted.components.items()
