@@ -239,10 +239,13 @@ def of_tokens(
 ) -> Exchange:
     """Return both all-to-alls of the tokens that a device routes; unknown: F of an expert.
 
-    T_math = 2 p t k D F / C; T_comms = 2 b t D c over the links, of c copies. The guide's rule
-    sends k copies.
+    T_math = 2 p t k D F / C; T_comms = 2 b t D c over the links, of c copies: a token is sent to
+    each node with one of its experts, once, and in a group inside a node to each chip. Nodes of one
+    NVLink domain count as one. The guide's rule sends k copies.
     """
-    copies, cut = expert_copies(mlp, groups, cluster), MeshShape(expert=groups.shape[1])
+    nodes = place_groups(groups.astype(int, copy=False), cluster).nodes
+    copies = min(mlp.chosen, nodes if nodes > 1 else groups.shape[1])
+    cut = MeshShape(expert=groups.shape[1])
     sent, chip = mlp.bytes * tokens * mlp.width * copies, cluster.accelerator
     moe = replace(mlp, products=products, experts=max(mlp.experts, 2))
     calls: tuple[Call, ...] = (("all-to-all", sent),) * 2
@@ -253,15 +256,6 @@ def of_tokens(
     factors = f"{'2 / p * ' * (products != 2)}c / k * "
     form = ClosedForm("", formula, (c, k, C, b, p), factors)
     return Exchange(groups, cluster, lambda inner: calls, work, form, "all-to-all")
-
-
-def expert_copies(mlp: MlpShape, groups: np.ndarray, cluster: Cluster) -> int:
-    """Return the copies of a token that are sent: to each node with one of its experts, once.
-
-    In a group inside a node to each chip; nodes of one NVLink domain count as one.
-    """
-    nodes = place_groups(groups.astype(int, copy=False), cluster).nodes
-    return min(mlp.chosen, nodes if nodes > 1 else groups.shape[1])
 
 
 def of_keys(

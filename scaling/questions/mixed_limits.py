@@ -52,11 +52,6 @@ class Split:
     tokens: float  # per device from which gathers of weights are hidden
     seconds: float  # of the slower of the two exchanges, at the run's batch
 
-    @property
-    def least(self) -> float | None:
-        """Tokens per device from which both exchanges are hidden; None: at no batch."""
-        return self.tokens if self.is_hidden else None
-
 
 def mixed_limit(s: LimitsContext) -> Answer | None:
     """Return the fewest tokens per device of any mesh fsdp x tensor; None: none can be priced."""
@@ -87,8 +82,8 @@ def mixed_limit(s: LimitsContext) -> Answer | None:
         {
             "fsdp": ideal.mesh.fsdp,
             "tensor": ideal.mesh.tensor,
-            "textbook (tokens)": ideal.least,
-            "fitted (tokens)": real.least,
+            "textbook (tokens)": ideal.tokens if ideal.is_hidden else None,
+            "fitted (tokens)": real.tokens if real.is_hidden else None,
             "slower exchange (s)": real.seconds,
         }
         for ideal, real in pairs

@@ -77,7 +77,7 @@ def timed(work: KernelWork, place: KernelTarget, profile: Profile | None = None)
 
     A link reaches in its fitted figure what copies from pinned memory do.
     """
-    kernel = _kernel(work, place)
+    kernel = priced_kernel(work, place)
     efficiencies = profile or ideal()
     if profile is None and work.is_vector:  # its lanes at their full rate
         evidence = efficiencies.vector.evidence
@@ -215,8 +215,8 @@ def row(work: KernelWork, place: KernelTarget, size: dict[str, Value]) -> dict[s
     }
 
 
-def _kernel(work: KernelWork, place: KernelTarget) -> Kernel:
-    """The share of one device, as the engine prices it. Its FLOPs are those that are executed.
+def priced_kernel(work: KernelWork, place: KernelTarget) -> Kernel:
+    """Return the share of one device, as the engine prices it, with the FLOPs that are executed.
 
     Columns of the weights, or heads, are divided among devices.
     """

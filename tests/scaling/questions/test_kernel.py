@@ -8,7 +8,7 @@ import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import ideal
-from scaling.questions.roofline import KernelTarget, timed
+from scaling.questions.roofline import KernelTarget, priced_kernel, timed
 from scaling.questions.workloads import KINDS, KernelFormats, work_of
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check
@@ -206,3 +206,13 @@ def test_a_chip_must_be_named(capsys):
 def test_a_peak_in_a_wider_format_is_called_that(chip, dtype, words):
     found = sc.kernel("matmul", (64, 64, 64), dtype=dtype, accelerator=chip)
     assert next(i.meaning for i in found.inputs if i.symbol == "C") == words
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("backward", [False, True])
+def test_the_flops_of_an_attention_as_text_are_those_of_the_kernel(causal, backward):
+    sizes = dict(zip("BNTSHK", (2, 32, 1000, 3000, 128, 8), strict=True))
+    work = work_of("attention", sizes, KernelFormats(), causal, backward)
+    kernel = priced_kernel(work, KernelTarget(catalog.accelerator("h100-sxm"), "bf16", devices=4))
+    assert kernel.flops == work.amount(work.flops) / 4
+    assert kernel.transcendentals == work.amount(work.scores) / 4
