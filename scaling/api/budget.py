@@ -82,8 +82,6 @@ def budget(
         batch: tokens of a step, such as 4M or 4Mi; None: the recipe's.
         bytes_per_parameter: weights with their optimizer: 10 has bf16 weights and fp32 moments, 16
             mixed precision.
-        compute: format of the products, one that the chip multiplies; None: bf16, or its first.
-        price: dollars for an hour of a device; None: of the dated table, where it has the chip.
         mtbf_hours: hours between two failures of one device; None: as in Llama 3's training.
         save_seconds: seconds of a checkpoint; None: all of the state at 2 TB/s.
         restart_seconds: seconds from a failure until the job trains again.

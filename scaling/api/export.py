@@ -67,7 +67,6 @@ def export(
         run_dir: folder of a run.
         output: folder to write; must be empty or new.
         dtype: number format of the weights: fp32 keeps every bit, bf16 rounds to nearest.
-        weights: parameters of the last step, or their running mean; None: the mean with train.ema.
 
     Raises:
         InputError: no checkpoint, a model that Hugging Face has no name for, a folder in use.

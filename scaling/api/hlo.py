@@ -56,13 +56,6 @@ def predict_hlo(
         mesh: axes of any names, outermost first: data=8,model=8; None: data over all devices, of a
             dump those of the files beside it.
         name: of the prediction; "": the file's name.
-        tokens: tokens of one step, for tokens/s.
-        model_flops: FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU.
-        trips: how often loops run whose number of iterations is only known as they run; as for
-            `predict_step`.
-        kernels: the work of custom kernels, by name; as for `predict_step`.
-        memory_fraction: share of a GPU's memory that XLA's pool is given; None:
-            XLA_CLIENT_MEM_FRACTION of this environment, else 0.75, as in XLA.
 
     Raises:
         InputError: no such file, a mesh of another size than the program, of other groups of

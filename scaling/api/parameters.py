@@ -35,6 +35,21 @@ SHARED: Mapping[str, str] = {
     "model 2,048, its learned positions, or its recipe's.",
     "weights": "parameters of the last step, or their running mean; None: the mean with train.ema.",
     "devices": "number of fake host devices, where no accelerator is present.",
+    "run_dir": "folder of a run, or of a Hugging Face model with safetensors.",
+    "compute": "format of the products, one that the chip multiplies; None: bf16, or its first.",
+    "price": "dollars for an hour of a device; None: of the dated table, where it has the chip.",
+    "tokens": "tokens of one step, for tokens/s.",
+    "model_flops": "FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU.",
+    "trips": "how often loops run whose number of iterations is only known as they run, by a name "
+    'or by their line of code: {"decode.py:40": 512}.',
+    "kernels": 'the work of custom kernels, by name: {"my_kernel": sc.Work(flops=1e12, '
+    'dtype="bf16")}; "local" for one that might communicate and does not.',
+    "memory_fraction": "share of a GPU's memory that XLA's pool is given; None: "
+    "XLA_CLIENT_MEM_FRACTION of this environment, else 0.75, as in XLA.",
+    "ideal": "give the textbook's figure: no latency, every link, unit and memory at its full "
+    "rate.",
+    "json": "print one JSON document.",
+    "verbose": "show what the compiler writes to stderr, instead of keeping it in a log.",
 }
 ENTRY = re.compile(r"(\*{0,2}\w+(?:, \w+)*): (.*)")  # the first line about a parameter
 INDENT = " " * 4

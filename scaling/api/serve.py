@@ -73,10 +73,8 @@ def serve(
         generate: tokens that are generated after it.
         weights: format of the weights in memory: bf16, fp8, int8, fp4, int4, fp32.
         kv: format of the KV cache, likewise.
-        compute: format of the products, one that the chip multiplies; None: bf16, or its first.
         mfu: share of the peak that prefill reaches, such as 0.4; None: as its kernels are priced.
         step_time: time that a step may take, such as 20ms: asks for the largest batch within it.
-        price: dollars for an hour of a device; None: of the dated table, where it has the chip.
         parameters: parameters of a model that has no name, such as 30e9 or 30B.
         active: how many of `parameters` a token uses.
         kv_per_token: bytes of a token's keys and values in all layers, of `parameters`: 100kB.

@@ -80,15 +80,7 @@ def predict_step(
             a jax mesh, an abstract one too, or axes of any names as for `device_mesh`; set while
             the step is lowered.
         name: of the prediction.
-        tokens: of one step, for tokens/s.
-        model_flops: of one step on all devices, such as 6 x parameters x tokens, for MFU.
-        trips: how often loops run whose number of iterations is only known as they run, by a
-            name or by their line of code: {"decode.py:40": 512}.
-        kernels: the work of custom kernels, by name: {"my_kernel": sc.Work(flops=1e12,
-            dtype="bf16")}; "local" for one that might communicate and does not.
         overrides, calibration, what_if, estimates, options, dump_hlo: as for `predict`.
-        memory_fraction: of a GPU's memory that XLA's pool is given; None: what this environment
-            sets by XLA_CLIENT_MEM_FRACTION, else 0.75, XLA's default.
         step_kwargs: keywords of the step that have a name of the above.
 
     Raises:

@@ -112,7 +112,6 @@ def train(
         steps: train to this step instead of the run's.
         run_dir: folder where everything is written; None: runs/NAME.
         resume: continue from the newest checkpoint in the run folder.
-        devices: number of fake host devices, where no accelerator is present.
         record_profile: FROM:TO, steps to record with jax.profiler.
         init: safetensors weights to begin with, in Hugging Face's names: a folder or one file. With
             `resume` the checkpoint is taken instead.

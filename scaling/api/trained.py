@@ -78,7 +78,6 @@ def evaluate(
     (1.62, 2.33)
 
     Args:
-        run_dir: folder of a run, or of a Hugging Face model with safetensors.
         data: what training takes: text, a folder, .jsonl, .parquet, .bin. With neither these nor
             `choices` the part of the run's data that was held out.
         choices: .jsonl of {"question": TEXT, "choices": [TEXT, ...], "answer": NUMBER}.
@@ -140,7 +139,6 @@ def sample(
     2
 
     Args:
-        run_dir: folder of a run, or of a Hugging Face model with safetensors.
         prompts: how each text begins.
         tokens: tokens to add at most, bytes of a byte-level run; a text ends before where it, or
             the turn of a chat, ends.

@@ -47,7 +47,6 @@ def cluster(
         accelerator: the GPUs of that machine, a catalogue name or TOML file.
         toml: show NAME as a complete cluster file, to start one of your own from.
         plot: show: write a picture of the chips and the levels of the network (.png or .svg).
-        json: print one JSON document.
     """
     check_keys([action], ACTIONS, "scaling cluster", "action")
     if toml and (action != "show" or json):

@@ -25,7 +25,6 @@ def compare(
         plot: write a picture of predicted over measured times: step, collectives, kernels (.png,
             .svg).
         also: more run folders for the picture of --plot.
-        json: print one JSON document.
     """
     from scaling.api.compare import PAGE, SUFFIXES, compare_folder, read_run_folder
     from scaling.api.output_paths import check_outputs

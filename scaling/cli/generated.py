@@ -239,7 +239,8 @@ def options_of(face: Generated) -> list[Option]:
 
 def _options(function: Any, face: Generated, is_extra: bool = False) -> Iterator[Option]:
     """Yield the parameters that a command line gives; that of the call is no option."""
-    texts = {**texts_of(function), **arguments_of(function_of(face.shown)), **face.texts}
+    shown = function_of(face.shown)
+    texts = {**texts_of(shown), **texts_of(function), **arguments_of(shown), **face.texts}
     hidden = ("call",) if is_extra else face.hidden
     parameters = inspect.signature(function).parameters
     given = {name: parameter for name, parameter in parameters.items() if name not in hidden}

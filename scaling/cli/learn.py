@@ -73,7 +73,6 @@ def learn(
         start: write the run that a puzzle begins with to this file, which is not there yet.
         source: where the step that check judges comes from, as for scaling predict.
         plot: draw the step that check judges (.svg).
-        json: print one JSON document.
     """
     check_keys([what], TAKES, "scaling learn", "word")
     given: dict[str, Any] = {"name": name, "run": run, "guess": guess, "all": all, "start": start}

@@ -45,7 +45,6 @@ def predict(
             mesh=FILE, devices coloured by their place along each axis; with --scale: scaling=FILE.
         plot_memory: write a picture of the memory over the step: --plot memory=FILE.
         json: print one JSON document (one per line for a .jsonl).
-        verbose: show what the compiler writes to stderr, instead of keeping it in a log.
     """
     from scaling.api.output_paths import check_outputs, picture_paths
     from scaling.api.result import KINDS

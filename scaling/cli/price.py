@@ -64,8 +64,6 @@ def price(
         dump_hlo: write the compiled program's text.
         explain: also show each term's formula, the longest operations and the evidence of every
             figure (with --json on stderr).
-        json: print one JSON document.
-        verbose: show what the compiler writes to stderr, instead of keeping it in a log.
     """
     from scaling.api.output_paths import check_outputs, picture_paths
     from scaling.api.result import KINDS

@@ -69,11 +69,7 @@ def listed(entries: Iterable[Any], json: bool) -> int:
 
 
 def result(call: "partial[Any]", *, json: bool = False) -> int:
-    """Print what the call returns.
-
-    Args:
-        json: print one JSON document.
-    """
+    """Print what the call returns."""
     return show(call(), json)
 
 
@@ -83,24 +79,14 @@ def exit_code(call: "partial[int]") -> int:
 
 
 def answer(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) -> int:
-    """Print the answer to a question of the guide.
-
-    Args:
-        ideal: give the textbook's figure: no latency, every link, unit and memory at its full rate.
-        json: print one JSON document.
-    """
+    """Print the answer to a question of the guide."""
     from scaling.questions.answer import textbook
 
     return show(textbook(call()) if ideal else call(), json)
 
 
 def chip(call: "partial[Answer]", *, ideal: bool = False, json: bool = False) -> int:
-    """Show one accelerator, or list all.
-
-    Args:
-        ideal: give the textbook's figure.
-        json: print one JSON document.
-    """
+    """Show one accelerator, or list all."""
     from scaling.meshes import catalog
 
     if call.keywords["name"] != "list":
@@ -113,7 +99,6 @@ def plotted(call: "partial[Any]", *, plot: Path | None = None, json: bool = Fals
 
     Args:
         plot: write a picture (.png or .svg).
-        json: print one JSON document.
     """
     from scaling.api.output_paths import check_outputs
 

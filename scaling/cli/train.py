@@ -23,7 +23,6 @@ def train(
         restarts: start again from the last checkpoint after a crash, up to this many times.
         stopped_code: exit code where a signal stopped the run before its end, for launchers that
             take 0 for the end.
-        verbose: show what the compiler writes to stderr, instead of keeping it in a log.
     """
     from scaling.training.launch.broken_pipe import ignore_broken_pipe
     from scaling.training.launch.distributed import job_kind

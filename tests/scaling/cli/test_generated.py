@@ -19,7 +19,7 @@ from tests.scaling.cli.running import run
 def test_every_parameter_is_described_and_is_an_option_or_hidden(name):
     face = GENERATED[name]
     function, shown = function_of(face.function), function_of(face.shown)
-    texts = {**texts_of(function), **arguments_of(shown), **face.texts}
+    texts = {**texts_of(shown), **texts_of(function), **face.texts}
     given = {*inspect.signature(function).parameters, *inspect.signature(shown).parameters}
     assert given - {"call"} - set(face.hidden) - {"bytes"} <= set(texts)
     assert all(text[-1] == "." and "None" not in words(text, {}) for text in texts.values())
