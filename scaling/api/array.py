@@ -141,6 +141,8 @@ def _along(sizes: Mapping[str, int], cluster: Cluster) -> str:
         return f"the mesh lies row by row on a slice of {text} chips"
     _, *part = torus_box(math.prod(sizes.values()), cluster)
     chips = ("slices", *map(str, part))
-    words = (f"{axis} along {' x '.join(chips[d] for d in own)}" for axis, own in dims.items())
+    words = (
+        f"{axis} along {' x '.join(chips[d] for d in of_axis)}" for axis, of_axis in dims.items()
+    )
     of = "" if shape_text(tuple(part)) == text else f"{shape_text(tuple(part))} of "
     return f"on {of}a slice of {text} chips: {', '.join(words)}"

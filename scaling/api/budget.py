@@ -185,16 +185,16 @@ def _predict(
         place, _ = cluster_with(devices, cluster, None, overrides)
         if place.devices != devices:
             return None, f"{devices} devices are no whole nodes of {place.name}: " + Training.note
-        found = plan(run, place, mesh=mesh, set={"batch.global_batch": sequences}, top=1)
+        planned = plan(run, place, mesh=mesh, set={"batch.global_batch": sequences}, top=1)
     except InputError as error:
         return None, f"no MFU is predicted: {error}"
-    if not found.plans:
-        return None, f"no MFU is predicted: {found.error}"
-    best = found.plans[0].prediction
+    if not planned.plans:
+        return None, f"no MFU is predicted: {planned.error}"
+    best = planned.plans[0].prediction
     mfu, rate = float(best.mfu or 0.0), float(best.tokens_per_second or 0.0)
-    what = "the mesh given" if mesh else f"the best of {found.space:,} configurations"
+    what = "the mesh given" if mesh else f"the best of {planned.space:,} configurations"
     words = (
-        f"MFU {mfu:.3g} is predicted for {found.plans[0].run.mesh}, {what}, with {sequences:,} "
+        f"MFU {mfu:.3g} is predicted for {planned.plans[0].run.mesh}, {what}, with {sequences:,} "
         f"sequences of {length:,} tokens and software {run.software}"
     )
     return PredictedStep(mfu, rate, words), ""

@@ -36,6 +36,6 @@ def chip(
     Raises:
         InputError: an unknown chip, figure (the nearest one is named) or format.
     """
-    own = override_chip(catalog.accelerator(name), override_texts(overrides))
-    held = None if registers is None else whole_number("--registers", registers)
-    return answer_chip(own, dtype, device_count(devices), held)
+    accelerator = override_chip(catalog.accelerator(name), override_texts(overrides))
+    register_count = None if registers is None else whole_number("--registers", registers)
+    return answer_chip(accelerator, dtype, device_count(devices), register_count)

@@ -89,8 +89,8 @@ def compare(
             prediction.
     """
     if other is not None:
-        found = difference(_document(run_dir), _document(other))
-        return DifferenceResult(**vars(found))
+        changes = difference(_document(run_dir), _document(other))
+        return DifferenceResult(**vars(changes))
     if isinstance(run_dir, PredictionResult):
         raise InputError("compare: give two predictions, or the folder of a run")
     folder = Path(run_dir)
@@ -144,8 +144,9 @@ def plot_comparisons(comparisons: Sequence[ComparisonResult], path: Path | str) 
 
 
 def _scatter(comparisons: Sequence[ComparisonResult]) -> "Picture":
-    points = [point for each in comparisons for point in _points(each, len(comparisons) > 1)]
-    names = ", ".join(dict.fromkeys(each.name for each in comparisons))
+    several = len(comparisons) > 1
+    points = [point for run in comparisons for point in _points(run, several)]
+    names = ", ".join(dict.fromkeys(run.name for run in comparisons))
     if not points:
         raise InputError("plot: nothing was both predicted and measured")
     return scatter(points, f"{names}: predicted and measured")

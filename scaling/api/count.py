@@ -58,14 +58,15 @@ def count(
             raise InputError("--seq-len and --set batch.seq_len are the same: give one of them")
         settings["batch.seq_len"] = whole_number("--seq-len", seq_len)
     run = load_run(model, set=settings)
-    own = dtype or run.precision.between
-    for option, name, known in (("--dtype", own, BYTES), ("--kv", kv or own, STORED_BYTES)):
-        if name not in known:
-            raise InputError(f"{option} {name!r} is no format; {nearest(name, known)}")
+    dtype = dtype or run.precision.between
+    kv = kv or dtype
+    for option, name, formats in (("--dtype", dtype, BYTES), ("--kv", kv, STORED_BYTES)):
+        if name not in formats:
+            raise InputError(f"{option} {name!r} is no format; {nearest(name, formats)}")
     query = CountQuery(
         tokens_per_step=amount("--batch", batch, least=1) or run.batch.tokens,
-        kv=kv or own,
-        dtype=own,
+        kv=kv,
+        dtype=dtype,
         tokens=amount("--tokens", tokens, least=1),
         checkpoints=amount("--checkpoints-per-layer", checkpoints_per_layer, most=1e4),
         bytes_per_parameter=amount("--bytes-per-parameter", bytes_per_parameter, most=1e4) or 0.0,

@@ -93,10 +93,10 @@ def load_cluster(
         InputError: unknown name or key (the nearest one is named), a file that cannot be read.
     """
     if isinstance(cluster, Cluster):
-        found = loaded_already(cluster, nodes, overrides)
+        loaded = loaded_already(cluster, nodes, overrides)
     else:
-        found = catalog.load(str(cluster), 1 if nodes is None else nodes, as_overrides(overrides))
-    return ClusterResult(**vars(found))
+        loaded = catalog.load(str(cluster), 1 if nodes is None else nodes, as_overrides(overrides))
+    return ClusterResult(**vars(loaded))
 
 
 def cluster_for(
@@ -108,8 +108,8 @@ def cluster_for(
         InputError: it has fewer.
     """
     if nodes is None and not isinstance(cluster, Cluster):
-        each = load_cluster(cluster, overrides=overrides)
-        nodes = 1 if each.virtual_devices else -(-devices // each.devices_per_node)
+        host = load_cluster(cluster, overrides=overrides)
+        nodes = 1 if host.virtual_devices else -(-devices // host.devices_per_node)
     place = load_cluster(cluster, nodes, overrides=overrides)
     if devices > place.devices and not place.virtual_devices:
         raise InputError(

@@ -64,7 +64,7 @@ def picture_paths(
     Raises:
         InputError: a text without a kind, an unknown kind, one that is given twice.
     """
-    found: dict[str, Path] = {}
+    paths: dict[str, Path] = {}
     for text in texts:
         kind, equals, name = text.partition("=")
         if not equals and default is not None:
@@ -75,10 +75,10 @@ def picture_paths(
                 f"{', '.join(kinds)}"
             )
         check_keys([kind], kinds, "--plot", "kind")
-        if kind in found:
+        if kind in paths:
             raise InputError(f"--plot {kind} is given twice; give it once")
-        found[kind] = Path(name)
-    return found
+        paths[kind] = Path(name)
+    return paths
 
 
 def check_new_file(option: str, path: Path) -> None:

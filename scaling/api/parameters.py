@@ -59,10 +59,10 @@ WIDTH = 100
 def arguments_of(function: Any) -> dict[str, str]:
     """Return parameter -> what it means, of a function's own parameters under `Args:`."""
     lines = (inspect.getdoc(function) or "").splitlines()
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     names: list[str] = []
     if "Args:" not in lines:
-        return found
+        return texts
     for line in lines[lines.index("Args:") + 1 :]:
         if line and not line.startswith(INDENT):
             break
@@ -70,9 +70,9 @@ def arguments_of(function: Any) -> dict[str, str]:
         if entry:
             names = entry[1].split(", ")
         for name in names if line.strip() else ():
-            text = entry[2] if entry else f"{found[name]} {line.strip()}"
-            found[name] = text
-    return found
+            text = entry[2] if entry else f"{texts[name]} {line.strip()}"
+            texts[name] = text
+    return texts
 
 
 def texts_of(function: Any) -> dict[str, str]:

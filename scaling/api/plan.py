@@ -222,18 +222,18 @@ def _shortfall_of(compiled: list[PredictionResult]) -> str:
 
 def _plan(
     rank: int,
-    found: SearchHit,
+    hit: SearchHit,
     prediction: PredictionResult,
     best: Mapping[str, PredictionResult],
     tokens: float | None,
 ) -> Plan:
     assert prediction.pricing.run is not None
     why = prediction.bottleneck if rank == 1 else reason(prediction, best[prediction.source])
-    plan = Plan(rank, prediction.pricing.run, found.cluster, prediction, why)
+    plan = Plan(rank, prediction.pricing.run, hit.cluster, prediction, why)
     if tokens is None or not prediction.tokens_per_second:
         return plan
     seconds = tokens / float(prediction.tokens_per_second)
-    power = found.cluster.accelerator.power
+    power = hit.cluster.accelerator.power
     energy = None if power is None else power * prediction.devices * seconds
     hours = prediction.devices * seconds / 3600
     return replace(plan, total_time=seconds, device_hours=hours, energy=energy)

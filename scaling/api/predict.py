@@ -159,28 +159,28 @@ def _first_that_fits(
     for run, peak in fitting_runs(place.run, place.mesh, place.cluster):
         if peak > most:
             continue
-        found = priced(run, _note(place.run, run))
-        if found.memory.fits is not False:
-            return found
+        prediction = priced(run, _note(place.run, run))
+        if prediction.memory.fits is not False:
+            return prediction
         tries += 1
         if tries == MOST_TRIES:
             break
-        most = peak - (float(found.memory.peak) - float(found.memory.capacity or 0.0))
+        most = peak - (float(prediction.memory.peak) - float(prediction.memory.capacity or 0.0))
     return priced(place.run, "")
 
 
-def _settings(own: Run, run: Run) -> dict[str, Any]:
+def _settings(recipe: Run, run: Run) -> dict[str, Any]:
     """Return what differs from the recipe's own run, by key of run.json."""
     both = {
-        "batch.microbatches": (own.batch.microbatches, run.batch.microbatches),
-        "remat": (str(own.remat), str(run.remat)),
+        "batch.microbatches": (recipe.batch.microbatches, run.batch.microbatches),
+        "remat": (str(recipe.remat), str(run.remat)),
     }
     return {key: now for key, (before, now) in both.items() if now != before}
 
 
-def _note(own: Run, run: Run) -> str:
+def _note(recipe: Run, run: Run) -> str:
     """Return a sentence about what was taken instead of the recipe's, and how to have that."""
-    now, before = _settings(own, run), _settings(run, own)
+    now, before = _settings(recipe, run), _settings(run, recipe)
     if not now:
         return ""
     taken = " and ".join(f"{key}={value}" for key, value in now.items())

@@ -108,8 +108,8 @@ def predicted(pricing: Pricing) -> Prediction:
         warnings += map(str, noticeable(unexpected, priced))
     given = (pricing.tokens, pricing.model_flops)
     pool = TRAINERS if run else xla_pool(pricing.memory_fraction)
-    found = summarize(priced, run, pricing.causal_flops, warnings, given, pool)
-    return replace(found, warnings=tuple(map(in_callers_words, found.warnings)))
+    summed = summarize(priced, run, pricing.causal_flops, warnings, given, pool)
+    return replace(summed, warnings=tuple(map(in_callers_words, summed.warnings)))
 
 
 def discrepancies(pricing: Pricing, priced: Priced) -> "list[Discrepancy]":

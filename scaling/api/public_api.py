@@ -147,15 +147,15 @@ def in_python(message: str) -> str:
     `use --set remat=full`                         `use set={'remat': 'full'}`
     """
 
-    def parameter(found: re.Match[str]) -> str:
-        if found["pairs"]:
-            pairs = re.findall(rf"--[a-z]+ ([\w.]+)=({VALUE})", found["pairs"])
-            name = PARAMETERS.get(found["table"], found["table"])
+    def parameter(hit: re.Match[str]) -> str:
+        if hit["pairs"]:
+            pairs = re.findall(rf"--[a-z]+ ([\w.]+)=({VALUE})", hit["pairs"])
+            name = PARAMETERS.get(hit["table"], hit["table"])
             return f"{name}={literal(name, dict(pairs))}"
-        if not found["name"]:
-            return found[0]
-        name = PARAMETERS.get(found["name"], found["name"].replace("-", "_"))
-        value = found["value"]
+        if not hit["name"]:
+            return hit[0]
+        name = PARAMETERS.get(hit["name"], hit["name"].replace("-", "_"))
+        value = hit["value"]
         if value is None:
             return name
         is_plain = re.fullmatch(r"'.*'|[\d.]+(e[+-]?\d+)?", value)

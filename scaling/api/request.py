@@ -107,7 +107,7 @@ def _plain(name: str, value: Any) -> Any:
     if name in PAIRS:
         texts = [value] if isinstance(value, str) else value or ()
         pairs = texts.items() if isinstance(texts, Mapping) else (t.split("=", 1) for t in texts)
-        return {str(key).strip(): each for key, each in pairs} or None
+        return {str(key).strip(): v for key, v in pairs} or None
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if name == "mesh" and isinstance(value, Mapping):

@@ -167,11 +167,11 @@ class PredictionResult(Result, Prediction):
         from scaling.report.advice import advice
 
         lines, request = [], self.pricing.request
-        for found in advice(self.pricing.run, self, self._try_run, self._estimate):
-            line = f"{change_words(found.set, found.mesh)}{found.note}: {found.effect}"
+        for change in advice(self.pricing.run, self, self._try_run, self._estimate):
+            line = f"{change_words(change.set, change.mesh)}{change.note}: {change.effect}"
             if request is not None:
-                mesh = {} if found.mesh is None else {"mesh": str(found.mesh)}
-                again = request.changed(set=found.set, **mesh).words("predict")
+                mesh = {} if change.mesh is None else {"mesh": str(change.mesh)}
+                again = request.changed(set=change.set, **mesh).words("predict")
                 line += f"\n  {again}"
             lines.append(line)
         return lines

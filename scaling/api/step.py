@@ -205,7 +205,7 @@ def _check_keywords(step: Any, step_kwargs: Any, keywords: Mapping[str, Any]) ->
     ours = [p.name for p in signature(predict_step).parameters.values() if p.kind is p.KEYWORD_ONLY]
     for name in keywords:
         if name not in theirs:
-            known = [*theirs, *ours]
+            valid = [*theirs, *ours]
             raise InputError(
-                f"neither the step nor predict_step has {name!r}; {nearest(name, known)}"
+                f"neither the step nor predict_step has {name!r}; {nearest(name, valid)}"
             )

@@ -207,8 +207,8 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicte
             *(f"warning: {text}" for text in prediction.warnings),
         ]
     )
-    known = lambda ratio: None if ratio is None else float(ratio)
-    return Predicted(float(prediction.step_time), known(prediction.mfu), known(prediction.hfu))
+    plain = lambda ratio: None if ratio is None else float(ratio)
+    return Predicted(float(prediction.step_time), plain(prediction.mfu), plain(prediction.hfu))
 
 
 def _quiet_unless_in_job(message: str = "") -> AbstractContextManager[None]:

@@ -72,10 +72,10 @@ def cluster(
     if toml:
         print(cluster_toml(catalog.one_host(name), TO_EDIT), end="")
         return 0
-    found = sc.load_cluster(name, nodes, overrides=overrides)
-    for warning in catalog.warnings_of(name, found):
+    machine = sc.load_cluster(name, nodes, overrides=overrides)
+    for warning in catalog.warnings_of(name, machine):
         print(f"warning: {warning}", file=sys.stderr)
-    return show(found, json, plot)
+    return show(machine, json, plot)
 
 
 def _check(path: str, json: bool) -> int:

@@ -69,11 +69,11 @@ def predict(
     read = (file_of(asked["run"]), asked.get("calibration"))
     check_outputs(outputs, [*inputs, *(path for path in read if path is not None)])
     if scale is not None:
-        own = {"explain": explain, "trace": trace, "plot_memory": plot_memory}
-        return show(_curves({**asked, **own}, scale), json, pictures.get("scaling"))
-    found = call()
-    is_fast = found.pricing.compile_seconds < MOST_SECONDS
-    return show_prediction(found, json, explain, trace, pictures, advice=is_fast)
+        others = {"explain": explain, "trace": trace, "plot_memory": plot_memory}
+        return show(_curves({**asked, **others}, scale), json, pictures.get("scaling"))
+    prediction = call()
+    is_fast = prediction.pricing.compile_seconds < MOST_SECONDS
+    return show_prediction(prediction, json, explain, trace, pictures, advice=is_fast)
 
 
 def _curves(asked: Mapping[str, Any], nodes: str) -> Any:
@@ -85,9 +85,11 @@ def _curves(asked: Mapping[str, Any], nodes: str) -> Any:
     cluster = asked.get("cluster") or (stated.name or stated.file if stated else None)
     if cluster is None:
         raise InputError("--scale needs --cluster, such as dgx-h100")
-    own = {k: v for k, v in asked.items() if v and k not in (*NOT_OF_CURVES, "cluster")}
-    own["set"] = with_batch(own.get("set"), own.pop("batch", None), own.pop("seq_len", None))
-    return sc.scaling_curves(cluster=cluster, nodes=nodes, **own)
+    others = {k: v for k, v in asked.items() if v and k not in (*NOT_OF_CURVES, "cluster")}
+    others["set"] = with_batch(
+        others.get("set"), others.pop("batch", None), others.pop("seq_len", None)
+    )
+    return sc.scaling_curves(cluster=cluster, nodes=nodes, **others)
 
 
 def _print_lines(call: "partial[Any]", outputs: Mapping[str, Path | None]) -> int:

@@ -93,12 +93,12 @@ def price(
     options["trips"] = {key: _number(f"--trips {key}", n) for key, n in map(_pair, trips)}
     options["kernels"] = dict(map(_kernel, local))
     if hlo is not None:
-        found: Any = sc.predict_hlo(hlo, cluster, **options)
+        prediction: Any = sc.predict_hlo(hlo, cluster, **options)
     else:
         options |= {"estimates": explain, "dump_hlo": dump_hlo}
-        found = _from_script(step, cluster, options)
-    beside = compared(found, found.pricing, recorded, steps) if recorded else None
-    return show_prediction(found, json, explain, trace, pictures, beside)
+        prediction = _from_script(step, cluster, options)
+    beside = compared(prediction, prediction.pricing, recorded, steps) if recorded else None
+    return show_prediction(prediction, json, explain, trace, pictures, beside)
 
 
 def _takes_mesh(make: Any) -> bool:

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 BETWEEN = "---"  # line between two texts
 
 
-def show(found: Any, json: bool, plot: Path | None = None) -> int:
+def show(outcome: Any, json: bool, plot: Path | None = None) -> int:
     """Print a result, and draw it; 0, the exit code."""
     if plot is not None:
-        found.plot(plot)
-    print(json_text.dumps(found.to_dict(), allow_nan=False) if json else found, flush=True)
+        outcome.plot(plot)
+    print(json_text.dumps(outcome.to_dict(), allow_nan=False) if json else outcome, flush=True)
     return 0
 
 
 def show_prediction(
-    found: Any,
+    outcome: Any,
     json: bool,
     explain: bool,
     trace: Path | None,
@@ -36,26 +36,26 @@ def show_prediction(
     """Print a prediction and write its files; 0, the exit code.
 
     Args:
-        found, json: the prediction, and whether it is printed as a document.
+        outcome, json: the prediction, and whether it is printed as a document.
         explain: also print its formulas, on stderr beside a document.
         trace, pictures: files, the latter by kind.
         beside: its comparison with a profile.
         advice: also print how it could be faster.
     """
     if trace is not None:
-        (beside or found).trace(trace)
+        (beside or outcome).trace(trace)
         print(f"trace: {trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
     for kind, path in pictures.items():
-        found.plot(kind, path)
+        outcome.plot(kind, path)
     if json:
         more = {"compare": beside.to_dict()} if beside else {}
-        print(json_text.dumps(found.to_dict() | more, allow_nan=False), flush=True)
+        print(json_text.dumps(outcome.to_dict() | more, allow_nan=False), flush=True)
     else:
-        print(f"{found}\n\n{beside}" if beside else found, flush=True)
-        for text in found.advice() if advice else ():
+        print(f"{outcome}\n\n{beside}" if beside else outcome, flush=True)
+        for text in outcome.advice() if advice else ():
             print(f"next: {text}")
     if explain:
-        print(f"\n{found.explain()}", file=sys.stderr if json else sys.stdout)
+        print(f"\n{outcome.explain()}", file=sys.stderr if json else sys.stdout)
     return 0
 
 
