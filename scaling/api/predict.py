@@ -7,13 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.calibrate import load_profile
-from scaling.api.inputs import (
-    ClusterLike,
-    MeshLike,
-    Overrides,
-    as_overrides,
-    keep_devices_free,
-)
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_overrides, keep_devices_free
 from scaling.api.output_paths import write_text
 from scaling.api.pricing import Pricing, read_changes, with_step_error
 from scaling.api.public_api import entrance

@@ -17,11 +17,7 @@ from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result
 from scaling.meshes.units import format_memory
-from scaling.report.training import (
-    header_lines,
-    random_base_lines,
-    sharding_lines,
-)
+from scaling.report.training import header_lines, random_base_lines, sharding_lines
 from scaling.run import Run
 from scaling.run.recipes import with_steps
 from scaling.training.launch.distributed import job_kind

@@ -35,11 +35,7 @@ GENERATED: Mapping[str, Generated] = {
         hidden=("prompts",),
         first=("prompt", "prompts"),
     ),
-    "export": Generated(
-        "export",
-        "scaling export runs/demo --output demo-weights",
-        ("run_dir",),
-    ),
+    "export": Generated("export", "scaling export runs/demo --output demo-weights", ("run_dir",)),
     "compare": Generated(
         "compare",
         "scaling compare runs/demo. Or two predictions: scaling compare before.json after.json",
@@ -85,11 +81,7 @@ GENERATED: Mapping[str, Generated] = {
         hidden=("bytes",),
         first=("bytes", "sweep", "cluster"),
     ),
-    "config": Generated(
-        "config",
-        "scaling config llama3-8b --set batch.microbatches=8",
-        ("run",),
-    ),
+    "config": Generated("config", "scaling config llama3-8b --set batch.microbatches=8", ("run",)),
     "cluster": Generated(
         "scaling.cli.cluster:cluster",
         "scaling cluster show dgx-h100",
