@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scaling.pictures.shapes import Picture
 
 OTHER_NAMES = {"override": "overrides"}  # of parameters: as the option is called
-PARAMETERS = {**OTHER_NAMES, "from": "source"}  # by the options of other names
+PARAMETERS = {**OTHER_NAMES, "from": "source", "scale": "nodes"}  # by the options of other names
 OPTIONAL = {"jax", "jaxlib", "flax", "optax", "orbax", "grain", "chex", "safetensors", "matplotlib"}
 NAMES: Mapping[Any, str] = {  # how messages call a type; others go by their own name
     int: "a whole number",
@@ -161,7 +161,7 @@ def in_python(message: str) -> str:
         is_plain = re.fullmatch(r"'.*'|[\d.]+(e[+-]?\d+)?", value)
         return f"{name}={value if is_plain else repr(value)}"
 
-    return OPTION.sub(parameter, message)
+    return OPTION.sub(parameter, message).replace(" MODEL", " model")
 
 
 def alternatives(hint: Any) -> tuple[Any, ...]:

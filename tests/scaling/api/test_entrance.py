@@ -145,6 +145,10 @@ def test_without_jax_prices_are_made_and_what_needs_it_names_the_package():
         (lambda: sc.predict_hlo(HLO, "p5", mesh="=8"), "mesh: expected axis=size"),
         (lambda: sc.plan("tiny", "dgx-h100", set={"train.ema": 2}), "train.ema=2"),
         (lambda: sc.compare("nowhere"), "nowhere"),
+        # parameters by their own names
+        (lambda: sc.scaling_curves("tiny", "p5", (2, 1)), "nodes='2,1': give two numbers"),
+        (lambda: sc.serve(), "name a model, such as llama3-70b, or .* by parameters=70e9"),
+        (lambda: sc.predict("tiny", "p5", batch=0), "^batch=0 must be a whole number"),
         # values of other types
         (lambda: sc.train("tiny", devices="8"), "train: devices='8' must be a whole number or N"),
         (
