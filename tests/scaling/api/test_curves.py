@@ -34,7 +34,7 @@ def test_weak_scaling_is_the_more_efficient():
         ("1,two", {}, "write numbers of nodes, such as 1,2,4,8"),
         ("", {}, "write numbers of nodes"),
         ((1, -2), {}, "write numbers of nodes"),
-        ("0,1", {}, "scale"),
+        ("0,1", {}, "nodes=0 must be"),
         (range(1, 30), {}, "at most 20"),
         ("2,3", {"mesh": "data=1,fsdp=16"}, "use multiples of 2"),
         ("1,2", {"set": {"batch.global_batch": 8}}, "on 2 nodes with 8 sequences"),
