@@ -8,7 +8,7 @@ reduce-scattered over fsdp, its shard all-reduced over data.
 
 # Dims: B batch, S sequence, D model, V vocabulary, T position table
 
-import functools
+from functools import partial
 
 import chex
 import jax
@@ -20,6 +20,7 @@ from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import matrix
 from scaling.models.partial_sums import MARKED, all_gather_weight
+from scaling.models.pipeline.shard_map import on_shards
 
 
 class Embedding(nnx.Module):
@@ -50,13 +51,9 @@ class Embedding(nnx.Module):
         tables = [self.table_VD[...]]
         if self.positions_TD is not None:
             tables += [self.positions_TD[...], *([] if positions_BS is None else [positions_BS])]
-        specs = [spec_of(table) for table in tables]
-        look_up = jax.shard_map(
-            functools.partial(_look_up, execution),
-            in_specs=(execution.spec("batch", "sequence"), *specs),
-            out_specs=execution.spec("stream", "residual", None),
-        )
-        return look_up(tokens_BS, *tables)
+        specs = [execution.spec("batch", "sequence"), *map(spec_of, tables)]
+        look_up, out = partial(_look_up, execution), execution.spec("stream", "residual", None)
+        return on_shards(look_up, tuple(specs), out, tokens_BS, *tables)
 
 
 def _look_up(

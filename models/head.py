@@ -24,6 +24,7 @@ from jax.sharding import reshard
 from scaling.models.accounting.logits import loss_chunks
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.one_pass import mean_over_chunks
+from scaling.models.pipeline.shard_map import on_shards
 from scaling.models.sharding import gather_weight
 
 DIMS = ("vocab", "embed")  # of the head, which is stored like the embedding
@@ -134,12 +135,8 @@ def _split(chunks: int, x_BS: jax.Array) -> jax.Array:
     spec = spec_of(x_BS)
     entries = ((entry,) if isinstance(entry, str) else entry or () for entry in spec.partitions[:2])
     tokens = tuple(axis for entry in entries for axis in entry)
-    cut = jax.shard_map(
-        lambda x_bs: x_bs.reshape(chunks, -1, *x_bs.shape[2:]),
-        in_specs=spec,
-        out_specs=P(None, tokens or None, *spec.partitions[2:], reduced=spec.reduced),
-    )
-    return cut(x_BS)
+    out = P(None, tokens or None, *spec.partitions[2:], reduced=spec.reduced)
+    return on_shards(lambda x_bs: x_bs.reshape(chunks, -1, *x_bs.shape[2:]), spec, out, x_BS)
 
 
 def _gather_head(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:

@@ -31,7 +31,7 @@ from jax.sharding import reshard
 from scaling.meshes.rules import REPLICAS
 from scaling.models.execution import Execution, spec_of
 from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.models.pipeline.shard_map import STAGE, custom_vmap_rule, stacked_spec
+from scaling.models.pipeline.shard_map import STAGE, custom_vmap_rule, on_shards, stacked_spec
 from scaling.models.zero import float32_accumulators, with_float32_grads
 
 Layer = Callable[[jax.Array, Any], tuple[jax.Array, Any]]  # the body of a scan over layers
@@ -69,34 +69,26 @@ def embed_microbatches(
         x = _repeat_last(x, 1, schedule.virtual_stages - 1).reshape(-1, *x_mbsD.shape[1:])
         return _repeat_last(x, 0, schedule.stages - 1)[:, None]
 
-    enter = jax.shard_map(
-        at_iterations,
-        in_specs=entry.spec(None, "stream", "residual", None),
-        out_specs=_stream_spec(execution, None, STAGE),
-    )
-    return enter(jax.lax.map(embed, _copied(execution, tokens_MBS)))
+    x_MBSD = jax.lax.map(embed, _copied(execution, tokens_MBS))
+    spec = entry.spec(None, "stream", "residual", None)
+    return on_shards(at_iterations, spec, _stream_spec(execution, None, STAGE), x_MBSD)
 
 
 def embed_microbatch(execution: Execution, embed: Callable, tokens_BS: jax.Array) -> jax.Array:
     """The embedded tokens on the first stage, zeros on the others: [P, B, S, D]."""
     entry = embedding_execution(execution)
-    enter = jax.shard_map(
-        lambda x_bsD: jnp.where(jax.lax.axis_index(STAGE) == 0, x_bsD, 0)[None],
-        in_specs=entry.spec("stream", "residual", None),
-        out_specs=_stream_spec(execution, STAGE),
-    )
-    return enter(embed(_copied(execution, tokens_BS), entry))
+    x_BSD = embed(_copied(execution, tokens_BS), entry)
+    first = lambda x_bsD: jnp.where(jax.lax.axis_index(STAGE) == 0, x_bsD, 0)[None]
+    spec = entry.spec("stream", "residual", None)
+    return on_shards(first, spec, _stream_spec(execution, STAGE), x_BSD)
 
 
 def _copied(execution: Execution, tokens: jax.Array) -> jax.Array:
     """Tokens [B, S] or [M, B, S], the same on all stages, as each stage's own."""
     dims = (*[None] * (tokens.ndim - 2), "batch", "sequence")
-    copy = jax.shard_map(
-        lambda tokens_bs: jax.lax.pcast(tokens_bs, STAGE, to="varying"),
-        in_specs=execution.spec(*dims),
-        out_specs=embedding_execution(execution).spec(*dims),
-    )
-    return copy(tokens)
+    copy = lambda tokens_bs: jax.lax.pcast(tokens_bs, STAGE, to="varying")
+    out = embedding_execution(execution).spec(*dims)
+    return on_shards(copy, execution.spec(*dims), out, tokens)
 
 
 def hand_over(execution: Execution, x_PBSD: jax.Array, shift: int) -> jax.Array:
@@ -104,9 +96,7 @@ def hand_over(execution: Execution, x_PBSD: jax.Array, shift: int) -> jax.Array:
     stages = range(execution.rules.mesh.stage)
     pairs = [(i, i + shift) for i in stages if i + shift in stages]
     spec = _stream_spec(execution, STAGE)
-    return jax.shard_map(
-        lambda x_1bsD: jax.lax.ppermute(x_1bsD, STAGE, pairs), in_specs=spec, out_specs=spec
-    )(x_PBSD)
+    return on_shards(lambda x_1bsD: jax.lax.ppermute(x_1bsD, STAGE, pairs), spec, spec, x_PBSD)
 
 
 def run_pipeline(
@@ -193,12 +183,8 @@ def collect_outputs(execution: Execution, y_MPBSD: jax.Array) -> jax.Array:
         y_MbsD = jnp.where(is_last, y_M1bsD[:, 0], 0)
         return jax.lax.psum_scatter(y_MbsD, STAGE, scatter_dimension=2, tiled=True)
 
-    collect = jax.shard_map(
-        scatter,
-        in_specs=_stream_spec(execution, None, STAGE),
-        out_specs=head_execution(execution).spec(None, "stream", "residual", None),
-    )
-    return collect(y_MPBSD)
+    out = head_execution(execution).spec(None, "stream", "residual", None)
+    return on_shards(scatter, _stream_spec(execution, None, STAGE), out, y_MPBSD)
 
 
 def shard_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
@@ -217,12 +203,9 @@ def shard_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
         piece = jax.lax.dynamic_index_in_dim(pieces, jax.lax.axis_index(STAGE), 3, keepdims=False)
         return piece.reshape(m, b, s // mesh.stage)
 
-    shard = jax.shard_map(
-        own,
-        in_specs=execution.spec(None, "batch", "sequence"),
-        out_specs=head_execution(execution).spec(None, "batch", "sequence"),
-    )
-    return shard(targets_MBS)
+    dims = (None, "batch", "sequence")
+    out = head_execution(execution).spec(*dims)
+    return on_shards(own, execution.spec(*dims), out, targets_MBS)
 
 
 def _shift_to_next_stage(execution: Execution, schedule: PipelineSchedule) -> Callable:
@@ -244,27 +227,20 @@ def by_stage(schedule: PipelineSchedule, x: jax.Array) -> jax.Array:
     """A stored stack [P V L, ...] by stage and virtual stage, [P, V, L, ...]."""
     stored = spec_of(x)
     rest = P(None, None, *stored.partitions[1:], unreduced=stored.unreduced, reduced=stored.reduced)
-    split = jax.shard_map(
-        lambda x: x.reshape(1, schedule.virtual_stages, -1, *x.shape[1:]),
-        in_specs=stored,
-        out_specs=stacked_spec(rest),
-    )
-    return split(x)
+    split = lambda x: x.reshape(1, schedule.virtual_stages, -1, *x.shape[1:])
+    return on_shards(split, stored, stacked_spec(rest), x)
 
 
 def stack_stages(x_L: jax.Array) -> jax.Array:
     """A stored stack [P L, ...] as each stage's layers, [L, P, ...]."""
     spec = spec_of(x_L)
-    return jax.shard_map(
-        lambda x_L: x_L[:, None], in_specs=spec, out_specs=P(None, *spec.partitions)
-    )(x_L)
+    return on_shards(lambda x_L: x_L[:, None], spec, P(None, *spec.partitions), x_L)
 
 
 def unstack_stages(x_LP: jax.Array) -> jax.Array:
     """An array of each stage's layers, [L, P, ...], as a stored stack [P L, ...]."""
     spec = spec_of(x_LP)
-    out = P(*spec.partitions[1:])
-    return jax.shard_map(lambda x_L1: x_L1[:, 0], in_specs=spec, out_specs=out)(x_LP)
+    return on_shards(lambda x_L1: x_L1[:, 0], spec, P(*spec.partitions[1:]), x_LP)
 
 
 def _select_virtual_stage(x_VL: jax.Array, number: jax.Array) -> jax.Array:

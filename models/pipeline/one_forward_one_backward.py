@@ -41,7 +41,7 @@ from jax.sharding import reshard
 from scaling.models.execution import spec_of
 from scaling.models.partial_sums import zeros_like
 from scaling.models.pipeline.schedule import DRAIN, FILL, slot_count
-from scaling.models.pipeline.shard_map import STAGE
+from scaling.models.pipeline.shard_map import STAGE, on_shards
 from scaling.models.sharding import axes_of
 
 Weights = Any
@@ -207,7 +207,7 @@ def _write_slot(
         return jax.lax.dynamic_update_index_in_dim(slots_K, leaf, slot, 0)
 
     specs = _slot_spec(leaf), spec_of(leaf), P(STAGE)
-    return jax.shard_map(write, in_specs=specs, out_specs=specs[0])(slots_K, leaf, number_P)
+    return on_shards(write, specs, specs[0], slots_K, leaf, number_P)
 
 
 def _read_slot(slots_K: jax.Array, number_P: jax.Array, microbatches: int) -> jax.Array:
@@ -220,8 +220,7 @@ def _read_slot(slots_K: jax.Array, number_P: jax.Array, microbatches: int) -> ja
         return slots_K[jnp.clip(number_1[0], 0, microbatches - 1) % len(slots_K)]
 
     spec = spec_of(slots_K)
-    out = P(*spec.partitions[1:])
-    return jax.shard_map(read, in_specs=(spec, P(STAGE)), out_specs=out)(slots_K, number_P)
+    return on_shards(read, (spec, P(STAGE)), P(*spec.partitions[1:]), slots_K, number_P)
 
 
 def _slot_spec(leaf: jax.Array) -> P:

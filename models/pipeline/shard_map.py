@@ -20,6 +20,11 @@ from scaling.models.execution import spec_of
 STAGE = "stage"  # the mesh axis
 
 
+def on_shards(f: Callable, in_specs: Any, out_specs: Any, *args: Any) -> Any:
+    """`f` of each device's shards of the arguments."""
+    return jax.shard_map(f, in_specs=in_specs, out_specs=out_specs)(*args)
+
+
 def shard_map_per_stage(
     rules: Rules,
     f: Callable,
