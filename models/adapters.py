@@ -90,6 +90,15 @@ def adapted(
     return [y + changes[name] if name in changes else y for name, y in results.items()]
 
 
+def adapted_product(
+    module: Any, equation: str, x: jax.Array, name: str, out: tuple, partial: bool = False
+) -> jax.Array:
+    """The product of x and the module's matrix of that name, with its adapter's; as `project`."""
+    w = getattr(module, name)
+    y = project(module.execution, equation, x, w[...], w.dims, out, partial)
+    return adapted(module.adapters, module.execution, x, {name: y}, out, partial)[0]
+
+
 def merged(params: Any) -> Any:
     """The model with every adapter added to its matrix, in float32, and without adapters."""
     return _without_adapters(params, _sum)

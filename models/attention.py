@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
-from scaling.models.adapters import adapted, adapters_of
+from scaling.models.adapters import adapted, adapted_product, adapters_of
 from scaling.models.attention_kernels.context import context_attention
 from scaling.models.attention_kernels.flash import flash_attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
@@ -97,9 +97,7 @@ class Attention(nnx.Module):
 
     def output(self, a_BSNK: jax.Array) -> jax.Array:
         """The output projection of the heads' results: [B, S, D]."""
-        y_BSD = merge_heads(self.execution, a_BSNK, self.out_NKD)
-        named = {"out_NKD": y_BSD}
-        (y_BSD,) = adapted(self.adapters, self.execution, a_BSNK, named, STREAM, partial=True)
+        y_BSD = adapted_product(self, "bsnk,nkd->bsd", a_BSNK, "out_NKD", STREAM, partial=True)
         return add_bias(y_BSD, self.out_bias_D)
 
 
@@ -110,12 +108,6 @@ def sequence_rotation(
     if documents is not None:
         return rotation_at(config, documents.positions_BS, length)
     return rotation(config, zigzag_order(length, execution.rules.mesh.context))
-
-
-def merge_heads(execution: Execution, a_BSNK: jax.Array, w: nnx.Param) -> jax.Array:
-    """The heads' results times a stored matrix [N, K, D]: [B, S, D]."""
-    dims = ("heads", None, "embed")
-    return project(execution, "bsnk,nkd->bsd", a_BSNK, w[...], dims, STREAM, partial=True)
 
 
 def attend(

@@ -19,15 +19,14 @@ import jax.numpy as jnp
 from flax import nnx
 
 from scaling.models.accounting.matrices import query_key_dim
-from scaling.models.adapters import adapted, adapters_of
-from scaling.models.attention import HEADS, STREAM, attend, merge_heads, sequence_rotation
+from scaling.models.adapters import adapted_product, adapters_of
+from scaling.models.attention import HEADS, STREAM, attend, sequence_rotation
 from scaling.models.config import ModelConfig
 from scaling.models.documents import Documents
 from scaling.models.execution import Execution
 from scaling.models.initializers import matrix, residual_std
 from scaling.models.norm import Norm
 from scaling.models.positions import Rotation, yarn_score_scale
-from scaling.models.sharding import project
 
 EPS = 1e-6  # of the latents' norms: DeepSeek-V3's inference code, RMSNorm's default
 LATENT = ("embed", "heads", None)  # Qb and KVb: fsdp shards the latent as it shards d_model
@@ -112,17 +111,12 @@ class LatentAttention(nnx.Module):
         return q_BSNK, jnp.concatenate([kn_BSNK, kr_BSNK], axis=-1), v_BSNV
 
     def output(self, a_BSNV: jax.Array) -> jax.Array:
-        named = {"out_NVD": merge_heads(self.execution, a_BSNV, self.out_NVD)}
-        return adapted(self.adapters, self.execution, a_BSNV, named, STREAM, partial=True)[0]
+        return adapted_product(self, "bsnk,nkd->bsd", a_BSNV, "out_NVD", STREAM, partial=True)
 
     def _compressed(self, x_BSD: jax.Array, name: str) -> jax.Array:
-        """The product of the stream and the matrix `name`, [B, S, R], with its adapter's."""
-        w, dims = getattr(self, name), ("embed", None)
-        named = {name: project(self.execution, "bsd,dr->bsr", x_BSD, w[...], dims, STREAM)}
-        return adapted(self.adapters, self.execution, x_BSD, named, STREAM)[0]
+        """The product of the stream and the matrix `name`: [B, S, R]."""
+        return adapted_product(self, "bsd,dr->bsr", x_BSD, name, STREAM)
 
     def _expanded(self, x_BSR: jax.Array, name: str) -> jax.Array:
-        """The product of a latent (or the stream) and the matrix `name`, [B, S, N, K], likewise."""
-        w = getattr(self, name)
-        named = {name: project(self.execution, "bsr,rnk->bsnk", x_BSR, w[...], LATENT, HEADS)}
-        return adapted(self.adapters, self.execution, x_BSR, named, HEADS)[0]
+        """The product of a latent (or the stream) and the matrix `name`: [B, S, N, K]."""
+        return adapted_product(self, "bsr,rnk->bsnk", x_BSR, name, HEADS)

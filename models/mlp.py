@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
-from scaling.models.adapters import adapted, adapters_of
+from scaling.models.adapters import adapted, adapted_product, adapters_of
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
@@ -52,9 +52,8 @@ class Mlp(nnx.Module):
         else:
             gate_BSF = checkpoint_name(add_bias(hidden[1], self.gate_bias_F), "mlp_gate")
             h_BSF = _saving_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
-        dims, out = ("mlp", "embed"), ("stream", "residual", None)
-        y_BSD = project(execution, "bsf,fd->bsd", h_BSF, self.down_FD[...], dims, out, partial=True)
-        (y_BSD,) = adapted(self.adapters, execution, h_BSF, {"down_FD": y_BSD}, out, partial=True)
+        out = ("stream", "residual", None)
+        y_BSD = adapted_product(self, "bsf,fd->bsd", h_BSF, "down_FD", out, partial=True)
         return add_bias(y_BSD, self.down_bias_D)
 
     def _hidden(self, x_BSD: jax.Array) -> list[jax.Array]:
