@@ -6,7 +6,7 @@ one field of it, "path/to/config.json" is a Hugging Face model. Shapes: models/p
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
@@ -17,17 +17,10 @@ from scaling.models.huggingface.read import read_config
 
 # Our own toys over bytes: seconds per run for tests (dense, and with experts), and 0.9 M parameters
 # to watch learning.
+_TINY = ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=128, n_kv_heads=2)
 _TOYS = {
-    "tiny": ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=128, n_kv_heads=2),
-    "tiny-moe": ModelConfig(
-        256,
-        d_model=64,
-        n_layers=2,
-        n_heads=4,
-        d_ff=128,
-        n_kv_heads=2,
-        moe=Moe(8, 2, d_ff_expert=64, aux_loss=0.01, z_loss=0.001),
-    ),
+    "tiny": _TINY,
+    "tiny-moe": replace(_TINY, moe=Moe(8, 2, d_ff_expert=64, aux_loss=0.01, z_loss=0.001)),
     "demo": ModelConfig(256, d_model=128, n_layers=4, n_heads=4, d_ff=384),
 }
 
