@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.shape import MeshShape
 
+Dims = tuple[str | None, ...]  # a tensor's logical dimensions; None: one that is never cut
 Entry = None | str | tuple[str, ...]  # mesh axes of one tensor dimension, as in a PartitionSpec
 
 REPLICAS = ("data", "expert", "context")  # axes that cut tokens and no dense parameter

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from flax import nnx
 
+from scaling.meshes.rules import Dims
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import constant, matrix
 from scaling.models.sharding import project
@@ -62,7 +63,7 @@ def adapted(
     execution: Execution,
     x_BSD: jax.Array,
     results: Mapping[str, jax.Array],
-    out: tuple[str | None, ...],
+    out: Dims,
     partial: bool = False,
 ) -> list[jax.Array]:
     """The products of x and some matrices, by their names, each with its adapter's result added.
@@ -91,7 +92,7 @@ def adapted(
 
 
 def adapted_product(
-    module: Any, equation: str, x: jax.Array, name: str, out: tuple, partial: bool = False
+    module: Any, equation: str, x: jax.Array, name: str, out: Dims, partial: bool = False
 ) -> jax.Array:
     """The product of x and the module's matrix of that name, with its adapter's; as `project`."""
     w = getattr(module, name)

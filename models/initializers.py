@@ -10,7 +10,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.meshes.rules import Rules
+from scaling.meshes.rules import Dims, Rules
 from scaling.models.execution import Execution
 from scaling.models.pipeline.schedule import layer_order
 
@@ -21,11 +21,7 @@ INIT_STD = 0.02
 
 
 def matrix(
-    rules: Rules,
-    key: jax.Array,
-    shape: tuple[int, ...],
-    dims: tuple[str | None, ...],
-    std: float = INIT_STD,
+    rules: Rules, key: jax.Array, shape: tuple[int, ...], dims: Dims, std: float = INIT_STD
 ) -> nnx.Param:
     """A float32 weight ~ normal(0, std), sharded by its logical dimensions `dims`.
 
@@ -37,17 +33,13 @@ def matrix(
     return nnx.Param(sample * std, dims=dims)
 
 
-def constant(
-    rules: Rules, value: float, shape: tuple[int, ...], dims: tuple[str | None, ...]
-) -> nnx.Param:
+def constant(rules: Rules, value: float, shape: tuple[int, ...], dims: Dims) -> nnx.Param:
     """A float32 parameter that starts at `value` everywhere: norm scales (1) and biases (0)."""
     filled = jnp.full(shape, value, jnp.float32, out_sharding=P(*rules.spec(*dims)))
     return nnx.Param(filled, dims=dims)
 
 
-def bias(
-    present: bool, rules: Rules, shape: tuple[int, ...], dims: tuple[str | None, ...]
-) -> nnx.Param | None:
+def bias(present: bool, rules: Rules, shape: tuple[int, ...], dims: Dims) -> nnx.Param | None:
     """A bias that starts at zero, or None where there is none."""
     return constant(rules, 0.0, shape, dims) if present else None
 

@@ -18,7 +18,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.meshes.rules import REPLICAS
+from scaling.meshes.rules import REPLICAS, Dims
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.initializers import is_matrix, is_variable
 from scaling.models.remat import with_dependency
@@ -89,7 +89,7 @@ _reduced_in_float32.defvjp(
 def all_gather_weight(
     execution: Execution,
     w: jax.Array,
-    dims: tuple[str | None, ...],
+    dims: Dims,
     token_axes: Sequence[str],
     jointly: Sequence[str] = MARKED,
     dtype: Any = None,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.meshes.rules import named
+from scaling.meshes.rules import Dims, named
 from scaling.models import float8
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.partial_sums import in_format
@@ -27,7 +27,7 @@ WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions i
 
 
 def gather_weight(
-    execution: Execution, w: jax.Array, dims: tuple[str | None, ...], token_axes: frozenset[str]
+    execution: Execution, w: jax.Array, dims: Dims, token_axes: frozenset[str]
 ) -> jax.Array:
     """A stored weight in compute format, all-gathered along "embed".
 
@@ -57,8 +57,8 @@ def project(
     equation: str,
     x: jax.Array,
     w: jax.Array | tuple[jax.Array, ...],
-    dims: tuple[str | None, ...],
-    out: tuple[str | None, ...],
+    dims: Dims,
+    out: Dims,
     partial: bool = False,
     shape: Callable[[Any], Any] = lambda w: w,
 ) -> jax.Array:

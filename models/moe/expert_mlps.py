@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
+from scaling.meshes.rules import Dims
 from scaling.models import float8
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
@@ -27,7 +28,7 @@ from scaling.models.moe.grouped_matmul import grouped_matmul
 from scaling.models.partial_sums import all_gather_weight
 from scaling.models.remat import regathered
 
-DIMS: dict[str, tuple[str | None, ...]] = {  # logical dimensions of the weights, by name
+DIMS: dict[str, Dims] = {  # logical dimensions of the weights, by name
     "router": ("embed", None),
     "up": ("experts", "embed", "mlp"),
     "gate": ("experts", "embed", "mlp"),
