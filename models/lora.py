@@ -52,20 +52,20 @@ def adaptable(config: ModelConfig) -> Mapping[str, Shape]:
     return {TARGETS[name]: shape for name, shape in (attention_matrices(config) | mlp).items()}
 
 
-def check_lora(lora: Lora, config: ModelConfig, where: str = "train.lora") -> None:
+def check_lora(lora: Lora, config: ModelConfig) -> None:
     """Raise InputError for targets that the model does not have, or a rank above a matrix's."""
     known = adaptable(config)
     unknown = [name for name in lora.targets if name not in known]
     if unknown or not lora.targets:
         what = f"no matrix {', '.join(unknown)} in this model" if unknown else "none is named"
         experts = "; experts and routers have no adapters" if config.moe else ""
-        raise InputError(f"{where}.targets: {what}; there are {', '.join(known)}{experts}")
+        raise InputError(f"train.lora.targets: {what}; there are {', '.join(known)}{experts}")
     for name in lora.targets:
         if lora.rank > min(known[name]):
             inputs, outputs = known[name]
             raise InputError(
-                f"{where}.rank={lora.rank} is above the rank of {name}, {inputs:,} x {outputs:,}; "
-                f"use at most {min(known[name])}"
+                f"train.lora.rank={lora.rank} is above the rank of {name}, {inputs:,} x "
+                f"{outputs:,}; use at most {min(known[name])}"
             )
 
 

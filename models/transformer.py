@@ -90,14 +90,7 @@ class Transformer(nnx.Module):
         )
 
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
-        return self.with_routing(tokens_BS)[0]
-
-    def with_routing(
-        self, tokens_BS: jax.Array, segments_BS: jax.Array | None = None
-    ) -> tuple[jax.Array, Routing | None]:
-        """Logits [B, S, V], and the routing of `hidden_states`."""
-        x_BSD, routing = self.hidden_states(tokens_BS, segments_BS)
-        return self.logits(x_BSD), routing
+        return self.logits(self.hidden_states(tokens_BS)[0])
 
     def hidden_states(
         self, tokens_BS: jax.Array, segments_BS: jax.Array | None = None

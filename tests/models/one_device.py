@@ -9,6 +9,8 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import Moe
 from scaling.models.execution import Execution
+from scaling.models.moe.routing import Routing
+from scaling.models.transformer import Transformer
 
 ONE = MeshShape()
 # Kinds of toys: GPT-2's blocks, and DeepSeek-V3's choice of experts.
@@ -41,3 +43,9 @@ def choose(moe: Moe, logits: np.ndarray, bias: np.ndarray | None) -> dict[int, f
     chosen = sorted(allowed, key=lambda i: -scores[i])[: moe.experts_per_token]
     total = sum(gates[i] for i in chosen) if moe.normalize_weights else 1.0
     return {i: float(gates[i] / total * moe.routed_scaling) for i in chosen}
+
+
+def logits_and_routing(model: Transformer, *arrays: jax.Array) -> tuple[jax.Array, Routing | None]:
+    """Logits [B, S, V] of tokens, perhaps of packed documents, and the routing."""
+    x_BSD, routing = model.hidden_states(*arrays)
+    return model.logits(x_BSD), routing

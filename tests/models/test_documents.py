@@ -7,7 +7,7 @@ import pytest
 from scaling.models.documents import documents_of
 from scaling.models.transformer import Transformer
 from tests.harness import MODELS, SEQ_LEN
-from tests.models.one_device import FP32, jit, perturbed
+from tests.models.one_device import FP32, jit, logits_and_routing, perturbed
 
 pytestmark = pytest.mark.usefixtures("one_device")
 
@@ -28,7 +28,7 @@ def test_a_packed_document_has_the_logits_that_it_has_alone(name: str) -> None:
     numbers = np.repeat([1, 2, 0], [*LENGTHS, SEQ_LEN - sum(LENGTHS)]).astype(np.int32)[None]
     model = perturbed(Transformer(MODELS[name], FP32, jax.random.key(0)))
     alone_BSV = np.asarray(jit(Transformer.__call__)(model, rows))
-    logits_BSV, routing = jit(Transformer.with_routing)(model, packed, numbers)
+    logits_BSV, routing = jit(logits_and_routing)(model, packed, numbers)
     logits_BSV = np.asarray(logits_BSV)
     start = 0
     for alone_SV, length in zip(alone_BSV, LENGTHS, strict=True):

@@ -13,7 +13,7 @@ from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
 from scaling.models.transformer import Transformer
-from tests.models.one_device import DEEPSEEK_CHOICE, ONE, choose, jit
+from tests.models.one_device import DEEPSEEK_CHOICE, ONE, choose, jit, logits_and_routing
 
 # Dims: B batch, S sequence, D model, F hidden, E experts
 
@@ -155,7 +155,7 @@ def test_leading_layers_are_dense_and_the_rest_report_their_load() -> None:
     assert model.dense_layers.mlp.up_DF.shape == (1, 12, 10)
     assert model.layers.mlp.up_EDF.shape == (2, 8, 12, 5)
     tokens = np.arange(12, dtype=np.int32).reshape(2, 6)
-    logits_BSV, routing = jit(lambda model: model.with_routing(tokens))(model)
+    logits_BSV, routing = jit(logits_and_routing)(model, tokens)
     assert logits_BSV.shape == (2, 6, 32) and routing.load_E.shape == (2, 8)
 
 
