@@ -4,7 +4,6 @@ read(Batch, {"global_batch": 8, "seq_len": 128}, "run.json: batch") == Batch(8, 
 """
 
 import dataclasses
-import hashlib
 import json
 import math
 import os
@@ -14,7 +13,6 @@ import typing
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
@@ -23,6 +21,9 @@ from scaling.meshes.units import count_with_prefix
 
 T = TypeVar("T")
 LARGEST = 2**63 - 1  # what an int64 holds; also keeps infinity and NaN out
+PACKAGE = Path(__file__).parents[
+    1
+]  # the folder `scaling`; its data files lie beside what reads them
 MOST_TEXT = 2**28  # characters of a file, chosen by this project: /dev/zero has no end
 
 
@@ -137,6 +138,8 @@ def parse_json(text: str | bytes, where: str) -> Any:
 
 def content_hash(document: Any) -> str:
     """SHA-256 of a JSON document, as text: what was damaged on the disk has another one."""
+    import hashlib  # with OpenSSL, which few commands need
+
     return hashlib.sha256(json.dumps(document).encode()).hexdigest()
 
 
@@ -148,10 +151,10 @@ def parse_toml(text: str, where: str) -> dict[str, Any]:
         raise InputError(f"{where} is not TOML: {error}") from None
 
 
-def package_toml(package: str, name: str) -> dict[str, Any]:
-    """The TOML document in a file of one of our own packages."""
-    text = files(package).joinpath(name).read_text(encoding="utf-8")
-    return parse_toml(text, name.rpartition("/")[2])
+def package_toml(path: str) -> dict[str, Any]:
+    """The TOML document in one of our own files, by its path in the package."""
+    file = PACKAGE / path
+    return parse_toml(file.read_text(encoding="utf-8"), file.name)
 
 
 def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,7 +28,7 @@ _TOYS = {
 @cache
 def _published() -> dict[str, dict[str, Any]]:
     """Fields of the models of published.toml, whose head says how its tables are read."""
-    families, models = package_toml("scaling.models", "published.toml"), {}
+    families, models = package_toml("models/published.toml"), {}
     for family in families.values():
         parent = families.get(family.get("like"), {})
         fields = {**parent, **family}["fields"]

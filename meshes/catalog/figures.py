@@ -45,7 +45,7 @@ class _Table:
     links: dict[str, Figure]
 
 
-_TABLE = read(_Table, package_toml("scaling.meshes.catalog", "figures.toml"), "figures.toml")
+_TABLE = read(_Table, package_toml("meshes/catalog/figures.toml"), "figures.toml")
 FIGURES, LINKS = _TABLE.figures, _TABLE.links
 
 

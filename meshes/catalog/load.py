@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from scaling.meshes.catalog.lint import (
 from scaling.meshes.catalog.overrides import apply_overrides
 from scaling.meshes.cluster import Cluster, domain_split, max_nodes, torus_shape
 from scaling.meshes.errors import InputError, nearest, whole_number
-from scaling.meshes.reading import parse_toml, read_text
+from scaling.meshes.reading import PACKAGE, parse_toml, read_text
 
+CATALOGUE = PACKAGE / "meshes" / "catalog"
 ACCELERATORS, CLUSTERS = "accelerators", "clusters"
 MOST_DEVICES = 10_000_000  # more take gigabytes of memory
 
@@ -134,7 +134,7 @@ def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:
         text = read_text(Path(name_or_path))
     elif name_or_path in _names(kind):
         where = f"{name_or_path}.toml"
-        text = files("scaling.meshes.catalog").joinpath(kind, where).read_text(encoding="utf-8")
+        text = (CATALOGUE / kind / where).read_text(encoding="utf-8")
     else:
         raise InputError(
             f"no {kind[:-1]} is called {name_or_path!r} (a file of your own ends in .toml); "
@@ -174,8 +174,7 @@ def _draft(file: CatalogueFile, path: str) -> Draft:
 
 @cache
 def _names(kind: str) -> list[str]:
-    folder = files("scaling.meshes.catalog").joinpath(kind)
-    return sorted(f.name.removesuffix(".toml") for f in folder.iterdir() if f.name[-5:] == ".toml")
+    return sorted(file.stem for file in (CATALOGUE / kind).glob("*.toml"))
 
 
 def loaded_already(cluster: Cluster, nodes: int | None, overrides: object) -> Cluster:

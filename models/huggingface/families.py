@@ -69,7 +69,7 @@ FOUR_TIMES = "4 x d_model"  # a default of d_ff
 @cache
 def families() -> dict[str, Family]:
     """The families by their model_type."""
-    tables = package_toml("scaling.models.huggingface", "families.toml")
+    tables = package_toml("models/huggingface/families.toml")
     found = {}
     for name, table in tables.items():
         if "architecture" in table:

@@ -19,7 +19,7 @@ Entry = tuple[str, str, str]  # parameter, tensor, its dimensions
 
 TABLES = {
     name: tuple((parameter, *stored) for parameter, stored in table.items())
-    for name, table in package_toml("scaling.models.huggingface", "names.toml").items()
+    for name, table in package_toml("models/huggingface/names.toml").items()
 }
 MIXTRAL_NAMES = {"up_proj": "w3", "gate_proj": "w1", "down_proj": "w2"}
 GPT2_THIRDS = ("query", "key", "value")  # side by side in c_attn

@@ -9,13 +9,11 @@ six constants, to be fitted on measured runs of that software      data/software
   hidden_weights   of the gathers of weights and sums of gradients
 """
 
-import tomllib
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import read
+from scaling.meshes.reading import package_toml, read
 
 
 @dataclass(frozen=True)
@@ -40,8 +38,7 @@ class SoftwareTraits:
 @cache
 def software_traits() -> dict[str, SoftwareTraits]:
     """Return the traits of every software by its name in run.json."""
-    text = files("scaling.analytic").joinpath("data/software.toml").read_text("utf-8")
-    tables = tomllib.loads(text)
+    tables = package_toml("analytic/data/software.toml")
     return {
         name: read(SoftwareTraits, {"name": name, **table}, name) for name, table in tables.items()
     }

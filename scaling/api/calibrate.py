@@ -1,7 +1,6 @@
 """Measuring this machine, and measuring it first where a prediction needs that."""
 
 import os
-import subprocess
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -118,6 +117,8 @@ def calibrate_in_subprocess(devices: int) -> None:
     Raises:
         InputError: it failed; the reason is on stderr.
     """
+    import subprocess
+
     arguments = ["calibrate", "--quick", "--devices", str(devices)]
     command = [sys.executable, "-P", "-m", "scaling", *arguments]
     environment = {**os.environ, "JAX_PLATFORMS": "cpu"}

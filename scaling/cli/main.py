@@ -25,9 +25,10 @@ from scaling.meshes.errors import InputError, nearest
 from scaling.training.launch.broken_pipe import redirect_to_devnull
 from scaling.training.launch.gpu import avoid_absent_gpus
 
-# New objects after which Python looks for cycles. After 700, its own figure, that was 6 % of the
-# CPU time of `scaling price --hlo` on the dump of a 7B model; nearly all that is read is kept.
-COLLECT_AFTER = 50_000
+# New objects after which Python looks for cycles: more than a closed form makes, 100 MB at most.
+# After 700, its own figure, that was 6 % of the CPU time of `scaling price --hlo` on the dump of a
+# 7B model, and a fifth of `scaling collective`, with what is looked for when Python ends.
+COLLECT_AFTER = 500_000
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 STOPPED = "stopped by SIGINT"
 DESCRIPTION = "One mesh definition that trains a sharded JAX transformer and prices the same step."
@@ -119,6 +120,7 @@ def command() -> NoReturn:
     code = main()
     if code == INTERRUPTED:
         _end()
+    gc.freeze()  # Python, which ends, looks through nothing
     sys.exit(code)
 
 

@@ -83,7 +83,8 @@ def profile_for(cluster: Cluster, calibration: Path | None = None) -> tuple[Prof
     elif not cluster.virtual_devices:
         kept = calibration_of(machine_of(cluster)) if cluster.nodes == 1 else None
         profile = kept or profile_of(cluster.accelerator)
-        return profile, differences(profile, profile.machine, versions())
+        here = versions() if profile.versions else {}
+        return profile, differences(profile, profile.machine, here)
     else:
         calibrated = host_calibration(cluster.devices)
         if calibrated is None:

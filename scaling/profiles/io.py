@@ -8,14 +8,13 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import content_hash, parse_json, read, read_text
+from scaling.meshes.reading import PACKAGE, content_hash, parse_json, read, read_text
 from scaling.profiles.best_products import in_proportion, untimed
 from scaling.profiles.checks import check_figures
 from scaling.profiles.profile import (
@@ -33,7 +32,8 @@ from scaling.profiles.profile import (
 from scaling.profiles.samples import Samples
 from scaling.program.ir import CollectiveKind
 
-FOLDER, LINK_FILE, HOST_LINK_FILE = "data/chips", "data/links.json", "data/host_links.json"
+DATA = PACKAGE / "profiles" / "data"
+LINK_FILE, HOST_LINK_FILE = DATA / "links.json", DATA / "host_links.json"
 STAND_IN = "h100-sxm"  # whose efficiencies are assumed of chips of other makes
 IDEAL_NAME = "ideal"
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
@@ -142,8 +142,7 @@ def load_warning(share: float) -> str:
 @cache
 def shipped_names() -> tuple[str, ...]:
     """Accelerators with a profile of their own."""
-    names = (file.name for file in files("scaling.profiles").joinpath(FOLDER).iterdir())
-    return tuple(sorted(n.removesuffix(".json") for n in names if n.endswith(".json")))
+    return tuple(sorted(file.stem for file in (DATA / "chips").glob("*.json")))
 
 
 @cache
@@ -151,8 +150,8 @@ def shipped(name: str) -> Profile:
     """The profile that comes with the package."""
     if name not in shipped_names():
         raise InputError(f"no profile is called {name!r}; {nearest(name, shipped_names())}")
-    file = files("scaling.profiles").joinpath(FOLDER, f"{name}.json")
-    return profile_from(file.read_text(encoding="utf-8"), f"{name}.json")
+    file = DATA / "chips" / f"{name}.json"
+    return profile_from(file.read_text(encoding="utf-8"), file.name)
 
 
 def profile_of(accelerator: Accelerator) -> Profile:
@@ -196,24 +195,24 @@ class LinkFile:
 
 
 @cache
-def link_file(chip: str | None = None, name: str = LINK_FILE) -> LinkFile:
+def link_file(chip: str | None = None, file: Path = LINK_FILE) -> LinkFile:
     """Shipped fits of links; of those inside a node only a chip's own and all others'.
 
     What several kinds of collectives have in common is one row of the file, with all kinds.
     """
-    data = json.loads(files("scaling.profiles").joinpath(name).read_text(encoding="utf-8"))
+    data = json.loads(file.read_text(encoding="utf-8"))
     groups = data.get("inside", ())
     if chip is not None:  # reading the rest takes longer than most prices
         groups = [group for group in groups if chip in group["chips"] or not group["chips"]]
     of_kinds = lambda rows: [row | {"kind": kind} for row in rows for kind in row["kind"]]
     data["inside"] = [group | {"links": of_kinds(group["links"])} for group in groups]
-    return read(LinkFile, data | {"between": of_kinds(data["between"])}, name)
+    return read(LinkFile, data | {"between": of_kinds(data["between"])}, file.name)
 
 
 @cache
 def host_links() -> tuple[LinkFit, ...]:
     """The shipped fits of the links between hosts of a testbed."""
-    return link_file(name=HOST_LINK_FILE).between
+    return link_file(file=HOST_LINK_FILE).between
 
 
 def links_of(accelerator: Accelerator, file: LinkFile | None = None) -> tuple[LinkFit, ...]:

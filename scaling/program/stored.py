@@ -13,14 +13,13 @@ import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import resources
 from typing import Any
 
-from scaling.meshes.reading import parse_json
+from scaling.meshes.reading import PACKAGE, parse_json
 from scaling.program.ir import Program
 from scaling.program.serialization import read_program_dict
 
-FOLDER = resources.files("scaling.program") / "data"
+FOLDER = PACKAGE / "program" / "data"
 INDEX = "index.json"
 KEY_LENGTH = 12  # hexadecimal digits, of which some hundred programs never share all
 

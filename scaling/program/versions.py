@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable
 from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 
 PACKAGES = (
     "jax",
@@ -26,6 +25,8 @@ def compiler_versions() -> dict[str, str]:
 
 def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     """Versions of those of the packages that are installed."""
+    from importlib.metadata import PackageNotFoundError, version  # which takes the longest to load
+
     installed = {}
     for package in packages:
         with suppress(PackageNotFoundError):

@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass
 from functools import cache
-from importlib.resources import files
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import check_range
-from scaling.meshes.reading import parse_toml, read
+from scaling.meshes.reading import package_toml, read
 from scaling.questions.answer import Answer, Input, by_formula
 
-FILE = "prices.toml"
 PRICES = 1e-6, 1e6  # dollars that can be stated
 
 
@@ -42,8 +40,7 @@ class PriceFile:
 @cache
 def price_file() -> PriceFile:
     """Return the shipped table."""
-    text = files("scaling.questions").joinpath("data", FILE).read_text(encoding="utf-8")
-    return read(PriceFile, parse_toml(text, FILE), FILE)
+    return read(PriceFile, package_toml("questions/data/prices.toml"), "prices.toml")
 
 
 def price_of(chip: Accelerator, stated: float | None = None) -> tuple[Input, str] | None:

@@ -220,7 +220,7 @@ def test_the_measurement_runs_in_a_process_of_its_own(cli, monkeypatch):
         return subprocess.CompletedProcess(command, 1)
 
     calibration_path(host(4)).unlink()
-    monkeypatch.setattr(calibrate.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     code, out, err = cli("small.json", "--cluster", "host", "--json")
     assert (
         code == 2 and "could not be measured: scaling calibrate --quick --devices 4 failed" in err
