@@ -24,7 +24,7 @@ from experiments.published.fit import Choice, candidates_of, choices, fits_of
 from experiments.published.left_out import everything, known_figures, system_of
 from experiments.published.series import series_of
 from scaling.profiles.io import ChipLinks, LinkFile
-from scaling.profiles.profile import ANY, Evidence, LinkFit, Span
+from scaling.profiles.profile import ANY, Evidence, LinkFit, MeasuredSpan
 
 DATE = "2026-11-22"
 FEWEST_POINTS, FEWEST_SYSTEMS = 20, 3  # of a fit whose errors stand alone; else those of its place
@@ -161,7 +161,7 @@ def evidence_of(key: Key, points: Sequence[Observed]) -> Evidence:
         held_out_error=float(error.mean()),
         error_p90=wide,
         latency_p90=late,
-        measured=Span(
+        measured=MeasuredSpan(
             _span([one.ranks for one in own]),
             _span([one.nodes for one in own]),
             _span([float(size.min()), float(size.max())]),

@@ -32,7 +32,7 @@ from scaling.collectives.shared_links import count, wire_times
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate
-from scaling.profiles.profile import Evidence, Profile, Span
+from scaling.profiles.profile import Evidence, MeasuredSpan, Profile
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind, Number, as_float
 
 # Growth of 1 + the half range with each doubling beyond what was measured. Figures that were fitted
@@ -178,7 +178,7 @@ def call_evidence(
     return replace(decides.evidence, error_p90=half), beyond > 0
 
 
-def doublings(span: Span | None, bytes: float, ranks: int, nodes: int) -> float:
+def doublings(span: MeasuredSpan | None, bytes: float, ranks: int, nodes: int) -> float:
     """Doublings from the nearest measurement: the most of those in ranks, nodes and bytes."""
     if span is None:
         return 0.0

@@ -12,7 +12,7 @@ are shipped, from published measurements. Pricing reads the fits only.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from scaling.meshes.errors import InputError
 from scaling.profiles.samples import Direction, Samples
@@ -21,8 +21,7 @@ from scaling.program.ir import CollectiveKind
 VERSION = 2  # of the format
 ANY = "any"  # stands for every dtype, or every kind of collective, that has no fit of its own
 
-Grade = Literal["measured", "calibrated", "datasheet"]
-GRADES: tuple[Grade, ...] = ("measured", "calibrated", "datasheet")  # best first
+EvidenceGrade = Literal["measured", "calibrated", "datasheet"]  # best first
 LinkKind = Literal["nvlink", "xgmi", "ici", "pcie", "network"]
 
 
@@ -32,7 +31,7 @@ class Evidence:
 
     source: str  # who measured what where
     date: str
-    grade: Grade
+    grade: EvidenceGrade
     samples: int = 0  # measurements that were fitted
     median_error: float | None = None
     mean_error: float | None = None
@@ -40,11 +39,11 @@ class Evidence:
     held_out_error: float | None = None  # mean, of a fit to half of the samples, on the others
     error_p90: float | None = None  # 90 % quantile of the relative error, symmetric in log space
     latency_p90: float | None = None  # the same where latency decides; None: `error_p90`
-    measured: "Span | None" = None  # what the samples cover
+    measured: "MeasuredSpan | None" = None  # what the samples cover
 
 
 @dataclass(frozen=True)
-class Span:
+class MeasuredSpan:
     """Least and most of what measurements cover; a prediction beyond them has a wider range."""
 
     ranks: tuple[float, float]  # of a group
@@ -250,9 +249,9 @@ class Profile:
         return replace(self, interference=None)
 
     @property
-    def grade(self) -> Grade:
+    def grade(self) -> EvidenceGrade:
         """Grade of the weakest evidence."""
-        return max((e.grade for e in evidences(self)), key=GRADES.index)
+        return max((e.grade for e in evidences(self)), key=get_args(EvidenceGrade).index)
 
     @cached_property
     def cache(self) -> dict[tuple[Any, ...], Any]:

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from scaling.collectives.cost import GROWTH, collective_time, doublings
 from scaling.meshes import catalog
 from scaling.profiles.io import ideal, profile_of
-from scaling.profiles.profile import Evidence, LinkFit, Span
+from scaling.profiles.profile import Evidence, LinkFit, MeasuredSpan
 
-SPAN = Span(ranks=(2, 16), nodes=(1, 2), bytes=(1e6, 1e9))
+SPAN = MeasuredSpan(ranks=(2, 16), nodes=(1, 2), bytes=(1e6, 1e9))
 KNOWN = Evidence(
     "a test", "2026-11", "calibrated", 9, error_p90=0.2, latency_p90=0.8, measured=SPAN
 )
