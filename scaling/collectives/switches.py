@@ -87,19 +87,18 @@ def _ends(
         crosses = source != target
         sent, got = (np.bincount(ends[crosses], minlength=size) for ends in (source, target))
         return bytes * sent, bytes * got
-    n, held = groups.shape[1], label[groups]
-    number = np.arange(len(groups))[:, None] * size + held
-    keys, members = counted(number.ravel())
+    n, labels = groups.shape[1], label[groups]
+    keys, members = counted((np.arange(len(groups))[:, None] * size + labels).ravel())
     part, m = keys % size, members.astype(float)
+    held, lacking, exchanged = bytes * m / n, bytes * (1 - m / n), bytes * m * (n - m) / n
+    has_root = part == labels[keys // size, 0]
+    up, down = {
+        "all-gather": (held, lacking),
+        "reduce-scatter": (lacking, held),
+        "all-reduce": (held + lacking, held + lacking),
+        "all-to-all": (exchanged, exchanged),
+        "broadcast": (np.where(has_root, bytes, 0.0), np.where(has_root, 0.0, bytes)),
+    }[kind]
     leaves = m < n
-    if kind == "broadcast":
-        root = part == held[keys // size, 0]
-        up, down = np.where(root, bytes, 0.0), np.where(root, 0.0, bytes)
-    elif kind == "all-to-all":
-        up = down = bytes * m * (n - m) / n
-    else:
-        own, lacking = bytes * m / n, bytes * (1 - m / n)
-        up = {"all-gather": own, "reduce-scatter": lacking}.get(kind, own + lacking)
-        down = {"all-gather": lacking, "reduce-scatter": own}.get(kind, own + lacking)
     up, down = np.where(leaves, up, 0.0), np.where(leaves, down, 0.0)
     return np.bincount(part, up, size), np.bincount(part, down, size)

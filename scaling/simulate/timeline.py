@@ -50,7 +50,7 @@ from scaling.program.ir import (
     Program,
     Wait,
     as_float,
-)  # fmt: skip
+)
 from scaling.simulate.prediction import TimeParts
 from scaling.simulate.side_by_side import (
     Clock,
