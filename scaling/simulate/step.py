@@ -7,7 +7,7 @@ Calling a program once costs, before and besides its kernels,
 A GPU's host runs ahead of it and its memory is its own: there is nothing to add.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -101,10 +101,18 @@ def scheduled(
     busy: Mapping[str, np.ndarray | None],
     **options: bool,
 ) -> Timeline:
-    """The timeline of a program whose calls take so long; options are those of `run_schedule`."""
-    done = {op.name: times[op.name] * share for op, share in shares_that_run(program)}
+    """The timeline of a program whose calls take so long; options are those of `run_schedule`.
+
+    In configurations where an operation does nothing it takes no time.
+    """
+    times = dict(times)
+    for op, _ in operations(program.schedule):
+        if isinstance(op, Kernel | Collective):
+            runs = np.not_equal(op.bytes if isinstance(op, Collective) else op.flops + op.bytes, 0)
+            if np.ndim(runs) and not np.all(runs):
+                times[op.name] = times[op.name] * runs
     host, slowdown = dispatch_time(program, profile.dispatch), profile.slowdown
-    return run_schedule(program, {**times, **done}, host, slowdown=slowdown, busy=busy, **options)
+    return run_schedule(program, times, host, slowdown=slowdown, busy=busy, **options)
 
 
 def times_of(costs: Costs) -> dict[str, Number]:
@@ -128,17 +136,6 @@ def _kernel_cost(
             raise
     moved = replace(kernel, flops=0.0, kind="custom")
     return replace(kernel_time(moved, chip, profile, host), unpriced=kernel.dtype)
-
-
-def shares_that_run(program: Program) -> Iterator[tuple[Kernel | Collective, np.ndarray]]:
-    """Operations that not every configuration runs, with 0 where they do nothing, else 1."""
-    for op, _ in operations(program.schedule):
-        if not isinstance(op, Kernel | Collective):
-            continue
-        done = op.bytes if isinstance(op, Collective) else op.flops + op.bytes
-        runs = np.not_equal(done, 0.0)
-        if np.ndim(runs) and not np.all(runs):
-            yield op, runs
 
 
 def running(priced: Priced) -> list[Operation]:
