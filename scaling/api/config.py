@@ -81,7 +81,7 @@ def value_origins(
     source, stated, has_preset = _source(name, document)
     changed = set(parse_settings(settings))
     rows = []
-    for key, value in _leaves(document):
+    for key, value in leaves(document):
         tables = {key, *(key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))}
         if option := next((k for k in options if k in tables), None):
             origin = f"--{option.replace('_', '-')}"
@@ -106,9 +106,9 @@ def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool
     data = read_json(path) if path is not None and path.suffix == ".json" else None
     if data is not None and not ("model_type" in data and "batch" not in data):
         model = data.get("model")
-        return str(path), set(dict(_leaves(data))), isinstance(model, dict) and "preset" in model
+        return str(path), set(dict(leaves(data))), isinstance(model, dict) and "preset" in model
     defaults = _defaults("tiny" if path is not None else name)
-    chosen = {key for key, value in _leaves(document) if value != defaults.get(key, "")}
+    chosen = {key for key, value in leaves(document) if value != defaults.get(key, "")}
     if data:  # a Hugging Face config.json, which describes a model and nothing else
         return str(path), {"model"}, False
     if path is not None:
@@ -119,14 +119,14 @@ def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool
 @cache
 def _defaults(model: str) -> dict[str, Any]:
     """Return the value that every key of run.json has by default, or by the preset of the model."""
-    values = dict(_leaves(run_dict(Run("", preset(model), Batch(1, 1)))))
+    values = dict(leaves(run_dict(Run("", preset(model), Batch(1, 1)))))
     return {key: value for key, value in values.items() if key not in REQUIRED}
 
 
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for every value that is not a table."""
+def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield (dotted key, value) for every value of run.json that is not a table with keys."""
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
+            yield from leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value

@@ -10,7 +10,6 @@ communication, for the host or for another pipeline stage's work, is the bottlen
 
 import math
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
 from scaling.profiles.best_products import said_of_untimed
-from scaling.program.ir import Number, as_float, kernels
+from scaling.program.ir import Collective, Number, as_float, kernels
 from scaling.run import Run
 from scaling.simulate.capacity import bytes_in_use, capacity_of
 from scaling.simulate.kernels import computed_flops, format_peak
@@ -37,7 +36,7 @@ from scaling.simulate.step import Priced, running_collectives, running_kernels
 from scaling.simulate.uncertainty import grade, step_range
 from scaling.simulate.unknown import conditional_parts, unknown_parts
 
-SUMMED = "count", "time", "exposed"  # of lines of identical calls
+Calls = tuple[Collective, Number]  # a collective, and how often a step calls it
 # The walk's peak may be this far from the compiler's without a warning: what it is off in the
 # programs of the tests. Below LEAST_MEMORY, bytes, rounding each buffer up to 256 bytes is more.
 MEMORY_ERROR, LEAST_MEMORY = 0.02, 2**20
@@ -125,27 +124,34 @@ def matrix_flops(priced: Priced) -> Number:
 
 def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:
     """One line for all identical calls, the longest first."""
-    merged: dict[tuple, CollectiveLine] = {}
+    return tuple(line for line, _ in collective_calls(priced))
+
+
+def collective_calls(priced: Priced) -> list[tuple[CollectiveLine, list[Calls]]]:
+    """Each line with its collectives and how often each is called, the longest line first."""
+    merged: dict[tuple, list[Calls]] = {}
     for collective, calls in running_collectives(priced):
-        cost, timeline = priced.collectives[collective.name], priced.timeline
+        cost, size = priced.collectives[collective.name], str(collective.bytes)
+        key = (collective.kind, axis_name(collective), size, collective.dtype)
+        merged.setdefault((*key, cost.algorithm, cost.level), []).append((collective, calls))
+    timeline, lines = priced.timeline, []
+    for same in merged.values():
+        first = same[0][0]
+        cost, names = priced.collectives[first.name], [each.name for each, _ in same]
         line = CollectiveLine(
-            kind=collective.kind,
-            axis=axis_name(collective),
-            bytes=collective.bytes,
-            dtype=collective.dtype,
-            count=calls * collective.part,
-            time=timeline.by_name[collective.name],
-            exposed=timeline.exposed_by_name.get(collective.name, 0.0),
+            kind=first.kind,
+            axis=axis_name(first),
+            bytes=first.bytes,
+            dtype=first.dtype,
+            count=sum(calls * each.part for each, calls in same),
+            time=sum(timeline.by_name[name] for name in names),
+            exposed=sum(timeline.exposed_by_name.get(name, 0.0) for name in names),
             algorithm=cost.algorithm,
             level=cost.level,
             bottleneck=cost.bottleneck,
         )
-        key = (line.kind, line.axis, str(line.bytes), line.dtype, line.algorithm, line.level)
-        if key in merged:
-            sums = {n: getattr(merged[key], n) + getattr(line, n) for n in SUMMED}
-            line = replace(merged[key], **sums)
-        merged[key] = line
-    return tuple(sorted(merged.values(), key=lambda line: -np.max(line.time)))
+        lines.append((line, same))
+    return sorted(lines, key=lambda each: -np.max(each[0].time))
 
 
 def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryParts) -> str:

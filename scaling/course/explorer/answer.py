@@ -14,7 +14,7 @@ from typing import Any
 from scaling.api.predict import predict
 from scaling.api.pricing import price_program
 from scaling.api.result import PredictionResult
-from scaling.course.explorer.collectives import chosen_row, details, rows_of, table
+from scaling.course.explorer.collectives import chosen_row, details, rows_of
 from scaling.course.explorer.pictures import (
     cluster_picture,
     memory_picture,
@@ -61,7 +61,7 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
         "memory": _memory(now),
         "bottleneck": now.bottleneck,
         "warnings": [text for text in now.warnings if not text.startswith(LINT)],
-        "collectives": table(rows, priced),
+        "collectives": [row.to_dict() for row in rows],
         "chosen": details(chosen, priced) if chosen else None,
         "pictures": [
             split_picture(now, before if asked.changes else None),

@@ -1,5 +1,6 @@
 """The collectives of a step as rows of a table, and everything about the chosen one."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +11,11 @@ from scaling.collectives.explain import LevelTime, level_times
 from scaling.course.explorer.source_lines import source_line
 from scaling.hlo.shapes import Array, arrays, parse_shape
 from scaling.meshes.units import format_rate, format_size, format_time, three_digits
-from scaling.program.ir import Collective, Origin
+from scaling.program.ir import Collective, Number, Origin
 from scaling.report.formulas import collective_formula
-from scaling.simulate.prediction import axis_name
-from scaling.simulate.step import Priced, device_groups, running_collectives
+from scaling.simulate.prediction import CollectiveLine, axis_name
+from scaling.simulate.step import Priced, device_groups
+from scaling.simulate.summary import collective_calls
 
 MEANING = {  # of the bytes of a call, as nccl-tests counts them
     "all-reduce": "what every member has before and after",
@@ -31,62 +33,40 @@ FEW = 4  # arrays, and origins, that are named
 class Row:
     """All identical calls of one collective."""
 
-    calls: tuple[tuple[Collective, float], ...]  # each with its number in a step
-    time: float  # s, of all
-    exposed: float  # s
+    line: CollectiveLine
+    calls: list[tuple[Collective, Number]]  # each with its number in a step
 
     @property
     def first(self) -> Collective:
         """The call that stands for all."""
         return self.calls[0][0]
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the row as a page shows it."""
+        line = self.line
+        return {
+            "id": self.first.name,
+            "name": f"{line.kind}[{line.axis}]",
+            "dtype": line.dtype,
+            "bytes": float(line.bytes),
+            "size": format_size(float(line.bytes)),
+            "calls": three_digits(line.count),
+            "time": format_time(line.time),
+            "exposed": format_time(line.exposed) if line.exposed > 0 else "-",
+            "level": line.level,
+            "algorithm": line.algorithm,
+        }
+
 
 def rows_of(priced: Priced) -> list[Row]:
-    """Return the rows, the longest first; their keys are those of `summary.collective_lines`."""
-    merged: dict[tuple[Any, ...], list[tuple[Collective, float]]] = {}
-    for step, calls in running_collectives(priced):
-        cost = priced.collectives[step.name]
-        size = str(step.bytes)
-        key = (step.kind, axis_name(step), size, step.dtype, cost.algorithm, cost.level)
-        merged.setdefault(key, []).append((step, float(calls)))
-    line = priced.timeline
-    found = [
-        Row(
-            tuple(some),
-            float(sum(line.by_name[step.name] for step, _ in some)),
-            float(sum(line.exposed_by_name.get(step.name, 0.0) for step, _ in some)),
-        )
-        for some in merged.values()
-    ]
-    return sorted(found, key=lambda row: -row.time)
+    """Return the rows, the longest first."""
+    return [Row(*found) for found in collective_calls(priced)]
 
 
 def chosen_row(rows: Sequence[Row], name: str) -> Row | None:
     """Return the row with a call of that name, else the first; None: there are none."""
     named = (row for row in rows for step, _ in row.calls if step.name == name)
     return next(named, rows[0] if rows else None)
-
-
-def table(rows: Sequence[Row], priced: Priced) -> list[dict[str, Any]]:
-    """Return the rows as a page shows them."""
-    return [_shown(row, priced) for row in rows]
-
-
-def _shown(row: Row, priced: Priced) -> dict[str, Any]:
-    step, cost = row.first, priced.collectives[row.first.name]
-    count = sum(calls * part.part for part, calls in row.calls)
-    return {
-        "id": step.name,
-        "name": f"{step.kind}[{axis_name(step)}]",
-        "dtype": step.dtype,
-        "bytes": float(step.bytes),
-        "size": format_size(float(step.bytes)),
-        "calls": three_digits(count),
-        "time": format_time(row.time),
-        "exposed": format_time(row.exposed) if row.exposed > 0 else "-",
-        "level": cost.level,
-        "algorithm": cost.algorithm,
-    }
 
 
 def details(row: Row, priced: Priced) -> dict[str, Any]:
@@ -155,9 +135,9 @@ def level_words(level: LevelTime) -> str:
 
 def _origins(row: Row, priced: Priced) -> list[dict[str, Any]]:
     """Where in the model the calls come from, those with the most calls first."""
-    found: dict[Origin, float] = {}
+    found: dict[Origin, float] = defaultdict(float)
     for step, calls in row.calls:
-        found[step.origin] = found.get(step.origin, 0.0) + calls
+        found[step.origin] += float(calls)
     shown = []
     for origin, calls in sorted(found.items(), key=lambda item: -item[1])[:FEW]:
         line = source_line(origin, priced.program.mesh.get("stage", 1) > 1)

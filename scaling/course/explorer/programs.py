@@ -30,7 +30,6 @@ SHORT = {  # how labels call a setting; others go by the last part of their key
     "precision.parameters": "parameters in",
     "context.method": "context by",
 }
-Traits = Mapping[str, Any]
 
 
 def programs(given: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -57,48 +56,39 @@ def traits(stored: Stored) -> dict[str, Any]:
     return named | dict(stored.set) | {"nodes": stored.nodes}
 
 
-def _families(some: Sequence[Stored]) -> list[dict[str, Any]]:
-    counts = {name: len(_values(some, name)) for name in _differing(some)}
-    most = max(counts, key=lambda name: counts[name], default="mesh")
-    families = _split(list(some), slider="mesh" if "mesh" in counts else most)
-    common = _differing([family[0] for family in families])
-    return [_family(family, common) for family in families]
+def _families(group: Sequence[Stored]) -> list[dict[str, Any]]:
+    differing = _differing(group)
+    most = max(differing, key=lambda name: len(_by_value(group, name)), default="mesh")
+    families = _split(list(group), slider="mesh" if "mesh" in differing else most)
+    apart = _differing([family[0] for family in families])
+    return [_family(family, apart) for family in families]
 
 
 def _split(some: list[Stored], slider: str) -> list[list[Stored]]:
     """Families of programs: parts with equal values of a trait, each of FEWEST programs or more."""
     for name in _differing(some):
-        parts: dict[str, list[Stored]] = {}
-        for stored in some:
-            parts.setdefault(_text(traits(stored).get(name)), []).append(stored)
-        if name != slider and all(len(part) >= FEWEST for part in parts.values()):
-            return [family for part in parts.values() for family in _split(part, slider)]
+        parts = list(_by_value(some, name).values())
+        if name != slider and all(len(part) >= FEWEST for part in parts):
+            return [family for part in parts for family in _split(part, slider)]
     return [some]
 
 
 def _family(some: Sequence[Stored], apart: Sequence[str]) -> dict[str, Any]:
     """One family: its name, and a stop for each program."""
     first, differing = some[0], _differing(some)
-    named = [n for n in PLACE if n not in differing]
-    place = " on ".join(str(traits(first)[n]) for n in named)
-    rest = [n for n in apart if n not in (*PLACE, *differing)]
-    return {
-        "name": ", ".join(filter(None, [place or "all", *(_label(first, n) for n in rest)])),
-        "stops": [_stop(stored, differing) for stored in some],
-    }
+    place = " on ".join(str(traits(first)[n]) for n in PLACE if n not in differing)
+    rest = [_label(first, n) for n in apart if n not in (*PLACE, *differing)]
+    name = ", ".join(filter(None, [place or "all", *rest]))
+    return {"name": name, "stops": [_stop(stored, differing) for stored in some]}
 
 
 def _stop(stored: Stored, differing: Sequence[str]) -> dict[str, Any]:
-    shown = [n for n in differing if n != "mesh" and traits(stored).get(n) is not None]
     mesh = [stored.mesh] if "mesh" in differing else []
-    label = ", ".join([*mesh, *(_label(stored, n) for n in shown)]) or stored.mesh
+    shown = [n for n in differing if n != "mesh" and traits(stored).get(n) is not None]
     return {
         "key": stored.key,
-        "label": label,
-        "run": stored.run,
-        "cluster": stored.cluster,
-        "nodes": stored.nodes,
-        "mesh": stored.mesh,
+        "label": ", ".join([*mesh, *(_label(stored, n) for n in shown)]) or stored.mesh,
+        **{name: getattr(stored, name) for name in ("run", "cluster", "nodes", "mesh")},
         "figures": list(_figures(stored.cluster, stored.nodes)),
     }
 
@@ -124,13 +114,13 @@ def _label(stored: Stored, name: str) -> str:
 def _differing(some: Sequence[Stored]) -> list[str]:
     """Traits that are not the same for all: run and cluster first, nodes last."""
     names = dict.fromkeys(name for stored in some for name in traits(stored) if name != "nodes")
-    return [name for name in (*names, "nodes") if len(_values(some, name)) > 1]
+    return [name for name in (*names, "nodes") if len(_by_value(some, name)) > 1]
 
 
-def _values(some: Sequence[Stored], name: str) -> set[str]:
-    return {_text(traits(stored).get(name)) for stored in some}
-
-
-def _text(value: Any) -> str:
-    """The value as a text, for those that cannot be hashed."""
-    return json.dumps(value, sort_keys=True)
+def _by_value(some: Sequence[Stored], name: str) -> dict[str, list[Stored]]:
+    """Programs by the value of a trait, as a text: some values cannot be hashed."""
+    parts: dict[str, list[Stored]] = {}
+    for stored in some:
+        value = json.dumps(traits(stored).get(name), sort_keys=True)
+        parts.setdefault(value, []).append(stored)
+    return parts

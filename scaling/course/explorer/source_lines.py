@@ -6,7 +6,8 @@ A compiled operation keeps the named scopes around it (`scaling.hlo.name_stack`)
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -44,31 +45,26 @@ def source_line(origin: Origin, stages: bool = False) -> SourceLine | None:
         stages: whether the program is that of a pipeline.
     """
     scopes = [origin.phase] if origin.phase == "optimizer" else origin.layer.split("/")[::-1]
-    for scope in scopes:
-        found = _scopes().get(scope, ())
-        for place in STAGED if stages else ORDER:
-            for line in found:
-                if line.file.startswith(place):
-                    return line
-    return None
+    order = STAGED if stages else ORDER
+    named = (
+        line
+        for scope in scopes
+        for place in order
+        for line in _scopes().get(scope, ())
+        if line.file.startswith(place)
+    )
+    return next(named, None)
 
 
 @cache
-def _scopes() -> Mapping[str, tuple[SourceLine, ...]]:
+def _scopes() -> Mapping[str, list[SourceLine]]:
     """Lines by the scope that they open."""
-    found: dict[str, tuple[SourceLine, ...]] = {}
-    for scope, line in _opened():
-        found[scope] = (*found.get(scope, ()), line)
-    return found
-
-
-def _opened() -> Iterator[tuple[str, SourceLine]]:
-    package = resources.files("scaling")
-    step = ("training", "step.py"), ("training", "gradients.py")
-    for folder, only in ((PIPELINE, ""), ("models", ""), *step):
-        place = package.joinpath(*folder.split("/"))
-        for file in sorted(place.iterdir(), key=lambda f: f.name):
-            if file.name.endswith(".py") and only in ("", file.name):
+    package, found = resources.files("scaling"), defaultdict(list)
+    for folder in (PIPELINE, "models", "training"):
+        for file in sorted(package.joinpath(folder).iterdir(), key=lambda f: f.name):
+            name = f"{folder}/{file.name}"
+            if name.endswith(".py") and (folder != "training" or name in ORDER):
                 for number, text in enumerate(file.read_text("utf-8").splitlines(), 1):
                     for scope in SCOPE.findall(text):
-                        yield scope, SourceLine(f"{folder}/{file.name}", number, text.strip())
+                        found[scope].append(SourceLine(name, number, text.strip()))
+    return found

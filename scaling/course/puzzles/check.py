@@ -4,17 +4,17 @@ The rules say which keys of its run an answer may change, and how many. Keys are
 dotted: `mesh` allows `mesh.fsdp`, `remat` allows `remat.save`.
 """
 
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from scaling.api.config import leaves
 from scaling.api.inputs import keep_devices_free
 from scaling.api.predict import SOURCES, predict
 from scaling.api.pricing import price_program
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
-from scaling.api.runs import RunLike, apply_settings, load_run
+from scaling.api.runs import RunLike, load_run
 from scaling.course.puzzles.goal import Judged
 from scaling.course.puzzles.puzzle import Puzzle, find
 from scaling.meshes.cluster import Cluster
@@ -199,7 +199,7 @@ def _check_rules(puzzle: Puzzle, start: Run, answer: Run, place: Cluster) -> Non
 
 def _changes(start: Run, answer: Run) -> dict[str, tuple[Any, Any]]:
     """Return dotted key -> (value to begin with, the answer's) of all that differ."""
-    old, new = (dict(_leaves(run_dict(run))) for run in (start, answer))
+    old, new = (dict(leaves(run_dict(run))) for run in (start, answer))
     return {
         key: (old.get(key, ABSENT), new.get(key, ABSENT))
         for key in {**old, **new}
@@ -212,20 +212,6 @@ def _changes(start: Run, answer: Run) -> dict[str, tuple[Any, Any]]:
 def _allowed(puzzle: Puzzle, key: str) -> str:
     """Return the key of `may` that allows a change; "" if none does."""
     return next((k for k in puzzle.may if key == k or key.startswith(f"{k}.")), "")
-
-
-def _leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield (dotted key, value) for every value that is not a table."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def best_run(puzzle: Puzzle) -> Run:
-    """Return the best answer known."""
-    return apply_settings(puzzle.start, puzzle.best)
 
 
 def _predicted(place: Target, source: str) -> tuple[PredictionResult, list[str]]:

@@ -21,7 +21,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 from scaling.course.puzzles.goal import Goal
 from scaling.meshes.errors import InputError, is_count
@@ -30,7 +30,6 @@ from scaling.run import Run, read_run
 
 FOLDER = resources.files("scaling.course.puzzles") / "tasks"
 FITS = Goal("filled", most=1.0)
-FRONT_ENDS: tuple[Literal["compiled", "analytic"], ...] = ("compiled", "analytic")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ import pytest
 
 from scaling.api.runs import apply_settings
 from scaling.course.lessons.index import lessons
-from scaling.course.puzzles.check import best_run, check_puzzle
+from scaling.course.puzzles.check import check_puzzle
 from scaling.course.puzzles.goal import Goal, Judged
 from scaling.course.puzzles.puzzle import FOLDER, Puzzle, find, puzzles
 from scaling.meshes.errors import InputError
@@ -45,7 +45,7 @@ def test_a_puzzle_begins_unsolved_and_its_best_answer_solves_it(number):
     puzzle = find(number)
     source = without_compiler(puzzle)
     start = check_puzzle(number, puzzle.start, source)
-    best = check_puzzle(number, best_run(puzzle), source)
+    best = check_puzzle(number, apply_settings(puzzle.start, puzzle.best), source)
     assert not start.solved
     assert best.solved, str(best)
     assert puzzle.score.is_better(best.score, start.score) or not start.judged[-1].reached
@@ -69,7 +69,7 @@ def test_the_best_answer_known_is_within_the_limits(number):
 def test_the_compiler_judges_every_start_unsolved_and_every_best_answer_solved(number):
     puzzle = find(number)
     assert not check_puzzle(number, puzzle.start, "compiled").solved
-    best = check_puzzle(number, best_run(puzzle), "compiled")
+    best = check_puzzle(number, apply_settings(puzzle.start, puzzle.best), "compiled")
     assert best.solved, str(best)
     if puzzle.known.compiled:
         assert best.score == pytest.approx(best.best_known, rel=0.02)
