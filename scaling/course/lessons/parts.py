@@ -144,6 +144,19 @@ class Problem:
     why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
 
+class Problems(mo.ui.array):
+    """The fields of problems, one marimo element; its `value` has their numbers."""
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        rows = ((one.where, one.text, one.answer[1] or "a ratio") for one in problems)
+        super().__init__([_problem_field(*row) for row in rows])
+        self.problems = problems
+
+
+def _problem_field(where: str, text: str, unit: str) -> Any:
+    return _field(f"**{where}:** {text} ({unit})")
+
+
 on_paper = partial(Problem, "On paper")  # to be solved by hand
 in_simulator = partial(Problem, "In the simulator")  # with a command or a control of the lesson
 on_trainer = partial(Problem, "On the trainer")  # by training or measuring
@@ -223,13 +236,18 @@ class Page:
         return _box(right, f"{'Yes' if right else 'No'}: {text}")
 
     def takeaway(
-        self, text: str, fields: Any = None, *more: Any, title: str = "", lesson: int | None = None
+        self,
+        text: str,
+        problems: Problems | None = None,
+        *more: Any,
+        title: str = "",
+        lesson: int | None = None,
     ) -> Any:
         """Return the box with what to remember, and below it the problems.
 
         Args:
             text: what to remember.
-            fields: of the problems, from `fields`.
+            problems: from `problems`.
             more: what belongs to the problems.
             title: of the problems; "": how many there are.
             lesson: the number whose puzzles are named.
@@ -240,9 +258,10 @@ class Page:
                 command = f"scaling learn puzzle {puzzle.number}"
                 lines.append(f"A puzzle, judged by the compiler: *{puzzle.title}* (`{command}`).")
         box = _box(True, "\n\n".join(lines))
-        if fields is None:
+        if problems is None:
             return box
-        return self.show(box, f"## {title or f'{NUMBERS[len(fields)]} problems'}", *fields, *more)
+        title = title or f"{NUMBERS[len(problems)]} problems"
+        return self.show(box, f"## {title}", *problems, *more)
 
     def where_wrong(self, text: str, rows: Sequence[Mapping[str, Value]]) -> Any:
         """Return where the model of this lesson is wrong, with predicted and measured figures."""
@@ -250,35 +269,33 @@ class Page:
 
     def ending(
         self,
-        problems: Sequence[Problem],
-        fields: Any,
+        problems: Problems,
         text: str,
         rows: Sequence[Mapping[str, Value]],
         *more: Any,
     ) -> Any:
         """Return the verdicts on the problems, and below them where the model is wrong."""
-        return self.show(self.verdicts(problems, fields), self.where_wrong(text, rows), *more)
+        return self.show(self.verdicts(problems), self.where_wrong(text, rows), *more)
 
-    def fields(self, problems: Sequence[Problem]) -> Any:
-        """Return the fields of problems, one marimo element; its `value` has their numbers."""
-        return mo.ui.array(
-            [self.problem(one.where, one.text, one.answer[1] or "a ratio") for one in problems]
-        )
+    def problems(self, *problems: Problem) -> Problems:
+        """Return the fields of problems."""
+        return Problems(problems)
 
     def problem(self, where: str, text: str, unit: str) -> Any:
         """Return the field of one problem; `where` says how it is to be solved."""
-        return _field(f"**{where}:** {text} ({unit})")
+        return _problem_field(where, text, unit)
 
-    def verdicts(self, problems: Sequence[Problem], fields: Any) -> Any:
+    def verdicts(self, problems: Problems) -> Any:
         """Return what is said to the number in each field: nothing until there is one."""
-        said = []
-        for one, field in zip(problems, fields, strict=True):
+        said: list[Any] = []
+        for one, field in zip(problems.problems, problems, strict=True):
             answer, unit = one.answer
             if answer is not None:
                 how = (one.mistakes, one.tolerance, str(one.why))
                 said.append(self.verdict(field, answer, unit, *how))
             elif field.value is not None:
-                said.append(one.why(field.value) if callable(one.why) else one.why)
+                value: Any = field.value
+                said.append(one.why(float(value)) if callable(one.why) else one.why)
         return self.show(*said)
 
     def verdict(
@@ -293,7 +310,8 @@ class Page:
         """Return what is said to the number in a field; the parameters are those of `Problem`."""
         if field.value is None:
             return mo.md("")
-        found = diagnose(float(field.value), answer, tolerance, mistakes)
+        value: Any = field.value
+        found = diagnose(float(value), answer, tolerance, mistakes)
         wrong = str(found).replace("\n", "\n\n")
         return _box(found.right, f"Right: {show(answer, unit)}. {why}" if found.right else wrong)
 

@@ -252,7 +252,7 @@ def _(page):
     speed, gained = 3.0, 1.5
     outside_share = (1 / gained - 1 / speed) / (1 - 1 / speed)
     other = lab2_model.solved("deepspeed", lab2_model.OLD.cluster)
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             f"a chip is {speed:g} times as fast and the step only {gained:g} times. Which share of "
             "the old step is outside the chip?",
@@ -269,18 +269,17 @@ def _(page):
             "traffic, and less is left for tokens.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "One measurement cannot be explained, because anything explains it. Two, on machines whose "
         "difference is known, leave no room: what scales with the chip and what does not come "
         "apart. State what you assumed, change it, and see whether the conclusion stands.",
-        fields,
+        problems,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems):
+def _(page, problems):
     cases = {
         f"{trainer}, {nics}": lab2_model.solved(name, place)
         for trainer, name in (("our trainer", "jax"), ("DeepSpeed", "deepspeed"))
@@ -297,7 +296,6 @@ def _(fields, page, problems):
     ends = [both[0] for both in cases.values() if both]
     page.ending(
         problems,
-        fields,
         f"The two unknowns lean on what was assumed. The length moves between {min(ends):,.0f} and "
         f"{max(ends):,.0f} tokens with the software and the old machine's network; that it is far "
         "below the limit, and that an H200's rest is longer than its work, stays. Nobody has "

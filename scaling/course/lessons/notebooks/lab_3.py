@@ -211,7 +211,7 @@ def _(HOSTS, ahead, button, where, which):
 def _(HOSTS, of_mesh, page, parameters, slow):
     sent = 2 * (HOSTS - 1) / HOSTS * parameters * 4
     alone = sent / of_mesh["data=4"][-1].rate
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             f"data={HOSTS}: a ring sums the fp32 gradients of all parameters. How many MB does a "
             "host send in a step?",
@@ -227,19 +227,18 @@ def _(HOSTS, of_mesh, page, parameters, slow):
             why="Nearly the whole of the measured step; the rest is arithmetic.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Two measurements at two rates of one link foretell a third. And what decides on a slow "
         "network is not how many devices there are but what crosses it: gradients and weights "
         "grow with the model, activations with the tokens of a step. A small batch of a large "
         "model belongs in stages.",
-        fields,
+        problems,
     )
-    return alone, fields, problems
+    return alone, problems
 
 
 @app.cell
-def _(fields, meshes, of_mesh, page, problems):
+def _(meshes, of_mesh, page, problems):
     errors = [
         {
             "mesh": mesh,
@@ -254,7 +253,6 @@ def _(fields, meshes, of_mesh, page, problems):
     worst = max(abs(one.predicted / one.median - 1) for some in of_mesh.values() for one in some)
     page.ending(
         problems,
-        fields,
         f"The worst prediction is off by {worst:.0%}. All hosts share two cores; while meshes with "
         "stages ran, other processes used half of them, so that their steps at the fast cable are "
         "long and scatter. That makes the survivor look worse than it is, not better.",

@@ -128,7 +128,7 @@ def _(page):
     )
     ring = 2 * (cards - 1) / cards * size / rate_
     through_host = document_of(command)["time"]
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             f"a guide says that summing the fp32 gradients of 10 billion parameters over {cards} "
             f"GPUs on PCIe, {rate_ / 1e9:g} GB/s each way, takes tens of seconds. What does a ring "
@@ -146,24 +146,22 @@ def _(page):
             "for cards without peer access, and its reason, PCIe, wrong.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Divide what you read by what you compute. Two, eight, 1.07 and (N - 1)/N have a short "
         "list of causes each; a factor of none of them means another chip, another format, or "
         "another question. Dense or sparse, one direction or both, bits or bytes, a chip or a "
         "node: a figure without these words is half a figure.",
-        fields,
+        problems,
         title="Two more, which are both right and wrong",
     )
-    return command, fields, problems, ring, through_host
+    return command, problems, ring, through_host
 
 
 @app.cell
-def _(every, fields, page, problems):
+def _(every, page, problems):
     unexplained = [one for one in every if one.cause == lab4_errata.OTHER]
     page.ending(
         problems,
-        fields,
         f"{len(unexplained)} of {len(every)} exhibits have no named mistake: the list of mistakes "
         "knows factors, not histories. Nor is our side above doubt: it computes with the figures "
         "of the catalogue, which vendors print too, each with its source and date.",

@@ -103,7 +103,7 @@ def _(page):
     halved = lighter["critical batch by the weights alone"]
     adding = {"dtype": "fp32", "accelerator": "a100-sxm-80g"}
     added = 1e3 * sc.learn.kernel("elementwise", (2**30, 2, 1), **adding).ideal
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "int8 weights, bf16 activations and products: the critical batch of an "
             "H100, counting the weights alone?",
@@ -128,18 +128,17 @@ def _(page):
             "balance.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "A kernel takes as long as the slower of its arithmetic and its memory. What decides is "
         "FLOPs per byte: a matmul has about as many as its batch, and the chip's peak over its "
         "bandwidth is where the roof bends.",
-        fields,
+        problems,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems):
+def _(page, problems):
     rows = []
     for side in (1024, 4096, 16384):
         square = sc.learn.kernel("matmul", (side,) * 3, accelerator="h100-sxm")
@@ -148,7 +147,6 @@ def _(fields, page, problems):
         rows.append({"side": side, **times, "share of the peak": share})
     page.ending(
         problems,
-        fields,
         "The roofline knows neither launches nor tiles. Small products fill few of the chip's "
         f"cores, and even the largest reach {share:.0%} of the peak: "
         "the clock falls under load. What is fitted comes from published measurements; on a GPU of "

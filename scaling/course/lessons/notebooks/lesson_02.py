@@ -198,7 +198,7 @@ def _(page):
     read = 1e6 * reading["time to read its part from memory"].ideal
     # L, D, key heads M and head size K of Llama 3 8B, as `scaling sharding` prints the array
     keys = sc.learn.array("fp32[32,4096_fsdp,8_tensor,128]", "fsdp=2,tensor=4").answer / 1e6
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "`A[I_Y, J, K]` on a mesh of X=8, Y=4, Z=2: how many times one copy's bytes do all "
             "devices hold together?",
@@ -229,7 +229,6 @@ def _(page):
             "split over nothing: the command says so in its warning.",
         ),
     )
-    fields = page.fields(problems)
     snippet = """
 Drawn by jax itself, on fake devices of a CPU:
 
@@ -254,14 +253,14 @@ Type `P("X", None)`, and the drawing has the copies of above.
         "Divide each dimension by the axes below it, and you have the part of a device. Axes of "
         "the mesh that stand nowhere count the copies. What changes between two names is what "
         "has to be sent.",
-        fields,
+        problems,
         in_jax,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems):
+def _(page, problems):
     found = []
     for elements in (2**16, 2**30):
         sizes = (elements, 2, 1)
@@ -279,7 +278,6 @@ def _(fields, page, problems):
     short = found[0]["measured (s)"] / found[0]["bytes over bandwidth (s)"]
     page.ending(
         problems,
-        fields,
         "Bytes are exact; the time to read them is not their quotient with the bandwidth. Two "
         f"arrays added on one H100: a small part takes {short:.1f} times as long, because a kernel "
         "has to start. So an array that is split over more and more devices stops getting faster. "

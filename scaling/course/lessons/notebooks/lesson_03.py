@@ -220,7 +220,7 @@ def _(page):
     paper_size, far_size = 2**28, 2**31
     ring = sc.price_collective("all-reduce", paper_size, "dgx-a100", algorithm="ring", ideal=True)
     far = sc.price_collective("all-gather", far_size, "dgx-b200", nodes=4, ideal=True)
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             f"an all-reduce of V = {show(paper_size, 'bytes')} around a ring of eight A100 "
             f"(NVLink: {show(300e9, 'bytes/s')} each way), without latency?",
@@ -243,26 +243,25 @@ def _(page):
         ),
         parts.on_trainer("and of the large one", (None, "us")),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "A gather or a scatter moves (N - 1)/N of the array past each device, an all-reduce twice "
         "that, an all-to-all only a part of a part. Divide by the links of the slowest level, all "
         "that work at once. Below alpha x W the latency decides.",
-        fields,
+        problems,
         title="Three problems",
     )
-    return far, fields, problems, ring
+    return far, problems, ring
 
 
 @app.cell
-def _(fields, page, problems):
-    page.verdicts(problems, fields)
+def _(page, problems):
+    page.verdicts(problems)
     return
 
 
 @app.cell
-def _(fields):
-    small, large = fields.value[2:]
+def _(problems):
+    small, large = problems.value[2:]
     mo.stop(not small or not large, mo.md(""))
     mine = lesson3_lines.through({2**20: small / 1e6, 2**26: large / 1e6})
     mo.stop(mine is None or small < 0, mo.md("The larger call should take longer."))

@@ -228,7 +228,7 @@ def _(DEVICES, STATE, page):
     crossing = "context at which the attention core costs as much as all else in a layer"
     masked = sc.learn.count("llama3-70b", causal=True)[crossing].answer
     total = 4 * sc.learn.count("tiny", set={"model.d_ff": 256}).answer
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "a layer with D = 8192, F = 4 D without a gate, and as many heads of keys as of "
             "queries, with N H = D: its parameters?",
@@ -252,19 +252,18 @@ def _(DEVICES, STATE, page):
             why="To the byte: the trainer keeps fp32, and the count knows every norm.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Six FLOPs per parameter and token is the cost of training while the context is short. "
         "Attention's own products grow with T: they pass the rest of a layer at a context that the "
         "shape alone decides. Memory is bytes per parameter, divided by the devices, plus "
         "activations, which grow with the tokens of a device.",
-        fields,
+        problems,
     )
-    return fields, memories, problems
+    return memories, problems
 
 
 @app.cell
-def _(fields, memories, page, problems):
+def _(memories, page, problems):
     peak = sc.learn.chip("h100-sxm")["peak bf16"].answer
 
     def timed(name, tokens, seconds_of):
@@ -283,7 +282,6 @@ def _(fields, memories, page, problems):
     low = min(row["MFU"] for row in steps)
     page.ending(
         problems,
-        fields,
         "A count has no time in it. Measured steps (NVIDIA, dgxc-benchmarking) take far longer "
         f"than their FLOPs at the peak: the lowest MFU here is {low:.0%}. The rest is products "
         "below the peak, work that is computed again, and communication that is waited for.",

@@ -224,7 +224,7 @@ def _(page):
     tiny = sc.learn.count("tiny")
     whole = tiny["norms and biases"].answer  # too small to be cut
     held = 4 * ((tiny.answer - whole) / 8 + whole)
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             f"a chip of {figure['C']} sends {figure['W']} in one direction over NVLink: how many "
             "tokens per device hide the gather, by C / W?",
@@ -250,19 +250,18 @@ def _(page):
             why="An eighth of every matrix in fp32; the norms are small and stay whole.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Weights travel for free while each device has more tokens than its peak over its link's "
         "bandwidth, C / W, whatever the model's width. More devices with the same batch have fewer "
         "tokens each: that is where data parallelism and fsdp end.",
-        fields,
+        problems,
         lesson=5,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems, rate):
+def _(page, problems, rate):
     def hiding(size):
         """A measured all-gather on 8 H100 beside ours, and the tokens that hide it."""
         seen = measured_collective("all-gather", size, "dgx-h100", 8).seconds
@@ -287,7 +286,6 @@ def _(fields, page, problems, rate):
     needed = sc.learn.limits("llama2-70b", "dgx-h100", 16, "fsdp=128", set=large)["rule"].ideal
     page.ending(
         problems,
-        fields,
         "The rule knows no latency. The gathers below were measured in JAX on a node of H100, "
         f"dispatch included (the guide's figures): {small} take nearly as long as {more}, so "
         "that a small layer needs many more tokens than the rule says. Our fitted times leave "

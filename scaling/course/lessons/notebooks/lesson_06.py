@@ -211,7 +211,7 @@ def _(page):
     blackwell = sc.learn.limits("llama3-70b", cluster="dgx-b200", nodes=2)["largest tensor axis"]
     over_two = blackwell.rows[1]
     scatters = 4 * layers + 2
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             f"the rule F W / C for Llama 3 70B, F = {sc.load_run('llama3-70b').model.d_ff:,}, on a "
             "DGX B200: how many chips?",
@@ -238,19 +238,18 @@ def _(page):
             why="Attention and the MLP have one each, forward and backward; as many all-gathers.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Tensor parallelism sends activations. Their bytes stay as the axis grows, the products "
         "shrink, and the two meet at Y = F W / C, whatever the batch. Wide models and fast links "
         "allow more chips, faster chips fewer. Keep the axis in the node.",
-        fields,
+        problems,
         lesson=6,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems):
+def _(page, problems):
     series = measured_series("tensor in a node")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     compared = [
@@ -268,7 +267,6 @@ def _(fields, page, problems):
     four, eight = (row["measured (s)"] for row in compared[-2:])
     page.ending(
         problems,
-        fields,
         f"The rule knows two resources. Measured: {series.machine} ({series.source}, {series.date}"
         "). In two microbatches eight chips are the fastest. In sixteen, of one sequence each, "
         f"eight chips take {eight / four - 1:.0%} longer than four: the kernels are so short that "

@@ -100,7 +100,7 @@ def _(group, page, whole):
     errors = parts.ranges({entry.mesh: sc.predict(**entry.arguments) for entry in on_h100})
     slow = sc.predict(**whole.arguments, what_if=["network x0.125"])
     ratio = slow.step_time / sc.predict(**whole.arguments).step_time
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "all links equal, B = 2**18 tokens, N = 64 chips, F = 16384: how many "
             "chips should fsdp have by the guide's formula X = sqrt(B N / F)?",
@@ -123,22 +123,20 @@ def _(group, page, whole):
             why="The mesh decides who computes what, not what is computed.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
         "inside a node. With tokens enough per device, plain fsdp is fastest, and everything else "
         "is a way to live with fewer.",
-        fields,
+        problems,
         lesson=7,
     )
-    return errors, fields, problems
+    return errors, problems
 
 
 @app.cell
-def _(errors, fields, page, problems):
+def _(errors, page, problems):
     page.ending(
         problems,
-        fields,
         "No GPU of this project has run these steps. The ranges are those within which published "
         "steps of other trainers fell; two splits whose ranges overlap cannot be told apart. "
         "`make validate` scores the model on measured runs.",

@@ -91,7 +91,7 @@ def _(group, page):
 def _(page):
     needed = 2475 * 128 / 4
     exchange = 1e3 * sc.price_collective("all-to-all", "64MiB", cluster="dgx-h100", ideal=True).time
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "128 experts, 4 for each token; a dense model needs C / W = 2475. How "
             "many tokens does data parallelism of the mixture need?",
@@ -114,22 +114,20 @@ def _(page):
             why="Dropless routing computes the same, wherever the experts are.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "A mixture multiplies with k experts and moves E: it needs E / k times the batch, or "
         "experts that stay where they are. Then tokens travel, k copies of each, twice a layer and "
         "each way; inside a node that is cheap, across nodes each expert must be wide enough.",
-        fields,
+        problems,
         lesson=8,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems, steps):
+def _(page, problems, steps):
     page.ending(
         problems,
-        fields,
         "All is priced under an even load: real routers send more to some, and the fullest device "
         "decides. Grouped products are priced at rates of others' kernels; ours has not been timed "
         "on a GPU. Published mixtures are predicted too fast (docs/limits.md).",

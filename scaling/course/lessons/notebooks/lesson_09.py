@@ -175,7 +175,7 @@ def _(bubble, page):
 def _(bubble, page):
     asked = {"stages": 2, "microbatches": 8}
     halved = bubble(8, 16, 2)
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "eight stages with two parts each, sixteen microbatches: which share of the step is "
             "bubble?",
@@ -202,19 +202,18 @@ def _(bubble, page):
             why="As many as turns, twice.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "A stage is idle for (P - 1) / (V M + P - 1) of the step, in any order of the passes. More "
         "microbatches, or more parts of a stage, make that small. The order decides how much is "
         "kept in memory meanwhile.",
-        fields,
+        problems,
         lesson=9,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(bubble, fields, page, problems):
+def _(bubble, page, problems):
     series = measured_series("microbatches of a pipeline")
     steps = [sc.predict(**point.asked, source="analytic") for point in series.points]
     middle = {point.microbatches: median(point.seconds) for point in series.points}
@@ -232,7 +231,6 @@ def _(bubble, fields, page, problems):
     spread = max(max(point.seconds) / min(point.seconds) for point in series.points) - 1
     page.ending(
         problems,
-        fields,
         "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM: "
         f"{series.machine} ({series.source}, {series.date}; not fitted on). "
         f"Of these, {min(middle, key=middle.get)} microbatches were "

@@ -102,7 +102,7 @@ def _(page):
     far = sc.learn.limits("llama3-8b", cluster="dgx-h100", nodes=2)
     rows_far = far["tokens per device from which a ring over context is hidden"].rows
     across = float(next(r["fitted (tokens)"] for r in rows_far if r["place"] == "2 nodes"))
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "32 heads of queries, 8 of keys and values, dimension 64, bf16, 16384 "
             "tokens on a device: how many bytes of keys and values does it send in one hop?",
@@ -126,24 +126,22 @@ def _(page):
             why="Softmax over chunks with running maxima is the same softmax.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Ring attention sends keys and values once round, in the shadow of scores that grow with "
         "the chunk: a few thousand tokens per device hide it inside a node. Cut the sequence "
         "when one no longer fits, or when there are more devices than sequences.",
-        fields,
+        problems,
         lesson=10,
     )
-    return across, fields, problems
+    return across, problems
 
 
 @app.cell
-def _(fields, page, problems, steps):
+def _(page, problems, steps):
     mfu = [{"MFU, full attention": float(step.mfu)} for step in steps.values()]
     shown = [row | share for row, share in zip(parts.ranges(steps), mfu, strict=True)]
     page.ending(
         problems,
-        fields,
         "MFU counts all scores, also the masked half that nobody computes: at long sequences it "
         "overstates what the chip did, and passes one half with ease. Kernels of attention were "
         "timed at other shapes than these chunks; no ring of ours has run on GPUs.",

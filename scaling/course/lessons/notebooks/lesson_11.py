@@ -94,7 +94,7 @@ def _(page, policy, steps):
 def _(page, steps):
     filled = 70e9 * 16 / 80e9
     longer = float(steps["full"].step_time / steps["none"].step_time)
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "70e9 parameters, 16 bytes each, H100 with 80e9 bytes: how many devices "
             "do weights, gradients and optimizer fill?",
@@ -117,19 +117,18 @@ def _(page, steps):
             why="Remat changes no number, only when it is computed.",
         ),
     )
-    fields = page.fields(problems)
     page.takeaway(
         "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
         "activations grow with the tokens of a device and are all that remat saves. It pays with "
         "up to a third of the forward and backward FLOPs.",
-        fields,
+        problems,
         lesson=11,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems, steps):
+def _(page, problems, steps):
     rows = [
         {
             "remat": name,
@@ -141,7 +140,6 @@ def _(fields, page, problems, steps):
     ]
     page.ending(
         problems,
-        fields,
         "The compiler plans the memory of the whole program and may place buffers otherwise than "
         "their order of life suggests; both figures stand below. The driver, NCCL and the "
         "libraries take their part outside: what fits is what the pool of XLA holds.",

@@ -130,7 +130,7 @@ def _(page):
             return f"Yours: {2 - ratio:.0%} of the faster step does not cross the cable."
         return "Between 1 (nothing crosses the cable) and 2 (all of it), if nothing else ran."
 
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "in seconds, a step takes 3 at the full rate of a link and 5 at half of it, nothing "
             "hidden: how long without the link?",
@@ -153,7 +153,6 @@ def _(page):
             why=yours,
         ),
     )
-    fields = page.fields(problems)
     commands = (
         "sudo scaling testbed up --hosts 2 --bandwidth 500Mbit",
         "sudo scaling testbed run -- scaling train tiny --mesh data=2,fsdp=2 --steps 20 "
@@ -164,15 +163,15 @@ def _(page):
         "Change one figure of the machine and measure again: what moves in proportion is the term "
         "that the figure binds. `scaling compare` does the same inside one run, term by term, "
         "with a profile of it.",
-        fields,
+        problems,
         parts.typed(*commands),
         lesson=12,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, problems, steps):
+def _(page, problems, steps):
     errors = [
         {
             "hosts": step.hosts,
@@ -187,7 +186,6 @@ def _(fields, page, problems, steps):
     off = [abs(step.predicted / step.median - 1) for step in steps]
     page.ending(
         problems,
-        fields,
         f"All recorded steps; the worst prediction is off by {max(off):.0%}. Totals do not say "
         "why: choose a mesh above, and see which of the two unknowns is off.",
         errors,

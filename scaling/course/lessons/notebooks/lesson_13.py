@@ -106,7 +106,7 @@ def _(page):
         "llama3-405b", tokens=15e12, cluster="dgx-h100", mfu=0.4, bytes_per_parameter=16, nodes=512
     )["fewest devices for weights and optimizer"].answer
     seen = sc.load_run("tiny").batch.tokens * steps
-    problems = (
+    problems = page.problems(
         parts.on_paper(
             "70e9 parameters, 15e12 tokens, 4096 chips of 990e12 FLOP/s at an MFU of "
             "0.45: how many days?",
@@ -131,7 +131,6 @@ def _(page):
             "it.",
         ),
     )
-    fields = page.fields(problems)
     commands = (
         "scaling plan tiny --cluster host --json > plan.json",
         "python -c \"import json; plans = json.load(open('plan.json'))['plans']; "
@@ -142,18 +141,17 @@ def _(page):
         "Six times parameters times tokens, over the FLOP/s that you will really get: the rest is "
         "the MFU, and the mesh decides it. Plan by closed forms, look at why the second best "
         "loses, compile the few that are left, and only then start.",
-        fields,
+        problems,
         parts.typed(*commands),
         lesson=13,
     )
-    return fields, problems
+    return (problems,)
 
 
 @app.cell
-def _(fields, page, predictions, problems):
+def _(page, predictions, problems):
     page.ending(
         problems,
-        fields,
         "Plans are closed forms; `scaling plan --verify` prices the best again from their "
         "compiled programs. Meshes whose ranges overlap cannot be told apart. Failures, restarts, "
         "evaluation and data take their part: `scaling budget` prices failures that you state.",
