@@ -1,4 +1,8 @@
-"""The run of lab 3, and training it on a testbed of this machine by the commands that one types.
+"""Training steps on a testbed: recorded ones, and those made here by the commands that one types.
+
+The recorded ones are copied by hand from experiments/results/2026-11-23-testbed-steps and, meshes
+with stages, from 2026-11-23-testbed-steps-stage, when other processes used half of the processor.
+Nothing was fitted on them. The run of lab 3 is made like this:
 
 sudo scaling testbed up --name slow-cable --hosts 4 --devices 1 --bandwidth 200Mbit
 sudo scaling testbed run --name slow-cable -- scaling train run.json --mesh stage=4 ...
@@ -9,15 +13,24 @@ import json
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from scaling.course.lessons.lab3_data import RecordedStep
+import numpy as np
+
 from scaling.meshes.errors import InputError
+from scaling.meshes.units import parse_quantity
 from scaling.testbed.machine import present_machine
 from scaling.testbed.state import state_folder
 
+DATA = resources.files("scaling.course.lessons") / "data"
+TERMS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
 NAME = "slow-cable"
+DOWN = ("testbed", "down", "--name", NAME)
+OURS = (sys.executable, "-m", "scaling")
 # That of experiments/testbed_steps.py, which recorded it.
 MODEL = {
     "vocab_size": 1024, "d_model": 256, "n_layers": 4, "n_heads": 8, "n_kv_heads": 8,
@@ -31,6 +44,52 @@ RUN = {
     **{"name": "testbed", "model": MODEL, "batch": BATCH, "precision": {"compute": "fp32"}},
     "train": {"steps": STEPS},
 }
+
+
+@dataclass(frozen=True)
+class RecordedStep:
+    """One mesh at one rate of the cable; seconds."""
+
+    hosts: int
+    bandwidth: str  # "500Mbit"
+    mesh: str
+    predicted: float
+    low: float
+    high: float
+    time: dict[str, float]  # predicted, by term
+    measured: list[float]  # of several steps
+
+    @property
+    def rate(self) -> float:
+        """Bytes/s of a host's link."""
+        return parse_quantity(self.bandwidth.replace("bit", "bit/s"), "B/s")
+
+    @property
+    def median(self) -> float:
+        """Median of the measured steps."""
+        return float(np.median(self.measured))
+
+    @property
+    def spread(self) -> float:
+        """Distance of the quartiles over the median."""
+        low, high = np.percentile(self.measured, (25, 75))
+        return float((high - low) / self.median)
+
+
+@cache
+def recorded_steps(stages: bool = False) -> tuple[RecordedStep, ...]:
+    """Return the recorded steps of meshes without stages, or with them, of 4 microbatches each."""
+    file = DATA / ("testbed_pipelines.json" if stages else "testbed_steps.json")
+    return tuple(RecordedStep(**case) for case in json.loads(file.read_text("utf-8"))["cases"])
+
+
+def line_over_rates(seconds: list[float], rates: list[float]) -> tuple[float, float]:
+    """Return what does not depend on the link (s), and the bytes that cross it one after another.
+
+    A straight line through seconds over 1 / rate, by least squares: T = a + b / W.
+    """
+    slope, intercept = np.polyfit(1 / np.array(rates), np.array(seconds), 1)
+    return float(intercept), float(slope)
 
 
 def run_text() -> str:
@@ -51,8 +110,8 @@ def why_not_here() -> str:
 
 def up_command(hosts: int, bandwidth: str) -> list[str]:
     """Return the words that make the testbed."""
-    return ["testbed", "up", "--name", NAME, "--hosts", str(hosts), "--devices", "1",
-            "--bandwidth", bandwidth]  # fmt: skip
+    wanted = f"--hosts {hosts} --devices 1 --bandwidth {bandwidth}"
+    return f"testbed up --name {NAME} {wanted}".split()
 
 
 def train_command(
@@ -62,11 +121,9 @@ def train_command(
     ours: tuple[str, ...] = ("scaling",),
 ) -> list[str]:
     """Return the words that train on it; `ours` starts this project in a host."""
-    words = ["testbed", "run", "--name", NAME, "--", *ours, "train"]
-    words += [file, "--mesh", mesh, "--run-dir", out]
-    return words + (
-        ["--set", f"batch.microbatches={MICROBATCHES}"] if mesh.startswith("stage") else []
-    )
+    words = [*f"testbed run --name {NAME} --".split(), *ours, "train", file, "--mesh", mesh]
+    cut = ["--set", f"batch.microbatches={MICROBATCHES}"] if mesh.startswith("stage") else []
+    return [*words, "--run-dir", out, *cut]
 
 
 def train_here(hosts: int, bandwidth: str, mesh: str) -> RecordedStep:
@@ -82,14 +139,10 @@ def train_here(hosts: int, bandwidth: str, mesh: str) -> RecordedStep:
         with tempfile.TemporaryDirectory() as scratch:
             file, out = Path(scratch) / "run.json", Path(scratch) / "out"
             file.write_text(json.dumps(RUN), encoding="utf-8")
-            _scaling(train_command(mesh, str(file), str(out), (sys.executable, "-m", "scaling")))
+            _scaling(train_command(mesh, str(file), str(out), OURS))
             return recorded(hosts, bandwidth, mesh, out)
     finally:
-        subprocess.run(
-            [sys.executable, "-m", "scaling", "testbed", "down", "--name", NAME],
-            check=False,
-            capture_output=True,
-        )
+        subprocess.run([*OURS, *DOWN], check=False, capture_output=True)
 
 
 def recorded(hosts: int, bandwidth: str, mesh: str, out: Path) -> RecordedStep:
@@ -103,7 +156,7 @@ def recorded(hosts: int, bandwidth: str, mesh: str, out: Path) -> RecordedStep:
 
 def _scaling(words: list[str]) -> None:
     """Run a command of ours; InputError with the end of what it printed if it fails."""
-    command = [sys.executable, "-m", "scaling", *words]
+    command = [*OURS, *words]
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=LIMIT)
     except subprocess.TimeoutExpired:

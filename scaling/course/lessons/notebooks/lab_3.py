@@ -17,7 +17,7 @@ with app.setup:
 
     import scaling as sc
     from scaling.course.lessons import lab3_testbed, parts
-    from scaling.course.lessons.lab3_data import line_over_rates, recorded_pipelines, recorded_steps
+    from scaling.course.lessons.lab3_testbed import line_over_rates, recorded_steps
     from scaling.meshes.errors import InputError
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.bars import stacked_bars
@@ -27,7 +27,7 @@ with app.setup:
 @app.cell
 def _():
     HOSTS = 4
-    every = [one for one in (*recorded_steps(), *recorded_pipelines()) if one.hosts == HOSTS]
+    every = [one for one in (*recorded_steps(), *recorded_steps(stages=True)) if one.hosts == HOSTS]
     meshes = list(dict.fromkeys(one.mesh for one in every))
     of_mesh = {
         mesh: sorted((one for one in every if one.mesh == mesh), key=lambda one: -one.rate)
@@ -177,7 +177,7 @@ def _(HOSTS, half, page, slow):
     by_hand = (
         lab3_testbed.up_command(HOSTS, slow),
         lab3_testbed.train_command("stage=4"),
-        ["testbed", "down", "--name", lab3_testbed.NAME],
+        lab3_testbed.DOWN,
     )
     commands = parts.typed(*(f"sudo scaling {shlex.join(words)}" for words in by_hand))
     run_file = mo.md(f"```json\n{lab3_testbed.run_text()}\n```")

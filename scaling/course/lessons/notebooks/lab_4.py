@@ -116,12 +116,6 @@ def _(every, page):
         }
         for one in every
     ]
-    mo.accordion({"All answers": page.table(rows)})
-    return
-
-
-@app.cell
-def _(page):
     cards, size, rate_ = 4, 10e9 * 4, 32e9
     command = (
         f"collective all-reduce --bytes {size / 1e9:g}GB --cluster rtx4090-8 --devices 0,1,2,3"
@@ -146,7 +140,7 @@ def _(page):
             "for cards without peer access, and its reason, PCIe, wrong.",
         ),
     )
-    page.takeaway(
+    take_away = page.takeaway(
         "Divide what you read by what you compute. Two, eight, 1.07 and (N - 1)/N have a short "
         "list of causes each; a factor of none of them means another chip, another format, or "
         "another question. Dense or sparse, one direction or both, bits or bytes, a chip or a "
@@ -154,6 +148,7 @@ def _(page):
         problems,
         title="Two more, which are both right and wrong",
     )
+    page.show(mo.accordion({"All answers": page.table(rows)}), take_away)
     return command, problems, ring, through_host
 
 

@@ -157,6 +157,11 @@ def _(mesh, page, shape):
         }
         for text, words in changes.items()
     ]
+    try:
+        uneven = str(sc.learn.array("A[10_Y,J]", mesh, {"J": 8}))
+    except sc.InputError as error:
+        uneven = str(error)
+    silent = sc.learn.array("A[I_X,J]", mesh, {"I": 4096, "J": 16384})
     page.show(
         """
 ## What a change of the name costs
@@ -166,18 +171,7 @@ and free. One that changes its dimension is an all-to-all. `{U_X}` is a sum that
 is about these prices.
 """,
         page.table(rows),
-    )
-    return arrivals, moved
-
-
-@app.cell
-def _(mesh, page):
-    try:
-        uneven = str(sc.learn.array("A[10_Y,J]", mesh, {"J": 8}))
-    except sc.InputError as error:
-        uneven = str(error)
-    silent = sc.learn.array("A[I_X,J]", mesh, {"I": 4096, "J": 16384})
-    page.show(f"""
+        f"""
 ## Two mistakes, and how they show
 
 **An axis that nobody named.** `A[I_X,J]` is correct and nothing complains, but {mesh["Y"]} devices
@@ -187,8 +181,9 @@ along `Y` hold the same: `copies: {silent["copies"].answer:.0f}`. For weights th
 **A size that its axes do not divide.** Parts of different sizes do not exist in this notation:
 
 > {uneven}
-""")
-    return silent, uneven
+""",
+    )
+    return arrivals, moved, silent, uneven
 
 
 @app.cell
@@ -289,12 +284,13 @@ def _(page, problems):
 
 
 @app.cell
-def test_what_all_devices_hold_is_copies_of_one(mesh, shape):
+def test_what_all_devices_hold_is_copies_of_one(mesh, shape, split, whole):
     for text in ("A[I,J]", "A[I_X,J]", "A[I_X,J_Y]", "A[I_YX,J]", "A[I,J_X]"):
         answer = sc.learn.array(text, mesh, shape)
         assert answer.answer * 8 == answer["bytes on all devices"].answer
         one = answer["bytes of one copy"].answer
         assert answer["bytes on all devices"].answer == answer["copies"].answer * one
+    assert split.answer * 8 == sc.learn.array("A[I,J]", mesh, shape).answer == whole
     return
 
 
@@ -302,13 +298,6 @@ def test_what_all_devices_hold_is_copies_of_one(mesh, shape):
 def test_every_block_has_as_many_holders_as_copies(chosen, mesh, written):
     held = [(part.row, part.column) for part in parts_of_devices(written, mesh)]
     assert {held.count(block) for block in held} == {chosen["copies"].answer}
-    return
-
-
-@app.cell
-def test_the_limits_of_splitting(mesh, shape, split, whole):
-    assert split.answer * 8 == whole
-    assert sc.learn.array("A[I,J]", mesh, shape).answer == whole
     return
 
 

@@ -158,18 +158,6 @@ def _(limit, page, per_node):
         }
         for row in limit.rows
     ]
-    page.show(
-        "## Two nodes\n\nOne group over two nodes has all their NICs for itself, so that "
-        "the textbook may name NVLink still. Fitted figures count the hops between nodes "
-        "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
-        f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node.",
-        page.table(places),
-    )
-    return
-
-
-@app.cell
-def _(page):
     compiled = (*parts.stored("tensor in a node"), *parts.stored("tensor over two nodes"))
     kept = {(entry.mesh, entry.nodes): entry.arguments for entry in compiled}
     whole = "fsdp=1,tensor=8", 1
@@ -191,6 +179,11 @@ def _(page):
     waits = time.exposed_communication / (time.exposed_communication + time.hidden_communication)
     longer = priced[whole].step_time / priced["fsdp=8,tensor=1", 1].step_time
     page.show(
+        "## Two nodes\n\nOne group over two nodes has all their NICs for itself, so that "
+        "the textbook may name NVLink still. Fitted figures count the hops between nodes "
+        "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
+        f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node.",
+        page.table(places),
         "## What the compiler makes of it\n\nThe trainer's own step of Llama 3 8B, "
         "compiled for a DGX H100. That exchanges *could* hide behind products does not say "
         f"that they do: with `tensor=8` {waits:.0%} of all communication waits, and the "

@@ -245,12 +245,6 @@ def _(bubble, page, problems):
 
 
 @app.cell
-def test_one_stage_is_never_idle():
-    assert idle_share(timetable("1f1b", 1, 8)) == 0
-    return
-
-
-@app.cell
 def test_the_drawing_has_the_bubble_of_the_formula(bubble):
     """Counted from the timetable, and from the formula of `scaling limits`."""
     cases = [
@@ -273,7 +267,8 @@ def test_every_microbatch_passes_every_stage_once_each_way():
 
 
 @app.cell
-def test_the_bubble_goes_to_zero(bubble):
+def test_one_stage_is_never_idle_and_the_bubble_goes_to_zero(bubble):
+    assert idle_share(timetable("1f1b", 1, 8)) == 0
     assert bubble(4, 10**6).ideal < 1e-5
     return
 

@@ -16,7 +16,7 @@ with app.setup:
     import scaling as sc
     from scaling.course.ladder.rungs import Rung, ladder
     from scaling.course.lessons import parts
-    from scaling.course.lessons.lab3_data import TERMS, line_over_rates, recorded_steps
+    from scaling.course.lessons.lab3_testbed import TERMS, line_over_rates, recorded_steps
     from scaling.meshes.units import format_rate, format_time
     from scaling.pictures.bars import stacked_bars
 

@@ -5,7 +5,6 @@ import json
 import pytest
 
 from scaling.course.lessons import lab2_model, lab3_testbed, lab4_errata
-from scaling.course.lessons.lab3_data import recorded_pipelines
 from scaling.meshes.errors import InputError
 
 
@@ -44,7 +43,7 @@ def test_without_a_testbed_nothing_runs_and_the_reason_is_told(monkeypatch):
 
 
 def test_a_run_folder_gives_its_steps_behind_the_warm_up(tmp_path):
-    one = recorded_pipelines()[0]
+    one = lab3_testbed.recorded_steps(stages=True)[0]
     foretold = {"step_time": 1.0, "step_time_low": 0.5, "step_time_high": 2.0, "time": one.time}
     (tmp_path / "predicted.json").write_text(json.dumps(foretold))
     steps = [{"loss": 1.0, "step_time": 0.1 * i} for i in range(1, lab3_testbed.STEPS + 1)]
