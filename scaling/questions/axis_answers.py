@@ -70,10 +70,10 @@ def weights_limit(
     """
     exchange = of_weights(s.mlp, cut, groups, s.cluster, over)
     links, fitted = exchange.links, hidden_from(exchange, s.profile)
-    found = limit(name, exchange.textbook, links, fitted)
-    job = scaled(found, "job", groups.size, f"tokens of all {groups.size:,} devices")
+    answer = limit(name, exchange.textbook, links, fitted)
+    job = scaled(answer, "job", groups.size, f"tokens of all {groups.size:,} devices")
     notes, parts = () if fitted else (STARTED,), (rule(exchange.textbook, links), job)
-    return replace(found, parts=parts, notes=notes)
+    return replace(answer, parts=parts, notes=notes)
 
 
 def switch_limit(s: LimitsContext, groups: np.ndarray, cut: MeshShape = UNSHARDED) -> Answer | None:

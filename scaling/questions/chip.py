@@ -61,7 +61,7 @@ def chip(
         InputError: the chip does not multiply in that format, or has no warps.
     """
     dtype = dtype or accelerator.usual_format or "bf16"
-    own = _letters(accelerator, dtype)
+    given = _letters(accelerator, dtype)
     peak_notes = lambda name: _source(accelerator, peak_name(name))
     parts = [
         Answer(f"peak {name}", rate, "FLOP/s", ideal=rate, notes=peak_notes(name))
@@ -72,27 +72,27 @@ def chip(
         if value is not None:
             notes = (meaning, *_source(accelerator, name))
             parts.append(Answer(name.replace("_", " "), value, unit, ideal=value, notes=notes))
-    parts += _answered(own, *NEAR_MEMORY)
-    parts += [] if registers is None else [_warps(accelerator, registers, own)]
-    parts += _vector(accelerator, own)
-    parts += (cycles := _answered(own, *CYCLES))
+    parts += _answered(given, *NEAR_MEMORY)
+    parts += [] if registers is None else [_warps(accelerator, registers, given)]
+    parts += _vector(accelerator, given)
+    parts += (cycles := _answered(given, *CYCLES))
     if len(cycles) == len(CYCLES):
         nearest = 2 ** round(log2(float(cycles[-1])))
         u = Input("u", nearest, "FLOPs/cycle", "the nearest power of two")
         name, formula = "clock of the matrix units", "C / (cores * units * u)"
-        parts.append(by_formula(name, "Hz", formula, {**own, "u": u}))
-    parts += _totals(accelerator, own, devices) if devices > 1 else []
+        parts.append(by_formula(name, "Hz", formula, {**given, "u": u}))
+    parts += _totals(accelerator, given, devices) if devices > 1 else []
     heading = f"FLOPs per byte at which {accelerator.title} is compute bound"
-    if "W" not in own:
+    if "W" not in given:
         why = "the catalogue has no memory bandwidth of it"
         return Answer(heading, None, "FLOPs/byte", binds=why, section=SECTION, parts=tuple(parts))
-    return by_formula(heading, "FLOPs/byte", "C / W", own, section=SECTION, parts=tuple(parts))
+    return by_formula(heading, "FLOPs/byte", "C / W", given, section=SECTION, parts=tuple(parts))
 
 
 def _letters(accelerator: Accelerator, dtype: str) -> dict[str, Input]:
     """Symbols of formulas about a chip, those of the figures that the catalogue has."""
     chip = accelerator
-    found = (
+    rows = (
         ("C", chip.peak(dtype), "FLOP/s", f"dense {dtype} peak"),
         ("C32", chip.peaks.get("fp32"), "FLOP/s", "fp32 peak"),
         ("W", chip.memory_bandwidth, "bytes/s", "memory bandwidth"),
@@ -106,10 +106,10 @@ def _letters(accelerator: Accelerator, dtype: str) -> dict[str, Input]:
         ("S", chip.shared_memory_per_core, "bytes", "of a core"),
         ("T", chip.threads_per_core, "threads", "of a core at once"),
     )
-    return letters(*(Input(s, value, *words) for s, value, *words in found if value is not None))
+    return letters(*(Input(s, value, *words) for s, value, *words in rows if value is not None))
 
 
-def _warps(accelerator: Accelerator, registers: int, own: Mapping[str, Input]) -> Answer:
+def _warps(accelerator: Accelerator, registers: int, given: Mapping[str, Input]) -> Answer:
     """Warps of a core at once, by its registers and by its threads."""
     held, threads = accelerator.registers_per_core, accelerator.threads_per_core
     if accelerator.vendor != "NVIDIA" or held is None or threads is None:
@@ -124,48 +124,48 @@ def _warps(accelerator: Accelerator, registers: int, own: Mapping[str, Input]) -
     by_threads = threads // THREADS <= held // (registers * THREADS)
     binds = "threads" if by_threads else "registers"
     formula = "min(floor(R / (r * w)), floor(T / w))"
-    return by_formula("warps of a core", "warps", formula, {**own, **letters(r, w)}, binds=binds)
+    return by_formula("warps of a core", "warps", formula, {**given, **letters(r, w)}, binds=binds)
 
 
-def _answered(own: Mapping[str, Input], *asked: tuple[str, str, str]) -> list[Answer]:
+def _answered(given: Mapping[str, Input], *asked: tuple[str, str, str]) -> list[Answer]:
     """Those of (name, unit, formula) whose symbols all have a number."""
-    return [by_formula(*each, own) for each in asked if {*symbols(each[2])} <= {*own}]
+    return [by_formula(*each, given) for each in asked if {*symbols(each[2])} <= {*given}]
 
 
-def _vector(accelerator: Accelerator, own: Mapping[str, Input]) -> list[Answer]:
+def _vector(accelerator: Accelerator, given: Mapping[str, Input]) -> list[Answer]:
     """Lanes of all cores, and their rate at one operation per lane and cycle."""
-    found = _answered(own, LANES)
+    answers = _answered(given, LANES)
     if (count := accelerator.vector_lanes) is not None:
         notes = _source(accelerator, "vector_lanes")
-        found = [Answer(LANES[0], count, "lanes", ideal=count, notes=notes)]
-    if not found:
+        answers = [Answer(LANES[0], count, "lanes", ideal=count, notes=notes)]
+    if not answers:
         return []
-    lanes, peak = Input("lanes", int(float(found[0])), "lanes", "fp32, of all cores"), own["C"]
-    own = {**own, "lanes": lanes}
+    lanes, peak = Input("lanes", int(float(answers[0])), "lanes", "fp32, of all cores"), given["C"]
+    given = {**given, "lanes": lanes}
     for where, clock in (("", accelerator.clock), (" at base clock", accelerator.base_clock)):
         if clock is None:
             continue
-        own["clock"] = Input("clock", clock, "Hz", "base" if where else "boost")
+        given["clock"] = Input("clock", clock, "Hz", "base" if where else "boost")
         name = f"vector rate{where}"
         note = "one operation per lane and cycle; a fused multiply-add counts as two in a peak"
-        rate = by_formula(name, "FLOP/s", "lanes * clock", own, notes=(note,))
-        own["V"] = Input("V", float(rate), "FLOP/s", name)
+        rate = by_formula(name, "FLOP/s", "lanes * clock", given, notes=(note,))
+        given["V"] = Input("V", float(rate), "FLOP/s", name)
         over = (f"{peak.meaning} over {name}", "", "C / V")
-        found += [rate, *_answered(own, over, (f"{name} of a core", "FLOP/s", "V / n"))]
-    return found + _answered(own, PEAK_CLOCK)
+        answers += [rate, *_answered(given, over, (f"{name} of a core", "FLOP/s", "V / n"))]
+    return answers + _answered(given, PEAK_CLOCK)
 
 
-def _totals(accelerator: Accelerator, own: Mapping[str, Input], devices: int) -> list[Answer]:
+def _totals(accelerator: Accelerator, given: Mapping[str, Input], devices: int) -> list[Answer]:
     """Peak, memory, bandwidth and power of several chips."""
     several = f"of {devices:,} devices"
-    own = {**own, "N": Input("N", devices, "devices")}
-    found = [by_formula(f"{own['C'].meaning} {several}", "FLOP/s", "N * C", own)]
+    given = {**given, "N": Input("N", devices, "devices")}
+    answers = [by_formula(f"{given['C'].meaning} {several}", "FLOP/s", "N * C", given)]
     for figure in TOTALS:
         value, words = getattr(accelerator, figure), figure.replace("_", " ")
         if value is not None:
-            own["one"] = Input("one", value, FIGURES[figure][0], "of a chip")
-            found.append(by_formula(f"{words} {several}", own["one"].unit, "N * one", own))
-    return found
+            given["one"] = Input("one", value, FIGURES[figure][0], "of a chip")
+            answers.append(by_formula(f"{words} {several}", given["one"].unit, "N * one", given))
+    return answers
 
 
 def _source(accelerator: Accelerator, figure: str) -> tuple[str, ...]:

@@ -94,7 +94,7 @@ def _flops(model: CountedModel, seq: int, causal: bool) -> list[Answer]:
     )
     forward = of(FORWARD, f"2 * A + 2 * M + T * {CORE} + 2 * D * V")
     forward = replace(forward, section=SECTION, parts=parts)
-    own = letters(
+    given = letters(
         Input("f", float(forward), "FLOPs", "forward"),
         Input("core", float(forward["attention core"]), "FLOPs", "attention core"),
         Input("P", model.count.active, COUNT, "that a token uses"),
@@ -106,10 +106,10 @@ def _flops(model: CountedModel, seq: int, causal: bool) -> list[Answer]:
     )
     return [
         forward,
-        by_formula("training FLOPs of a token", "FLOPs", "r * f", own),
-        by_formula("6 x parameters", "FLOPs", "6 * P", own),
-        by_formula("exact over 6 x parameters", "", "r * f / (6 * P)", own),
-        by_formula("attention core's share", "", "core / f", own),
+        by_formula("training FLOPs of a token", "FLOPs", "r * f", given),
+        by_formula("6 x parameters", "FLOPs", "6 * P", given),
+        by_formula("exact over 6 x parameters", "", "r * f / (6 * P)", given),
+        by_formula("attention core's share", "", "core / f", given),
         context("its projections", "A"),
         context("all else in a layer", "(A + M)"),
     ]
@@ -138,7 +138,7 @@ def _whole_run(model: CountedModel, forward: Answer, query: CountQuery) -> list[
     ratio = Input("ratio", TOKENS_PER_PARAMETER, "tokens", "per parameter")
     P = Input("P", model.count.total, COUNT)
     rule = by_formula("tokens by Chinchilla's rule", "tokens", "ratio * P", (ratio, P))
-    own = letters(
+    given = letters(
         Input("tokens", query.tokens or float(rule), "tokens", "of the training"),
         Input("P", model.count.active, COUNT, "that a token uses"),
         Input("f", float(forward), "FLOPs", "forward, of a token"),
@@ -147,8 +147,8 @@ def _whole_run(model: CountedModel, forward: Answer, query: CountQuery) -> list[
     name = "FLOPs of the training"
     return [
         rule,
-        by_formula(name, "FLOPs", "6 * P * tokens", own, section=SECTION),
-        by_formula(f"{name}, exact", "FLOPs", "r * f * tokens", own),
+        by_formula(name, "FLOPs", "6 * P * tokens", given, section=SECTION),
+        by_formula(f"{name}, exact", "FLOPs", "r * f * tokens", given),
     ]
 
 
@@ -158,27 +158,27 @@ def _memory(run: Run, model: CountedModel, query: CountQuery) -> list[Answer]:
     P = Input("P", model.count.total, COUNT)
     s = Input("s", query.bytes_per_parameter, "bytes", "per parameter")
     X = Input("X", query.devices, "devices", "that share all of it")
-    found = [_activations(run, query, model, B)]
+    answers = [_activations(run, query, model, B)]
     if query.checkpoints is not None:
         n = Input("n", query.checkpoints, "", "tensors of width D that a layer keeps")
         b = Input("b", BYTES[query.dtype], "bytes", query.dtype)
-        found.append(model.answer("checkpoints", "bytes", "n * L * B * D * b", n, B, b))
+        answers.append(model.answer("checkpoints", "bytes", "n * L * B * D * b", n, B, b))
     words = "activations" if query.checkpoints is None else "checkpoints"
-    kept = Input("kept", float(found[-1]), "bytes", words)
+    kept = Input("kept", float(answers[-1]), "bytes", words)
     rows = tuple(
         {"bytes per parameter": each, "in all (bytes)": each * P.value, "of what": what}
         for each, what in STATES.items()
     )
     everything, total = "weights, optimiser and activations", "(s * P + kept)"
-    found += [
+    answers += [
         by_formula("weights and optimiser", "bytes", "s * P", (s, P), rows=rows),
         by_formula(f"{everything} of a device", "bytes", f"{total} / X", (s, P, kept, X)),
     ]
     if query.memory is not None:
         H = Input("H", query.memory, "bytes", "memory of a device")
         name = f"devices that {everything} fill"
-        found.append(by_formula(name, "devices", f"{total} / H", (s, P, kept, H)))
-    return found
+        answers.append(by_formula(name, "devices", f"{total} / H", (s, P, kept, H)))
+    return answers
 
 
 def _activations(run: Run, query: CountQuery, model: CountedModel, B: Input) -> Answer:

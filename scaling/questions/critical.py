@@ -18,53 +18,53 @@ Sized = Callable[[float], KernelWork]  # a matmul with another batch
 NEVER = "memory at every size: a further row takes longer to move than to compute"
 
 
-def critical(work: KernelWork, place: KernelTarget, sized: Sized) -> list[Answer]:
+def critical(work: KernelWork, target: KernelTarget, sized: Sized) -> list[Answer]:
     """Return the critical sizes of a kernel; none for kinds without one.
 
     Args:
         work: the kernel.
-        place: the chip.
+        target: the chip.
         sized: a matmul with another batch.
     """
     if work.kind not in ("matmul", "attention"):
         return []
-    W, C, link = bandwidth_of(place), peak_of(work, place), place.link
-    own = letters(*work.inputs, W, C, Input("P", link or 0.0, "bytes/s", "link"))
+    W, C, link = bandwidth_of(target), peak_of(work, target), target.link
+    given = letters(*work.inputs, W, C, Input("P", link or 0.0, "bytes/s", "link"))
     if work.kind == "attention":
         # Textbook's only: measured efficiencies of short sequences say nothing about the memory.
         visible = 0.5 if "T / 2" in work.flops else 1.0
-        own["c"] = Input("c", visible, "", "of the scores that a mask leaves")
+        given["c"] = Input("c", visible, "", "of the scores that a mask leaves")
         name, formula = "intensity of T queries over many keys", "r * T * N / (a * z * K)"
         length = "a * (x * N + z * K) * C / (r * c * N * W)"
         return [
-            by_formula("critical length of queries and keys", "tokens", length, own),
-            by_formula(name, "FLOPs/byte", formula, own),
+            by_formula("critical length of queries and keys", "tokens", length, given),
+            by_formula(name, "FLOPs/byte", formula, given),
         ]
-    n, k, x, y = (own[symbol].value for symbol in "nkxy")
-    fitted = first_compute_bound(place, sized)
+    n, k, x, y = (given[symbol].value for symbol in "nkxy")
+    fitted = first_compute_bound(target, sized)
     formula = "w * n * k / (2 * n * k * W / C - x * k - y * n)"
     if link:
         formula = f"max({formula}, w * C / (2 * P))"
     exact = Answer("critical batch", fitted, "rows", fitted=fitted, ideal_binds=NEVER)
     if 2 * n * k * W.value / C.value > x * k + y * n:
-        exact = by_formula("critical batch", "rows", formula, own, fitted)
+        exact = by_formula("critical batch", "rows", formula, given, fitted)
     if link:
-        own["W"] = Input("W", link, "bytes/s", "link")
+        given["W"] = Input("W", link, "bytes/s", "link")
     alone = "critical batch by the weights alone"
-    return [exact, by_formula(alone, "rows", "w * C / (2 * W)", own)]
+    return [exact, by_formula(alone, "rows", "w * C / (2 * W)", given)]
 
 
-def first_compute_bound(place: KernelTarget, sized: Sized) -> int | None:
+def first_compute_bound(target: KernelTarget, sized: Sized) -> int | None:
     """Return the size from which the fitted compute time exceeds the memory's and the link's.
 
     Sizes are doubled until it does, and halved in between: tiles and waves make the efficiency
     jump, so that a larger size may be memory bound once more. None: up to MOST it never does.
     """
-    profile = profile_of(place.chip)
+    profile = profile_of(target.chip)
 
     def is_bound(size: float) -> bool:
-        cost = timed(sized(size), place, profile)
+        cost = timed(sized(size), target, profile)
         return cost.compute >= max(cost.memory, cost.link)
 
-    found = least_where(is_bound, 2 * MOST, whole=True)
-    return None if found > MOST else int(found)
+    size = least_where(is_bound, 2 * MOST, whole=True)
+    return None if size > MOST else int(size)

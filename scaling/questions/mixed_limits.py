@@ -117,15 +117,15 @@ def _splits(s: LimitsContext) -> list[tuple[Split, Split]]:
     node = whole[:, : s.cluster.devices_per_node]
     if node.shape[1] > 1 and s.cluster.torus is None:
         few = max(few, hidden(node))
-    found = []
+    pairs = []
     for tensor in divisors(chips):
         if tensor <= max(1.0, BEYOND * few) and tensor < chips:  # or there is no fsdp
             data = s.cluster.devices // chips
             mesh = MeshShape(data=data, fsdp=chips // tensor, tensor=tensor)
             with suppress(InputError):  # no box of the torus
                 groups = groups_on(mesh, ["fsdp"], s.cluster)
-                found.append((_split(s, mesh, groups, IDEAL), _split(s, mesh, groups, s.profile)))
-    return found
+                pairs.append((_split(s, mesh, groups, IDEAL), _split(s, mesh, groups, s.profile)))
+    return pairs
 
 
 def _split(s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile) -> Split:

@@ -97,20 +97,20 @@ def parse_expression(text: str, axes: Sequence[str]) -> Expression:
 
 def parse_array(text: str, axes: Sequence[str]) -> ArraySpec:
     """Return one array, such as `bf16 A[I_X, J] {U_Y}`; InputError as of `parse_expression`."""
-    found = _ARRAY.fullmatch(text)
-    if found is None:
+    match = _ARRAY.fullmatch(text)
+    if match is None:
         raise InputError(f"{text.strip()!r} is no sharded array; {FORM}")
-    dtype, name = found["dtype"] or "", found["name"] or ""
+    dtype, name = match["dtype"] or "", match["name"] or ""
     if not dtype and name in NUMBER_BYTES:
         dtype, name = name, ""
     if dtype:
         check_dtype(dtype)
-    where, written = text.strip(), found["dims"].strip()
+    where, written = text.strip(), match["dims"].strip()
     parts = [part.strip() for part in _COMMA.split(written)] if written else []
     dims = tuple(_dim(part, where, axes) for part in parts)
-    if found["unreduced"] == "":
+    if match["unreduced"] == "":
         raise InputError(f"{where!r}: no axis behind U_; write A[I,J] {{U_X}}")
-    array = ArraySpec(name, dims, _axes(found["unreduced"] or "", where, axes), dtype)
+    array = ArraySpec(name, dims, _axes(match["unreduced"] or "", where, axes), dtype)
     _check(array, where)
     return array
 
@@ -159,14 +159,14 @@ def laid(array: ArraySpec, places: dict[str, tuple[str, ...]]) -> ArraySpec:
 
 
 def _dim(text: str, where: str, axes: Sequence[str]) -> Dim:
-    found = _DIM.fullmatch(text)
-    if found is None:
+    match = _DIM.fullmatch(text)
+    if match is None:
         raise InputError(f"{where!r}: {text!r} is no dimension; write I, I_X or 1024_X")
-    name = found["name"]
+    name = match["name"]
     if name[0].isdigit() and (not is_count(name) or int(name) < 1):
         raise InputError(f"{where!r}: {name[:30]} is no size of a dimension")
     check_symbol(name, where)
-    return Dim(name, _axes(found["axes"] or "", where, axes))
+    return Dim(name, _axes(match["axes"] or "", where, axes))
 
 
 def _axes(text: str, where: str, axes: Sequence[str]) -> tuple[str, ...]:

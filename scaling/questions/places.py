@@ -44,16 +44,16 @@ def inside(cluster: Cluster) -> list[AxisLayout]:
     """Return the places of an axis over neighbours, the smallest first; those of one chip not."""
     if cluster.torus is None:
         return list(_in_units(cluster))
-    found = list(_on_torus(levels(cluster)[0].grid))  # type: ignore[arg-type]
-    if cluster.devices > (found[-1].devices if found else 1):
+    layouts = list(_on_torus(levels(cluster)[0].grid))  # type: ignore[arg-type]
+    if cluster.devices > (layouts[-1].devices if layouts else 1):
         slices = cluster.nodes // cluster.domain_nodes
-        found.append(AxisLayout(f"{slices} slices", np.arange(cluster.devices)[None]))
-    return found
+        layouts.append(AxisLayout(f"{slices} slices", np.arange(cluster.devices)[None]))
+    return layouts
 
 
 def between(cluster: Cluster) -> list[AxisLayout]:
     """Return the places of an axis over units of a level, a device of each, outermost last."""
-    found = []
+    layouts = []
     sizes = {k: n for k, n in level_nodes(cluster).items() if n < cluster.nodes}
     if cluster.torus is not None or cluster.domain_nodes > 1:
         sizes.pop("node", None)
@@ -62,8 +62,8 @@ def between(cluster: Cluster) -> list[AxisLayout]:
         if cluster.devices % unit == 0:
             word = "slice" if cluster.torus is not None and level == "domain" else WORDS[level]
             groups = np.arange(cluster.devices).reshape(-1, unit).T
-            found.append(AxisLayout(f"{word}s", groups))
-    return found
+            layouts.append(AxisLayout(f"{word}s", groups))
+    return layouts
 
 
 def _in_units(cluster: Cluster) -> Iterator[AxisLayout]:

@@ -156,7 +156,7 @@ def strategies(product: ArrayProduct, setting: ShapeContext) -> list[Strategy]:
             f"{MOST_STRATEGIES:,} ways to compute the product; ask with fewer axes"
         )
     ways = (dict(zip(axes, choice, strict=True)) for choice in itertools.product(*options))
-    found = [
+    able = [
         _strategy(works, product, setting)
         for works in ways
         if all(
@@ -164,12 +164,12 @@ def strategies(product: ArrayProduct, setting: ShapeContext) -> list[Strategy]:
             for dim in product.looped
         )
     ]
-    if not found:
+    if not able:
         raise InputError(
             f"{format_array(product.result)}: no split of the product over the mesh ends like "
             "that; leave -> C[..] out to see what comes out by itself"
         )
-    return found
+    return able
 
 
 def matmul_dims(product: ArrayProduct, way: Strategy, setting: ShapeContext) -> tuple[int, ...]:

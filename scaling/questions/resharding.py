@@ -79,17 +79,17 @@ def steps(
             f"{format_array(target)} is unreduced over {', '.join(extra)}, "
             f"{format_array(source)} is not: no collective makes terms of a sum"
         )
-    found: list[ReshardingStep] = []
+    taken: list[ReshardingStep] = []
     now = source
     while (now.dims, set(now.unreduced)) != (target.dims, set(target.unreduced)):
         able = (move for move in _moves(now, target, setting, together) if move[1])
         kind, over, after = next(able)
         larger = now if kind in ("reduce-scatter", "all-reduce") else after
         axes = tuple(axis for axis in setting.mesh if axis in over)
-        found.append(ReshardingStep(kind, axes, device_bytes(larger, setting), now, after))
+        taken.append(ReshardingStep(kind, axes, device_bytes(larger, setting), now, after))
         now = after
-        assert len(found) <= 2 * len(setting.mesh) ** 2, "every step brings an axis to its place"
-    return tuple(found)
+        assert len(taken) <= 2 * len(setting.mesh) ** 2, "every step brings an axis to its place"
+    return tuple(taken)
 
 
 Move = tuple[

@@ -41,16 +41,16 @@ class KernelTarget:
         return vector_peak(self.chip) / 2  # the peak counts a multiply-add as two
 
 
-def bandwidth_of(place: KernelTarget) -> Input:
+def bandwidth_of(target: KernelTarget) -> Input:
     """Return W, the bandwidth of the memory that the bytes are read from."""
-    return Input("W", place.chip.required("memory_bandwidth"), "bytes/s", place.memory)
+    return Input("W", target.chip.required("memory_bandwidth"), "bytes/s", target.memory)
 
 
-def peak_of(work: KernelWork, place: KernelTarget) -> Input:
+def peak_of(work: KernelWork, target: KernelTarget) -> Input:
     """Return C, the peak rate that binds the FLOPs: of products, or of vector lanes."""
     if work.is_vector:
-        return Input("C", place.vector_rate, "FLOP/s", "vector lanes, an operation per cycle")
-    return peak_input(place.chip, place.dtype)
+        return Input("C", target.vector_rate, "FLOP/s", "vector lanes, an operation per cycle")
+    return peak_input(target.chip, target.dtype)
 
 
 def peak_input(chip: Accelerator, dtype: str) -> Input:
@@ -72,18 +72,18 @@ class KernelTimes:
     evidence: str
 
 
-def timed(work: KernelWork, place: KernelTarget, profile: Profile | None = None) -> KernelTimes:
+def timed(work: KernelWork, target: KernelTarget, profile: Profile | None = None) -> KernelTimes:
     """Return what the engine says of a kernel; `profile` None: the ideal one.
 
     A link reaches in its fitted figure what copies from pinned memory do.
     """
-    kernel = priced_kernel(work, place)
+    kernel = priced_kernel(work, target)
     efficiencies = profile or ideal()
     if profile is None and work.is_vector:  # its lanes at their full rate
         evidence = efficiencies.vector.evidence
-        efficiencies = replace(efficiencies, vector=VectorFit(place.vector_rate, inf, evidence))
-    rate = place.link and place.link * (COPY_SHARE if profile else 1.0)
-    cost = kernel_time(kernel, place.chip, efficiencies, rate)
+        efficiencies = replace(efficiencies, vector=VectorFit(target.vector_rate, inf, evidence))
+    rate = target.link and target.link * (COPY_SHARE if profile else 1.0)
+    cost = kernel_time(kernel, target.chip, efficiencies, rate)
     link = float(kernel.host_bytes / rate) if rate else 0.0
     over_link = cost.bound == "memory" and link >= float(cost.memory)
     binds = "link" if over_link else str(cost.bound)
@@ -99,56 +99,56 @@ class Roofline(Lettered):
     """
 
     work: KernelWork
-    place: KernelTarget
+    target: KernelTarget
 
     @cached_property
     def letters(self) -> dict[str, Input]:
         """F, Q and H with their rates, and N devices."""
-        work, place = self.work, self.place
-        found = [
+        work, target = self.work, self.target
+        inputs = [
             Input("F", work.amount(work.flops), "FLOPs"),
             Input("Q", work.amount(work.moved), "bytes", "read and written"),
             Input("H", work.amount(work.far), "bytes", "over the link"),
-            Input("N", place.devices, "devices"),
+            Input("N", target.devices, "devices"),
         ]
         if work.flops:
-            found.append(peak_of(work, place))
+            inputs.append(peak_of(work, target))
         if work.moved:
-            found.append(bandwidth_of(place))
-        if place.link:
-            found.append(Input("P", place.link, "bytes/s", "link"))
-        return letters(*found)
+            inputs.append(bandwidth_of(target))
+        if target.link:
+            inputs.append(Input("P", target.link, "bytes/s", "link"))
+        return letters(*inputs)
 
     @cached_property
     def terms(self) -> dict[str, str]:
         """The formula of the time under each roof that the kernel has."""
-        work, over = self.work, "{} / (N * {})" if self.place.devices > 1 else "{} / {}"
+        work, over = self.work, "{} / (N * {})" if self.target.devices > 1 else "{} / {}"
         roofs = {"compute time": ("F", "C", work.flops), "memory time": ("Q", "W", work.moved)}
-        roofs |= {"link time": ("H", "P", work.far if self.place.link else "")}
+        roofs |= {"link time": ("H", "P", work.far if self.target.link else "")}
         return {name: over.format(*pair) for name, (*pair, has) in roofs.items() if has}
 
     def amounts(self) -> list[Answer]:
         """FLOPs, bytes, and FLOPs per byte, of all devices together."""
         work = self.work
         formulas = {"FLOPs": work.flops, "bytes": work.moved}
-        found = [by_formula(n, n, text, work.inputs) for n, text in formulas.items() if text]
+        answers = [by_formula(n, n, text, work.inputs) for n, text in formulas.items() if text]
         if work.flops and work.moved:
-            found.append(self.answer("intensity", "FLOPs/byte", "F / Q"))
-            found.append(self.answer("intensity of the ridge", "FLOPs/byte", "C / W"))
-        return found
+            answers.append(self.answer("intensity", "FLOPs/byte", "F / Q"))
+            answers.append(self.answer("intensity of the ridge", "FLOPs/byte", "C / W"))
+        return answers
 
     def times(self, fitted: KernelTimes) -> list[Answer]:
         """Seconds of computing, of moving, and of both one after the other."""
         times = {
             "compute time": fitted.compute,
-            "memory time": None if self.place.link else fitted.memory,
+            "memory time": None if self.target.link else fitted.memory,
             "link time": fitted.link,
         }
-        found = [self.answer(name, "s", t, fitted=times[name]) for name, t in self.terms.items()]
+        answers = [self.answer(name, "s", t, fitted=times[name]) for name, t in self.terms.items()]
         if self.work.flops and self.work.moved:
             both = f"{self.terms['compute time']} + {self.terms['memory time']}"
-            found.append(self.answer("time without overlap", "s", both))
-        return found
+            answers.append(self.answer("time without overlap", "s", both))
+        return answers
 
     def rates(self, time: Answer) -> list[Answer]:
         """FLOP/s, or bytes/s, that the kernel reaches, and the fraction of the peak."""
@@ -163,31 +163,31 @@ class Roofline(Lettered):
 
 
 def kernel_answer(
-    work: KernelWork, place: KernelTarget, title: str, more: Sequence[Answer] = ()
+    work: KernelWork, target: KernelTarget, title: str, more: Sequence[Answer] = ()
 ) -> Answer:
     """Return the time of a kernel, with FLOPs, bytes, intensity, rate and what binds as parts.
 
     Args:
         work: the kernel.
-        place: the chip, and how the work lies on it.
+        target: the chip, and how the work lies on it.
         title: names the kernel.
         more: further parts.
 
     Raises:
         InputError: the chip does not multiply in the format, or its bandwidth is not known.
     """
-    profile, roofline = profile_of(place.chip), Roofline(work, place)
-    fitted, best = timed(work, place, profile), timed(work, place)
+    profile, roofline = profile_of(target.chip), Roofline(work, target)
+    fitted, best = timed(work, target, profile), timed(work, target)
     several = ", ".join(roofline.terms.values())
     formula = f"max({several})" if ", " in several else several
     parts = [*roofline.amounts(), *roofline.times(fitted), *more]
     # Without the power limit that products meet when they go on for long:
     full_clock = tuple(replace(fit, sustained=1.0) for fit in profile.matmul)
-    unlimited = timed(work, place, replace(profile, matmul=full_clock)).time
+    unlimited = timed(work, target, replace(profile, matmul=full_clock)).time
     if unlimited < fitted.time:
         parts.append(roofline.answer(FULL_CLOCK, "s", formula, fitted=unlimited))
     answer = roofline.answer(
-        f"{title} on {place.chip.title}: time",
+        f"{title} on {target.chip.title}: time",
         "s",
         formula,
         fitted=fitted.time,
@@ -199,9 +199,9 @@ def kernel_answer(
     return replace(answer, parts=(*parts, *roofline.rates(answer)))
 
 
-def row(work: KernelWork, place: KernelTarget, size: dict[str, Value]) -> dict[str, Value]:
+def row(work: KernelWork, target: KernelTarget, size: dict[str, Value]) -> dict[str, Value]:
     """Return one line of a sweep: the size that changes, FLOPs, bytes, times, what binds."""
-    fitted, best = timed(work, place, profile_of(place.chip)), timed(work, place)
+    fitted, best = timed(work, target, profile_of(target.chip)), timed(work, target)
     flops, moved = work.amount(work.flops), work.amount(work.moved)
     return {
         **size,
@@ -215,16 +215,16 @@ def row(work: KernelWork, place: KernelTarget, size: dict[str, Value]) -> dict[s
     }
 
 
-def priced_kernel(work: KernelWork, place: KernelTarget) -> Kernel:
+def priced_kernel(work: KernelWork, target: KernelTarget) -> Kernel:
     """Return the share of one device, as the engine prices it, with the FLOPs that are executed.
 
     Columns of the weights, or heads, are divided among devices.
     """
-    share, values = place.devices, work.values
+    share, values = target.devices, work.values
     flops, origin = work.amount(work.flops) / share, Origin("forward")
     if work.kind == "matmul":
         dims = (values.get("b", 1.0), values["m"], values["n"] / share, values["k"])
-        kernel = matmul(work.kind, dims, place.dtype, origin=origin)
+        kernel = matmul(work.kind, dims, target.dtype, origin=origin)
     elif work.kind == "attention":
         B, N, T, S, H = (values[symbol] for symbol in "BNTSH")
         kernel = attention(
@@ -232,15 +232,15 @@ def priced_kernel(work: KernelWork, place: KernelTarget) -> Kernel:
             (B, N / share, T, S, H),
             H,
             moved=0.0,
-            dtype=place.dtype,
+            dtype=target.dtype,
             scores=work.amount(work.scores) / share,
             origin=Origin("backward") if values["a"] > 1 else origin,
         )
     else:
         engine: KernelKind = "custom" if work.kind == "work" else "fusion"
-        kernel = Kernel(work.kind, origin, kind=engine, dtype=place.dtype)
+        kernel = Kernel(work.kind, origin, kind=engine, dtype=target.dtype)
         counted = "vector_flops" if work.is_vector else "flops"
         kernel = replace(kernel, **{counted: flops})  # type: ignore[arg-type]
-    far = work.amount(work.far) / share if place.link else 0.0
+    far = work.amount(work.far) / share if target.link else 0.0
     moved = work.amount(work.moved) / share
     return replace(kernel, bytes=moved, host_bytes=far, visible=1.0)

@@ -123,20 +123,20 @@ def counted(training: Training) -> tuple[Training, Answer]:
     spent = "86400 * d * N" if training.device_hours is None else "3600 * h"
     name = "tokens that are trained" if asks_tokens else "parameters that a token may use"
     formula = f"{spent} * C * u / (6 * {'A' if asks_tokens else 'D'})"
-    found = training.answer(name, training.asked, formula)
+    most = training.answer(name, training.asked, formula)
     if asks_tokens:
-        return replace(training, tokens=float(found)), found
-    return replace(training, parameters=float(found), active=float(found)), found
+        return replace(training, tokens=float(most)), most
+    return replace(training, parameters=float(most), active=float(most)), most
 
 
 def duration(training: Training) -> Answer:
     """Return the time of the training, from the devices and the MFU."""
     if training.mfu is not None:
         return training.answer("training", "s", "6 * A * D / (N * C * u)")
-    found, note = training.predicted, training.note
+    step, note = training.predicted, training.note
     fitted = None
-    if found is not None:
-        fitted, note = training.tokens / found.tokens_per_second, found.words
+    if step is not None:
+        fitted, note = training.tokens / step.tokens_per_second, step.words
     return training.answer("training", "s", "6 * A * D / (N * C)", fitted=fitted, notes=(note,))
 
 
@@ -155,6 +155,6 @@ def devices_needed(training: Training) -> Answer:
 def utilization(training: Training) -> Answer:
     """Return the MFU that devices and time, or their product, come to."""
     spent = "3600 * h" if training.device_hours is not None else "86400 * d * N"
-    found = training.answer("MFU", "", f"6 * A * D / ({spent} * C)")
+    mfu = training.answer("MFU", "", f"6 * A * D / ({spent} * C)")
     above = "above 1: no chip does that; more time, devices or a faster format are needed"
-    return replace(found, binds=above if float(found) > 1 else "")
+    return replace(mfu, binds=above if float(mfu) > 1 else "")
