@@ -22,20 +22,14 @@ def residual_stream(step: StepSizes) -> Iterator[Transfer]:
     """The residual stream, gathered and summed over tensor; what the attention takes by itself."""
     for moe, layers in step.layer_kinds:
         yield from _in_layers(step, step.passes(layers), moe)
-    once = 1 * step.vocab_is_sharded
-    of_head = step.stream / step.head_parts
-    for what, bytes_, runs, gather, sum_ in (
-        (
-            "stream of the embedding",
-            step.stream,
-            step.embeddings,
-            "backward embed",
-            "forward embed",
-        ),
-        ("stream of the head", of_head, step.microbatches, "forward head", "backward head"),
+    head = step.stream / step.head_parts
+    for what, size, runs, gather, sum_ in (
+        ("embedding", step.stream, step.embeddings, "backward embed", "forward embed"),
+        ("head", head, step.microbatches, "forward head", "backward head"),
     ):
-        yield from _moved(step, bytes_, once * runs, what, gather, gathers=True)
-        yield from _moved(step, bytes_, once * runs, what, sum_)
+        calls = step.vocab_is_sharded * runs
+        yield from _moved(step, size, calls, f"stream of the {what}", gather, gathers=True)
+        yield from _moved(step, size, calls, f"stream of the {what}", sum_)
 
 
 def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]:
@@ -45,40 +39,34 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     own tokens of the inputs of products and gathers them again for the gradients of weights
     (arXiv 2205.05198, section 4.2.2).
     """
-    size, taken, own_trainer = step.stream, gathered_width(step.config), step.is_own_trainer
-    is_stream = taken == step.config.d_model  # what the attention takes
-    first = STREAM if is_stream else LATENTS
-    first_again = STREAM if is_stream else "latents again"
-    latents = step.tokens * taken * step.itemsize
+    tick, again, last = step.recompute, step.repeats_layer, step.recompute * (1 - step.one_layer)
+    if step.is_own_trainer:
+        gathered, summed, has_keys = again, 0, step.keeps("key") - (1 - step.recomputes_some)
+    else:
+        gathered, summed = np.maximum(again, int(step.sequence_parallel)), again
+        has_keys = step.remat_is("selective")
+    taken, latents = gathered_width(step.config), step.config.d_model != gathered_width(step.config)
+    of_attention = step.tokens * taken * step.itemsize  # what it takes
     # Remat has the saved, rotated part of the keys, and gathers the rest.
-    has_keys = step.remat_is("selective")
-    if own_trainer:
-        has_keys = step.keeps("key") - (1 - step.recomputes_some)
     rotated = step.config.mla.qk_rope_head_dim if step.config.mla else 0
-    kept = latents * (1 - has_keys * rotated / taken)
-    tick, again = step.recompute, step.repeats_layer
-    gather_again = again if own_trainer else np.maximum(again, int(step.sequence_parallel))
-    # place, bytes, share of passes, what, whether it is gathered (else summed)
-    lines: tuple[tuple[str, Number, Number, str, bool], ...] = (
-        ("forward attention in", latents, 1, first, True),
-        ("forward attention out", size, 1, STREAM, False),
-        ("forward mlp in", size, 1, STREAM, True),
-        ("forward mlp out", size, 1, STREAM, False),
-        ("again attention in", latents, tick, first, True),
-        ("again attention out", size, tick, STREAM, False),
-        ("again mlp in", size, tick, STREAM, True),
-        ("again mlp out", size, tick * (1 - step.one_layer), STREAM, False),
-        ("remat attention in", kept, gather_again, first_again, True),
-        ("remat attention out", size, step.recomputes("o"), STREAM, False),
-        ("remat mlp in", size, gather_again, STREAM, True),
-        ("remat mlp out", size, 0 if own_trainer else again, STREAM, False),
-        ("backward mlp out", size, 1, STREAM, True),
-        ("backward mlp in", size, 1, STREAM, False),
-        ("backward attention out", size, 1, STREAM, True),
-        ("backward attention in", latents, 1, first, False),
-    )
-    for place, bytes_, share, what, gathers in lines:
-        yield from _moved(step, bytes_, passes * share, what, place, gathers, moe)
+    shares = {  # of the passes: into attention and out, into MLP and out
+        "forward": (1, 1, 1, 1),
+        "again": (tick, tick, tick, last),
+        "remat": (gathered, step.recomputes("o"), gathered, summed),
+        "backward": (1, 1, 1, 1),
+    }
+    for place, row in shares.items():
+        for end, share in zip(
+            ("attention in", "attention out", "mlp in", "mlp out"), row, strict=True
+        ):
+            size, what = step.stream, STREAM
+            if end == "attention in":
+                size, what = of_attention, LATENTS if latents else STREAM
+                if place == "remat":
+                    size = of_attention * (1 - has_keys * rotated / taken)
+                    what += " again" * latents
+            gathers = end.endswith("in") != (place == "backward")
+            yield from _moved(step, size, passes * share, what, f"{place} {end}", gathers, moe)
 
 
 def _moved(
@@ -159,31 +147,30 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     """
     if not step.is_own_trainer:
         return
-    config, M = step.config, step.microbatches
+    config, mla = step.config, step.config.mla
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
     written = 2 * config.d_model if config.bias else 0  # biases of o and down
     heads = 2 * config.head_dim if config.qk_norm else 0
     # Biases that tensor cuts: those of matrices that do not write into the residual stream.
     cut = [s.outputs for s in block_stacks(config, moe=False) if not s.is_last]
     sharded = sum(cut) / step.shape.tensor if config.bias else 0
+    latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank if mla else 0
     batch_axes = "data", "fsdp", "expert", "context"
     tokens, everywhere = step.axis_names(*batch_axes), step.axis_names(*batch_axes, "tensor")
-    norms = everywhere if step.sequence_parallel else tokens
-    latents = (config.mla.q_lora_rank or 0) + config.mla.kv_lora_rank if config.mla else 0
-    layer: dict[str, Number] = {}
     whole = as_int(np.equal(step.shape.tensor, 1))  # where all of them are summed in one call
-    sizes = (
+    norms = everywhere if step.sequence_parallel else tokens
+    layer: dict[str, Number] = {}
+    for axes, elements in (
         (norms, 2 * norm + written + latents + (heads + sharded) * whole),
         (everywhere, heads * (1 - whole)),
         (tokens, sharded * (1 - whole)),
-    )
-    for axes, elements in sizes:
+    ):
         layer[axes] = layer.get(axes, 0) + elements * FLOAT32
     for moe, layers in step.layer_kinds:
         for axes, size in layer.items():
-            calls = step.passes(layers)
-            what, place = "vectors of a layer", "backward vectors"
-            yield Transfer(axes, "all-reduce", size, calls, what, place, moe)
+            calls, what = step.passes(layers), "vectors of a layer"
+            yield Transfer(axes, "all-reduce", size, calls, what, "backward vectors", moe)
     tensor = ("tensor",) if step.sequence_parallel else ()
-    axes = step.axis_names(*batch_axes, "stage", *tensor)
-    yield Transfer(axes, "all-reduce", norm * FLOAT32, M, "final norm", "backward head vectors")
+    axes, size = step.axis_names(*batch_axes, "stage", *tensor), norm * FLOAT32
+    calls, what = step.microbatches, "final norm"
+    yield Transfer(axes, "all-reduce", size, calls, what, "backward head vectors")
