@@ -24,6 +24,7 @@ from scaling.profiles.profile import (
     VectorFit,
 )
 from scaling.profiles.samples import AttentionSample, CollectiveSample, MatmulSample, MemorySample
+from scaling.program import ops
 
 HALF_SIZES = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0)  # the grid of each dimension
 HALF_KEYS = (0.0, *np.geomspace(16, 2048, 29))
@@ -148,9 +149,10 @@ def fit_vector(samples: Sequence[MemorySample], memory: MemoryFit, evidence: Evi
 
 
 def attention_flops(sample: AttentionSample) -> float:
-    """FLOPs of two products over all scores forward, five backward (scores recomputed)."""
-    square = sample.batch * sample.heads * sample.queries * sample.keys * sample.head_dim
-    return (2 if sample.direction == "forward" else 5) * 2.0 * square
+    """FLOPs of the products over all scores, of a fused kernel."""
+    scores = float(sample.batch * sample.heads * sample.queries * sample.keys)
+    backward = sample.direction != "forward"
+    return ops.attention_flops(scores, sample.head_dim, sample.head_dim, backward)
 
 
 def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> np.ndarray:

@@ -23,7 +23,7 @@ from typing import Any, Literal
 from scaling.hlo.parse import Instruction, UnknownHlo
 from scaling.hlo.shapes import Array, arrays
 from scaling.program.ir import CAUSAL
-from scaling.program.ops import BACKWARD_PRODUCTS, FORWARD_PRODUCTS, visible_share
+from scaling.program.ops import attention_flops, visible_share
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
 NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
@@ -203,9 +203,8 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
     query, key, value = operands[:3]
     head_dim = query.elements // (batch * heads * queries)
     value_dim = head_dim * value.elements // key.elements
-    along_keys, along_values = BACKWARD_PRODUCTS if backward else FORWARD_PRODUCTS
     pairs = float(math.prod(scores))
-    flops = 2 * pairs * (along_keys * head_dim + along_values * value_dim)
+    flops = attention_flops(pairs, head_dim, value_dim, backward)
     seen, dtype = 1.0, type_name(query.dtype)
     if "CAUSAL" in str(config.get("mask_type", "NO_MASK")):
         seen = visible_share(scores[3], int(config.get("sliding_window_length", 0)))
