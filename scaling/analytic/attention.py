@@ -53,7 +53,7 @@ def core_kernels(
         whole = ops.visible_share(length, config.sliding_window)
         seen = np.minimum(1.0, whole / (share * context))
         return [fused_kernel(step, f"{phase} attention", phase, size, times, seen, share)]
-    batch, rows, back = step.sequences * heads_of(step), float(length), phase == "backward"
+    batch, rows, back = step.sequences * step.heads, float(length), phase == "backward"
     origin = Origin(phase, "layers/attention")
 
     def product(name: str, n: float, k: float, times: Number = times) -> Kernel:
@@ -74,11 +74,6 @@ def core_kernels(
     ]
 
 
-def heads_of(step: StepSizes) -> Number:
-    """Heads on a device, whole ones."""
-    return -(-step.config.n_heads // step.shape.tensor)
-
-
 def fused_kernel(
     step: StepSizes,
     name: str,
@@ -90,7 +85,7 @@ def fused_kernel(
 ) -> Kernel:
     """One fused kernel of `size` (sequences, queries, keys), all scores counted, or of a `share` of
     the scores of whole sequences; its mask leaves the part `visible` of those counted."""
-    config, heads, (batch, queries, keys) = step.config, heads_of(step), size
+    config, heads, (batch, queries, keys) = step.config, step.heads, size
     dim, values = query_key_dim(config), value_dim(config)
     groups = config.n_heads if config.mla else config.n_kv_heads
     moved = batch * queries * step.itemsize / step.shape.tensor

@@ -169,9 +169,9 @@ def gradient_sums(step: StepSizes, moe: bool) -> Kernel:
 
 def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
     """The look-up, and the sum of the gradients of each row of the table."""
-    size, table = step.stream_shard, step.head_rows * step.config.d_model
+    size = step.stream_shard
     look_up = fusion(step, "forward embed", Origin("forward", "embed"), 2 * size)
-    gradient = XLA.embed_stream * size + table * XLA.embed_table
+    gradient = XLA.embed_stream * size + step.table * XLA.embed_table
     back = Origin("backward", "embed")
     return [look_up], [fusion(step, "backward embed", back, gradient, step.trains_all)]
 

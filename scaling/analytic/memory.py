@@ -25,7 +25,7 @@ from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
 from scaling.analytic.step import FLOAT32, StepSizes
-from scaling.analytic.weights import EXPERTS, MLP, part_of, weights_of
+from scaling.analytic.weights import ATTENTION, EXPERTS, MLP, part_of, weights_of
 from scaling.analytic.xla_choices import XLA
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.program.ir import Buffer, Number
@@ -35,27 +35,21 @@ from scaling.run.parallelism.pipeline import recomputes
 STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
 
 
-def elements(step: StepSizes) -> Number:
-    """The parameters of a device, not sharded over fsdp."""
-    return sum(w.elements * w.stored for w in weights_of(step))
+def elements(step: StepSizes, in_layers: bool = False) -> Number:
+    """The parameters of a device, or those of its layers' matrices, not sharded over fsdp."""
+    return sum(w.elements * w.stored for w in weights_of(step) if w.in_layer or not in_layers)
 
 
 def shards(step: StepSizes, first: int) -> Number:
     """The shards over fsdp of what is sharded from ZeRO stage `first` on, else 1."""
-    stages = range(first, 4)
-    return np.where(step.is_zero_stage(*stages), step.shape.fsdp, 1)[()]
+    return np.where(step.is_zero_stage(*range(first, 4)), step.shape.fsdp, 1)[()]
 
 
-def trained_elements(step: StepSizes, first: int) -> Number:
-    """Parameters of a device that have gradients: all, as `shards` has them, or its adapters'."""
+def trained_elements(step: StepSizes, first: int, in_layers: bool = False) -> Number:
+    """The `elements` that have gradients, as `shards` has them; of a run with adapters those."""
     if step.trains_all:
-        return elements(step) / shards(step, first)
+        return elements(step, in_layers) / shards(step, first)
     return adapter_elements(step)
-
-
-def trained_in_layers(step: StepSizes) -> Number:
-    """Those of layers alone, as a device has their gradients in a microbatch."""
-    return _of_layers(step) / shards(step, 2) if step.trains_all else adapter_elements(step)
 
 
 def sharded_elements(step: StepSizes, first: int) -> Number:
@@ -67,12 +61,8 @@ def sharded_elements(step: StepSizes, first: int) -> Number:
     is_sharded = np.greater_equal(step.grid.zero_stage, first) & ~whole
     of_experts = step.shape.fsdp * step.shape.context  # devices that share them and the batch,
     holders = of_experts * step.shape.expert  # and all other weights, not counting `data`
-    return sum(
-        w.elements
-        * w.stored
-        / np.where(is_sharded, of_experts if w.what == EXPERTS else holders, 1)[()]
-        for w in weights_of(step)
-    )
+    parts = lambda w: np.where(is_sharded, of_experts if w.what == EXPERTS else holders, 1)[()]
+    return sum(w.elements * w.stored / parts(w) for w in weights_of(step))
 
 
 def state_bytes(step: StepSizes) -> int:
@@ -83,35 +73,28 @@ def state_bytes(step: StepSizes) -> int:
     return moments + copies * FLOAT32
 
 
-def buffers(step: StepSizes) -> dict[str, Buffer]:
-    """The buffers of a step by name, at the stage that needs most memory."""
-    made = (*_stored(step), *(_of_own_trainer(step) if step.is_own_trainer else _others(step)))
-    scores = 0.0 if step.flash else _scores(step)
-    name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
-    return {
-        buffer.name: buffer
-        for buffer in (
-            *made,
-            Buffer(name, activations(step), "activations"),
-            Buffer("offloaded", activations(step, offloaded_bytes), "pinned_host"),
-            Buffer("backward of a layer", _working(step) + scores, "temporary"),
-        )
-    }
-
-
 def stored_format(step: StepSizes) -> str:
     """The format in which the model's own parameters are stored."""
     precision = step.run.precision
     return precision.parameters if step.trains_all else precision.frozen
 
 
-def _stored(step: StepSizes) -> Iterator[Buffer]:
-    """Buffers that stay between steps: parameters and optimizer state."""
-    size = sharded_elements(step, 1 if step.is_own_trainer else 3) * BYTES[stored_format(step)]
-    size = size + FLOAT32 * adapter_elements(step)
-    yield Buffer("parameters", size, "parameters", True)
-    own = sharded_elements(step, 1) if step.trains_all else adapter_elements(step)
-    yield Buffer("optimizer state", own * state_bytes(step), "optimizer_state", True)
+def buffers(step: StepSizes) -> dict[str, Buffer]:
+    """The buffers of a step by name, at the stage that needs most memory."""
+    first = 1 if step.is_own_trainer else 3  # stage from which parameters are sharded
+    stored = sharded_elements(step, first) * BYTES[stored_format(step)]
+    adapters = adapter_elements(step)
+    state = (sharded_elements(step, 1) if step.trains_all else adapters) * state_bytes(step)
+    name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
+    made = (
+        Buffer("parameters", stored + FLOAT32 * adapters, "parameters", True),
+        Buffer("optimizer state", state, "optimizer_state", True),
+        *(_of_own_trainer(step) if step.is_own_trainer else _of_others(step)),
+        Buffer(name, activations(step), "activations"),
+        Buffer("offloaded", activations(step, offloaded_bytes), "pinned_host"),
+        Buffer("backward of a layer", _working(step), "temporary"),
+    )
+    return {buffer.name: buffer for buffer in made}
 
 
 def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
@@ -121,9 +104,7 @@ def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
     others. A matrix of each layer is stored, over fsdp, in the order in which its product does not
     take it: its stack is turned around.
     """
-    count, of_layers = elements(step), _of_layers(step)
-    vocab, item = _logits(step), step.itemsize
-    table, tied = _table(step), step.config.tied_embeddings
+    item, table, shape = step.itemsize, step.table, step.shape
     once = 1 - step.is_zero_stage(3)  # each microbatch's gradients are sums in compute format
     each = item * once * step.is_sum + FLOAT32 * (1 - once * step.is_sum)
     if step.runs_in_ticks:
@@ -131,26 +112,27 @@ def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
     else:
         summed = FLOAT32 * trained_elements(step, 2) * step.is_sum
         yield Buffer("sums of gradients", summed, "gradients")
-        yield Buffer("gradients", each * trained_in_layers(step), "gradients")
-    yield Buffer("logits", FLOAT32 * vocab, "temporary")
+        yield Buffer("gradients", each * trained_elements(step, 2, in_layers=True), "gradients")
+    yield Buffer("logits", FLOAT32 * _logits(step), "temporary")
     in_turn = " in turn" * step.runs_in_ticks  # each microbatch's head is done with
-    yield Buffer(f"gradients of logits{in_turn}", item * vocab, "temporary")
+    yield Buffer(f"gradients of logits{in_turn}", item * _logits(step), "temporary")
     chunked = np.greater(step.loss_chunks, 1)
     of_head = item * table * chunked * step.trains_all
     yield Buffer("gradients of the head", of_head, "gradients")
-    yield Buffer("gathered head", item * table * (step.shape.fsdp > 1), "communication")
-    shared = tied and (step.vocab_is_sharded or "tensor" not in step.active_axes)
+    yield Buffer("gathered head", item * table * (shape.fsdp > 1), "communication")
+    whole = step.vocab_is_sharded or "tensor" not in step.active_axes
+    shared = step.config.tied_embeddings and whole
     looked_up = step.trains_all and (step.is_1f1b or not (step.runs_in_ticks or shared))
     # Zeros, and the sums that are scattered into a copy of them.
     yield Buffer("gradients of the token table", 2 * FLOAT32 * table * looked_up, "gradients")
-    shape = step.shape
-    yield Buffer("gathered weights", item * count * step.is_zero_stage(1, 2), "communication")
-    turned = of_layers * _turned(step) * FLOAT32 / shape.fsdp * np.greater(shape.fsdp, 1)
+    gathered = item * elements(step) * step.is_zero_stage(1, 2)
+    yield Buffer("gathered weights", gathered, "communication")
+    turned = elements(step, True) * _turned(step) * FLOAT32 / shape.fsdp * np.greater(shape.fsdp, 1)
     yield Buffer("turned weights", turned * step.is_zero_stage(3), "temporary")
-    none = 1 - step.recomputes_some  # outputs of a norm, whole over tensor
+    # Outputs of a norm, whole over tensor.
     layers = sum(step.stored(n) for _, n in step.layer_kinds)
+    stack = (1 - step.recomputes_some) * layers * step.tokens * step.config.d_model * item
     is_gathered = step.sequence_parallel and not step.runs_in_ticks
-    stack = none * layers * step.tokens * step.config.d_model * item
     stack = stack * is_gathered * np.greater(shape.tensor, 1)
     yield Buffer("copy of a stack", stack, "temporary")
 
@@ -160,9 +142,11 @@ def _turned(step: StepSizes) -> Number:
     products of several experts at a time all."""
     config, moe = step.config, step.config.moe
     stacks = list(block_stacks(config, moe=moe is not None))
-    largest = max(s.size * (s.experts or 1) for s in stacks if part_of(s) == MLP)
-    square = max(s.size for s in stacks if part_of(s) != MLP)
-    one = (largest + square) / sum(s.size * (s.experts or 1) for s in stacks)
+    sizes = {
+        part: [s.matrices * s.size for s in stacks if part_of(s) == part]
+        for part in (ATTENTION, MLP)
+    }
+    one = sum(map(max, sizes.values())) / sum(map(sum, sizes.values()))
     if moe is None or moe.capacity_factor is None:
         return one
     return np.where(np.less(step.shape.expert, moe.n_experts), 1.0, one)[()]
@@ -175,32 +159,30 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     The last stage's stream is shared out over the stages, whole over tensor. By 1F1B there are the
     streams and the outputs of one tick.
     """
-    shape, virtual, parts = step.shape, step.virtual_stages, shards(step, 2)
-    of_layers, tables = _of_layers(step), 2 * _table(step)
-    again = recomputes(step.run)
+    shape, parts, again = step.shape, shards(step, 2), recomputes(step.run)
+    of_layers, tables = elements(step, in_layers=True), 2 * step.table
     stacks = (XLA.streams + XLA.outputs * again) * (2 if step.is_1f1b else step.iterations)
     yield Buffer("streams of ticks", stacks * step.stream_shard, "activations")
     outputs = step.stream / shape.stage * (1 if step.is_1f1b else step.microbatches)
     yield Buffer("outputs of ticks", outputs, "activations")
     yield Buffer("sums of table gradients", FLOAT32 * tables / parts, "gradients")
     yield Buffer("sums of ticks", FLOAT32 * of_layers / parts, "gradients")
-    yield Buffer("gradients of a tick", each * of_layers / virtual / parts, "gradients")
+    tick = each * of_layers / step.virtual_stages / parts
+    yield Buffer("gradients of a tick", tick, "gradients")
     turned = FLOAT32 * tables / 2 / shape.fsdp * step.is_zero_stage(3) * np.greater(shape.fsdp, 1)
-    if step.is_1f1b:
-        yield Buffer("turned tables", 2 * turned, "temporary")
-    else:
-        yield Buffer("turned head", turned, "temporary")
+    name, both = ("turned tables", 2) if step.is_1f1b else ("turned head", 1)
+    yield Buffer(name, both * turned, "temporary")
     if not again:  # a tick's are copied from the stacks of all
         saved = activations(step) / kept_passes(step)
         yield Buffer("saved of a tick", saved, "temporary")
     if step.is_1f1b:
         yield Buffer("made by a tick", saved, "temporary")
         # Scattered beside the backward pass: whole, and the shard.
-        scattered = step.itemsize * _table(step) * (1 + 1 / shape.fsdp) * np.greater(shape.fsdp, 1)
+        scattered = step.itemsize * step.table * (1 + 1 / shape.fsdp) * np.greater(shape.fsdp, 1)
         yield Buffer("gradients of the head in turn", scattered, "gradients")
 
 
-def _others(step: StepSizes) -> Iterator[Buffer]:
+def _of_others(step: StepSizes) -> Iterator[Buffer]:
     """Buffers of other software: gradients are kept, two layers' weights gathered at a time."""
     size = sharded_elements(step, 2) * BYTES[step.run.precision.gradients]
     yield Buffer("gradients", size, "gradients", True)
@@ -214,16 +196,6 @@ def _others(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("logits", _logits(step) * (FLOAT32 + step.itemsize), "temporary")
 
 
-def _table(step: StepSizes) -> Number:
-    """Elements of the token table, or of the head, of a device, whole over fsdp."""
-    return step.head_rows * step.config.d_model
-
-
-def _of_layers(step: StepSizes) -> Number:
-    """Elements of the matrices of a device's layers, whole over fsdp."""
-    return sum(w.elements * w.stored for w in weights_of(step) if w.in_layer)
-
-
 def _logits(step: StepSizes) -> Number:
     """Logits of one chunk of a microbatch on a device."""
     return step.head_tokens / step.loss_chunks * step.head_rows
@@ -231,30 +203,29 @@ def _logits(step: StepSizes) -> Number:
 
 def hidden_units(step: StepSizes, moe: bool) -> Number:
     """Hidden activations of a layer on a device: of its MLP, or of all rows of its experts."""
-    experts, width = step.config.moe, step.tokens * step.config.d_ff
-    if moe and experts is not None:
-        shared = experts.n_shared_experts * step.tokens
+    width = step.tokens * step.config.d_ff
+    if moe:
+        shared = step.experts.n_shared_experts * step.tokens
         width = (exchanged_rows(step) + shared) * expert_width(step.config)
     return width / step.shape.tensor
 
 
 def _working(step: StepSizes) -> Number:
-    """Bytes that the backward pass of one layer has at a time."""
-    hidden = [hidden_units(step, moe) for moe, _ in step.layer_kinds][-1]
-    if not step.is_own_trainer:
-        return step.itemsize * XLA.working_hidden * hidden
-    stream = XLA.working_stream * step.tokens * step.config.d_model
-    moe = step.config.moe
-    matrix = step.config.d_model * expert_width(step.config) if moe else 0
-    here = -(-moe.n_experts // step.shape.expert) / step.shape.tensor if moe else 0
-    experts = matrix * here
-    return step.itemsize * (XLA.working_hidden * hidden + stream + XLA.expert_matrices * experts)
+    """Bytes that the backward pass of one layer has at a time.
 
-
-def _scores(step: StepSizes) -> Number:
-    """Bytes of an attention that stores its scores: they, probabilities, and gradients of both, in
-    the trainer's program two of the four in float32."""
-    run, shape = step.run, step.shape
-    heads = -(-step.config.n_heads // shape.tensor)
-    pairs = step.sequences * heads * float(run.batch.seq_len) ** 2 / shape.context
-    return pairs * (2 * FLOAT32 * step.is_own_trainer + 2 * step.itemsize)
+    An attention that stores its scores has them, probabilities, and gradients of both, in the
+    trainer's program two of the four in float32.
+    """
+    config, shape, own_trainer = step.config, step.shape, step.is_own_trainer
+    moe = step.layer_kinds[-1][0]
+    numbers = XLA.working_hidden * hidden_units(step, moe)
+    if own_trainer:
+        numbers = numbers + XLA.working_stream * step.tokens * config.d_model
+        matrix = config.d_model * expert_width(config) if moe else 0
+        here = -(-step.experts.n_experts // shape.expert) / shape.tensor if moe else 0
+        numbers = numbers + XLA.expert_matrices * (matrix * here)
+    if step.flash:
+        return step.itemsize * numbers
+    pairs = step.sequences * step.heads * float(step.run.batch.seq_len) ** 2 / shape.context
+    scores = pairs * (2 * FLOAT32 * own_trainer + 2 * step.itemsize)
+    return step.itemsize * numbers + scores

@@ -269,6 +269,16 @@ class StepSizes:
         return -(-self.config.vocab_size // (self.shape.tensor if self.vocab_is_sharded else 1))
 
     @property
+    def table(self) -> Number:
+        """Elements of the token table, or of the output head, on a device, whole over fsdp."""
+        return self.head_rows * self.config.d_model
+
+    @property
+    def heads(self) -> Number:
+        """Heads on a device, whole ones."""
+        return -(-self.config.n_heads // self.shape.tensor)
+
+    @property
     def loss_chunks(self) -> Number:
         """Chunks in which the trainer computes a microbatch's loss; other software has one."""
         if not self.is_own_trainer:

@@ -195,7 +195,6 @@ def _of_tables(step: StepSizes) -> Iterator[Weights]:
         step.embeddings,
         step.is_own_trainer,
     )
-    table = step.head_rows * config.d_model
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens, tied = not step.vocab_is_sharded, config.tied_embeddings
     looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else runs
@@ -204,6 +203,6 @@ def _of_tables(step: StepSizes) -> Iterator[Weights]:
         replicas=(*REPLICAS, "stage") if own_trainer else REPLICAS,
     )
     if own_trainer or not (tied or "stage" in step.active_axes):
-        yield use(TABLES, "embed", table, 1, runs, looked_up, own_tokens)
-    yield use(TABLES, "head", table, 0 if tied and own_trainer else 1, M, M, own_tokens)
+        yield use(TABLES, "embed", step.table, 1, runs, looked_up, own_tokens)
+    yield use(TABLES, "head", step.table, 0 if tied and own_trainer else 1, M, M, own_tokens)
     yield use(POSITIONS, "embed", positions, 1, runs, looked_up, True)

@@ -15,7 +15,7 @@ from scaling.analytic import kernels
 from scaling.analytic.attention import core_kernels, zigzag_attention
 from scaling.analytic.blocks import Blocks
 from scaling.analytic.layer import ALL_RUN, GradientSums, Layer, Runs
-from scaling.analytic.memory import trained_in_layers
+from scaling.analytic.memory import trained_elements
 from scaling.analytic.products import forward
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes, saved_in_layers
 from scaling.analytic.schedule import PHASES, ScheduledCollectives
@@ -151,7 +151,7 @@ class XlaBlocks(Blocks):
         zeros; half of the saved ones under remat "selective" are copies of others."""
         step = self.step
         saved = saved_in_layers(step) * times * (1 + step.remat_is("selective") / 2)
-        moved = saved + FLOAT32 * trained_in_layers(step)
+        moved = saved + FLOAT32 * trained_elements(step, 2, in_layers=True)
         return [kernels.fusion(step, "fills", Origin("forward", "layers"), moved, operations=0)]
 
     def in_ticks(self) -> list[Operation]:
