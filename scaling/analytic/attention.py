@@ -23,8 +23,8 @@ import numpy as np
 from scaling.analytic.kernels import fusion
 from scaling.analytic.products import matmul
 from scaling.analytic.schedule import ScheduledCollectives
+from scaling.analytic.software import XLA
 from scaling.analytic.step import StepSizes, per_size
-from scaling.analytic.xla_choices import XLA
 from scaling.models.accounting.context import exchanged_width, scores_share
 from scaling.models.accounting.matrices import query_key_dim, value_dim
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach

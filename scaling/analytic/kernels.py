@@ -1,7 +1,7 @@
 """Kernels of a step on one device but products of weights and attention: fusions, the head.
 
 Bytes of a fusion are those of its operands and results, once each, X the residual stream, H hidden
-units, in compute format; those of the trainer are XLA's (`scaling.analytic.xla_choices`):
+units, in compute format; those of the trainer are XLA's (`scaling.analytic.software`):
 
     norm                       2 X forward; 10 X backward, remat and the gradient of its scale
                                included; one more where the stream is summed
@@ -29,9 +29,9 @@ from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.memory import hidden_units, state_bytes, stored_format, trained_elements
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import Product, matmul
+from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, StepSizes, as_int
 from scaling.analytic.weights import weights_of
-from scaling.analytic.xla_choices import XLA
 from scaling.models.accounting.matrices import BYTES, query_key_dim
 from scaling.program.ir import Kernel, Number, Origin, Phase
 

@@ -20,7 +20,7 @@ from scaling.analytic.adapters import adapter_kernels
 from scaling.analytic.attention import core_kernels
 from scaling.analytic.experts import rows_again
 from scaling.analytic.products import Product, forward, of_inputs, of_weights, step_products
-from scaling.analytic.saved import REMAT, leaving, returning, waits
+from scaling.analytic.saved import REMAT, host_copies, returning, waits
 from scaling.analytic.schedule import NO_COLLECTIVES, PHASES, ScheduledCollectives, Traffic
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import ATTENTION, MLP
@@ -120,7 +120,7 @@ class Layer:
             part: self._with_once(f"{place} {part} weights", f"start {part}")
             for part in (ATTENTION, MLP)
         }
-        copies = leaving(step, moe, place, times)
+        copies = host_copies(step, moe, f"{place} offload", "forward", times=times)
         ahead = self._to_last_product(place, weights, offloads=copies)
         last = self._last_product(place, times)
         adapters = adapter_kernels(step, moe, PHASES[place]) if last else ()

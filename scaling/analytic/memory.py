@@ -24,9 +24,9 @@ import numpy as np
 from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
+from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, EXPERTS, MLP, part_of, weights_of
-from scaling.analytic.xla_choices import XLA
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.program.ir import Buffer, Number
 from scaling.run.parallelism.pipeline import recomputes
@@ -98,7 +98,7 @@ def buffers(step: StepSizes) -> dict[str, Buffer]:
 
 
 def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
-    """Buffers of the trainer's program, as XLA compiles it (`scaling.analytic.xla_choices`).
+    """Buffers of the trainer's program, as XLA compiles it (`scaling.analytic.software`).
 
     The gradients of all layers are allocated before the first one's; sums of microbatches are
     others. A matrix of each layer is stored, over fsdp, in the order in which its product does not

@@ -6,7 +6,7 @@ forward    out after the part that makes it          over at the end of the laye
 backward   back from the beginning of the layer on   over before the part that takes it
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,24 +145,38 @@ def kept_passes(step: StepSizes) -> Number:
 
 def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:
     """Every tensor that is kept, in the order of the forward pass."""
-    step = step_sizes(run, mesh)
-    return [row for moe, _ in step.layer_kinds for row in _rows(step, moe)]
-
-
-def _rows(step: StepSizes, moe: bool) -> Iterator[SavedRow]:
-    layers = "layers with experts" if moe else "layers"
-    for kept in kept_tensors(step, moe):
+    step, rows = step_sizes(run, mesh), list[SavedRow]()
+    every = [(has, tensor) for has, _ in step.layer_kinds for tensor in kept_tensors(step, has)]
+    for moe, kept in every:
+        layers = "layers with experts" if moe else "layers"
         name = "" if kept.tensor.kept_as == ALWAYS else kept.tensor.kept_as
         for memory, size in (("device", kept.device), ("host", kept.host)):
             if size:
-                own = lambda _, of, size=size: size if of == moe else 0.0
+                own = lambda _, of, size=size, moe=moe: size if of == moe else 0.0
                 sizes = int(size), int(activations(step, own))
-                yield SavedRow(kept.tensor.name, name, memory, layers, *sizes)
+                rows.append(SavedRow(kept.tensor.name, name, memory, layers, *sizes))
+    return rows
 
 
-def leaving(step: StepSizes, moe: bool, place: str, times: Number) -> Copies:
-    """Copies to the host in a layer's forward pass; `times` is 0 or 1."""
-    return _copies(step, moe, f"{place} offload", "forward", TENSORS, times)
+def host_copies(
+    step: StepSizes,
+    moe: bool,
+    name: str,
+    phase: Phase,
+    tensors: Mapping[str, tuple[str, ...]] = TENSORS,
+    times: Number = 1,
+) -> Copies:
+    """Copies to or from the host, by part of a layer; `times` is 0 where they do not run."""
+    sizes = {part: offloaded_bytes(step, moe, names) * times for part, names in tensors.items()}
+    origin, after = Origin(phase, "layers"), " of experts" * moe
+    copy = lambda part, size: Kernel(
+        *(f"{name} {part}{after}", origin),
+        kind="copy",
+        bytes=size,
+        host_bytes=size,
+        asynchronous=True,
+    )
+    return {part: copy(part, size) for part, size in sizes.items() if np.any(size)}
 
 
 def returning(step: StepSizes, moe: bool) -> Copies:
@@ -171,33 +185,9 @@ def returning(step: StepSizes, moe: bool) -> Copies:
     if not keeps(step.run.remat, "attention"):
         first = (*first, *TENSORS[ATTENTION])
     later = {p: tuple(t for t in TENSORS[p] if t not in first) for p in (MLP, ATTENTION)}
-    return _copies(step, moe, "fetch", "backward", {REMAT: first, **later}, 1)
+    return host_copies(step, moe, "fetch", "backward", {REMAT: first, **later})
 
 
 def waits(copies: Mapping[str, Kernel], part: str = "") -> list[Operation]:
     """The waits for copies: of one part, or of all."""
     return [Wait(copy.name, copy.origin) for of, copy in copies.items() if part in ("", of)]
-
-
-def _copies(
-    step: StepSizes,
-    moe: bool,
-    words: str,
-    phase: Phase,
-    tensors: Mapping[str, tuple[str, ...]],
-    times: Number,
-) -> Copies:
-    sizes = {part: offloaded_bytes(step, moe, names) * times for part, names in tensors.items()}
-    origin, after = Origin(phase, "layers"), " of experts" * moe
-    return {
-        part: Kernel(
-            f"{words} {part}{after}",
-            origin,
-            kind="copy",
-            bytes=size,
-            host_bytes=size,
-            asynchronous=True,
-        )
-        for part, size in sizes.items()
-        if np.any(size)
-    }

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int
 from scaling.analytic.weights import ATTENTION, MLP
-from scaling.analytic.xla_choices import XLA
 from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float
 
 ROUNDING = 1e-9  # of counts of calls

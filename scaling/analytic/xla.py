@@ -19,10 +19,10 @@ from scaling.analytic.memory import trained_elements
 from scaling.analytic.products import forward
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes, saved_in_layers
 from scaling.analytic.schedule import PHASES, ScheduledCollectives
+from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, Transfer, as_int
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP, TABLES
-from scaling.analytic.xla_choices import XLA
 from scaling.program.ir import Kernel, Number, Operation, Origin
 from scaling.run.parallelism.pipeline import recomputes
 

@@ -11,7 +11,7 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scaling as sc
-from scaling.analytic.xla_choices import XLA
+from scaling.analytic.software import XLA
 from scaling.simulate.step import running_kernels
 from tests.harness import Case, on_h100, wide
 
@@ -27,7 +27,7 @@ SENT = {  # kind: call, how its operand and its result are sharded, elements of 
 def check(what, found, stated):
     """Fail with what to do, and with both versions."""
     assert found == pytest.approx(stated, rel=0.01), (
-        f"{what}: XLA of jax {jax.__version__} has {found}, scaling/analytic/xla_choices.py states "
+        f"{what}: XLA of jax {jax.__version__} has {found}, scaling/analytic/software.py states "
         f"{stated}, counted with jax {XLA.jax} on {XLA.date}: count its figures again, and put the "
         "version and the date beside them"
     )
