@@ -22,7 +22,7 @@ from scaling.analytic import kernels
 from scaling.analytic.attention import core_kernels
 from scaling.analytic.layer import Layer
 from scaling.analytic.memory import buffers
-from scaling.analytic.schedule import Traffic, traffic_of
+from scaling.analytic.schedule import Traffic
 from scaling.analytic.step import StepSizes, Transfer
 from scaling.analytic.table import transfers
 from scaling.program.ir import (
@@ -59,7 +59,7 @@ class Blocks:
     @cached_property
     def traffic(self) -> Traffic:
         """The transfers of the table, as collectives by place."""
-        return traffic_of(self.step, self.transfers())
+        return Traffic(self.step, self.transfers())
 
     def transfers(self) -> Iterable[Transfer]:
         """The transfers of the table as they are made."""

@@ -7,6 +7,7 @@ A transfer that is hidden is issued at a place and waited for at another; its sh
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -25,79 +26,6 @@ PHASES: Mapping[str, Phase] = {  # of the places that begin with these words
 
 
 @dataclass(frozen=True)
-class Traffic:
-    """The transfers of a step by place, as collectives."""
-
-    step: StepSizes
-    of_place: Mapping[tuple[str, bool], tuple[Transfer, ...]]
-
-    def at_place(
-        self, place: str, runs: Number | None, hidden: float = 0.0, moe: bool = False
-    ) -> "ScheduledCollectives":
-        """The collectives of a place that is passed `runs` times per step; None: all in one call.
-
-        A share `hidden` of them can run beside something else. It is a part of the same calls: no
-        latency comes twice.
-        """
-        found = [self._collectives(t, runs) for t in self.of_place.get((place, moe), ())]
-        every = tuple(c for calls in found for c in calls)
-        if hidden == 0:
-            return ScheduledCollectives(alone=every)
-        if hidden == 1:
-            return ScheduledCollectives(beside=every)
-        beside = tuple(replace(c, part=hidden) for c in every)
-        alone = (replace(c, name=f"{c.name} alone", part=1 - hidden, issue=0.0) for c in every)
-        return ScheduledCollectives(beside, tuple(alone))
-
-    def first_call(
-        self, place: str, runs: Number, moe: bool
-    ) -> tuple["ScheduledCollectives", Number]:
-        """The first call of the one transfer of a place, and its calls in each of `runs` passes."""
-        found = self.of_place.get((place, moe), ())
-        if not found:
-            return NO_COLLECTIVES, 0
-        (transfer,) = found
-        once = replace(transfer, calls=as_int(np.greater(transfer.calls, 0)))
-        calls = tuple(self._collectives(once, 1))
-        return ScheduledCollectives(beside=calls), transfer.calls / runs
-
-    def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
-        """The calls of one transfer in one pass; they have no bytes where it does not run."""
-        calls = as_float(np.asarray(transfer.calls / (1 if runs is None else runs)))
-        needed = 1 if runs is None else np.ceil(calls - ROUNDING)  # 0 where it does not run
-        count = int(np.max(needed))
-        first, _, rest = transfer.place.partition(" ")
-        phase: Phase = PHASES.get(first, "")
-        layer = "layers/" + rest.split()[0] if rest.startswith((ATTENTION, MLP)) else rest
-        name = f"{transfer.place} {transfer.kind}[{transfer.axes}] {transfer.what}"
-        name += " of experts" * transfer.moe
-        shared = transfer.bytes * calls / np.maximum(needed, 1)
-        one = Collective(
-            name,
-            Origin(phase, layer),
-            kind=transfer.kind,
-            axes=tuple(transfer.axes.split("+")),
-            bytes=shared,
-            dtype=self._dtype(transfer),
-            issue=self.step.traits.launch,
-        )
-        return [
-            replace(one, name=f"{name} {i}" if i else name, bytes=shared * np.less(i, needed))
-            for i in range(count)
-        ]
-
-    def _dtype(self, transfer: Transfer) -> str:
-        """The format in which gradients are summed, else that of operands of products."""
-        step = self.step
-        width: Number = step.itemsize
-        if transfer.place.startswith("end"):
-            width = step.gradient_itemsize
-        elif transfer.place.endswith("gradients"):
-            width = step.arising_itemsize
-        return "fp32" if np.all(width == FLOAT32) else step.run.precision.between
-
-
-@dataclass(frozen=True)
 class ScheduledCollectives:
     """Collectives at one place: those that run beside something, and those that run alone."""
 
@@ -105,11 +33,11 @@ class ScheduledCollectives:
     alone: tuple[Collective, ...] = ()
 
     def merged(self, other: "ScheduledCollectives") -> "ScheduledCollectives":
-        """Return the collectives of both."""
+        """The collectives of both."""
         return ScheduledCollectives(self.beside + other.beside, self.alone + other.alone)
 
     def masked(self, mask: Number, words: str = "") -> "ScheduledCollectives":
-        """Return the collectives with no bytes in configurations where `mask` is 0, not 1."""
+        """The collectives with no bytes in configurations where `mask` is 0, not 1."""
         cut = lambda calls: tuple(
             replace(c, name=f"{c.name} {words}".rstrip(), bytes=c.bytes * mask)
             for c in calls
@@ -118,7 +46,7 @@ class ScheduledCollectives:
         return ScheduledCollectives(cut(self.beside), cut(self.alone))
 
     def split(self, count: int, size: Number) -> "list[ScheduledCollectives]":
-        """Return the collectives in `count` equal calls, one for each product.
+        """The collectives in `count` equal calls, one for each product.
 
         They stay one call where all `size` bytes are few: XLA joins such calls.
         """
@@ -149,7 +77,7 @@ class ScheduledCollectives:
         return [replace(c, asynchronous=False) for c in self.alone]
 
     def wrap(self, block: Sequence[Operation], first: bool = True) -> list[Operation]:
-        """Return the block with what runs beside it, and before (or after) it what runs alone."""
+        """The block with what runs beside it, and before (or after) it what runs alone."""
         inside = [*self.beside, *block, *self.waits]
         return [*self.exposed, *inside] if first else [*inside, *self.exposed]
 
@@ -157,14 +85,84 @@ class ScheduledCollectives:
 NO_COLLECTIVES = ScheduledCollectives()
 
 
-def traffic_of(step: StepSizes, transfers: Iterable[Transfer]) -> Traffic:
-    """Return the transfers that move something, by place."""
-    found: dict[tuple[str, bool], list[Transfer]] = defaultdict(list)
-    alike: Counter = Counter()  # each has a name of its own
-    for t in transfers:
-        if t.axes and np.any(t.bytes * t.calls):
-            key = t.place, t.moe, t.axes, t.kind, t.what
-            alike[key] += 1
-            number = f" {alike[key]}" if alike[key] > 1 else ""
-            found[t.place, t.moe].append(replace(t, what=f"{t.what}{number}"))
-    return Traffic(step, {key: tuple(lines) for key, lines in found.items()})
+@dataclass(frozen=True)
+class Traffic:
+    """The transfers of a step that move something, by place, as collectives."""
+
+    step: StepSizes
+    transfers: Iterable[Transfer]
+
+    @cached_property
+    def of_place(self) -> Mapping[tuple[str, bool], list[Transfer]]:
+        """They by place, and whether in layers with experts; each has a name of its own."""
+        places: dict[tuple[str, bool], list[Transfer]] = defaultdict(list)
+        alike: Counter = Counter()
+        for t in self.transfers:
+            if t.axes and np.any(t.bytes * t.calls):
+                key = t.place, t.moe, t.axes, t.kind, t.what
+                alike[key] += 1
+                number = f" {alike[key]}" if alike[key] > 1 else ""
+                places[t.place, t.moe].append(replace(t, what=f"{t.what}{number}"))
+        return places
+
+    def at_place(
+        self, place: str, runs: Number | None, hidden: float = 0.0, moe: bool = False
+    ) -> ScheduledCollectives:
+        """The collectives of a place that is passed `runs` times per step; None: all in one call.
+
+        A share `hidden` of them can run beside something else. It is a part of the same calls: no
+        latency comes twice.
+        """
+        lines = self.of_place.get((place, moe), ())
+        every = tuple(call for line in lines for call in self._collectives(line, runs))
+        if hidden == 0:
+            return ScheduledCollectives(alone=every)
+        if hidden == 1:
+            return ScheduledCollectives(beside=every)
+        beside = tuple(replace(c, part=hidden) for c in every)
+        alone = (replace(c, name=f"{c.name} alone", part=1 - hidden, issue=0.0) for c in every)
+        return ScheduledCollectives(beside, tuple(alone))
+
+    def first_call(
+        self, place: str, runs: Number, moe: bool
+    ) -> tuple[ScheduledCollectives, Number]:
+        """The first call of the one transfer of a place, and its calls in each of `runs` passes."""
+        lines = self.of_place.get((place, moe))
+        if not lines:
+            return NO_COLLECTIVES, 0
+        (transfer,) = lines
+        once = replace(transfer, calls=as_int(np.greater(transfer.calls, 0)))
+        return ScheduledCollectives(tuple(self._collectives(once, 1))), transfer.calls / runs
+
+    def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
+        """The calls of one transfer in one pass; they have no bytes where it does not run."""
+        calls = as_float(np.asarray(transfer.calls / (1 if runs is None else runs)))
+        needed = 1 if runs is None else np.ceil(calls - ROUNDING)  # 0 where it does not run
+        first, _, rest = transfer.place.partition(" ")
+        layer = "layers/" + rest.split()[0] if rest.startswith((ATTENTION, MLP)) else rest
+        name = f"{transfer.place} {transfer.kind}[{transfer.axes}] {transfer.what}"
+        name += " of experts" * transfer.moe
+        shared = transfer.bytes * calls / np.maximum(needed, 1)
+        one = Collective(
+            name,
+            Origin(PHASES.get(first, ""), layer),
+            kind=transfer.kind,
+            axes=tuple(transfer.axes.split("+")),
+            bytes=shared,
+            dtype=self._dtype(transfer),
+            issue=self.step.traits.launch,
+        )
+        return [
+            replace(one, name=f"{name} {i}" if i else name, bytes=shared * np.less(i, needed))
+            for i in range(int(np.max(needed)))
+        ]
+
+    def _dtype(self, transfer: Transfer) -> str:
+        """The format in which gradients are summed, else that of operands of products."""
+        step = self.step
+        width: Number = step.itemsize
+        if transfer.place.startswith("end"):
+            width = step.gradient_itemsize
+        elif transfer.place.endswith("gradients"):
+            width = step.arising_itemsize
+        return "fp32" if np.all(width == FLOAT32) else step.run.precision.between
