@@ -40,11 +40,10 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     (arXiv 2205.05198, section 4.2.2).
     """
     tick, again, last = step.recompute, step.repeats_layer, step.recompute * (1 - step.one_layer)
+    gathered, summed = np.maximum(again, int(step.sequence_parallel)), again
+    has_keys = step.remat_is("selective")
     if step.is_own_trainer:
         gathered, summed, has_keys = again, 0, step.keeps("key") - (1 - step.recomputes_some)
-    else:
-        gathered, summed = np.maximum(again, int(step.sequence_parallel)), again
-        has_keys = step.remat_is("selective")
     taken, latents = gathered_width(step.config), step.config.d_model != gathered_width(step.config)
     of_attention = step.tokens * taken * step.itemsize  # what it takes
     # Remat has the saved, rotated part of the keys, and gathers the rest.

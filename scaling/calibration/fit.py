@@ -152,7 +152,7 @@ def attention_flops(sample: AttentionSample) -> float:
     """FLOPs of the products over all scores, of a fused kernel."""
     scores = float(sample.batch * sample.heads * sample.queries * sample.keys)
     backward = sample.direction != "forward"
-    return ops.attention_flops(scores, sample.head_dim, sample.head_dim, backward)
+    return float(ops.attention_flops(scores, sample.head_dim, sample.head_dim, backward))
 
 
 def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> np.ndarray:

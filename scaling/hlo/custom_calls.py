@@ -204,7 +204,7 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
     head_dim = query.elements // (batch * heads * queries)
     value_dim = head_dim * value.elements // key.elements
     pairs = float(math.prod(scores))
-    flops = attention_flops(pairs, head_dim, value_dim, backward)
+    flops = float(attention_flops(pairs, head_dim, value_dim, backward))
     seen, dtype = 1.0, type_name(query.dtype)
     if "CAUSAL" in str(config.get("mask_type", "NO_MASK")):
         seen = visible_share(scores[3], int(config.get("sliding_window_length", 0)))

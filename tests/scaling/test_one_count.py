@@ -85,12 +85,12 @@ def test_kernels_of_a_predicted_step_take_as_long_alone(run, cluster, mesh, micr
 def test_kernels_of_serving_take_as_long_alone(run, cluster, tensor, weights, batch, queries):
     place, model = catalog.load(cluster, 1), sc.load_run(run).model
     served = served_model(run, model, Formats(weights=weights))
-    servers, work = Servers(place, MeshShape(tensor=tensor)), Pass(batch, queries, 1024)
+    work = Pass(served, Servers(place, MeshShape(tensor=tensor)), batch, queries, 1024)
     profile, chip = profile_of(place.accelerator), place.accelerator.name
-    for kernel, _ in weight_kernels(served, servers, work):
+    for kernel, _ in weight_kernels(work):
         seconds = float(kernel_time(kernel, place.accelerator, profile).time)
         check(kernel, seconds, chip, weights=weights)
-    kernel, _ = attention_kernel(served, servers, work)
+    kernel, _ = attention_kernel(work)
     if model.n_kv_heads % tensor == 0:
         sizes = (*kernel.dims, model.n_kv_heads // tensor)
         alone = sc.kernel("attention", sizes, accelerator=chip)

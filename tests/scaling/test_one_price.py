@@ -121,7 +121,7 @@ def test_collectives_of_serving_cost_what_they_cost_alone(where, batch):
     model = served_model("served", sc.load_run("mixtral-8x7b").model, Formats())
     servers = Servers(cluster, mesh)
     with suppress(InputError):
-        for call in calls(model, servers, decode_pass(servers, model, batch, 4096)):
+        for call in calls(decode_pass(servers, model, batch, 4096)):
             axis = "expert" if "experts" in call.name else "tensor"
             if call.groups.shape[1] == getattr(mesh, axis):
                 bytes = round(call.bytes)

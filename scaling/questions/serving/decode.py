@@ -13,8 +13,14 @@ from dataclasses import replace
 from scaling.profiles.io import ideal
 from scaling.questions.answer import Answer, Input, Value, by_formula
 from scaling.questions.serving.case import Case
-from scaling.questions.serving.step import Call, Seconds, call_seconds, calls, decode_pass
-from scaling.questions.serving.step import pass_seconds as seconds_of
+from scaling.questions.serving.step import (
+    Call,
+    Seconds,
+    call_seconds,
+    calls,
+    decode_pass,
+    pass_seconds,
+)
 
 SECTION = "inference: theoretical estimates for LLM latency and throughput"
 KV_TERM = "B * T * V / (N * W)"
@@ -22,16 +28,13 @@ FLOPS_TERM = "2 * B * A / (N * C)"
 
 
 def decode_seconds(case: Case, batch: int) -> Seconds:
-    """Return the fitted seconds of a step of `batch` sequences."""
-    work = decode_pass(case.servers, case.model, batch, case.context)
-    parts = calls(case.model, case.servers, work)
-    return seconds_of(case.model, case.servers, work, case.profile, parts)
+    """The fitted seconds of a step of `batch` sequences."""
+    return pass_seconds(decode_pass(case.servers, case.model, batch, case.context), case.profile)
 
 
 def decode_calls(case: Case) -> list[Call]:
-    """Return the collectives of a step."""
-    work = decode_pass(case.servers, case.model, case.batch, case.context)
-    return calls(case.model, case.servers, work)
+    """The collectives of a step."""
+    return calls(decode_pass(case.servers, case.model, case.batch, case.context))
 
 
 def decode_step(case: Case, batch: int | None = None) -> Answer:

@@ -35,6 +35,8 @@ WIDE = 2  # bytes: the attention multiplies in no narrower format
 class Pass:
     """What a forward pass computes on the devices of one replica."""
 
+    model: ServedModel
+    servers: Servers
     sequences: float  # of all devices along `tensor` together
     queries: int  # positions per sequence that are computed
     keys: int  # positions per sequence that are attended to
@@ -48,9 +50,10 @@ class Pass:
 Called = tuple[Kernel, int]  # with its calls
 
 
-def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Called]:
+def weight_kernels(work: Pass) -> Iterator[Called]:
     """Yields the products of weights; as one where the layers are not known."""
-    config, formats, tensor = model.config, model.formats, servers.mesh.tensor
+    model, tensor = work.model, work.servers.mesh.tensor
+    config, formats = model.config, model.formats
     if config is None:
         flops, moved = 2 * work.tokens * model.active / tensor, model.weight_bytes / tensor
         yield Kernel("weights", kind="matmul", flops=flops, bytes=moved, dtype=formats.compute), 1
@@ -60,7 +63,7 @@ def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator
     for moe, layers in layer_kinds(config):
         for product in layer_products(config, moe, tensor):
             grouped = product.stack.experts is not None
-            batch, rows = _experts(model, servers, work) if grouped else (1.0, work.tokens)
+            batch, rows = _experts(work) if grouped else (1.0, work.tokens)
             dims = batch, rows, product.outputs, product.inputs
             kernel = ops.matmul(product.name, dims, formats.compute, itemsizes, grouped=grouped)
             yield kernel, layers
@@ -68,9 +71,9 @@ def weight_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator
     yield ops.matmul("head", head, formats.compute, itemsizes), 1
 
 
-def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called:
-    """Return the attention of one layer, which reads the KV cache; flash for a prompt."""
-    config, tensor = model.config, servers.mesh.tensor
+def attention_kernel(work: Pass) -> Called:
+    """The attention of one layer, which reads the KV cache; flash for a prompt."""
+    model, config, tensor = work.model, work.model.config, work.servers.mesh.tensor
     cached = work.sequences * work.keys * model.kv_token / tensor
     if config is None:
         return Kernel("KV cache", bytes=cached), 1
@@ -92,9 +95,9 @@ def attention_kernel(model: ServedModel, servers: Servers, work: Pass) -> Called
     return kernel, config.n_layers
 
 
-def small_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[Called]:
+def small_kernels(work: Pass) -> Iterator[Called]:
     """Yields norms, rotations and activations: what is not a product and moves activations."""
-    config, tensor = model.config, servers.mesh.tensor
+    model, config, tensor = work.model, work.model.config, work.servers.mesh.tensor
     if config is None:
         return
     value, layers, moe = model.formats.activation_bytes, config.n_layers, config.moe
@@ -109,9 +112,9 @@ def small_kernels(model: ServedModel, servers: Servers, work: Pass) -> Iterator[
     yield Kernel("sampling", bytes=work.sequences * config.vocab_size / tensor * BYTES["fp32"]), 1
 
 
-def _experts(model: ServedModel, servers: Servers, work: Pass) -> tuple[float, float]:
+def _experts(work: Pass) -> tuple[float, float]:
     """Experts of the busiest device that are touched, one at least, and the rows of each."""
-    spread = servers.mesh.expert
+    model, spread = work.model, work.servers.mesh.expert
     tokens = work.tokens * spread  # of all devices that share the experts
     here = max(1.0, model.experts / spread * model.touched(tokens))
     return here, max(1.0, tokens * model.used / spread / here)

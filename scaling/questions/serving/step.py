@@ -7,7 +7,6 @@ before it. The kernels are those of `scaling.simulate.kernels`, with the profile
 overheads, which were measured in training steps; engines that replay captured graphs launch faster.
 """
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -56,29 +55,29 @@ class Seconds:
         return self.weights + self.cache + self.small + sum(self.network)
 
 
-def pass_seconds(
-    model: ServedModel, servers: Servers, work: Pass, profile: Profile, parts: Iterable[Call]
-) -> Seconds:
-    """Return the seconds of a forward pass with the figures of a profile."""
-    chip, known = servers.cluster.accelerator, with_format(profile, model.formats.compute)
+def pass_seconds(work: Pass, profile: Profile) -> Seconds:
+    """The seconds of a forward pass with the figures of a profile."""
+    servers, known = work.servers, with_format(profile, work.model.formats.compute)
+    chip = servers.cluster.accelerator
     seconds = lambda called: called[1] * float(kernel_time(called[0], chip, known).time)
     return Seconds(
-        sum(map(seconds, weight_kernels(model, servers, work))),
-        seconds(attention_kernel(model, servers, work)),
-        sum(map(seconds, small_kernels(model, servers, work))),
-        tuple(call_seconds(part, servers, known) for part in parts),
+        sum(map(seconds, weight_kernels(work))),
+        seconds(attention_kernel(work)),
+        sum(map(seconds, small_kernels(work))),
+        tuple(call_seconds(call, servers, known) for call in calls(work)),
     )
 
 
 def call_seconds(call: Call, servers: Servers, profile: Profile) -> float:
-    """Return the seconds of all calls of one collective."""
+    """The seconds of all calls of one collective."""
     cost = collective_time(call.kind, call.bytes, call.groups, servers.cluster, profile)
     return call.calls * float(cost.time)
 
 
-def calls(model: ServedModel, servers: Servers, work: Pass) -> list[Call]:
-    """Return the collectives of a forward pass; none where the layers are not known."""
-    config, mesh, found = model.config, servers.mesh, list[Call]()
+def calls(work: Pass) -> list[Call]:
+    """The collectives of a forward pass; none where the layers are not known."""
+    model, servers, found = work.model, work.servers, list[Call]()
+    config, mesh = model.config, servers.mesh
     if config is None:
         return found
     value, layers = model.formats.activation_bytes, config.n_layers
@@ -94,10 +93,9 @@ def calls(model: ServedModel, servers: Servers, work: Pass) -> list[Call]:
             name = "all-to-alls of heads for sequences"
             found.append(Call(name, "all-to-all", sent, 2 * layers, inner))
     if mesh.expert > 1:
-        sent = stream * model.used
-        count = 2 * n_moe_layers(config)
         groups, name = servers.groups("expert"), "all-to-alls of tokens for experts"
-        found.append(Call(name, "all-to-all", sent, count, groups))
+        count = 2 * n_moe_layers(config)
+        found.append(Call(name, "all-to-all", stream * model.used, count, groups))
     return found
 
 
@@ -115,18 +113,18 @@ def _inner_groups(groups: np.ndarray, heads: int, servers: Servers) -> np.ndarra
 
 
 def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int) -> Pass:
-    """Return the decode step of `batch` sequences over all devices."""
+    """The decode step of `batch` sequences over all devices."""
     shards = servers.mesh.data * servers.mesh.expert
-    return Pass(batch / shards, 1, model.kept(context))
+    return Pass(model, servers, batch / shards, 1, model.kept(context))
 
 
-def prompt_pass(model: ServedModel, prompt: int) -> Pass:
-    """Return the forward pass of a prompt; with experts spread, one for each device along them."""
-    return Pass(1.0, prompt, model.kept(prompt))
+def prompt_pass(servers: Servers, model: ServedModel, prompt: int) -> Pass:
+    """The forward pass of a prompt; with experts spread, one for each device along them."""
+    return Pass(model, servers, 1.0, prompt, model.kept(prompt))
 
 
 def with_format(profile: Profile, dtype: str) -> Profile:
-    """Return the profile with figures for `dtype`; where nobody measured any, those of bf16."""
+    """The profile with figures for `dtype`; where nobody measured any, those of bf16."""
     known = {fit.dtype for fit in profile.matmul}
     if dtype in known or ANY in known:
         return profile

@@ -18,7 +18,7 @@ from scaling.questions.least import least_where
 from scaling.questions.serving.case import Case
 from scaling.questions.serving.decode import decode_seconds, decode_step
 from scaling.questions.serving.memory import fitting_batch, memory_of
-from scaling.questions.serving.step import calls, pass_seconds, prompt_pass
+from scaling.questions.serving.step import pass_seconds, prompt_pass
 
 MOST_ROWS = 24  # powers of two of the frontier
 MOST_BATCH = 1 << 24  # sequences of a shard that are tried, chosen by this project
@@ -98,14 +98,12 @@ def prefill_time(case: Case, request: Request) -> Answer:
     if request.utilization is not None:
         u = Input("u", request.utilization, "", "share of the peak that prefill reaches")
         return case.answer("prefill", "s", "2 * P * A / (R * C * u)", P, R, u)
-    work = prompt_pass(model, request.prompt)
-    found = calls(model, servers, work)
-    fitted = pass_seconds(model, servers, work, case.profile, found)
-    bound = pass_seconds(model, servers, work, ideal(), found)
-    notes = [
+    work = prompt_pass(servers, model, request.prompt)
+    fitted, bound = (pass_seconds(work, profile) for profile in (case.profile, ideal()))
+    note = (
         f"{sum(fitted.network):.3g} s of it are sums over devices, which the textbook hides "
         f"({sum(bound.network):.3g} s with ideal links)"
-    ]
+    )
     return case.answer(
         "prefill",
         "s",
@@ -114,7 +112,7 @@ def prefill_time(case: Case, request: Request) -> Answer:
         R,
         fitted=fitted.total,
         binds="network" if sum(fitted.network) > fitted.weights else "FLOPs",
-        notes=tuple(notes) if found else (),
+        notes=(note,) if fitted.network else (),
     )
 
 

@@ -105,7 +105,7 @@ def test_kernels_with_ideal_figures_are_the_textbooks_terms():
     model = served_model("m", config, Formats())
     servers = Servers(sc.load_cluster("dgx-h100"), MeshShape(tensor=8))
     work = decode_pass(servers, model, 16, 8192)
-    found = pass_seconds(model, servers, work, ideal(), [])
+    found = pass_seconds(work, ideal())
     answer = sc.serve("llama3-70b", batch=16, context=8192)
     table = config.vocab_size * config.d_model * 2 / (8 * 3.35e12)  # no product reads it
     weights = answer["products of weights"].ideal
@@ -123,7 +123,7 @@ def test_every_matrix_is_read_once_whatever_layers_are_dense():
     config = replace(config, moe=replace(config.moe, first_dense_layers=1))
     model = served_model("m", config, Formats())
     servers = Servers(sc.load_cluster("dgx-h100"), MeshShape())
-    kernels = list(weight_kernels(model, servers, Pass(1e4, 1, 1)))
+    kernels = list(weight_kernels(Pass(model, servers, 1e4, 1, 1)))
     counts = Counter(kernel.name for kernel, _ in kernels)
     assert counts["q+k+v"] == 2 and all(layers == 1 for _, layers in kernels)
     sizes = [math.prod(kernel.dims[i] for i in (0, 2, 3)) for kernel, _ in kernels]
