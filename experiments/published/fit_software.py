@@ -92,7 +92,7 @@ def priced(row: Measured, constants: Constants | None = None) -> Priced:
         traits = replace(traits, **known)  # type: ignore[arg-type]
         if (chip.compute_capability or AMPERE) >= BLACKWELL:
             profile = with_sustained(profile, constants.get(CHIP, 1.0))
-    flash = flash_rate(run, chip)
+    flash = flash_rate(run, chip.compute_capability)
     program = analytic_program(run, where.mesh, flash=flash, traits=traits)
     return price(program, where.cluster, profile)
 

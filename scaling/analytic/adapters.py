@@ -12,9 +12,8 @@ read it once forward. All else is frozen: no gradients of matrices, tables or ve
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
+from scaling.analytic.weights import part_of
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.matrices import (
     SAME_INPUT,
@@ -36,9 +35,9 @@ def adapted(step: StepSizes, moe: bool) -> list[Stack]:
 def adapter_elements(step: StepSizes) -> Number:
     """Numbers in the adapters of a device. What has d_model is cut over fsdp, heads and hidden
     units over tensor."""
-    fsdp = np.where(step.shape.fsdp > 1, step.shape.fsdp, 1)[()]
+    length = lambda stack: stack.rows / step.shape.fsdp + stack.columns * step.share(stack)
     return sum(
-        _rank(step) * step.stored(layers) * (stack.rows / fsdp + stack.columns * step.share(stack))
+        _rank(step) * step.stored(layers) * length(stack)
         for moe, layers in step.layer_kinds
         for stack in adapted(step, moe)
     )
@@ -55,10 +54,9 @@ def adapter_kernels(step: StepSizes, moe: bool, phase: Phase) -> Iterator[Kernel
         else:
             elements, products = inputs * (group not in read) + 2 * outputs + 2 * R, 1
         read.add(group)
-        part = "mlp" if stack.name in ("gate", "up", "down") else "attention"
         yield Kernel(
             f"{phase} adapter of {stack.name}",
-            Origin(phase, f"layers/{part}"),
+            Origin(phase, f"layers/{part_of(stack)}"),
             kind="matmul",
             flops=2 * products * step.tokens * R * (inputs + outputs),
             bytes=step.tokens * elements * step.itemsize,

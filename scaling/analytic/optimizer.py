@@ -61,6 +61,7 @@ def _dealt_out(stack: Stack, shape: AnyMesh) -> tuple[AxisSize, tuple[str, ...]]
 
 
 def _adafactor(step: StepSizes) -> Iterator[Transfer]:
+    """Sums over what the axes cut, of rows and of columns of matrices and tables."""
     config, vocab = step.config, step.vocab_is_sharded
     table = lambda name, rows, cut: Stack(name, 1, config.d_model, rows, over_tensor=cut)
     tables = [table("token table", config.vocab_size, vocab)]
@@ -68,22 +69,15 @@ def _adafactor(step: StepSizes) -> Iterator[Transfer]:
         tables.append(table("output head", config.vocab_size, vocab))
     if config.positions == "learned":
         tables.append(table("position table", config.max_positions, False))
-    for stack in stacks(config):
-        yield from _means(stack, stack.layers / step.shape.stage, step)
-    for stack in tables:
-        yield from _means(stack, 1, step)
-
-
-def _means(stack: Stack, layers: Number, step: StepSizes) -> Iterator[Transfer]:
-    """Sums over what the axes cut, of the rows and of the columns of some layers' matrices."""
-    size = layers * _experts(stack, step.shape) * FLOAT32
-    rows = stack.rows / step.shape.fsdp
-    columns = stack.columns / (step.shape.tensor if stack.over_tensor else 1)
-    over = step.axis_names("tensor") if stack.over_tensor else ""
-    yield Transfer(over, "all-reduce", size * rows, 1, f"rows of {stack.name}")
-    yield Transfer(
-        step.axis_names("fsdp"), "all-reduce", size * columns, 1, f"columns of {stack.name}"
-    )
+    of_layers = [(stack, stack.layers / step.shape.stage) for stack in stacks(config)]
+    for stack, layers in [*of_layers, *((table, 1) for table in tables)]:
+        size = layers * _experts(stack, step.shape) * FLOAT32
+        rows = stack.rows / step.shape.fsdp
+        columns = stack.columns / (step.shape.tensor if stack.over_tensor else 1)
+        tensor = step.axis_names("tensor") if stack.over_tensor else ""
+        fsdp = step.axis_names("fsdp")
+        yield Transfer(tensor, "all-reduce", size * rows, 1, f"rows of {stack.name}")
+        yield Transfer(fsdp, "all-reduce", size * columns, 1, f"columns of {stack.name}")
 
 
 def _experts(stack: Stack, shape: AnyMesh) -> Number:

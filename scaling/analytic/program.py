@@ -16,7 +16,6 @@ from scaling.analytic.blocks import Blocks
 from scaling.analytic.software import SoftwareTraits, traits_of
 from scaling.analytic.step import Grid, StepSizes, step_sizes
 from scaling.analytic.xla import XlaBlocks
-from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AnyMesh
@@ -48,20 +47,19 @@ def analytic_program(
             parameters.
     """
     _check_trained(run)
-    flash = _flash_rate(run, HOPPER) if flash is None else flash
+    flash = flash_rate(run, HOPPER) if flash is None else flash
     step = step_sizes(run, shape, grid, traits, flash)
     _check(step)
     blocks = XlaBlocks(step) if step.is_own_trainer else Blocks(step)
     return blocks.program()
 
 
-def flash_rate(run: Run, chip: Accelerator) -> float:
-    """Rate of the software's fused attention over the chip's best; 0 where it has none."""
-    return _flash_rate(run, chip.compute_capability or AMPERE)
+def flash_rate(run: Run, capability: float | None) -> float:
+    """Rate of the software's fused attention over the chip's best; 0 where it has none.
 
-
-def _flash_rate(run: Run, capability: float) -> float:
-    """`flash_rate` on an NVIDIA GPU; the trainer's is cuDNN's, of bf16 (`train.execution`)."""
+    `capability` is an NVIDIA GPU's. The trainer's is cuDNN's, of bf16 (`train.execution`).
+    """
+    capability = capability or AMPERE
     if run.software == OURS:
         has_kernel = run.precision.between == "bf16" and has_flash(run.model, capability)
     else:
@@ -73,7 +71,9 @@ def _flash_rate(run: Run, capability: float) -> float:
 
 def closed_form(run: Run, shape: AnyMesh, cluster: Cluster, grid: Grid | None = None) -> Program:
     """The Program of a step on a cluster's devices; see `analytic_program`."""
-    flash = 0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator)
+    flash = (
+        0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator.compute_capability)
+    )
     return analytic_program(run, shape, grid, flash)
 
 
