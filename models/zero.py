@@ -67,7 +67,7 @@ def reduce_scatter_grads(gradients: Any, params: Any, execution: Execution) -> A
         total = _reduce_scatter(gradient[...].astype(early), spec_of(own[...]))
         return gradient.replace(total.astype(wide))
 
-    return _map(shard, gradients, params)
+    return jax.tree.map(shard, gradients, params, is_leaf=is_variable)
 
 
 def float32_accumulators(
@@ -87,13 +87,8 @@ def float32_accumulators(
     if gathered is None:
         return params, None
     gathered = mark_reduced(gathered, (*axes, *execution.rules.axes("embed")))
-
-    def accumulator(own: nnx.Variable, weight: nnx.Variable) -> nnx.Variable:
-        if not is_matrix(own):
-            return own
-        return own.replace(_accumulator(spec_of(own[...]), own[...], weight[...]))
-
-    return _map(accumulator, params, gathered), gathered
+    accumulator = lambda own, weight: _accumulator(spec_of(own), own, weight)
+    return _of_matrices(accumulator, params, gathered), gathered
 
 
 def with_float32_grads(accumulators: Any, gathered: Any | None) -> Any:
@@ -103,11 +98,16 @@ def with_float32_grads(accumulators: Any, gathered: Any | None) -> Any:
     """
     if gathered is None:
         return accumulators
+    return _of_matrices(_with_float32_grad, accumulators, gathered)
 
-    def weight(own: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
-        return own.replace(_with_float32_grad(own[...], copy[...])) if is_matrix(own) else own
 
-    return _map(weight, accumulators, gathered)
+def _of_matrices(function: Callable, params: Any, copies: Any) -> Any:
+    """The parameters with each matrix replaced by the function of it and its copy."""
+
+    def changed(param: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
+        return param.replace(function(param[...], copy[...])) if is_matrix(param) else param
+
+    return jax.tree.map(changed, params, copies, is_leaf=is_variable)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -139,7 +139,3 @@ def _reduce_scatter(gradient: jax.Array, spec: P) -> jax.Array:
     unreduced = spec_of(gradient).unreduced - named(spec.partitions)
     shard = reshard(gradient, P(*spec.partitions, unreduced=unreduced))
     return reshard(shard, P(*spec.partitions, unreduced=spec.reduced))
-
-
-def _map(function: Callable, *trees: Any) -> Any:
-    return jax.tree.map(function, *trees, is_leaf=is_variable)

@@ -14,6 +14,7 @@ devices' keys and values, the all-gather for all.
 
 import functools
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import jax
@@ -26,15 +27,14 @@ KeysValues = tuple[jax.Array, jax.Array]  # of one device, or their gradients
 Visit = Callable[[Any, int, KeysValues], tuple[Any, Any]]
 
 
+@dataclass(frozen=True)
 class KvExchange:
     """The exchange of one layer, inside `shard_map`."""
 
-    def __init__(
-        self, method: Literal["ring", "all-gather"], hops: Sequence[Sequence[int]], devices: int
-    ):
-        """`hops`: shifts of the devices whose keys are needed, along the ring and against it
-        (`models.attention_kernels.zigzag.ring_hops`); `devices`: size of the axis."""
-        self.method, self.hops, self.devices = method, hops, devices
+    method: Literal["ring", "all-gather"]
+    # shifts of the devices whose keys are needed, along the ring and against it: zigzag.ring_hops
+    hops: Sequence[Sequence[int]]
+    devices: int  # size of the axis
 
     @property
     def shifts(self) -> tuple[int, ...]:

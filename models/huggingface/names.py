@@ -69,7 +69,7 @@ class Stored:
 def stored_parameters(config: ModelConfig, family: str) -> dict[str, Stored]:
     """Every parameter of a model of model_type `family`, by path: `layers/attention/query_DNK`."""
     return {
-        path: _stored(config, family, path, name, dims_in_file, layers)
+        path: _stored(config, path, name, dims_in_file, layers)
         for path, name, dims_in_file, layers in _entries(config, family)
         if _exists(config, path)
     }
@@ -147,7 +147,7 @@ def _exists(config: ModelConfig, path: str) -> bool:
 
 
 def _stored(
-    config: ModelConfig, family: str, path: str, name: str, dims_in_file: str, layers: range | None
+    config: ModelConfig, path: str, name: str, dims_in_file: str, layers: range | None
 ) -> Stored:
     sizes, last = _sizes(config), path.rpartition("/")[2]
     parts = tuple(dims_in_file.split())

@@ -97,7 +97,7 @@ def forward(
         interpret=INTERPRET,
         compiler_params=COMPILER,
         name="grouped_matmul",
-        metadata=_metadata(x, precision, even_rows, (sizes.size, even_rows / sizes.size, n, k)),
+        metadata=_metadata(x, precision, (sizes.size, even_rows / sizes.size, n, k)),
     )(*tiles, x, w)
 
 
@@ -145,15 +145,12 @@ def weights_gradient(
         interpret=INTERPRET,
         compiler_params=COMPILER,
         name="grouped_matmul_weights",
-        metadata=_metadata(x, precision, even_rows, (groups, k, n, even_rows / groups)),
+        metadata=_metadata(x, precision, (groups, k, n, even_rows / groups)),
     )(ends - sizes.astype(jnp.int32), ends, x, dy)
 
 
 def _metadata(
-    x: jax.Array,
-    precision: jax.lax.Precision,
-    even_rows: int,
-    dims: tuple[float, float, float, float],
+    x: jax.Array, precision: jax.lax.Precision, dims: tuple[float, float, float, float]
 ) -> dict[str, str]:
     """FLOPs, and bytes if every operand is read and the result written once."""
     groups, m, n, k = dims
