@@ -3,7 +3,8 @@
 import difflib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from numbers import Integral
 from typing import ParamSpec, TypeVar
 
@@ -39,6 +40,15 @@ class InputError(ValueError):
 
 class UnknownName(InputError, AttributeError):
     """A misspelt attribute of the package; `hasattr` and `getattr` with a default still work."""
+
+
+@contextmanager
+def reworded(before: str = "", after: str = "") -> Iterator[None]:
+    """Put words around the message of an InputError: which option it is of, what to do instead."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{before}{error}{after}") from None
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union
 
-from scaling.meshes.errors import CONTROL, InputError, Problems, check_keys, nearest
+from scaling.meshes.errors import CONTROL, InputError, Problems, check_keys, nearest, reworded
 from scaling.meshes.units import count_with_prefix
 
 T = TypeVar("T")
@@ -58,10 +58,8 @@ def read(cls: type[T], data: Any, where: str) -> T:
         if key in fields
     }
     problems.raise_any()
-    try:
+    with reworded(f"{where}: "):
         return cls(**values)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
 
 
 @cache

@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from functools import cache
 from typing import Any
 
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError, nearest, reworded
 from scaling.meshes.reading import merged, package_toml, read
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.huggingface.read import read_config
@@ -98,7 +98,5 @@ _SOURCES: dict[str, Callable[[str], ModelConfig]] = {"preset": preset, "config":
 
 
 def _load(source: str, name: str, where: str) -> ModelConfig:
-    try:
+    with reworded(f"{where}: "):
         return _SOURCES[source](name)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None

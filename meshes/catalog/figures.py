@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from scaling.meshes.accelerator import peak_name
-from scaling.meshes.errors import InputError, Problems, nearest
+from scaling.meshes.errors import InputError, Problems, nearest, reworded
 from scaling.meshes.provenance import Source, SourcedValue
 from scaling.meshes.reading import package_toml, read
 from scaling.meshes.units import Unit, parse_number
@@ -96,10 +96,8 @@ class CatalogueFile(Problems):
         entry = read(ValueEntry, {"value": data} if is_plain else data, where)
         value = entry.value
         if isinstance(value, str):
-            try:
+            with reworded(f"{where}: "):
                 value = parse_number(value, kind.unit)
-            except InputError as error:
-                raise InputError(f"{where}: {error}") from None
         if not (value > 0 or (value == 0 and name.endswith("latency"))):
             raise InputError(f"{where} = {value:g} must be positive")
         if kind.whole and not value.is_integer():

@@ -19,7 +19,7 @@ from dataclasses import replace
 from scaling.meshes.accelerator import FIGURE_NAMES, Accelerator, with_figures
 from scaling.meshes.catalog.figures import PEAKS, figure
 from scaling.meshes.cluster import Cluster, network_link
-from scaling.meshes.errors import InputError, check_keys, check_range, whole_number
+from scaling.meshes.errors import InputError, check_keys, check_range, reworded, whole_number
 from scaling.meshes.provenance import overridden
 from scaling.meshes.rings import FAST
 from scaling.meshes.units import parse_quantity
@@ -68,10 +68,8 @@ def _parsed(items: Iterable[str], keys: Collection[str], example: str) -> dict[s
         check_keys([key], keys, "--override")
         if key in values:
             raise InputError(f"--override: key {key!r} is given twice")
-        try:
+        with reworded(f"--override {item}: "):
             values[key] = parse_quantity(text, figure(key).unit)
-        except InputError as error:
-            raise InputError(f"--override {item}: {error}") from None
     return values
 
 

@@ -6,12 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides, reworded
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides
 from scaling.api.predict import predict
 from scaling.api.public_api import Drawn, entrance
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, Settings, load_run
-from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.errors import InputError, reworded, whole_number
 from scaling.profiles.profile import Profile
 
 if TYPE_CHECKING:

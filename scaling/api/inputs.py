@@ -8,8 +8,7 @@ amount      15e12 | "15T" | "96GB" | "20ms"
 
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +18,7 @@ from scaling.meshes import catalog
 from scaling.meshes.catalog.load import loaded_already
 from scaling.meshes.catalog.overrides import KEYS, override_chip
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.errors import InputError, reworded, whole_number
 from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh
 from scaling.meshes.units import Unit, parse_count, parse_quantity
 from scaling.training.launch.gpu import avoid_absent_gpus
@@ -183,15 +182,6 @@ def amount(
         lower = f"at least {least:g}" if least else "positive"
         raise InputError(f"{name} {number:g} must be {lower}, at most {most:g}")
     return number
-
-
-@contextmanager
-def reworded(before: str = "", after: str = "") -> Iterator[None]:
-    """Put words around the message of an InputError: which option it is of, what to do instead."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{before}{error}{after}") from None
 
 
 def products_format(cluster: Cluster, stated: str | None) -> str:

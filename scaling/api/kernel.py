@@ -6,12 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.inputs import Overrides, device_count, override_texts, reworded
+from scaling.api.inputs import Overrides, device_count, override_texts
 from scaling.api.public_api import entrance
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator, with_figures
 from scaling.meshes.catalog.overrides import override_chip
-from scaling.meshes.errors import InputError, check_keys, check_range, nearest, whole_number
+from scaling.meshes.errors import (
+    InputError,
+    check_keys,
+    check_range,
+    nearest,
+    reworded,
+    whole_number,
+)
 from scaling.meshes.host_link import rated_host_bandwidth
 from scaling.meshes.provenance import overridden
 from scaling.meshes.units import format_size, parse_count, parse_quantity

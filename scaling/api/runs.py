@@ -11,10 +11,10 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts, reworded
+from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts
 from scaling.api.public_api import entrance
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys, whole_number
+from scaling.meshes.errors import InputError, check_keys, reworded, whole_number
 from scaling.meshes.reading import without_repeats
 from scaling.meshes.shape import parse_mesh, parse_order
 from scaling.models.config import ModelConfig

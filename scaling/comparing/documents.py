@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
-from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError, check_range, reworded
 from scaling.meshes.reading import read
 from scaling.profiles.grades import Grade
 from scaling.run import Batch
@@ -110,12 +110,10 @@ def read_document(cls: type[T], data: Any, where: str) -> T:
     Raises:
         InputError: a key is missing, or holds what it cannot mean.
     """
-    try:
+    with reworded(after="; train the run again"):
         document = read(cls, _known(cls, data), where)
         _check_numbers(asdict(document), where)
         return document
-    except InputError as error:
-        raise InputError(f"{error}; train the run again") from None
 
 
 def _check_numbers(table: Mapping[str, Any], where: str) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from scaling.comparing.documents import MeasuredFile, PredictedFile, T, read_document
 from scaling.meshes.durable import sync, write_json
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.reading import read_json
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
@@ -114,10 +114,8 @@ def priced_again(files: RunFolder) -> Priced:
     """
     assert files.program is not None and files.profile is not None
     stated, machine = files.prediction.cluster, files.measured.machine
-    try:
+    with reworded(f"{PREDICTED}: cluster: ", "; train the run again"):
         cluster = cluster_from_record(stated.name, stated.nodes, stated.gpus_per_node, files.run)
-    except InputError as error:
-        raise InputError(f"{PREDICTED}: cluster: {error}; train the run again") from None
     kind = "cpu" if cluster.virtual_devices else cluster.accelerator.title
     if f" x {kind}, " not in machine:
         raise InputError(

@@ -7,7 +7,7 @@ from typing import Any
 
 from scaling.meshes.catalog.overrides import parse_overrides
 from scaling.meshes.durable import write_json
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError, check_keys, reworded
 from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape, check_axes
 from scaling.models.accounting.remat import Kept, parse_remat
@@ -32,10 +32,8 @@ def read_run(data: Any, where: str = "run.json") -> Run:
     values = {k: v for k, v in data.items() if k not in ("model", "mesh")}
     batch = read(Batch, data["batch"], f"{where}: batch")
     model = model_from(data["model"], f"{where}: model")
-    try:
+    with reworded(f"{where}: model: "):
         model = with_positions(model, batch.seq_len)
-    except InputError as error:
-        raise InputError(f"{where}: model: {error}") from None
     values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
     remat = data.get("remat")  # a policy's name, or `Kept` from a text, a list or a table
     if isinstance(remat, str):

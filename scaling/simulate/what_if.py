@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 
 from scaling.meshes.accelerator import Accelerator, with_figures
 from scaling.meshes.cluster import Cluster, LinkSpec
-from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.errors import InputError, check_keys, reworded
 from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import Unit, format_rate, parse_quantity
 from scaling.profiles.profile import Profile
@@ -155,10 +155,8 @@ def _parsed(text: str) -> tuple[str, float, float | None]:
     if match:
         check_keys([name], FIGURES, "--what-if", "figure")
     if value is not None and name in VALUED:
-        try:
+        with reworded(f"--what-if {text!r}: "):
             return name, 1.0, parse_quantity(value, VALUED[name])
-        except InputError as error:
-            raise InputError(f"--what-if {text!r}: {error}") from None
     try:
         factor = float(times or -1.0)
     except ValueError:

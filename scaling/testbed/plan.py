@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError, check_range, reworded
 from scaling.meshes.units import Unit, format_rate, parse_number, parse_quantity
 
 PREFIX = "scaling"  # of every namespace that is ours
@@ -93,10 +93,8 @@ def new_testbed(
 
 
 def _parsed(option: str, parse: Callable[[str, Unit], float], text: str, unit: Unit) -> float:
-    try:
+    with reworded(f"{option} "):
         return parse(text, unit)
-    except InputError as error:
-        raise InputError(f"{option} {error}") from None
 
 
 def format_bandwidth(bandwidth: float) -> str:

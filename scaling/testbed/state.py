@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.errors import InputError, nearest, reworded
 from scaling.meshes.reading import cache_path, read, read_json
 from scaling.testbed.plan import TestbedConfig
 
@@ -76,13 +76,11 @@ def read_state(name: str, folder: Path) -> Record:
         known = sorted(f.stem for f in folder.glob("*.json"))
         there_is = nearest(name, known) if known else "there is none at all"
         raise InputError(f"there is no testbed {name!r} (scaling testbed up makes one); {there_is}")
-    try:
+    with reworded(f"{path} is not the file of a testbed: "):
         data = read_json(path)
         if isinstance(data, dict):
             data.pop("version", None)  # of a record by an earlier release
         record = read(Record, data, "record")
-    except InputError as error:
-        raise InputError(f"{path} is not the file of a testbed: {error}") from None
     if record.testbed.name != name:
         raise InputError(f"{path} is about testbed {record.testbed.name!r}")
     return record

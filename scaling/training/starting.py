@@ -9,7 +9,7 @@ from pathlib import Path
 import jax
 
 from scaling.meshes.devices import use_host_devices
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.units import format_memory
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
@@ -89,12 +89,10 @@ def check_device_count(run: Run, options: Options, devices: int | None) -> None:
     if devices is None or devices < 1 or job_kind(os.environ):  # one of several processes
         return
     run, _ = on_devices(run, options, devices)
-    try:
+    with reworded(f"--devices {devices}: "):
         mesh = resolved_mesh(run, devices)
         check_trainable(run, mesh)
         rules_for(run, mesh)
-    except InputError as error:
-        raise InputError(f"--devices {devices}: {error}") from None
 
 
 def on_devices(run: Run, options: Options, devices: int) -> tuple[Run, list[str]]:

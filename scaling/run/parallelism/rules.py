@@ -5,7 +5,7 @@ Imports no jax: planning and the simulator use the same rules.
 
 from collections.abc import Iterator
 
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.rules import Rules, check_divisible, make_rules
 from scaling.meshes.shape import MeshShape, check_devices
 from scaling.models.accounting.matrices import expert_width, n_dense_layers
@@ -102,7 +102,5 @@ def _check_sequence(run: Run, rules: Rules) -> None:
         return
     if "tensor" not in axes:
         return
-    try:
+    with reworded(after="; or switch sharding.sequence_parallel off"):
         check_divisible("batch.seq_len", run.batch.seq_len, axes, rules.mesh)
-    except InputError as error:
-        raise InputError(f"{error}; or switch sharding.sequence_parallel off") from None
