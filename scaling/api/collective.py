@@ -137,7 +137,7 @@ def price_collective(
     place = load_cluster(cluster, nodes, overrides=overrides)
     doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
     shape = None if mesh is None else as_mesh(mesh, parse_order(as_axes(device_order)))
-    groups = collective_groups(place, shape, as_axes(axis))
+    groups = collective_groups(place, shape, as_axes(axis, "--axis"))
     if devices is not None:
         groups = listed_groups(devices, place)
     profile, more = load_profile(place, calibration, ideal, hops)

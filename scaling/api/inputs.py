@@ -243,8 +243,8 @@ def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str,
     return values
 
 
-def as_axes(axes: str | Iterable[str] | None) -> tuple[str, ...]:
+def as_axes(axes: str | Iterable[str] | None, option: str = "--device-order") -> tuple[str, ...]:
     """Return axis names from "data,fsdp", "data+fsdp" (as documents have it), or a sequence."""
     if isinstance(axes, str):
         return tuple(axis.strip() for axis in axes.replace("+", ",").split(","))
-    return as_texts(() if axes is None else axes, "axes", "data,fsdp")
+    return as_texts(() if axes is None else axes, option, "data,fsdp")

@@ -128,7 +128,7 @@ def kernel(
     work = make()
     if work.flops and not work.is_vector:
         peak_rate(place.chip, place.dtype)
-    title = f"{kind} {_size_words(kind, numbers)}{_format_words(kind, formats, devices)}"
+    title = _words(kind, numbers, formats, devices)
     answer = kernel_answer(work, place, title, critical(work, place, lambda m: make(m=m)))
     if swept is not None:
         name, values = swept
@@ -227,14 +227,12 @@ def _sweep(kind: str, text: str, numbers: Mapping[str, float]) -> tuple[str, lis
     return name, swept
 
 
-def _size_words(kind: str, numbers: Mapping[str, float]) -> str:
-    in_bytes = KINDS[kind].bytes
-    show = lambda name, value: format_size(value) if name in in_bytes else f"{value:,.10g}"
-    return " ".join(f"{name}={show(name, value)}" for name, value in numbers.items())
-
-
-def _format_words(kind: str, formats: KernelFormats, devices: int) -> str:
-    words = "" if kind in ("read", "copy") else f", {formats.activations}"
+def _words(kind: str, numbers: Mapping[str, float], formats: KernelFormats, devices: int) -> str:
+    """Return the kernel with its sizes and formats: `matmul m=1 n=2 k=3, bf16, weights int8`."""
+    show = lambda n, value: format_size(value) if n in KINDS[kind].bytes else f"{value:,.10g}"
+    words = f"{kind} {' '.join(f'{name}={show(name, value)}' for name, value in numbers.items())}"
+    if kind not in ("read", "copy"):
+        words += f", {formats.activations}"
     if formats.weights:
         words += f", weights {formats.weights}"
     if formats.keys_and_values:

@@ -90,12 +90,7 @@ def apply_settings(run: Run, settings: Settings) -> Run:
             that is given twice.
     """
     values = parse_settings(settings)
-    if not values:
-        return run
-    document = run_dict(run)
-    for key in sorted(values, key=lambda key: key != "model.preset"):
-        _replace(document, key, values[key])
-    return read_run(document, WHERE)
+    return read_run(_changed(run_dict(run), values), WHERE) if values else run
 
 
 def custom_run(settings: Settings) -> Run:
@@ -104,10 +99,8 @@ def custom_run(settings: Settings) -> Run:
     Raises:
         InputError: as of `apply_settings`, or shapes of the model are missing.
     """
-    document: dict[str, Any] = {"name": CUSTOM, "model": {}, "batch": dict(CUSTOM_BATCH)}
-    values = parse_settings(settings)
-    for key in sorted(values, key=lambda key: key not in ("model", "model.preset")):
-        _replace(document, key, values[key])
+    document = {"name": CUSTOM, "model": {}, "batch": dict(CUSTOM_BATCH)}
+    document = _changed(document, parse_settings(settings))
     given = document["model"]
     stated = given if isinstance(given, dict) and not {"preset", "config"} & set(given) else SHAPES
     check_keys(stated, (field.name for field in fields(ModelConfig)), f"{WHERE} model")
@@ -163,26 +156,27 @@ def _json_or_text(text: str) -> Any:
         return text
 
 
-def _replace(document: dict[str, Any], key: str, value: Any) -> None:
-    """Set one value of a run.json document; `model.preset` replaces the whole model.
+def _changed(document: dict[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a run.json document with values set in it; `model.preset` replaces the whole model.
 
     A mesh and a device order may be written as --mesh and --device-order take them.
     """
-    if key == "model.preset":
-        key, value = "model", {"preset": value}
-    elif key == "mesh" and isinstance(value, str):
-        value = parse_mesh(value).sizes
-    elif key == "device_order":
-        value = parse_order(as_axes(value))
-    *path, last = key.split(".")
-    table = document
-    for depth, name in enumerate(path):
-        inner = table.setdefault(name, {})
-        if inner is None:  # an optional table that the run does not have, such as model.moe
-            inner = table[name] = {}
-        if not isinstance(inner, dict):
-            raise InputError(
-                f"{WHERE} {key}: {'.'.join(path[: depth + 1])} is a value, not a table"
-            )
-        table = inner
-    table[last] = value
+    for key in sorted(values, key=lambda key: key not in ("model", "model.preset")):
+        value = values[key]
+        if key == "mesh" and isinstance(value, str):
+            value = parse_mesh(value).sizes
+        elif key == "device_order":
+            value = parse_order(as_axes(value))
+        is_preset = key == "model.preset"
+        *path, last = ["model"] if is_preset else key.split(".")
+        table = document
+        for depth, name in enumerate(path):
+            inner = table.setdefault(name, {})
+            if inner is None:  # an optional table that the run does not have, such as model.moe
+                inner = table[name] = {}
+            if not isinstance(inner, dict):
+                where = ".".join(path[: depth + 1])
+                raise InputError(f"{WHERE} {key}: {where} is a value, not a table")
+            table = inner
+        table[last] = {"preset": value} if is_preset else value
+    return document

@@ -165,7 +165,7 @@ def test_without_jax_prices_are_made_and_what_needs_it_names_the_package():
         (lambda: sc.price_collective("permute", 8, "p5", axis=3), "axis=3 must be a text, a seq"),
         (lambda: sc.price_collective("permute", 0, "p5"), "bytes=0 must be .* at least 1"),
         (lambda: sc.price_collective("permute", float("nan"), "p5"), "bytes=nan must be a whole"),
-        (lambda: sc.price_collective("permute", 8, "p5", mesh="fsdp=8", axis=[3]), "axes: exp"),
+        (lambda: sc.price_collective("permute", 8, "p5", mesh="fsdp=8", axis=[3]), "axis: exp"),
     ],
 )
 def test_bad_input_is_an_input_error_with_the_nearest_name(call, message):
