@@ -17,6 +17,7 @@ import pytest
 import scaling as sc
 from scaling.api.inputs import keep_devices_free
 from scaling.api.public_api import in_python
+from scaling.meshes import catalog
 from scaling.meshes.result import Result
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -215,6 +216,7 @@ def test_a_result_prints_as_the_page_and_shows_as_a_table(result):
 
 
 RESULTS = {
+    "cluster": lambda: sc.load_cluster("tpu-v5p", 4),
     "price": lambda: sc.price_collective("all-gather", "1MiB", "dgx-h100"),
     "answer": lambda: sc.learn.kernel("matmul", (4096, 4096, 4096), accelerator="h100-sxm"),
     "curves": lambda: sc.scaling_curves("gpt2-124m", "dgx-h100", (1, 2), source="analytic"),
@@ -242,6 +244,30 @@ def test_results_are_alike(name):
     assert repr(found).startswith("<") and "\n" not in repr(found) and len(repr(found)) < 150
     assert found._repr_html_().startswith(("<pre>", "<table>"))
     assert json.loads(json.dumps(found.to_dict()))
+
+
+@pytest.mark.parametrize("name", ["cluster", "price", "curves", "plans"])
+def test_a_result_with_a_picture_writes_it(name, tmp_path):
+    found = RESULTS[name]()
+    found.plot(tmp_path / "picture.svg")
+    assert "<svg" in (tmp_path / "picture.svg").read_text(encoding="utf-8")
+    with pytest.raises(sc.InputError, match=r"^plot .*picture.txt: end the name with .png"):
+        found.plot(tmp_path / "picture.txt")
+
+
+def test_a_cluster_with_a_page_is_the_catalogue_s():
+    found, plain = sc.load_cluster("p5", 2, overrides="memory=40GB"), sc.load_cluster("p5", 2)
+    shipped = catalog.load("p5", 2)
+    assert plain == shipped and shipped == plain and hash(plain) == hash(shipped)
+    assert found != shipped and found.accelerator.memory == 40e9
+    assert pickle.loads(pickle.dumps(found)) == found
+    assert str(plain).startswith("p5") and plain.to_dict()["devices"] == plain.devices == 16
+
+
+def test_a_price_is_that_of_the_same_collective_at_another_size():
+    price = sc.price_collective("all-to-all", "1MiB", "dgx-h100", skew=2.0, algorithm="pairwise")
+    again = sc.price_collective("all-to-all", "8MiB", "dgx-h100", skew=2.0, algorithm="pairwise")
+    assert price.at("8MiB").to_dict() == again.to_dict() != price.to_dict()
 
 
 def test_an_answer_is_a_number_with_named_figures():
