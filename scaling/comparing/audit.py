@@ -12,7 +12,8 @@ XLA's compiler for CPUs keeps an all-reduce where the one for GPUs makes a reduc
 both kinds are compared as one, and those over `tensor` not at all.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from scaling.analytic.flops import buffer_flops, flops_in_ticks
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.step import step_sizes
-from scaling.analytic.table import SMALLEST, Table, expected_bytes
+from scaling.analytic.table import SMALLEST, expected_bytes
 from scaling.collectives.cost import collective_time
 from scaling.comparing.discrepancy import (
     NO_MESH_AXES,
@@ -77,11 +78,19 @@ def _communication(
     priced: Priced, run: Run, shape: MeshShape, smallest: float
 ) -> Iterator[Discrepancy]:
     """Entries of the table that differ, and collectives that are not in it."""
-    name: Callable[[Key], Key | None] = lambda key: key
-    if priced.cluster.virtual_devices:
-        run, name = replace(run, precision=replace(run.precision, compute="fp32")), _host_key
-    large, every = (_renamed(expected_bytes(run, shape, n), name) for n in (smallest, 0))
-    calls = _calls(priced, name)
+    on_host = bool(priced.cluster.virtual_devices)
+    if on_host:
+        run = replace(run, precision=replace(run.precision, compute="fp32"))
+    large, every = defaultdict[Key, float](float), defaultdict[Key, float](float)
+    for table, least in ((large, smallest), (every, 0)):
+        for key, bytes_ in expected_bytes(run, shape, least).items():
+            if (name := _comparable(key, on_host)) is not None:
+                table[name] += bytes_
+    calls: dict[Key, Calls] = {}  # without those of groups of one
+    for collective, n in running_collectives(priced):
+        name = _comparable(("+".join(collective.axes), collective.kind), on_host)
+        if collective.axes and name is not None:
+            calls.setdefault(name, []).append((collective, float(np.max(n))))
     for key in dict.fromkeys([*large, *calls]):
         of_key = calls.get(key, [])
         big = [(c, n) for c, n in of_key if _bytes([(c, 1)]) >= smallest]
@@ -160,32 +169,12 @@ def _seconds(key: Key, expected: float, found: float, calls: Calls, priced: Pric
     return -float(np.max(cost.time))
 
 
-def _calls(priced: Priced, name: Callable[[Key], Key | None]) -> dict[Key, Calls]:
-    """The collectives that run, by axes and kind, without those of groups of one."""
-    found: dict[Key, Calls] = {}
-    for collective, n in running_collectives(priced):
-        key = name(("+".join(collective.axes), collective.kind))
-        if collective.axes and key is not None:
-            found.setdefault(key, []).append((collective, float(np.max(n))))
-    return found
-
-
-def _host_key(key: Key) -> Key | None:
-    """The key under which the CPU's compiler can be compared; None: it cannot."""
+def _comparable(key: Key, on_host: bool) -> Key | None:
+    """The key under which collectives are compared; None: the CPU's compiler cannot be."""
     axes, kind = key
-    if kind not in SUMS:
+    if not on_host or kind not in SUMS:
         return key
     return None if "tensor" in axes.split("+") else (axes, "sum")
-
-
-def _renamed(table: Table, name: Callable[[Key], Key | None]) -> Table:
-    """The table under other keys, equal ones added up."""
-    found: Table = {}
-    for old, bytes_ in table.items():
-        key = name(old)
-        if key is not None:
-            found[key] = found.get(key, 0.0) + bytes_
-    return found
 
 
 def _differ(expected: float, found: float) -> bool:

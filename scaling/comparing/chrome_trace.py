@@ -54,7 +54,14 @@ def read_trace(path: Path) -> list[Event]:
         raise InputError(
             f"{path} unpacks to more than {MOST:,} bytes; give the .xplane.pb beside it instead"
         )
-    return _events(data, path)
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON, or cut off: {error}") from None
+    events = document.get("traceEvents") if isinstance(document, dict) else document
+    if not isinstance(events, list):  # a bare list is a trace, too
+        raise InputError(f'{path} is no trace: it has no "traceEvents", as jax.profiler writes it')
+    return events
 
 
 def device_records(events: list[Event], path: Path) -> Iterator[DeviceRecord]:
@@ -82,15 +89,3 @@ def device_records(events: list[Event], path: Path) -> Iterator[DeviceRecord]:
                 yield DeviceRecord(processes.get(event["pid"], ""), thread, known | {"args": args})
     except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise InputError(f"{path} is no trace: an event in it has {error!r}") from None
-
-
-def _events(data: bytes, path: Path) -> list[Event]:
-    """The list of events; a bare list is a trace, too."""
-    try:
-        document = json.loads(data)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON, or cut off: {error}") from None
-    events = document.get("traceEvents") if isinstance(document, dict) else document
-    if not isinstance(events, list):
-        raise InputError(f'{path} is no trace: it has no "traceEvents", as jax.profiler writes it')
-    return events

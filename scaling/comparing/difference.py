@@ -57,6 +57,11 @@ class CollectiveChange:
     exposed: Change  # s
     moved: Change  # bytes of all calls
 
+    def to_dict(self) -> dict[str, Any]:
+        """The change as JSON has it."""
+        changes = {name: getattr(self, name).to_dict() for name in SUMS}
+        return {"kind": self.kind, "axis": self.axis, "dtype": self.dtype} | changes
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -72,18 +77,13 @@ class Difference:
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `scaling compare A B --json` prints."""
-        lines = [
-            {"kind": line.kind, "axis": line.axis, "dtype": line.dtype}
-            | {name: getattr(line, name).to_dict() for name in ("time", "exposed", "moved")}
-            for line in self.collectives
-        ]
         return {
             "names": list(self.names),
             "step_time": self.step_time.to_dict(),
             "mfu": self.mfu.to_dict(),
             "time": {name: change.to_dict() for name, change in self.time.items()},
             "memory": {name: change.to_dict() for name, change in self.memory.items()},
-            "collectives": lines,
+            "collectives": [line.to_dict() for line in self.collectives],
             "differs": {name: list(pair) for name, pair in self.words.items()},
         }
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from scaling.comparing.comparison import Pair
-from scaling.comparing.steps import Match, Recording
+from scaling.comparing.steps import Recording
 from scaling.meshes.units import format_time
 
 WORTH_SAYING = 0.02  # of the step: what does not match below this is not mentioned
@@ -23,53 +23,36 @@ def doubts(
     """
     assert recording.match is not None  # of a profile of any program
     match = recording.match
+    measured, absent = step.measured or 0.0, sum(match.predicted_only.values())
+    spread = match.slowest_device - match.fastest_device
+    share, recorded = f"{match.share:.0%}", match.module or "the profile"
     if match.by_name and match.module and module not in ("", match.module):
         yield (
             f"{match.module} was recorded and {module} is priced, whose instructions are called "
             "alike"
         )
-    yield from _of_names(match, step)
-    yield from _of_times(match, step)
-    if recording.devices > devices:
-        yield (
-            f"{recording.devices} devices were recorded, the program is of {devices}: "
-            "is it of another mesh?"
-        )
-    if said is not None and match.counted not in (None, said):
-        yield f"the instructions that run in each step tell of {match.counted} steps, not of {said}"
-
-
-def _of_names(match: Match, step: Pair) -> Iterator[str]:
-    """What has no instruction of the same name on the other side."""
-    share, module = f"{match.share:.0%}", match.module or "the profile"
     if not match.by_name:
         yield (
-            f"only {share} of the device time of {module} is in instructions of this program, so "
+            f"only {share} of the device time of {recorded} is in instructions of this program, so "
             "it is another one of that name, or was compiled otherwise (flags, version of jax, "
             "autotuning): classes are compared, and no single kernels, and names that recur tell "
             "the steps (a dump of the run itself would match)"
         )
     elif match.share < 1 - WORTH_SAYING:
         yield (
-            f"{share} of the device time of {module} is in instructions of this program; the rest "
-            f"is in the classes that its names tell{_names(match.recorded_only)}"
+            f"{share} of the device time of {recorded} is in instructions of this program; the "
+            f"rest is in the classes that its names tell{_names(match.recorded_only)}"
         )
     if match.by_order:
         yield (
             f"{len(match.by_order)} collectives are joined by kind and order, for their names "
             "differ"
         )
-    absent = sum(match.predicted_only.values())
     if match.by_name and absent > WORTH_SAYING * (step.predicted or 0.0):
         yield (
             f"instructions predicted to take {format_time(absent)} were not recorded"
             f"{_names(match.predicted_only)}"
         )
-
-
-def _of_times(match: Match, step: Pair) -> Iterator[str]:
-    """Seconds of a step that no instruction has, and devices that differ."""
-    measured = step.measured or 0.0
     if match.between > WORTH_SAYING * measured:
         yield (
             f"between two steps a device waits {format_time(match.between)} for its host (data, "
@@ -79,12 +62,19 @@ def _of_times(match: Match, step: Pair) -> Iterator[str]:
         yield (
             f"kernels of no instruction take {format_time(match.without)} a step, and are left out"
         )
-    fastest, slowest = match.fastest_device, match.slowest_device
-    if slowest - fastest > UNEQUAL * measured:
+    if spread > UNEQUAL * measured:
         yield (
-            f"a step takes {format_time(fastest)} to {format_time(slowest)} on the devices that "
-            "were recorded, and what is measured is their mean"
+            f"a step takes {format_time(match.fastest_device)} to "
+            f"{format_time(match.slowest_device)} on the devices that were recorded, and what is "
+            "measured is their mean"
         )
+    if recording.devices > devices:
+        yield (
+            f"{recording.devices} devices were recorded, the program is of {devices}: "
+            "is it of another mesh?"
+        )
+    if said is not None and match.counted not in (None, said):
+        yield f"the instructions that run in each step tell of {match.counted} steps, not of {said}"
 
 
 def _names(seconds: Mapping[str, float]) -> str:

@@ -53,7 +53,12 @@ def whole_steps(
     marks = {device: max(rarest, key=lambda name: seen[device][name]) for device in own}
     found = {d: [e.start for e in own[d] if e.name == marks[d]][::each] for d in own}
     count = min(map(len, found.values()))
-    if count < 2 or all(_are_whole(seen[device], calls, count) for device in own):
+    # Each instruction ran as often as in `count` steps; some are several kernels.
+    is_whole = lambda runs: all(
+        n % count == 0 and (name not in calls or n == count * calls[name])
+        for name, n in runs.items()
+    )
+    if count < 2 or all(map(is_whole, seen.values())):
         return list(events), max(count, 1)
     begin = {d: starts[-count] for d, starts in found.items()}
     kept = [e for d in own for e in own[d] if begin[d] <= e.start < found[d][-1]]
@@ -71,33 +76,19 @@ def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[Recorded
         InputError: fewer steps were recorded.
     """
     kept: list[RecordedEvent] = []
-    for device_events in by_device(events).values():
-        if device_events[0].run is None:
-            kept += _after_the_first_end(device_events, steps)
-        else:
-            runs = list(dict.fromkeys(event.run for event in device_events))
-            _check_enough(len(runs), steps)
+    for own in by_device(events).values():
+        last = max(own, key=lambda event: event.end).name
+        ends = [event.end for event in own if event.name == last]
+        runs = list(dict.fromkeys(event.run for event in own))
+        is_numbered = own[0].run is not None
+        count = len(runs) if is_numbered else len(ends)
+        if count < steps:
+            raise InputError(f"the profile holds {count} steps of the program, not {steps}")
+        if is_numbered:
             wanted = frozenset(runs[-steps:])
-            kept += [event for event in device_events if event.run in wanted]
+            own = [event for event in own if event.run in wanted]
+        elif count % steps:
+            surplus = count // (steps + 1)  # the kernels of the last instruction in one step
+            own = [event for event in own if event.start >= ends[surplus - 1]]
+        kept += own
     return kept
-
-
-def _are_whole(seen: Mapping[str, int], calls: Mapping[str, float], count: int) -> bool:
-    """True if each instruction ran as often as in `count` steps; some are several kernels."""
-    exactly = all(n == count * calls[name] for name, n in seen.items() if name in calls)
-    return exactly and not any(n % count for n in seen.values())
-
-
-def _after_the_first_end(events: list[RecordedEvent], steps: int) -> list[RecordedEvent]:
-    last = max(events, key=lambda e: e.end).name
-    ends = [event.end for event in events if event.name == last]
-    _check_enough(len(ends), steps)
-    if len(ends) % steps == 0:
-        return events
-    surplus = len(ends) // (steps + 1)  # its kernels in one step
-    return [event for event in events if event.start >= ends[surplus - 1]]
-
-
-def _check_enough(found: int, steps: int) -> None:
-    if found < steps:
-        raise InputError(f"the profile holds {found} steps of the program, not {steps}")

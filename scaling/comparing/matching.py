@@ -34,7 +34,7 @@ from scaling.comparing.steps import (
     waits_before,
 )
 from scaling.meshes.errors import InputError
-from scaling.program.ir import COLLECTIVE_KINDS, Program, collectives, operations
+from scaling.program.ir import COLLECTIVE_KINDS, Operation, Program, collectives, operations
 
 SUFFIX = re.compile(r"\.kd$")  # of kernels on AMD's GPUs
 LIBRARY = "kernel "  # how we name a library's kernel that is of no instruction
@@ -72,11 +72,17 @@ def match_recording(
     Raises:
         InputError: a recording of another program, or of fewer steps.
     """
-    found, calls = _module_of(events, program), _calls(program)
-    kept, count, counted = _whole_steps(found, program, calls, steps)
-    ordered = _in_order(kept, found, program, count)
+    found, known = _module_of(events, program), known_operations(program)
+    each = ((step.name, float(n)) for step, n in operations(program.schedule))
+    calls = {name: n for name, n in each if name in known and n}  # in a step
+    kept, count, counted = _whole_steps(found, known, calls, steps)
+    named = known if found.by_name else {}
+    ordered = _in_order(kept, program, named, calls, count)
     kept = [replace(e, name=ordered[e.name]) if e.name in ordered else e for e in kept]
-    measured, classes = per_step(kept, count), _classes(kept, found, program)
+    measured, classes = per_step(kept, count), dict[str, str]()
+    for name, kernel in {event.name: event.kernel for event in kept}.items():
+        words = name.removeprefix(LIBRARY), kernel
+        classes[name] = class_of(named[name]) if name in named else class_by_name(*words)
     trusted = calls.keys() if found.by_name else set(ordered.values())
     mine = {n: m for n, m in measured.items() if n in trusted}
     rest = {n: m.seconds for n, m in measured.items() if n not in mine}
@@ -86,9 +92,9 @@ def match_recording(
     computing = {name for name, kind in classes.items() if kind not in COLLECTIVE_KINDS}
     terms, devices = mean_terms(kept, program, count, computing)
     first = next((name for name in calls if name in mine), "")
-    each = by_device(kept).values()
-    spans = [(max(e.end for e in own) - own[0].start) / count for own in each]
-    between = sum(waits_before(first, own) for own in each) / count / devices
+    by_devices = by_device(kept).values()
+    spans = [(max(e.end for e in own) - own[0].start) / count for own in by_devices]
+    between = sum(waits_before(first, own) for own in by_devices) / count / devices
     match = Match(
         module=found.module,
         share=found.share,
@@ -105,11 +111,14 @@ def match_recording(
 
 
 def _whole_steps(
-    module: RecordedModule, program: Program, calls: Mapping[str, float], steps: int | None
+    module: RecordedModule,
+    known: Mapping[str, Operation],
+    calls: Mapping[str, float],
+    steps: int | None,
 ) -> tuple[list[RecordedEvent], int, int | None]:
     """Events of whole steps, their number, and the number that the instructions tell."""
     recorded = {event.name for event in module.events}
-    seen, known = {n: c for n, c in calls.items() if n in recorded}, known_operations(program)
+    seen = {n: c for n, c in calls.items() if n in recorded}
     one_kernel = FUSION, *COLLECTIVE_KINDS  # of a GPU each; where none is, all count
     single = {n: c for n, c in seen.items() if class_of(known[n]) in one_kernel} or seen
     alike = dict.fromkeys(recorded, 1.0)  # most recur once a step
@@ -120,21 +129,19 @@ def _whole_steps(
     return complete_steps(module.events, count), count, counted
 
 
-def _calls(program: Program) -> dict[str, float]:
-    """Calls in a step of each kernel and collective that runs, in the order of the schedule."""
-    known = known_operations(program)
-    each = ((step.name, float(n)) for step, n in operations(program.schedule))
-    return {name: n for name, n in each if name in known and n}
-
-
 def _in_order(
-    events: Sequence[RecordedEvent], module: RecordedModule, program: Program, steps: int
+    events: Sequence[RecordedEvent],
+    program: Program,
+    known: Collection[str],
+    calls: Mapping[str, float],
+    steps: int,
 ) -> dict[str, str]:
     """Recorded collectives, and those of the program that they are: the n-th left of each kind.
 
-    Only where both sides have as many of the kind, each run as often in a step.
+    Only where both sides have as many of the kind, each run as often in a step. `known` are the
+    instructions that are joined by name.
     """
-    known, measured = known_operations(program) if module.by_name else {}, per_step(events, steps)
+    measured = per_step(events, steps)
     first = next((name for name in known if name in measured), "")  # where a step begins
     start = min((event.start for event in events if event.name == first), default=-math.inf)
     unknown: dict[str, list[str]] = defaultdict(list)
@@ -143,7 +150,6 @@ def _in_order(
         if kind in COLLECTIVE_KINDS and event.start >= start and event.name not in unknown[kind]:
             unknown[kind].append(event.name)
     absent: dict[str, list[str]] = defaultdict(list)
-    calls = _calls(program)
     for step, _ in collectives(program):
         is_joined = step.name in known and step.name in measured
         if (step.axes or step.groups) and step.name in calls and not is_joined:
@@ -154,19 +160,6 @@ def _in_order(
         if runs == [round(calls[name]) for name in names]:
             pairs |= dict(zip(unknown[kind], names, strict=True))
     return pairs
-
-
-def _classes(
-    events: Sequence[RecordedEvent], module: RecordedModule, program: Program
-) -> dict[str, str]:
-    known = known_operations(program) if module.by_name else {}
-    kernels = {event.name: event.kernel for event in events}
-    return {
-        name: class_of(known[name])
-        if name in known
-        else class_by_name(name.removeprefix(LIBRARY), kernel)
-        for name, kernel in kernels.items()
-    }
 
 
 def _module_of(events: Sequence[RecordedEvent], program: Program) -> RecordedModule:
@@ -188,7 +181,10 @@ def _module_of(events: Sequence[RecordedEvent], program: Program) -> RecordedMod
     stray = modules.pop("", [])
     adopted = [event for event in stray if event.name]
     whole = {name: [*own, *adopted] for name, own in modules.items()} or {"": adopted}
-    shares = {name: _share(own, known) for name, own in whole.items()}
+    shares = {}
+    for name, own in whole.items():  # of the time of events that name an instruction
+        named = [event for event in own if not event.name.startswith(LIBRARY)]
+        shares[name] = _sum(e for e in named if e.name in known) / (_sum(named) or 1.0)
     matched = lambda name: shares[name] * _sum(modules.get(name, adopted))
     best = program.module if program.module in modules else max(whole, key=matched)
     if shares[best] < MATCHED and (best != program.module or not best):
@@ -215,12 +211,6 @@ def _named(event: RecordedEvent, names: Mapping[str, str]) -> RecordedEvent:
 def _plain(kernel: str) -> str:
     """The name of a kernel without what templates and arguments add to it."""
     return re.split(r"[(<]", SUFFIX.sub("", kernel).removeprefix("void "))[0][:LONGEST]
-
-
-def _share(events: Sequence[RecordedEvent], known: Collection[str]) -> float:
-    """The share of the time in instructions of the program; of those that name any."""
-    named = [event for event in events if not event.name.startswith(LIBRARY)]
-    return _sum(event for event in named if event.name in known) / (_sum(named) or 1.0)
 
 
 def _another_program(

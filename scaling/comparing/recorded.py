@@ -12,7 +12,7 @@ GPU without hlo_op ran inside of a command buffer (a CUDA graph), or are of no p
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,7 +90,11 @@ def profile_files(place: Path, record: str = RECORD) -> list[Path]:
         InputError: there is none, or a file of another kind.
     """
     try:
-        found = [place] if place.is_file() else _in_folder(place)
+        found = [place] if place.is_file() else []
+        for suffix in (XPLANE, ".trace.json.gz", "perfetto_trace.json.gz"):  # the first there is
+            if not found and (files := list(place.glob(f"**/*{suffix}"))):
+                newest = max(files, key=lambda file: (file.stat().st_mtime, str(file)))
+                found = sorted(newest.parent.glob(f"*{suffix}"))
     except OSError as error:
         raise InputError(f"cannot read {place}: {error.strerror}") from None
     if not found:
@@ -102,15 +106,6 @@ def profile_files(place: Path, record: str = RECORD) -> list[Path]:
     return found
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    """The files of the newest recording below a folder; xplane rather than JSON."""
-    for suffix in (XPLANE, ".trace.json.gz", "perfetto_trace.json.gz"):
-        if files := list(folder.glob(f"**/*{suffix}")):
-            newest = max(files, key=lambda file: (file.stat().st_mtime, str(file)))
-            return sorted(newest.parent.glob(f"*{suffix}"))
-    return []
-
-
 def events_of(profile: Any) -> list[RecordedEvent]:
     """The events of one process, from its `jax.profiler.ProfileData`: of GPUs, else of CPUs.
 
@@ -118,19 +113,15 @@ def events_of(profile: Any) -> list[RecordedEvent]:
         InputError: more than MOST_EVENTS, a name that is not text, a device that has no number.
     """
     try:
-        return _events_of(profile)
+        planes = list(profile.planes)
+        each = itertools.chain.from_iterable
+        on_gpus = each(_gpu_events(plane) for plane in planes if plane.name.startswith(GPU_PLANE))
+        on_cpus = each(_cpu_events(plane) for plane in planes if plane.name == HOST_PLANE)
+        for events in (on_gpus, on_cpus):
+            if found := list(itertools.islice(events, MOST_EVENTS + 1)):
+                break
     except UnicodeDecodeError as error:
         raise InputError(f"the profile is damaged, a name in it is no text: {error}") from None
-
-
-def _events_of(profile: Any) -> list[RecordedEvent]:
-    planes = list(profile.planes)
-    each = itertools.chain.from_iterable
-    on_gpus = each(_gpu_events(plane) for plane in planes if plane.name.startswith(GPU_PLANE))
-    on_cpus = each(_cpu_events(plane) for plane in planes if plane.name == HOST_PLANE)
-    for events in (on_gpus, on_cpus):
-        if found := list(itertools.islice(events, MOST_EVENTS + 1)):
-            break
     if len(found) > MOST_EVENTS:
         raise InputError(_too_many("this process"))
     return found
@@ -150,7 +141,8 @@ def _gpu_events(plane: Any) -> Iterator[RecordedEvent]:
             for event in line.events:
                 stats, kernel = dict(event.stats), event.name
                 if "hlo_op" in stats or not kernel.startswith(COPIES):
-                    yield _event(event, stats, device, line.name, event.duration_ns, kernel)
+                    times = event.start_ns * NANOSECOND, event.duration_ns * NANOSECOND
+                    yield _event(stats, device, line.name, times, kernel)
 
 
 def _number_of(plane: str) -> int:
@@ -183,55 +175,40 @@ def _cpu_events(plane: Any) -> Iterator[RecordedEvent]:
     for event, stats, thread in started:
         end = ended.get(stats.get("_p", 0), event.start_ns + event.duration_ns)
         device = _counted(stats["device_ordinal"], "device_ordinal", 0, MOST_ORDINAL)
-        found = _event(event, stats, device, thread, end - event.start_ns)
+        times = event.start_ns * NANOSECOND, (end - event.start_ns) * NANOSECOND
+        found = _event(stats, device, thread, times)
         yield replace(found, run=_counted(stats.get("run_id", 0), "run_id", -(2**63), 2**64))
 
 
 def _event(
-    event: Any,
-    stats: dict[str, Any],
+    stats: Mapping[str, Any],
     device: int,
     stream: str,
-    nanoseconds: float,
+    times: tuple[float, float],
     kernel: str = "",
 ) -> RecordedEvent:
-    return RecordedEvent(
-        device=device,
-        stream=stream,
-        name=_innermost(stats),
-        module=str(stats.get("hlo_module", "")),
-        start=event.start_ns * NANOSECOND,
-        duration=max(nanoseconds, 0.0) * NANOSECOND,
-        kernel=kernel,
-    )
+    """An event with the stats that were recorded with it; `times` are its start and duration."""
+    name = str(stats.get("hlo_op", "")).split(NESTING)[-1]
+    if name.startswith(BUFFER):  # many instructions
+        name = ""
+    start, duration = times
+    module = str(stats.get("hlo_module", ""))
+    return RecordedEvent(device, stream, name, module, start, max(duration, 0.0), kernel=kernel)
 
 
 def _trace_events(file: Path) -> list[RecordedEvent]:
     """The events of a trace in JSON: of GPUs only."""
     records = list(device_records(read_trace(file), file))
-    found = [
-        RecordedEvent(
-            device=_number_of(process),
-            stream=thread,
-            name=_innermost(event["args"]),
-            module=str(event["args"].get("hlo_module", "")),
-            start=event["ts"] * MICROSECOND,
-            duration=max(event["dur"], 0.0) * MICROSECOND,
-            kernel=event["name"],
-        )
-        for process, thread, event in records
-        if process.startswith(GPU_PLANE) and thread.startswith(STREAM)
-        if "hlo_op" in event["args"] or not event["name"].startswith(COPIES)
-    ]
+    found = []
+    for process, thread, event in records:
+        on_gpu = process.startswith(GPU_PLANE) and thread.startswith(STREAM)
+        if on_gpu and ("hlo_op" in event["args"] or not event["name"].startswith(COPIES)):
+            times = event["ts"] * MICROSECOND, event["dur"] * MICROSECOND
+            place = _number_of(process), thread
+            found.append(_event(event["args"], *place, times, event["name"]))
     if not found and any("device_ordinal" in r.event["args"] for r in records):
         raise InputError(f"{file} is of CPU devices: give the {XPLANE} beside it, which says more")
     return found
-
-
-def _innermost(stats: dict[str, Any]) -> str:
-    """The instruction; "" of none, and of a command buffer, which is many."""
-    name = str(stats.get("hlo_op", "")).split(NESTING)[-1]
-    return "" if name.startswith(BUFFER) else name
 
 
 def _read(file: Path) -> Any:
