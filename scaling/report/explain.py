@@ -20,6 +20,7 @@ from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced, running
 from scaling.simulate.uncertainty import PricedShare, priced_shares
 
+HEAD = ("operation", "where", "calls", "a call", "bound", "rate", "XLA's estimate")
 MOST_LINES = 25
 SHOWN = 0.001  # share of the memory from which on a line is shown
 
@@ -47,13 +48,10 @@ def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> st
 def _operations(priced: Priced) -> str:
     by_name = priced.timeline.by_name
     found = sorted(running(priced), key=lambda item: -np.max(by_name[item[0].name]))
-    head: tuple[str, ...] = ("operation", "where", "calls", "a call", "bound", "rate")
-    rows = [_row(step, calls, priced) for step, calls in found[:MOST_LINES]]
-    if any(row[-1] != "-" for row in rows):
-        head = (*head, "XLA's estimate")
-    else:
+    rows = [HEAD, *(_row(step, calls, priced) for step, calls in found[:MOST_LINES])]
+    if all(row[-1] == "-" for row in rows[1:]):
         rows = [row[:-1] for row in rows]
-    lines = columns([head, *rows], left=(0, 1, 4))
+    lines = columns(rows, left=(0, 1, 4))
     rest = sum(float(np.max(by_name[step.name])) for step, _ in found[MOST_LINES:])
     if rest:
         lines.append(f"and {len(found) - MOST_LINES} more, {format_time(rest)} together")
@@ -132,12 +130,10 @@ def _evidence(priced: Priced) -> str:
         if share.seconds:
             found.setdefault(evidence_words(share.evidence, share.grade), []).append(share)
     total = float(priced.timeline.total) or 1.0
-    seconds = lambda some: float(sum(share.seconds for share in some))
-    rests = sorted(found.values(), key=lambda some: -seconds(some))
-    lines = [_words(some, seconds(some) / total) for some in rests]
-    return "\n".join([f"figures of profile {priced.profile.name}, by share of the step", *lines])
-
-
-def _words(some: Sequence[PricedShare], part: float) -> str:
-    kinds = ", ".join(dict.fromkeys(share.operation.kind for share in some))
-    return f"  {percent(part):>5}  {kinds}, {evidence_words(some[0].evidence, some[0].grade)}"
+    seconds = lambda item: float(sum(share.seconds for share in item[1]))
+    lines = [f"figures of profile {priced.profile.name}, by share of the step"]
+    for words, shares in sorted(found.items(), key=lambda item: -seconds(item)):
+        kinds = ", ".join(dict.fromkeys(share.operation.kind for share in shares))
+        part = percent(seconds(("", shares)) / total)
+        lines.append(f"  {part:>5}  {kinds}, {words}")
+    return "\n".join(lines)

@@ -16,8 +16,6 @@ from scaling.meshes.units import (
 from scaling.report.formatting import columns
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import (
-    CollectiveLine,
-    Conditional,
     MemoryParts,
     Prediction,
     UnknownPart,
@@ -63,18 +61,22 @@ def page(prediction: Prediction, where: str, work: str = "") -> str:
 
 def _headline(prediction: Prediction, where: str, work: str) -> str:
     tokens, mfu, hfu = rate_words(prediction)
-    convention = {None: GIVEN, True: CAUSAL, False: FULL}[prediction.causal_flops]
+    memory, causal = prediction.memory, prediction.causal_flops
+    convention = {None: GIVEN, True: CAUSAL, False: FULL}[causal]
     figures = [f"step {step_words(prediction)}"]
     figures += [f"{tokens} tokens/s"] * bool(tokens)
     figures += [f"MFU {mfu} ({convention})"] * bool(mfu)
     figures += [f"HFU {hfu}"] * bool(hfu)
-    above = hfu and (prediction.mfu or 0.0) > (prediction.hfu or 0.0)
-    words = ABOVE_GIVEN if prediction.causal_flops is None else ABOVE_HFU
-    lines = [_title(prediction, where), *filter(None, [work]), ", ".join(figures)]
-    lines += [words] if above else []
+    source = f", {prediction.source} program, {prediction.grade} figures"
+    if memory.fits is False:
+        sizes = f"{format_memory(memory.peak)} of {format_memory(memory.capacity or 0.0)}"
+        source = f": DOES NOT FIT, {sizes}; {source[2:]}"
+    lines = [f"{prediction.name} on {where}{source}", work, ", ".join(figures)]
+    if hfu and (prediction.mfu or 0.0) > (prediction.hfu or 0.0):
+        lines.append(ABOVE_GIVEN if causal is None else ABOVE_HFU)
     lines += [ABOVE_PEAK] * ((prediction.mfu or 0.0) > 1)
-    lines += [prediction.evidence] if prediction.evidence else []
-    return "\n".join([*lines, *open_lines(prediction)])
+    lines += [prediction.evidence, *open_lines(prediction)]
+    return "\n".join(filter(None, lines))
 
 
 def step_words(prediction: Prediction, each: str = "") -> str:
@@ -107,16 +109,13 @@ def rate_words(prediction: Prediction) -> tuple[str, str, str]:
 def open_lines(prediction: Prediction) -> list[str]:
     """What of the step nobody can price or knows, and what the caller may say about it."""
     least = NAMED * prediction.step_time
-    differ = [p for p in prediction.conditionals if p.longest - p.shortest >= least > 0]
-    return [*map(_unknown, prediction.unknown), *map(_conditional, differ)]
-
-
-def _conditional(part: Conditional) -> str:
-    short, long = format_time(float(part.shortest)), format_time(float(part.longest))
-    return (
-        f"assumed: the conditional at {part.place} takes its longest branch, {long} a step; the "
-        f"low end is of its shortest, {short}"
-    )
+    return [_unknown(part) for part in prediction.unknown] + [
+        f"assumed: the conditional at {part.place} takes its longest branch, "
+        f"{format_time(float(part.longest))} a step; the low end is of its shortest, "
+        f"{format_time(float(part.shortest))}"
+        for part in prediction.conditionals
+        if part.longest - part.shortest >= least > 0
+    ]
 
 
 def _unknown(part: UnknownPart) -> str:
@@ -136,15 +135,6 @@ def _unknown(part: UnknownPart) -> str:
         f"not priced: {calls} of {part.name}, at least {least}: "
         f"give kernels={{{first!r}: Work(flops=..., dtype=...)}}"
     )
-
-
-def _title(prediction: Prediction, where: str) -> str:
-    memory = prediction.memory
-    source = f"{prediction.source} program, {prediction.grade} figures"
-    if memory.fits is False:
-        sizes = f"{format_memory(memory.peak)} of {format_memory(memory.capacity or 0.0)}"
-        return f"{prediction.name} on {where}: DOES NOT FIT, {sizes}; {source}"
-    return f"{prediction.name} on {where}, {source}"
 
 
 def _time(prediction: Prediction) -> str:
@@ -185,20 +175,20 @@ def _collectives(prediction: Prediction) -> str:
         return ""
     head = ("  collective", "a call", "calls", "time", "exposed", "level")
     shown, rest = prediction.collectives[:MOST_LINES], prediction.collectives[MOST_LINES:]
-    lines = ["collectives", *columns([head, *map(_collective, shown)], left=(0, 5))]
+    rows = [
+        (
+            f"  {line.kind}[{line.axis}] {line.dtype}",
+            format_size(line.bytes),
+            f"{line.count:,.0f}",
+            format_time(line.time),
+            format_time(line.exposed) if line.exposed > 0 else "-",
+            line.level,
+        )
+        for line in shown
+    ]
+    lines = ["collectives", *columns([head, *rows], left=(0, 5))]
     if rest:
         seconds = format_time(sum(line.time for line in rest))
         waits = format_time(sum(line.exposed for line in rest))
         lines.append(f"  and {len(rest)} more, {seconds} together, {waits} of it exposed")
     return "\n".join(lines)
-
-
-def _collective(line: CollectiveLine) -> tuple[str, ...]:
-    return (
-        f"  {line.kind}[{line.axis}] {line.dtype}",
-        format_size(line.bytes),
-        f"{line.count:,.0f}",
-        format_time(line.time),
-        format_time(line.exposed) if line.exposed > 0 else "-",
-        line.level,
-    )

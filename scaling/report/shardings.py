@@ -35,8 +35,16 @@ class Row:
 
 def rows(params: Any, rules: Rules) -> list[Row]:
     """One row per parameter of a tree of arrays or `ShapeDtypeStruct` with NamedSharding."""
-    leaves = jax.tree.leaves(params)
-    return [_row(name, leaf, rules) for name, leaf in zip(leaf_names(params), leaves, strict=True)]
+    sizes, found = rules.mesh.sizes, []
+    for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True):
+        spec = leaf.sharding.spec.partitions
+        cuts = [(axes,) if isinstance(axes, str) else axes or () for axes in spec]
+        cuts += [()] * (len(leaf.shape) - len(spec))
+        used = REPLICAS.union(*cuts)
+        free = tuple(axis for axis, n in sizes.items() if n > 1 and axis not in used)
+        text = ", ".join("+".join(axes) or "-" for axes in cuts)
+        found.append(Row(name, leaf.shape, text, *_sizes(leaf), free))
+    return found
 
 
 def table(all_rows: list[Row]) -> str:
@@ -57,11 +65,14 @@ def state_bytes(state: Any) -> dict[str, int]:
     Args:
         state: a tree of arrays or `ShapeDtypeStruct` with NamedSharding.
     """
-    leaves = jax.tree.leaves(state)
-    whole = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-    parts = ((leaf, leaf.sharding.shard_shape(leaf.shape)) for leaf in leaves)
-    device = sum(math.prod(shape) * leaf.dtype.itemsize for leaf, shape in parts)
-    return {"bytes": whole, "device_bytes": device}
+    sizes = [_sizes(leaf) for leaf in jax.tree.leaves(state)]
+    return {"bytes": sum(whole for whole, _ in sizes), "device_bytes": sum(n for _, n in sizes)}
+
+
+def _sizes(leaf: Any) -> tuple[int, int]:
+    """Bytes of an array and of one device's part."""
+    shard, item = leaf.sharding.shard_shape(leaf.shape), leaf.dtype.itemsize
+    return math.prod(leaf.shape) * item, math.prod(shard) * item
 
 
 def state_line(kept: dict[str, int], optimizer: Optimizer) -> str:
@@ -114,32 +125,13 @@ def warnings(all_rows: list[Row]) -> list[str]:
         f"which could have been used to shard it"
         for row in large
     ]
-    groups = list(dict.fromkeys(row.free_axes for row in small))  # in the order of the tensors
-    return lines + [
-        _in_one_line([row for row in small if row.free_axes == axes], total) for axes in groups
-    ]
-
-
-def _in_one_line(small: list[Row], total: int) -> str:
-    """Names tensors with the same free axes that are too small for a line each."""
-    size = sum(row.bytes for row in small)
-    share = f"{size / total:.2%}" if size >= total / 10_000 else "under 0.01 %"
-    return (
-        f"{len(small)} small tensors ({format_size(size)}, {share} of the parameters) "
-        f"are replicated over {', '.join(small[0].free_axes)}, which could have been used to shard "
-        "them: " + ", ".join(row.name for row in small)
-    )
-
-
-def _row(name: str, leaf: Any, rules: Rules) -> Row:
-    spec = leaf.sharding.spec.partitions
-    used = {a for entry in spec for a in ((entry,) if isinstance(entry, str) else entry or ())}
-    sizes = rules.mesh.sizes
-    free = tuple(a for a, n in sizes.items() if n > 1 and a not in used | REPLICAS)
-    shard = leaf.sharding.shard_shape(leaf.shape)
-    entries = list(spec) + [None] * (len(leaf.shape) - len(spec))
-    text = ", ".join(
-        "-" if e is None else e if isinstance(e, str) else "+".join(e) for e in entries
-    )
-    item = leaf.dtype.itemsize
-    return Row(name, leaf.shape, text, math.prod(leaf.shape) * item, math.prod(shard) * item, free)
+    for axes in dict.fromkeys(row.free_axes for row in small):  # in the order of the tensors
+        alike = [row for row in small if row.free_axes == axes]
+        size = sum(row.bytes for row in alike)
+        share = f"{size / total:.2%}" if size >= total / 10_000 else "under 0.01 %"
+        lines.append(
+            f"{len(alike)} small tensors ({format_size(size)}, {share} of the parameters) "
+            f"are replicated over {', '.join(axes)}, which could have been used to shard "
+            "them: " + ", ".join(row.name for row in alike)
+        )
+    return lines

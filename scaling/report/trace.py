@@ -39,7 +39,8 @@ def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> 
     used = {event.stream for event in events}
     known = {event.operation.name: event.operation for event in events}
     records = {
-        name: _record(step, process, arguments(step, priced)) for name, step in known.items()
+        name: {"ph": "X", **_words(step), "pid": process, "args": arguments(step, priced)}
+        for name, step in known.items()
     }
     heads = _heads(process, title, {s: n for s, n in STREAMS.items() if s in used})
     return [*heads, *counters] + [
@@ -62,23 +63,19 @@ def measured_events(
     found = [event for event in of_module if event.device == first]
     begin = min((event.start for event in found), default=0.0)
     streams = {name: n for n, name in enumerate(dict.fromkeys(e.stream for e in found), 1)}
-    return _heads(process, title, streams) + [
-        _measured(e, named, process) | _times(streams[e.stream], e.start - begin, e.duration)
-        for e in found
-    ]
+    records = _heads(process, title, streams)
+    for event in found:
+        arguments = {"instruction": event.name, "source": "recorded by jax.profiler"}
+        words = {"name": event.name or event.kernel, "cat": "other"}
+        if event.name in named:
+            words = _words(named[event.name])
+        times = _times(streams[event.stream], event.start - begin, event.duration)
+        records.append({"ph": "X", **words, "pid": process, "args": arguments, **times})
+    return records
 
 
 def _times(track: int, start: float, seconds: float) -> Record:
     return {"tid": track, "ts": start * MICROSECONDS, "dur": seconds * MICROSECONDS}
-
-
-def _measured(event: RecordedEvent, named: Mapping[str, Operation], process: int) -> Record:
-    """A recorded event without its times."""
-    arguments = {"instruction": event.name, "source": "recorded by jax.profiler"}
-    if event.name in named:
-        return _record(named[event.name], process, arguments)
-    name = event.name or event.kernel
-    return {"ph": "X", "name": name, "cat": "other", "pid": process, "args": arguments}
 
 
 def write_trace(events: Iterable[Record], path: Path) -> None:
@@ -140,7 +137,5 @@ def _heads(process: int, title: str, streams: Mapping[str, int]) -> list[Record]
     ]
 
 
-def _record(step: Operation, process: int, arguments: Record) -> Record:
-    """An event without its times."""
-    category = step.origin.phase or "unknown"
-    return {"ph": "X", "name": label(step), "cat": category, "pid": process, "args": arguments}
+def _words(step: Operation) -> Record:
+    return {"name": label(step), "cat": step.origin.phase or "unknown"}
