@@ -111,9 +111,8 @@ def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> Candidate
         return None
     policies = [_of_model(r, run) for r in LADDER if run.software == OURS or r in POLICIES]
     pairs = ((r, _tried(replace(run, remat=r), closed)) for r in policies if r != run.remat)
-    found = [(r, p) for r, p in pairs if p is not None]
-    more = float(prediction.memory.peak) - here[1]
-    fitting = [(r, p) for r, p in found if p[1] + more <= prediction.memory.capacity]
+    more, room = float(prediction.memory.peak) - here[1], prediction.memory.capacity
+    fitting = [(r, p) for r, p in pairs if p is not None and p[1] + more <= room]
     remat, best = min(fitting, key=lambda pair: pair[1][0], default=(run.remat, here))
     faster = best[0] < (1 - GAIN) * here[0]
     if remat == run.remat or (prediction.memory.fits and not faster):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.cluster import Cluster, LinkSpec, level_nodes, torus_link, torus_shape
 from scaling.meshes.provenance import SourcedValue
-from scaling.meshes.torus import Torus, shape_text, wraparound
+from scaling.meshes.torus import shape_text, wraparound
 from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.report.levels import level_table, switch_table
 
@@ -161,9 +161,17 @@ Branch = tuple[str, str, list[str]]  # name, text, lines of its parts
 
 
 def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
-    fabric = cluster.fabric
-    if cluster.torus is not None:
-        yield "domain", *_slice(cluster, cluster.torus)
+    fabric, torus = cluster.fabric, cluster.torus
+    if torus is not None:
+        shape = torus_shape(cluster)
+        closed = [i for i, joined in enumerate(wraparound(torus, shape)) if joined]
+        rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"
+        text = (
+            f"{_count(cluster.domain_nodes, 'node')} in a slice of {shape_text(shape)} chips, "
+            f"{rings}; a pod is {shape_text(torus.shape)}, "
+            f"{torus.chips // cluster.devices_per_node} nodes"
+        )
+        yield "domain", text, [_link_line(torus_link(torus))]
     elif cluster.domain_nodes > 1:
         yield "domain", f"{cluster.domain_nodes} nodes share the NVSwitch", []
     if fabric is None:
@@ -179,24 +187,9 @@ def _fabric_branches(cluster: Cluster) -> Iterator[Branch]:
     latency = format_time(fabric.hop_latency.value) if fabric.hop_latency else UNMEASURED
     rate = format_rate(cluster.node_network_bandwidth / above)
     units, hop = level_nodes(cluster), [f"{rate} per node, {latency} per hop"]
-    if "spine" in units:
-        yield "spine", _layer(units["spine"], fabric.leaf_oversubscription), hop
-    if "core" in units:
-        yield "core", _layer(units["core"], fabric.spine_oversubscription), hop
-
-
-def _slice(cluster: Cluster, torus: Torus) -> tuple[str, list[str]]:
-    """The text of a slice, and its links."""
-    shape = torus_shape(cluster)
-    closed = [i for i, joined in enumerate(wraparound(torus, shape)) if joined]
-    rings = f"wraparound in dimensions {closed}" if closed else "no wraparound links"
-    text = (
-        f"{_count(cluster.domain_nodes, 'node')} in a slice of {shape_text(shape)} chips, {rings}; "
-        f"a pod is {shape_text(torus.shape)}, {torus.chips // cluster.devices_per_node} nodes"
-    )
-    return text, [_link_line(torus_link(torus))]
-
-
-def _layer(nodes: int, oversubscription: SourcedValue | None) -> str:
-    ratio = oversubscription.value if oversubscription else 1.0
-    return f"{nodes} nodes, {'full bisection' if ratio == 1 else f'{ratio:g}:1 oversubscribed'}"
+    layers = ("spine", fabric.leaf_oversubscription), ("core", fabric.spine_oversubscription)
+    for layer, oversubscription in layers:
+        if layer in units:
+            ratio = oversubscription.value if oversubscription else 1.0
+            wide = "full bisection" if ratio == 1 else f"{ratio:g}:1 oversubscribed"
+            yield layer, f"{units[layer]} nodes, {wide}", hop

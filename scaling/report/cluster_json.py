@@ -8,6 +8,7 @@ from scaling.meshes.torus import wraparound
 from scaling.report.cluster import figures
 from scaling.report.levels import bisection, known_levels, level_notes
 
+FIRST = "name", "title", "nodes", "devices_per_node", "devices"
 KEYS = "name", "link", "transport", "units", "pools", "bandwidth", "hop_latency", "own_hops"
 
 
@@ -15,11 +16,7 @@ def as_json(cluster: Cluster) -> dict[str, Any]:
     """The cluster as plain data: SI units, every figure with its source."""
     torus = cluster.torus
     return {
-        "name": cluster.name,
-        "title": cluster.title,
-        "nodes": cluster.nodes,
-        "devices_per_node": cluster.devices_per_node,
-        "devices": cluster.devices,
+        **{key: getattr(cluster, key) for key in FIRST},
         "accelerator": cluster.accelerator.name,
         "cpu": cluster.cpu,
         "peer_access": cluster.peer_access,

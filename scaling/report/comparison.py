@@ -75,17 +75,18 @@ def sections(comparison: Comparison) -> dict[str, list[Row]]:
     Single kernels are left out where they cannot be compared.
     """
     kernels = () if comparison.shares_cores else comparison.kernels
+    calls = [
+        (f"{c.kind}[{c.axis}] {format_size(c.bytes)}", c)
+        for c in comparison.collectives[:MOST_LINES]
+    ]
     found = {
-        "time": [_row(*item) for item in _nonzero(comparison.time).items()],
-        "seconds over all devices": [_row(*item) for item in _nonzero(comparison.sums).items()],
-        "seconds by class": [_row(*item) for item in _nonzero(comparison.classes).items()],
-        "collectives": [
-            _row(f"{c.kind}[{c.axis}] {format_size(c.bytes)}{_instructions(c)}", c.seconds)
-            for c in comparison.collectives[:MOST_LINES]
-        ],
+        "time": _rows(_nonzero(comparison.time)),
+        "seconds over all devices": _rows(_nonzero(comparison.sums)),
+        "seconds by class": _rows(_nonzero(comparison.classes)),
+        "collectives": [_row(f"{name}{_instructions(c)}", c.seconds) for name, c in calls],
         "bytes of collectives": [
-            _row(f"{c.kind}[{c.axis}] {format_size(c.bytes)}", c.step_bytes, format_size)
-            for c in comparison.collectives[:MOST_LINES]
+            _row(name, c.step_bytes, format_size)
+            for name, c in calls
             if c.step_bytes.measured is not None
         ],
         "kernels that differ most": [
@@ -138,6 +139,10 @@ def _nonzero(pairs: Mapping[str, Pair]) -> dict[str, Pair]:
     return {name.replace("_", " "): pairs[name] for name, size in sizes.items() if size > least}
 
 
+def _rows(pairs: Mapping[str, Pair]) -> list[Row]:
+    return [_row(name, pair) for name, pair in pairs.items()]
+
+
 def _row(name: str, pair: Pair, unit: Callable[[float], str] = format_time) -> Row:
     shown = ["-" if value is None else unit(value) for value in (pair.predicted, pair.measured)]
     return (name, *shown, _error(pair))
@@ -184,12 +189,12 @@ def _html_bars(pairs: dict[str, Pair]) -> str:
     longest = max((pair.larger for pair in pairs.values()), default=1.0)
     blocks = []
     for name, pair in pairs.items():
-        values = {"predicted": pair.predicted, "measured": pair.measured}
-        known = {kind: value for kind, value in values.items() if value is not None}
-        label = ", ".join(f"{format_time(value)} {kind}" for kind, value in known.items())
+        values = ("predicted", pair.predicted), ("measured", pair.measured)
+        known = [(kind, value) for kind, value in values if value is not None]
+        label = ", ".join(f"{format_time(value)} {kind}" for kind, value in known)
         rows = "".join(
             f'<div class="bar {kind}" style="width:{100 * value / longest:.1f}%"></div>'
-            for kind, value in known.items()
+            for kind, value in known
         )
         blocks.append(f"<div>{html.escape(name)}: {label}{rows}</div>")
     return "".join(blocks)

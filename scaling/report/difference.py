@@ -6,12 +6,12 @@ time                          first   second  difference  ratio
   waiting for communication  358 ms  1.08 s      +721 ms   3.01
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from scaling.comparing.difference import Change, Difference
 from scaling.meshes.units import format_memory, format_time
-from scaling.report.formatting import columns
+from scaling.report.formatting import table_lines
 from scaling.report.prediction import TIME_TERMS
 
 MOST_LINES = 12  # collectives that the table shows
@@ -24,49 +24,30 @@ def difference_table(found: Difference) -> str:
     step = found.step_time
     times = {"hidden_communication": "hidden communication", **TIME_TERMS}
     names = " -> ".join(found.names)
-    both = " -> ".join(_value(x, format_time) for x in (step.first, step.second))
+    first, second, more, ratio = _cells(step, format_time)
     lines = [
-        f"{names}: step {both} ({_signed(step, format_time)}, {_ratio(step)})",
+        f"{names}: step {first} -> {second} ({more}, {ratio})",
         *(f"  {name}: {_words(a)} -> {_words(b)}" for name, (a, b) in found.words.items()),
-        *_section("time", ((times[k], change) for k, change in found.time.items()), format_time),
-        *_section(
-            "memory",
-            ((name.replace("_", " "), change) for name, change in found.memory.items()),
-            format_memory,
-        ),
     ]
-    for title, part, show in (
-        ("collectives, seconds", "time", format_time),
-        ("collectives, bytes", "moved", format_memory),
+    calls = [(f"{c.kind}[{c.axis}] {c.dtype}", c) for c in found.collectives[:MOST_LINES]]
+    memory = [(name.replace("_", " "), change) for name, change in found.memory.items()]
+    for title, changes, show in (
+        ("time", [(times[name], change) for name, change in found.time.items()], format_time),
+        ("memory", memory, format_memory),
+        ("collectives, seconds", [(name, c.time) for name, c in calls], format_time),
+        ("collectives, bytes", [(name, c.moved) for name, c in calls], format_memory),
     ):
-        rows = [
-            (f"{line.kind}[{line.axis}] {line.dtype}", getattr(line, part))
-            for line in found.collectives[:MOST_LINES]
-        ]
-        lines += _section(title, rows, show)
+        rows = ((f"  {name}", *_cells(c, show)) for name, c in changes if c.first or c.second)
+        lines += table_lines((title, *HEAD), rows)
     return "\n".join(lines)
 
 
-def _section(title: str, changes: Iterable[tuple[str, Change]], show: Show) -> list[str]:
-    rows = [
-        (f"  {name}", *(_value(x, show) for x in (c.first, c.second)), _signed(c, show), _ratio(c))
-        for name, c in changes
-        if c.first or c.second
-    ]
-    return columns([(title, *HEAD), *rows]) if rows else []
-
-
-def _value(value: float | None, show: Show) -> str:
-    return "-" if value is None else show(value)
-
-
-def _signed(change: Change, show: Show) -> str:
+def _cells(change: Change, show: Show) -> tuple[str, str, str, str]:
+    """First, second, difference and ratio of a figure."""
+    first, second = ("-" if x is None else show(x) for x in (change.first, change.second))
     sign = "+" if change.difference > 0 else "-" if change.difference < 0 else ""
-    return f"{sign}{show(abs(change.difference))}"
-
-
-def _ratio(change: Change) -> str:
-    return "-" if change.ratio is None else f"x{change.ratio:.3g}"
+    ratio = "-" if change.ratio is None else f"x{change.ratio:.3g}"
+    return first, second, f"{sign}{show(abs(change.difference))}", ratio
 
 
 def _words(value: Any) -> str:

@@ -43,8 +43,8 @@ GUIDE = {  # term -> section of "How to Scale Your Model" (Austin et al., 2025)
 def formulas(priced: Priced, prediction: Prediction) -> str:
     """One paragraph for each term that is not zero, of one configuration."""
     parts = [
-        _kernels(priced, "compute", optimizer=False),
-        _kernels(priced, "optimizer", optimizer=True),
+        _kernels(priced, "compute"),
+        _kernels(priced, "optimizer"),
         _waiting(priced),
         _bubble(priced),
         _host(priced),
@@ -59,12 +59,12 @@ def _guide(term: str) -> str:
     return f"  taught in: {title}, {BOOK}/{place}"
 
 
-def _kernels(priced: Priced, term: str, optimizer: bool) -> Iterator[str]:
+def _kernels(priced: Priced, term: str) -> Iterator[str]:
     """Compute, or the optimizer: a sum over kernels, and the formula of the longest."""
     found = [
         (kernel, calls)
         for kernel, calls in running_kernels(priced)
-        if not kernel.asynchronous and (kernel.origin.phase == "optimizer") == optimizer
+        if not kernel.asynchronous and (kernel.origin.phase == "optimizer") == (term == "optimizer")
     ]
     seconds = getattr(priced.timeline, term)
     if not found or not seconds:
