@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from scaling.pictures.rows import Bar, column_shares
 from scaling.program.ir import Collective
 from scaling.simulate.side_by_side import Event
 
@@ -56,17 +57,12 @@ def character(event: Event) -> str:
 
 def row(spans: Sequence[Span], end: float, width: int = WIDTH) -> str:
     """Return the characters of spans that do not overlap, over a time from 0 to `end`."""
-    filled: dict[str, np.ndarray] = {}
-    edges = np.arange(width) * end / width
-    for start, stop, sign in spans:
-        times = filled.setdefault(sign, np.zeros(width))
-        first, last = (min(int(t / end * width), width - 1) for t in (start, stop))
-        part = slice(first, last + 1)
-        inside = np.minimum(edges[part] + end / width, stop) - np.maximum(edges[part], start)
-        times[part] += np.maximum(inside, 0.0)
-    if not filled:
+    if not spans:
         return IDLE * width
-    table = np.array([*filled.values()])
-    busy = table.sum(axis=0) >= SEEN * end / width
-    signs = np.array([*filled])[table.argmax(axis=0)]
-    return "".join(np.where(busy, signs, IDLE))
+    bars: dict[str, list[Bar]] = defaultdict(list)
+    for span in spans:
+        bars[span[2]].append(Bar(*span))
+    edges = np.linspace(0.0, end, width + 1)
+    shares = np.array([column_shares(own, edges) for own in bars.values()])
+    signs = np.array([*bars])[shares.argmax(axis=0)]
+    return "".join(np.where(shares.sum(axis=0) >= SEEN, signs, IDLE))
