@@ -11,8 +11,7 @@ Levels that a collective loads are lit, and chips with one number talk with one 
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +27,16 @@ LINKS = {"nvlink": GREEN, "xgmi": GREEN, "ici": GREEN, "pcie": ORANGE, "network"
 LIT = VERMILION
 SIDE, EDGE = 34.0, 10.0  # pixels: a chip at most, left and right of all
 WIRE, NOTE = 24.0, 20.0  # pixels from a bar to the words below it, and of a line of words
+
+
+class _Row(NamedTuple):
+    """The chips that are drawn, beside one another with a gap between nodes."""
+
+    devices: np.ndarray  # numbers
+    lefts: np.ndarray  # left edges, in pixels
+    pitch: float  # pixels from a chip to the next
+    side: float  # pixels of a chip
+    per_node: int
 
 
 def shown_nodes(cluster: Cluster) -> list[int]:
@@ -58,15 +67,18 @@ def cluster_levels(
     """
     groups, loads = groups or {}, dict(loads or {})
     nodes, per_node = shown_nodes(cluster), cluster.devices_per_node
-    drawn = [node * per_node + chip for node in nodes for chip in range(per_node)]
-    row = _Row(np.array(drawn), per_node)
+    devices = np.array([node * per_node + chip for node in nodes for chip in range(per_node)])
+    places = np.arange(len(devices)) + np.arange(len(devices)) // per_node
+    pitch = min(SIDE + 4, (WIDTH - 2 * EDGE) / (places[-1] + 1))
+    lefts = (WIDTH - pitch * (places[-1] + 1)) / 2 + pitch * places
+    row = _Row(devices, lefts, pitch, pitch - 4, per_node)
     layers: list[list[NetworkLevel]] = []  # from below: a level with a bar, those that bound it
     for level in levels(cluster):
         if level.own_hops or not layers:
             layers.append([])
         layers[-1].append(level)
     y = sum(WIRE + NOTE * len(layer) for layer in layers) + 4
-    height = y + row.pitch + 2 * NOTE
+    height = y + pitch + 2 * NOTE
     shapes = _chips(row, nodes, y, groups)
     words: list[Shape] = []
     below = y  # what the lines of a layer lead to
@@ -96,32 +108,6 @@ def cluster_levels(
     for number, note in enumerate(notes):
         words.append(Text(WIDTH / 2, height + NOTE * number, note, "middle", size=SMALL + 1))
     return Picture(title, WIDTH, height + NOTE * (len(notes) - 1) + 10, [*shapes, *words])
-
-
-@dataclass(frozen=True)
-class _Row:
-    """The chips that are drawn, beside one another with a gap between nodes."""
-
-    devices: np.ndarray  # numbers
-    per_node: int
-
-    @cached_property
-    def pitch(self) -> float:
-        """Pixels from a chip to the next."""
-        places = len(self.devices) + (len(self.devices) - 1) // self.per_node
-        return min(SIDE + 4, (WIDTH - 2 * EDGE) / places)
-
-    @cached_property
-    def lefts(self) -> np.ndarray:
-        """Left edges, in pixels."""
-        chips = np.arange(len(self.devices))
-        place = chips + chips // self.per_node
-        return (WIDTH - self.pitch * (place[-1] + 1)) / 2 + self.pitch * place
-
-    @property
-    def side(self) -> float:
-        """Pixels of a chip."""
-        return self.pitch - 4
 
 
 def _chips(row: _Row, nodes: Sequence[int], top: float, groups: Mapping[int, int]) -> list[Shape]:

@@ -94,11 +94,10 @@ def kernel_dots(priced: Priced) -> list[Dot]:
     An attention counts the scores that its kernel computes. Kernels without arithmetic, copies
     among them, have no place; `share` is that of all kernels' time, theirs included.
     """
-    calls: dict[str, float] = defaultdict(float)
     kernels = {kernel.name: kernel for kernel, _ in running_kernels(priced)}
-    for kernel, count in running_kernels(priced):
-        calls[kernel.name] += float(count)
-    seconds = {name: calls[name] * float(priced.kernels[name].time) for name in kernels}
+    seconds: dict[str, float] = defaultdict(float)
+    for kernel, calls in running_kernels(priced):
+        seconds[kernel.name] += float(calls) * float(priced.kernels[kernel.name].time)
     total = sum(seconds.values())
     found = []
     for name, kernel in kernels.items():
@@ -107,7 +106,7 @@ def kernel_dots(priced: Priced) -> list[Dot]:
         flops = done or float(kernel.vector_flops + kernel.transcendentals)
         if flops and cost.moved and cost.time:
             rate = flops / float(cost.time)
-            where = " ".join(filter(None, (kernel.origin.phase, kernel.origin.layer)))
+            where = f"{kernel.origin.phase} {kernel.origin.layer}".strip()
             words = (
                 f"{kernel.kind} {name}, {where or 'origin not known'}: "
                 f"{format_rate(rate, 'FLOP/s')}, {format_time(seconds[name])}, "
