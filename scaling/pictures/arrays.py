@@ -36,12 +36,12 @@ def parts(written: str, mesh: Mapping[str, int]) -> list[Part]:
     """Return what every device holds of an array such as `A[I_X,J]`, in the order of devices."""
     array = parse_expression(written, list(mesh)).operands[0]
     rows, columns = array.dims
-    found = []
+    held = []
     for device in range(math.prod(mesh.values())):
         place = coordinates(device, mesh)
         row, column = (index(dim.axes, place, mesh) for dim in (rows, columns))
-        found.append(Part(device, place, row, column, tuple(place[a] for a in array.unreduced)))
-    return found
+        held.append(Part(device, place, row, column, tuple(place[a] for a in array.unreduced)))
+    return held
 
 
 def array_on_mesh(written: str, mesh: Mapping[str, int], chosen: int) -> Picture:

@@ -61,12 +61,12 @@ class Scale:
         if self.base:
             first, last = math.ceil(math.log(low, self.base)), math.floor(math.log(high, self.base))
             every = max(1, -(-(last - first + 1) // MOST_TICKS))
-            found = [float(self.base) ** i for i in range(first, last + 1, every)]
-            if self.base == 10 and len(found) < 3:
+            ticks = [float(self.base) ** i for i in range(first, last + 1, every)]
+            if self.base == 10 and len(ticks) < 3:
                 every_one = [m * 10.0**i for i in range(first - 1, last + 1) for m in (1, 2, 5)]
-                found = [value for value in every_one if low <= value <= high]
-            if len(found) > 1:
-                return found
+                ticks = [value for value in every_one if low <= value <= high]
+            if len(ticks) > 1:
+                return ticks
         least = (high - low) / 7  # the step is 1, 2 or 5 times a power of ten, at least this
         power = 10.0 ** math.floor(math.log10(least))
         step = next(m * power for m in (1, 2, 5, 10) if m * power >= least * (1 - 1e-9))
@@ -78,8 +78,8 @@ def log_scale(
     base: int = 10,
 ) -> Scale:  # fmt: skip
     """Return a logarithmic axis around values, with a factor of room beside the outermost."""
-    found = list(values)
-    return Scale(min(found) / room, max(found) * room, name, show, base)
+    values = list(values)
+    return Scale(min(values) / room, max(values) * room, name, show, base)
 
 
 @dataclass(frozen=True)

@@ -104,10 +104,10 @@ def grouped_bars(
     rows: dict[str, Row] = {}
     for group, values in groups:
         for number, (value, name) in enumerate(zip(values, names, strict=True)):
-            said = "not known" if value is None else show(value)
-            bar = Bar(0, value or 0.0, name, f"{group}, {name}: {said}")
+            value_text = "not known" if value is None else show(value)
+            bar = Bar(0, value or 0.0, name, f"{group}, {name}: {value_text}")
             gap = GAP if number == len(names) - 1 else 2.0
-            rows[f"_{group} {name}" if number else group] = Row([bar], BAR, gap, note=said)
+            rows[f"_{group} {name}" if number else group] = Row([bar], BAR, gap, note=value_text)
     most = max((value or 0.0 for _, values in groups for value in values), default=0.0) or 1.0
     return boxes(rows, dict(zip(names, BARS, strict=False)), Scale(0, most, ticks=()), title)
 
@@ -152,7 +152,7 @@ def ratios(rows: Mapping[str, float], right: float) -> Picture:
     """Return how far numbers are off, each a dot on a logarithmic scale; at its ends also beyond.
 
     Args:
-        rows: name -> what was said over what is so, above 0.
+        rows: name -> what was value_text over what is so, above 0.
         right: relative distance from 1 up to which it is right.
     """
     looks = {"right": Look(VERMILION, "o"), "off": Look(SKY, "o")}

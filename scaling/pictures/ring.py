@@ -24,7 +24,7 @@ KINDS = ("all-gather", "reduce-scatter", "all-reduce", "all-to-all")
 
 
 @dataclass(frozen=True)
-class Frame:
+class RingState:
     """What all members hold after a step, and what was sent in it."""
 
     terms: tuple[tuple[int, ...], ...]  # [member][piece]: terms of the piece's sum that it holds
@@ -32,7 +32,7 @@ class Frame:
     sends: tuple[tuple[int, int, int], ...] = ()  # (from, to, piece) of the step
 
 
-def frames(kind: str, members: int) -> list[Frame]:
+def frames(kind: str, members: int) -> list[RingState]:
     """Return the start and every step of a collective whose array has as many pieces as members.
 
     In an all-to-all a piece is what one member has for this one: piece p came from member p.
@@ -50,17 +50,17 @@ def frames(kind: str, members: int) -> list[Frame]:
     exchanges = [(step, 0, 1) for step in range(1, members)]
     steps = dict(zip(KINDS, (passes_on, adds, [*adds, *passes_on], exchanges), strict=True))
     start = tuple(tuple(int(is_sum or piece == member) for piece in ranks) for member in ranks)
-    found = [Frame(start, full)]
+    states = [RingState(start, full)]
     for ahead, offset, terms in steps[kind]:
         sends = tuple((m, (m + ahead) % members, (m + offset) % members) for m in ranks)
-        held = [list(row) for row in found[-1].terms]
+        held = [list(row) for row in states[-1].terms]
         for _, target, piece in sends:
             held[target][piece] = terms
-        found.append(Frame(tuple(map(tuple, held)), full, sends))
-    return found
+        states.append(RingState(tuple(map(tuple, held)), full, sends))
+    return states
 
 
-def ring(frame: Frame) -> Picture:
+def ring(frame: RingState) -> Picture:
     """Return one step, with what each member has sent in words."""
     members = len(frame.terms)
     shapes = _squares(frame)
@@ -70,7 +70,7 @@ def ring(frame: Frame) -> Picture:
     return Picture("one step", WIDTH, TOP + members * STEP + 4, shapes)
 
 
-def ring_steps(frames: Sequence[Frame], title: str) -> Picture:
+def ring_steps(frames: Sequence[RingState], title: str) -> Picture:
     """Return every step of a collective beside one another, the state before it first."""
     size = len(frames[0].terms) * STEP
     panels = [
@@ -80,7 +80,7 @@ def ring_steps(frames: Sequence[Frame], title: str) -> Picture:
     return beside(title, panels, ACROSS)
 
 
-def _squares(frame: Frame) -> list[Shape]:
+def _squares(frame: RingState) -> list[Shape]:
     received = {(target, piece) for _, target, piece in frame.sends}
     shapes: list[Shape] = [Text(LEFT - 10, TOP - 8, "piece", "end", size=SMALL)]
     for member, held in enumerate(frame.terms):

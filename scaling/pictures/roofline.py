@@ -61,8 +61,8 @@ def roofline(
         ends: least and largest intensity that are drawn; None: those of the dots, and some room.
     """
     ridge = peak / bandwidth
-    found = [dot.intensity for dot in dots]
-    low, high = ends or (min(*found, ridge) / MARGIN, max(*found, ridge) * MARGIN)
+    intensities = [dot.intensity for dot in dots]
+    low, high = ends or (min(*intensities, ridge) / MARGIN, max(*intensities, ridge) * MARGIN)
     slowest = min([low * bandwidth, *(0.5 * dot.rate for dot in dots)])
     prefixed = lambda rate: format_rate(rate, "").strip()
     x = Scale(low, high, "FLOPs per byte", "{:,g}".format, 10)
@@ -99,7 +99,7 @@ def kernel_dots(priced: Priced) -> list[Dot]:
     for kernel, calls in running_kernels(priced):
         seconds[kernel.name] += float(calls) * float(priced.kernels[kernel.name].time)
     total = sum(seconds.values())
-    found = []
+    dots = []
     for name, kernel in kernels.items():
         cost, share = priced.kernels[name], seconds[name] / total if total else 0.0
         done = float(computed_flops(kernel, priced.profile))
@@ -113,8 +113,8 @@ def kernel_dots(priced: Priced) -> list[Dot]:
                 f"{share:.1%} of the time, bound by {cost.bound}"
             )
             kind = KERNELS.get(kernel.kind, KERNELS["custom"])[0]
-            found.append(Dot(flops / float(cost.moved), rate, kind, share, words))
-    return found
+            dots.append(Dot(flops / float(cost.moved), rate, kind, share, words))
+    return dots
 
 
 def step_roofline(priced: Priced, title: str = "") -> Picture:
