@@ -143,8 +143,7 @@ def decode_latent_attention(
     section 2.1.2):  q_n (c K)^T = (q_n K^T) c^T  and  p (c V) = (p c) V.
     """
     execution, config = attention.execution, attention.config
-    assert config.mla is not None
-    n, positions = config.mla.qk_nope_head_dim, cache.keys.shape[1]
+    n, positions = attention.mla.qk_nope_head_dim, cache.keys.shape[1]
     scale, rotate = query_key_dim(config) ** -0.5, rotation_at(config, positions_BT, positions)
     q_BTR, c_BTR, k_BTR = attention.latents(x_BTD, rotate)
     qn_BTNK, qr_BTNK = attention.queries(q_BTR, rotate)

@@ -44,7 +44,7 @@ class LatentAttention(nnx.Module):
         assert mla is not None and not config.bias  # the latter is refused by check_trainable
         D, N, K = config.d_model, config.n_heads, query_key_dim(config)
         Q, R, V = mla.q_lora_rank, mla.kv_lora_rank, mla.v_head_dim
-        self.config, self.execution = config, execution
+        self.config, self.mla, self.execution = config, mla, execution
         keys = jax.random.split(key, 5)
         make = functools.partial(matrix, execution.rules)
         norm = functools.partial(Norm, config, execution.rules, kind="rmsnorm", eps=EPS)
@@ -70,37 +70,32 @@ class LatentAttention(nnx.Module):
 
         All-gathered along the sequence over `tensor`, if sequence-parallel.
         """
-        execution, mla = self.execution, self.config.mla
-        assert mla is not None
         kv_BSR = self._compressed(x_BSD, "kv_a_DR")
-        c_BSR, k_BSR = jnp.split(kv_BSR, [mla.kv_lora_rank], axis=-1)
+        c_BSR, k_BSR = jnp.split(kv_BSR, [self.mla.kv_lora_rank], axis=-1)
         q_BSR = x_BSD
         if self.query_a_DR is not None and self.query_a_norm is not None:
             q_BSR = self.query_a_norm(self._compressed(x_BSD, "query_a_DR"))
         # Rotated before the gather: so its gradient's sum over heads is reduce-scattered.
         k_BSR = rotate(k_BSR[:, :, None])[:, :, 0]
         return tuple(
-            execution.place(y, "batch", "sequence", None)
+            self.execution.place(y, "batch", "sequence", None)
             for y in (q_BSR, self.kv_a_norm(c_BSR), k_BSR)
         )
 
     def queries(self, q_BSR: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array]:
         """The two parts of the queries, [B, S, N, n] and rotated [B, S, N, r], scaled."""
-        mla = self.config.mla
-        assert mla is not None
         q_BSNK = self._expanded(q_BSR, "query_DNK" if self.query_b_RNK is None else "query_b_RNK")
         scale = yarn_score_scale(self.config)
         if scale != 1:
             q_BSNK = (q_BSNK * jnp.float32(scale)).astype(q_BSNK.dtype)
-        n_BSNK, r_BSNK = jnp.split(q_BSNK, [mla.qk_nope_head_dim], axis=-1)
+        n_BSNK, r_BSNK = jnp.split(q_BSNK, [self.mla.qk_nope_head_dim], axis=-1)
         return n_BSNK, rotate(r_BSNK)
 
     def _heads(
         self, x_BSD: jax.Array, documents: Documents | None
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values as they enter the attention."""
-        execution, mla = self.execution, self.config.mla
-        assert mla is not None
+        execution, mla = self.execution, self.mla
         rotate = sequence_rotation(self.config, execution, x_BSD.shape[1], documents)
         q_BSR, c_BSR, k_BSR = self.latents(x_BSD, rotate)
         q_BSNK = jnp.concatenate(self.queries(q_BSR, rotate), axis=-1)
