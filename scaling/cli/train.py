@@ -26,10 +26,10 @@ def train(
     """
     from scaling.training.launch.broken_pipe import ignore_broken_pipe
     from scaling.training.launch.distributed import job_kind
-    from scaling.training.launch.supervisor import die_with_parent, is_worker, run_with_restarts
+    from scaling.training.launch.supervisor import BEGAN, die_with_parent, run_with_restarts
 
     with ignore_broken_pipe():
-        if is_worker():
+        if BEGAN in os.environ:  # this process has a supervisor
             die_with_parent()
         elif restarts or job_kind(os.environ):
             folder = _run_and_folder(**call.keywords)[1]

@@ -142,9 +142,8 @@ class _Loop:
         stopped_by = self.stop.before_step(done + 1)
         while done < train.steps and not stopped_by:
             done += 1
-            is_read_at_once = done == train.steps or any(
-                every and done % every == 0 for every in (train.checkpoint_every, train.eval_every)
-            )
+            intervals = train.checkpoint_every, train.eval_every
+            is_read_at_once = done == train.steps or any(n and done % n == 0 for n in intervals)
             if ahead is not None and (
                 ahead.is_ready()  # where dispatching itself waits, as on CPU
                 or self.profile.begins(done)  # else its time would include the beginning

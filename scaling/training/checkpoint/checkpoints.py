@@ -25,7 +25,7 @@ import time
 import warnings
 from concurrent import futures
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -57,12 +57,12 @@ class CheckpointError(InputError):
     """A checkpoint could not be written; the ones before it are intact."""
 
 
-class Checkpoints:
+class Checkpoints(AbstractContextManager["Checkpoints"]):
     """The checkpoints of one run folder: at most one being written, the `keep` newest kept.
 
     Every process of a job makes one on the same shared folder and calls it at the same steps;
-    process 0 deletes. Use it as a context manager, or close it: what is still being written when
-    Python exits is lost.
+    process 0 deletes. Use it as a context manager: what is still being written when Python exits is
+    lost.
     """
 
     def __init__(self, folder: Path | str, keep: int = 2):
@@ -171,19 +171,13 @@ class Checkpoints:
             "the files back, or start from the beginning in another --run-dir."
         )
 
-    def close(self) -> None:
-        """Finish the save in progress and end the thread."""
-        try:
-            self.wait()
-        finally:
-            self._writer.shutdown()
-
-    def __enter__(self) -> "Checkpoints":
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        """Finish the save in progress and end the thread."""
         with suppress(CheckpointError) if kind else nullcontext():  # the first error is told
-            self.close()
+            try:
+                self.wait()
+            finally:
+                self._writer.shutdown()
 
     def _commit(self, step: int, response: ocp.AsyncResponse[None], saved: read.Described) -> None:
         """Wait until the disk has a step and gives it back; then delete what is no longer kept."""

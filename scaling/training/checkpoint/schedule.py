@@ -52,7 +52,7 @@ class CheckpointSchedule:
         if self._asked or not self._by_time:
             return ""
         before, self._interval = self._interval, max(INTERVAL, seconds / SHARE)
-        if not before == INTERVAL < self._interval:
+        if before != INTERVAL or self._interval == INTERVAL:
             return ""
         return (
             f"a checkpoint stops the steps for {seconds:.0f} s: saved every "

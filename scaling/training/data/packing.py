@@ -58,7 +58,14 @@ class PackedRows(Sequence[Row]):
 
     def __init__(self, documents: TokenizedDocuments, seq_len: int, where: str):
         self.documents, self.seq_len = documents, seq_len
-        pieces = _pieces(documents, seq_len)
+        parts, begin = [], 0  # first and last input of each part of a document
+        for end in documents.ends.tolist():
+            last = end - 1  # the target of the one before it
+            parts += [(first, min(first + seq_len, last)) for first in range(begin, last, seq_len)]
+            begin = end
+        pieces = np.array(parts, np.int64).reshape(-1, 2)
+        counts = np.concatenate([[0], np.cumsum(documents.counted)])
+        pieces = pieces[counts[pieces[:, 1] + 1] > counts[pieces[:, 0] + 1]]
         if not len(pieces):
             raise InputError(
                 f"{where}: none of the {len(documents.ids):,} tokens of {len(documents):,} "
@@ -120,16 +127,3 @@ def pack(lengths: np.ndarray, capacity: int) -> list[list[int]]:
         if left:
             open_rows.setdefault(left, []).append(row)
     return rows
-
-
-def _pieces(documents: TokenizedDocuments, seq_len: int) -> np.ndarray:
-    """First and last input of each part of a document, int64 [parts, 2], those that count."""
-    pieces = []
-    begin = 0
-    for end in documents.ends.tolist():
-        last = end - 1  # the target of the one before it
-        pieces += [(first, min(first + seq_len, last)) for first in range(begin, last, seq_len)]
-        begin = end
-    counts = np.concatenate([[0], np.cumsum(documents.counted)])
-    array = np.array(pieces, np.int64).reshape(-1, 2)
-    return array[counts[array[:, 1] + 1] > counts[array[:, 0] + 1]]

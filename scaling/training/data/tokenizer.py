@@ -128,9 +128,9 @@ def _hugging_face(spec: str) -> Tokenizer:
     size = 1 + max(core.get_vocab(with_added_tokens=True).values())
 
     def encode(texts: Sequence[str]) -> list[Encoded]:
-        found = core.encode_batch(list(texts), add_special_tokens=False)
-        starts = ([start for start, _ in e.offsets] for e in found)
-        pairs = zip((e.ids for e in found), starts, strict=True)
+        encodings = core.encode_batch(list(texts), add_special_tokens=False)
+        starts = ([start for start, _ in e.offsets] for e in encodings)
+        pairs = zip((e.ids for e in encodings), starts, strict=True)
         return [(np.array(ids, np.int32), np.array(at, np.int32)) for ids, at in pairs]
 
     decode = lambda ids: core.decode([int(i) for i in ids], skip_special_tokens=True)

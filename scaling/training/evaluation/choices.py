@@ -66,7 +66,12 @@ def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = Fals
         InputError: none, a line that is none, with its number, or a question and a choice that are
             longer than the model sees.
     """
-    questions, pairs = _read(path), []
+    lines = read_text(path).splitlines()
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise InputError(f"--choices {path} has no question")
+    questions = [_question(line, f"--choices {path}, line {n:,}") for n, line in numbered]
+    pairs = []
     for number, question in enumerate(questions, 1):
         prompt, delimiter = question.prompt, DELIMITER
         if chat:
@@ -82,20 +87,12 @@ def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = Fals
     return Asked(str(path), tuple(questions), tuple(pairs))
 
 
-def _read(path: Path) -> list[Question]:
-    lines = read_text(path).splitlines()
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
-        raise InputError(f"--choices {path} has no question")
-    return [_question(line, f"--choices {path}, line {number:,}") for number, line in numbered]
-
-
 def accuracy(model: Transformer, run: Run, asked: Asked) -> Accuracy:
     """The accuracy of a model on questions."""
-    found = iter(log_likelihoods(model, run, asked.pairs))
+    scored = iter(log_likelihoods(model, run, asked.pairs))
     right, right_norm = [], []
     for question in asked.questions:
-        values = np.array([next(found).log_likelihood for _ in question.choices])
+        values = np.array([next(scored).log_likelihood for _ in question.choices])
         right.append(int(values.argmax()) == question.answer)
         per_character = values / [len(choice) for choice in question.choices]
         right_norm.append(int(per_character.argmax()) == question.answer)
@@ -118,8 +115,8 @@ def log_likelihoods(
     """The score of each second part behind its first, in order; the longest are computed first."""
     order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
     rows = (row_of([*pairs[i][0], *pairs[i][1]], len(pairs[i][0])) for i in order)
-    found = dict(zip(order, scores(model, run, rows), strict=True))
-    return [found[i] for i in range(len(pairs))]
+    by_pair = dict(zip(order, scores(model, run, rows), strict=True))
+    return [by_pair[i] for i in range(len(pairs))]
 
 
 def _question(line: str, where: str) -> Question:

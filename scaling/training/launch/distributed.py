@@ -83,10 +83,10 @@ def bind_address(address: str) -> str | None:
     """
     host, _, port = address.rpartition(":")
     try:
-        found = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        interfaces = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
     except OSError:
         return None
-    for family, kind, _, _, where in found:
+    for family, kind, _, _, where in interfaces:
         ip = str(where[0])
         own_name = ipaddress.ip_address(ip).is_loopback and host not in ("localhost", ip, f"[{ip}]")
         with socket.socket(family, kind) as trial, suppress(OSError):
@@ -128,9 +128,8 @@ def local_devices(env: Mapping[str, str]) -> list[int] | None:
     """
     if env.get("JAX_LOCAL_DEVICE_IDS"):
         return None
-    named = next((env[name] for name in VISIBLE if env.get(name)), "")
-    shown = [device for device in named.split(",") if device and device[0] != "-"]  # -1: none
-    visible = list(range(len(shown)))
+    named = next((env[name] for name in VISIBLE if env.get(name)), "").split(",")
+    visible = list(range(sum(bool(name) and name[0] != "-" for name in named)))  # -1: none
     local_ranks = {
         "OMPI_COMM_WORLD_LOCAL_RANK": _count(env, "OMPI_COMM_WORLD_LOCAL_SIZE") > 1,
         "SLURM_LOCALID": _count(env, SIZES["Slurm"]) > _count(env, "SLURM_STEP_NUM_NODES"),
@@ -159,11 +158,9 @@ def process_name(env: Mapping[str, str] = os.environ) -> str:
 
 def _variables(env: Mapping[str, str]) -> dict[str, str]:
     """The explicit variables that are set, by their own name or by a launcher's."""
-    found = {
-        name: next((env[n] for n in (name, *others) if env.get(n)), "")
-        for name, others in EXPLICIT.items()
-    }
-    return {name: value for name, value in found.items() if value}
+    first = lambda names: next((env[name] for name in names if env.get(name)), "")
+    values = {name: first((name, *others)) for name, others in EXPLICIT.items()}
+    return {name: value for name, value in values.items() if value}
 
 
 def _count(env: Mapping[str, str], name: str) -> int:

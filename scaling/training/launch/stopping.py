@@ -40,11 +40,9 @@ class StopSignal:
 
         Every process calls it before each step.
         """
-        if not self._several:
-            return self.received or ""
-        if multihost_utils.reached_preemption_sync_point(step):
-            return self.received or signal.SIGTERM.name
-        return ""
+        if self._several and not multihost_utils.reached_preemption_sync_point(step):
+            return ""
+        return self.received or (signal.SIGTERM.name if self._several else "")
 
     def stop(self) -> None:
         """Do as if SIGTERM had come."""
@@ -52,8 +50,7 @@ class StopSignal:
 
     def __enter__(self) -> "StopSignal":
         if threading.current_thread() is threading.main_thread():
-            handled = (signal.SIGINT,) if self._several else (signal.SIGTERM, signal.SIGINT)
-            for number in handled:
+            for number in (signal.SIGINT,) if self._several else (signal.SIGTERM, signal.SIGINT):
                 self._before[number] = signal.signal(number, self._receive)
         return self
 
@@ -79,7 +76,7 @@ def stop_on_nan(
     Raises:
         NotFinite: always; the message names the saved files and the way to go on.
     """
-    path = folder / f"nan_step_{step}.npz"
+    path, failed = folder / f"nan_step_{step}.npz", ""
     saved = f"is saved in {path}"
     if jax.process_index() == 0:
         arrays: Any = dict(zip(Tokens._fields, batch, strict=False))
@@ -92,22 +89,16 @@ def stop_on_nan(
             saved = f"could not be saved ({path}: {error.strerror})"
     try:
         checkpoints.wait()
-        failed = ""
     except InputError as error:
         failed = f" {error}"
+    last, then = checkpoints.latest(), "--resume"
+    newest = f"The last checkpoint is step {last}"
+    if last is None:
+        newest, then = "No checkpoint was saved", "start again in a new --run-dir"
+    elif last == step - 1:
+        newest += ", whose state led here: remove it to go back further"
     raise NotFinite(
         f"step {step}: loss {values['loss']}, gradient norm {values['grad_norm']}; its batch "
-        f"{saved}. {_advice(step, checkpoints.latest())}{failed}"
+        f"{saved}. {newest}. Lower train.learning_rate or raise train.warmup_steps, then {then}."
+        f"{failed}"
     )
-
-
-def _advice(step: int, saved: int | None) -> str:
-    gentler = "Lower train.learning_rate or raise train.warmup_steps, then"
-    if saved is None:
-        return f"No checkpoint was saved. {gentler} start again in a new --run-dir."
-    if saved == step - 1:
-        return (
-            f"The last checkpoint is step {saved}, whose state led here: remove it to go back "
-            f"further. {gentler} --resume."
-        )
-    return f"The last checkpoint is step {saved}. {gentler} --resume."

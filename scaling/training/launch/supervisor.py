@@ -102,11 +102,6 @@ def run_with_restarts(
     return code
 
 
-def is_worker(env: Mapping[str, str] = os.environ) -> bool:
-    """True if this process has a supervisor."""
-    return BEGAN in env
-
-
 def die_with_parent() -> None:
     """Have the kernel kill this process when its supervisor dies, where it can (Linux)."""
     if sys.platform == "linux":

@@ -8,6 +8,7 @@ flight before either: `begins` and `ends` say when.
 """
 
 import warnings
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def how_to_open(folder: Path, steps: tuple[int, int] | None) -> str:
     )
 
 
-class ProfileRecorder:
+class ProfileRecorder(AbstractContextManager["ProfileRecorder"]):
     """Records steps `first` to `last` into a folder; does nothing if there is no range."""
 
     def __init__(self, folder: Path, steps: tuple[int, int] | None):
@@ -83,9 +84,6 @@ class ProfileRecorder:
         jax.block_until_ready(result)
         self.recorded = (self._first, self._last)
         return self._stop()
-
-    def __enter__(self) -> "ProfileRecorder":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._stop()

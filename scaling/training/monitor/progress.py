@@ -6,6 +6,7 @@ step 130/300 | loss 2.3451 | 12,345 tokens/s | 83 ms/step | checkpoints 1.2% | 0
 
 import sys
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TextIO
@@ -61,14 +62,13 @@ def progress_line(
     measured = f"{_duration(step_time)}/step"
     beside = "" if predicted is None else f" (predicted {_duration(predicted.step_time)})"
     left = f" | {timedelta(seconds=round((total - step) * step_time))} left"
-    found = predicted.at(step_time) if predicted else NOT_KNOWN
-    used = "".join(f"{name.upper()} {u:.1%} | " for name, u in found.items() if u is not None)
-    shortest = measured + left
+    ratios = predicted.at(step_time) if predicted else NOT_KNOWN
+    used = "".join(f"{name.upper()} {u:.1%} | " for name, u in ratios.items() if u is not None)
     saves = f" | checkpoints {checkpoints:.1%}" if checkpoints else ""
     full = [(rate + used, saves), (rate, saves), ("", "")]
     lines = [head + more + measured + beside + share + left for more, share in full]
     fitting = (line for line in lines if width is None or len(line) <= width)
-    return next(fitting, head + shortest)
+    return next(fitting, head + measured + left)
 
 
 def _duration(seconds: float) -> str:
@@ -76,7 +76,7 @@ def _duration(seconds: float) -> str:
     return f"{seconds * 1e3:,.0f} ms" if seconds < 1 else f"{seconds:.2f} s"
 
 
-class ProgressLine:
+class ProgressLine(AbstractContextManager["ProgressLine"]):
     """Shows the steps of one run; use as a context manager."""
 
     def __init__(
@@ -91,8 +91,7 @@ class ProgressLine:
         `predicted` is what was predicted of one step before the first one.
         """
         self._total, self._first, self._predicted = total, first, predicted
-        self._stream = stream or sys.stderr
-        self._every = max(1, (total - first) // PLAIN_LINES)
+        self._stream, self._every = stream or sys.stderr, max(1, (total - first) // PLAIN_LINES)
         self._live, self._task, self._is_noted = None, TaskID(0), False
         if self._stream.isatty():
             text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
@@ -130,13 +129,7 @@ class ProgressLine:
         else:
             print(text, file=self._stream, flush=True)
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """End the live line; the last state stays on the screen."""
         if self._live:
             self._live.stop()
-
-    def __enter__(self) -> "ProgressLine":
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()

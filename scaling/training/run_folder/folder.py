@@ -7,6 +7,7 @@ those of another run in `ab`), TensorStore takes `\\` for `/`, and gs:/ anywhere
 
 import errno
 import glob
+import math
 import os
 import shutil
 import tempfile
@@ -88,7 +89,16 @@ def check_folder(options: Options) -> None:
     """
     folder = options.folder
     check_path(folder)
-    _check_links(folder)
+    # Links where the run would write through them; other files are replaced as a whole.
+    others = list(folder.glob("process_*"))
+    logs = [place / "metrics.jsonl" for place in (folder, *others)]
+    locks = folder / LOCK, folder / "checkpoints" / LOCK
+    for path in (*locks, folder / TOKENIZER, *others, *logs):
+        if path.is_symlink():
+            raise InputError(
+                f"{path} is a link to {path.readlink()}, which the run would write to; remove the "
+                "link, or choose another --run-dir"
+            )
     saved = latest_step(folder / "checkpoints")
     if options.resume and saved is None:
         raise InputError(
@@ -97,15 +107,15 @@ def check_folder(options: Options) -> None:
         )
     metrics = folder / "metrics.jsonl"
     if not options.resume and (saved is not None or (metrics.exists() and metrics.stat().st_size)):
-        found = "that saved no checkpoint; choose another --run-dir, or move it away"
+        which = "that saved no checkpoint; choose another --run-dir, or move it away"
         if saved is not None:
-            found = f"(saved up to step {saved}); continue it with --resume, or choose another"
-        raise InputError(f"--run-dir {folder} already holds a run {found}")
-    resumed_later = options.profile and saved is not None and options.profile[0] <= saved
-    if options.profile and resumed_later and RESTARTED not in os.environ:
+            which = f"(saved up to step {saved}); continue it with --resume, or choose another"
+        raise InputError(f"--run-dir {folder} already holds a run {which}")
+    first, _ = options.profile or (math.inf, 0)
+    if saved is not None and first <= saved and RESTARTED not in os.environ:
         raise InputError(
-            f"--record-profile begins at step {options.profile[0]}, but the run resumes after step "
-            f"{saved}; choose later steps"
+            f"--record-profile begins at step {first}, but the run resumes after step {saved}; "
+            "choose later steps"
         )
     for place in (folder, folder / "checkpoints"):  # which may be a link to another disk
         _check_writable(place)
@@ -183,19 +193,6 @@ def explain_unwritable(folder: Path) -> Iterator[None]:
             free = shutil.disk_usage(folder).free
             what, first = f"{what}; {free:,} bytes are free on its disk", "Make room"
         raise InputError(f"{what}; {newest}. {first}, then {then}.") from error
-
-
-def _check_links(folder: Path) -> None:
-    """Refuse links where the run would write through them; other files are replaced as a whole."""
-    others = list(folder.glob("process_*"))
-    logs = [place / "metrics.jsonl" for place in (folder, *others)]
-    locks = folder / LOCK, folder / "checkpoints" / LOCK
-    for path in (*locks, folder / TOKENIZER, *others, *logs):
-        if path.is_symlink():
-            raise InputError(
-                f"{path} is a link to {path.readlink()}, which the run would write to; remove the "
-                "link, or choose another --run-dir"
-            )
 
 
 def _check_writable(folder: Path) -> None:

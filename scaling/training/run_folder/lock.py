@@ -202,11 +202,11 @@ def _process_numbers() -> str:
 
 def _is_gone(name: str, numbers: str) -> bool:
     """True if the process that wrote this ran where ours do, and does not any more."""
-    words = name.split()
-    if len(words) < 2 or not words[1].isdecimal() or not numbers or numbers != _process_numbers():
+    _, number, *_ = [*name.split(), "", ""]
+    if not number.isdecimal() or not numbers or numbers != _process_numbers():
         return False
     try:
-        os.kill(int(words[1]), 0)
+        os.kill(int(number), 0)
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):  # it is there, of another user; or no such number

@@ -14,6 +14,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +34,7 @@ class Sink(NamedTuple):
     close: Callable[[], object]  # sends what is still buffered
 
 
-class MetricsLog:
+class MetricsLog(AbstractContextManager["MetricsLog"]):
     """Appends records to `folder/metrics.jsonl` and hands them to each sink.
 
     `failure` is the error since which the file cannot be written to, None if there was none.
@@ -84,9 +85,6 @@ class MetricsLog:
             except OSError as error:
                 error.filename = str(self._path)
                 self.failure = error
-
-    def __enter__(self) -> "MetricsLog":
-        return self
 
     def __exit__(self, *error: object) -> None:
         """Sync and close the file, and close every sink."""

@@ -89,8 +89,7 @@ def _in_file_order(stored: Stored, array: np.ndarray) -> np.ndarray:
     if stored.interleaved:
         places = deinterleaved(array.shape[-1], stored.interleaved)
         array = array[..., np.argsort(places)]
-    letters = "".join(stored.dims_in_file)
-    array = array.transpose([stored.dims.index(d) for d in letters])
+    array = array.transpose([stored.dims.index(d) for dims in stored.dims_in_file for d in dims])
     *others, last = stored.shape
     return array.reshape(*others, last // stored.part[1])
 
