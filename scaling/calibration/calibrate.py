@@ -14,21 +14,7 @@ from typing import TypeVar
 import jax
 from jax.sharding import Mesh
 
-from scaling.calibration.cases import (
-    attention_cases,
-    backward_alone,
-    collective_cases,
-    matmul_cases,
-    memory_cases,
-)
-from scaling.calibration.fit import (
-    fit_attention,
-    fit_collectives,
-    fit_matmul,
-    fit_memory,
-    fit_vector,
-    grouped,
-)
+from scaling.calibration import cases, fit
 from scaling.calibration.fit_host import fit_dispatch, fit_step, fit_sum
 from scaling.calibration.sizes import sizes_for
 from scaling.calibration.steps import KEPT, dispatch_benches, priced_alone, step_benches
@@ -67,20 +53,19 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
     device = jax.devices()[0]
     on_host = device.platform == "cpu"
     ready: list[Bench] = []
-    programs: list[tuple[Program, Run]] = []
+    steps: list[tuple[Bench, Program, Run]] = []
     if on_host:
         progress("compiling whole steps")
         ready += dispatch_benches(everywhere(), quick)
-        steps = list(step_benches(jax.device_count(), quick))
+        steps += step_benches(jax.device_count(), quick)
         ready += [bench for bench, _, _ in steps]
-        programs += [(program, run) for _, program, run in steps]
     measured, load = measure(all_cases(quick), QUICK if quick else FULL, progress, ready=ready)
     if load > MUCH:
         progress(f"warning: {load_warning(load)}")
     samples = Samples(
         matmul=_of(MatmulSample, measured),
         memory=_of(MemorySample, measured),
-        attention=tuple(backward_alone(measured)),
+        attention=tuple(cases.backward_alone(measured)),
         collective=_of(CollectiveSample, measured),
         dispatch=_of(DispatchSample, measured),
     )
@@ -90,6 +75,7 @@ def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
         links=shipped_links(device.device_kind),
         other_load=load if load > MUCH else 0.0,
     )
+    programs = [(program, run) for _, program, run in steps]
     return with_host_fits(profile, _of(StepSample, measured), programs) if on_host else profile
 
 
@@ -97,14 +83,14 @@ def with_host_fits(
     profile: Profile, steps: Sequence[StepSample], programs: Sequence[tuple[Program, Run]]
 ) -> Profile:
     """The profile of a CPU with other formats, and the slowdown of kernels within whole steps."""
-    fp32 = [fit for fit in profile.matmul if fit.dtype == "fp32"]
-    profile = replace(profile, matmul=(*profile.matmul, *map(_other_formats, fp32)))
+    others = (_other_formats(products) for products in profile.matmul if products.dtype == "fp32")
+    profile = replace(profile, matmul=(*profile.matmul, *others))
     if not steps:
         return profile
     priced = priced_alone(steps, programs, profile)
-    known = profile.memory.evidence
-    fit = fit_step(priced, Evidence(known.source, known.date, known.grade))
-    return replace(profile, step=fit, samples=replace(profile.samples, step=tuple(priced)))
+    memory = profile.memory.evidence
+    slowdown = fit_step(priced, Evidence(memory.source, memory.date, memory.grade))
+    return replace(profile, step=slowdown, samples=replace(profile.samples, step=tuple(priced)))
 
 
 def all_cases(quick: bool) -> list[Case]:
@@ -114,10 +100,10 @@ def all_cases(quick: bool) -> list[Case]:
     sizes = sizes_for(device.platform, quick)
     flash = compute_capability(device) >= AMPERE
     return [
-        *matmul_cases(mesh, sizes),
-        *memory_cases(mesh, sizes.elements),
-        *attention_cases(mesh, sizes, flash),
-        *collective_cases(mesh.size, quick, sizes.messages),
+        *cases.matmul_cases(mesh, sizes),
+        *cases.memory_cases(mesh, sizes.elements),
+        *cases.attention_cases(mesh, sizes, flash),
+        *cases.collective_cases(mesh.size, quick, sizes.messages),
     ]
 
 
@@ -138,21 +124,22 @@ def profile_of_samples(
     """
     evidence = Evidence(f"scaling calibrate on {machine}", date, "calibrated")
     if overlap:
-        memory = fit_memory([p for p in samples.memory if p.kind in FUSED], evidence)
-        vector = fit_vector(samples.memory, memory, evidence)
+        memory = fit.fit_memory([p for p in samples.memory if p.kind in FUSED], evidence)
+        vector = fit.fit_vector(samples.memory, memory, evidence)
     else:
         memory, vector = fit_sum(samples.memory, evidence)
-    attention = grouped(samples.attention, "direction")
+    products = fit.grouped(samples.matmul, "dtype")
+    attention = [g for g in fit.grouped(samples.attention, "direction") if len(g) > 1]
     dispatch = samples.dispatch
     return Profile(
         name="this machine",
         machine=machine,
         date=date,
-        matmul=tuple(fit_matmul(group, evidence) for group in grouped(samples.matmul, "dtype")),
+        matmul=tuple(fit.fit_matmul(group, evidence) for group in products),
         memory=memory,
         vector=vector,
-        attention=tuple(fit_attention(group, evidence) for group in attention if len(group) > 1),
-        collectives=fit_collectives(samples.collective, evidence),
+        attention=tuple(fit.fit_attention(group, evidence) for group in attention),
+        collectives=fit.fit_collectives(samples.collective, evidence),
         dispatch=fit_dispatch(dispatch, memory, KEPT, evidence) if dispatch else None,
         overlap=overlap,
         samples=samples,

@@ -144,11 +144,7 @@ OPERATIONS: tuple[tuple[str, Callable[..., Any], Counted], ...] = (
     ("transcendental", jnp.exp, Counted(transcendentals=1)),
     ("transcendental", jnp.tanh, Counted(transcendentals=1)),
     # The gate of a gated MLP.
-    (
-        "transcendental",
-        lambda x, y: jax.nn.silu(x) * y,
-        Counted(read=2, flops=5, transcendentals=1),
-    ),
+    ("transcendental", lambda x, y: jax.nn.silu(x) * y, Counted(2, flops=5, transcendentals=1)),
 )
 
 
@@ -172,8 +168,8 @@ def collective_cases(devices: int, quick: bool, messages: Sequence[int]) -> Iter
 def axes(devices: int, quick: bool) -> list[tuple[int, int]]:
     """(ranks, stride) of every axis that a mesh of these devices can have."""
     pairs = []
-    for ranks in divisors(devices):
-        strides = divisors(devices // ranks) if ranks > 1 else []
+    for ranks in divisors(devices)[1:]:
+        strides = divisors(devices // ranks)
         pairs += [(ranks, stride) for stride in (strides[-1:] if quick else strides)]
     return pairs
 

@@ -38,9 +38,8 @@ def sum_seconds(fit: SumFit, samples: Sequence[MemorySample]) -> np.ndarray:
 
 def _work(samples: Sequence[MemorySample], cache: float) -> np.ndarray:
     """[samples, kinds]: calls, bytes, bytes beyond the cache, FLOPs, transcendentals."""
-    rows = [
-        (1, p.bytes, max(0.0, p.bytes - cache), p.vector_flops, p.transcendentals) for p in samples
-    ]
+    beyond = lambda p: max(0.0, p.bytes - cache)
+    rows = [(1, p.bytes, beyond(p), p.vector_flops, p.transcendentals) for p in samples]
     return np.array(rows, float)
 
 
@@ -51,14 +50,7 @@ def _sum(samples: Sequence[MemorySample], evidence: Evidence) -> SumFit:
     solved = [(cache, *parts(_work(samples, cache), seconds)) for cache in CACHES]
     cache, each, _ = min(solved, key=lambda solution: solution[-1])
     overhead, near, beyond, flops, special = map(float, each)
-    memory = MemoryFit(
-        efficiency=1.0,
-        evidence=evidence,
-        overhead=overhead,
-        bandwidth=rate(near + beyond),
-        cache=cache,
-        cache_bandwidth=rate(near),
-    )
+    memory = MemoryFit(1.0, evidence, overhead, rate(near + beyond), cache, rate(near))
     return SumFit(memory, VectorFit(rate(flops), rate(special), evidence), evidence)
 
 
@@ -73,9 +65,8 @@ def dispatch_seconds(
 ) -> np.ndarray:
     """Seconds of each sample by the fits."""
     work = np.array([(1, p.buffers, p.fresh) for p in samples], float)
-    return work @ np.array([fit.overhead, fit.per_buffer, 1 / fit.fresh_bandwidth]) + _touching(
-        samples, memory
-    )
+    each = np.array([fit.overhead, fit.per_buffer, 1 / fit.fresh_bandwidth])
+    return work @ each + _touching(samples, memory)
 
 
 def fit_dispatch(
@@ -93,15 +84,13 @@ def fit_dispatch(
     @with_errors(lambda fit, part: dispatch_seconds(fit, part, memory))
     def fitted(samples: Sequence[DispatchSample]) -> DispatchFit:
         seconds, known = typical(samples), _touching(samples, memory)
-        plain = [i for i, sample in enumerate(samples) if not sample.fresh]
-        work = np.array([(1, samples[i].buffers) for i in plain], float)
+        buffers, fresh = np.array([(p.buffers, p.fresh) for p in samples], float).T
+        plain = fresh == 0
+        work = np.stack([np.ones(plain.sum()), buffers[plain]], axis=1)
         (overhead, each), _ = parts(work, seconds[plain], known[plain])
-        rest = seconds - known - overhead
-        beyond = [
-            (r - each * p.buffers) / p.fresh for r, p in zip(rest, samples, strict=True) if p.fresh
-        ]
-        fresh = max(float(np.median(beyond)), 0.0) if beyond else 0.0
-        return DispatchFit(float(overhead), float(each), rate(fresh), kept, evidence)
+        rest = (seconds - known - overhead - each * buffers)[~plain] / fresh[~plain]
+        per_byte = max(float(np.median(rest)), 0.0) if len(rest) else 0.0
+        return DispatchFit(float(overhead), float(each), rate(per_byte), kept, evidence)
 
     return fitted(samples)
 

@@ -14,6 +14,7 @@ one factor for all kernels.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import jax
@@ -64,11 +65,9 @@ def reference_runs(devices: int, quick: bool) -> Iterator[Run]:
 def _run(
     width: int, layers: int, length: int, devices: int, mesh: MeshShape, remat: Remat = "none"
 ) -> Run:
-    model = ModelConfig(1024, width, layers, n_heads=8, d_ff=4 * width)
-    name = f"{layers} layers of {width}, {length} tokens, {mesh}, remat {remat}"
     return Run(
-        name=name,
-        model=model,
+        name=f"{layers} layers of {width}, {length} tokens, {mesh}, remat {remat}",
+        model=ModelConfig(1024, width, layers, n_heads=8, d_ff=4 * width),
         batch=Batch(2 * devices, length),
         mesh=mesh,
         precision=Precision(compute="fp32"),
@@ -127,8 +126,7 @@ def priced_alone(
     for sample, (program, run) in zip(samples, programs, strict=True):
         line = price(program, target(run, HOST).cluster, profile).timeline
         alone = float(line.compute + line.optimizer)
-        rest = float(line.total - alone)
-        priced.append(replace(sample, kernels=alone, rest=rest))
+        priced.append(replace(sample, kernels=alone, rest=float(line.total - alone)))
     return priced
 
 
@@ -137,18 +135,14 @@ def dispatch_benches(mesh: Mesh, quick: bool) -> Iterator[Bench]:
     for count in BUFFERS_QUICK if quick else BUFFERS_FULL:
         yield _bench(mesh, lambda *xs: [x + 1.0 for x in xs], count)
     for size in SIZES_QUICK if quick else SIZES_FULL:
-        yield _bench(mesh, _filling(size), 1)
+        yield _bench(mesh, partial(_fill, size), 1)
 
 
-def _filling(size: int) -> Callable[[jax.Array], list[jax.Array]]:
-    """A function with `size` bytes of temporary memory: filled, changed in place, read."""
-
-    def fill(x: jax.Array) -> list[jax.Array]:
-        large = jnp.broadcast_to(x[0], (size // FLOAT // WIDTH, WIDTH))
-        large = jax.lax.fori_loop(0, 2, lambda _, y: y + 1.0, large)
-        return [large.min(axis=0)]
-
-    return fill
+def _fill(size: int, x: jax.Array) -> list[jax.Array]:
+    """A result that takes `size` bytes of temporary memory: filled, changed in place, read."""
+    large = jnp.broadcast_to(x[0], (size // FLOAT // WIDTH, WIDTH))
+    large = jax.lax.fori_loop(0, 2, lambda _, y: y + 1.0, large)
+    return [large.min(axis=0)]
 
 
 def _bench(mesh: Mesh, operation: Callable[..., list[jax.Array]], count: int) -> Bench:

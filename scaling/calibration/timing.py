@@ -145,12 +145,10 @@ def window(bench: Bench) -> float:
 
 def compiled(case: Case, iterations: int) -> jax.stages.Compiled:
     """The program of a case: the operation `iterations` times on every device."""
-    program = repeated(case.operation, iterations, case.in_place)
+    program, every = repeated(case.operation, iterations, case.in_place), over_all(case.mesh)
     if not case.shared:
-        every = over_all(case.mesh)
-        program = jax.shard_map(
-            program, mesh=case.mesh, in_specs=every, out_specs=every, check_vma=False
-        )
+        specs: Any = dict(mesh=case.mesh, in_specs=every, out_specs=every)
+        program = jax.shard_map(program, **specs, check_vma=False)
     with jax.set_mesh(case.mesh):
         return jax.jit(program).lower(*_inputs(case)).compile()
 

@@ -26,15 +26,9 @@ from pathlib import Path
 from types import FrameType
 
 from scaling.meshes.errors import InputError
-from scaling.testbed.machine import (
-    CommandFailed,
-    Machine,
-    end_processes,
-    exclusive_lock,
-    remove_hosts,
-    write_hosts,
-)
-from scaling.testbed.plan import BITS, NETWORK, TestbedConfig, hosts_file
+from scaling.testbed import machine as system
+from scaling.testbed.machine import CommandFailed, Machine
+from scaling.testbed.plan import BITS, TestbedConfig, hosts_file
 from scaling.testbed.state import remove_state, write_state
 
 BURST = 256 * 1024  # bytes; assumed by this project: several times the largest packet (64 KiB)
@@ -81,13 +75,20 @@ def up(testbed: TestbedConfig, machine: Machine, folder: Path) -> None:
         InputError: a name is taken, or the system refuses a step.
         Interrupted: SIGTERM or SIGINT came.
     """
-    with exclusive_lock(machine), deferred_signals() as received:
-        _refuse_foreign(testbed, machine)
+    with system.exclusive_lock(machine), deferred_signals() as received:
+        taken = [name for name in testbed.namespaces if machine.has_namespace(name)]
+        folders = [machine.hosts_file(name).parent for name in testbed.host_namespaces]
+        taken += [str(folder) for folder in folders if folder.exists()]
+        if taken:
+            raise InputError(
+                f"{', '.join(taken)} is there already and not of this testbed; try again: every "
+                "testbed draws its names at random"
+            )
         write_state(testbed, folder)
         try:
             for step in steps(testbed, socket.gethostname()):
                 if isinstance(step, HostsFile):
-                    write_hosts(machine, step.namespace, step.text)
+                    system.write_hosts(machine, step.namespace, step.text)
                 else:
                     machine.run(step)
                 if received:
@@ -114,7 +115,7 @@ def down(testbed: TestbedConfig, machine: Machine, folder: Path) -> list[str]:
     Raises:
         InputError: something cannot be removed; its record is kept, all else is gone.
     """
-    with exclusive_lock(machine), deferred_signals():
+    with system.exclusive_lock(machine), deferred_signals():
         removed, problems = _remove(testbed, machine, folder)
     if problems:
         raise InputError("; ".join(problems))
@@ -148,17 +149,6 @@ def deferred_signals() -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _refuse_foreign(testbed: TestbedConfig, machine: Machine) -> None:
-    taken = [name for name in testbed.namespaces if machine.has_namespace(name)]
-    folders = [machine.hosts_file(name).parent for name in testbed.host_namespaces]
-    taken += [str(folder) for folder in folders if folder.exists()]
-    if taken:
-        raise InputError(
-            f"{', '.join(taken)} is there already and not of this testbed; try again: every "
-            "testbed draws its names at random"
-        )
-
-
 def _remove(testbed: TestbedConfig, machine: Machine, folder: Path) -> tuple[list[str], list[str]]:
     """Remove all that can be; what was removed, and what could not be."""
     removed: list[str] = []
@@ -166,11 +156,13 @@ def _remove(testbed: TestbedConfig, machine: Machine, folder: Path) -> tuple[lis
     for name in testbed.namespaces:
         with _kept(problems):
             if machine.has_namespace(name):
-                removed += [f"process {pid} in {name}" for pid in end_processes(machine, name)]
+                removed += [
+                    f"process {pid} in {name}" for pid in system.end_processes(machine, name)
+                ]
                 machine.run(("ip", "netns", "del", name))
                 removed.append(f"namespace {name}")
         with _kept(problems):
-            if remove_hosts(machine, name):
+            if system.remove_hosts(machine, name):
                 removed.append(f"file {machine.hosts_file(name)}")
     if not problems:
         with _kept(problems):
@@ -189,31 +181,22 @@ def _kept(problems: list[str]) -> Iterator[None]:
 
 def steps(testbed: TestbedConfig, machine_name: str) -> list[Step]:
     """All steps. `machine_name`: what `hostname` prints."""
-    made: list[Step] = []
-    for index, name in enumerate(testbed.host_namespaces):
-        made += [HostsFile(name, hosts_file(testbed, index, machine_name))]
-        made += [("ip", "netns", "add", name)]
-    made += [("ip", "netns", "add", testbed.switch)]
-    made += _commands(testbed.switch, "link add bridge0 type bridge", "link set bridge0 up")
-    for index in range(testbed.hosts):
-        made += _link(testbed, index)
-    return made
-
-
-def _link(testbed: TestbedConfig, index: int) -> list[Step]:
-    switch, host, port = testbed.switch, testbed.host_namespaces[index], f"port{index}"
-    return [
-        *_commands(switch, f"link add {port} type veth peer name eth0 netns {host}"),
-        *_commands(switch, f"link set {port} master bridge0", f"link set {port} up"),
-        *_commands(
-            host,
-            "link set lo up",
-            f"addr add {NETWORK}.{index + 1}/24 dev eth0",
-            "link set eth0 up",
-        ),
-        *_limits(testbed, switch, port, latency=0.0),
-        *_limits(testbed, host, "eth0", testbed.latency),
-    ]
+    switch = testbed.switch
+    commands: list[Step] = []
+    for index, host in enumerate(testbed.host_namespaces):
+        commands += [HostsFile(host, hosts_file(testbed, index, machine_name))]
+        commands += [("ip", "netns", "add", host)]
+    commands += [("ip", "netns", "add", switch)]
+    commands += _commands(switch, "link add bridge0 type bridge", "link set bridge0 up")
+    for index, host in enumerate(testbed.host_namespaces):
+        port, address = f"port{index}", f"{testbed.addresses[index]}/24"
+        commands += _commands(switch, f"link add {port} type veth peer name eth0 netns {host}")
+        commands += _commands(switch, f"link set {port} master bridge0", f"link set {port} up")
+        commands += _commands(host, "link set lo up", f"addr add {address} dev eth0")
+        commands += _commands(host, "link set eth0 up")
+        commands += _limits(testbed, switch, port, latency=0.0)
+        commands += _limits(testbed, host, "eth0", testbed.latency)
+    return commands
 
 
 def _limits(testbed: TestbedConfig, namespace: str, device: str, latency: float) -> list[Step]:

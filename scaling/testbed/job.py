@@ -123,17 +123,18 @@ def _start(
 def _printers(host: str, child: subprocess.Popen[str]) -> list[threading.Thread]:
     assert child.stdout is not None and child.stderr is not None
     pairs = ((child.stdout, sys.stdout), (child.stderr, sys.stderr))
-    threads = [threading.Thread(target=_print, args=(host, *p), daemon=True) for p in pairs]
+
+    def pass_on(source: IO[str], target: IO[str]) -> None:
+        with source:
+            for line in source:
+                # One write: lines of two hosts do not mix.
+                target.write(f"{host}: {line.rstrip()}\n")
+                target.flush()
+
+    threads = [threading.Thread(target=pass_on, args=pair, daemon=True) for pair in pairs]
     for thread in threads:
         thread.start()
     return threads
-
-
-def _print(host: str, source: IO[str], target: IO[str]) -> None:
-    with source:
-        for line in source:
-            target.write(f"{host}: {line.rstrip()}\n")  # one write: lines of two hosts do not mix
-            target.flush()
 
 
 def _watch(

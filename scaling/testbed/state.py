@@ -7,12 +7,12 @@ All names of a testbed follow from its file, so that `down` knows what to remove
 while they read.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from scaling.meshes.durable import make_folders, write_json
 from scaling.meshes.errors import InputError, nearest, reworded
 from scaling.meshes.reading import cache_path, read, read_json
 from scaling.testbed.plan import TestbedConfig
@@ -38,26 +38,15 @@ def write_state(testbed: TestbedConfig, folder: Path, complete: bool = False) ->
         InputError: a new one has the name of another, or the folder cannot be written.
     """
     path = _path(testbed.name, folder)
-    draft = folder / f"{testbed.name}.draft"  # also one that a killed `up` left behind
-    document = asdict(Record(testbed, complete))
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        draft.unlink(missing_ok=True)  # it may be another name of a record
-        with draft.open("w", encoding="utf-8") as file:
-            file.write(json.dumps(document, indent=1) + "\n")
-            file.flush()
-            os.fsync(file.fileno())  # whole, or not there, after a loss of power too
-        try:
-            # A link fails where the name is taken; a rename would replace the file.
-            os.replace(draft, path) if complete else os.link(draft, path)
-        finally:
-            draft.unlink(missing_ok=True)
-    except FileExistsError:
+    if not complete and os.path.lexists(path):
         option = "" if testbed.name == "default" else f" --name {testbed.name}"
         raise InputError(
             f"there is a testbed {testbed.name!r} already ({path}); remove it with: "
             f"scaling testbed down{option}, or choose another --name"
-        ) from None
+        )
+    try:
+        make_folders(folder)
+        write_json(path, asdict(Record(testbed, complete)))
     except OSError as error:
         raise InputError(
             f"cannot write in {folder}: {error.strerror}; set SCALING_CACHE to a folder that can "

@@ -82,7 +82,7 @@ def tidy_up(machine: Machine, states: Path) -> None:
         down(read_state("lab", states).testbed, machine, states)
     except InputError as error:
         assert "there is no testbed 'lab'" in str(error)
-    assert set(states.iterdir()) <= {states / "lab.draft"}
+    assert set(states.iterdir()) <= {states / ".lab.json.draft"}
     other: TestbedConfig = new_testbed("lab", 3, 1, "1Gbit")
     up(other, machine, states)
     down(other, machine, states)

@@ -103,6 +103,6 @@ def test_one_who_has_the_name_by_now_is_not_forgotten(testbed, tmp_path):
 
 
 def test_what_a_killed_up_left_of_a_draft_goes_with_the_next_of_its_name(testbed, tmp_path):
-    (tmp_path / "lab.draft").write_text("{")
+    (tmp_path / ".lab.json.draft").write_text("{")
     write_state(testbed, tmp_path)
     assert os.listdir(tmp_path) == ["lab.json"]

@@ -7,7 +7,7 @@ import pytest
 from scaling.cli.main import main
 from scaling.meshes.errors import InputError
 from scaling.meshes.memory_pool import MEMORY_FRACTION
-from scaling.training.launch import distributed, gpu
+from scaling.training.launch import gpu
 from scaling.training.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
 
 
@@ -61,6 +61,6 @@ def test_train_reserves_gpu_memory_before_jax_makes_devices(tmp_path, monkeypatc
     for name in ("XLA_CLIENT_MEM_FRACTION", "XLA_PYTHON_CLIENT_MEM_FRACTION"):
         monkeypatch.setenv(name, "")  # so that it is restored
         monkeypatch.delenv(name)
-    monkeypatch.setattr(distributed, "start_distributed", start)
+    monkeypatch.setattr(starting, "start_distributed", start)
     assert main(["train", "tiny", "--run-dir", str(tmp_path / "run")]) == 2
     assert found == ["0.92"]
