@@ -7,6 +7,7 @@ import pytest
 from scaling.cli.main import main
 from scaling.meshes.errors import InputError
 from scaling.meshes.memory_pool import MEMORY_FRACTION
+from scaling.training import starting
 from scaling.training.launch import gpu
 from scaling.training.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
 
