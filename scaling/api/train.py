@@ -182,18 +182,19 @@ def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicte
     import jax
 
     from scaling.comparing.folder import remove_prediction, write_prediction
+    from scaling.hlo.parse import UnknownHlo
     from scaling.report.prediction import open_lines, step_words
     from scaling.training.monitor.progress import Predicted
-    from scaling.training.running import try_to_predict
+    from scaling.training.running import predict_compiled
 
     if jax.process_index() != 0:
         return None
-    made = try_to_predict(programs.step, plan.mesh, plan.run)
-    if isinstance(made, str):
+    try:
+        priced, prediction = predict_compiled(programs.step, plan.mesh, plan.run)
+    except (InputError, UnknownHlo) as error:  # it never stops a run
         remove_prediction(folder)
-        _print([made])
+        _print([f"no prediction: {error}"])
         return None
-    priced, prediction = made
     write_prediction(folder, plan.run, priced, prediction)
     _print(
         [

@@ -48,10 +48,6 @@ class Tokens(NamedTuple):
     weights: jax.Array | None = None  # float32, of each target in the loss; None: all alike
 
 
-# (trained part, tokens of one microbatch) -> (what is minimised, output), gradients
-Differentiated = Callable[..., tuple[tuple[jax.Array, StepOutput], Transformer]]
-
-
 def objective(
     params: Transformer, tokens: Tokens, z_loss: float = 0.0
 ) -> tuple[jax.Array, StepOutput]:
@@ -127,9 +123,12 @@ def output_and_gradients(
 
 
 def _sums(
-    differentiate: Differentiated, weights: Transformer, tokens: Tokens
+    differentiate: Callable[..., Any], weights: Transformer, tokens: Tokens
 ) -> tuple[StepOutput, Transformer]:
-    """Sums of outputs and gradients over the microbatches; of several in float32."""
+    """Sums of outputs and gradients over the microbatches; of several in float32.
+
+    `differentiate(weights, tokens of one)` returns ((what is minimised, output), gradients).
+    """
     one = jax.tree.map(lambda x_MBS: x_MBS[0], tokens)
     if tokens.inputs.shape[0] == 1:
         (_, output), grads = differentiate(weights, one)

@@ -51,16 +51,6 @@ def predict_compiled(
     return priced, summarize(priced, run, warnings=warnings)
 
 
-def try_to_predict(
-    step: jax.stages.Compiled, mesh: Mesh, run: Run
-) -> tuple[Priced, Prediction] | str:
-    """`predict_compiled`, or the reason why there is no prediction: it never stops a run."""
-    try:
-        return predict_compiled(step, mesh, run)
-    except (InputError, UnknownHlo) as error:
-        return f"no prediction: {error}"
-
-
 def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
     """The Program of a compiled step.
 

@@ -154,14 +154,14 @@ def _continue(
     spare = [_Row(0, [], [], ended=True) for _ in range(size - len(rows))]
     heat, top_p = jnp.float32(sampling.temperature), jnp.float32(sampling.top_p)
     top_k = jnp.int32(min(sampling.top_k or model.config.vocab_size, model.config.vocab_size))
-    key = jax.random.key(sampling.seed)
+    settings = jax.random.key(sampling.seed), heat, top_k, top_p
     while not all(row.ended for row in rows):
         for row in rows:
             if row.start + len(row.pending) > length:  # the window is full
                 row.start, row.pending = 0, row.text[-max(1, length // 2) :]
         width = 1 if max(len(r.pending) for r in rows if not r.ended) == 1 else min(CHUNK, length)
         now = _next_pass(model, [*rows, *spare], width)
-        token_B, cache = _next_tokens(model, cache, now, key, heat, top_k, top_p)
+        token_B, cache = _next_tokens(model, cache, now, settings)
         for row, token in zip(rows, np.asarray(token_B).tolist(), strict=False):
             row.start += len(row.fed)
             row.pending = row.pending[len(row.fed) :]
@@ -186,18 +186,13 @@ def _next_pass(model: Transformer, rows: list[_Row], width: int) -> _Pass:
 
 @functools.partial(jax.jit, donate_argnums=1)
 def _next_tokens(
-    model: Transformer,
-    cache: Cache,
-    now: _Pass,
-    key: jax.Array,
-    temperature: jax.Array,
-    top_k: jax.Array,
-    top_p: jax.Array,
+    model: Transformer, cache: Cache, now: _Pass, sampling: tuple[jax.Array, ...]
 ) -> tuple[jax.Array, Cache]:
     """A token drawn behind the last one of each row, int32 [B] on every device; the longer cache.
 
     The randomness of a row is its own: of the seed, its number and the tokens drawn before.
     """
+    key, temperature, top_k, top_p = sampling
     x_BTD, cache = decode_step(model, cache, now.tokens_BT, now.start_B)
     is_last_BT = jnp.arange(x_BTD.shape[1]) == now.last_B[:, None]
     x_B1D = jnp.where(is_last_BT[..., None], x_BTD, 0).sum(axis=1, keepdims=True)

@@ -36,12 +36,16 @@ def test_what_an_earlier_run_predicted_goes_where_there_is_no_prediction(
     tmp_path, toy, made, monkeypatch, capsys
 ):
     plan, programs = SimpleNamespace(run=toy(), mesh=None), SimpleNamespace(step=None)
-    monkeypatch.setattr(running, "try_to_predict", lambda *_: made)
+
+    def refuse(*_):
+        raise InputError("never measured")
+
+    monkeypatch.setattr(running, "predict_compiled", lambda *_: made)
     predicted = train.predict_first(plan, programs, tmp_path)
     assert predicted is not None and predicted.step_time == made[1].step_time
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"predicted.json", "program.json", "calibration.json"}
-    monkeypatch.setattr(running, "try_to_predict", lambda *_: "no prediction: never measured")
+    monkeypatch.setattr(running, "predict_compiled", refuse)
     assert train.predict_first(plan, programs, tmp_path) is None
     assert list(tmp_path.iterdir()) == []
     assert "no prediction: never measured" in capsys.readouterr().err
