@@ -164,8 +164,8 @@ def remove_hosts(machine: Machine, namespace: str) -> bool:
 
 def processes(machine: Machine, namespace: str) -> list[int]:
     """Ids of the processes in a namespace, without this process."""
-    found = machine.run(("ip", "netns", "pids", namespace)).split()
-    return [int(pid) for pid in found if int(pid) != os.getpid()]
+    pids = map(int, machine.run(("ip", "netns", "pids", namespace)).split())
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def end_processes(machine: Machine, namespace: str) -> list[int]:

@@ -82,18 +82,18 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
             return target(run, HOST, 1).cluster, []
         figures = {"node_network_bandwidth": float(rate)}
         return target(run, HOST, hosts, figures).cluster, []
-    each = -(-mesh.size // hosts)
-    gpus = f"{each} {device.device_kind} in a host"
+    per_host = -(-mesh.size // hosts)
+    gpus = f"{per_host} {device.device_kind} in a host"
     warnings = []
     if run.cluster is not None:
-        own = stated_cluster(run.cluster, hosts, each)
+        own = stated_cluster(run.cluster, hosts, per_host)
         if own.accelerator.title == device.device_kind:
             return own, []
         warnings.append(f"the run is meant for {own.name}, but there are {gpus}")
     is_resold = lambda cluster: cluster.accelerator.vendor not in cluster.title
     clusters = sorted(map(catalog.load, catalog.names()), key=is_resold)
     has_gpu = lambda cluster: cluster.accelerator.title == device.device_kind
-    fitting = [c for c in clusters if has_gpu(c) and c.devices_per_node >= each]
+    fitting = [c for c in clusters if has_gpu(c) and c.devices_per_node >= per_host]
     if not fitting:
         titles = ", ".join(sorted({cluster.accelerator.title for cluster in clusters}))
         raise InputError(f"no cluster of the catalogue has {gpus}; there are {titles}")
@@ -103,4 +103,4 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
             f"predicted for the network of {fitting[0].name}; {names} have {gpus} too: name the "
             "one that this is in the run's cluster"
         )
-    return catalog.load(fitting[0].name, hosts, {"gpus_per_node": each}), warnings
+    return catalog.load(fitting[0].name, hosts, {"gpus_per_node": per_host}), warnings

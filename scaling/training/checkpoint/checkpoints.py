@@ -158,14 +158,14 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
         for candidate, before in zip(candidates, [*candidates[1:], None], strict=True):
             path = step_path(self.folder, candidate)
             damage = find_damage(path, jax.process_index(), jax.process_count())
-            found: Restored | str = damage or "another process found a damaged file"
+            restored: Restored | str = damage or "another process found a damaged file"
             if all_processes(damage is None):
-                found = _read(path, abstract_state, partial)
-            if not isinstance(found, str):
-                return found
+                restored = _read(path, abstract_state, partial)
+            if not isinstance(restored, str):
+                return restored
             self._damaged.add(candidate)
             then = "" if before is None else f"; going back to step {before}"
-            warnings.warn(f"checkpoint {path} is damaged: {found}{then}", stacklevel=2)
+            warnings.warn(f"checkpoint {path} is damaged: {restored}{then}", stacklevel=2)
         raise InputError(
             f"no intact checkpoint in {self.folder}: all of steps {candidates} are damaged. Put "
             "the files back, or start from the beginning in another --run-dir."

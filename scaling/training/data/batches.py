@@ -120,12 +120,12 @@ def held_out_batches(
     places = count * global_batch
     indices = np.arange(places) * len(rows) // max(1, places)  # rises evenly from 0
     own = range(global_batch) if own is None else own
-    each = [[rows[int(i)] for i in part[own]] for part in indices.reshape(count, global_batch)]
-    return [tuple(map(np.stack, zip(*batch, strict=True))) for batch in each]
+    batches = [[rows[int(i)] for i in part[own]] for part in indices.reshape(count, global_batch)]
+    return [tuple(map(np.stack, zip(*batch, strict=True))) for batch in batches]
 
 
 def _endless(source: Source, seed: int) -> grain.MapDataset:
     if isinstance(source, Mixture):
-        each = [_endless(one, seed + i) for i, one in enumerate(source.sources)]
-        return grain.MapDataset.mix(each, source.weights)
+        rows = [_endless(split, seed + i) for i, split in enumerate(source.sources)]
+        return grain.MapDataset.mix(rows, source.weights)
     return grain.MapDataset.source(source.train).shuffle(seed=seed % SEEDS).repeat()

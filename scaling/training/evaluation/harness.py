@@ -59,18 +59,18 @@ class ScalingLM(TemplateLM):
         mesh = parse_mesh(sizes) if axes else None
         folder, batch = Path(run_dir), None if str(batch_size) in ("auto", "1") else int(batch_size)
         self.run = open_run(folder, mesh, devices, batch, seq_len)
-        self.known = tokenizer_of(self.run)
+        self.text_tokenizer = tokenizer_of(self.run)
         self.model, _ = newest_model(self.run, folder)
 
     @property
     def eot_token_id(self) -> int:
         """The end of text, which also stands before a text that has no context."""
-        if self.known.end is None:
+        if self.text_tokenizer.end is None:
             raise InputError(
-                f"the tokenizer {self.known.description} names no end of text, which stands before "
-                "texts without a context: set eos_token in its tokenizer_config.json"
+                f"the tokenizer {self.text_tokenizer.description} names no end of text, which "
+                "stands before texts without a context: set eos_token in its tokenizer_config.json"
             )
-        return self.known.end
+        return self.text_tokenizer.end
 
     @property
     def max_length(self) -> int:
@@ -81,7 +81,7 @@ class ScalingLM(TemplateLM):
         self, string: str, add_special_tokens: bool | None = None, **_: Any
     ) -> list[int]:
         """Ids of a text; nothing is added at its beginning or end."""
-        ids: list[int] = self.known.encode([string])[0][0].tolist()
+        ids: list[int] = self.text_tokenizer.encode([string])[0][0].tolist()
         return ids
 
     def _loglikelihood_tokens(
@@ -99,8 +99,8 @@ class ScalingLM(TemplateLM):
             cut += bool(over)
             pairs.append((context[over:], rest))
         _warn_of(cut, len(pairs), self.max_length)
-        found = log_likelihoods(self.model, self.run, pairs)
-        return [(score.log_likelihood, score.is_greedy) for score in found]
+        scores = log_likelihoods(self.model, self.run, pairs)
+        return [(score.log_likelihood, score.is_greedy) for score in scores]
 
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
@@ -127,8 +127,7 @@ class ScalingLM(TemplateLM):
         for numbers in groups.values():
             settings = normalize_gen_kwargs(dict(requests[numbers[0]].args[1]), TOKENS)
             contexts = [requests[number].args[0] for number in numbers]
-            found = self._continued(contexts, settings)
-            for number, text in zip(numbers, found, strict=True):
+            for number, text in zip(numbers, self._continued(contexts, settings), strict=True):
                 texts[number] = text
         return texts
 
@@ -147,26 +146,26 @@ class ScalingLM(TemplateLM):
         room = max(self.max_length - sampling.tokens, self.max_length // 2, 1)
         whole = [self.tok_encode(text) or [self.eot_token_id] for text in contexts]
         _warn_of(sum(len(ids) > room for ids in whole), len(whole), room)
-        prompts, special = [ids[-room:] for ids in whole], self.known.special
+        prompts, special = [ids[-room:] for ids in whole], self.text_tokenizer.special
         tail = TOKENS_OF_CHARACTER * (1 + max(map(len, until), default=0))
-        ends = lambda new: any(text in self.known.decode(new[-tail:]) for text in until)
+        ends = lambda new: any(text in self.text_tokenizer.decode(new[-tail:]) for text in until)
         stop = lambda new: new[-1] in special or ends(new)
         texts = []
         for new in continued(self.model, self.run, prompts, sampling, stop):
-            text = self.known.decode([i for i in new if i not in special])
+            text = self.text_tokenizer.decode([i for i in new if i not in special])
             texts.append(min((text.partition(end)[0] for end in until), key=len, default=text))
         return texts
 
     @property
     def tokenizer_name(self) -> str:
         """The tokenizer, for the harness's caches of requests."""
-        return f"{self.known.description} {self.known.digest}"
+        return f"{self.text_tokenizer.description} {self.text_tokenizer.digest}"
 
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
         """The text of a chat, as training has it."""
-        return render(self.known, chat_history, answer=add_generation_prompt)
+        return render(self.text_tokenizer, chat_history, answer=add_generation_prompt)
 
 
 def _warn_of(cut: int, of: int, length: int) -> None:

@@ -59,10 +59,10 @@ def scores(model: Transformer, run: Run, rows: Iterable[Row]) -> Iterator[Score]
     """
     rows, size = iter(rows), run.batch.global_batch
     mesh = jax.tree.leaves(model)[0].sharding.mesh
-    while some := list(itertools.islice(rows, size)):
+    while batch := list(itertools.islice(rows, size)):
         with jax.set_mesh(mesh):
-            found = _scores(model, _placed(model, some, size, run.batch.seq_len))
-        for row, value, is_greedy in zip(some, *map(np.asarray, found), strict=False):
+            results = _scores(model, _placed(model, batch, size, run.batch.seq_len))
+        for row, value, is_greedy in zip(batch, *map(np.asarray, results), strict=False):
             counted = np.count_nonzero(row.weights)
             yield Score(float(value), bool(is_greedy), int(counted))
 

@@ -89,8 +89,8 @@ def abort(
     if jax.process_count() > 1 and (lost := lost_peer(error)):
         reason = textwrap.shorten(str(lost), REASON_CHARACTERS)
         saved = latest_step(folder / "checkpoints") if saved is None else saved
-        found = NUMBER.search(str(lost))  # the process that the error is about, as far as it says
-        number = int(found[1]) if found else len(names)
+        match = NUMBER.search(str(lost))  # the process that the error is about, as far as it says
+        number = int(match[1]) if match else len(names)
         peer = names[number] if number < len(names) else ANOTHER
         message = lost_peer_message(process_name(), reason, saved, folder, peer)
     elif isinstance(error, InputError):

@@ -43,8 +43,8 @@ def trained_mask(params: Any, train: Train) -> Any | None:
             f"train.freeze={list(train.freeze)} freezes all {len(names)} arrays of parameters; "
             'leave some, as ["embedding/*"] does'
         )
-    each = iter(flags)
-    return jax.tree.map(lambda _: next(each), params, is_leaf=is_variable)
+    structure = jax.tree.structure(params, is_leaf=is_variable)
+    return jax.tree.unflatten(structure, flags)
 
 
 def trained_part(params: Any, mask: Any | None) -> Any:
@@ -85,12 +85,9 @@ def trained_line(params: Any, train: Train) -> list[str]:
 
 
 def _matching(names: list[str], patterns: tuple[str, ...], key: str) -> set[str]:
-    found = set()
-    for pattern in patterns:
-        matching = {name for name in names if fnmatchcase(name, pattern)}
-        if not matching:
-            raise InputError(
-                f"train.{key}: no parameter is called {pattern!r}; {nearest(pattern, names)}"
-            )
-        found |= matching
-    return found
+    matching = {p: {name for name in names if fnmatchcase(name, p)} for p in patterns}
+    for pattern in (p for p, matched in matching.items() if not matched):
+        raise InputError(
+            f"train.{key}: no parameter is called {pattern!r}; {nearest(pattern, names)}"
+        )
+    return set().union(*matching.values())

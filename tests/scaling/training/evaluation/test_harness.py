@@ -118,7 +118,7 @@ def test_texts_are_generated_until_one_that_ends_them(model, log_softmax):
     ids = list(b"alpha beta g")
     for _ in range(4):
         ids.append(int(log_softmax(ids)[-1].argmax()))
-    free = model.known.decode(ids[12:])
+    free = model.text_tokenizer.decode(ids[12:])
     settings = {"until": [], "max_gen_toks": 4}
     other = {"until": [free[2], "never"], "max_gen_toks": 4, "do_sample": False}
     requests = [asked("alpha beta g", kind) for kind in (settings, other, other)]
