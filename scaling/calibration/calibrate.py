@@ -25,7 +25,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.attention_kernels.support import AMPERE
 from scaling.profiles.io import load_warning, profile_of
 from scaling.profiles.machine import MUCH, machine, versions
-from scaling.profiles.profile import ANY, Evidence, LinkFit, MatmulFit, Profile
+from scaling.profiles.profile import ANY, Evidence, LinkFit, Profile
 from scaling.profiles.samples import (
     CollectiveSample,
     DispatchSample,
@@ -83,7 +83,10 @@ def with_host_fits(
     profile: Profile, steps: Sequence[StepSample], programs: Sequence[tuple[Program, Run]]
 ) -> Profile:
     """The profile of a CPU with other formats, and the slowdown of kernels within whole steps."""
-    others = (_other_formats(products) for products in profile.matmul if products.dtype == "fp32")
+    # XLA's CPU compiler computes the products of other formats in fp32, the one measured.
+    assumed = lambda of: Evidence(f"assumed as in fp32: {of.source}", of.date, "datasheet")
+    fp32 = [products for products in profile.matmul if products.dtype == "fp32"]
+    others = (replace(p, dtype=ANY, evidence=assumed(p.evidence)) for p in fp32)
     profile = replace(profile, matmul=(*profile.matmul, *others))
     if not steps:
         return profile
@@ -153,12 +156,6 @@ def shipped_links(device_kind: str) -> tuple[LinkFit, ...]:
         if chip.title == device_kind and chip.peaks:
             return profile_of(chip).links
     return ()
-
-
-def _other_formats(fit: MatmulFit) -> MatmulFit:
-    """XLA's CPU compiler computes the products of other formats in fp32, the one measured."""
-    assumed = f"assumed as in {fit.dtype}: {fit.evidence.source}"
-    return replace(fit, dtype=ANY, evidence=Evidence(assumed, fit.evidence.date, "datasheet"))
 
 
 def _of(cls: type[OneKind], samples: Sequence[Sample]) -> tuple[OneKind, ...]:

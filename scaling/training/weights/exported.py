@@ -47,7 +47,18 @@ def export_weights(
         for path in ordered
         for tensor in stored[path].names()
     }
-    _prepare(folder, sum(sizes.values()))
+    needed = sum(sizes.values())
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if any(folder.iterdir()):
+            raise InputError(f"{folder} is not empty; choose another --output")
+        free = shutil.disk_usage(folder).free
+    except OSError as error:
+        raise InputError(
+            f"cannot write to {folder}: {error.strerror}; choose another --output"
+        ) from None
+    if free < needed:
+        raise InputError(f"{folder}: {needed:,} bytes are needed, {free:,} are free")
     files = _files(sizes, most)
     tensors = _tensors(params, stored, ordered)  # in the order of the files
     for file, names in files.items():
@@ -57,8 +68,7 @@ def export_weights(
     documents = {"config.json": config}
     if len(files) > 1:
         weight_map = {tensor: file for file, names in files.items() for tensor in names}
-        total = {"total_size": sum(sizes.values())}
-        documents[INDEX] = {"metadata": total, "weight_map": weight_map}
+        documents[INDEX] = {"metadata": {"total_size": needed}, "weight_map": weight_map}
     for name, document in documents.items():
         (folder / name).write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     for file in files:  # the library makes them for their owner only
@@ -107,17 +117,3 @@ def _files(sizes: dict[str, int], most: int) -> dict[str, list[str]]:
     count = len(groups)
     file = lambda i: f"model-{i:05}-of-{count:05}.safetensors" if count > 1 else SINGLE
     return {file(i): group for i, group in enumerate(groups, 1)}
-
-
-def _prepare(folder: Path, needed: int) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if any(folder.iterdir()):
-            raise InputError(f"{folder} is not empty; choose another --output")
-        free = shutil.disk_usage(folder).free
-    except OSError as error:
-        raise InputError(
-            f"cannot write to {folder}: {error.strerror}; choose another --output"
-        ) from None
-    if free < needed:
-        raise InputError(f"{folder}: {needed:,} bytes are needed, {free:,} are free")

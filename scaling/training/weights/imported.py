@@ -6,7 +6,7 @@ headers are read until a slice is read. Errors of the library are raised again w
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -30,64 +30,51 @@ READABLE = ("F32", "BF16", "F16")  # exact in float32
 MOST_NAMED = 3  # tensors, in one message
 
 
-@dataclass(frozen=True)
-class TensorInfo:
-    """One tensor of a folder."""
-
-    file: Path
-    shape: tuple[int, ...]
-    dtype: str  # as safetensors names it
-
-
 class WeightFiles:
     """The tensors of a folder (or of one file) by name."""
 
     def __init__(self, path: Path):
-        self.path = path
-        self._open: dict[Path, Any] = {}
-        self._files = _files(path)
+        self.path, self._files = path, _files(path)
 
     @cached_property
-    def tensors(self) -> dict[str, TensorInfo]:
-        """Every tensor, from the headers.
+    def tensors(self) -> dict[str, Any]:
+        """Every tensor, as the library's slices: `get_shape()`, `get_dtype()`, and parts by index.
 
         Raises:
             InputError: a file that is missing, truncated or no safetensors file; a tensor of the
                 index that its file has not.
         """
-        tensors = {}
+        tensors: dict[str, Any] = {}
         for file, listed in self._files.items():
-            handle = self._handle(file)
+            handle = _opened(file)
             there = set(handle.keys())
             missing = sorted((listed or there) - there)
             if missing:
                 raise InputError(f"{file} lacks {_some(missing)}, which {INDEX} says it holds")
-            for name in listed or there:
-                tensor = handle.get_slice(name)
-                tensors[name] = TensorInfo(file, tuple(tensor.get_shape()), tensor.get_dtype())
+            tensors |= {name: handle.get_slice(name) for name in listed or there}
         return tensors
 
     def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
         """A part of a tensor, in its own number format."""
-        return self._handle(self.tensors[name].file).get_slice(name)[index]
+        part: np.ndarray = self.tensors[name][index]
+        return part
 
     @cached_property
     def prefix(self) -> str:
         """What names in the files lack: OpenAI's GPT-2 files have no prefix."""
         return "" if any(name.startswith(GPT2_PREFIX) for name in self.tensors) else GPT2_PREFIX
 
-    def _handle(self, file: Path) -> Any:
-        if file not in self._open:
-            try:
-                self._open[file] = safe_open(file, "np")
-            except FileNotFoundError:
-                raise InputError(f"{file} is missing; {INDEX} beside it names it") from None
-            except (SafetensorError, OSError, ValueError) as error:
-                size = file.stat().st_size if file.is_file() else 0
-                raise InputError(
-                    f"{file} ({size:,} bytes) is no whole safetensors file: {error}; fetch it again"
-                ) from None
-        return self._open[file]
+
+def _opened(file: Path) -> Any:
+    try:
+        return safe_open(file, "np")
+    except FileNotFoundError:
+        raise InputError(f"{file} is missing; {INDEX} beside it names it") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        size = file.stat().st_size if file.is_file() else 0
+        raise InputError(
+            f"{file} ({size:,} bytes) is no whole safetensors file: {error}; fetch it again"
+        ) from None
 
 
 def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, Stored]]:
@@ -147,8 +134,10 @@ def _check(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
     wanted = {n.removeprefix(files.prefix): s.shape for s in parameters.values() for n in s.names()}
     present = [(n, tensors[n], shape) for n, shape in wanted.items() if n in tensors]
     missing = [name for name in wanted if name not in tensors]
-    wrong = [f"{n} is {list(t.shape)}, not {list(s)}" for n, t, s in present if t.shape != s]
-    formats = [f"{name} is {t.dtype}" for name, t, _ in present if t.dtype not in READABLE]
+    shapes = [(name, list(t.get_shape()), list(shape)) for name, t, shape in present]
+    wrong = [f"{name} is {there}, not {here}" for name, there, here in shapes if there != here]
+    dtypes = {name: t.get_dtype() for name, t, _ in present}
+    formats = [f"{name} is {dtype}" for name, dtype in dtypes.items() if dtype not in READABLE]
     ignored = (*IGNORED, "lm_head.weight")  # a head that is tied may be there all the same
     other = [name for name in tensors if name not in wanted and not name.endswith(ignored)]
     problems = [
