@@ -188,7 +188,8 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             write_checksums(path, jax.process_index())
             if is_first:
                 _await_others(path, deadline)
-                read.check_saved(path, saved)
+                if differs := read.difference(read.described(path)[0], saved):
+                    raise ValueError(f"Orbax does not find again what it saved: {differs}")
         except Exception as error:
             if time.monotonic() >= deadline:  # a disk that does not answer is not asked again
                 raise CheckpointError(

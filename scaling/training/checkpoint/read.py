@@ -39,12 +39,6 @@ def difference(there: Mapping[str, str], here: Mapping[str, str], partial: bool 
     return ""
 
 
-def check_saved(path: Path, saved: Described) -> None:
-    """Raise ValueError, or what Orbax raises, unless it finds all arrays that were saved."""
-    if differs := difference(_described(path)[0], saved):
-        raise ValueError(f"Orbax does not find again what it saved: {differs}")
-
-
 def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restored:
     """State, place in the data and run description of an intact checkpoint.
 
@@ -59,7 +53,7 @@ def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restore
     context.pytree.loading.partial_load = partial
     try:
         with _quiet(), context:
-            there, custom = _described(path)
+            there, custom = described(path)
             place, run = (dict(custom[key]) for key in ("iterator_state", "run"))
             if differs := difference(there, describe(abstract_state), partial):
                 raise InputError(
@@ -88,7 +82,8 @@ def place_in_data(path: Path) -> dict[str, Any]:
     return place
 
 
-def _described(path: Path) -> tuple[Described, Mapping[str, Any]]:
+def described(path: Path) -> tuple[Described, Mapping[str, Any]]:
+    """The arrays that Orbax finds in a checkpoint, and what was saved beside them."""
     metadata = ocp.metadata(path, checkpointable_name="state")
     return describe(metadata.metadata), metadata.custom_metadata
 

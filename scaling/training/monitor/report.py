@@ -47,7 +47,7 @@ class Clock:
     data: float = 0.0  # s that the host waited for batches; hidden while a step is in flight
     first: float = field(default_factory=time.time)  # unix time at which the loop began
     pauses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
-    reported: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
+    reported: float = 0.0  # s, of the pauses for checkpoints that were told of
 
     @contextmanager
     def pause(self, what: str) -> Iterator[None]:
@@ -58,10 +58,10 @@ class Clock:
         finally:
             self.pauses[what] += time.perf_counter() - started
 
-    def since_last(self, what: str) -> float:
-        """Seconds of such pauses since the last call for them."""
-        before, self.reported[what] = self.reported[what], self.pauses[what]
-        return self.pauses[what] - before
+    def checkpoints_since_last(self) -> float:
+        """Seconds in which checkpoints stopped the steps since the last call."""
+        before, self.reported = self.reported, self.pauses["checkpoints"]
+        return self.reported - before
 
     @property
     def goodput(self) -> float:
@@ -143,7 +143,7 @@ class StepReport:
             grad_norm=values["grad_norm"],
             time=time.time(),
             data_time=waited,
-            checkpoint_time=self.clock.since_last("checkpoints"),
+            checkpoint_time=self.clock.checkpoints_since_last(),
             peak_memory=peak_memory(self.plan.mesh),
             goodput=self.clock.goodput,
             **(self.predicted.at(step_time) if self.predicted else NOT_KNOWN),
