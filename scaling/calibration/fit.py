@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from scaling.calibration.regression import FASTEST, knee, line, lines, rate, scored, share_of
+from scaling.calibration.regression import FASTEST, line_or_knee, lines, rate, scored, share_of
 from scaling.collectives.measured import fitted_time
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import (
@@ -119,15 +119,10 @@ def fit_memory(
         evidence: source, date and grade; the errors are filled in.
         bandwidth: bytes/s that the accelerator states; None: the fitted one is kept.
     """
-    moved, seconds = np.array([p.bytes for p in samples]), typical(samples)
-    bend = knee(moved, seconds)
-    if bend is None:
-        overhead, per_byte, _ = line(moved, seconds)
-        efficiency, full = share_of(per_byte, bandwidth)
-        return MemoryFit(efficiency, evidence, overhead, full)
-    near, far, overhead, cache = bend
-    efficiency, full = share_of(far, bandwidth)
-    return MemoryFit(efficiency, evidence, overhead, full, cache, rate(near))
+    moved = np.array([p.bytes for p in samples])
+    overhead, per_byte, cache, near = line_or_knee(moved, typical(samples))
+    efficiency, full = share_of(per_byte, bandwidth)
+    return MemoryFit(efficiency, evidence, overhead, full, cache, near)
 
 
 def fit_vector(samples: Sequence[MemorySample], memory: MemoryFit, evidence: Evidence) -> VectorFit:
@@ -205,15 +200,10 @@ def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) 
 @with_errors(collective_seconds)
 def fit_collective(samples: Sequence[CollectiveSample], evidence: Evidence) -> CollectiveFit:
     """A line of seconds over bytes, with a knee if that halves the loss."""
-    first = samples[0]
-    moved, seconds = np.array([p.bytes for p in samples], float), typical(samples)
-    alpha, per_byte, _ = line(moved, seconds)
-    plain = CollectiveFit(first.kind, first.ranks, first.groups, alpha, rate(per_byte), evidence)
-    bend = knee(moved, seconds)
-    if bend is None:
-        return plain
-    near, far, alpha, cache = bend
-    return replace(plain, alpha=alpha, bandwidth=rate(far), cache=cache, cache_bandwidth=rate(near))
+    first, moved = samples[0], np.array([p.bytes for p in samples], float)
+    alpha, per_byte, cache, near = line_or_knee(moved, typical(samples))
+    what = first.kind, first.ranks, first.groups
+    return CollectiveFit(*what, alpha, rate(per_byte), evidence, cache, near)
 
 
 def fit_collectives(

@@ -57,16 +57,22 @@ def lines(
     return a, b, loss
 
 
-def knee(moved: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float, float] | None:
-    """(s per byte near, s per byte far, overhead, cache), if that halves the loss of a line."""
-    loss = line(moved, seconds)[-1]
+def line_or_knee(
+    moved: np.ndarray, seconds: np.ndarray
+) -> tuple[float, float, float, float | None]:
+    """(overhead, s per byte, cache, bytes/s in it): a line, or a knee if that halves its loss.
+
+    A line has a cache of 0 bytes and None; the seconds per byte of a knee are those beyond it.
+    """
+    alpha, per_byte, loss = line(moved, seconds)
     caches = [c for c in CACHES if min((moved <= c).sum(), (moved > c).sum()) >= 2]
-    if not caches or loss < len(moved) * CLOSE**2:
-        return None
-    work = lambda cache: np.stack([moved**0, moved, np.maximum(moved - cache, 0)], axis=1)
-    solved = [(*parts(work(cache), seconds), cache) for cache in caches]
-    (overhead, near, beyond), least, cache = min(solved, key=lambda solution: solution[1])
-    return None if least > loss / 2 else (near, near + beyond, overhead, cache)
+    if caches and loss >= len(moved) * CLOSE**2:
+        work = lambda cache: np.stack([moved**0, moved, np.maximum(moved - cache, 0)], axis=1)
+        solved = [(*parts(work(cache), seconds), cache) for cache in caches]
+        (overhead, near, beyond), least, cache = min(solved, key=lambda solution: solution[1])
+        if least <= loss / 2:
+            return overhead, near + beyond, cache, rate(near)
+    return alpha, per_byte, 0.0, None
 
 
 def parts(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.calibration.regression import FASTEST, knee, parts, rate, share_of
+from scaling.calibration.regression import FASTEST, line, line_or_knee, parts, rate, share_of
 from scaling.meshes.reading import LARGEST
 
 SIZES = np.array([2.0**i for i in range(10, 31, 2)])
@@ -33,18 +33,19 @@ def test_a_knee_is_found_where_it_was_made(cache, slower):
     near, alpha = 1e-10, 1e-6
     seconds = alpha + near * np.minimum(SIZES, cache)
     seconds = seconds + slower * near * np.maximum(SIZES - cache, 0)
-    found = knee(SIZES, seconds)
-    if found is not None:  # else a line was close enough
-        assert found[0] <= found[1]
-        predicted = found[2] + found[0] * np.minimum(SIZES, found[3])
-        predicted = predicted + found[1] * np.maximum(SIZES - found[3], 0)
+    overhead, per_byte, bend, rate_near = line_or_knee(SIZES, seconds)
+    if rate_near is not None:  # else a line was close enough
+        assert 1 / rate_near <= per_byte * (1 + 1e-12)
+        predicted = overhead + np.minimum(SIZES, bend) / rate_near
+        predicted = predicted + per_byte * np.maximum(SIZES - bend, 0)
         assert np.abs(predicted / seconds - 1).max() < 0.5
     else:
         assert slower < 3
 
 
 def test_a_line_has_no_knee():
-    assert knee(SIZES, 1e-6 + SIZES * 1e-10) is None
+    seconds = 1e-6 + SIZES * 1e-10
+    assert line_or_knee(SIZES, seconds) == (*line(SIZES, seconds)[:2], 0.0, None)
 
 
 def test_no_rate_is_too_large_for_a_file():
