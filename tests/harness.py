@@ -31,7 +31,6 @@ from scaling.models.lora import Lora
 from scaling.profiles.io import ideal
 from scaling.program.ir import Loop
 from scaling.run import Batch, Context, Pipeline, Precision, Run, Sharding, Train
-from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for
 from scaling.simulate.pipeline_bubble import mark_bubbles
@@ -174,7 +173,7 @@ def compiled(case: Case) -> jax.stages.Compiled:
     """The trainer's step of a case on fake CPU devices."""
     run = case.run
     with jax.set_mesh(host_mesh(run.mesh)):
-        return jitted_step(run.train, optimizer_of(run)).lower(*abstract_arguments(run)).compile()
+        return jitted_step(run).lower(*abstract_arguments(run)).compile()
 
 
 # --- numbers --------------------------------------------------------------------------------------

@@ -167,7 +167,7 @@ def fresh_state(run: Run, execution: Execution) -> TrainState:
     plain = replace(execution, remat="none", attention_kernel="xla")
     leaves = jax.tree.leaves(_init(run.model, plain, run.train, optimizer_of(run)))
     return jax.tree.unflatten(
-        jax.tree.structure(abstract_state(run.model, execution, run.train, optimizer_of(run))),
+        jax.tree.structure(abstract_state(run, execution)),
         leaves,
     )
 
@@ -231,9 +231,9 @@ def _sizes(run: Run) -> dict[str, Any]:
 
 
 def _compiled(run: Run, execution: Execution, platform: str) -> jax.stages.Compiled:
-    state = abstract_state(run.model, execution, run.train, optimizer_of(run))
+    state = abstract_state(run, execution)
     tokens = abstract_tokens(run.batch, execution, run.train.documents == "packed")
-    lowered = jitted_step(run.train, optimizer_of(run)).lower(state, tokens)
+    lowered = jitted_step(run).lower(state, tokens)
     return compile_with(lowered, compiler_options(platform))
 
 

@@ -37,7 +37,6 @@ from scaling.meshes.devices import absent_mesh
 from scaling.meshes.errors import InputError
 from scaling.profiles.io import write_profile
 from scaling.run import Run, run_dict
-from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.rules import rules_for
 from scaling.training.execution import execution_for
 from scaling.training.launch.gpu import reserve_gpu_memory
@@ -137,7 +136,7 @@ def absent_step(run: Run, cluster: Cluster) -> tuple[jax.stages.Compiled, Mesh]:
     execution = execution_for(run, rules_for(run, mesh_of(run)), "cuda", capability)
     with jax.set_mesh(mesh):
         arguments = abstract_arguments(run, execution)
-        lowered = jitted_step(run.train, optimizer_of(run)).lower(*arguments)
+        lowered = jitted_step(run).lower(*arguments)
         return compile_with(lowered, {**compiler_options("cuda"), **WITHOUT_DEVICE}), mesh
 
 

@@ -33,7 +33,7 @@ def load(folder: Path, tokens: np.ndarray, shape: MeshShape) -> tuple[Transforme
     execution = Execution(rules_for(run, shape), compute="fp32")
     mesh = host_mesh(shape)
     with jax.set_mesh(mesh):
-        model = import_weights(folder, abstract_state(run.model, execution, run.train).params)
+        model = import_weights(folder, abstract_state(run, execution).params)
         sharding = jax.NamedSharding(mesh, execution.spec("batch", "sequence"))
         placed = jax.device_put(tokens.astype(np.int32), sharding)
         forward = jax.jit(lambda model, tokens: model(tokens)).lower(model, placed)

@@ -95,7 +95,7 @@ def sharding(
 
         with jax.sharding.use_abstract_mesh(abstract_mesh(shape)):
             execution = execution_for(resolved, rules, "cpu")
-            state = abstract_state(resolved.model, execution, resolved.train, optimizer)
+            state = abstract_state(resolved, execution)
             held = shardings.held_bytes(state.params, execution, resolved.batch.microbatches)
         rows, kept = shardings.rows(state.params, rules), shardings.state_bytes(state.optimizer)
         notices = lowered + notes(resolved, rules) + shardings.warnings(rows)

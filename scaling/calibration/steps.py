@@ -34,7 +34,6 @@ from scaling.profiles.profile import Profile
 from scaling.profiles.samples import DispatchSample, StepSample
 from scaling.program.ir import Program, kernels
 from scaling.run import Batch, Precision, Run, Train
-from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.rules import resolved_mesh, rules_for
 from scaling.simulate.resolve import HOST, target
 from scaling.simulate.step import buffers_of, price, temporaries
@@ -86,11 +85,10 @@ class Steps:
         device = self.mesh.devices.flat[0]
         execution = execution_on(device, run, rules_for(run, mesh))
         with jax.set_mesh(self.mesh):
-            optimizer = optimizer_of(run)
             state, tokens = abstract_arguments(run, execution)
-            lowered = jitted_step(run.train, optimizer).lower(state, tokens)
+            lowered = jitted_step(run).lower(state, tokens)
             self.step = compile_with(lowered, compiler_options(device.platform))
-            self.state = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))()
+            self.state = jax.jit(lambda: init_state(run, execution))()
             shape = (*tokens.inputs.shape[:-1], run.batch.seq_len + 1)
             drawn = np.random.default_rng(0).integers(0, run.model.vocab_size, shape, np.int32)
             place = lambda part: jax.device_put(part, tokens.inputs.sharding)

@@ -18,7 +18,6 @@ from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
 from scaling.run import Run, run_dict
-from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.checks import check_device, check_settings, check_trainable
 from scaling.run.parallelism.rules import resolved_mesh, rules_for
 from scaling.training.data.batches import Batch
@@ -131,13 +130,13 @@ def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]
 
 def compile_programs(plan: Plan) -> Programs:
     """Lower and compile the step with the project's compiler options."""
-    run, execution, optimizer = plan.run, plan.execution, optimizer_of(plan.run)
+    run, execution = plan.run, plan.execution
     with jax.set_mesh(plan.mesh):
         state, tokens = abstract_arguments(run, execution)
         options = compiler_options(plan.mesh.devices.flat[0].platform)
-        lowered = jitted_step(run.train, optimizer).lower(state, tokens)
+        lowered = jitted_step(run).lower(state, tokens)
         step = compile_with(lowered, options)
-        init = jax.jit(lambda: init_state(run.model, execution, run.train, optimizer))
+        init = jax.jit(lambda: init_state(run, execution))
         evaluate: Callable[..., jax.Array] = jax.jit(eval_step)
         if run.train.eval_every:  # now, not hours into the run
             lowered = jax.jit(eval_step).lower(state.params, tokens)
@@ -148,7 +147,7 @@ def compile_programs(plan: Plan) -> Programs:
             # does so only for what it dispatches itself, in the whole process.
             jax.config.update("jax_enable_pgle", True)
             jax.config.update("jax_pgle_profiling_runs", run.train.pgle_runs)
-            run_step = jitted_step(run.train, optimizer, options)
+            run_step = jitted_step(run, options)
     return Programs(state, tokens, init, step, evaluate, run_step)
 
 
@@ -167,7 +166,7 @@ def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> Train
 
     def begin(params: Transformer) -> TrainState:
         fresh = Transformer(run.model, plan.execution, jax.random.key(run.train.seed))
-        return state_of(joined(params, fresh), run.train, optimizer_of(run))
+        return state_of(joined(params, fresh), run)
 
     state = jax.jit(begin, donate_argnums=0)(params)
     in_order = run_dict(replace(plan.run, mesh=MeshShape()))  # as files have their layers

@@ -19,7 +19,6 @@ from scaling.program.ir import Program
 from scaling.program.stored import key_of, stored_program, stored_programs
 from scaling.program.versions import compiler_settings, compiler_versions
 from scaling.run import Run, run_dict
-from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for
@@ -115,6 +114,7 @@ def _compiled(
     execution = execution_for(run, rules_for(run, shape), platform, capability)
     with jax.set_mesh(mesh):
         arguments = abstract_arguments(run, execution)
-    step = jitted_step(run.train, optimizer_of(run))
-    program, text = program_and_text(step, arguments, cluster, run.name, estimates, options=options)
+    program, text = program_and_text(
+        jitted_step(run), arguments, cluster, run.name, estimates, options=options
+    )
     return mark_bubbles(program, pipeline_schedule(run, shape)), text

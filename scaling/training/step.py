@@ -17,16 +17,15 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec as P
 
-from scaling.models.config import ModelConfig
 from scaling.models.execution import DTYPES, Execution
 from scaling.models.pipeline.loss import pipeline_loss
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params
-from scaling.run import Batch, Run, Train
-from scaling.run.optimizers import Optimizer, optimizer_of
+from scaling.run import Batch, Run
+from scaling.run.optimizers import optimizer_of
 from scaling.training.gradients import Tokens, normalized, objective, output_and_gradients
 from scaling.training.monitor.layers import layer_gradient_norms, routing_metrics, with_updated_bias
-from scaling.training.optim.optimizer import ADAMW, make_optimizer, schedule
+from scaling.training.optim.optimizer import make_optimizer, schedule
 from scaling.training.optim.trained import as_stored, joined, trained_mask, trained_part
 
 
@@ -39,26 +38,22 @@ class TrainState(NamedTuple):
     ema: Transformer | None = None  # running mean of the trained parameters
 
 
-def init_state(
-    model: ModelConfig, execution: Execution, train: Train, optimizer: Optimizer = ADAMW
-) -> TrainState:
+def init_state(run: Run, execution: Execution) -> TrainState:
     """A fresh state; the same numbers on every mesh. Call it inside jit, under the mesh."""
-    return state_of(Transformer(model, execution, jax.random.key(train.seed)), train, optimizer)
+    return state_of(Transformer(run.model, execution, jax.random.key(run.train.seed)), run)
 
 
-def state_of(params: Transformer, train: Train, optimizer: Optimizer = ADAMW) -> TrainState:
+def state_of(params: Transformer, run: Run) -> TrainState:
     """The state before the first step, from these parameters; frozen ones in their format."""
-    mask = trained_mask(params, train)
+    mask = trained_mask(params, run.train)
     params = as_stored(params, mask, DTYPES[params.execution.frozen])
     trained = trained_part(params, mask)
-    state = make_optimizer(train, optimizer).init(trained)
-    mean = None if train.ema is None else jax.tree.map(jnp.copy, trained)
+    state = make_optimizer(run.train, optimizer_of(run)).init(trained)
+    mean = None if run.train.ema is None else jax.tree.map(jnp.copy, trained)
     return TrainState(jnp.zeros((), jnp.int32), params, state, mean)
 
 
-def abstract_state(
-    model: ModelConfig, execution: Execution, train: Train, optimizer: Optimizer = ADAMW
-) -> TrainState:
+def abstract_state(run: Run, execution: Execution) -> TrainState:
     """Shapes, formats and shardings of the state, without making it; under any mesh."""
     mesh = _current_mesh()
 
@@ -66,15 +61,13 @@ def abstract_state(
         spec = leaf.sharding.spec if leaf.sharding is not None else P()  # scalars have none
         return leaf.update(sharding=jax.NamedSharding(mesh, spec))
 
-    return jax.tree.map(
-        placed, jax.eval_shape(lambda: init_state(model, execution, train, optimizer))
-    )
+    return jax.tree.map(placed, jax.eval_shape(lambda: init_state(run, execution)))
 
 
 def abstract_arguments(run: Run, execution: Execution) -> tuple[TrainState, Tokens]:
     """Shapes, formats and shardings of the arguments of a run's step; under any mesh."""
-    state = abstract_state(run.model, execution, run.train, optimizer_of(run))
-    return state, abstract_tokens(run.batch, execution, run.train.documents == "packed")
+    packed = run.train.documents == "packed"
+    return abstract_state(run, execution), abstract_tokens(run.batch, execution, packed)
 
 
 def abstract_tokens(batch: Batch, execution: Execution, packed: bool = False) -> Tokens:
@@ -88,9 +81,7 @@ def abstract_tokens(batch: Batch, execution: Execution, packed: bool = False) ->
     return Tokens(leaf, leaf, leaf, leaf.update(dtype=jnp.float32))
 
 
-def train_step(
-    state: TrainState, tokens: Tokens, train: Train, optimizer: Optimizer = ADAMW
-) -> tuple[TrainState, dict]:
+def train_step(state: TrainState, tokens: Tokens, run: Run) -> tuple[TrainState, dict]:
     """One optimiser step.
 
     Returns:
@@ -98,11 +89,13 @@ def train_step(
         `learning_rate` used; with experts also what `routing_metrics` says. On request
         `layer_grad_norms` [L].
     """
+    train = run.train
     trained = trained_mask(state.params, train)
     output, grads = output_and_gradients(state.params, tokens, train.z_loss, trained)
     with jax.named_scope("optimizer"):
         part = trained_part(state.params, trained)
-        updates, opt_state = make_optimizer(train, optimizer).update(grads, state.optimizer, part)
+        optimizer = make_optimizer(train, optimizer_of(run))
+        updates, opt_state = optimizer.update(grads, state.optimizer, part)
         part = optax.apply_updates(part, updates)
         if output.routing is not None:
             part = with_updated_bias(part, output.routing.load_E)
@@ -132,13 +125,11 @@ def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
     return jax.lax.map(lambda one: objective(model, one)[1].loss, tokens).mean()
 
 
-def jitted_step(
-    train: Train, optimizer: Optimizer = ADAMW, compiler_options: Mapping[str, Any] | None = None
-) -> jax.stages.Wrapped:
-    """`train_step` with its options bound and the state donated: `step(state, tokens)`."""
+def jitted_step(run: Run, compiler_options: Mapping[str, Any] | None = None) -> jax.stages.Wrapped:
+    """`train_step` of a run, with the state donated: `step(state, tokens)`."""
 
     def step(state: TrainState, tokens: Tokens) -> tuple[TrainState, dict]:
-        return train_step(state, tokens, train, optimizer)
+        return train_step(state, tokens, run)
 
     options = dict(compiler_options) if compiler_options else None
     return jax.jit(step, donate_argnums=0, compiler_options=options)

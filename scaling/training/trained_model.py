@@ -23,7 +23,6 @@ from scaling.models.adapters import merged
 from scaling.models.config import with_positions
 from scaling.models.transformer import Transformer
 from scaling.run import Batch, Pipeline, Run, Sharding
-from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.checks import check_device, check_trainable
 from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import resolve
@@ -178,7 +177,7 @@ def newest_model(
     check_device(run, devices[0])
     execution = execution_on(devices[0], run, rules_for(run, mesh))
     with jax.set_mesh(present_mesh(mesh, devices)):
-        like = abstract_state(run.model, execution, run.train, optimizer_of(run))
+        like = abstract_state(run, execution)
         if not (folder / "run.json").exists():
             return import_weights(folder, like.params), None
         # Moments of the optimiser stay on the disk, as do parameters that have a running mean.

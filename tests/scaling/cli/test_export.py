@@ -33,8 +33,8 @@ def planned(run):
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
     plan = Plan(run, execution_for(run, rules, "cpu"), mesh, source)
     with jax.set_mesh(mesh):
-        like = abstract_state(run.model, plan.execution, run.train)
-        init = jax.jit(lambda: init_state(run.model, plan.execution, run.train))
+        like = abstract_state(run, plan.execution)
+        init = jax.jit(lambda: init_state(run, plan.execution))
         init = init.lower().compile(compiler_options=QUICK)
     return plan, Programs(like, None, init, None, None, None)
 

@@ -22,9 +22,9 @@ from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution
 from scaling.program.ir import Kernel, Program, collectives, kernels, unattributed
-from scaling.run import Batch, Train
+from scaling.run import Batch, Run
 from scaling.simulate.memory import memory_use
-from scaling.training.step import abstract_state, abstract_tokens, jitted_step
+from scaling.training.step import abstract_arguments, jitted_step
 
 CPU_MODEL = ModelConfig(128, d_model=64, n_layers=3, n_heads=8, head_dim=8, d_ff=128)
 GPU_MODEL = ModelConfig(2048, d_model=512, n_layers=4, n_heads=8, head_dim=64, d_ff=1024)
@@ -38,7 +38,7 @@ def compiled(
     mesh: str, remat: str, microbatches: int = 1, cluster: str = "host"
 ) -> tuple[Program, str]:
     """The train step for devices of a cluster, with XLA's own estimates, and its text."""
-    shape, train, gpu = parse_mesh(mesh), Train(), cluster != "host"
+    shape, gpu = parse_mesh(mesh), cluster != "host"
     nodes = -(-shape.devices // 8)
     place = absent_mesh(shape, catalog.load(cluster, nodes=nodes)) if gpu else host_mesh(shape)
     execution = Execution(
@@ -47,10 +47,10 @@ def compiled(
         remat=remat,
         attention_kernel="cudnn" if gpu else "xla",
     )
-    model, batch = case(shape.batch_shards, microbatches, gpu)
+    run = Run("toy", *case(shape.batch_shards, microbatches, gpu))
     with jax.set_mesh(place):
-        arguments = abstract_state(model, execution, train), abstract_tokens(batch, execution)
-    made = compile_text(lower(jitted_step(train), arguments, place), estimates=gpu)
+        arguments = abstract_arguments(run, execution)
+    made = compile_text(lower(jitted_step(run), arguments, place), estimates=gpu)
     return read_program(made.text, dict(place.shape), "step", made.peak), made.text
 
 

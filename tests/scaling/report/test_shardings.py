@@ -39,7 +39,7 @@ def table_of(mesh, model=MODEL):
     run = Run("small", model, Batch(16, 16))
     rules = rules_for(run, mesh)
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        state = abstract_state(model, execution_for(run, rules, "cpu"), run.train)
+        state = abstract_state(run, execution_for(run, rules, "cpu"))
     return rows(state.params, rules)
 
 

@@ -61,7 +61,7 @@ def started(tuning):
     """Arrays of a fresh state by name."""
     run = Case(tuning=tuning).run
     with jax.set_mesh(host_mesh(run.mesh)):
-        state = jax.jit(lambda: init_state(run.model, execution_of(run), run.train))()
+        state = jax.jit(lambda: init_state(run, execution_of(run)))()
     return {name: np.asarray(x) for name, x in to_dict(state).items()}
 
 

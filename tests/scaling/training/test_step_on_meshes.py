@@ -202,7 +202,7 @@ def test_initial_parameters_are_the_same_on_every_mesh() -> None:
     def initial(case: Case) -> dict[str, np.ndarray]:
         run, execution = case.run, execution_of(case.run)
         with jax.set_mesh(host_mesh(run.mesh)):
-            make = jax.jit(lambda: init_state(run.model, execution, run.train).params)
+            make = jax.jit(lambda: init_state(run, execution).params)
             return in_layer_order(run, make())
 
     circular = Case("fsdp=2,stage=2,tensor=2", schedule="circular", microbatches=2)
@@ -215,7 +215,7 @@ def test_gathered_weights_are_not_kept_for_the_backward_pass() -> None:
     model = ModelConfig(64, d_model=64, n_layers=8, n_heads=8, d_ff=512)
     run = replace(Case("fsdp=8").run, model=model, batch=Batch(8, 8))
     with jax.set_mesh(host_mesh(run.mesh)):
-        step = jitted_step(run.train).lower(*abstract_arguments(run)).compile()
+        step = jitted_step(run).lower(*abstract_arguments(run)).compile()
     weights = 4 * model.n_layers * sum(block_parameters(model).values())
     assert step.memory_analysis().temp_size_in_bytes < weights
 
@@ -227,7 +227,7 @@ def test_step_is_traced_once() -> None:
     @jax.jit
     @chex.assert_max_traces(n=1)
     def step(state: TrainState, tokens: Tokens) -> tuple[TrainState, dict]:
-        return train_step(state, tokens, case.run.train)
+        return train_step(state, tokens, case.run)
 
     with jax.set_mesh(host_mesh(case.run.mesh)):
         state, tokens = abstract_arguments(case.run)

@@ -22,7 +22,7 @@ def folder(toy, tmp_path_factory):
     run, folder = toy(mesh={"fsdp": 4}), tmp_path_factory.mktemp("evaluated")
     execution = execution_for(run, rules_for(run, run.mesh), "cpu")
     with jax.set_mesh(host_mesh(run.mesh)), Checkpoints(folder / "checkpoints") as checkpoints:
-        state = jax.jit(lambda: init_state(run.model, execution, run.train))()
+        state = jax.jit(lambda: init_state(run, execution))()
         params = jax.tree.map(lambda x: 4 * x, state.params)
         state = state._replace(step=state.step + 3, params=params)
         checkpoints.save(3, to_dict(state), {}, run_dict(run))

@@ -64,9 +64,7 @@ def test_of_a_whole_model_all_but_norms_and_biases_are_decayed(config):
     mesh = MeshShape()
     run = Run("toy", config, Batch(1, 16))
     with jax.sharding.use_abstract_mesh(abstract_mesh(mesh)):
-        model = abstract_state(
-            config, Execution(rules_for(run, mesh), compute="fp32"), run.train
-        ).params
+        model = abstract_state(run, Execution(rules_for(run, mesh), compute="fp32")).params
     flags = dict(zip(leaf_names(model), jax.tree.leaves(decay_mask(model)), strict=True))
     vectors = {name for name in flags if "norm" in name or "bias" in name}
     assert vectors

@@ -74,15 +74,17 @@ CASES = [  # AdamW, and Lion like it, work on each element alone
 ]
 
 
-def run_of(model: str) -> Run:
-    return Run("toy", MODELS[model], Batch(8, 16), train=TRAIN)
+def run_of(model: str, optimizer: Optimizer, train: Train = TRAIN) -> Run:
+    precision = Precision(optimizer_state=optimizer.state)
+    run = Run("toy", MODELS[model], Batch(8, 16), precision=precision, train=train)
+    return replace(run, optimizer=optimizer.name)
 
 
 def abstract(model: str, shape: MeshShape, optimizer: Optimizer) -> tuple:
     """State and tokens on the mesh that is set."""
-    run = run_of(model)
+    run = run_of(model, optimizer)
     execution = Execution(rules_for(run, shape), compute="fp32")
-    state = abstract_state(run.model, execution, TRAIN, optimizer)
+    state = abstract_state(run, execution)
     return execution, state, abstract_tokens(run.batch, execution)
 
 
@@ -194,10 +196,11 @@ def abstract_of(name: str) -> TrainState:
 def moved_by(name: str, mesh: str, model: str = "llama") -> dict[tuple[str, str], float]:
     """Bytes by axes and kind that one update moves; gradients are given, clipping is off."""
     shape, train = parse_mesh(mesh), Train(clip_norm=0)
-    run, optimizer, devices = run_of(model), Optimizer(name), host_mesh(parse_mesh(mesh))
+    optimizer, devices = Optimizer(name), host_mesh(parse_mesh(mesh))
+    run = run_of(model, optimizer, train)
     with jax.set_mesh(devices):
         execution = Execution(rules_for(run, shape), compute="fp32")
-        like = abstract_state(run.model, execution, train, optimizer)
+        like = abstract_state(run, execution)
         update = jax.jit(make_optimizer(train, optimizer).update)
         step = update.lower(like.params, like.optimizer, like.params).compile()
     sums: Counter = Counter()

@@ -23,7 +23,7 @@ from scaling.models.huggingface.export import family_of, to_huggingface
 from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
 from scaling.models.transformer import Transformer
-from scaling.run import Train
+from scaling.run import Batch, Run
 from scaling.training.step import abstract_state
 from scaling.training.weights.exported import export_weights
 from scaling.training.weights.imported import (
@@ -78,7 +78,7 @@ def like(config: ModelConfig, mesh: MeshShape = ONE) -> Transformer:
     """Shapes and shardings on a mesh of fake devices."""
     execution = Execution(make_rules(mesh, sequence_parallel=True), compute="fp32")
     with jax.set_mesh(host_mesh(mesh)):
-        return abstract_state(config, execution, Train()).params
+        return abstract_state(Run("toy", config, Batch(1, 16)), execution).params
 
 
 def drawn(config: ModelConfig, mesh: MeshShape = ONE) -> Transformer:
