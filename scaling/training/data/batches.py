@@ -50,11 +50,7 @@ class TrainingBatches(Iterator[Batch]):
     """
 
     def __init__(
-        self,
-        source: Source,
-        global_batch: int,
-        seed: int,
-        own: Sequence[int] | None = None,
+        self, source: Source, global_batch: int, seed: int, own: Sequence[int] | None = None
     ):
         own = range(global_batch) if own is None else own
         settings = dict(global_batch=global_batch, seq_len=source.seq_len, seed=seed)

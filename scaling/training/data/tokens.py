@@ -12,13 +12,7 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.training.data.packing import (
-    PackedRows,
-    Row,
-    Stream,
-    TokenizedDocuments,
-    one_document,
-)
+from scaling.training.data.packing import PackedRows, Row, Stream, TokenizedDocuments, one_document
 from scaling.training.data.token_file import TokenFile
 
 HELD_OUT_FRACTION = 0.05  # a twentieth is plenty for a mean loss

@@ -101,16 +101,14 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             self._task = self._live.add_task("compiling", total=total - first)
 
     def update(
-        self,
-        step: int,
-        loss: float,
-        tokens_per_second: float,
-        step_time: float,
-        checkpoints: float = 0.0,
+        self, step: int, loss: float, rate: float, step_time: float, checkpoints: float = 0.0
     ) -> None:
-        """Show that `step` steps are done (step_time in seconds, averaged as the caller likes)."""
+        """Show that `step` steps are done.
+
+        `rate` is in tokens/s, `step_time` in seconds, averaged as the caller likes.
+        """
         width = self._live.console.width - BAR_WIDTH - 1 if self._live else None
-        figures = (loss, tokens_per_second, step_time, self._predicted, width, checkpoints)
+        figures = (loss, rate, step_time, self._predicted, width, checkpoints)
         line = progress_line(step, self._total, *figures)
         mfu = self._predicted.at(step_time)["mfu"] if self._predicted else None
         if mfu is not None and mfu > 1 and not self._is_noted:
