@@ -160,7 +160,7 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
             damage = find_damage(path, jax.process_index(), jax.process_count())
             restored: Restored | str = damage or "another process found a damaged file"
             if all_processes(damage is None):
-                restored = _read(path, abstract_state, partial)
+                restored = read.read_or_damage(path, abstract_state, partial)
             if not isinstance(restored, str):
                 return restored
             self._damaged.add(candidate)
@@ -244,29 +244,6 @@ def _free_bytes(folder: Path) -> int:
     """Bytes that are free on the disk of a folder, which need not be there yet."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     return shutil.disk_usage(existing).free
-
-
-def _read(path: Path, abstract_state: State, partial: bool) -> Restored | str:
-    """A checkpoint; or what is wrong with one whose files are not all summed, on all processes.
-
-    Raises:
-        InputError: its files are as they were summed, and it does not fit or cannot be read.
-    """
-    missing = unsummed(path)
-    if not broadcast_from_first(bool(missing)):
-        return read.read_checkpoint(path, abstract_state, partial)
-    names = ", ".join(f"checksums_{process}.json" for process in missing)
-    warnings.warn(
-        f"checkpoint {path} lacks {names}, written last in a save: its files are used unchecked",
-        stacklevel=3,
-    )
-    failed, restored = "", None
-    try:
-        restored = read.read_checkpoint(path, abstract_state, partial)
-    except InputError as error:
-        failed = str(error)
-    alike = all_processes(restored is not None)
-    return restored if alike and restored else failed or "another process cannot read it"
 
 
 def _is_not_from_orbax(record: logging.LogRecord) -> bool:

@@ -3,6 +3,7 @@
 import gc
 import logging
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,8 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.errors import InputError
+from scaling.training.launch.consensus import all_processes, broadcast_from_first
+from scaling.training.run_folder.checksums import unsummed
 from scaling.training.weights.naming import to_dict
 
 State = Any  # a pytree of jax arrays, or of what describes them
@@ -71,6 +74,29 @@ def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restore
             f"checkpoint {path} cannot be read: where its files are as their checksums say, "
             f"another program or version of Orbax wrote it ({error!r:.300})"
         ) from None
+
+
+def read_or_damage(path: Path, abstract_state: State, partial: bool) -> Restored | str:
+    """A checkpoint; or what is wrong with one whose files are not all summed, on all processes.
+
+    Raises:
+        InputError: its files are as they were summed, and it does not fit or cannot be read.
+    """
+    missing = unsummed(path)
+    if not broadcast_from_first(bool(missing)):
+        return read_checkpoint(path, abstract_state, partial)
+    names = ", ".join(f"checksums_{process}.json" for process in missing)
+    warnings.warn(
+        f"checkpoint {path} lacks {names}, written last in a save: its files are used unchecked",
+        stacklevel=3,
+    )
+    failed, restored = "", None
+    try:
+        restored = read_checkpoint(path, abstract_state, partial)
+    except InputError as error:
+        failed = str(error)
+    alike = all_processes(restored is not None)
+    return restored if alike and restored else failed or "another process cannot read it"
 
 
 def place_in_data(path: Path) -> dict[str, Any]:
