@@ -66,12 +66,7 @@ def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = Fals
         InputError: none, a line that is none, with its number, or a question and a choice that are
             longer than the model sees.
     """
-    lines = read_text(path).splitlines()
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not numbered:
-        raise InputError(f"--choices {path} has no question")
-    questions = [_question(line, f"--choices {path}, line {n:,}") for n, line in numbered]
-    pairs = []
+    questions, pairs = read_questions(path), []
     for number, question in enumerate(questions, 1):
         prompt, delimiter = question.prompt, DELIMITER
         if chat:
@@ -85,6 +80,15 @@ def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = Fals
                 )
             pairs.append((context, rest))
     return Asked(str(path), tuple(questions), tuple(pairs))
+
+
+def read_questions(path: Path) -> list[Question]:
+    """The questions of a file; InputError as `open_questions`."""
+    lines = read_text(path).splitlines()
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not numbered:
+        raise InputError(f"--choices {path} has no question")
+    return [_question(line, f"--choices {path}, line {number:,}") for number, line in numbered]
 
 
 def accuracy(model: Transformer, run: Run, asked: Asked) -> Accuracy:

@@ -196,7 +196,7 @@ def tokenizer(path: Path) -> None:
 
 def questions(path: Path) -> None:
     """Read multiple-choice questions."""
-    choices._read(path)
+    choices.read_questions(path)
 
 
 def testbed(path: Path) -> None:

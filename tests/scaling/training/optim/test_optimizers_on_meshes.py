@@ -21,7 +21,7 @@ from scaling.program.ir import collectives
 from scaling.run import Batch, Precision, Run, Train
 from scaling.run.optimizers import DEFAULTS, Optimizer
 from scaling.run.parallelism.rules import rules_for
-from scaling.training.optim.optimizer import make_optimizer
+from scaling.training.optim.optimizer import ADAMW, make_optimizer
 from scaling.training.running import program_of
 from scaling.training.step import (
     TrainState,
@@ -74,7 +74,7 @@ CASES = [  # AdamW, and Lion like it, work on each element alone
 ]
 
 
-def run_of(model: str, optimizer: Optimizer, train: Train = TRAIN) -> Run:
+def run_of(model: str, optimizer: Optimizer = ADAMW, train: Train = TRAIN) -> Run:
     precision = Precision(optimizer_state=optimizer.state)
     run = Run("toy", MODELS[model], Batch(8, 16), precision=precision, train=train)
     return replace(run, optimizer=optimizer.name)
