@@ -55,7 +55,7 @@ def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restore
     context = ocp.Context()
     context.pytree.loading.partial_load = partial
     try:
-        with _quiet(), context:
+        with _quiet():
             there, custom = described(path)
             place, run = (dict(custom[key]) for key in ("iterator_state", "run"))
             if differs := difference(there, describe(abstract_state), partial):
@@ -64,7 +64,8 @@ def read_checkpoint(path: Path, abstract_state: State, partial: bool) -> Restore
                     "Resume with the model and optimizer it was saved with (run.json beside it), "
                     "or start in another --run-dir."
                 )
-            return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
+            with context:
+                return ocp.load(path, abstract_state, checkpointable_name="state"), place, run
     except InputError:
         raise
     except Exception as error:
