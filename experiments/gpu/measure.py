@@ -35,8 +35,7 @@ from scaling.meshes.devices import present_mesh
 from scaling.models.accounting import count_parameters, model_flops
 from scaling.models.execution import Execution
 from scaling.profiles.profile import Profile
-from scaling.run import Run
-from scaling.run.optimizers import optimizer_of
+from scaling.run import Batch, Run
 from scaling.run.parallelism.rules import rules_for
 from scaling.training.execution import execution_on
 from scaling.training.step import (
@@ -165,14 +164,12 @@ def fresh_state(run: Run, execution: Execution) -> TrainState:
     """The initial state. Its numbers depend on neither remat nor attention: one program makes it
     for all of them, and only the static part of its tree is the case's own."""
     plain = replace(execution, remat="none", attention_kernel="xla")
-    leaves = jax.tree.leaves(_init(run.model, plain, run.train, optimizer_of(run)))
-    return jax.tree.unflatten(
-        jax.tree.structure(abstract_state(run, execution)),
-        leaves,
-    )
+    same = dict(precision=run.precision, optimizer=run.optimizer, train=run.train)
+    leaves = jax.tree.leaves(_init(Run("", run.model, Batch(1, 1), **same), plain))
+    return jax.tree.unflatten(jax.tree.structure(abstract_state(run, execution)), leaves)
 
 
-_init = jax.jit(init_state, static_argnums=(0, 1, 2, 3))
+_init = jax.jit(init_state, static_argnums=(0, 1))
 
 
 def random_tokens(run: Run, execution: Execution) -> Tokens:
