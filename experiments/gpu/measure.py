@@ -164,7 +164,7 @@ def fresh_state(run: Run, execution: Execution) -> TrainState:
     """The initial state. Its numbers depend on neither remat nor attention: one program makes it
     for all of them, and only the static part of its tree is the case's own."""
     plain = replace(execution, remat="none", attention_kernel="xla")
-    same = dict(precision=run.precision, optimizer=run.optimizer, train=run.train)
+    same: Any = dict(precision=run.precision, optimizer=run.optimizer, train=run.train)
     leaves = jax.tree.leaves(_init(Run("", run.model, Batch(1, 1), **same), plain))
     return jax.tree.unflatten(jax.tree.structure(abstract_state(run, execution)), leaves)
 
