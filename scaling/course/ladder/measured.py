@@ -62,41 +62,37 @@ def measured_series(name: str) -> Series:
 
 def measured_sweep(kind: str, cluster: str, ranks: int, nodes: int = 1) -> dict[int, Measurement]:
     """Return bytes -> measurement of a collective over all chips of so many nodes; {}: none."""
-    for row in _table()["collective"]:
-        found = (row["kind"], row["cluster"], row["ranks"], row.get("nodes", 1))
-        if found == (kind, cluster, ranks, nodes):
-            return {int(size): _measurement(row, t) for size, t in row["times"].items()}
-    return {}
+    row = _row("collective", kind=kind, cluster=cluster, ranks=ranks, nodes=nodes)
+    return {int(size): _measurement(row, t) for size, t in row["times"].items()} if row else {}
 
 
 def measured_collective(
     kind: str, size: int, cluster: str, ranks: int, nodes: int = 1
 ) -> Measurement | None:
     """Return the measurement of a sweep at one size; None: there is none."""
-    for measured, found in measured_sweep(kind, cluster, ranks, nodes).items():
-        if abs(size / measured - 1) <= SAME_SIZE:
-            return found
-    return None
+    sweep = measured_sweep(kind, cluster, ranks, nodes)
+    close = (found for at, found in sweep.items() if abs(size / at - 1) <= SAME_SIZE)
+    return next(close, None)
 
 
 def measured_step(run: str, devices: int, cluster: str, tokens: int) -> Measurement | None:
     """Return a measured step of a model on so many devices, whatever its mesh; None: none."""
-    for row in _table()["step"]:
-        found = (row["run"], row["devices"], row["cluster"], row["tokens"])
-        if found == (run, devices, cluster, tokens):
-            return _measurement(row, row["step_time"])
-    return None
+    row = _row("step", run=run, devices=devices, cluster=cluster, tokens=tokens)
+    return _measurement(row, row["step_time"]) if row else None
 
 
 def measured_kernel(
     kind: str, sizes: Sequence[float], dtype: str, accelerator: str
 ) -> Measurement | None:
     """Return a measured kernel of exactly these sizes; None: there is none."""
-    for row in _table()["kernel"]:
-        named = (row["kind"], row["dtype"], row["accelerator"]) == (kind, dtype, accelerator)
-        if named and tuple(row["sizes"]) == tuple(sizes):
-            return _measurement(row, row["seconds"])
-    return None
+    row = _row("kernel", kind=kind, sizes=list(sizes), dtype=dtype, accelerator=accelerator)
+    return _measurement(row, row["seconds"]) if row else None
+
+
+def _row(table: str, **wanted: Any) -> Mapping[str, Any] | None:
+    """Return the row of a table that has these values; one that names no nodes is of one."""
+    rows = ({"nodes": 1, **row} for row in _table()[table])
+    return next((row for row in rows if wanted.items() <= row.items()), None)
 
 
 def _measurement(row: Mapping[str, Any], seconds: float) -> Measurement:
