@@ -37,10 +37,10 @@ def _():
         "lab 1",
         "find in a table of collectives the array, the axis and the line of code that make a "
         "program move more than was asked",
-        "XLA puts collectives where arrays do not lie as they are needed. It never asks. Below is "
-        "a small step over data=4 and tensor=2 of eight H100; `F_tensor` is a dim that is split "
-        "over the axis tensor. Its author meant what every book has: multiply, and sum the parts "
-        "of the result over tensor.",
+        "XLA inserts collectives where arrays are not placed as they are needed, and it does not "
+        "tell. Below is a small step over data=4 and tensor=2 of eight H100; `F_tensor` is a dim "
+        "that is split over the axis tensor. Its author meant what textbooks do: multiply, and sum "
+        "the parts of the result over tensor.",
         code_view(first),
         field,
         minutes=40,
@@ -81,8 +81,8 @@ def _(field, first, listed):
         "Read it like this. *Array*: the largest has a dim F, so it is `hidden`, not the "
         "result. *Axis*: tensor. *Line*: the last one. *Why*: compare how `hidden` and "
         f"`down` are split. {first.why}",
-        "## Small steps\n\nThe same eight GPUs. Some of these move what nobody needs, others only "
-        "look like it: not every collective is a crime.",
+        "## Small steps\n\nThe same eight GPUs. Some of these move bytes that nobody needs, others "
+        "only seem to: not every collective is a mistake.",
         choice,
     )
     return choice, meant, more, page, written
@@ -186,7 +186,7 @@ def _(page, step, too_much, unit):
         step.extra / (1e12 if step.of_products else 1e6),
         unit,
         mistakes=("bytes per element 2", "bytes per element 4", "GiB"),
-        why="Found less needed.",
+        why="That is what was found less what was needed.",
     )
     return
 
@@ -215,10 +215,9 @@ def _(page, trained):
     ]
     page.show(
         page.takeaway(
-            "Say before you compile which bytes go over which axis. Then a table of collectives is "
-            "a proof or an accusation: the array by its dims, the axis by its groups, the line by "
-            "what XLA keeps of it. A program may cost more without one byte more: look at FLOPs "
-            "too.",
+            "Say before you compile which bytes go over which axis. Then a table of collectives "
+            "proves you right or wrong: dims name the array, groups the axis, and XLA keeps the "
+            "line. A program may cost more without moving one byte more: look at FLOPs too.",
         ),
         page.where_wrong(
             "Bytes are read from compiled programs, exactly; what they cost is priced and was not "

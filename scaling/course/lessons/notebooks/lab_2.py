@@ -100,7 +100,7 @@ def _(field, length, machines):
         f"kernel gains as much. Measured: **{seen:.2f}**.",
         page.table(rows),
         "The old machine was *faster* than a step of full samples can be, and the new one "
-        "slower. One explanation does for both: samples are shorter, and each step also "
+        "slower. One explanation fits both: samples are shorter, and each step also "
         "takes seconds that no GPU makes shorter.",
         "## Move the length until both machines agree\n\nAt a mean length the predicted step "
         "leaves a rest of the measured one. The rest is outside the GPU: the same for both, if the "

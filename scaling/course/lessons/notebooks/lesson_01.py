@@ -124,14 +124,14 @@ def _(page):
             "since a weight of four bytes takes two FLOPs a token: that is the critical batch. Any "
             "number that you measured is right",
             (None, "tokens"),
-            why="Yours. A CPU's is far below a GPU's: its caches and its few units are closer to "
-            "balance.",
+            why="This number is yours. A CPU's is far below a GPU's: its few units need fewer "
+            "FLOPs per byte to be busy.",
         ),
     )
     page.takeaway(
-        "A kernel takes as long as the slower of its arithmetic and its memory. What decides is "
-        "FLOPs per byte: a matmul has about as many as its batch, and the chip's peak over its "
-        "bandwidth is where the roof bends.",
+        "A kernel takes as long as the slower of its arithmetic and its memory. FLOPs per byte "
+        "decide which: a matmul has about as many as its batch, and the roof bends at the chip's "
+        "peak over its bandwidth.",
         problems,
     )
     return (problems,)

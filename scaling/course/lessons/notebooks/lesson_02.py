@@ -36,9 +36,9 @@ def _():
         "say from a name such as `A[I_X, J_Y]` what every device holds, how many copies there "
         "are, and what is moved when the array is split otherwise",
         f"""
-A model that does not fit one chip is cut into parts, and every array of it says how. `A` has the
-dimensions `I` and `J`, here {shape["I"]:,} rows and {shape["J"]:,} columns in bf16: one copy has
-{show(whole, "bytes")}. The devices form a mesh: here {mesh["X"]} along its axis `X`, and
+A model that does not fit on one chip is cut into parts, and the name of each array says how. `A`
+has the dimensions `I` and `J`, here {shape["I"]:,} rows and {shape["J"]:,} columns in bf16: one
+copy has {show(whole, "bytes")}. The devices form a mesh: here {mesh["X"]} along its axis `X`, and
 {mesh["Y"]} along `Y`. `A[I_X, J_Y]` says that rows are split along `X` and columns along `Y`.
 
 **Letters.** `I`, `J`, `K` are dimensions of arrays; `X`, `Y`, `Z` are axes of the mesh. In a run of
@@ -167,8 +167,8 @@ def _(mesh, page, shape):
 ## What a change of the name costs
 
 An axis that leaves a name has to be gathered. One that enters is a slice of what is there already,
-and free. One that changes its dimension is an all-to-all. `{U_X}` is a sum that is owed. Lesson 3
-is about these prices.
+and free. One that changes its dimension is an all-to-all. `{U_X}` is a sum that has still
+to be made. Lesson 3 is about these prices.
 """,
         page.table(rows),
         f"""
@@ -199,8 +199,8 @@ def _(page):
             "devices hold together?",
             (kept, "copies"),
             mistakes=("copies 4", "copies 2", "copies 8"),
-            why="X and Z stand nowhere in the name: the array is there once for each of their "
-            "places.",
+            why="X and Z stand nowhere in the name: there is one copy of the array for each of "
+            "their positions.",
         ),
         parts.in_simulator(
             "`int8[8192_XY, 16384]` on X=4, Y=8 of 32 H100: by the textbook, how long does a "
@@ -241,7 +241,7 @@ print(a.addressable_shards[5].data.nbytes, a.addressable_shards[5].index)
 jax.debug.visualize_sharding((8, 8), a.sharding)  # who holds what, drawn as a square
 ```
 
-Type `P("X", None)`, and the drawing has the copies of above.
+Type `P("X", None)`, and the drawing shows the copies.
 """
     in_jax = mo.accordion({"the same array in jax": mo.md(snippet)})
     page.takeaway(

@@ -69,7 +69,7 @@ def _(across, cluster, field, inside, size):
         f"""
 By the textbook {show(rule[0].time, "s")} in the node and {show(rule[1].time, "s")} across; fitted
 {show(inside.time, "s")} and {show(across.time, "s")}. A byte has to enter a node once, by any of
-its NICs, and NVLink spreads it: eight slow doors nearly match what one GPU takes from NVLink. That
+its NICs, and NVLink spreads it: eight NICs let in nearly as much as one GPU takes from NVLink. That
 holds where everybody wants the same bytes. One of the four collectives below is different.
 
 ## Around the ring, step by step
@@ -179,8 +179,8 @@ def _(cluster, inside, page, size):
 ## Two ladders
 
 Across nodes the guess is yours, times the fitted {inside.ranks} GPUs. A ring carries nearly all of
-V past the NICs of every node; the textbook's rung lets in only what the node lacks, which no GPU
-library does: part of the step to the fitted figure.
+V through the NICs of every node. The textbook's rung lets in only what the node lacks. No GPU
+library does that, which is part of the step to the fitted figure.
 """,
         *map(page.ladder, ladders),
         """
@@ -245,8 +245,8 @@ def _(page):
     )
     page.takeaway(
         "A gather or a scatter moves (N - 1)/N of the array past each device, an all-reduce twice "
-        "that, an all-to-all only a part of a part. Divide by the links of the slowest level, all "
-        "that work at once. Below alpha x W the latency decides.",
+        "that, an all-to-all only the N-th part of it. Divide by the bandwidth of all links of the "
+        "slowest level that work at once. Below alpha x W the latency decides.",
         problems,
         title="Three problems",
     )

@@ -205,10 +205,10 @@ def _(case, page):
         for asked, found in priced
     ]
     page.show(
-        "An all-reduce is a reduce-scatter and an all-gather: its bytes travel twice, "
-        "those of the others once. Shards gather weights forward and again backward and "
-        "scatter gradients, three passes instead of two. For that they hold an X-th of "
-        "weights and moments, and update only that: replicas all make the same update.",
+        "An all-reduce is a reduce-scatter and an all-gather: its bytes travel twice, those of the "
+        "others once. Shards gather weights forward and again backward and scatter gradients, "
+        "three passes instead of two. In return they hold an X-th of weights and moments and "
+        "update only that, while replicas all make the same update.",
         page.table(bytes_rows),
         page.table(step_rows),
         page.ladder(sc.learn.step_ladder(**sharded)),
@@ -291,8 +291,8 @@ def _(page, problems, rate):
         "that a small layer needs many more tokens than the rule says. Our fitted times leave "
         "out the dispatch, which a compiled step pays once and not for each gather.",
         gathers,
-        f"Nor does hidden mean at the peak. The step below has {of_device:,} tokens a "
-        f"device where the rule asks for {needed:,.0f}, and takes longer than the "
+        f"A step whose gathers are hidden is not yet at the peak. The step below has {of_device:,} "
+        f"tokens a device where the rule asks for {needed:,.0f}, and takes longer than the "
         "textbook's: products stay below the peak, and so do links.",
         page.ladder(published),
     )

@@ -82,7 +82,7 @@ def _(cluster, field, model, per_node):
     page.show(
         f"You guessed **{page.guess:,.0f}**; by the textbook **{limit.ideal:.3g}** chips, "
         f"{fits}, and with links and kernels as they were measured {limit.fitted:.3g}. "
-        "B is not in the formula, and D neither: products and exchanges both grow with "
+        "Neither B nor D is in the formula: products and exchanges both grow with "
         "them. A larger batch does not make room for a longer tensor axis.",
         page.formula(limit),
         "The rule has two products, as the guide's MLP. Llama's has a third, the gate, "
@@ -184,13 +184,13 @@ def _(limit, page, per_node):
         "as well. When groups share the NICs, as with `fsdp` inside the nodes and "
         f"`tensor` across, each has one part in {per_node}: lay `tensor` in the node.",
         page.table(places),
-        "## What the compiler makes of it\n\nThe trainer's own step of Llama 3 8B, "
-        "compiled for a DGX H100. That exchanges *could* hide behind products does not say "
-        f"that they do: with `tensor=8` {waits:.0%} of all communication waits, and the "
-        f"step takes {longer:.2f} times that of `fsdp=8`. The next product needs what is "
-        "being gathered. Tensor parallelism pays where `fsdp` alone has too few tokens per "
-        "chip to hide its weights: lesson 7. Eight heads of keys and values cannot be "
-        "divided by sixteen, so that `tensor=16` is priced in closed form (analytic).",
+        "## What the compiler makes of it\n\nThe trainer's own step of Llama 3 8B, compiled for a "
+        "DGX H100. Exchanges that *could* hide behind products do not always hide: with `tensor=8` "
+        f"{waits:.0%} of all communication waits, and the step takes "
+        f"{longer:.2f} times that of `fsdp=8`. The next product needs what is being gathered. "
+        "Tensor parallelism pays where `fsdp` alone has too few tokens per chip to hide its "
+        "weights: lesson 7. Eight heads of keys and values cannot be divided by sixteen, so that "
+        "`tensor=16` is priced in closed form (analytic).",
         page.table(rows),
         "## The ladder of one step",
         page.ladder(sc.learn.step_ladder(**kept[whole])),

@@ -113,7 +113,7 @@ def _(group, page, whole):
             '--what-if "network x0.125", or the slider, on dgx-h100): how many times as long does '
             "fsdp=64 take?",
             (ratio, "times"),
-            why="Not eight: what was hidden behind compute stays hidden until it is longer.",
+            why="Not eight times: communication behind compute stays hidden until it takes longer.",
         ),
         parts.on_trainer(
             "train `tiny` for 20 steps with --devices 8 and --mesh fsdp=8, then "
@@ -125,8 +125,8 @@ def _(group, page, whole):
     )
     page.takeaway(
         "Tensor parallelism buys a smaller batch, and pays with bytes in every block: it belongs "
-        "inside a node. With tokens enough per device, plain fsdp is fastest, and everything else "
-        "is a way to live with fewer.",
+        "inside a node. With enough tokens per device plain fsdp is fastest; everything else is "
+        "for runs that have fewer.",
         problems,
         lesson=7,
     )

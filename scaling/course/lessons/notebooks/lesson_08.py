@@ -25,8 +25,8 @@ def _():
     where = {"cluster": group[0].cluster, "nodes": group[0].nodes}
     dense = sc.learn.limits("llama3-8b", **where)["rule"]
     field = parts.guess(
-        f"Dense, data parallelism over nodes of H100 needs {dense.answer:,.0f} a device to hide "
-        "its sums. How many does this mixture need?",
+        f"A dense model needs {dense.answer:,.0f} a device to hide the sums of data parallelism "
+        "over nodes of H100. How many does this mixture need?",
         "tokens",
     )
     parts.opening(
@@ -54,8 +54,8 @@ def _(field, group, model, moe, where):
     nvlink = parts.powers("NVLink times", -2, 1)
     page.show(
         f"You guessed **{page.guess:,.0f}**; the rule gives **{rule.answer:,.0f}**: E / k = "
-        f"{moe.n_experts / moe.experts_per_token:.0f} times that of a dense model. The "
-        "bytes of the gradients are those of all experts, the FLOPs that hide them of k.",
+        f"{moe.n_experts / moe.experts_per_token:.0f} times that of a dense model. The bytes of "
+        "the gradients are those of all experts, the FLOPs that hide them those of k.",
         page.formula(limits),
         f"## {len(group)} compiled steps: from sharded weights to sent tokens",
         [network, nvlink],
@@ -97,7 +97,7 @@ def _(page):
             "many tokens does data parallelism of the mixture need?",
             (needed, "tokens"),
             mistakes=("experts 32", "experts 128", "all-reduce once"),
-            why="Bytes of all, FLOPs of k.",
+            why="The bytes are those of all experts, the FLOPs those of k.",
         ),
         parts.in_simulator(
             "all-to-all over the 8 H100 of a node, each sends 64 MiB: how long "
@@ -128,9 +128,10 @@ def _(page):
 def _(page, problems, steps):
     page.ending(
         problems,
-        "All is priced under an even load: real routers send more to some, and the fullest device "
-        "decides. Grouped products are priced at rates of others' kernels; ours has not been timed "
-        "on a GPU. Published mixtures are predicted too fast (docs/limits.md).",
+        "Every step is priced under an even load. Real routers send more tokens to some experts, "
+        "and the fullest device decides. Grouped products have the rates of other projects' "
+        "kernels; ours has not been timed on a GPU. Published mixtures are predicted too fast "
+        "(docs/limits.md).",
         parts.ranges(steps),
     )
     return

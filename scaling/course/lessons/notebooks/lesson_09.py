@@ -41,8 +41,8 @@ batch is therefore cut into M microbatches, which follow each other:
     stage 1    .  1  2  3  4  .
     stage 2    .  .  1  2  3  4
 
-The dots are the *bubble*. Backward it is the same, from the last stage to the first. (V, which the
-guide has for the vocabulary, counts here the parts that a stage holds: its virtual stages.)
+The dots are the *bubble*. Backward it is the same, from the last stage to the first. (V counts
+the parts that a stage holds, its virtual stages; in the guide it is the size of the vocabulary.)
 """,
         field,
         minutes=30,
@@ -125,7 +125,7 @@ idle: the bubble halves. Activations travel twice as often, and M must be a mult
 ## What travels
 
 Llama 3 70B with a node for each stage: a microbatch's activations reach the next node in
-{show(hop.fitted, "s")}. A stage multiplies for {show(forward, "s")} at least meanwhile, at the peak
+{show(hop.fitted, "s")}. Meanwhile a stage multiplies for at least {show(forward, "s")}, at the peak
 of its chips, so the permute can hide behind the next microbatch.
 """,
         page.formula(hop),
@@ -232,13 +232,12 @@ def _(bubble, page, problems):
     page.ending(
         problems,
         "The formula asks for ever more microbatches. BigScience tried, before it trained BLOOM: "
-        f"{series.machine} ({series.source}, {series.date}; not fitted on). "
-        f"Of these, {min(middle, key=middle.get)} microbatches were "
-        "the fastest in the median, not more. Smaller microbatches make smaller kernels and more "
-        "messages; the predicted steps have that too, but too little of it. A measurement is no "
-        "single number either: runs of the same settings, as far as they are stated, differ by "
-        f"{spread:.0%}. And that all stages take turns of one length is an assumption, which "
-        "holds for this trainer and not for others.",
+        f"{series.machine} ({series.source}, {series.date}; not fitted on). The fastest of these "
+        f"in the median has {min(middle, key=middle.get)} microbatches, not more. Smaller "
+        "microbatches make smaller kernels and more messages; the predicted steps have that too, "
+        "but too little of it. Measurements scatter too: runs whose stated settings are the same "
+        f"differ by {spread:.0%}. The formula also assumes that all stages take equally long, "
+        "which holds for this trainer and not for others.",
         compared,
     )
     return

@@ -116,7 +116,8 @@ def _(page):
             (across, "tokens"),
             mistakes=("node for chip", "both directions"),
             tolerance=0.05,
-            why="One pair of the ring meets at the NICs, each a ninth as wide as NVLink.",
+            why="One pair of neighbours in the ring is joined by NICs, each a ninth as fast as "
+            "NVLink.",
         ),
         parts.on_trainer(
             "train `tiny` for 20 steps with --devices 8 --set batch.seq_len=64 and --mesh fsdp=8, "

@@ -118,9 +118,9 @@ def _(page, steps):
         ),
     )
     page.takeaway(
-        "Parameters, gradients and moments are cut by fsdp and do not care for the batch; "
-        "activations grow with the tokens of a device and are all that remat saves. It pays with "
-        "up to a third of the forward and backward FLOPs.",
+        "Parameters, gradients and moments are cut by fsdp and do not depend on the batch. "
+        "Activations grow with the tokens of a device, and remat saves them alone. It costs up to "
+        "a third of the forward and backward FLOPs.",
         problems,
         lesson=11,
     )

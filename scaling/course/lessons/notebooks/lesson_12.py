@@ -35,10 +35,10 @@ def _():
         "take a predicted and a measured step apart, and name the term that is off, with two "
         "measurements at two rates of one link",
         f"""
-A total that is right may be two mistakes. `scaling testbed` makes a cluster of network namespaces
+A total that is right may hide two mistakes. `scaling testbed` makes a cluster of network namespaces
 inside one machine, with cables whose rate is set; {len(steps)} training steps ran on it, over
-{len(cases)} meshes, each predicted before. All hosts share the machine's cores, so its arithmetic
-is slow and its network, at a cable's rate, is what a student can feel.
+{len(cases)} meshes, each predicted before. All hosts share the machine's cores, so
+arithmetic is slow; the network has the rate of its cable, which one can change and measure again.
 """,
         field,
         minutes=30,

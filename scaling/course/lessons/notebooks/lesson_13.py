@@ -30,7 +30,7 @@ def _():
         "say for a model, a number of tokens and a cluster how long a training takes, what it "
         "costs, on which mesh, and what would change that",
         f"""
-`{model}` is to read {tokens / 1e12:.0f} trillion tokens on nodes of eight H200. It has
+`{model}` is to be trained on {tokens / 1e12:.0f} trillion tokens, on nodes of eight H200. It has
 {count.answer / 1e9:.1f} billion parameters; 6 N D are {6 * count.answer * tokens:.2g} FLOPs. Four
 questions stand before the first GPU hour: **does it fit, on which mesh, how long, for how much?**
 """,
