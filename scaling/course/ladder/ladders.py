@@ -91,7 +91,7 @@ def collective_ladder(
             Rung("textbook", rule.time, f"{rule.algorithm}: no latency, links at their full rate"),
             Rung("fitted", fitted.time, adds),
             Rung("compiled", None, "none: a collective by itself is no program; ask a step"),
-            _measured(found, "no measurement of this collective comes with the package"),
+            _measured(found, "collective"),
         ),
     )
 
@@ -140,7 +140,7 @@ def step_ladder(
             Rung("textbook", closed, "closed form: roofline kernels, rings, their overlap"),
             Rung("fitted", priced, "efficiencies and latencies of published kernels"),
             _compiled(described, place, source),
-            _measured(found, "no measurement of this step comes with the package"),
+            _measured(found, "step"),
         ),
     )
 
@@ -182,7 +182,7 @@ def kernel_ladder(
             Rung("textbook", rule, "the roofline: it is the bound"),
             Rung("fitted", float(answer.fitted or 0.0), "tiles, waves, the share of the roof"),
             Rung("compiled", None, "none: a kernel by itself; ask a step"),
-            _measured(found, "no measurement of this kernel comes with the package"),
+            _measured(found, "kernel"),
         ),
     )
 
@@ -197,9 +197,9 @@ def _compiled(run: RunLike, place: ClusterLike, source: str) -> Rung:
     return Rung("compiled", float(step.step_time), adds)
 
 
-def _measured(found: Measurement | None, otherwise: str) -> Rung:
+def _measured(found: Measurement | None, what: str) -> Rung:
     if found is None:
-        return Rung("measured", None, f"none: {otherwise}")
+        return Rung("measured", None, f"none: no measurement of this {what} comes with the package")
     words = f"{found.machine} ({found.date}; {'' if found.fitted else 'not '}fitted on)"
     return Rung("measured", found.seconds, words)
 

@@ -149,12 +149,8 @@ class Problems(mo.ui.array):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         rows = ((one.where, one.text, one.answer[1] or "a ratio") for one in problems)
-        super().__init__([_problem_field(*row) for row in rows])
+        super().__init__([Page().problem(*row) for row in rows])
         self.problems = problems
-
-
-def _problem_field(where: str, text: str, unit: str) -> Any:
-    return _field(f"**{where}:** {text} ({unit})")
 
 
 on_paper = partial(Problem, "On paper")  # to be solved by hand
@@ -283,7 +279,7 @@ class Page:
 
     def problem(self, where: str, text: str, unit: str) -> Any:
         """Return the field of one problem; `where` says how it is to be solved."""
-        return _problem_field(where, text, unit)
+        return _field(f"**{where}:** {text} ({unit})")
 
     def verdicts(self, problems: Problems) -> Any:
         """Return what is said to the number in each field: nothing until there is one."""

@@ -95,33 +95,32 @@ class PuzzleResult(Result):
         }
 
     def __str__(self) -> str:
-        return "\n".join([*self._head(), *self.rows, *self._verdict()])
-
-    def line(self) -> str:
-        missed = sum(not one.reached for one in self.judged)
-        state = f"{missed} of {len(self.judged)} goals missed" if missed else "solved"
-        return f"puzzle {self.puzzle.number}, {self.puzzle.title}: {state}"
-
-    def _head(self) -> list[str]:
-        step, where = self.prediction, f"{self.prediction.mesh} of {self.prediction.cluster.name}"
-        return [
+        step = self.prediction
+        head = [
             f"puzzle {self.puzzle.number}: {self.puzzle.title}",
-            f"{where}, {step.source} program",
+            f"{step.mesh} of {step.cluster.name}, {step.source} program",
             *(f"note: {note}" for note in self.notes),
             *(f"  {'yes' if one.reached else 'no '}  {one}" for one in self.judged),
         ]
+        return "\n".join([*head, *self.rows, *self._verdict()])
+
+    def line(self) -> str:
+        state = "solved" if self.solved else self._missed()
+        return f"puzzle {self.puzzle.number}, {self.puzzle.title}: {state}"
 
     def _verdict(self) -> list[str]:
         """Solved, and beside the best known; or what is missed, and the hint."""
         if not self.solved:
-            missed = sum(not one.reached for one in self.judged)
-            count = f"{missed} of {len(self.judged)} goals missed"
-            return [f"not yet: {count}", f"hint: {self.puzzle.hint}"]
+            return [f"not yet: {self._missed()}", f"hint: {self.puzzle.hint}"]
         goal, best = self.puzzle.score, self.best_known
-        compiled = self.prediction.source == "compiled"
-        line = f"{'solved' if compiled else CLOSED}: yours {goal.show(self.score)}"
-        line += "" if best is None else f"; best known {goal.show(best)}"
+        solved = "solved" if self.prediction.source == "compiled" else CLOSED
+        known = "" if best is None else f"; best known {goal.show(best)}"
+        line = f"{solved}: yours {goal.show(self.score)}{known}"
         return [line, f"better than the best known: {REPORT}"] if self.is_better else [line]
+
+    def _missed(self) -> str:
+        missed = sum(not one.reached for one in self.judged)
+        return f"{missed} of {len(self.judged)} goals missed"
 
 
 @entrance
