@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, get_args
 
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
@@ -67,8 +67,6 @@ GPUS = ("NVIDIA", "AMD")  # collectives are kernels there; others have engines o
 # Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes
 # x 1.75 GHz ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
 TPU_VECTOR = 2 * 4 * 8 * 128 * 1.75e9 / 459e12
-
-Fit = TypeVar("Fit")
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
@@ -264,20 +262,23 @@ def _assumed(accelerator: Accelerator) -> Profile:
     able = () if accelerator.compute_capability is None else shipped_names()
     stand_in = shipped(min((STAND_IN, *able), key=away))
     lender = catalog.accelerator(stand_in.name)
-    fp32 = vector_peak(accelerator) / lender.peak("fp32")
-    vector = _assumed_fit(stand_in.vector, stand_in.name)
-    product = lambda fit: untimed(
-        in_proportion(_assumed_fit(fit, lender.name), accelerator, lender)
-    )
+
+    def assumed(fit: Any) -> Any:
+        source = fit.evidence.source.removeprefix("assumed ")
+        text = f"assumed as on {lender.name}: {source}"
+        return replace(fit, evidence=Evidence(text, fit.evidence.date, "datasheet"))
+
+    product = lambda fit: untimed(in_proportion(assumed(fit), accelerator, lender))
+    fp32, vector = vector_peak(accelerator) / lender.peak("fp32"), assumed(stand_in.vector)
     return replace(
         stand_in,
         name=accelerator.name,
         machine=accelerator.name,
         matmul=tuple(map(product, stand_in.matmul)),
         grouped=tuple(map(product, stand_in.grouped)),
-        memory=_assumed_fit(stand_in.memory, stand_in.name),
+        memory=assumed(stand_in.memory),
         vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
-        attention=tuple(_assumed_fit(fit, stand_in.name) for fit in stand_in.attention),
+        attention=tuple(map(assumed, stand_in.attention)),
         samples=Samples(),
     )
 
@@ -291,11 +292,3 @@ def vector_peak(accelerator: Accelerator) -> float:
             "follows: state fp32 in the [peaks] of its file (scaling kernel: --override peak_fp32=)"
         )
     return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")
-
-
-def _assumed_fit(fit: Fit, chip: str) -> Fit:
-    """The fit, graded as an assumption about another chip than `chip`."""
-    evidence: Any = fit.evidence  # type: ignore[attr-defined]
-    source = evidence.source.removeprefix("assumed ")
-    assumed = Evidence(f"assumed as on {chip}: {source}", evidence.date, "datasheet")
-    return replace(fit, evidence=assumed)  # type: ignore[type-var]
