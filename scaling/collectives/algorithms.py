@@ -60,6 +60,11 @@ class LinkLoad:
     torus_hops: float | None = None  # on a torus, overlapped with the bytes; None: the algorithm's
     hops_per_message: int = 1  # links in a row of each of the algorithm's hops
 
+    @property
+    def least(self) -> float:
+        """The share that no order of steps gets below."""
+        return self.share if self.min_share is None else self.min_share
+
 
 Bytes = Callable[[CollectiveKind, Boundary], np.ndarray]
 Hops = Callable[[CollectiveKind, Sequence[int], int], list[float]]

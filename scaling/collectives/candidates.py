@@ -49,6 +49,12 @@ class LoadedLevel:
         return self.fit
 
     @property
+    def link_hops(self) -> float:
+        """Hops over single links that wait for one another; a torus has its own."""
+        on_torus = self.load.torus_hops
+        return self.hops * self.load.hops_per_message if on_torus is None else on_torus
+
+    @property
     def per_byte(self) -> float:
         """Seconds per byte of the call that the busiest links of the level are busy."""
         fit, steps = self.figures, self.load.serial_steps
@@ -194,17 +200,13 @@ def candidate(kind: CollectiveKind, name: str, loaded: Sequence[LoadedLevel]) ->
     torus, waits = [], []
     for one in loaded:
         fit, load, link = one.figures, one.load, one.level.link
-        wire, count = fit.latency_factor * one.level.hop_latency, one.hops * load.hops_per_message
-        if load.torus_hops is not None:
-            torus.append(load.torus_hops * wire)
-            wire, count = 0.0, load.torus_hops
-        elif fit.overlaps:
-            torus.append(count * wire)
-            wire = 0.0
-        members = fit.member_overhead * (load.units - 1) if fit.member_overhead else 0.0
-        hops[link].append(count * (wire + fit.hop_overhead) + members)
-        overlapped = torus[-1] if fit.overlaps or load.torus_hops is not None else 0.0
-        waits.append(fit.alpha + hops[link][-1] + overlapped)
+        wire, beside = fit.latency_factor * one.level.hop_latency, 0.0
+        if fit.overlaps or load.torus_hops is not None:
+            wire, beside = 0.0, one.link_hops * wire
+            torus.append(beside)
+        members = fit.member_overhead * (load.units - 1)
+        hops[link].append(one.link_hops * (wire + fit.hop_overhead) + members)
+        waits.append(fit.alpha + hops[link][-1] + beside)
         alphas[link] = max(alphas[link], fit.alpha)
     per_bytes = [one.per_byte for one in loaded]
     most = max(per_bytes)

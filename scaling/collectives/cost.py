@@ -199,8 +199,7 @@ def _least_per_byte(kind: CollectiveKind, placement: PlacedGroups) -> float:
         once = placement.loads("broadcast")["hierarchical"]
         every.append(tuple(b if a[0].can_reduce else a for a, b in zip(loads, once, strict=True)))
     return max(
-        min(load.share if load.min_share is None else load.min_share for _, load in of_level)
-        / of_level[0][0].bandwidth
+        min(load.least for _, load in of_level) / of_level[0][0].bandwidth
         for of_level in zip(*every, strict=True)
     )
 

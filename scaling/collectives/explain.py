@@ -137,8 +137,7 @@ def unit_word(level: NetworkLevel) -> str:
 def _of_torus(level: NetworkLevel, load: LinkLoad, share: float) -> BindingLink:
     """Rings and lines of a torus; the shards of a ring pass whole, without a factor."""
     W = Input("W", 2 * level.bandwidth, "bytes/s", "one ICI link, both directions")
-    least = load.share if load.min_share is None else load.min_share
-    if least < load.share * (1 - SAME):
+    if load.least < load.share * (1 - SAME):
         M = Input("M", 1 / (2 * share), "", "rings at once")
         return BindingLink("M * W", (M, W), None, level)
     M = Input("M", (1 - 1 / load.units) / (2 * share), "", "rings at once; a line is half one")

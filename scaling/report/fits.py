@@ -68,15 +68,14 @@ def _fitted(one: LoadedLevel, cluster: Cluster) -> str:
     """The constants of one level but alpha; those that are zero are left out."""
     level, load, fit = one.level, one.load, one.figures
     each = fit.latency_factor * level.hop_latency + fit.hop_overhead
-    own = load.torus_hops if load.torus_hops is not None else one.hops * load.hops_per_message
-    found = []
-    if own:
+    hops, found = one.link_hops, []
+    if hops:
         factor = "" if fit.latency_factor == 1 else f"{fit.latency_factor:g} x "
         beside = " beside the bytes" * (load.torus_hops is not None)
         hop = f"{format_time(level.hop_latency)}{_sources('latency', level, cluster)}"
         wire = f"{factor}{hop}{beside}"
         over = f" + {format_time(fit.hop_overhead)} beyond" if fit.hop_overhead else ""
-        found.append(f"{own:g} hop{'s' * (own != 1)} x {format_time(each)} = {wire}{over}")
+        found.append(f"{hops:g} hop{'s' * (hops != 1)} x {format_time(each)} = {wire}{over}")
     if fit.member_overhead and load.units > 1:
         found.append(f"{load.units - 1} other members x {format_time(fit.member_overhead)}")
     rate = f"{format_rate(level.bandwidth)}{_sources('bandwidth', level, cluster)}"
