@@ -43,6 +43,8 @@ class Blocks:
 
     step: StepSizes
     layer: ClassVar[type[Layer]] = Layer
+    once_parts: ClassVar[tuple[str, ...]] = "", " embed", " head"  # of places, due once per step
+    once_runs: ClassVar[int | None] = 1  # None: equal ones are one call
 
     def program(self) -> Program:
         """The Program of the whole step."""
@@ -142,8 +144,8 @@ class Blocks:
         step, runs, hidden = self.step, self.step.embeddings, self.step.traits.hidden_weights
         ahead, back = kernels.embedding(step)
         gradients = self.traffic.at_place("backward embed gradients", runs, hidden)
-        backward = [*self.alone("backward embed", runs), *gradients.wrap(back, first=False)]
-        return [*ahead, *self.alone("forward embed", runs)], backward
+        backward = [*self.alone("backward embed", runs), *gradients.wrap([back], first=False)]
+        return [ahead, *self.alone("forward embed", runs)], backward
 
     def head(self) -> list[Operation]:
         """Final norm, logits and loss of one microbatch, by chunks, with their gradients."""
@@ -161,10 +163,8 @@ class Blocks:
 
     def once(self, place: str) -> list[Operation]:
         """Transfers of a whole step; those that run beside a microbatch are left to its layers."""
-        parts = [
-            (f"{place}{part}", moe) for part in ("", " embed", " head") for moe in (False, True)
-        ]
-        return [call for part, moe in parts for call in self.alone(part, 1, moe)]
+        every = [(f"{place}{part}", moe) for part in self.once_parts for moe in (False, True)]
+        return [call for part, moe in every for call in self.alone(part, self.once_runs, moe)]
 
     def alone(self, place: str, runs: Number | None, moe: bool = False) -> list[Operation]:
         """The transfers of a place, with nothing beside them."""

@@ -82,13 +82,14 @@ def in_layers(
     return fusion(step, f"{phase} {name}", origin, moved, times, operations)
 
 
-def norm(step: StepSizes, name: str, phase: Phase, part: str, times: Number = 1) -> Kernel:
+def norm(step: StepSizes, phase: Phase, part: str, times: Number = 1) -> Kernel:
     """The norm before attention or MLP, fused with the residual sum before it."""
     passes = XLA.norm_backward if phase == "backward" else XLA.norm + (part == "mlp")
     if phase == "remat" and step.is_own_trainer:
         passes = int(part == "mlp")
     dropped = 1 + MASK * bool(step.run.dropout)
-    return in_layers(step, name, phase, part, passes * dropped * step.stream_shard, times)
+    moved = passes * dropped * step.stream_shard
+    return in_layers(step, f"{part} norm", phase, part, moved, times)
 
 
 def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
@@ -167,13 +168,15 @@ def gradient_sums(step: StepSizes, moe: bool) -> Kernel:
     return in_layers(step, "gradients", "backward", "", moved)
 
 
-def embedding(step: StepSizes) -> tuple[list[Kernel], list[Kernel]]:
+def embedding(step: StepSizes) -> tuple[Kernel, Kernel]:
     """The look-up, and the sum of the gradients of each row of the table."""
     size = step.stream_shard
-    look_up = fusion(step, "forward embed", Origin("forward", "embed"), 2 * size)
+    ahead, back = Origin("forward", "embed"), Origin("backward", "embed")
     gradient = XLA.embed_stream * size + step.table * XLA.embed_table
-    back = Origin("backward", "embed")
-    return [look_up], [fusion(step, "backward embed", back, gradient, step.trains_all)]
+    return (
+        fusion(step, "forward embed", ahead, 2 * size),
+        fusion(step, "backward embed", back, gradient, step.trains_all),
+    )
 
 
 def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:

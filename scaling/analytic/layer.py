@@ -149,7 +149,7 @@ class Layer:
         """
         step, moe, phase = self.step, self.moe, PHASES[place]
         run = lambda products: [forward(step, p, phase, runs.product(p)) for p in products]
-        norm = lambda part: kernels.norm(step, f"{part} norm", phase, part, runs.others)
+        norm = lambda part: kernels.norm(step, phase, part, runs.others)
         cast = lambda part: kernels.casts(step, moe, part, phase) if phase == "forward" else []
         offload = lambda part: [offloads[part]] if part in offloads else []
         rows = rows_again(step) if phase == "remat" else runs.others
@@ -188,7 +188,7 @@ class Layer:
         step, moe = self.step, self.moe
         inputs = lambda part, last: [of_inputs(step, p) for p in self._of(part, last)]
         weights = lambda part, last: [of_weights(step, p) for p in self._of(part, last)]
-        norm = lambda part: kernels.norm(step, f"{part} norm", "backward", part)
+        norm = lambda part: kernels.norm(step, "backward", part)
         fetched = {
             part: self._sent(f"backward {part} weights", step.traits.hidden_weights)
             for part in (ATTENTION, MLP)

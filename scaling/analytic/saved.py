@@ -104,29 +104,12 @@ def _dropped(step: StepSizes) -> Number:
     return (none + step.remat_is("selective")) * masks + of_scores
 
 
-def in_flight(step: StepSizes) -> Number:
-    """How many microbatches' activations the first stage keeps at a time.
-
-    1F1B: as many as there are stages; several virtual stages: (S - 1) / (S V) more (arXiv
-    2205.05198, section 4.2.3).
-    """
-    stages, virtual = step.shape.stage, step.virtual_stages
-    if "stage" not in step.active_axes:
-        return 1
-    if step.run.pipeline.schedule == "gpipe":
-        return step.microbatches
-    most = stages + (stages - 1) / virtual if virtual > 1 else stages
-    return np.minimum(most, step.microbatches)[()]
-
-
 def activations(
     step: StepSizes, of_layer: Callable[[StepSizes, bool], Number] = saved_bytes
 ) -> Number:
     """Bytes that all layers of a device keep, `of_layer` each, with experts or without."""
-    of_layers = saved_in_layers(step, of_layer)
-    if not step.runs_in_ticks:
-        return of_layers * in_flight(step)
-    return of_layers / step.virtual_stages * kept_passes(step)
+    parts = step.virtual_stages if step.runs_in_ticks else 1
+    return saved_in_layers(step, of_layer) / parts * kept_passes(step)
 
 
 def saved_in_layers(
@@ -137,10 +120,23 @@ def saved_in_layers(
 
 
 def kept_passes(step: StepSizes) -> Number:
-    """How many passes' activations a stage of our trainer keeps at a time."""
+    """How many passes' activations the first stage keeps at a time: the trainer's are through one
+    part of its layers, those of other software through all.
+
+    1F1B: as many as there are stages; several virtual stages: (S - 1) / (S V) more (arXiv
+    2205.05198, section 4.2.3).
+    """
+    stages, virtual = step.shape.stage, step.virtual_stages
+    if "stage" not in step.active_axes:
+        return 1
     if step.is_1f1b:
-        return slot_count(step.shape.stage, step.microbatches)
-    return 1 if recomputes(step.run) else step.iterations
+        return slot_count(stages, step.microbatches)
+    if step.runs_in_ticks:
+        return 1 if recomputes(step.run) else step.iterations
+    if step.run.pipeline.schedule == "gpipe":
+        return step.microbatches
+    most = stages + (stages - 1) / virtual if virtual > 1 else stages
+    return np.minimum(most, step.microbatches)[()]
 
 
 def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:

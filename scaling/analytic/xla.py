@@ -120,6 +120,8 @@ class XlaBlocks(Blocks):
     """The trainer's step as blocks of operations."""
 
     layer: ClassVar[type[Layer]] = XlaLayer
+    once_parts: ClassVar[tuple[str, ...]] = *Blocks.once_parts, f" {ATTENTION}", f" {MLP}"
+    once_runs: ClassVar[int | None] = None  # it stacks equal layers
 
     def transfers(self) -> Iterator[Transfer]:
         """The transfers of the table as XLA makes them.
@@ -223,9 +225,3 @@ class XlaBlocks(Blocks):
             self.loop("steady", M, steady),
             self.loop("drain", idle, [*back.wrap([]), *backward], idle),
         ]
-
-    def once(self, place: str) -> list[Operation]:
-        """Transfers of a whole step: of equal layers in one call, as it stacks them."""
-        parts = ("", " embed", " head", f" {ATTENTION}", f" {MLP}")
-        every = [(f"{place}{part}", moe) for part in parts for moe in (False, True)]
-        return [call for part, moe in every for call in self.alone(part, None, moe)]

@@ -88,7 +88,7 @@ def _fusions(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
     phases: tuple[Phase, ...] = ("forward", "backward")
     for moe, layers in step.layer_kinds:
         for phase in phases:
-            norms = [kernels.norm(step, "", phase, part).bytes for part in ("attention", "mlp")]
+            norms = [kernels.norm(step, phase, part).bytes for part in ("attention", "mlp")]
             each = sum(norms) + kernels.activation(step, moe, phase).bytes
             bytes_ = bytes_ + step.passes(layers) * each
     return memory_time(bytes_, cluster.accelerator, profile.memory)
