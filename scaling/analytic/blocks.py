@@ -130,13 +130,11 @@ class Blocks:
         trips = as_float(np.rint(others / step.virtual_stages))
         is_zero = step.run.pipeline.schedule == "zero_bubble"
         back = core_kernels(step, "backward") if is_zero else layer.backward()
-        hops = [*self.alone("forward tick", step.iterations)]
-        hops += self.alone("backward tick", step.iterations)
-        last = [] if has_head(step) else [self.loop("bubble of the head", 1, self.head(), 1)]
+        hops = [self.alone(f"{way} tick", step.iterations) for way in ("forward", "backward")]
         return [
             self.loop("bubble", trips, [*layer.forward(), *back], trips),
-            self.loop("pipeline fill", step.shape.stage - 1, hops),
-            *last,
+            self.loop("pipeline fill", step.shape.stage - 1, [*hops[0], *hops[1]]),
+            *([] if has_head(step) else [self.loop("bubble of the head", 1, self.head(), 1)]),
         ]
 
     def embed(self) -> tuple[list[Operation], list[Operation]]:

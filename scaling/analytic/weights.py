@@ -55,8 +55,7 @@ class Weights:
     itemsize: int
     stored: Number  # how many a device has
     runs: Number  # per step, of the layer or the table, forward and backward
-    gathers: Number  # per step, for products forward
-    gathers_back: Number = 0  # and backward
+    gathers: Number  # per step, for products forward; those of a layer backward, too
     over_tensor: bool = False  # each tensor device's tokens make a part of the gradient
     replicas: tuple[str, ...] = REPLICAS
     moe: bool = False
@@ -85,7 +84,7 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
         size = w.elements * w.itemsize
         for place, calls in (
             (f"forward {w.part} weights", w.gathers * each),
-            (f"backward {w.part} weights", w.gathers_back * each),
+            (f"backward {w.part} weights", w.gathers * each * w.in_layer),
             (f"start {w.part}", w.stored * once),
         ):
             yield Transfer(fsdp, "all-gather", size, calls, w.what, place, w.moe)
@@ -105,12 +104,8 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
     ) -> Transfer:
         return Transfer(step.axis_names(*axes), kind, size, calls, w.what, place, w.moe)
 
-    is_sum, stage, where, end = (
-        step.is_sum,
-        step.is_zero_stage,
-        f"backward {w.part} gradients",
-        f"end {w.part}",
-    )
+    is_sum, stage = step.is_sum, step.is_zero_stage
+    where, end = f"backward {w.part} gradients", f"end {w.part}"
     differ: Number = 1 * (w.over_tensor and step.sequence_parallel)
     if step.is_own_trainer:
         arises: Number = max(w.itemsize, step.arising_itemsize)
@@ -152,10 +147,9 @@ def _of_layers(step: StepSizes) -> Iterator[Weights]:
                 part,
                 number,
                 _itemsize(step, what),
-                stored=step.stored(layers),
+                step.stored(layers),
                 runs=passes,
                 gathers=passes,
-                gathers_back=passes,
                 over_tensor=what in (LATENTS, ROUTER),
                 replicas=OF_EXPERTS if what == EXPERTS else REPLICAS,
                 moe=moe,
@@ -189,17 +183,13 @@ def part_of(stack: Stack) -> str:
 
 def _of_tables(step: StepSizes) -> Iterator[Weights]:
     """Token table and head, and the position table."""
-    config, M, runs, own_trainer = (
-        step.config,
-        step.microbatches,
-        step.embeddings,
-        step.is_own_trainer,
-    )
+    config, own_trainer = step.config, step.is_own_trainer
+    M, runs = step.microbatches, step.embeddings
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens, tied = not step.vocab_is_sharded, config.tied_embeddings
     looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else runs
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
-        *(what, part, elements, step.itemsize, stored, runs, gathers, 0, own),
+        *(what, part, elements, step.itemsize, stored, runs, gathers, own),
         replicas=(*REPLICAS, "stage") if own_trainer else REPLICAS,
     )
     if own_trainer or not (tied or "stage" in step.active_axes):
