@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from scaling.models.accounting.remat import Kept, kept_by
+from scaling.models.accounting.remat import SavedTensors, kept_by
 from scaling.models.execution import Execution
 
 STATISTICS = "attention_statistics"  # kept with "attention"
@@ -27,7 +27,7 @@ def rematerialized(block: Callable, execution: Execution) -> Callable:
     return jax.checkpoint(block, policy=_policy(kept) if kept.names else None, prevent_cse=False)
 
 
-def _policy(kept: Kept) -> Callable[..., Any]:
+def _policy(kept: SavedTensors) -> Callable[..., Any]:
     save, offload = (
         (*names, STATISTICS) if "attention" in names else names
         for names in (kept.save, kept.offload)

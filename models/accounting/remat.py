@@ -28,7 +28,7 @@ HOST = "@host"  # marks an offloaded tensor in the short form of a policy
 
 
 @dataclass(frozen=True)
-class Kept:
+class SavedTensors:
     """Names of the tensors kept on the device, and of those kept in the host's memory."""
 
     save: tuple[str, ...] = ()
@@ -44,28 +44,28 @@ class Kept:
         return ",".join((*self.save, *(name + HOST for name in self.offload))) or "full"
 
 
-Remat = str | Kept  # a name of POLICIES or MAXTEXT, or the tensors
+Remat = str | SavedTensors  # a name of POLICIES or MAXTEXT, or the tensors
 
-POLICIES: dict[str, Kept | None] = {
+POLICIES: dict[str, SavedTensors | None] = {
     "none": None,
-    "selective": Kept((*QKV, "attention", *HIDDEN)),
-    "full": Kept(),
+    "selective": SavedTensors((*QKV, "attention", *HIDDEN)),
+    "full": SavedTensors(),
 }
 # AI-Hypercomputer/maxtext, src/maxtext/layers/decoders.py, get_remat_policy, read in 2026-11.
 # Its query_proj, key_proj, value_proj, qkv_proj are our query, key, value; context is attention;
 # out_proj attention_out; mlpwi, mlpwi_0, mlpwi_1 are mlp_gate and mlp_up. What its mlpwo names is
 # only added to the stream: no gradient needs it, and jax does not keep it either.
-MAXTEXT: dict[str, Kept] = {
-    "minimal_with_context": Kept((*PROJECTIONS, "attention", *HIDDEN)),
-    "minimal_flash": Kept((*PROJECTIONS, "attention", *HIDDEN)),
-    "minimal": Kept((*PROJECTIONS, *HIDDEN)),
-    "save_dot_with_context_except_mlp": Kept((*PROJECTIONS, "attention")),
-    "save_dot_except_mlpwi": Kept(PROJECTIONS),
-    "save_dot_except_mlp": Kept(PROJECTIONS),
-    "save_qkv_proj": Kept(QKV),
-    "save_out_proj": Kept(("attention_out",)),
-    "qkv_proj_offloaded": Kept((), QKV),
-    "minimal_offloaded": Kept((), (*PROJECTIONS, *HIDDEN)),
+MAXTEXT: dict[str, SavedTensors] = {
+    "minimal_with_context": SavedTensors((*PROJECTIONS, "attention", *HIDDEN)),
+    "minimal_flash": SavedTensors((*PROJECTIONS, "attention", *HIDDEN)),
+    "minimal": SavedTensors((*PROJECTIONS, *HIDDEN)),
+    "save_dot_with_context_except_mlp": SavedTensors((*PROJECTIONS, "attention")),
+    "save_dot_except_mlpwi": SavedTensors(PROJECTIONS),
+    "save_dot_except_mlp": SavedTensors(PROJECTIONS),
+    "save_qkv_proj": SavedTensors(QKV),
+    "save_out_proj": SavedTensors(("attention_out",)),
+    "qkv_proj_offloaded": SavedTensors((), QKV),
+    "minimal_offloaded": SavedTensors((), (*PROJECTIONS, *HIDDEN)),
 }
 
 
@@ -75,16 +75,16 @@ def parse_remat(text: str) -> Remat:
     if len(parts) == 1 and parts[0].removesuffix(HOST) not in NAMES:
         return text
     host = tuple(part.removesuffix(HOST) for part in parts if part.endswith(HOST))
-    return Kept(tuple(part for part in parts if not part.endswith(HOST)), host)
+    return SavedTensors(tuple(part for part in parts if not part.endswith(HOST)), host)
 
 
-def kept_by(remat: Remat) -> Kept | None:
+def kept_by(remat: Remat) -> SavedTensors | None:
     """The tensors that a policy keeps; None: whatever a gradient needs.
 
     Raises:
         InputError: a name that is no policy.
     """
-    if isinstance(remat, Kept):
+    if isinstance(remat, SavedTensors):
         return remat
     policies = POLICIES | MAXTEXT
     if remat not in policies:
@@ -110,7 +110,7 @@ def tensor_names(config: ModelConfig) -> tuple[str, ...]:
 
 def check_remat(remat: Remat, config: ModelConfig) -> None:
     """Raise InputError for a policy that is not known, or names what the model does not have."""
-    if not isinstance(remat, Kept):
+    if not isinstance(remat, SavedTensors):
         kept_by(remat)
         return
     given, valid = (*remat.save, *remat.offload), tensor_names(config)

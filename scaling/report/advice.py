@@ -15,7 +15,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_memory, format_time
-from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Kept, Remat, tensor_names
+from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Remat, SavedTensors, tensor_names
 from scaling.run import OURS, Run
 from scaling.simulate.prediction import MemoryParts, Prediction
 
@@ -48,8 +48,8 @@ CAPACITY = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, t
 # Remat policies of the trainer, that of more memory first; any software has POLICIES.
 LADDER: tuple[Remat, ...] = (
     *("none", "minimal_with_context", "selective", "save_dot_with_context_except_mlp"),
-    *(Kept((*QKV, "attention")), Kept(("attention",)), "full"),
-    *(Kept((*QKV, "attention"), HIDDEN), "minimal_offloaded"),
+    *(SavedTensors((*QKV, "attention")), SavedTensors(("attention",)), "full"),
+    *(SavedTensors((*QKV, "attention"), HIDDEN), "minimal_offloaded"),
 )
 
 
@@ -122,11 +122,11 @@ def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> Candidate
 
 def _of_model(remat: Remat, run: Run) -> Remat:
     """A policy without the tensors that the run's model does not have."""
-    if not isinstance(remat, Kept):
+    if not isinstance(remat, SavedTensors):
         return remat
     there = tensor_names(run.model)
     own = lambda names: tuple(name for name in names if name in there)
-    return Kept(own(remat.save), own(remat.offload))
+    return SavedTensors(own(remat.save), own(remat.offload))
 
 
 def _candidates(

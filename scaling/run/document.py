@@ -10,7 +10,7 @@ from scaling.meshes.durable import write_json
 from scaling.meshes.errors import InputError, check_keys, reworded
 from scaling.meshes.reading import read, read_json
 from scaling.meshes.shape import AXES, MeshShape, check_axes
-from scaling.models.accounting.remat import Kept, parse_remat
+from scaling.models.accounting.remat import SavedTensors, parse_remat
 from scaling.models.config import with_positions
 from scaling.models.presets import model_from
 from scaling.run.run import Batch, Run
@@ -35,12 +35,12 @@ def read_run(data: Any, where: str = "run.json") -> Run:
     with reworded(f"{where}: model: "):
         model = with_positions(model, batch.seq_len)
     values.update(name=data.get("name", "run"), model=model, batch=batch, mesh=_mesh(data, where))
-    remat = data.get("remat")  # a policy's name, or `Kept` from a text, a list or a table
+    remat = data.get("remat")  # a policy's name, or `SavedTensors` from a text, a list or a table
     if isinstance(remat, str):
         values["remat"] = parse_remat(remat)
     elif isinstance(remat, dict | list | tuple):
         table = remat if isinstance(remat, dict) else {"save": remat}
-        values["remat"] = read(Kept, table, f"{where}: remat")
+        values["remat"] = read(SavedTensors, table, f"{where}: remat")
     if "cluster" in data:
         values["cluster"] = _with_numbers(data["cluster"], f"{where}: cluster")
     return read(Run, values, where)

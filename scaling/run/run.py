@@ -8,7 +8,7 @@ from typing import Literal
 
 from scaling.meshes.errors import InputError, check_fields, check_range
 from scaling.meshes.shape import AXES, MeshShape
-from scaling.models.accounting.remat import POLICIES, Kept, check_remat
+from scaling.models.accounting.remat import POLICIES, SavedTensors, check_remat
 from scaling.models.config import ModelConfig
 from scaling.models.lora import Lora
 
@@ -165,7 +165,9 @@ class Run:
     context: Context = Context()
     precision: Precision = Precision()
     optimizer: str = "adamw"
-    remat: Kept | str = "none"  # what is kept for the backward pass, `models.accounting.remat`
+    remat: SavedTensors | str = (
+        "none"  # what is kept for the backward pass, `models.accounting.remat`
+    )
     attention: Literal["flash", "unfused"] = "flash"
     dropout: float = 0.0
     train: Train = Train()
@@ -176,7 +178,7 @@ class Run:
     def __post_init__(self) -> None:
         check_range("dropout", self.dropout, 0, 1)
         check_remat(self.remat, self.model)
-        if self.remat == Kept():
+        if self.remat == SavedTensors():
             object.__setattr__(self, "remat", "full")
         if self.software != OURS and self.remat not in POLICIES:
             raise InputError(

@@ -22,7 +22,7 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters, train_flops
 from scaling.models.accounting.expert_buffers import buffer_rows
-from scaling.models.accounting.remat import Kept, Remat, tensor_names
+from scaling.models.accounting.remat import Remat, SavedTensors, tensor_names
 from scaling.models.config import Mla, ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
@@ -128,7 +128,7 @@ CHOSEN = np.random.default_rng(0)
 LISTED = [
     pytest.param(
         config,
-        Kept(tuple(name for name in tensor_names(config) if CHOSEN.random() < 0.5)),
+        SavedTensors(tuple(name for name in tensor_names(config) if CHOSEN.random() < 0.5)),
         MESHES["one"],
         id=f"{model}-list-{n}",
         marks=[pytest.mark.slow] * (n > 0 or i % 2),

@@ -12,7 +12,7 @@ from scaling.models.accounting.remat import (
     MAXTEXT,
     NAMES,
     POLICIES,
-    Kept,
+    SavedTensors,
     kept_by,
     parse_remat,
     tensor_names,
@@ -35,8 +35,8 @@ def flops(remat) -> float:
 
 
 def test_the_three_policies_keep_what_their_tensors_keep() -> None:
-    selective = Kept(("query", "key", "value", "attention", "mlp_up", "mlp_gate"))
-    for name, same in (("selective", selective), ("full", Kept())):
+    selective = SavedTensors(("query", "key", "value", "attention", "mlp_up", "mlp_gate"))
+    for name, same in (("selective", selective), ("full", SavedTensors())):
         assert activation_bytes(LLAMA, 1, 128, name) == activation_bytes(LLAMA, 1, 128, same)
         assert train_flops(LLAMA, 1, 128, name) == train_flops(LLAMA, 1, 128, same)
 
@@ -44,14 +44,14 @@ def test_the_three_policies_keep_what_their_tensors_keep() -> None:
 @given(SUBSETS, SUBSETS)
 def test_keeping_more_takes_more_memory_and_computes_no_more(one, other) -> None:
     both = tuple(dict.fromkeys(one + other))
-    assert kept_bytes(Kept(one)) <= kept_bytes(Kept(both)) <= kept_bytes("none")
-    assert flops("none") <= flops(Kept(both)) <= flops(Kept(one)) <= flops("full")
+    assert kept_bytes(SavedTensors(one)) <= kept_bytes(SavedTensors(both)) <= kept_bytes("none")
+    assert flops("none") <= flops(SavedTensors(both)) <= flops(SavedTensors(one)) <= flops("full")
 
 
 @given(SUBSETS, SUBSETS)
 def test_a_policy_survives_run_json_and_its_short_form(save, rest) -> None:
-    remat = Kept(save, tuple(name for name in rest if name not in save))
-    if remat == Kept():
+    remat = SavedTensors(save, tuple(name for name in rest if name not in save))
+    if remat == SavedTensors():
         return
     assert parse_remat(str(remat)) == remat
     run = read_run({**DOCUMENT, "remat": {"save": list(remat.save), "offload": remat.offload}})
@@ -60,8 +60,10 @@ def test_a_policy_survives_run_json_and_its_short_form(save, rest) -> None:
 
 
 def test_a_list_saves_and_an_empty_one_is_full() -> None:
-    assert read_run({**DOCUMENT, "remat": ["query", "mlp_up"]}).remat == Kept(("query", "mlp_up"))
-    assert read_run({**DOCUMENT, "remat": "mlp_up@host"}).remat == Kept((), ("mlp_up",))
+    assert read_run({**DOCUMENT, "remat": ["query", "mlp_up"]}).remat == SavedTensors(
+        ("query", "mlp_up")
+    )
+    assert read_run({**DOCUMENT, "remat": "mlp_up@host"}).remat == SavedTensors((), ("mlp_up",))
     assert read_run({**DOCUMENT, "remat": []}).remat == "full"
 
 

@@ -12,7 +12,7 @@ from scaling.meshes import catalog
 from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import activation_bytes, train_flops
-from scaling.models.accounting.remat import Kept, kept_by, tensor_names
+from scaling.models.accounting.remat import SavedTensors, kept_by, tensor_names
 from scaling.models.config import ModelConfig, Moe
 from scaling.profiles.io import ideal
 from scaling.program.ir import Program, collectives, kernels
@@ -56,8 +56,8 @@ def kept_in(program: Program) -> float:
 @given(SUBSETS)
 def test_any_list_keeps_what_the_accounting_says(subset) -> None:
     model, names = subset
-    program = analytic_program(run_of(model, Kept(names)), SHAPE)
-    one = activation_bytes(model, SEQUENCES, SEQ, Kept(names))
+    program = analytic_program(run_of(model, SavedTensors(names)), SHAPE)
+    one = activation_bytes(model, SEQUENCES, SEQ, SavedTensors(names))
     assert kept_in(program) == LAYERS * sum(one.values())
 
 
@@ -66,13 +66,15 @@ def test_any_list_computes_again_what_the_accounting_says(subset) -> None:
     model, names = subset
     if model.moe:
         return  # whose buffers have empty rows: the next test
-    found = flops_of(analytic_program(run_of(model, Kept(names), "unfused"), SHAPE))
-    assert found == pytest.approx(train_flops(model, 2 * SEQUENCES, SEQ, Kept(names)).total / 2)
+    found = flops_of(analytic_program(run_of(model, SavedTensors(names), "unfused"), SHAPE))
+    assert found == pytest.approx(
+        train_flops(model, 2 * SEQUENCES, SEQ, SavedTensors(names)).total / 2
+    )
 
 
 def test_kept_rows_of_experts_are_not_sent_again() -> None:
     shape = MeshShape(expert=2)
-    run = lambda *names: replace(run_of(EXPERTS, Kept(names)), mesh=shape)
+    run = lambda *names: replace(run_of(EXPERTS, SavedTensors(names)), mesh=shape)
     sent = [
         sum(c.bytes * n for c, n in collectives(analytic_program(r, shape)) if c.kind == EXCHANGE)
         for r in (run("expert_input"), run("attention"))
@@ -84,8 +86,8 @@ def test_kept_rows_of_experts_are_not_sent_again() -> None:
 def test_what_is_offloaded_leaves_the_device_and_comes_back_once(subset, first: int) -> None:
     model, names = subset
     save, offload = names[:first], names[first:]
-    kept = analytic_program(run_of(model, Kept(names)), SHAPE)
-    moved = analytic_program(run_of(model, Kept(save, offload)), SHAPE)
+    kept = analytic_program(run_of(model, SavedTensors(names)), SHAPE)
+    moved = analytic_program(run_of(model, SavedTensors(save, offload)), SHAPE)
     on_host = memory_use(moved).pinned_host
     assert kept_in(moved) + on_host == pytest.approx(kept_in(kept))
     assert flops_of(moved) == flops_of(kept)

@@ -12,7 +12,7 @@ import scaling.api.plan as planning
 from scaling.analytic.program import closed_form
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.models.accounting.remat import Kept
+from scaling.models.accounting.remat import SavedTensors
 from scaling.models.lora import Lora
 from scaling.planning import search as module
 from scaling.planning.bounds import least_memory
@@ -192,7 +192,7 @@ def test_priced_at_once_is_priced_one_by_one():
 
 
 def test_a_policy_that_the_run_names_is_priced_as_by_itself():
-    run = replace(RUN, remat=Kept(("query", "key", "value", "attention"), ("mlp_up",)))
+    run = replace(RUN, remat=SavedTensors(("query", "key", "value", "attention"), ("mlp_up",)))
     where = target(run)
     for choice in list(all_choices(run, 4))[::4]:
         if not choice.refusal:

@@ -8,12 +8,12 @@ from scaling.analytic.program import analytic_program
 from scaling.analytic.saved import saved_rows
 from scaling.api.sharding import sharding
 from scaling.meshes.shape import parse_mesh
-from scaling.models.accounting.remat import Kept
+from scaling.models.accounting.remat import SavedTensors
 from scaling.report.activations import saved_table
 from scaling.run import Batch, Pipeline
 from scaling.run.recipes import recipe
 
-OFFLOADED = Kept(("query", "attention"), ("mlp_up",))
+OFFLOADED = SavedTensors(("query", "attention"), ("mlp_up",))
 GPIPE = Pipeline("gpipe")
 
 

@@ -7,7 +7,7 @@ import pytest
 from scaling.api.request import change_words, command_line
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.remat import Kept
+from scaling.models.accounting.remat import SavedTensors
 from scaling.models.config import Moe
 from scaling.report.advice import advice as found_advice
 from scaling.run import Batch
@@ -121,7 +121,7 @@ def test_no_policy_names_what_the_model_does_not_have(prediction, run):
         return prediction.step_time, prediction.memory.peak
 
     advice(replace(run, model=model), prediction, Trial(prediction), forms)
-    assert Kept(("query", "key", "value", "attention"), ("mlp_up",)) in tried
+    assert SavedTensors(("query", "key", "value", "attention"), ("mlp_up",)) in tried
 
 
 def test_a_run_that_does_not_fit_is_given_the_fastest_policy_that_does(prediction, run):
@@ -136,7 +136,9 @@ def test_a_run_that_does_not_fit_is_given_the_fastest_policy_that_does(predictio
     )
     (found,) = advice(run, much, trial := Trial(prediction), forms)
     assert found.startswith("--set remat=query,key,value,attention: fits in 50 GB, ")
-    assert [tried.remat for tried in trial.runs] == [Kept(("query", "key", "value", "attention"))]
+    assert [tried.remat for tried in trial.runs] == [
+        SavedTensors(("query", "key", "value", "attention"))
+    ]
 
 
 def test_activations_that_do_not_fit_are_cut_into_enough_microbatches(prediction, run):

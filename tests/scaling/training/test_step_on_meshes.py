@@ -20,7 +20,7 @@ from scaling.comparing.discrepancy import FETCHED_ONCE, ONCE_PER_STEP, PASSED_ON
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import AXES, MeshShape, parse_mesh
 from scaling.models.accounting import block_parameters
-from scaling.models.accounting.remat import Kept
+from scaling.models.accounting.remat import SavedTensors
 from scaling.models.config import ModelConfig
 from scaling.run import Batch
 from scaling.training.step import (
@@ -73,14 +73,19 @@ PACKED = [
     ),
 ]
 NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is another part of theirs
-    Case("data=2,fsdp=2,tensor=2", remat=Kept(("value", "attention_out", "mlp_up"))),
+    Case("data=2,fsdp=2,tensor=2", remat=SavedTensors(("value", "attention_out", "mlp_up"))),
     Case(
-        *("fsdp=2,stage=2,tensor=2", "odd", Kept(("query", "attention", "attention_out")), 2),
+        *(
+            "fsdp=2,stage=2,tensor=2",
+            "odd",
+            SavedTensors(("query", "attention", "attention_out")),
+            2,
+        ),
         schedule="gpipe",
     ),
     Case("fsdp=2,context=2,tensor=2", remat="minimal"),
-    Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", Kept(("expert_input", "attention"))),
-    Case("fsdp=4,tensor=2", remat=Kept(("query",), ("attention", "mlp_up"))),
+    Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", SavedTensors(("expert_input", "attention"))),
+    Case("fsdp=4,tensor=2", remat=SavedTensors(("query",), ("attention", "mlp_up"))),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
 KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, TAKEN_APART, BUFFERS, TILES}

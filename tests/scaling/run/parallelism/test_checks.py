@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.remat import Kept
+from scaling.models.accounting.remat import SavedTensors
 from scaling.models.config import Mla, Moe
 from scaling.models.lora import Lora
 from scaling.models.presets import preset_names
@@ -55,7 +55,9 @@ def test_experts_are_trained_in_stages_by_every_schedule_and_in_every_layer():
     assert "first_dense_layers 1 on mesh axis stage=2 is not yet trained; use 0" in said
 
 
-@pytest.mark.parametrize("remat", ["qkv_proj_offloaded", Kept(offload=("query", "key", "value"))])
+@pytest.mark.parametrize(
+    "remat", ["qkv_proj_offloaded", SavedTensors(offload=("query", "key", "value"))]
+)
 def test_tensors_are_not_offloaded_in_stages(remat):
     run = replace(TINY, remat=remat)
     said = refused(run, MeshShape(stage=2))
