@@ -114,13 +114,11 @@ def check_remat(remat: Remat, config: ModelConfig) -> None:
         kept_by(remat)
         return
     given, valid = (*remat.save, *remat.offload), tensor_names(config)
+    no_gate = f" (mlp {config.mlp!r} has no gate)"
+    reasons = {"mlp_gate": no_gate, "expert_input": " (a dense model)"}
     for name in given:
         if name not in valid:
-            why = ""
-            if name == "mlp_gate":
-                why = f" (mlp {config.mlp!r} has no gate)"
-            if name == "expert_input":
-                why = " (a dense model)"
+            why = reasons.get(name, "")
             raise InputError(
                 f"remat: {name!r} is no tensor of this model{why}; use {', '.join(valid)}"
             )
