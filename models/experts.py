@@ -168,15 +168,15 @@ def _gather_tokens(execution: Execution, y_bsX: jax.Array) -> jax.Array:
 
 
 def _rows_gathered(
-    own: LocalExperts, x_TD: jax.Array, weights_TK: jax.Array, experts_TK: jax.Array
+    experts: LocalExperts, x_TD: jax.Array, weights_TK: jax.Array, experts_TK: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Every device along `expert` picks the rows of its experts from the tokens of all.
 
     As `_rows_sent` the weighted sum of each token's experts [T, D], partial over tensor, and the
     number of assignments that found no room, a float32 scalar.
     """
-    moe, over = own.moe, own.execution.rules.axes("experts")
-    devices = own.execution.rules.mesh.expert
+    moe, over = experts.moe, experts.execution.rules.axes("experts")
+    devices = experts.execution.rules.mesh.expert
     local, rows = moe.n_experts // devices, buffer_rows(moe, x_TD.shape[0], devices)
     with jax.named_scope("dispatch"):
         first = jax.lax.axis_index(over) * local if over else 0
@@ -185,7 +185,7 @@ def _rows_gathered(
         rows_RD = dispatch(all_gather(x_TD, over), idx)
         weights_R = weights_of_rows(all_gather(weights_TK, over), idx)
     with jax.named_scope("experts"):
-        rows_RD = own.grouped(rows_RD, weights_R, sizes_E, experts_TK.size)
+        rows_RD = experts.grouped(rows_RD, weights_R, sizes_E, experts_TK.size)
     with jax.named_scope("combine"):
         y_TD = reduce_scatter(combine(rows_RD, idx), over)
     assigned = ((own_GK >= 0) & (own_GK < local)).sum()
@@ -193,16 +193,16 @@ def _rows_gathered(
 
 
 def _rows_sent(
-    own: LocalExperts, x_TD: jax.Array, weights_TK: jax.Array, experts_TK: jax.Array
+    experts: LocalExperts, x_TD: jax.Array, weights_TK: jax.Array, experts_TK: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     """Every device sends the rows of its tokens, as many to each expert, and gets results back."""
-    moe, over = own.moe, own.execution.rules.axes("experts")
+    moe, over = experts.moe, experts.execution.rules.axes("experts")
     with jax.named_scope("dispatch"):
         idx = padded_indices(experts_TK, moe.n_experts, capacity(moe, x_TD.shape[0]))
         rows_RD = all_to_all(dispatch(x_TD, idx), over)
         weights_R = all_to_all(weights_of_rows(weights_TK, idx), over)
     with jax.named_scope("experts"):
-        rows_RD = own.padded(rows_RD, weights_R)
+        rows_RD = experts.padded(rows_RD, weights_R)
     with jax.named_scope("combine"):
         y_TD = combine(all_to_all(rows_RD, over), idx)
     assigned = (experts_TK < moe.n_experts).sum()

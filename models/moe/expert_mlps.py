@@ -90,20 +90,22 @@ class LocalExperts:
     def times(
         self, x: jax.Array, name: str, token_axes: tuple[str, ...], product: Product
     ) -> jax.Array:
-        """The product of `x` and the weight `name` of `DIMS`.
+        """The product of `x` and the weight `name` of `DIMS`, all-gathered in compute format.
 
-        Gathered in compute format (the router: float32); again for the backward pass, by
-        `scaling.models.remat.regathered`.
+        The router is gathered in float32. For the backward pass weights are gathered again
+        (`scaling.models.remat.regathered`).
         """
-        own, dims = self.execution, DIMS[name]
+        execution, dims = self.execution, DIMS[name]
         dtype = jnp.float32 if name == "router" else None
+        waits = execution.remat == "none" and execution.regathers_per_iteration
 
         def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
-            after = x if own.remat == "none" and own.regathers_per_iteration else None
-            w = all_gather_weight(own, w, dims, token_axes, dtype=dtype, after=after)
-            return product(x, w)
+            after = x if waits else None
+            return product(
+                x, all_gather_weight(execution, w, dims, token_axes, dtype=dtype, after=after)
+            )
 
-        return regathered(own, multiply)(x, self.weights[name])
+        return regathered(execution, multiply)(x, self.weights[name])
 
     def _product(self, equation: str) -> Product:
         """Products of this device's rows and weights; in 8 bits under "fp8"."""

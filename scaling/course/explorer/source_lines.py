@@ -1,6 +1,6 @@
 """The line of the model's source that an operation comes from: where its scope is opened.
 
-    layers/mlp/experts  ->  models/experts.py, 195:  with jax.named_scope("experts"):
+    layers/mlp/experts  ->  models/experts.py, 187:  with jax.named_scope("experts"):
 
 A compiled operation keeps the named scopes around it (`scaling.hlo.name_stack`), not its line.
 """
