@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from scaling.api.inputs import MeshLike
@@ -62,31 +61,16 @@ def config(
         InputError: unknown names, keys or axes (the nearest one is named).
     """
     document = run_dict(load_run(run, mesh=mesh, device_order=device_order, set=set))
-    options = {"mesh": mesh, "device_order": device_order}
-    given = [name for name, value in options.items() if value]
-    return Config(document, tuple(value_origins(document, str(run), set or (), given)))
-
-
-def value_origins(
-    document: Mapping[str, Any], name: str, settings: Settings, options: Iterable[str] = ()
-) -> list[tuple[str, str, str]]:
-    """Return (dotted key, JSON value, origin) for every value of a resolved run.json.
-
-    Args:
-        document: of the resolved run.
-        name: recipe or file that the run was read from.
-        settings: as given to `apply_settings`.
-        options: keys that an option of their own replaced, such as mesh.
-    """
-    source, stated, has_preset = _source(name, document)
-    changed = set(parse_settings(settings))
+    replaced = [name for name, value in (("mesh", mesh), ("device_order", device_order)) if value]
+    source, stated, has_preset = _source(str(run), document)
+    changed = parse_settings(set or ()).keys()
     rows = []
     for key, value in leaves(document):
         tables = {key, *(key.rsplit(".", n)[0] for n in range(1, key.count(".") + 1))}
-        if option := next((k for k in options if k in tables), None):
+        if option := next((name for name in replaced if name in tables), None):
             origin = f"--{option.replace('_', '-')}"
-        elif found := tables & changed:
-            origin = f"--set {max(found, key=len)}"
+        elif settings := tables & changed:
+            origin = f"--set {max(settings, key=len)}"
         elif key.startswith("model.") and "model.preset" in changed:
             origin = "--set model.preset"
         elif tables & stated:
@@ -94,7 +78,7 @@ def value_origins(
         else:
             origin = "preset" if key.startswith("model.") and has_preset else "default"
         rows.append((key, json.dumps(value), origin))
-    return rows
+    return Config(document, tuple(rows))
 
 
 def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool]:
@@ -107,20 +91,18 @@ def _source(name: str, document: Mapping[str, Any]) -> tuple[str, set[str], bool
     if data is not None and not ("model_type" in data and "batch" not in data):
         model = data.get("model")
         return str(path), set(dict(leaves(data))), isinstance(model, dict) and "preset" in model
-    defaults = _defaults("tiny" if path is not None else name)
-    chosen = {key for key, value in leaves(document) if value != defaults.get(key, "")}
+    model = preset("tiny" if path is not None else name)
+    defaults = dict(leaves(run_dict(Run("", model, Batch(1, 1)))))
+    chosen = {
+        key
+        for key, value in leaves(document)
+        if key in REQUIRED or key not in defaults or value != defaults[key]
+    }
     if data:  # a Hugging Face config.json, which describes a model and nothing else
         return str(path), {"model"}, False
     if path is not None:
         return name, chosen | {"model"}, False
     return f"recipe {name}", chosen, True
-
-
-@cache
-def _defaults(model: str) -> dict[str, Any]:
-    """Return the value that every key of run.json has by default, or by the preset of the model."""
-    values = dict(leaves(run_dict(Run("", preset(model), Batch(1, 1)))))
-    return {key: value for key, value in values.items() if key not in REQUIRED}
 
 
 def leaves(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

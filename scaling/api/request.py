@@ -116,11 +116,9 @@ def _plain(name: str, value: Any) -> Any:
         return value
     if isinstance(value, Iterable) and name != "run":
         return ",".join(value) if name == "device_order" else tuple(value)
-    return (
-        str(value)
-        if name == "mesh"
-        else Unnamed(type(value).__name__.lower().removesuffix("result"))
-    )
+    if name == "mesh":
+        return str(value)
+    return Unnamed(type(value).__name__.lower().removesuffix("result"))
 
 
 def literal(name: str, value: Any) -> str:
