@@ -97,22 +97,19 @@ def _(cluster, field, model, per_node):
 @app.cell
 def _(cluster, inner, per_node, place, tokens, width):
     def both(chips):
-        """Products, exchanges and all of an MLP's forward pass over so many chips: the textbook's
-        seconds, and the fitted ones."""
+        """Seconds of products and of exchanges of an MLP's forward pass over so many chips: the
+        textbook's, and the fitted ones."""
+        chip, nodes = place.accelerator.name, max(1, chips // per_node)
         sizes = (tokens.value, inner // chips, width), (tokens.value, width, inner // chips)
-        found = [
-            sc.learn.kernel("matmul", size, accelerator=place.accelerator.name) for size in sizes
-        ]
-        nodes, sent = max(1, chips // per_node), 2 * tokens.value * width
+        products = [sc.learn.kernel("matmul", size, accelerator=chip) for size in sizes]
+        sent = 2 * tokens.value * width
         where = (sent, cluster.value, nodes, f"tensor={chips}", "tensor")
+        kinds = ("all-gather", "reduce-scatter")
         rule, fitted = (
-            sum(
-                sc.price_collective(kind, *where, ideal=ideal).time
-                for kind in ("all-gather", "reduce-scatter")
-            )
+            sum(sc.price_collective(kind, *where, ideal=ideal).time for kind in kinds)
             for ideal in (True, False)
         )
-        return (sum(a.ideal for a in found), rule), (sum(a.fitted for a in found), fitted)
+        return (sum(a.ideal for a in products), rule), (sum(a.fitted for a in products), fitted)
 
     times = {chips: both(chips) for chips in (2, 4, 8, 16, 32)}
     return both, times
@@ -121,25 +118,19 @@ def _(cluster, inner, per_node, place, tokens, width):
 @app.cell
 def _(cluster, exact, page, per_node, times, tokens):
     name = {True: "fitted", False: "textbook"}[exact.value]
-    nodes_of = lambda chips: max(1, chips // per_node)
+    seconds = {chips: found[exact.value] for chips, found in times.items()}
+    nodes = {chips: max(1, chips // per_node) for chips in seconds}
     groups = [
-        (f"{chips} chips, {nodes_of(chips)} node{'s'[: nodes_of(chips) > 1]}", found[exact.value])
-        for chips, found in times.items()
+        (f"{chips} chips, {nodes[chips]} node{'s' * (nodes[chips] > 1)}", found)
+        for chips, found in seconds.items()
     ]
-    hidden = [
-        chips for chips, found in times.items() if found[exact.value][0] >= found[exact.value][1]
-    ]
+    hidden = [chips for chips, (products, exchanges) in seconds.items() if products >= exchanges]
     most = f"{max(hidden)} chips are the most" if hidden else "no axis is short enough"
-    alt = (
-        f"Products and exchanges of one MLP on {cluster.value}, {tokens.value:,} tokens, {name}: "
-        + "; ".join(
-            f"{title}: {show(values[0], 's')} and {show(values[1], 's')}"
-            for title, values in groups
-        )
-    )
+    listed = (f"{title}: {show(a, 's')} and {show(b, 's')}" for title, (a, b) in groups)
+    alt = f"Products and exchanges of one MLP on {cluster.value}, {tokens.value:,} tokens, {name}: "
     drawn = grouped_bars(groups, ("products", "exchanges"), lambda seconds: show(seconds, "s"))
     page.show(
-        page.picture(drawn, alt),
+        page.picture(drawn, alt + "; ".join(listed)),
         f"By {name} figures {most} of these whose exchanges are no longer than the "
         "products. With few tokens the fitted exchanges hardly shrink any more: what "
         "remains is the way from chip to chip, which the textbook leaves out.",
@@ -149,15 +140,13 @@ def _(cluster, exact, page, per_node, times, tokens):
 
 @app.cell
 def _(limit, page, per_node):
-    places = [
-        {
-            "place": row["place"],
-            "link that binds": row["link"],
-            "textbook (chips)": row["textbook (devices)"],
-            "fitted (chips)": row["fitted (devices)"],
-        }
-        for row in limit.rows
-    ]
+    shown = {
+        "place": "place",
+        "link that binds": "link",
+        "textbook (chips)": "textbook (devices)",
+        "fitted (chips)": "fitted (devices)",
+    }
+    places = [{name: row[key] for name, key in shown.items()} for row in limit.rows]
     compiled = (*parts.stored("tensor in a node"), *parts.stored("tensor over two nodes"))
     kept = {(entry.mesh, entry.nodes): entry.arguments for entry in compiled}
     whole = "fsdp=1,tensor=8", 1
