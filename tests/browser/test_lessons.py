@@ -68,6 +68,7 @@ def test_the_page_has_the_number_of_the_command_line(browser):
 def test_a_wrong_answer_is_told_its_slip_and_a_right_one_that_it_is_right(browser):
     with served_lesson(lessons()[0].file) as address:
         page = opened(browser, address, DESKTOP)
+        guess(page, "100")
         paper = page.locator("input[inputmode], input[type=number]").nth(1)
         right = sc.kernel("matmul", (256, 8192, 8192), accelerator="h100-sxm", weights="int8")
         number = right["critical batch by the weights alone"].ideal
