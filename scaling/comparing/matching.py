@@ -15,7 +15,7 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 from scaling.comparing.classes import FUSION, class_by_name, class_of, is_of_xla, library_class
@@ -46,21 +46,6 @@ UNNAMED = (  # openxla/xprof issue 3070
 )
 
 
-@dataclass(frozen=True)
-class RecordedModule:
-    """The events of one module, and how its names agree with those of a program."""
-
-    module: str
-    events: Sequence[RecordedEvent]
-    share: float  # of their time, in instructions of the program
-    without: float  # seconds of kernels of no instruction
-
-    @property
-    def by_name(self) -> bool:
-        """True if equal names are of equal instructions."""
-        return self.share >= MATCHED
-
-
 def match_recording(
     events: Sequence[RecordedEvent], program: Program, steps: int | None = None
 ) -> Recording:
@@ -72,18 +57,20 @@ def match_recording(
     Raises:
         InputError: a recording of another program, or of fewer steps.
     """
-    found, known = _module_of(events, program), known_operations(program)
+    known = known_operations(program)
+    module, recorded, share, without = _module_of(events, program)
+    by_name = share >= MATCHED  # else equal names are not of equal instructions
     each = ((step.name, float(n)) for step, n in operations(program.schedule))
     calls = {name: n for name, n in each if name in known and n}  # in a step
-    kept, count, counted = _whole_steps(found, known, calls, steps)
-    named = known if found.by_name else {}
+    kept, count, counted = _whole_steps(recorded, by_name, known, calls, steps)
+    named = known if by_name else {}
     ordered = _in_order(kept, program, named, calls, count)
     kept = [replace(e, name=ordered[e.name]) if e.name in ordered else e for e in kept]
     measured, classes = per_step(kept, count), dict[str, str]()
     for name, kernel in {event.name: event.kernel for event in kept}.items():
         words = name.removeprefix(LIBRARY), kernel
         classes[name] = class_of(named[name]) if name in named else class_by_name(*words)
-    trusted = calls.keys() if found.by_name else set(ordered.values())
+    trusted = calls.keys() if by_name else set(ordered.values())
     mine = {n: m for n, m in measured.items() if n in trusted}
     rest = {n: m.seconds for n, m in measured.items() if n not in mine}
     others: dict[str, float] = defaultdict(float)
@@ -96,37 +83,38 @@ def match_recording(
     spans = [(max(e.end for e in own) - own[0].start) / count for own in by_devices]
     between = sum(waits_before(first, own) for own in by_devices) / count / devices
     match = Match(
-        module=found.module,
-        share=found.share,
-        by_name=found.by_name,
+        module=module,
+        share=share,
+        by_name=by_name,
         by_order=ordered,
         counted=counted,
         recorded_only=longest(rest),
         fastest_device=min(spans),
         slowest_device=max(spans),
-        without=found.without / count / devices,
+        without=without / count / devices,
         between=between,
     )
     return Recording(mine, terms, devices, count, dict(others), match)
 
 
 def _whole_steps(
-    module: RecordedModule,
+    events: Sequence[RecordedEvent],
+    by_name: bool,
     known: Mapping[str, Operation],
     calls: Mapping[str, float],
     steps: int | None,
 ) -> tuple[list[RecordedEvent], int, int | None]:
     """Events of whole steps, their number, and the number that the instructions tell."""
-    recorded = {event.name for event in module.events}
+    recorded = {event.name for event in events}
     seen = {n: c for n, c in calls.items() if n in recorded}
     one_kernel = FUSION, *COLLECTIVE_KINDS  # of a GPU each; where none is, all count
     single = {n: c for n, c in seen.items() if class_of(known[n]) in one_kernel} or seen
     alike = dict.fromkeys(recorded, 1.0)  # most recur once a step
-    counted = count_steps(module.events, single) or count_steps(module.events, alike)
-    if steps is None and module.by_name and module.events[0].run is None:
-        return *whole_steps(module.events, single), counted
+    counted = count_steps(events, single) or count_steps(events, alike)
+    if steps is None and by_name and events[0].run is None:
+        return *whole_steps(events, single), counted
     count = steps or counted or 1
-    return complete_steps(module.events, count), count, counted
+    return complete_steps(events, count), count, counted
 
 
 def _in_order(
@@ -162,8 +150,12 @@ def _in_order(
     return pairs
 
 
-def _module_of(events: Sequence[RecordedEvent], program: Program) -> RecordedModule:
-    """The module of the program's name, else the one that spends most time in its instructions.
+def _module_of(
+    events: Sequence[RecordedEvent], program: Program
+) -> tuple[str, list[RecordedEvent], float, float]:
+    """The module of the program's name, else the one that spends most time in its instructions:
+    its name, its events, the share of their time in instructions of the program, and seconds of
+    kernels of no instruction.
 
     Kernels that say no module are of the same one, where their names tell that they are of any.
 
@@ -190,7 +182,7 @@ def _module_of(events: Sequence[RecordedEvent], program: Program) -> RecordedMod
     if shares[best] < MATCHED and (best != program.module or not best):
         raise InputError(_another_program(whole, shares, program))
     mine = sorted(whole[best], key=lambda event: event.start)
-    return RecordedModule(best, mine, shares[best], _sum(e for e in stray if not e.name))
+    return best, mine, shares[best], _sum(event for event in stray if not event.name)
 
 
 def _named(event: RecordedEvent, names: Mapping[str, str]) -> RecordedEvent:
