@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.meshes.accelerator import Accelerator, peak_name
+from scaling.meshes.accelerator import peak_name
 from scaling.meshes.units import format_memory, format_rate, format_size, format_time, percent
 from scaling.profiles.grades import grade_of
 from scaling.program.ir import Collective, Kernel
@@ -42,21 +42,22 @@ GUIDE = {  # term -> section of "How to Scale Your Model" (Austin et al., 2025)
 
 def formulas(priced: Priced, prediction: Prediction) -> str:
     """One paragraph for each term that is not zero, of one configuration."""
-    parts = [
-        _kernels(priced, "compute"),
-        _kernels(priced, "optimizer"),
-        _waiting(priced),
-        _bubble(priced),
-        _host(priced),
-        _memory(prediction),
-        _mfu(priced, prediction),
-    ]
-    return "\n".join(["how each figure comes about", *(f"  {p}" for part in parts for p in part)])
-
-
-def _guide(term: str) -> str:
-    title, place = GUIDE[term]
-    return f"  taught in: {title}, {BOOK}/{place}"
+    lines = ["how each figure comes about"]
+    for taught, paragraph in (
+        ("compute", _kernels(priced, "compute")),
+        ("optimizer", _kernels(priced, "optimizer")),
+        ("torus" if priced.cluster.torus is not None else "communication", _waiting(priced)),
+        ("bubble", _bubble(priced)),
+        ("", _host(priced)),
+        ("memory", _memory(prediction)),
+        ("mfu", _mfu(priced, prediction)),
+    ):
+        texts = list(paragraph)
+        if texts and taught:
+            title, place = GUIDE[taught]
+            texts.append(f"  taught in: {title}, {BOOK}/{place}")
+        lines += [f"  {text}" for text in texts]
+    return "\n".join(lines)
 
 
 def _kernels(priced: Priced, term: str) -> Iterator[str]:
@@ -73,55 +74,39 @@ def _kernels(priced: Priced, term: str) -> Iterator[str]:
     kernel, calls = max(found, key=lambda item: float(np.max(by_name[item[0].name])))
     count = f"{len(found)} kernel{'s' * (len(found) > 1)}"
     yield f"{term} {format_time(seconds)} = calls x seconds, summed over {count}; most for"
-    yield f"  {float(calls):,.0f} x {kernel.kind} {kernel.name}: {_roofline(kernel, priced)}"
-    yield from (f"  {text}" for text in _rates(kernel, priced))
-    yield _guide(term)
+    formula, *rates = _kernel(kernel, priced)
+    yield f"  {float(calls):,.0f} x {kernel.kind} {kernel.name}: {formula}"
+    yield from (f"  {text}" for text in rates)
 
 
-def _roofline(kernel: Kernel, priced: Priced) -> str:
-    """`1.21 ms = max(962 GFLOP / 794 TFLOP/s, 352 MB / 3.14 TB/s) + 0 s`."""
-    cost = priced.kernels[kernel.name]
-    parts = []
+def _kernel(kernel: Kernel, priced: Priced) -> Iterator[str]:
+    """`1.21 ms = max(962 GFLOP / 794 TFLOP/s, 352 MB / 3.14 TB/s) + 0 s`, and a line for each of
+    the rates: its share of the chip's, with the source of that."""
+    chip, cost = priced.cluster.accelerator, priced.kernels[kernel.name]
+    source = lambda name: f" ({figure.source})" if (figure := chip.figures.get(name)) else ""
+    dtype = kernel.dtype if kernel.dtype in chip.peaks else WIDER.get(kernel.dtype, kernel.dtype)
+    parts, shares = [], []
     if np.any(cost.compute):
-        flops, per_second = _work(kernel, priced)
-        parts.append(f"{format_rate(flops, 'FLOP')} / {format_rate(per_second, 'FLOP/s')}")
+        computed = computed_flops(kernel, priced.profile)  # without scores that attention skips
+        flops = float(computed or kernel.vector_flops)
+        rate = flops / float(cost.compute)
+        parts.append(f"{format_rate(flops, 'FLOP')} / {format_rate(rate, 'FLOP/s')}")
+        if kernel.flops and (peak := chip.peaks.get(dtype)):
+            whole = f"{format_rate(peak, 'FLOP/s')}, the peak of {dtype}{source(peak_name(dtype))}"
+            shares.append(f"{format_rate(rate, 'FLOP/s')}: {percent(rate / peak)} of {whole}")
+            if computed < kernel.flops:
+                all_ = format_rate(float(kernel.flops), "FLOP")
+                shares.append(f"of {all_} for all scores, masked ones too")
     if np.any(cost.memory):
-        rate = format_rate(float(cost.moved / cost.memory))
-        parts.append(f"{format_memory(cost.moved)} / {rate}")
+        rate = float(cost.moved / cost.memory)
+        parts.append(f"{format_memory(cost.moved)} / {format_rate(rate)}")
+        if whole_rate := chip.memory_bandwidth:
+            whole = f"{format_rate(whole_rate)} of the memory{source('memory_bandwidth')}"
+            shares.append(f"{format_rate(rate)}: {percent(rate / whole_rate)} of {whole}")
     both = ", ".join(parts)
     work = f"max({both})" if priced.profile.overlap or len(parts) < 2 else f"{both}, overlapping"
-    return f"{format_time(cost.time)} = {work} + {format_time(cost.overhead)}"
-
-
-def _work(kernel: Kernel, priced: Priced) -> tuple[float, float]:
-    """FLOPs that a call computes, without scores that attention skips, and how many a second."""
-    flops = float(computed_flops(kernel, priced.profile) or kernel.vector_flops)
-    return flops, flops / float(priced.kernels[kernel.name].compute)
-
-
-def _rates(kernel: Kernel, priced: Priced) -> Iterator[str]:
-    """The rates in a roofline as shares of the chip's, with the sources of those."""
-    chip, cost = priced.cluster.accelerator, priced.kernels[kernel.name]
-    dtype = kernel.dtype if kernel.dtype in chip.peaks else WIDER.get(kernel.dtype, kernel.dtype)
-    if kernel.flops and np.any(cost.compute) and (peak := chip.peaks.get(dtype)):
-        _, rate = _work(kernel, priced)
-        whole = (
-            f"{format_rate(peak, 'FLOP/s')}, the peak of {dtype}{_source(chip, peak_name(dtype))}"
-        )
-        yield f"{format_rate(rate, 'FLOP/s')}: {percent(rate / peak)} of {whole}"
-        if computed_flops(kernel, priced.profile) < kernel.flops:
-            yield f"of {format_rate(float(kernel.flops), 'FLOP')} for all scores, masked ones too"
-    if np.any(cost.memory) and chip.memory_bandwidth:
-        rate = float(cost.moved / cost.memory)
-        whole = f"{format_rate(chip.memory_bandwidth)} of the memory"
-        share = percent(rate / chip.memory_bandwidth)
-        yield f"{format_rate(rate)}: {share} of {whole}{_source(chip, 'memory_bandwidth')}"
-    yield f"shares: {grade_of(cost.evidence)}, {cost.evidence.source}"
-
-
-def _source(chip: Accelerator, name: str) -> str:
-    figure = chip.figures.get(name)
-    return f" ({figure.source})" if figure else ""
+    yield f"{format_time(cost.time)} = {work} + {format_time(cost.overhead)}"
+    yield from (*shares, f"shares: {grade_of(cost.evidence)}, {cost.evidence.source}")
 
 
 def _waiting(priced: Priced) -> Iterator[str]:
@@ -138,7 +123,6 @@ def _waiting(priced: Priced) -> Iterator[str]:
     formula = collective_formula(step, priced)
     yield f"  {float(calls):,.0f} x {step.kind}[{axis_name(step)}] {formula}"
     yield from (f"  {text}" for text in link_constants(step, priced))
-    yield _guide("torus" if priced.cluster.torus is not None else "communication")
 
 
 def collective_formula(step: Collective, priced: Priced) -> str:
@@ -162,14 +146,12 @@ def collective_formula(step: Collective, priced: Priced) -> str:
 
 def _bubble(priced: Priced) -> Iterator[str]:
     seconds = priced.timeline.bubble
-    if not np.any(seconds):
-        return
-    idle = priced.program.mesh["stage"] - 1
-    yield (
-        f"pipeline bubble {format_time(seconds)} = (stages - 1) = {idle} passes forward and "
-        "backward in which a stage has no work"
-    )
-    yield _guide("bubble")
+    if np.any(seconds):
+        idle = priced.program.mesh["stage"] - 1
+        yield (
+            f"pipeline bubble {format_time(seconds)} = (stages - 1) = {idle} passes forward and "
+            "backward in which a stage has no work"
+        )
 
 
 def _host(priced: Priced) -> Iterator[str]:
@@ -199,7 +181,6 @@ def _memory(prediction: Prediction) -> Iterator[str]:
     sum_ = " + ".join(f"{format_memory(n)} {name.replace('_', ' ')}" for name, n in parts if n)
     if sum_:
         yield f"memory {format_memory(memory.peak)} = {sum_}"
-        yield _guide("memory")
 
 
 def _mfu(priced: Priced, prediction: Prediction) -> Iterator[str]:
@@ -212,4 +193,3 @@ def _mfu(priced: Priced, prediction: Prediction) -> Iterator[str]:
         f"MFU {percent(prediction.mfu)} = {format_rate(flops, 'FLOP')} / ({format_time(step)} x "
         f"{prediction.devices:,} devices x {format_rate(peak, 'FLOP/s')})"
     )
-    yield _guide("mfu")
