@@ -80,46 +80,31 @@ def mean_terms(
 ) -> tuple[dict[str, float], int]:
     """Seconds of each term in one of `count` complete steps, and the number of devices.
 
-    `other`: names of kernels that are not of the program.
+    Instructions that are no kernels move data between devices. `other`: names of kernels that are
+    not of the program.
     """
     kernels = {n: k for n, k in known_operations(program).items() if isinstance(k, Kernel)}
-    updating = {name for name, step in kernels.items() if step.origin.phase == "optimizer"}
     bubble = {n: float(share) for n, share in bubble_shares(program).items() if n in kernels}
+    updating = {name for name, step in kernels.items() if step.origin.phase == "optimizer"}
     computing = kernels.keys() | set(other)
-    each = [device_terms(e, computing, updating, bubble) for e in by_device(events).values()]
-    total = {term: sum(device[term] for device in each) for term in TERMS}
-    return {term: seconds / len(each) / count for term, seconds in total.items()}, len(each)
-
-
-def device_terms(
-    events: Sequence[RecordedEvent],
-    kernels: Collection[str],
-    updating: Collection[str],
-    bubble: Mapping[str, float],
-) -> dict[str, float]:
-    """Seconds of each term in the events of one device, by start.
-
-    Args:
-        kernels: names of the instructions that compute; the others move data between devices.
-        updating: kernels of the optimizer.
-        bubble: share of the runs of a kernel that is a pipeline's bubble.
-    """
-    compute = [e for e in events if e.name in kernels]
-    busy, computing = union(events), union(compute)
-    communication = union([e for e in events if e.name not in kernels])
-    optimizer = union([e for e in compute if e.name in updating])
-    idle = sum(
-        share * union([e for e in compute if bubble.get(e.name) == share])
-        for share in sorted(set(bubble.values()))
-    )
-    return {
-        "compute": computing - optimizer - idle,
-        "optimizer": optimizer,
-        "exposed_communication": busy - computing,
-        "bubble": idle,
-        "host": max(e.end for e in events) - events[0].start - busy,
-        "hidden_communication": communication - (busy - computing),
-    }
+    devices, total = by_device(events).values(), dict.fromkeys(TERMS, 0.0)
+    for own in devices:
+        compute = [event for event in own if event.name in computing]
+        optimizer = union([event for event in compute if event.name in updating])
+        idle = sum(  # in the ticks of a pipeline's bubble
+            share * union([event for event in compute if bubble.get(event.name) == share])
+            for share in sorted(set(bubble.values()))
+        )
+        busy, products = union(own), union(compute)
+        exposed = busy - products
+        sent = union([event for event in own if event.name not in computing])
+        total["compute"] += products - optimizer - idle
+        total["optimizer"] += optimizer
+        total["exposed_communication"] += exposed
+        total["bubble"] += idle
+        total["host"] += max(event.end for event in own) - own[0].start - busy
+        total["hidden_communication"] += sent - exposed
+    return {term: t / len(devices) / count for term, t in total.items()}, len(devices)
 
 
 def per_step(events: Sequence[RecordedEvent], steps: int) -> dict[str, Measured]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from scaling.comparing.comparison import CollectivePair, Comparison, Pair
+from scaling.comparing.comparison import Comparison, Pair
 from scaling.meshes.units import format_range, format_size, format_time
 from scaling.pictures.bars import grouped_bars
 from scaling.pictures.files import write_picture
@@ -75,19 +75,21 @@ def sections(comparison: Comparison) -> dict[str, list[Row]]:
     Single kernels are left out where they cannot be compared.
     """
     kernels = () if comparison.shares_cores else comparison.kernels
-    calls = [
-        (f"{c.kind}[{c.axis}] {format_size(c.bytes)}", c)
-        for c in comparison.collectives[:MOST_LINES]
-    ]
+    calls = []  # name; the first instruction and the number of others; collective
+    for call in comparison.collectives[:MOST_LINES]:
+        first, *others = call.instructions or [""]
+        more = f" and {len(others)} more" if others else ""
+        name = f"{call.kind}[{call.axis}] {format_size(call.bytes)}"
+        calls.append((name, f" ({first}{more})" if first else "", call))
     found = {
         "time": _rows(_nonzero(comparison.time)),
         "seconds over all devices": _rows(_nonzero(comparison.sums)),
         "seconds by class": _rows(_nonzero(comparison.classes)),
-        "collectives": [_row(f"{name}{_instructions(c)}", c.seconds) for name, c in calls],
+        "collectives": [_row(name + which, call.seconds) for name, which, call in calls],
         "bytes of collectives": [
-            _row(name, c.step_bytes, format_size)
-            for name, c in calls
-            if c.step_bytes.measured is not None
+            _row(name, call.step_bytes, format_size)
+            for name, _, call in calls
+            if call.step_bytes.measured is not None
         ],
         "kernels that differ most": [
             _row(f"{k.name} {k.origin}".strip(), k.seconds)
@@ -99,27 +101,19 @@ def sections(comparison: Comparison) -> dict[str, list[Row]]:
     return {title: rows for title, rows in found.items() if rows}
 
 
-def _instructions(collective: CollectivePair) -> str:
-    """The first instruction and the number of others, in brackets."""
-    first, *others = collective.instructions or [""]
-    more = f" and {len(others)} more" if others else ""
-    return f" ({first}{more})" if first else ""
-
-
 def _alone(comparison: Comparison) -> dict[str, list[Row]]:
     """What only the profile or only the program has; nothing where names mean little."""
     match, step = comparison.match, comparison.step_time.seconds
     if match is None or not match.by_name:
         return {}
-    recorded = {n: Pair(None, s) for n, s in match.recorded_only.items()}
-    predicted = {n: Pair(s, None) for n, s in match.predicted_only.items()}
     least = SMALL * min(step.predicted or 0.0, step.measured or 0.0)
-    rows = lambda pairs: [
-        _row(name, pair) for name, pair in list(pairs.items())[:MOST_LINES] if pair.larger >= least
+    large = lambda seconds: [
+        item for item in list(seconds.items())[:MOST_LINES] if item[1] >= least
     ]
+    recorded, predicted = large(match.recorded_only), large(match.predicted_only)
     return {
-        "recorded, not in the program": rows(recorded),
-        "in the program, not recorded": rows(predicted),
+        "recorded, not in the program": [_row(name, Pair(None, s)) for name, s in recorded],
+        "in the program, not recorded": [_row(name, Pair(s, None)) for name, s in predicted],
     }
 
 
