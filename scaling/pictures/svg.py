@@ -9,7 +9,6 @@ from scaling.pictures.shapes import (
     Circle,
     Group,
     Line,
-    Painted,
     Picture,
     Rect,
     Shape,
@@ -41,42 +40,33 @@ def svg_file(picture: Picture) -> str:
 
 
 def _shape(shape: Shape) -> str:
+    attributes: dict[str, float | str]
     match shape:
         case Group(x, y, shapes):
             move = {"transform": f"translate({_number(x)} {_number(y)})"}
             return _tag("g", move, "".join(map(_shape, shapes)))
-        case Text(x, y, words):
-            return _tag("text", {"x": x, "y": y, **_letters(shape)}, escape(words))
+        case Text(x, y, words, anchor, colour, size, turn, halo):
+            attributes = {"x": x, "y": y} | ({"text-anchor": anchor} if anchor != "start" else {})
+            attributes |= {"font-size": f"{size:g}"} if size != FONT else {}
+            if turn:
+                attributes["transform"] = f"rotate({turn:g} {_number(x)} {_number(y)})"
+            if halo:
+                attributes |= {"stroke": "Canvas", "stroke-width": "5", "paint-order": "stroke"}
+            return _tag("text", attributes | {"fill": colour}, escape(words))
         case Rect(x, y, width, height):
-            place = {"x": x, "y": y, "width": max(width, 0.5), "height": height}
-            return _painted("rect", place, shape)
+            tag, attributes = "rect", {"x": x, "y": y, "width": max(width, 0.5), "height": height}
         case Circle(x, y, radius):
-            return _painted("circle", {"cx": x, "cy": y, "r": radius}, shape)
+            tag, attributes = "circle", {"cx": x, "cy": y, "r": radius}
         case Line(points) | Area(points):
             tag = "polyline" if isinstance(shape, Line) else "polygon"
-            path = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
-            return _painted(tag, {"points": path}, shape)
-
-
-def _painted(tag: str, place: Mapping[str, float | str], shape: Painted) -> str:
-    look = {"fill": shape.fill}
+            attributes = {"points": " ".join(f"{_number(x)},{_number(y)}" for x, y in points)}
+    attributes["fill"] = shape.fill
     if shape.opacity < 1:
-        look["fill-opacity"] = f"{shape.opacity:g}"
+        attributes["fill-opacity"] = f"{shape.opacity:g}"
     if shape.stroke != "none" and shape.thick:
-        look |= {"stroke": shape.stroke, "stroke-width": f"{shape.thick:g}"}
-        look |= {"stroke-dasharray": shape.dash} if shape.dash else {}
-    title = f"<title>{escape(shape.words)}</title>" if shape.words else ""
-    return _tag(tag, {**place, **look}, title)
-
-
-def _letters(text: Text) -> dict[str, str]:
-    look = {"text-anchor": text.anchor} if text.anchor != "start" else {}
-    look |= {"font-size": f"{text.size:g}"} if text.size != FONT else {}
-    if text.turn:
-        look["transform"] = f"rotate({text.turn:g} {_number(text.x)} {_number(text.y)})"
-    if text.halo:
-        look |= {"stroke": "Canvas", "stroke-width": "5", "paint-order": "stroke"}
-    return look | {"fill": text.colour}
+        attributes |= {"stroke": shape.stroke, "stroke-width": f"{shape.thick:g}"}
+        attributes |= {"stroke-dasharray": shape.dash} if shape.dash else {}
+    return _tag(tag, attributes, f"<title>{escape(shape.words)}</title>" if shape.words else "")
 
 
 def _tag(name: str, attributes: Mapping[str, float | str], inside: str = "") -> str:
