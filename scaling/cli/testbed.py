@@ -69,7 +69,7 @@ def _up(testbed: TestbedConfig) -> int:
     except Interrupted as stop:
         print(f"{stop}: what was made is removed again")
         return SHELL_SIGNAL + stop.number
-    print(f"{_description(testbed)}\n{_hosts(testbed)}")
+    print(_described(testbed))
     option = "" if testbed.name == "default" else f"--name {testbed.name} "
     mesh = f"data={testbed.hosts},fsdp={testbed.devices}"
     print(f"next: scaling testbed run {option}-- scaling train tiny --mesh {mesh}")
@@ -98,7 +98,7 @@ def _status() -> int:
         gone = len(missing(record.testbed, machine))
         condition = "up" if record.complete else "not complete"
         condition = f"lacks {gone} namespaces" if gone else condition
-        print(f"{_description(record.testbed)}: {condition}\n{_hosts(record.testbed)}")
+        print(_described(record.testbed, f": {condition}"))
     if not records:
         print(
             f"no testbed; next: scaling testbed up --hosts {UP['hosts']} --devices {UP['devices']}"
@@ -106,14 +106,10 @@ def _status() -> int:
     return 0
 
 
-def _hosts(testbed: TestbedConfig) -> str:
-    pairs = zip(testbed.addresses, testbed.host_namespaces, strict=True)
-    return "\n".join(f"  host{i} {address}  {name}" for i, (address, name) in enumerate(pairs))
-
-
-def _description(testbed: TestbedConfig) -> str:
+def _described(testbed: TestbedConfig, condition: str = "") -> str:
     later = f", {testbed.latency * 1e3:g} ms from host to host" if testbed.latency else ""
-    return (
-        f"testbed {testbed.name}: {testbed.hosts} hosts x {testbed.devices} devices, "
-        f"{format_bandwidth(testbed.bandwidth)} links{later}"
-    )
+    size = f"{testbed.hosts} hosts x {testbed.devices} devices"
+    links = f"{format_bandwidth(testbed.bandwidth)} links{later}{condition}"
+    hosts = enumerate(zip(testbed.addresses, testbed.host_namespaces, strict=True))
+    lines = (f"  host{i} {address}  {name}" for i, (address, name) in hosts)
+    return "\n".join([f"testbed {testbed.name}: {size}, {links}", *lines])
