@@ -118,10 +118,10 @@ def of_weights(step: StepSizes, product: Product) -> Kernel:
 def _kernel(
     step: StepSizes, product: Product, name: str, dims: Dims, phase: Phase, times: Number
 ) -> Kernel:
-    made = matmul(step, f"{phase} {name}", Origin(phase, f"layers/{product.part}"), dims, times)
-    if not product.grouped:
-        return made
-    return replace(made, kind="grouped", dtype=step.run.precision.between)  # never in 8 bits
+    origin = Origin(phase, f"layers/{product.part}")
+    dtype = step.run.precision.between if product.grouped else ""  # never in 8 bits
+    made = matmul(step, f"{phase} {name}", origin, dims, times, dtype=dtype)
+    return replace(made, kind="grouped") if product.grouped else made
 
 
 def matmul(

@@ -251,3 +251,15 @@ def test_adapters_of_square_matrices_have_the_columns_of_one_device_of_tensor():
     found = {k.name: k for k, _ in kernels(analytic_program(run, MeshShape(tensor=8)))}
     assert found["forward adapter of q"].dims[2] == 4096 / 8
     assert found["forward adapter of v"].dims[2] == 8 * 128 / 8
+
+
+def test_products_of_groups_of_rows_are_never_in_8_bits():
+    """Their operands take as many bytes as those of a run in bf16 (`models.float8`)."""
+    model = replace(DENSE, moe=Moe(8, 2, 64))
+    run = Run("toy", model, Batch(8, 64), precision=Precision(compute="bf16"))
+    eight = replace(run, precision=Precision(compute="fp8"))
+    grouped = [
+        {k.name: (k.bytes, k.dtype) for k, _ in kernels(program) if k.kind == "grouped"}
+        for program in (analytic_program(r, MeshShape(fsdp=2)) for r in (run, eight))
+    ]
+    assert grouped[0] and grouped[0] == grouped[1]
