@@ -39,7 +39,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scaling.analytic.step import FLOAT32, INT32, StepSizes, Transfer
+from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.expert_buffers import buffer_rows
 from scaling.models.accounting.matrices import n_moe_layers
@@ -69,41 +69,36 @@ def exchanged_rows(step: StepSizes) -> Number:
 
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:
-    """Tokens to their experts and back."""
+    """Tokens to their experts and back; the trainer's with their weights and numbers of experts."""
     moe, over, own_trainer = step.experts, step.axis_names("expert"), step.is_own_trainer
-    passes = step.passes(n_moe_layers(step.config))
-    tick, again = step.recompute, step.repeats_layer
-    out, back = "experts out", "experts back"
+    passes, tick, again = step.passes(n_moe_layers(step.config)), step.recompute, step.repeats_layer
     gathers = own_trainer and moe.capacity_factor is None
     rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
-    # Results are only added up: remat does not need them, nor does a tick's last layer.
-    stream: tuple[tuple[str, Number, bool], ...] = (
-        (f"forward {out}", 1, True),
-        (f"forward {back}", 1, False),
-        (f"again {out}", tick, True),
-        (f"again {back}", tick * (1 - step.one_layer), False),
-        (f"remat {out}", rows_again(step), True),
-        (f"remat {back}", again * (not own_trainer), False),
-        (f"backward {back}", 1, True),
-        (f"backward {out}", 1, False),
-    )
+    size = rows * step.config.d_model * step.itemsize
+    weights = rows * FLOAT32  # numbers of experts, int32, are as long
     kinds: tuple[CollectiveKind, ...] = "all-to-all", "all-to-all"
-    if gathers:
-        kinds = "reduce-scatter", "all-gather"  # of what comes back, of what goes out
-    size, what = rows * step.config.d_model * step.itemsize, "tokens of experts"
-    for place, share, goes_out in stream:
-        yield Transfer(over, kinds[goes_out], size, passes * share, what, place, moe=True)
-    if not own_trainer:
-        return
-    count = moe.experts_per_token if gathers else 1  # weights that go with a row
-    what = "weights of rows"
-    remat = (stream[4][0], again, True)  # also where rows are kept
-    for place, share, goes_out in stream[0], stream[2], remat, stream[7]:
-        size = rows * count * FLOAT32
-        yield Transfer(over, kinds[goes_out], size, passes * share, what, place, moe=True)
-    for place, share, _ in (stream[0], stream[2], remat) if gathers else ():
-        size, what = rows * count * INT32, "experts of tokens"
-        yield Transfer(over, "all-gather", size, passes * share, what, place, moe=True)
+    if gathers:  # of what comes back, of what goes out
+        kinds, weights = ("reduce-scatter", "all-gather"), rows * moe.experts_per_token * FLOAT32
+    # Results are only added up: remat does not need them, nor does a tick's last layer.
+    shares: dict[str, tuple[Number, Number]] = {  # of the passes: out and back
+        "forward": (1, 1),
+        "again": (tick, tick * (1 - step.one_layer)),
+        "remat": (rows_again(step), again * (not own_trainer)),
+        "backward": (1, 1),
+    }
+
+    def line(kind: CollectiveKind, size: Number, share: Number, what: str, where: str) -> Transfer:
+        return Transfer(over, kind, size, passes * share, what, where, moe=True)
+
+    for place, (out, back) in shares.items():
+        ahead, where = place != "backward", f"{place} experts out"
+        yield line(kinds[ahead], size, out, "tokens of experts", where)
+        yield line(kinds[not ahead], size, back, "tokens of experts", f"{place} experts back")
+        if own_trainer:  # also where rows are kept
+            share = again if place == "remat" else out
+            yield line(kinds[ahead], weights, share, "weights of rows", where)
+            if gathers and ahead:
+                yield line("all-gather", weights, share, "experts of tokens", where)
 
 
 def rows_again(step: StepSizes) -> Number:

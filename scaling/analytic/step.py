@@ -24,7 +24,7 @@ from scaling.run import OURS, Run
 from scaling.run.parallelism.pipeline import recomputes
 from scaling.run.parallelism.rules import is_sequence_parallel
 
-FLOAT32 = INT32 = BYTES["fp32"]
+FLOAT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 
