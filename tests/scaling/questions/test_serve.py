@@ -166,9 +166,9 @@ def test_a_sliding_window_bounds_the_cache():
 
 
 BAD = {
-    "name a MODEL": {},
+    "name a model": {},
     "not both": {"model": "llama3-8b", "parameters": 1e9},
-    "leave MODEL out": {"model": "llama3-8b", "kv_per_token": "1kB"},
+    "leave model out": {"model": "llama3-8b", "kv_per_token": "1kB"},
     "context is needed": {"parameters": 1e9},
     "did you mean 'int4'": {"model": "llama3-8b", "weights": "in4"},
     "no peak rate for 'int4'": {"model": "llama3-8b", "compute": "int4"},
