@@ -12,12 +12,12 @@ import argparse
 import importlib
 import inspect
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import takewhile
 from pathlib import Path
-from typing import Any, Literal, NoReturn, get_args, get_origin
+from typing import Any, Literal, get_args, get_origin
 
 import scaling as sc
 from scaling.api.parameters import arguments_of, texts_of
@@ -80,22 +80,22 @@ class Option:
     is_positional: bool
     is_extra: bool  # a parameter of the function that is given the call
 
-    def value(self, typed: Any) -> Any:
-        """Return the value of what was typed; the default where nothing was.
+    def value(self, typed: Sequence[str]) -> Any:
+        """Return the value of the texts that were typed; the default where none was.
 
         Raises:
             InputError: it cannot be read, or nothing was typed and something must be.
         """
-        if typed in (None, False, []):
+        if not typed:
             if self.default is inspect.Parameter.empty:
                 name = self.flag if self.is_positional else f"{self.flag} {self.metavar}"
                 raise InputError(f"Missing {name}: {self.text}")
             return self.default
         try:
-            return tuple(typed) if self.is_repeated else self.read(typed)
+            return tuple(typed) if self.is_repeated else self.read(typed[0])
         except ValueError:
             raise InputError(
-                f"{self.flag} {typed!r} cannot be read: {self.needed} is needed"
+                f"{self.flag} {typed[0]!r} cannot be read: {self.needed} is needed"
             ) from None
 
 
@@ -140,42 +140,65 @@ def function_of(text: str) -> Any:
 def parse_command(name: str, face: Generated, words: Sequence[str]) -> Command | None:
     """Return the command with its options; None where its help was asked for, now printed.
 
-    Words after -- belong to the positional argument that takes several.
+    Words after -- belong to the positional arguments.
 
     Raises:
         InputError: an option that there is not, is missing, is given twice, or cannot be read.
     """
-    options, end = options_of(face), [*words, "--"].index("--")
-    parser, see = _parser(name, face, options), f"; see scaling {name} --help"
-    if {"-h", "--help"}.intersection(words[:end]):
-        print(parser.format_help(), end="")
+    options = options_of(face)
+    if {"-h", "--help"}.intersection(takewhile(lambda word: word != "--", words)):
+        print(_help(name, face, options), end="")
         return None
-    several = next((o for o in options if o.is_positional and o.is_repeated), None)
-    typed, unknown = parser.parse_known_intermixed_args(words[:end] if several else words)
-    by_flag = {option.flag: option for option in options if not option.is_positional}
-    flags = Counter(word.partition("=")[0] for word in words[:end] if word.startswith("--"))
-    for word in [*(flag for flag in flags if flag not in by_flag), *unknown]:
-        raise InputError(f"scaling {name} has no option {word}; {nearest(word, list(by_flag))}")
-    for flag, times in flags.items():
-        if times > 1 and not by_flag[flag].is_repeated:
-            raise InputError(f"{flag} is given twice; give it once")
-    if several:
-        setattr(typed, several.parameter, [*getattr(typed, several.parameter), *words[end + 1 :]])
+    typed = _typed(name, options, words)
     try:
-        values = {o: o.value(getattr(typed, o.parameter)) for o in options}
+        values = {o: o.value(typed[o.parameter]) for o in options}
     except InputError as error:
-        raise InputError(f"{error}{see}") from None
+        raise InputError(f"{error}; see scaling {name} --help") from None
     asked = {
         o.parameter: value for o, value in values.items() if not o.is_extra and value != o.default
     }
     return Command(face, asked, {o.parameter: value for o, value in values.items() if o.is_extra})
 
 
-class _Parser(argparse.ArgumentParser):
-    """Raises what is wrong instead of printing it."""
+def _typed(name: str, options: Sequence[Option], words: Sequence[str]) -> Mapping[str, list[str]]:
+    """Return the texts that were typed, by parameter; that of a switch is its flag.
 
-    def error(self, message: str) -> NoReturn:
-        raise InputError(f"{message.removeprefix('argument ')}; see {self.prog} --help")
+    argparse would drop the value of --mesh=--, and refuse that of --guess -1e-3.
+    """
+    by_flag = {option.flag: option for option in options if not option.is_positional}
+    unknown = lambda word: InputError(
+        f"scaling {name} has no option {word}; {nearest(word, list(by_flag))}"
+    )
+    typed: dict[str, list[str]] = {option.parameter: [] for option in options}
+    free: list[str] = []  # of no option
+    rest = iter(words)
+    for word in rest:
+        flag, is_joined, value = word.partition("=")
+        if word == "--":
+            free += rest
+        elif not word.startswith("--") and not re.match(r"-[^\W\d]", word):
+            free.append(word)
+        elif flag not in by_flag:
+            raise unknown(flag)
+        elif typed[by_flag[flag].parameter] and not by_flag[flag].is_repeated:
+            raise InputError(f"{flag} is given twice; give it once")
+        else:
+            option = by_flag[flag]
+            if not option.metavar and is_joined:
+                raise InputError(f"{flag} takes no value; see scaling {name} --help")
+            if option.metavar and not is_joined:
+                value = next(rest, "--")
+                if value.startswith("--"):
+                    raise InputError(
+                        f"{flag} needs a value, {flag}={option.metavar}; see scaling {name} --help"
+                    )
+            typed[option.parameter].append(value if option.metavar else flag)
+    for option in (o for o in options if o.is_positional):
+        count = len(free) if option.is_repeated else 1
+        typed[option.parameter], free = free[:count], free[count:]
+    if free:
+        raise unknown(free[0])
+    return typed
 
 
 class _Help(argparse.HelpFormatter):
@@ -186,32 +209,25 @@ class _Help(argparse.HelpFormatter):
         return "\n\n".join(fill(paragraph, width, indent) for paragraph in text.split("\n\n"))
 
 
-def _parser(name: str, face: Generated, options: Sequence[Option]) -> _Parser:
-    """Return the parser that splits the words of a command; values stay texts."""
+def _help(name: str, face: Generated, options: Sequence[Option]) -> str:
+    """Return the help of a command."""
     positional = [option.flag for option in options if option.is_positional]
     summary = face.summary or summary_of(inspect.getdoc(function_of(face.function)))
-    parser = _Parser(
+    parser = argparse.ArgumentParser(
         prog=f"scaling {name}",
         usage=" ".join([f"scaling {name} [-h] [OPTIONS]", *positional]),
         description=f"{summary}\n\nExample: {face.example}",
         formatter_class=partial(_Help, max_help_position=26),
-        add_help=False,
-        allow_abbrev=False,
     )
-    parser.add_argument("-h", "--help", action="store_true", help="show this help message and exit")
     for option in options:
         text = option.text.replace("%", "%%")  # which argparse replaces
         if option.is_positional:
-            many = "*" if option.is_repeated else "?"
-            parser.add_argument(option.parameter, nargs=many, metavar=option.flag, help=text)
-        elif not option.metavar:
-            parser.add_argument(option.flag, dest=option.parameter, action="store_true", help=text)
+            parser.add_argument(option.parameter, metavar=option.flag, help=text)
+        elif option.metavar:
+            parser.add_argument(option.flag, metavar=option.metavar, help=text)
         else:
-            action = "append" if option.is_repeated else "store"
-            parser.add_argument(
-                option.flag, dest=option.parameter, action=action, metavar=option.metavar, help=text
-            )
-    return parser
+            parser.add_argument(option.flag, action="store_true", help=text)
+    return parser.format_help()
 
 
 def summary_of(docstring: str | None) -> str:

@@ -36,6 +36,8 @@ from scaling.program.ir import (
 from scaling.program.versions import compiler_versions
 
 MOST_RUNS = 1e18  # of an operation, chosen by this project: 30 years of a nanosecond each
+# What lines that contradict each other, or JSON of another form, raise as they are read.
+CONTRADICTIONS = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def read_program(
         return program
     except InputError:
         raise
-    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+    except CONTRADICTIONS as error:
         raise UnknownHlo(f"its lines contradict each other ({error!r:.{LINE}})") from error
 
 

@@ -1,6 +1,7 @@
 """Options that are made from functions of the API: nothing is declared twice, all is described."""
 
 import inspect
+import re
 import subprocess
 import sys
 from typing import Literal
@@ -12,6 +13,7 @@ from scaling.api.parameters import SHARED, arguments_of, texts_of
 from scaling.cli.commands import GENERATED, GROUPS
 from scaling.cli.generated import function_of, options_of, words
 from scaling.cli.main import COMMANDS, parse
+from scaling.meshes.errors import InputError
 from tests.scaling.cli.running import run
 
 
@@ -87,6 +89,33 @@ def test_options_are_those_of_both_functions(small, capsys):
     parse(["count", "r", "--from", "host", "--kind", "long", "--share", "0.5"]).execute()
     given = {"run": "r", "share": 0.5, "kind": "long", "source": "host"}
     assert capsys.readouterr().out == f"{given} None ()\n"
+
+
+def test_a_value_may_begin_with_a_dash_and_a_positional_argument_stands_after_dashes(small):
+    value = lambda name, *words: parse(["count", *words]).values.get(name)
+    assert value("size", "r", "--size=--") == "--"  # which argparse drops
+    assert value("size", "r", "--size", "-1e-3") == "-1e-3"  # which it takes for an option
+    assert value("size", "--size=", "r") == ""
+    assert value("again", "--again=--json", "r", "--again", "-x") == ("--json", "-x")
+    assert value("run", "--", "--help") == "--help"
+    assert value("run", "--again", "a", "r", "--") == "r"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("r --size --count 3", "--size needs a value, --size=TEXT"),
+        ("r --count", "--count needs a value, --count=N"),
+        ("r --count=--", "--count '--' cannot be read"),
+        ("r --siz 3", "no option --siz; did you mean '--size'?"),
+        ("r --size=1 --size 2", "--size is given twice"),
+        ("r s", "no option s;"),
+        ("r -x=3", "no option -x;"),
+    ],
+)
+def test_words_that_fit_no_option_are_refused(small, words, said):
+    with pytest.raises(InputError, match=re.escape(said)):
+        parse(["count", *words.split()])
 
 
 def test_the_help_is_made_from_both_docstrings(small, capsys, monkeypatch):

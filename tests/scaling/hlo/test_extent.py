@@ -3,6 +3,7 @@
 Work is counted in calls of functions, not in seconds.
 """
 
+import json
 from functools import partial
 
 import pytest
@@ -141,6 +142,21 @@ def test_work_grows_as_the_operands_of_one_line_do():
 def test_a_number_of_iterations_that_is_none_is_refused(trips):
     with pytest.raises(InputError, match="a loop that runs '.{2,400}' times"):
         price(nested(2, trips))
+
+
+@pytest.mark.parametrize(
+    ("how", "config"),
+    [
+        ("fusion", {"reification_cost": [7]}),
+        ("while", {"known_trip_count": 3}),
+        ("while", {"known_trip_count": []}),
+    ],
+)
+def test_a_configuration_of_another_form_is_refused(how, config):
+    others = computation("c", *CONDITION, result="pred[]") + computation("b", *LEAF)
+    line = "ROOT %y = " + (ONCE[how] % ("%x", "%b")).partition(", backend_config=")[0]
+    with pytest.raises(InputError, match=r"its lines contradict each other \(AttributeError"):
+        price(module(f"{line}, backend_config={json.dumps(config)}", others=others))
 
 
 def test_loops_around_loops_run_as_often_as_a_number_can_say():
