@@ -196,7 +196,7 @@ def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:
         return compare(name, what, _step_timer(ours), _step_timer(theirs), rounds)
 
 
-def _logged(plan: prepare.Plan, programs: prepare.Programs) -> float:
+def _logged(plan: prepare.PreparedRun, programs: prepare.Programs) -> float:
     """Median seconds from the end of a step to that of the next, in a short run."""
     with tempfile.TemporaryDirectory() as folder:
         train(plan, programs, Options(Path(folder)))

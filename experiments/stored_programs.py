@@ -21,7 +21,7 @@ from scaling.api.predict import predict
 from scaling.api.runs import load_run
 from scaling.meshes.errors import InputError
 from scaling.program.serialization import program_dict
-from scaling.program.stored import FOLDER, INDEX, Stored, stored_programs
+from scaling.program.stored import FOLDER, INDEX, StoredProgram, stored_programs
 from scaling.program.versions import compiler_versions
 from scaling.simulate.resolve import target
 from scaling.training.program import stored_key
@@ -239,7 +239,7 @@ def compile_all(folder: Path) -> None:
     """
     folder.mkdir(exist_ok=True)
     known = {entry.key: entry for entry in stored_programs()}
-    index: dict[tuple[str, str], Stored] = {}
+    index: dict[tuple[str, str], StoredProgram] = {}
     for want in wanted():
         try:
             entry = _made(want, folder, known)
@@ -253,7 +253,7 @@ def compile_all(folder: Path) -> None:
             file.unlink()
 
 
-def _made(want: Wanted, folder: Path, known: dict[str, Stored]) -> Stored:
+def _made(want: Wanted, folder: Path, known: dict[str, StoredProgram]) -> StoredProgram:
     place = target(load_run(want.run, mesh=want.mesh, set=want.set), want.cluster, want.nodes)
     key = stored_key(place.run, place.mesh, place.cluster)
     file = folder / f"{key}.json.gz"
@@ -266,10 +266,10 @@ def _made(want: Wanted, folder: Path, known: dict[str, Stored]) -> Stored:
     print(f"{key} {len(data):,} bytes {result.pricing.compile_seconds:.1f} s {want}", flush=True)
     today = date.today().isoformat()
     where = (want.run, want.cluster, want.nodes, want.mesh, want.set)
-    return Stored(key, *where, want.group, compiler_versions(), today)
+    return StoredProgram(key, *where, want.group, compiler_versions(), today)
 
 
-def _write_index(folder: Path, entries: list[Stored]) -> None:
+def _write_index(folder: Path, entries: list[StoredProgram]) -> None:
     lines = ",\n".join(json.dumps(asdict(entry)) for entry in entries)
     (folder / INDEX).write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from experiments.gloo.messages import groups_over, link_bytes, payload_bound
 from scaling.calibration.cases import collective_operations
-from scaling.calibration.timing import FLOAT, Case, compiled, over_all
+from scaling.calibration.timing import FLOAT, TimedCase, compiled, over_all
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.samples import CollectiveSample
@@ -67,7 +67,7 @@ def points(hosts: int, devices: int, bandwidth: float, sizes: tuple[int, ...]) -
     return every
 
 
-def case(point: Point) -> Case:
+def case(point: Point) -> TimedCase:
     """The case that measures a point."""
     ranks = point.hosts * point.devices if point.axis == "all" else point.hosts
     across = ranks if point.axis == "all" else point.hosts
@@ -77,7 +77,7 @@ def case(point: Point) -> Case:
     local = elements // ranks if point.kind == "all-gather" else elements
     sample = CollectiveSample(_kind(point.kind), ranks, inside, point.bytes, ())
     operation = collective_operations(ranks)[_kind(point.kind)]
-    return Case(sample, mesh, operation, ((local,),), in_place=point.kind == "all-reduce")
+    return TimedCase(sample, mesh, operation, ((local,),), in_place=point.kind == "all-reduce")
 
 
 def _kind(name: str) -> CollectiveKind:

@@ -30,7 +30,7 @@ GPT2_PREFIX = "transformer."  # missing in the files that OpenAI's GPT-2 was pub
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredParameter:
     """The place of one parameter: one tensor, or one for each layer (and expert)."""
 
     name: str  # of the tensor; {layer} and {expert} stand for numbers
@@ -66,7 +66,7 @@ class Stored:
         return self.name.format(layer=layer, expert=expert)
 
 
-def stored_parameters(config: ModelConfig, family: str) -> dict[str, Stored]:
+def stored_parameters(config: ModelConfig, family: str) -> dict[str, StoredParameter]:
     """Every parameter of a model of model_type `family`, by path: `layers/attention/query_DNK`."""
     return {
         path: _stored(config, path, name, dims_in_file, layers)
@@ -148,7 +148,7 @@ def _exists(config: ModelConfig, path: str) -> bool:
 
 def _stored(
     config: ModelConfig, path: str, name: str, dims_in_file: str, layers: range | None
-) -> Stored:
+) -> StoredParameter:
     sizes, last = _sizes(config), path.rpartition("/")[2]
     parts = tuple(dims_in_file.split())
     if last in ("scale", "bias"):
@@ -163,7 +163,7 @@ def _stored(
     third = next((i for i, part in enumerate(GPT2_THIRDS) if last.startswith(part)), 0)
     rotated = config.mla.qk_rope_head_dim if config.mla else 0
     pairs = last.startswith(("query_b_", "query_DNK", "kv_a_DR")) and config.positions == "rope"
-    return Stored(
+    return StoredParameter(
         name,
         parts,
         dims,

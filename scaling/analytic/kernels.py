@@ -28,7 +28,7 @@ import numpy as np
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.memory import hidden_units, state_bytes, stored_format, trained_elements
 from scaling.analytic.optimizer import muon_flops
-from scaling.analytic.products import Product, matmul
+from scaling.analytic.products import LayerProduct, matmul
 from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, StepSizes, as_int
 from scaling.analytic.weights import weights_of
@@ -138,7 +138,7 @@ def casts(step: StepSizes, moe: bool, part: str, phase: Phase) -> list[Kernel]:
     return [in_layers(step, f"{part} cast", phase, part, size * shards)]
 
 
-def quantized(step: StepSizes, products: Sequence[Product], phase: Phase) -> list[Kernel]:
+def quantized(step: StepSizes, products: Sequence[LayerProduct], phase: Phase) -> list[Kernel]:
     """Operands of 8-bit products; grouped ones are never in 8 bits."""
     if step.run.precision.compute != "fp8":
         return []

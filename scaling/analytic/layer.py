@@ -19,7 +19,7 @@ from scaling.analytic import kernels
 from scaling.analytic.adapters import adapter_kernels
 from scaling.analytic.attention import core_kernels
 from scaling.analytic.experts import rows_again
-from scaling.analytic.products import Product, forward, of_inputs, of_weights, step_products
+from scaling.analytic.products import LayerProduct, forward, of_inputs, of_weights, step_products
 from scaling.analytic.saved import REMAT, host_copies, returning, waits
 from scaling.analytic.schedule import NO_COLLECTIVES, PHASES, ScheduledCollectives, Traffic
 from scaling.analytic.step import StepSizes
@@ -31,7 +31,7 @@ from scaling.program.ir import Kernel, Loop, Number, Operation
 class Runs:
     """What of a forward pass runs: 1, or 0 in configurations where it does not."""
 
-    product: Callable[[Product], Number] = lambda product: 1
+    product: Callable[[LayerProduct], Number] = lambda product: 1
     core: Number = 1  # of the attention
     rotation: Number = 1
     others: Number = 1  # norms, the activation
@@ -80,11 +80,11 @@ class Layer:
         return self._named(self._backward())
 
     @cached_property
-    def products(self) -> list[Product]:
+    def products(self) -> list[LayerProduct]:
         """The products of weights."""
         return step_products(self.step, self.moe)
 
-    def _of(self, part: str, last: bool) -> list[Product]:
+    def _of(self, part: str, last: bool) -> list[LayerProduct]:
         """The products of a part: its last one, or those before."""
         return [p for p in self.products if p.part == part and p.stack.is_last == last]
 
@@ -269,7 +269,7 @@ class Layer:
         ahead = self._to_last_product("remat", weights, runs)
         return [*ahead, *self._last_product("remat", 0, runs)]
 
-    def _recomputed(self, product: Product) -> Number:
+    def _recomputed(self, product: LayerProduct) -> Number:
         """1 where remat computes a product again."""
         return self.step.recomputes(product.stack.name)
 

@@ -25,7 +25,7 @@ Dims = tuple[Number, Number, Number, Number]  # batch, m, n, k
 
 
 @dataclass(frozen=True)
-class Product:
+class LayerProduct:
     """One matrix product (or `batch` equal ones) of matrices that stand side by side."""
 
     name: str  # "q+k+v"
@@ -59,16 +59,16 @@ class Product:
 
 def layer_products(
     config: ModelConfig, moe: bool, tensor: Number, apart: tuple[str, ...] = ()
-) -> list[Product]:
+) -> list[LayerProduct]:
     """The products of a layer's weights on one device of `tensor`, in order, each of one row.
 
     Matrices of one input are multiplied as one, but for those whose names begin as in `apart`.
     """
-    products: dict[str, Product] = {}
+    products: dict[str, LayerProduct] = {}
     for stack in block_stacks(config, moe):
         name = stack.name
         key = name if name.startswith(apart) else SAME_INPUT.get(name, name)
-        product = Product(name, stack, *matrix_of_device(config, stack, tensor))
+        product = LayerProduct(name, stack, *matrix_of_device(config, stack, tensor))
         if first := products.get(key):
             both = f"{first.name}+{name.rpartition('_')[2]}"
             product = replace(first, name=both, outputs=first.outputs + product.outputs)
@@ -76,7 +76,7 @@ def layer_products(
     return list(products.values())
 
 
-def step_products(step: StepSizes, moe: bool) -> list[Product]:
+def step_products(step: StepSizes, moe: bool) -> list[LayerProduct]:
     """Those of a training step, with their rows; the trainer's experts keep theirs apart.
 
     A capacity fills the rows of experts up. Their load is even in the trainer's programs, which do
@@ -87,7 +87,7 @@ def step_products(step: StepSizes, moe: bool) -> list[Product]:
     return [_with_rows(step, product) for product in products]
 
 
-def _with_rows(step: StepSizes, product: Product) -> Product:
+def _with_rows(step: StepSizes, product: LayerProduct) -> LayerProduct:
     if not product.stack.experts:
         parts = 1 if product.stack.over_tensor else step.stream_parts
         return replace(product, rows=step.tokens / parts)
@@ -99,24 +99,24 @@ def _with_rows(step: StepSizes, product: Product) -> Product:
     return replace(product, batch=local, rows=rows, grouped=step.is_own_trainer)
 
 
-def forward(step: StepSizes, product: Product, phase: Phase, times: Number = 1) -> Kernel:
+def forward(step: StepSizes, product: LayerProduct, phase: Phase, times: Number = 1) -> Kernel:
     """The product itself; `times` is 0 where it does not run."""
     return _kernel(step, product, product.name, product.forward, phase, times)
 
 
-def of_inputs(step: StepSizes, product: Product) -> Kernel:
+def of_inputs(step: StepSizes, product: LayerProduct) -> Kernel:
     """The product that gives the gradient of its input."""
     return _kernel(step, product, f"d {product.name}", product.of_inputs, "backward", 1)
 
 
-def of_weights(step: StepSizes, product: Product) -> Kernel:
+def of_weights(step: StepSizes, product: LayerProduct) -> Kernel:
     """The product that gives the gradient of its weights."""
     times = step.trains_all
     return _kernel(step, product, f"w {product.name}", product.of_weights, "backward", times)
 
 
 def _kernel(
-    step: StepSizes, product: Product, name: str, dims: Dims, phase: Phase, times: Number
+    step: StepSizes, product: LayerProduct, name: str, dims: Dims, phase: Phase, times: Number
 ) -> Kernel:
     origin = Origin(phase, f"layers/{product.part}")
     dtype = step.run.precision.between if product.grouped else ""  # never in 8 bits

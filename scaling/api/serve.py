@@ -21,8 +21,8 @@ from scaling.models.config import with_positions
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer
 from scaling.questions.serving.answer import serve as answer_serve
-from scaling.questions.serving.case import Case, Formats, Servers, bare_model, served_model
-from scaling.questions.serving.traffic import Request
+from scaling.questions.serving.case import Formats, Servers, ServingCase, bare_model, served_model
+from scaling.questions.serving.traffic import ServedRequest
 
 MOST_DEVICES = 2**20  # a million: a second or two; the largest machines have a tenth of it
 LARGEST = 1 << 40  # sequences, or tokens of one: sizes stay exact in floats
@@ -123,7 +123,7 @@ def serve(
         served = bare_model(size, amount("--active", active), float(per_token), formats)
     profile, doubts = load_profile(place, calibration)
     warn(doubts)
-    case = Case(served, Servers(place, shape), profile, int(batch), int(context))
+    case = ServingCase(served, Servers(place, shape), profile, int(batch), int(context))
     return answer_serve(
-        case, Request(prompt, generate, mfu, amount("--step-time", step_time, "s")), price
+        case, ServedRequest(prompt, generate, mfu, amount("--step-time", step_time, "s")), price
     )

@@ -25,7 +25,7 @@ ROW = 8  # devices that are drawn beside one another: as many as most hosts have
 
 
 @dataclass(frozen=True, repr=False)
-class Sharding(Drawn):
+class ShardingTable(Drawn):
     """The table of `scaling sharding`; prints as it."""
 
     name: str
@@ -58,7 +58,7 @@ def sharding(
     devices: int | None = None,
     device_order: str | Iterable[str] | None = None,
     set: Settings | None = None,
-) -> Sharding:
+) -> ShardingTable:
     """Show every parameter's shape, spec and bytes per device on a mesh, and kept activations.
 
     >>> import scaling as sc
@@ -116,4 +116,4 @@ def sharding(
         "warnings": notices,
         **({"sequence": asdict(split)} if split else {}),
     }
-    return Sharding(resolved.name, shape, document, tuple(lines))
+    return ShardingTable(resolved.name, shape, document, tuple(lines))

@@ -26,7 +26,7 @@ from scaling.training.run_folder import default_folder
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
     from scaling.training.loop import RunResult
     from scaling.training.monitor.progress import Predicted
-    from scaling.training.prepare import Plan, Programs
+    from scaling.training.prepare import PreparedRun, Programs
     from scaling.training.run_folder.folder import Options
 
 
@@ -177,7 +177,7 @@ def _train(
         return train_loop(planned, programs, replace(options, predicted=predicted), check)
 
 
-def predict_first(plan: "Plan", programs: "Programs", folder: Path) -> "Predicted | None":
+def predict_first(plan: "PreparedRun", programs: "Programs", folder: Path) -> "Predicted | None":
     """Write the prediction before the first step; return what it says of one step, if known."""
     import jax
 

@@ -18,7 +18,7 @@ from scaling.calibration import cases, fit
 from scaling.calibration.fit_host import fit_dispatch, fit_step, fit_sum
 from scaling.calibration.sizes import sizes_for
 from scaling.calibration.steps import KEPT, dispatch_benches, priced_alone, step_benches
-from scaling.calibration.timing import FULL, QUICK, Bench, Case, measure
+from scaling.calibration.timing import FULL, QUICK, Bench, TimedCase, measure
 from scaling.meshes import catalog
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
@@ -96,7 +96,7 @@ def with_host_fits(
     return replace(profile, step=slowdown, samples=replace(profile.samples, step=tuple(priced)))
 
 
-def all_cases(quick: bool) -> list[Case]:
+def all_cases(quick: bool) -> list[TimedCase]:
     """All cases for the devices present."""
     mesh = everywhere()
     device = mesh.devices.flat[0]

@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from scaling.calibration.sizes import Sizes
-from scaling.calibration.timing import FLOAT, Case
+from scaling.calibration.timing import FLOAT, TimedCase
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.rules import divisors, make_rules
 from scaling.meshes.shape import MeshShape
@@ -38,7 +38,7 @@ DTYPES = {"fp32": jnp.float32, "tf32": jnp.float32, "bf16": jnp.bfloat16, "fp16"
 AXIS = "fsdp"  # groups of collectives run along it; `data` and `tensor` lie outside and inside
 
 
-def matmul_cases(mesh: Mesh, sizes: Sizes) -> Iterator[Case]:
+def matmul_cases(mesh: Mesh, sizes: Sizes) -> Iterator[TimedCase]:
     """Yields every shape in every dtype, and square ones in the other dtypes.
 
     Products are as in the models: true fp32 for "fp32", else as the device likes.
@@ -51,10 +51,10 @@ def matmul_cases(mesh: Mesh, sizes: Sizes) -> Iterator[Case]:
             if dtype in sizes.dtypes or (batch == 1 and m == n == k):
                 sample = MatmulSample(dtype, batch, m, n, k, ())
                 shapes = ((batch, m, k), (batch, k, n)) if batch > 1 else ((m, k), (k, n))
-                yield Case(sample, mesh, product, shapes, DTYPES[dtype])
+                yield TimedCase(sample, mesh, product, shapes, DTYPES[dtype])
 
 
-def attention_cases(mesh: Mesh, sizes: Sizes, flash: bool) -> Iterator[Case]:
+def attention_cases(mesh: Mesh, sizes: Sizes, flash: bool) -> Iterator[TimedCase]:
     """Yields forward, and forward with backward, of every size; `flash`: by cuDNN's kernel."""
     dtype: Literal["bf16", "fp32"] = "bf16" if flash else "fp32"
     rules = make_rules(MeshShape(data=mesh.size), False)
@@ -71,9 +71,9 @@ def attention_cases(mesh: Mesh, sizes: Sizes, flash: bool) -> Iterator[Case]:
     for batch, heads, tokens, head in sizes.attention:
         sample = AttentionSample(dtype, batch, heads, tokens, tokens, head, "forward", ())
         shape = (batch, tokens, heads, head)
-        yield Case(sample, mesh, forward, (shape,) * 3, DTYPES[dtype], shared=True)
+        yield TimedCase(sample, mesh, forward, (shape,) * 3, DTYPES[dtype], shared=True)
         sample = replace(sample, direction="backward")
-        yield Case(sample, mesh, both, (shape,) * 4, DTYPES[dtype], shared=True)
+        yield TimedCase(sample, mesh, both, (shape,) * 4, DTYPES[dtype], shared=True)
 
 
 def backward_alone(samples: Sequence[Sample]) -> list[AttentionSample]:
@@ -89,7 +89,7 @@ def backward_alone(samples: Sequence[Sample]) -> list[AttentionSample]:
 
 
 @dataclass(frozen=True)
-class Counted:
+class ElementCounts:
     """Counts of an operation per element of the arrays that it reads."""
 
     read: int = 1  # arrays
@@ -100,7 +100,7 @@ class Counted:
     transcendentals: int = 0
 
 
-def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Case]:
+def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[TimedCase]:
     """Yields every operation on tensors of every size."""
     for elements in sizes:
         rows = 2 ** ((elements.bit_length() - 1) // 2)
@@ -111,7 +111,7 @@ def memory_cases(mesh: Mesh, sizes: Sequence[int]) -> Iterator[Case]:
             moved = FLOAT * (arrays * elements + edges)
             flops, special = counted.flops * elements, counted.transcendentals * elements
             sample = MemorySample(kind, moved, (), float(flops), float(special))
-            yield Case(sample, mesh, operation, (shape,) * counted.read)
+            yield TimedCase(sample, mesh, operation, (shape,) * counted.read)
 
 
 def _chain(length: int) -> Callable[[jax.Array], jax.Array]:
@@ -125,30 +125,34 @@ def _chain(length: int) -> Callable[[jax.Array], jax.Array]:
     return apply
 
 
-OPERATIONS: tuple[tuple[str, Callable[..., Any], Counted], ...] = (
-    ("copy", jnp.copy, Counted()),
+OPERATIONS: tuple[tuple[str, Callable[..., Any], ElementCounts], ...] = (
+    ("copy", jnp.copy, ElementCounts()),
     # Flattened, so that the compiler cannot skip the copy.
-    ("transpose", lambda x: x.T.reshape(-1), Counted()),
-    ("reduce", lambda x: x.sum(axis=1), Counted(written=0, rows=1, flops=1)),
-    ("reduce", lambda x: (x * x).sum(axis=1), Counted(written=0, rows=1, flops=2)),
-    ("reduce", lambda x: x.sum(axis=0), Counted(written=0, columns=1, flops=1)),
-    ("elementwise", jnp.add, Counted(read=2, flops=1)),
-    ("elementwise", _chain(1), Counted(flops=3)),
-    ("elementwise", _chain(8), Counted(flops=3 * 8)),
+    ("transpose", lambda x: x.T.reshape(-1), ElementCounts()),
+    ("reduce", lambda x: x.sum(axis=1), ElementCounts(written=0, rows=1, flops=1)),
+    ("reduce", lambda x: (x * x).sum(axis=1), ElementCounts(written=0, rows=1, flops=2)),
+    ("reduce", lambda x: x.sum(axis=0), ElementCounts(written=0, columns=1, flops=1)),
+    ("elementwise", jnp.add, ElementCounts(read=2, flops=1)),
+    ("elementwise", _chain(1), ElementCounts(flops=3)),
+    ("elementwise", _chain(8), ElementCounts(flops=3 * 8)),
     # An optimizer update: several arrays, a root and a division.
     (
         "elementwise",
         lambda x, mean, square: x - 0.001 * mean / (jnp.sqrt(square) + 1e-8),
-        Counted(read=3, flops=4, transcendentals=1),
+        ElementCounts(read=3, flops=4, transcendentals=1),
     ),
-    ("transcendental", jnp.exp, Counted(transcendentals=1)),
-    ("transcendental", jnp.tanh, Counted(transcendentals=1)),
+    ("transcendental", jnp.exp, ElementCounts(transcendentals=1)),
+    ("transcendental", jnp.tanh, ElementCounts(transcendentals=1)),
     # The gate of a gated MLP.
-    ("transcendental", lambda x, y: jax.nn.silu(x) * y, Counted(2, flops=5, transcendentals=1)),
+    (
+        "transcendental",
+        lambda x, y: jax.nn.silu(x) * y,
+        ElementCounts(2, flops=5, transcendentals=1),
+    ),
 )
 
 
-def collective_cases(devices: int, quick: bool, messages: Sequence[int]) -> Iterator[Case]:
+def collective_cases(devices: int, quick: bool, messages: Sequence[int]) -> Iterator[TimedCase]:
     """Yields every kind, axis and size; if quick, the axis with the largest stride only.
 
     `messages` are the sizes in bytes.
@@ -162,7 +166,7 @@ def collective_cases(devices: int, quick: bool, messages: Sequence[int]) -> Iter
                 local = total // ranks if kind == "all-gather" else total
                 sample = CollectiveSample(kind, ranks, devices // ranks, FLOAT * total, ())
                 in_place = kind == "all-reduce"
-                yield Case(sample, mesh, operation, ((local,),), in_place=in_place)
+                yield TimedCase(sample, mesh, operation, ((local,),), in_place=in_place)
 
 
 def axes(devices: int, quick: bool) -> list[tuple[int, int]]:

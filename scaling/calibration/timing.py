@@ -33,7 +33,7 @@ MOST = 10_000  # iterations; a loop whose body costs nothing ends too
 
 
 @dataclass(frozen=True)
-class Case:
+class TimedCase:
     """An operation to be measured: its sample, and how to run it."""
 
     sample: Sample
@@ -70,7 +70,7 @@ FULL = Effort(call=0.01, window=0.03, repeats=7, steps=1.0)
 
 
 def measure(
-    cases: Sequence[Case],
+    cases: Sequence[TimedCase],
     effort: Effort,
     progress: Callable[[str], None],
     seed: int = 0,
@@ -103,7 +103,7 @@ def measure(
     return samples, kept[-1][0]
 
 
-def prepared(cases: Sequence[Case], effort: Effort) -> list[Bench]:
+def prepared(cases: Sequence[TimedCase], effort: Effort) -> list[Bench]:
     """Benches with enough iterations for `effort.call`."""
     pilots = _compiled_all([(case, PILOT) for case in cases])
     iterations = []
@@ -116,7 +116,7 @@ def prepared(cases: Sequence[Case], effort: Effort) -> list[Bench]:
     return list(map(_bench, cases, iterations, programs))
 
 
-def _compiled_all(cases: Sequence[tuple[Case, int]]) -> list[jax.stages.Compiled]:
+def _compiled_all(cases: Sequence[tuple[TimedCase, int]]) -> list[jax.stages.Compiled]:
     """Compiled programs: in parallel on a CPU, one by one for GPUs, which XLA times kernels on."""
     threads = cores() if jax.default_backend() == "cpu" else 1
     with ThreadPoolExecutor(threads) as pool:
@@ -143,7 +143,7 @@ def window(bench: Bench) -> float:
     return (time.perf_counter() - start) / (bench.calls * bench.iterations)
 
 
-def compiled(case: Case, iterations: int) -> jax.stages.Compiled:
+def compiled(case: TimedCase, iterations: int) -> jax.stages.Compiled:
     """The program of a case: the operation `iterations` times on every device."""
     program, every = repeated(case.operation, iterations, case.in_place), over_all(case.mesh)
     if not case.shared:
@@ -178,21 +178,21 @@ def over_all(mesh: Mesh) -> P:
     return P(tuple(axis for axis, size in mesh.shape.items() if size > 1))
 
 
-def _inputs(case: Case) -> list[jax.ShapeDtypeStruct]:
+def _inputs(case: TimedCase) -> list[jax.ShapeDtypeStruct]:
     """Shapes over all devices: along the first dimension, device after device."""
     sharding = jax.NamedSharding(case.mesh, over_all(case.mesh))
     shapes = [(case.mesh.size * first, *rest) for first, *rest in case.shapes]
     return [jax.ShapeDtypeStruct(shape, case.dtype, sharding=sharding) for shape in shapes]
 
 
-def _bench(case: Case, iterations: int, program: jax.stages.Compiled) -> Bench:
+def _bench(case: TimedCase, iterations: int, program: jax.stages.Compiled) -> Bench:
     """A bench with its inputs on the devices, warmed up."""
     inputs = [jax.device_put(_values(case, s.shape), s.sharding) for s in _inputs(case)]
     jax.block_until_ready(program(*inputs))
     return Bench(case.sample, lambda: program(*inputs), iterations)
 
 
-def _values(case: Case, shape: tuple[int, ...]) -> np.ndarray:
+def _values(case: TimedCase, shape: tuple[int, ...]) -> np.ndarray:
     """Random inputs: with constant ones a GPU draws less power and runs faster.
 
     Zeros where results are fed back, which sums of anything else would let grow without end.

@@ -60,7 +60,7 @@ SCRATCH = ("u8", "s8")  # element types of a library's workspace, a flat array a
 
 
 @dataclass(frozen=True)
-class Product:
+class HloProduct:
     """One matrix product, or those of one attention or of groups of rows."""
 
     kind: Literal["matmul", "grouped", "attention"]
@@ -74,7 +74,7 @@ class Product:
     is_timed: bool = True  # whether fits to products of its kind say how long it takes
 
 
-def product_of(instruction: Instruction) -> Product | None:
+def product_of(instruction: Instruction) -> HloProduct | None:
     """The product that `instruction` is; None if it is none, or a call of something unknown.
 
     Raises:
@@ -140,7 +140,7 @@ def _is_exact(instruction: Instruction) -> bool:
     return "highest" in (instruction.attribute("operand_precision") or "")
 
 
-def _cublas(instruction: Instruction, operands: list[Array]) -> Product:
+def _cublas(instruction: Instruction, operands: list[Array]) -> HloProduct:
     config = _stated(instruction, "gemm_backend_config")
     numbers = _stated(instruction, "gemm_backend_config", "dot_dimension_numbers")
     sides = [tuple(map(int, numbers.get(f"{side}_dimensions", ()))) for side in SIDES]
@@ -167,19 +167,19 @@ def _dot_dims(
 
 def _matmul(
     lhs: Array, dims: tuple[int, ...], exact: bool, algorithm: str, nvidia: bool = False
-) -> Product:
+) -> HloProduct:
     """Two FLOPs per multiply-add, eight per complex one."""
     flops = (8.0 if lhs.dtype.startswith("c") else 2.0) * math.prod(dims)
     stated = ALGORITHM.search(algorithm.upper())
     if stated:
-        return Product("matmul", flops, type_name(stated[1].lower()), dims)
+        return HloProduct("matmul", flops, type_name(stated[1].lower()), dims)
     may_round = lhs.dtype == "f32" and not exact
     named = INTEGERS.get(lhs.dtype) or type_name(lhs.dtype)
     dtype = "tf32" if nvidia and may_round else named
-    return Product("matmul", flops, dtype, dims, may_round=may_round)
+    return HloProduct("matmul", flops, dtype, dims, may_round=may_round)
 
 
-def _grouped(instruction: Instruction) -> Product | None:
+def _grouped(instruction: Instruction) -> HloProduct | None:
     """The grouped product that a kernel says it is, under an even load; None for other kernels."""
     found = METADATA.search(instruction.attribute("backend_config") or "")
     text = ESCAPED.sub(lambda byte: chr(int(byte[1], 16)), found[1]) if found else "{}"
@@ -189,12 +189,12 @@ def _grouped(instruction: Instruction) -> Product | None:
             return None
         dims = tuple(float(d) for d in said["dims"].split(","))
         flops, moved = float(said["flops"]), float(said["bytes"])
-        return Product("grouped", flops, said["dtype"], dims, bytes=moved)
+        return HloProduct("grouped", flops, said["dtype"], dims, bytes=moved)
     except (AttributeError, KeyError, ValueError):
         raise UnknownHlo(f"metadata {text[:80]!r}: {instruction.excerpt}") from None
 
 
-def _attention(instruction: Instruction, operands: list[Array], backward: bool) -> Product:
+def _attention(instruction: Instruction, operands: list[Array], backward: bool) -> HloProduct:
     """One exponential per score, in each direction."""
     config = _stated(instruction, "cudnn_fmha_backend_config")
     where = ("cudnn_fmha_backend_config", "intermediate_tensor_shape", "dimensions")
@@ -208,10 +208,12 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
     seen, dtype = 1.0, type_name(query.dtype)
     if "CAUSAL" in str(config.get("mask_type", "NO_MASK")):
         seen = visible_share(scores[3], int(config.get("sliding_window_length", 0)))
-    return Product("attention", flops, dtype, (*scores, head_dim), pairs, visible=seen)
+    return HloProduct("attention", flops, dtype, (*scores, head_dim), pairs, visible=seen)
 
 
-def _convolution(instruction: Instruction, kernel: Array, output: Array, nvidia: bool) -> Product:
+def _convolution(
+    instruction: Instruction, kernel: Array, output: Array, nvidia: bool
+) -> HloProduct:
     """A convolution as a product of unfolded windows, those over the edge included.
 
     `dim_labels=b01f_01io->b01f` says which dimension of the kernel counts output features (o).

@@ -35,7 +35,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Part:
+class FusedInstruction:
     """An instruction that a kernel runs, and the share of its elements that are needed."""
 
     instruction: Instruction
@@ -46,7 +46,7 @@ class Part:
 class FusionContent:
     """Instructions of a kernel, and the share of each operand and result that it touches."""
 
-    parts: list[Part]
+    parts: list[FusedInstruction]
     read: list[float]
     written: list[float]
     rows: RandomAccess  # what gathers and scatters take beyond these shares
@@ -81,7 +81,7 @@ def single_content(instruction: Instruction) -> FusionContent:
     read = [_share(instruction, i, in_place=True) for i in range(len(instruction.operands))]
     written = [_new(instruction)] * len(arrays(instruction.shape))
     rows = random_access(instruction, 1.0, is_fused=False)
-    return FusionContent([Part(instruction, 1.0)], read, written, rows)
+    return FusionContent([FusedInstruction(instruction, 1.0)], read, written, rows)
 
 
 def fusion_content(fusion: Instruction) -> FusionContent:
@@ -122,10 +122,10 @@ def _sum(demand: Mapping[object, float]) -> float:
     return min(1.0, sum(demand.values()))
 
 
-def _parts(instruction: Instruction, share: float) -> list[Part]:
+def _parts(instruction: Instruction, share: float) -> list[FusedInstruction]:
     """An instruction of a fusion; of a fusion in a fusion those inside."""
     if instruction.opcode != "fusion":
-        return [Part(instruction, share)]
+        return [FusedInstruction(instruction, share)]
     inner = fusion_content(instruction).parts
     return [replace(part, share=share * part.share) for part in inner]
 

@@ -22,7 +22,7 @@ LEFT, TOP, MESH = 10.0, 30.0, 310.0  # pixels: left edge, upper edge, left edge 
 
 
 @dataclass(frozen=True)
-class Part:
+class DeviceBlock:
     """What one device holds of a matrix: its block, counted from 0, and its terms of sums."""
 
     device: int
@@ -32,7 +32,7 @@ class Part:
     terms: tuple[int, ...]  # along each axis of partial sums
 
 
-def parts(written: str, mesh: Mapping[str, int]) -> list[Part]:
+def parts(written: str, mesh: Mapping[str, int]) -> list[DeviceBlock]:
     """Return what every device holds of an array such as `A[I_X,J]`, in the order of devices."""
     array = parse_expression(written, list(mesh)).operands[0]
     rows, columns = array.dims
@@ -40,7 +40,9 @@ def parts(written: str, mesh: Mapping[str, int]) -> list[Part]:
     for device in range(math.prod(mesh.values())):
         place = coordinates(device, mesh)
         row, column = (index(dim.axes, place, mesh) for dim in (rows, columns))
-        held.append(Part(device, place, row, column, tuple(place[a] for a in array.unreduced)))
+        held.append(
+            DeviceBlock(device, place, row, column, tuple(place[a] for a in array.unreduced))
+        )
     return held
 
 

@@ -27,7 +27,7 @@ BACKWARD = 2  # forward passes that a backward pass takes
 
 
 @dataclass(frozen=True)
-class Pass:
+class PipelinePass:
     """One stage runs one part of its layers on one microbatch."""
 
     stage: int
@@ -43,7 +43,9 @@ class Pass:
         return self.begin + self.length
 
 
-def timetable(schedule: str, stages: int, microbatches: int, parts: int = 1) -> tuple[Pass, ...]:
+def timetable(
+    schedule: str, stages: int, microbatches: int, parts: int = 1
+) -> tuple[PipelinePass, ...]:
     """Return all passes of a step.
 
     Args:
@@ -57,13 +59,13 @@ def timetable(schedule: str, stages: int, microbatches: int, parts: int = 1) -> 
     return tuple(_all_forward_first(PipelineSchedule(stages, parts, microbatches)))
 
 
-def idle_share(passes: tuple[Pass, ...]) -> float:
+def idle_share(passes: tuple[PipelinePass, ...]) -> float:
     """Return the share of all stages' time in which they run nothing."""
     rows = len({one.stage for one in passes})
     return float(1 - sum(one.length for one in passes) / (rows * max(one.end for one in passes)))
 
 
-def held(passes: tuple[Pass, ...]) -> Fraction:
+def held(passes: tuple[PipelinePass, ...]) -> Fraction:
     """Return the most microbatches of which a stage keeps what it saved, a part as a fraction."""
     parts = 1 + max(one.part for one in passes)
     most = 0
@@ -74,7 +76,7 @@ def held(passes: tuple[Pass, ...]) -> Fraction:
     return Fraction(most, parts)
 
 
-def _all_forward_first(schedule: PipelineSchedule) -> Iterator[Pass]:
+def _all_forward_first(schedule: PipelineSchedule) -> Iterator[PipelinePass]:
     """Forward passes in the order of the schedule, and the same backward in reverse."""
     unit = Fraction(1, schedule.virtual_stages)
     end = schedule.iterations * unit * (1 + BACKWARD)
@@ -83,24 +85,24 @@ def _all_forward_first(schedule: PipelineSchedule) -> Iterator[Pass]:
             group, place = divmod(iteration - stage, schedule.group * schedule.virtual_stages)
             part = int(schedule.virtual_stage_at(iteration, stage))
             which = group * schedule.group + place % schedule.group, part
-            yield Pass(stage, iteration * unit, unit, *which, True)
+            yield PipelinePass(stage, iteration * unit, unit, *which, True)
             begin = end - (iteration + 1) * unit * BACKWARD
-            yield Pass(stage, begin, unit * BACKWARD, *which, False)
+            yield PipelinePass(stage, begin, unit * BACKWARD, *which, False)
 
 
-def _one_forward_one_backward(stages: int, microbatches: int) -> Iterator[Pass]:
+def _one_forward_one_backward(stages: int, microbatches: int) -> Iterator[PipelinePass]:
     """A forward pass begins an iteration of the fill and the steady ones, but not of the drain."""
     fill, one, way_back = stages - 1, Fraction(1), Fraction(BACKWARD)
     lengths = [one] * fill + [one + way_back] * microbatches + [way_back] * fill
     begins = list(accumulate(lengths, initial=Fraction(0)))
     for stage, microbatch in product(range(stages), range(microbatches)):
-        yield Pass(stage, begins[stage + microbatch], one, microbatch, 0, True)
+        yield PipelinePass(stage, begins[stage + microbatch], one, microbatch, 0, True)
         iteration = 2 * fill - stage + microbatch
         begin = begins[iteration] + (iteration < fill + microbatches)
-        yield Pass(stage, begin, way_back, microbatch, 0, False)
+        yield PipelinePass(stage, begin, way_back, microbatch, 0, False)
 
 
-def pipeline(passes: Sequence[Pass], title: str = "") -> Picture:
+def pipeline(passes: Sequence[PipelinePass], title: str = "") -> Picture:
     """Return a row for each stage, a box for each pass; where it is empty, the stage has no work.
 
     The box of a pass has the number of its microbatch.

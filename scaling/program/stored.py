@@ -25,7 +25,7 @@ KEY_LENGTH = 12  # hexadecimal digits, of which some hundred programs never shar
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredProgram:
     """One kept program: what `sc.predict` takes to price it, and what compiled it."""
 
     key: str
@@ -67,12 +67,12 @@ def key_of(run: Mapping[str, Any], mesh: Mapping[str, int], chip: str) -> str:
 
 
 @cache
-def stored_programs() -> tuple[Stored, ...]:
+def stored_programs() -> tuple[StoredProgram, ...]:
     """Return what is kept, in the order of the index."""
     file = FOLDER / INDEX
     if not file.is_file():
         return ()
-    return tuple(Stored(**entry) for entry in parse_json(file.read_text("utf-8"), INDEX))
+    return tuple(StoredProgram(**entry) for entry in parse_json(file.read_text("utf-8"), INDEX))
 
 
 def stored_program(key: str) -> Program | None:

@@ -43,7 +43,7 @@ STAGES = (2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Split:
+class MixedMesh:
     """What a mesh fsdp x tensor needs and takes, with one profile."""
 
     mesh: MeshShape
@@ -99,13 +99,13 @@ def mixed_limit(s: LimitsContext) -> Answer | None:
     )
 
 
-def _fewest_tokens(splits: tuple[Split, ...]) -> Split:
+def _fewest_tokens(splits: tuple[MixedMesh, ...]) -> MixedMesh:
     """The best mesh whose activations are hidden; the first one if they are nowhere."""
     able = [split for split in splits if split.is_hidden] or splits[:1]
     return min(able, key=lambda split: split.tokens)
 
 
-def _splits(s: LimitsContext) -> list[tuple[Split, Split]]:
+def _splits(s: LimitsContext) -> list[tuple[MixedMesh, MixedMesh]]:
     """All splits of the devices, of one slice on TPUs, up to tensor axes that are too large.
 
     Each by the textbook, and with the fitted figures.
@@ -128,15 +128,15 @@ def _splits(s: LimitsContext) -> list[tuple[Split, Split]]:
     return pairs
 
 
-def _split(s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile) -> Split:
+def _split(s: LimitsContext, mesh: MeshShape, groups: np.ndarray, profile: Profile) -> MixedMesh:
     gathers = of_weights(s.mlp, MeshShape(tensor=mesh.tensor), groups, s.cluster, FORWARD)
     tokens, seconds = hidden_from(gathers, profile), exchange_time(gathers, profile)
     if mesh.tensor == 1:
-        return Split(mesh, groups, True, tokens, seconds)
+        return MixedMesh(mesh, groups, True, tokens, seconds)
     rows = s.run.batch.tokens / (mesh.data * mesh.fsdp)
     sent = of_activations(s.mlp, groups_on(mesh, ["tensor"], s.cluster), s.cluster)
     most, moved = times_hidden(sent, profile, rows), exchange_time(sent, profile, rows)
-    return Split(mesh, groups, mesh.tensor <= most * (1 + SAME), tokens, max(seconds, moved))
+    return MixedMesh(mesh, groups, mesh.tensor <= most * (1 + SAME), tokens, max(seconds, moved))
 
 
 def _chips(cluster: Cluster) -> int:

@@ -22,7 +22,7 @@ WORTH_A_LINE = 0.01  # share of all parameter bytes from which a whole tensor is
 
 
 @dataclass(frozen=True)
-class Row:
+class ParameterRow:
     """One parameter; layers are stacked along the first dimension."""
 
     name: str
@@ -33,7 +33,7 @@ class Row:
     free_axes: tuple[str, ...]  # axes that could cut it (all but REPLICAS) and do not
 
 
-def rows(params: Any, rules: Rules) -> list[Row]:
+def rows(params: Any, rules: Rules) -> list[ParameterRow]:
     """One row per parameter of a tree of arrays or `ShapeDtypeStruct` with NamedSharding."""
     sizes, found = rules.mesh.sizes, []
     for name, leaf in zip(leaf_names(params), jax.tree.leaves(params), strict=True):
@@ -43,11 +43,11 @@ def rows(params: Any, rules: Rules) -> list[Row]:
         used = REPLICAS.union(*cuts)
         free = tuple(axis for axis, n in sizes.items() if n > 1 and axis not in used)
         text = ", ".join("+".join(axes) or "-" for axes in cuts)
-        found.append(Row(name, leaf.shape, text, *_sizes(leaf), free))
+        found.append(ParameterRow(name, leaf.shape, text, *_sizes(leaf), free))
     return found
 
 
-def table(all_rows: list[Row]) -> str:
+def table(all_rows: list[ParameterRow]) -> str:
     """The rows as aligned text with a total."""
     lines: list[tuple[str, ...]] = [("parameter", "shape", "sharded over", "bytes", "bytes/device")]
     for row in all_rows:
@@ -114,7 +114,7 @@ def held_line(held: dict[str, int]) -> str:
     )
 
 
-def warnings(all_rows: list[Row]) -> list[str]:
+def warnings(all_rows: list[ParameterRow]) -> list[str]:
     """Tensors that are replicated over axes that could shard them; small ones in one line."""
     whole = [row for row in all_rows if row.free_axes]
     total = sum(row.bytes for row in all_rows)

@@ -9,11 +9,11 @@ from scaling.run.parallelism.rules import notes
 from scaling.run.parallelism.sequence import sequence_cut
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
-    from scaling.training.prepare import Plan, Programs
+    from scaling.training.prepare import PreparedRun, Programs
     from scaling.training.run_folder.folder import Options
 
 
-def header_lines(plan: "Plan") -> list[str]:
+def header_lines(plan: "PreparedRun") -> list[str]:
     """Return what is about to run, in a few lines."""
     run, batch, device = plan.run, plan.run.batch, plan.mesh.devices.flat[0]
     count = count_parameters(run.model).total
@@ -28,7 +28,7 @@ def header_lines(plan: "Plan") -> list[str]:
     ]
 
 
-def sharding_lines(plan: "Plan", programs: "Programs") -> list[str]:
+def sharding_lines(plan: "PreparedRun", programs: "Programs") -> list[str]:
     """Return the sharding table and its warnings."""
     from scaling.report.shardings import rows, table, warnings
     from scaling.training.optim.trained import trained_line

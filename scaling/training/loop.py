@@ -34,7 +34,7 @@ from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.training.monitor.progress import ProgressLine
 from scaling.training.monitor.report import StepReport, held_out_losses, started_clock
-from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
+from scaling.training.prepare import PreparedRun, Programs, own_rows, place_tokens
 from scaling.training.run_folder.folder import Options, explain_unwritable, own_folder
 from scaling.training.run_folder.measured import MEASURED
 from scaling.training.run_folder.metrics import MetricsLog, open_sinks
@@ -69,7 +69,10 @@ class InFlight:
 
 
 def train(
-    plan: Plan, programs: Programs, options: Options, check: Callable[[], None] = lambda: None
+    plan: PreparedRun,
+    programs: Programs,
+    options: Options,
+    check: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Train to `run.train.steps`, or until a signal; everything is written below the folder.
 
@@ -118,7 +121,7 @@ def train(
 
 @dataclass
 class _Loop:
-    plan: Plan
+    plan: PreparedRun
     programs: Programs
     folder: Path
     checkpoints: Checkpoints

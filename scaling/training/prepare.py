@@ -41,7 +41,7 @@ from scaling.training.weights.naming import from_dict, reorder_layers, to_dict
 
 
 @dataclass(frozen=True)
-class Plan:
+class PreparedRun:
     """A run that has passed every check that needs no device program."""
 
     run: Run  # with its mesh filled in
@@ -63,7 +63,7 @@ class Programs:
     run_step: Callable[[TrainState, Tokens], tuple[TrainState, dict]]  # `step`, or under AutoPGLE
 
 
-def plan(run: Run) -> Plan:
+def plan(run: Run) -> PreparedRun:
     """Check the run against the devices present and open its data.
 
     Raises:
@@ -85,7 +85,7 @@ def plan(run: Run) -> Plan:
         )
     execution = execution_on(jax.devices()[0], run, rules)
     sums = data_sums(run.train) if jax.process_index() == 0 else None
-    return Plan(replace(run, mesh=mesh), execution, present_mesh(mesh), source, sums)
+    return PreparedRun(replace(run, mesh=mesh), execution, present_mesh(mesh), source, sums)
 
 
 def _same_source(run: Run) -> Source:
@@ -128,7 +128,7 @@ def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]
     return [f"warning: the data have changed: {changed}"] if changed else []
 
 
-def compile_programs(plan: Plan) -> Programs:
+def compile_programs(plan: PreparedRun) -> Programs:
     """Lower and compile the step with the project's compiler options."""
     run, execution = plan.run, plan.execution
     with jax.set_mesh(plan.mesh):
@@ -151,7 +151,7 @@ def compile_programs(plan: Plan) -> Programs:
     return Programs(state, tokens, init, step, evaluate, run_step)
 
 
-def initial_state(plan: Plan, programs: Programs, weights: Path | None) -> TrainState:
+def initial_state(plan: PreparedRun, programs: Programs, weights: Path | None) -> TrainState:
     """A fresh state: random parameters, or those of safetensors files, with fresh adapters if any.
 
     Call it under the mesh.

@@ -54,13 +54,13 @@ def prepare():
     from scaling.run.parallelism.rules import rules_for
     from scaling.training.data.sources import open_data
     from scaling.training.execution import execution_for
-    from scaling.training.prepare import Plan, compile_programs
+    from scaling.training.prepare import PreparedRun, compile_programs
 
-    def plan(run: Run) -> Plan:
+    def plan(run: Run) -> PreparedRun:
         rules = rules_for(run, run.mesh)
         mesh = present_mesh(run.mesh, jax.devices()[: run.mesh.devices])
         source = open_data(run.train, run.model.vocab_size, run.batch.seq_len)
-        return Plan(run, execution_for(run, rules, "cpu"), mesh, source)
+        return PreparedRun(run, execution_for(run, rules, "cpu"), mesh, source)
 
     @cache
     def programs(run: Run):

@@ -19,7 +19,7 @@ from scaling.profiles.io import profile_of
 from scaling.program.ir import Kernel
 from scaling.questions.exchanges import UNSHARDED, MlpShape, math_time
 from scaling.questions.serving.case import Formats, Servers, served_model
-from scaling.questions.serving.kernels import Pass, attention_kernel, weight_kernels
+from scaling.questions.serving.kernels import ForwardPass, attention_kernel, weight_kernels
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import running_kernels
 
@@ -85,7 +85,7 @@ def test_kernels_of_a_predicted_step_take_as_long_alone(run, cluster, mesh, micr
 def test_kernels_of_serving_take_as_long_alone(run, cluster, tensor, weights, batch, queries):
     place, model = catalog.load(cluster, 1), sc.load_run(run).model
     served = served_model(run, model, Formats(weights=weights))
-    work = Pass(served, Servers(place, MeshShape(tensor=tensor)), batch, queries, 1024)
+    work = ForwardPass(served, Servers(place, MeshShape(tensor=tensor)), batch, queries, 1024)
     profile, chip = profile_of(place.accelerator), place.accelerator.name
     for kernel, _ in weight_kernels(work):
         seconds = float(kernel_time(kernel, place.accelerator, profile).time)

@@ -23,7 +23,13 @@ from scaling.course.explorer.pictures import (
     stages_picture,
     streams_pictures,
 )
-from scaling.course.explorer.request import CALIBRATION, Asked, by_key, profile_of_text, request_of
+from scaling.course.explorer.request import (
+    CALIBRATION,
+    ExplorerRequest,
+    by_key,
+    profile_of_text,
+    request_of,
+)
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_range, format_time, percent, three_digits
 from scaling.report.prediction import verdict
@@ -74,7 +80,7 @@ def answer(given: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def command(asked: Asked) -> str:
+def command(asked: ExplorerRequest) -> str:
     """Return the command line that prints the same numbers."""
     words = [*shlex.split(asked.stored.command), "--source", "stored"]
     for change in asked.changes:
@@ -84,7 +90,7 @@ def command(asked: Asked) -> str:
     return shlex.join(words)
 
 
-def _priced(asked: Asked) -> tuple[PredictionResult, PredictionResult]:
+def _priced(asked: ExplorerRequest) -> tuple[PredictionResult, PredictionResult]:
     """The prediction as built, and with the changes.
 
     Raises:
@@ -109,7 +115,7 @@ def _as_built(key: str, calibration: str) -> PredictionResult:
     return predict(**by_key()[key].arguments, calibration=profile)
 
 
-def _title(now: PredictionResult, asked: Asked) -> str:
+def _title(now: PredictionResult, asked: ExplorerRequest) -> str:
     nodes = f"{asked.stored.nodes} node{'s' * (asked.stored.nodes != 1)}"
     return f"{asked.stored.run} on {now.mesh} of {asked.stored.cluster}, {nodes}, " + (
         f"{now.devices:,} device{'s' * (now.devices != 1)}"

@@ -30,7 +30,7 @@ FEW = 4  # arrays, and origins, that are named
 
 
 @dataclass(frozen=True)
-class Row:
+class CollectiveRow:
     """All identical calls of one collective."""
 
     line: CollectiveLine
@@ -58,18 +58,18 @@ class Row:
         }
 
 
-def rows_of(priced: Priced) -> list[Row]:
+def rows_of(priced: Priced) -> list[CollectiveRow]:
     """Return the rows, the longest first."""
-    return [Row(*found) for found in collective_calls(priced)]
+    return [CollectiveRow(*found) for found in collective_calls(priced)]
 
 
-def chosen_row(rows: Sequence[Row], name: str) -> Row | None:
+def chosen_row(rows: Sequence[CollectiveRow], name: str) -> CollectiveRow | None:
     """Return the row with a call of that name, else the first; None: there are none."""
     named = (row for row in rows for step, _ in row.calls if step.name == name)
     return next(named, rows[0] if rows else None)
 
 
-def details(row: Row, priced: Priced) -> dict[str, Any]:
+def details(row: CollectiveRow, priced: Priced) -> dict[str, Any]:
     """Return what a page shows of the chosen collective."""
     step = row.first
     ranks = groups_of(row, priced).shape[1]
@@ -93,12 +93,12 @@ def details(row: Row, priced: Priced) -> dict[str, Any]:
     }
 
 
-def groups_of(row: Row, priced: Priced) -> np.ndarray:
+def groups_of(row: CollectiveRow, priced: Priced) -> np.ndarray:
     """Return the device ids of the chosen call, int [groups, members]."""
     return device_groups(row.first, priced.program, priced.cluster)
 
 
-def members_words(row: Row, priced: Priced) -> str:
+def members_words(row: CollectiveRow, priced: Priced) -> str:
     """Return `8 groups of 64 devices`; of a permute between pairs `384 pairs of devices`."""
     groups = groups_of(row, priced)
     many = "s" * (len(groups) != 1)
@@ -107,7 +107,7 @@ def members_words(row: Row, priced: Priced) -> str:
     return f"{len(groups):,} group{many} of {groups.shape[1]:,} devices"
 
 
-def talkers(row: Row, priced: Priced) -> dict[int, int]:
+def talkers(row: CollectiveRow, priced: Priced) -> dict[int, int]:
     """Return a number for each device: equal where devices hear of one another.
 
     That of its group; the pairs of a permute are joined to the chains that they make.
@@ -122,7 +122,7 @@ def talkers(row: Row, priced: Priced) -> dict[int, int]:
     return {device: order[number] for device, number in numbers.items()}
 
 
-def levels_of(row: Row, priced: Priced) -> tuple[LevelTime, ...]:
+def levels_of(row: CollectiveRow, priced: Priced) -> tuple[LevelTime, ...]:
     """Return every network level that one call loads, from the chips outwards."""
     return level_times(priced.collectives[row.first.name].chosen, float(row.first.bytes))
 
@@ -133,7 +133,7 @@ def level_words(level: LevelTime) -> str:
     return f"{size} over {rate}: {format_time(level.time)}"
 
 
-def _origins(row: Row, priced: Priced) -> list[dict[str, Any]]:
+def _origins(row: CollectiveRow, priced: Priced) -> list[dict[str, Any]]:
     """Where in the model the calls come from, those with the most calls first."""
     found: dict[Origin, float] = defaultdict(float)
     for step, calls in row.calls:

@@ -5,8 +5,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from scaling.course.explorer.collectives import Row as Calls
-from scaling.course.explorer.collectives import level_words, levels_of, members_words, talkers
+from scaling.course.explorer.collectives import (
+    CollectiveRow,
+    level_words,
+    levels_of,
+    members_words,
+    talkers,
+)
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_memory, format_rate, format_time
 from scaling.pictures.axes import Scale
@@ -96,7 +101,7 @@ def roofline_picture(priced: Priced) -> Iterator[Figure]:
     yield _figure("roofline", drawn, said)
 
 
-def cluster_picture(priced: Priced, row: Calls | None) -> Figure:
+def cluster_picture(priced: Priced, row: CollectiveRow | None) -> Figure:
     """The cluster, with the links lit that the chosen collective uses."""
     groups: dict[int, int] = {}
     loads: dict[str, str] = {}

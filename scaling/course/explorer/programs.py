@@ -15,7 +15,7 @@ from typing import Any
 
 from scaling.meshes import catalog
 from scaling.meshes.errors import check_keys
-from scaling.program.stored import Stored, stored_programs
+from scaling.program.stored import StoredProgram, stored_programs
 from scaling.simulate.what_if import FIGURES, has_figure
 
 FEWEST = 2  # stops of a family that is worth a slider
@@ -44,19 +44,19 @@ def programs(given: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 @cache
 def _groups() -> tuple[Mapping[str, Any], ...]:
-    found: dict[str, list[Stored]] = {}
+    found: dict[str, list[StoredProgram]] = {}
     for stored in stored_programs():
         found.setdefault(stored.group, []).append(stored)
     return tuple({"group": name, "families": _families(some)} for name, some in found.items())
 
 
-def traits(stored: Stored) -> dict[str, Any]:
+def traits(stored: StoredProgram) -> dict[str, Any]:
     """Return what tells programs apart: run, cluster, mesh, settings, nodes."""
     named = {"run": stored.run, "cluster": stored.cluster, "mesh": stored.mesh}
     return named | dict(stored.set) | {"nodes": stored.nodes}
 
 
-def _families(group: Sequence[Stored]) -> list[dict[str, Any]]:
+def _families(group: Sequence[StoredProgram]) -> list[dict[str, Any]]:
     differing = _differing(group)
     most = max(differing, key=lambda name: len(_by_value(group, name)), default="mesh")
     families = _split(list(group), slider="mesh" if "mesh" in differing else most)
@@ -64,7 +64,7 @@ def _families(group: Sequence[Stored]) -> list[dict[str, Any]]:
     return [_family(family, apart) for family in families]
 
 
-def _split(some: list[Stored], slider: str) -> list[list[Stored]]:
+def _split(some: list[StoredProgram], slider: str) -> list[list[StoredProgram]]:
     """Families of programs: parts with equal values of a trait, each of FEWEST programs or more."""
     for name in _differing(some):
         parts = list(_by_value(some, name).values())
@@ -73,7 +73,7 @@ def _split(some: list[Stored], slider: str) -> list[list[Stored]]:
     return [some]
 
 
-def _family(some: Sequence[Stored], apart: Sequence[str]) -> dict[str, Any]:
+def _family(some: Sequence[StoredProgram], apart: Sequence[str]) -> dict[str, Any]:
     """One family: its name, and a stop for each program."""
     first, differing = some[0], _differing(some)
     place = " on ".join(str(traits(first)[n]) for n in PLACE if n not in differing)
@@ -82,7 +82,7 @@ def _family(some: Sequence[Stored], apart: Sequence[str]) -> dict[str, Any]:
     return {"name": name, "stops": [_stop(stored, differing) for stored in some]}
 
 
-def _stop(stored: Stored, differing: Sequence[str]) -> dict[str, Any]:
+def _stop(stored: StoredProgram, differing: Sequence[str]) -> dict[str, Any]:
     mesh = [stored.mesh] if "mesh" in differing else []
     shown = [n for n in differing if n != "mesh" and traits(stored).get(n) is not None]
     return {
@@ -100,7 +100,7 @@ def _figures(cluster: str, nodes: int) -> tuple[str, ...]:
     return tuple(name for name in FIGURES if has_figure(place, name))
 
 
-def _label(stored: Stored, name: str) -> str:
+def _label(stored: StoredProgram, name: str) -> str:
     """`batch 128`, `8 nodes`, `llama3-8b`, `gpipe`."""
     value = traits(stored).get(name)
     if name in PLACE:
@@ -111,15 +111,15 @@ def _label(stored: Stored, name: str) -> str:
     return "" if value is None else f"{short} {value}"
 
 
-def _differing(some: Sequence[Stored]) -> list[str]:
+def _differing(some: Sequence[StoredProgram]) -> list[str]:
     """Traits that are not the same for all: run and cluster first, nodes last."""
     names = dict.fromkeys(name for stored in some for name in traits(stored) if name != "nodes")
     return [name for name in (*names, "nodes") if len(_by_value(some, name)) > 1]
 
 
-def _by_value(some: Sequence[Stored], name: str) -> dict[str, list[Stored]]:
+def _by_value(some: Sequence[StoredProgram], name: str) -> dict[str, list[StoredProgram]]:
     """Programs by the value of a trait, as a text: some values cannot be hashed."""
-    parts: dict[str, list[Stored]] = {}
+    parts: dict[str, list[StoredProgram]] = {}
     for stored in some:
         value = json.dumps(traits(stored).get(name), sort_keys=True)
         parts.setdefault(value, []).append(stored)

@@ -9,7 +9,7 @@ from typing import Any
 from scaling.meshes.errors import InputError, check_keys
 from scaling.profiles.io import profile_from
 from scaling.profiles.profile import Profile
-from scaling.program.stored import Stored, stored_programs
+from scaling.program.stored import StoredProgram, stored_programs
 from scaling.simulate.what_if import FIGURES
 
 LEAST, MOST = 0.01, 100.0  # factors; a figure further off is that of another machine
@@ -22,17 +22,17 @@ KEPT = 4  # calibrations that are not read again
 
 
 @dataclass(frozen=True)
-class Asked:
+class ExplorerRequest:
     """One program with changes."""
 
-    stored: Stored
+    stored: StoredProgram
     changes: tuple[str, ...]  # as `what_if` takes them
     calibration: str  # the text of the reader's file; "": the package's own figures
     collective: str  # name of a call of the chosen collective; "": that which takes longest
     look: float  # moment of the closer look, as a share of the step
 
 
-def request_of(given: Mapping[str, Any]) -> Asked:
+def request_of(given: Mapping[str, Any]) -> ExplorerRequest:
     """Return what is asked.
 
     Raises:
@@ -51,16 +51,18 @@ def request_of(given: Mapping[str, Any]) -> Asked:
         raise InputError(f"explorer: collective={_shown(collective)} must be the name of a call")
     look = _number("look", given.get("look", MIDDLE), 0.0, 1.0)
     calibration = _calibration(given.get("calibration"))
-    return Asked(_stored(given.get("program")), tuple(changes), calibration, collective, look)
+    return ExplorerRequest(
+        _stored(given.get("program")), tuple(changes), calibration, collective, look
+    )
 
 
 @cache
-def by_key() -> Mapping[str, Stored]:
+def by_key() -> Mapping[str, StoredProgram]:
     """Return the stored programs by their keys."""
     return {stored.key: stored for stored in stored_programs()}
 
 
-def _stored(key: Any) -> Stored:
+def _stored(key: Any) -> StoredProgram:
     if not isinstance(key, str):
         raise InputError(f"explorer: program={_shown(key)} must be the key of a stored program")
     if key not in by_key():

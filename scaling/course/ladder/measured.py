@@ -39,7 +39,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Series:
+class MeasuredSeries:
     """One run in several settings: who measured it where."""
 
     machine: str
@@ -48,7 +48,7 @@ class Series:
     points: tuple[Point, ...]
 
 
-def measured_series(name: str) -> Series:
+def measured_series(name: str) -> MeasuredSeries:
     """Return a series by its name in the file."""
     row = next(row for row in _table()["series"] if row["name"] == name)
     source = _table()["sources"][row["source"]]
@@ -57,7 +57,7 @@ def measured_series(name: str) -> Series:
     for point in row["points"]:
         asked = shared | {key: point[key] for key in PLACE if key in point}
         points.append(Point(asked, tuple(point["seconds"]), point["fitted"]))
-    return Series(row["machine"], source["title"], source["date"], tuple(points))
+    return MeasuredSeries(row["machine"], source["title"], source["date"], tuple(points))
 
 
 def measured_sweep(kind: str, cluster: str, ranks: int, nodes: int = 1) -> dict[int, Measurement]:

@@ -22,7 +22,7 @@ from scaling.api.pricing import price_program
 from scaling.comparing.audit import audit
 from scaling.comparing.discrepancy import PRODUCTS, Discrepancy
 from scaling.program.ir import Collective, collectives
-from scaling.program.stored import Stored, stored_programs
+from scaling.program.stored import StoredProgram, stored_programs
 from scaling.simulate.step import Priced, running_kernels
 
 FILE = resources.files("scaling.course.lessons") / "data" / "lab1_programs.json.gz"
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Case:
+class ProgramCase:
     """A small step: its code, and its program as written and as meant (HLO texts)."""
 
     name: str
@@ -57,9 +57,9 @@ def _document() -> Mapping[str, Any]:
 
 
 @cache
-def cases() -> tuple[Case, ...]:
+def cases() -> tuple[ProgramCase, ...]:
     """Return all small steps."""
-    return tuple(Case(**case) for case in _document()["cases"])
+    return tuple(ProgramCase(**case) for case in _document()["cases"])
 
 
 def compiled_with() -> str:
@@ -68,7 +68,7 @@ def compiled_with() -> str:
     return f"{_document()['date']}, {versions}"
 
 
-def moved(case: Case, text: str) -> list[Row]:
+def moved(case: ProgramCase, text: str) -> list[Row]:
     """Return a row for each collective of a small step's HLO text, the largest first."""
     where = _document()
     program = sc.predict_hlo(text, where["cluster"], mesh=where["mesh"]).pricing
@@ -96,7 +96,7 @@ def size_of(rows: list[Row]) -> float:
 class Audited:
     """A step of the trainer's own, held against the table of what it needs."""
 
-    entry: Stored
+    entry: StoredProgram
     priced: Priced
     expected: Mapping[tuple[str, str], float]  # (axes, kind) -> bytes
     discrepancy: Discrepancy | None  # the most expensive one

@@ -22,7 +22,7 @@ LENGTHS = tuple(round(2 ** (power / 2)) for power in range(18, 25))  # 512 to 4,
 
 
 @dataclass(frozen=True)
-class Machine:
+class ReportedMachine:
     """What was reported of one machine."""
 
     name: str
@@ -43,8 +43,8 @@ class Machine:
 # Support case: Qwen3-0.6B-Base with DeepSpeed ZeRO-2 on 4 nodes of A100 40GB and 4 of AWS P5e, 4
 # sequences of at most 4,096 tokens a device. GPUs of a node and networks are not stated: 8 are
 # assumed, and the networks of the catalogue.
-OLD = Machine("A100 40GB", "dgx-a100-40g", 359.184, 39_496.7)
-NEW = Machine("H200", "p5e", 549.465, 25_818.9)
+OLD = ReportedMachine("A100 40GB", "dgx-a100-40g", 359.184, 39_496.7)
+NEW = ReportedMachine("H200", "p5e", 549.465, 25_818.9)
 
 
 @cache
@@ -69,12 +69,12 @@ def predicted(
     )
 
 
-def outside(machine: Machine, tokens: int, software: str = "jax") -> float:
+def outside(machine: ReportedMachine, tokens: int, software: str = "jax") -> float:
     """Return the seconds of a measured step that the predicted one leaves; negative: impossible."""
     return machine.step() - float(predicted(machine.cluster, tokens, software).step_time)
 
 
-def rests(machine: Machine, software: str) -> dict[int, float]:
+def rests(machine: ReportedMachine, software: str) -> dict[int, float]:
     """Return `outside` by the tokens of LENGTHS."""
     return {tokens: outside(machine, tokens, software) for tokens in LENGTHS}
 

@@ -9,7 +9,7 @@ from scaling.calibration.regression import line
 
 
 @dataclass(frozen=True)
-class Line:
+class AlphaBetaLine:
     """Two numbers of a collective."""
 
     alpha: float  # s
@@ -29,10 +29,10 @@ class Line:
         return round(self.alpha * self.bandwidth)
 
 
-def through(times: Mapping[int, float]) -> Line | None:
+def through(times: Mapping[int, float]) -> AlphaBetaLine | None:
     """Return the line of least squares of relative errors, as `scaling calibrate` fits.
 
     None: the times do not grow with the bytes.
     """
     alpha, per_byte, _ = line(np.array(list(times), float), np.array(list(times.values())))
-    return Line(alpha, 1 / per_byte) if per_byte > 0 else None
+    return AlphaBetaLine(alpha, 1 / per_byte) if per_byte > 0 else None

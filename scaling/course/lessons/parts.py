@@ -25,7 +25,7 @@ from scaling.meshes.units import format_time
 from scaling.pictures.bars import stacked_bars
 from scaling.pictures.shapes import Picture
 from scaling.pictures.svg import svg_text
-from scaling.program.stored import Stored, stored_programs
+from scaling.program.stored import StoredProgram, stored_programs
 from scaling.questions.answer import GUIDE, Answer, Value
 from scaling.questions.page import show
 from scaling.simulate.prediction import Prediction
@@ -104,7 +104,7 @@ def changes(**factors: float) -> list[str]:
     return [f"{name} x{factor}" for name, factor in factors.items() if factor != 1]
 
 
-def stored(group: str) -> list[Stored]:
+def stored(group: str) -> list[StoredProgram]:
     """Return the compiled steps of one comparison that come with the package."""
     return [entry for entry in stored_programs() if entry.group == group]
 
@@ -144,7 +144,7 @@ class Problem:
     why: str | Callable[[float], str] = ""  # said to a right number; may depend on a measured one
 
 
-class Problems(mo.ui.array):
+class ProblemFields(mo.ui.array):
     """The fields of problems, one marimo element; its `value` has their numbers."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
@@ -234,7 +234,7 @@ class Page:
     def takeaway(
         self,
         text: str,
-        problems: Problems | None = None,
+        problems: ProblemFields | None = None,
         *more: Any,
         title: str = "",
         lesson: int | None = None,
@@ -265,7 +265,7 @@ class Page:
 
     def ending(
         self,
-        problems: Problems,
+        problems: ProblemFields,
         text: str,
         rows: Sequence[Mapping[str, Value]],
         *more: Any,
@@ -273,15 +273,15 @@ class Page:
         """Return the verdicts on the problems, and below them where the model is wrong."""
         return self.show(self.verdicts(problems), self.where_wrong(text, rows), *more)
 
-    def problems(self, *problems: Problem) -> Problems:
+    def problems(self, *problems: Problem) -> ProblemFields:
         """Return the fields of problems."""
-        return Problems(problems)
+        return ProblemFields(problems)
 
     def problem(self, where: str, text: str, unit: str) -> Any:
         """Return the field of one problem; `where` says how it is to be solved."""
         return _field(f"**{where}:** {text} ({unit})")
 
-    def verdicts(self, problems: Problems) -> Any:
+    def verdicts(self, problems: ProblemFields) -> Any:
         """Return what is said to the number in each field: nothing until there is one."""
         said: list[Any] = []
         for one, field in zip(problems.problems, problems, strict=True):

@@ -15,7 +15,7 @@ from scaling.api.pricing import price_program
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, load_run
-from scaling.course.puzzles.goal import Judged
+from scaling.course.puzzles.goal import JudgedGoal
 from scaling.course.puzzles.puzzle import Puzzle, find
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
@@ -38,7 +38,7 @@ class PuzzleResult(Result):
 
     puzzle: Puzzle
     prediction: PredictionResult
-    judged: tuple[Judged, ...]
+    judged: tuple[JudgedGoal, ...]
     notes: tuple[str, ...] = ()
 
     @property

@@ -100,12 +100,12 @@ class Goal:
             raise InputError(f"{MEASURES[self.measure].words}: this step has none")
         return float(found)
 
-    def judge(self, prediction: Prediction, run: Run) -> "Judged":
+    def judge(self, prediction: Prediction, run: Run) -> "JudgedGoal":
         """Return this goal with the value of a step; InputError as of `value`."""
         memory = prediction.memory
         sizes = (format_rate(size, "B") for size in (memory.peak, memory.capacity or 0.0))
         detail = " of ".join(sizes) if self.measure == "filled" else ""
-        return Judged(self, self.value(prediction, run), detail)
+        return JudgedGoal(self, self.value(prediction, run), detail)
 
     def is_reached(self, value: float) -> bool:
         """True if a value is within the limit."""
@@ -128,7 +128,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Judged:
+class JudgedGoal:
     """A goal and the value of one step."""
 
     goal: Goal

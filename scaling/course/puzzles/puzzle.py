@@ -33,7 +33,7 @@ FITS = Goal("filled", most=1.0)
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownAnswers:
     """What is known about the answers of a puzzle, by trying them."""
 
     tried: int  # settings priced from their closed forms
@@ -65,7 +65,7 @@ class Puzzle:
     goal: tuple[Goal, ...]
     best: dict[str, Any]
     limit: str  # between what the first limit lies
-    known: Known | None = None
+    known: KnownAnswers | None = None
     changes: int | None = None
     number: int = field(default=0)
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer
 from scaling.questions.prices import flops_per_dollar, price_of
-from scaling.questions.serving.case import Case, check_servers
+from scaling.questions.serving.case import ServingCase, check_servers
 from scaling.questions.serving.decode import decode_step
 from scaling.questions.serving.memory import memory_answers
 from scaling.questions.serving.thresholds import threshold_answers
 from scaling.questions.serving.traffic import (
-    Request,
+    ServedRequest,
     frontier,
     request_answers,
     seconds_of_step,
@@ -18,7 +18,7 @@ from scaling.questions.serving.traffic import (
 )
 
 
-def serve(case: Case, request: Request, price: float | None = None) -> Answer:
+def serve(case: ServingCase, request: ServedRequest, price: float | None = None) -> Answer:
     """Return the time of a decode step; its parts are throughput, memory, thresholds and requests.
 
     `rows` are batches with their step, throughput, and whether they fit.
@@ -52,7 +52,7 @@ def serve(case: Case, request: Request, price: float | None = None) -> Answer:
     return replace(step, parts=parts, rows=frontier(case), notes=tuple(notes))
 
 
-def _money(case: Case, step: Answer, stated: float | None) -> list[Answer]:
+def _money(case: ServingCase, step: Answer, stated: float | None) -> list[Answer]:
     chip = case.servers.cluster.accelerator
     price = price_of(chip, stated)
     if price is None:

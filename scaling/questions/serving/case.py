@@ -150,7 +150,7 @@ class Servers:
 
 
 @dataclass(frozen=True)
-class Case(Lettered):
+class ServingCase(Lettered):
     """What is served where, with which figures."""
 
     model: ServedModel

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from scaling.profiles.io import ideal
 from scaling.questions.answer import Answer, Input, Value, by_formula
-from scaling.questions.serving.case import Case
+from scaling.questions.serving.case import ServingCase
 from scaling.questions.serving.step import (
     Call,
     Seconds,
@@ -27,17 +27,17 @@ KV_TERM = "B * T * V / (N * W)"
 FLOPS_TERM = "2 * B * A / (N * C)"
 
 
-def decode_seconds(case: Case, batch: int) -> Seconds:
+def decode_seconds(case: ServingCase, batch: int) -> Seconds:
     """The fitted seconds of a step of `batch` sequences."""
     return pass_seconds(decode_pass(case.servers, case.model, batch, case.context), case.profile)
 
 
-def decode_calls(case: Case) -> list[Call]:
+def decode_calls(case: ServingCase) -> list[Call]:
     """The collectives of a step."""
     return calls(decode_pass(case.servers, case.model, case.batch, case.context))
 
 
-def decode_step(case: Case, batch: int | None = None) -> Answer:
+def decode_step(case: ServingCase, batch: int | None = None) -> Answer:
     """Return the time of a decode step, with its parts; `batch` replaces that of the case."""
     case = case if batch is None else replace(case, batch=batch)
     fitted = decode_seconds(case, case.batch)
@@ -64,7 +64,7 @@ def decode_step(case: Case, batch: int | None = None) -> Answer:
     )
 
 
-def _weights_term(case: Case) -> str:
+def _weights_term(case: ServingCase) -> str:
     """The formula of the time to read the weights that a step needs."""
     mesh = case.servers.mesh
     if not case.model.routed:
@@ -75,7 +75,7 @@ def _weights_term(case: Case) -> str:
     return f"(M + {experts} / Z) / (Y * W)"
 
 
-def _products(case: Case, fitted: float) -> Answer:
+def _products(case: ServingCase, fitted: float) -> Answer:
     """The products of weights: bound by the FLOPs, or by reading the weights."""
     read, dtype = _weights_term(case), case.model.formats.weights
     M = Input("M", case.model.dense_bytes, "bytes", f"of weights in {dtype}")
@@ -93,7 +93,7 @@ def _products(case: Case, fitted: float) -> Answer:
     )
 
 
-def _collective(call: Call, fitted: float, case: Case) -> Answer:
+def _collective(call: Call, fitted: float, case: ServingCase) -> Answer:
     """One kind of collective, by the textbook at the rate of its links."""
     rate = link_rate(call, case)
     inputs = (
@@ -105,7 +105,7 @@ def _collective(call: Call, fitted: float, case: Case) -> Answer:
     return by_formula(call.name, "s", "n * v / W_a", inputs, fitted, notes=(note,))
 
 
-def link_rate(call: Call, case: Case) -> float:
+def link_rate(call: Call, case: ServingCase) -> float:
     """Return bytes over seconds of one call, with every link at its full bandwidth."""
     seconds = call_seconds(call, case.servers, ideal()) / call.calls
     return call.bytes / seconds

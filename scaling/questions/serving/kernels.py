@@ -32,7 +32,7 @@ WIDE = 2  # bytes: the attention multiplies in no narrower format
 
 
 @dataclass(frozen=True)
-class Pass:
+class ForwardPass:
     """What a forward pass computes on the devices of one replica."""
 
     model: ServedModel
@@ -50,7 +50,7 @@ class Pass:
 Called = tuple[Kernel, int]  # with its calls
 
 
-def weight_kernels(work: Pass) -> Iterator[Called]:
+def weight_kernels(work: ForwardPass) -> Iterator[Called]:
     """Yields the products of weights; as one where the layers are not known."""
     model, tensor = work.model, work.servers.mesh.tensor
     config, formats = model.config, model.formats
@@ -71,7 +71,7 @@ def weight_kernels(work: Pass) -> Iterator[Called]:
     yield ops.matmul("head", head, formats.compute, itemsizes), 1
 
 
-def attention_kernel(work: Pass) -> Called:
+def attention_kernel(work: ForwardPass) -> Called:
     """The attention of one layer, which reads the KV cache; flash for a prompt."""
     model, config, tensor = work.model, work.model.config, work.servers.mesh.tensor
     cached = work.sequences * work.keys * model.kv_token / tensor
@@ -95,7 +95,7 @@ def attention_kernel(work: Pass) -> Called:
     return kernel, config.n_layers
 
 
-def small_kernels(work: Pass) -> Iterator[Called]:
+def small_kernels(work: ForwardPass) -> Iterator[Called]:
     """Yields norms, rotations and activations: what is not a product and moves activations."""
     model, config, tensor = work.model, work.model.config, work.servers.mesh.tensor
     if config is None:
@@ -112,7 +112,7 @@ def small_kernels(work: Pass) -> Iterator[Called]:
     yield Kernel("sampling", bytes=work.sequences * config.vocab_size / tensor * BYTES["fp32"]), 1
 
 
-def _experts(work: Pass) -> tuple[float, float]:
+def _experts(work: ForwardPass) -> tuple[float, float]:
     """Experts of the busiest device that are touched, one at least, and the rows of each."""
     model, spread = work.model, work.servers.mesh.expert
     tokens = work.tokens * spread  # of all devices that share the experts

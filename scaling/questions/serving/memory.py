@@ -14,12 +14,12 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import COPY_SHARE, rated_host_bandwidth
 from scaling.meshes.torus import shape_text, slice_shape
 from scaling.questions.answer import Answer, Input
-from scaling.questions.serving.case import Case
+from scaling.questions.serving.case import ServingCase
 
 Memory = tuple[float, float]  # bytes of the board, and those that can be allocated
 
 
-def memory_answers(case: Case) -> list[Answer]:
+def memory_answers(case: ServingCase) -> list[Answer]:
     """Return bytes of weights and caches, what is left, and what fits."""
     memory = memory_of(case.servers.cluster)
     of_token = case.model.kv_token
@@ -54,7 +54,7 @@ def memory_of(cluster: Cluster) -> Memory | None:
     return None if board is None else (board, chip.usable_memory or board)
 
 
-def fitting_batch(case: Case, memory: float) -> int | None:
+def fitting_batch(case: ServingCase, memory: float) -> int | None:
     """Return the most sequences that fit; None: they take no memory."""
     sequence = case.model.kv_token * case.model.kept(case.context)
     left = memory - case.servers.device_weights(case.model)
@@ -81,7 +81,7 @@ def topology(cluster: Cluster, devices: int) -> tuple[int, str]:
     return nodes * node, f"{nodes * node} ({nodes} node{'s' * (nodes > 1)} of {node})"
 
 
-def _largest_batch(case: Case, memory: Memory, H: Input) -> Answer:
+def _largest_batch(case: ServingCase, memory: Memory, H: Input) -> Answer:
     most, fitted = (fitting_batch(case, each) for each in memory)
     if most is None or fitted is None:
         return Answer("largest batch", None, binds="nothing: the KV cache takes no memory")
@@ -93,7 +93,7 @@ def _largest_batch(case: Case, memory: Memory, H: Input) -> Answer:
     return case.answer("largest batch", "sequences", formula, H, fitted=fitted, binds=binds)
 
 
-def _longest_context(case: Case, memory: Memory, H: Input) -> list[Answer]:
+def _longest_context(case: ServingCase, memory: Memory, H: Input) -> list[Answer]:
     """Tokens of each sequence of the batch that fit; none with a window, which bounds them."""
     model, servers = case.model, case.servers
     m, devices = servers.device_weights(model), servers.devices
@@ -105,7 +105,7 @@ def _longest_context(case: Case, memory: Memory, H: Input) -> list[Answer]:
     return [case.answer(name, "tokens", formula, H, fitted=fitted)]
 
 
-def _fewest(name: str, formula: str, case: Case, memory: Memory, H: Input) -> Answer:
+def _fewest(name: str, formula: str, case: ServingCase, memory: Memory, H: Input) -> Answer:
     """The fewest devices, and the next number of them that is used together."""
     board, usable = (case.answer(name, "devices", formula, replace(H, value=n)) for n in memory)
     ideal, fitted = int(float(board)), int(float(usable))
@@ -116,7 +116,7 @@ def _fewest(name: str, formula: str, case: Case, memory: Memory, H: Input) -> An
     return replace(board, answer=fitted, fitted=fitted, notes=(words,))
 
 
-def _loads(case: Case) -> list[Answer]:
+def _loads(case: ServingCase) -> list[Answer]:
     """Reading the weights once: from the devices' memory, and from that of their hosts."""
     weights, memory = case.servers.device_weights(case.model), case.profile.memory
     rate = (memory.bandwidth or case.servers.peak_bytes) * memory.efficiency

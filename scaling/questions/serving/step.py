@@ -19,7 +19,7 @@ from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import CollectiveKind
 from scaling.questions.serving.case import ServedModel, Servers
 from scaling.questions.serving.kernels import (
-    Pass,
+    ForwardPass,
     attention_kernel,
     small_kernels,
     weight_kernels,
@@ -55,7 +55,7 @@ class Seconds:
         return self.weights + self.cache + self.small + sum(self.network)
 
 
-def pass_seconds(work: Pass, profile: Profile) -> Seconds:
+def pass_seconds(work: ForwardPass, profile: Profile) -> Seconds:
     """The seconds of a forward pass with the figures of a profile."""
     servers, known = work.servers, with_format(profile, work.model.formats.compute)
     chip = servers.cluster.accelerator
@@ -74,7 +74,7 @@ def call_seconds(call: Call, servers: Servers, profile: Profile) -> float:
     return call.calls * float(cost.time)
 
 
-def calls(work: Pass) -> list[Call]:
+def calls(work: ForwardPass) -> list[Call]:
     """The collectives of a forward pass; none where the layers are not known."""
     model, servers, found = work.model, work.servers, list[Call]()
     config, mesh = model.config, servers.mesh
@@ -112,15 +112,15 @@ def _inner_groups(groups: np.ndarray, heads: int, servers: Servers) -> np.ndarra
     return inner
 
 
-def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int) -> Pass:
+def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int) -> ForwardPass:
     """The decode step of `batch` sequences over all devices."""
     shards = servers.mesh.data * servers.mesh.expert
-    return Pass(model, servers, batch / shards, 1, model.kept(context))
+    return ForwardPass(model, servers, batch / shards, 1, model.kept(context))
 
 
-def prompt_pass(servers: Servers, model: ServedModel, prompt: int) -> Pass:
+def prompt_pass(servers: Servers, model: ServedModel, prompt: int) -> ForwardPass:
     """The forward pass of a prompt; with experts spread, one for each device along them."""
-    return Pass(model, servers, 1.0, prompt, model.kept(prompt))
+    return ForwardPass(model, servers, 1.0, prompt, model.kept(prompt))
 
 
 def with_format(profile: Profile, dtype: str) -> Profile:

@@ -18,11 +18,11 @@ from scaling.meshes.placement import crossed_level
 from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
 from scaling.questions.answer import Answer, Input, by_formula
-from scaling.questions.serving.case import Case
+from scaling.questions.serving.case import ServingCase
 from scaling.questions.serving.decode import decode_calls, link_rate
 
 
-def threshold_answers(case: Case) -> list[Answer]:
+def threshold_answers(case: ServingCase) -> list[Answer]:
     """Return the thresholds that the model and the mesh have."""
     parts, config = critical_batches(case), case.model.config
     if case.model.kv_token:
@@ -34,7 +34,7 @@ def threshold_answers(case: Case) -> list[Answer]:
     return parts
 
 
-def critical_batches(case: Case) -> list[Answer]:
+def critical_batches(case: ServingCase) -> list[Answer]:
     """Return the batch from which products are compute bound; of experts, and of all weights."""
     model, rule = case.model, "b / 2 * C / W"
     parts = [case.answer("critical batch", "sequences", rule)]
@@ -47,7 +47,7 @@ def critical_batches(case: Case) -> list[Answer]:
     return parts
 
 
-def _latency_bound(case: Case) -> list[Answer]:
+def _latency_bound(case: ServingCase) -> list[Answer]:
     """Bytes of a sum over tensor below which its hops decide."""
     servers = case.servers
     if servers.mesh.tensor == 1:
@@ -61,7 +61,7 @@ def _latency_bound(case: Case) -> list[Answer]:
     return [case.answer(name, "bytes", "Y * W_l * T_h", W_l, T_h)]
 
 
-def _tensor_limit(case: Case, config: ModelConfig) -> list[Answer]:
+def _tensor_limit(case: ServingCase, config: ModelConfig) -> list[Answer]:
     found = [call for call in decode_calls(case) if call.kind == "all-reduce"]
     if not found:
         return []

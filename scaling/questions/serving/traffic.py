@@ -15,7 +15,7 @@ from scaling.meshes.errors import check_range
 from scaling.profiles.io import ideal
 from scaling.questions.answer import Answer, Input, Value
 from scaling.questions.least import least_where
-from scaling.questions.serving.case import Case
+from scaling.questions.serving.case import ServingCase
 from scaling.questions.serving.decode import decode_seconds, decode_step
 from scaling.questions.serving.memory import fitting_batch, memory_of
 from scaling.questions.serving.step import pass_seconds, prompt_pass
@@ -25,7 +25,7 @@ MOST_BATCH = 1 << 24  # sequences of a shard that are tried, chosen by this proj
 
 
 @dataclass(frozen=True)
-class Request:
+class ServedRequest:
     """Tokens of one request; None: not asked."""
 
     prompt: int | None = None
@@ -40,7 +40,7 @@ class Request:
             check_range("--step-time", self.step_time, 1e-9, 1e9)
 
 
-def throughput(case: Case, step: Answer) -> list[Answer]:
+def throughput(case: ServingCase, step: Answer) -> list[Answer]:
     """Return tokens per second: of all, of a device, of a user."""
     t, fitted = seconds_of_step(step)
     return [
@@ -56,7 +56,7 @@ def seconds_of_step(step: Answer) -> tuple[Input, dict[str, float]]:
     return Input("t", float(step.ideal or 0.0), "s", "of a step"), {"t": float(step)}
 
 
-def request_answers(case: Case, step: Answer, request: Request) -> list[Answer]:
+def request_answers(case: ServingCase, step: Answer, request: ServedRequest) -> list[Answer]:
     """Return what prompts and answers of these lengths take."""
     parts = [] if request.step_time is None else [batch_within(case, request.step_time)]
     prefill = prefill_time(case, request) if request.prompt else None
@@ -89,7 +89,7 @@ def request_answers(case: Case, step: Answer, request: Request) -> list[Answer]:
     ]
 
 
-def prefill_time(case: Case, request: Request) -> Answer:
+def prefill_time(case: ServingCase, request: ServedRequest) -> Answer:
     """Return the time of the forward pass of one prompt."""
     model, servers = case.model, case.servers
     assert request.prompt is not None
@@ -116,7 +116,7 @@ def prefill_time(case: Case, request: Request) -> Answer:
     )
 
 
-def batch_within(case: Case, seconds: float) -> Answer:
+def batch_within(case: ServingCase, seconds: float) -> Answer:
     """Return the largest batch whose step takes so long at most, whether or not it fits."""
     model, servers = case.model, case.servers
     rate, peak = servers.peak_bytes, case.letters["C"].value
@@ -136,7 +136,7 @@ def batch_within(case: Case, seconds: float) -> Answer:
     return case.answer(name, "sequences", formula, t, k, a, w, fitted=fitted)
 
 
-def frontier(case: Case) -> tuple[dict[str, Value], ...]:
+def frontier(case: ServingCase) -> tuple[dict[str, Value], ...]:
     """Return a row for each batch: its step, throughput, and if it fits."""
     memory = memory_of(case.servers.cluster)
     most = None if memory is None else fitting_batch(case, memory[1])
@@ -148,7 +148,7 @@ def frontier(case: Case) -> tuple[dict[str, Value], ...]:
     return tuple(_row(case, batch, fits(batch)) for batch in batches)
 
 
-def _row(case: Case, batch: int, fits: str) -> dict[str, Value]:
+def _row(case: ServingCase, batch: int, fits: str) -> dict[str, Value]:
     step = decode_step(case, batch)
     seconds = float(step)
     return {

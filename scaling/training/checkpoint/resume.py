@@ -22,7 +22,7 @@ from scaling.training.data.sums import DATA
 from scaling.training.data.tokenizer import copy_tokenizer
 from scaling.training.launch.consensus import broadcast_from_first
 from scaling.training.monitor.environment import describe_environment
-from scaling.training.prepare import Plan, Programs, initial_state
+from scaling.training.prepare import PreparedRun, Programs, initial_state
 from scaling.training.run_folder import measured
 from scaling.training.run_folder.folder import (
     TOKENIZER,
@@ -41,7 +41,7 @@ MAY_DIFFER = ("name", "mesh", "device_order", "train/steps")  # named elsewhere,
 
 
 def start(
-    plan: Plan,
+    plan: PreparedRun,
     options: Options,
     programs: Programs,
     checkpoints: Checkpoints,
@@ -70,7 +70,7 @@ def start(
     return from_dict(programs.state, reorder_layers(arrays, saved, plan.run)), lines
 
 
-def save_start(plan: Plan, folder: Path) -> None:
+def save_start(plan: PreparedRun, folder: Path) -> None:
     """Write what the run is started with, before its first step."""
     if jax.process_index() == 0:
         save_run(plan.run, folder / "run.json")

@@ -16,7 +16,7 @@ import numpy as np
 
 from scaling.meshes.errors import InputError
 from scaling.training.data.packing import Row
-from scaling.training.data.tokens import Mixture, Source, Split
+from scaling.training.data.tokens import Mixture, Source, TokenSplit
 
 # A batch is a copy of a few pages: two threads suffice.
 PREFETCH = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -104,7 +104,7 @@ def _kind(identity: Mapping[str, Any]) -> str:
 
 
 def held_out_batches(
-    source: Split, global_batch: int, count: int, own: Sequence[int] | None = None
+    source: TokenSplit, global_batch: int, count: int, own: Sequence[int] | None = None
 ) -> list[Batch]:
     """At most `count` fixed batches of the held-out part, spread evenly over it.
 

@@ -31,7 +31,7 @@ from scaling.training.data.tokens import (
     HELD_OUT_FRACTION,
     Mixture,
     Source,
-    Split,
+    TokenSplit,
     split_stream,
     token_file,
 )
@@ -57,7 +57,7 @@ def open_data(train: Train, vocab_size: int, seq_len: int) -> Source:
 
 def open_source(
     spec: str, vocab_size: int, seq_len: int, tokenizer: str | None = None, packed: bool = False
-) -> Split:
+) -> TokenSplit:
     """The source that `spec` names, with the held-out part split off.
 
     Args:
@@ -123,7 +123,7 @@ def _joined(path: Path, tokenizer: Tokenizer) -> tuple[Stream, str]:
     return ids, f"{counts} of {where} by {tokenizer.description}"
 
 
-def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> Split:
+def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> TokenSplit:
     texts_or_chats, where = _texts_or_chats(path)
     documents = _tokenized(texts_or_chats, tokenizer)
     count = len(documents)
@@ -142,7 +142,7 @@ def _packed(path: Path, tokenizer: Tokenizer, seq_len: int) -> Split:
         f"tokens, {documents.counted.mean():.0%} of which count{split}; {len(rows):,} rows to "
         f"train on, {filled:.0%} full"
     )
-    return Split(rows, held_out, description)
+    return TokenSplit(rows, held_out, description)
 
 
 def _tokenized(documents: list[Any], tokenizer: Tokenizer) -> TokenizedDocuments:

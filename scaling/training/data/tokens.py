@@ -51,7 +51,7 @@ class Windows(Sequence[Row]):
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class TokenSplit:
     """Sequences of a stream, or of packed documents: those trained on, and those that never are.
 
     A sequence is its inputs and targets [seq_len]; of documents also segments and weights.
@@ -79,7 +79,7 @@ class Mixture:
     """Several sources; each gives its share of the sequences of every stretch of training."""
 
     names: tuple[str, ...]
-    sources: tuple[Split, ...]
+    sources: tuple[TokenSplit, ...]
     weights: tuple[float, ...]  # above 0
 
     @property
@@ -100,10 +100,10 @@ class Mixture:
         return {"sources": of_each, "weights": list(self.weights)}
 
 
-Source = Split | Mixture
+Source = TokenSplit | Mixture
 
 
-def parts_of(source: Source) -> Iterator[tuple[str, Split, float]]:
+def parts_of(source: Source) -> Iterator[tuple[str, TokenSplit, float]]:
     """Name, source and share of each source of a mixture; of another one itself, share 1."""
     if not isinstance(source, Mixture):
         yield "", source, 1.0
@@ -115,7 +115,7 @@ def parts_of(source: Source) -> Iterator[tuple[str, Split, float]]:
 
 def split_stream(
     tokens: Stream, vocab_size: int, seq_len: int, spec: str, description: str
-) -> Split:
+) -> TokenSplit:
     """A stream with its end held out; InputError where a part is shorter than a window."""
     held_out = max(seq_len + 1, int(HELD_OUT_FRACTION * len(tokens)))
     if len(tokens) - held_out < seq_len + 1:
@@ -125,7 +125,7 @@ def split_stream(
             "Use more data or a smaller batch.seq_len."
         )
     windows = lambda part: Windows(part, seq_len, vocab_size, description)
-    return Split(windows(tokens[:-held_out]), windows(tokens[-held_out:]), description)
+    return TokenSplit(windows(tokens[:-held_out]), windows(tokens[-held_out:]), description)
 
 
 def fingerprint(source: Source) -> np.ndarray:

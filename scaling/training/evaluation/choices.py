@@ -51,7 +51,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class Asked:
+class QuestionSet:
     """The questions of a file."""
 
     data: str
@@ -59,7 +59,7 @@ class Asked:
     pairs: tuple[tuple[list[int], list[int]], ...]  # ids of each question and choice, in order
 
 
-def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = False) -> Asked:
+def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = False) -> QuestionSet:
     """The questions of a `.jsonl` file; with `chat` a user asks them, and choices are answers.
 
     Raises:
@@ -79,7 +79,7 @@ def open_questions(path: Path, run: Run, tokenizer: Tokenizer, chat: bool = Fals
                     f"{len(context):,}; the model needs 1 at least and sees {run.batch.seq_len:,}"
                 )
             pairs.append((context, rest))
-    return Asked(str(path), tuple(questions), tuple(pairs))
+    return QuestionSet(str(path), tuple(questions), tuple(pairs))
 
 
 def read_questions(path: Path) -> list[Question]:
@@ -91,7 +91,7 @@ def read_questions(path: Path) -> list[Question]:
     return [_question(line, f"--choices {path}, line {number:,}") for number, line in numbered]
 
 
-def accuracy(model: Transformer, run: Run, asked: Asked) -> Accuracy:
+def accuracy(model: Transformer, run: Run, asked: QuestionSet) -> Accuracy:
     """The accuracy of a model on questions."""
     scored = iter(log_likelihoods(model, run, asked.pairs))
     right, right_norm = [], []

@@ -23,7 +23,7 @@ from scaling.run import Run
 from scaling.training.data.packing import PackedRows, Stream, TokenizedDocuments
 from scaling.training.data.sources import open_data, open_whole
 from scaling.training.data.tokens import Windows, check_ids, parts_of
-from scaling.training.evaluation.scores import Row, row_of, scores
+from scaling.training.evaluation.scores import TokenRow, row_of, scores
 from scaling.training.trained_model import tokenizer_of
 
 HELD_OUT = "held-out part of"
@@ -56,16 +56,16 @@ class Loss:
 
 
 @dataclass(frozen=True, eq=False)
-class Evaluated:
+class EvaluatedTokens:
     """Tokens whose mean loss is asked for."""
 
     data: str  # their name
-    rows: Iterable[Row]
+    rows: Iterable[TokenRow]
     tokens: int  # of the whole file
     text_bytes: int | None  # of the text that they are; None: not known
 
 
-def open_file(spec: str, run: Run) -> Evaluated:
+def open_file(spec: str, run: Run) -> EvaluatedTokens:
     """All of a file or folder that can be trained on (`scaling.training.data.sources`).
 
     Raises:
@@ -78,7 +78,7 @@ def open_file(spec: str, run: Run) -> Evaluated:
     return _evaluated(spec, documents, run, text_bytes)
 
 
-def held_out(trained: Run, run: Run) -> Iterator[Evaluated]:
+def held_out(trained: Run, run: Run) -> Iterator[EvaluatedTokens]:
     """Yields the part of a run's data that was held out from training; of a mixture each source's.
 
     Args:
@@ -97,7 +97,7 @@ def held_out(trained: Run, run: Run) -> Iterator[Evaluated]:
         yield _evaluated(f"{HELD_OUT} {spec}", rows.documents, run, size)
 
 
-def mean_loss(model: Transformer, run: Run, evaluated: Evaluated) -> Loss:
+def mean_loss(model: Transformer, run: Run, evaluated: EvaluatedTokens) -> Loss:
     """The mean loss of all tokens that count."""
     nats, tokens = 0.0, 0
     for score in scores(model, run, evaluated.rows):
@@ -115,20 +115,20 @@ def total(losses: Sequence[Loss]) -> Loss:
 
 def _evaluated(
     name: str, documents: TokenizedDocuments, run: Run, text_bytes: int | None
-) -> Evaluated:
+) -> EvaluatedTokens:
     """Documents by themselves where some of their tokens do not count, or training had them so."""
     ids, alone = documents.ids, run.train.documents == "packed" and len(documents) > 1
     if alone or not documents.counted.all():
         packed = PackedRows(documents, run.batch.seq_len, f"data {name!r}")
-        rows: Iterable[Row] = (Row(*row) for row in packed)
+        rows: Iterable[TokenRow] = (TokenRow(*row) for row in packed)
     elif len(ids) < 2:
         raise InputError(f"data {name!r} has {len(ids)} token, and none before it to predict it by")
     else:
         rows = _windows(ids, run, f"data {name!r}")
-    return Evaluated(name, rows, len(ids), text_bytes)
+    return EvaluatedTokens(name, rows, len(ids), text_bytes)
 
 
-def _windows(ids: Stream, run: Run, where: str) -> Iterator[Row]:
+def _windows(ids: Stream, run: Run, where: str) -> Iterator[TokenRow]:
     """The sequences of a stream; the last one may be shorter."""
     for start in range(0, len(ids) - 1, run.batch.seq_len):
         window = np.asarray(ids[start : start + run.batch.seq_len + 1], np.int32)

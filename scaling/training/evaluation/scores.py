@@ -26,7 +26,7 @@ from scaling.training.gradients import Tokens
 LEAST = 64  # tokens to which shorter rows are filled up; longer ones to a power of 2
 
 
-class Row(NamedTuple):
+class TokenRow(NamedTuple):
     """A sequence on the host: numpy [tokens]."""
 
     inputs: np.ndarray
@@ -43,14 +43,14 @@ class Score(NamedTuple):
     tokens: int  # that count
 
 
-def row_of(ids: Sequence[int] | np.ndarray, first: int) -> Row:
+def row_of(ids: Sequence[int] | np.ndarray, first: int) -> TokenRow:
     """A row that predicts `ids` from number `first` on, which is above 0, from those before."""
     array = np.asarray(ids, np.int32)
     counted = np.arange(1, len(array)) >= first
-    return Row(array[:-1], array[1:], None, counted.astype(np.float32))
+    return TokenRow(array[:-1], array[1:], None, counted.astype(np.float32))
 
 
-def scores(model: Transformer, run: Run, rows: Iterable[Row]) -> Iterator[Score]:
+def scores(model: Transformer, run: Run, rows: Iterable[TokenRow]) -> Iterator[Score]:
     """The score of each row, in order; rows of similar lengths side by side waste least.
 
     Args:
@@ -67,7 +67,7 @@ def scores(model: Transformer, run: Run, rows: Iterable[Row]) -> Iterator[Score]
             yield Score(float(value), bool(is_greedy), int(counted))
 
 
-def _placed(model: Transformer, rows: Sequence[Row], size: int, most: int) -> Tokens:
+def _placed(model: Transformer, rows: Sequence[TokenRow], size: int, most: int) -> Tokens:
     """Rows side by side on the mesh, filled up to [size, S]."""
     longest = max(len(row.inputs) for row in rows)
     assert longest <= most, (longest, most)

@@ -20,7 +20,7 @@ from jax.sharding import Mesh
 from scaling.compile.lower import planned_peak
 from scaling.compile.options import compiler_options
 from scaling.program.versions import installed_versions
-from scaling.training.prepare import Plan, Programs
+from scaling.training.prepare import PreparedRun, Programs
 from scaling.training.run_folder.measured import VERSIONS, measured_document
 
 # Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
@@ -60,7 +60,7 @@ def machine_name(mesh: Mesh) -> str:
 
 
 def measured(
-    plan: Plan,
+    plan: PreparedRun,
     programs: Programs,
     step_times: Mapping[int, float],
     recorded: tuple[int, int] | None,

@@ -28,7 +28,7 @@ from scaling.training.monitor.environment import peak_memory
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.progress import NOT_KNOWN, Predicted, ProgressLine
 from scaling.training.optim.trained import joined
-from scaling.training.prepare import Plan, Programs, own_rows, place_tokens
+from scaling.training.prepare import PreparedRun, Programs, own_rows, place_tokens
 from scaling.training.run_folder.folder import Options, own_folder
 from scaling.training.run_folder.metrics import MetricsLog, readable_metrics, step_times
 from scaling.training.step import TrainState
@@ -102,7 +102,7 @@ def started_clock(options: Options, done: int) -> Clock:
 class StepReport:
     """Writes what is known of each step to all that show it."""
 
-    plan: Plan
+    plan: PreparedRun
     log: MetricsLog
     line: ProgressLine
     clock: Clock
@@ -170,7 +170,7 @@ class StepReport:
         return dict(enumerate(self.seconds, first))
 
 
-def held_out_losses(plan: Plan, programs: Programs, state: TrainState) -> dict[str, float]:
+def held_out_losses(plan: PreparedRun, programs: Programs, state: TrainState) -> dict[str, float]:
     """Mean losses of the held-out batches, as `metrics.jsonl` names them.
 
     `held_out_loss`, of a mixture by its shares, and that of each source; `held_out_loss_ema` of the

@@ -13,7 +13,7 @@ from safetensors.numpy import save_file
 
 from scaling.meshes.errors import InputError
 from scaling.models.huggingface.export import to_huggingface
-from scaling.models.huggingface.names import Stored, stored_parameters
+from scaling.models.huggingface.names import StoredParameter, stored_parameters
 from scaling.models.transformer import Transformer
 from scaling.training.weights.imported import INDEX, SINGLE, deinterleaved
 from scaling.training.weights.naming import to_dict
@@ -76,12 +76,12 @@ def export_weights(
     return [folder / file for file in files]
 
 
-def _tensor_key(stored: Stored) -> tuple[str, int]:
+def _tensor_key(stored: StoredParameter) -> tuple[str, int]:
     return stored.name, stored.layers.start if stored.layers else 0
 
 
 def _tensors(
-    params: Transformer, stored: dict[str, Stored], ordered: list[str]
+    params: Transformer, stored: dict[str, StoredParameter], ordered: list[str]
 ) -> Iterator[tuple[str, np.ndarray]]:
     """Every tensor of the files, float32; only parameters that share tensors are in memory."""
     arrays = to_dict(params)
@@ -95,7 +95,7 @@ def _tensors(
             yield name, np.concatenate(parts, axis=-1)
 
 
-def _in_file_order(stored: Stored, array: np.ndarray) -> np.ndarray:
+def _in_file_order(stored: StoredParameter, array: np.ndarray) -> np.ndarray:
     if stored.interleaved:
         places = deinterleaved(array.shape[-1], stored.interleaved)
         array = array[..., np.argsort(places)]

@@ -20,7 +20,12 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json
 from scaling.models.config import ModelConfig
 from scaling.models.huggingface.export import family_of
-from scaling.models.huggingface.names import GPT2_PREFIX, IGNORED, Stored, stored_parameters
+from scaling.models.huggingface.names import (
+    GPT2_PREFIX,
+    IGNORED,
+    StoredParameter,
+    stored_parameters,
+)
 from scaling.models.transformer import Transformer
 from scaling.training.weights.naming import leaf_names
 
@@ -77,7 +82,7 @@ def _opened(file: Path) -> Any:
         ) from None
 
 
-def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, Stored]]:
+def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, StoredParameter]]:
     """The files of a folder, and the place of each parameter in them. Needs no devices.
 
     Raises:
@@ -107,7 +112,7 @@ def import_weights(path: Path, like: Transformer) -> Transformer:
     """
     files, parameters = open_weights(path, like.config)
 
-    def on_mesh(stored: Stored, leaf: Any) -> jax.Array:
+    def on_mesh(stored: StoredParameter, leaf: Any) -> jax.Array:
         assert stored.parameter_shape == leaf.shape, (stored, leaf.shape)
         read: dict[str, np.ndarray] = {}  # replicas share what is read
 
@@ -124,7 +129,7 @@ def import_weights(path: Path, like: Transformer) -> Transformer:
     return jax.tree.unflatten(jax.tree.structure(like), arrays)
 
 
-def _check(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
+def _check(files: WeightFiles, parameters: Mapping[str, StoredParameter]) -> None:
     """Raise InputError unless the files have exactly the tensors of a model; reads headers only.
 
     The message has the number of tensors that are missing, too many, of another shape or of a
@@ -154,7 +159,7 @@ def _check(files: WeightFiles, parameters: Mapping[str, Stored]) -> None:
         )
 
 
-def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> np.ndarray:
+def read_part(files: WeightFiles, stored: StoredParameter, index: tuple[slice, ...]) -> np.ndarray:
     """A part of a parameter, float32: only the slices of the files that it needs are read.
 
     `index` has one slice of step 1 per dimension of the parameter; the files are checked.
@@ -174,7 +179,7 @@ def read_part(files: WeightFiles, stored: Stored, index: tuple[slice, ...]) -> n
 
 
 def _tensor(
-    files: WeightFiles, stored: Stored, name: str, inner: Mapping[str, range]
+    files: WeightFiles, stored: StoredParameter, name: str, inner: Mapping[str, range]
 ) -> np.ndarray:
     """One layer's or expert's part: rows of the file, transposed to the parameter's order.
 

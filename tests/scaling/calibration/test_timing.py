@@ -15,8 +15,8 @@ from scaling.calibration.cases import attention_cases, collective_cases, matmul_
 from scaling.calibration.sizes import HOST_QUICK, Sizes
 from scaling.calibration.timing import (
     Bench,
-    Case,
     Effort,
+    TimedCase,
     compiled,
     lasting,
     measure,
@@ -53,7 +53,7 @@ def opcodes(computation: Computation) -> list[str]:
     return found
 
 
-def inside_and_outside(case: Case) -> tuple[set[str], set[str]]:
+def inside_and_outside(case: TimedCase) -> tuple[set[str], set[str]]:
     """Opcodes in the body of the loop of TIMES iterations, and before it; nothing comes after.
 
     XLA of jax 0.12 has the entry call a computation that holds nothing but a small loop.
@@ -83,7 +83,7 @@ def check_ends_with(computation: Computation, instruction: Instruction) -> None:
         assert result.operands == (instruction,)
 
 
-def check_in_loop(case: Case) -> None:
+def check_in_loop(case: TimedCase) -> None:
     inside, outside = inside_and_outside(case)
     kind = getattr(case.sample, "kind", "dot")
     wanted = OPCODES.get(kind, {kind})
@@ -160,7 +160,7 @@ def test_calls_and_windows_are_long_enough_and_not_longer(monkeypatch, cost, eff
     monkeypatch.setattr(timing, "compiled", lambda case, n: None)
     fake = lambda case, n, program: clock.bench(cost, 1e-6, iterations=n)
     monkeypatch.setattr(timing, "_bench", fake)
-    bench = lasting(*prepared([Case(LEAST, None, None, ())], effort), effort)
+    bench = lasting(*prepared([TimedCase(LEAST, None, None, ())], effort), effort)
     call = cost * bench.iterations
     assert call >= effort.call / 2 or bench.iterations == timing.MOST
     assert call * bench.calls >= 0.9 * min(effort.window, cost * timing.MOST)
@@ -169,7 +169,7 @@ def test_calls_and_windows_are_long_enough_and_not_longer(monkeypatch, cost, eff
 
 def test_every_point_comes_back_in_order_with_all_its_repeats(monkeypatch):
     clock, costs, ran = Clock(monkeypatch), {8: 1e-3, 16: 2e-3, 32: 4e-3}, []
-    cases = [Case(MatmulSample("fp32", 1, m, 8, 8, ()), None, None, ()) for m in costs]
+    cases = [TimedCase(MatmulSample("fp32", 1, m, 8, 8, ()), None, None, ()) for m in costs]
 
     def fake(case, iterations, program):
         bench = clock.bench(costs[case.sample.m], iterations=iterations)

@@ -17,7 +17,7 @@ from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.data.sources import open_source
 from scaling.training.execution import execution_for
 from scaling.training.loop import train
-from scaling.training.prepare import Plan, Programs, initial_state
+from scaling.training.prepare import PreparedRun, Programs, initial_state
 from scaling.training.run_folder.folder import Options
 from scaling.training.step import abstract_state, init_state
 from scaling.training.trained_model import newest_model, on_mesh
@@ -31,7 +31,7 @@ def planned(run):
     rules = rules_for(run, run.mesh)
     mesh = host_mesh(run.mesh)
     source = open_source(run.train.data, run.model.vocab_size, run.batch.seq_len)
-    plan = Plan(run, execution_for(run, rules, "cpu"), mesh, source)
+    plan = PreparedRun(run, execution_for(run, rules, "cpu"), mesh, source)
     with jax.set_mesh(mesh):
         like = abstract_state(run, plan.execution)
         init = jax.jit(lambda: init_state(run, plan.execution))

@@ -34,7 +34,7 @@ from scaling.training.data.chat import ask
 from scaling.training.data.sources import open_data
 from scaling.training.data.sums import DATA, changed_files
 from scaling.training.data.tokenizer import open_tokenizer
-from scaling.training.data.tokens import Split, Windows
+from scaling.training.data.tokens import TokenSplit, Windows
 from scaling.training.evaluation import choices
 from scaling.training.run_folder.checksums import write_checksums
 from scaling.training.run_folder.measured import (
@@ -269,7 +269,7 @@ def tiny_batches() -> TrainingBatches:
     """Batches of the recipe `tiny`, of made tokens."""
     tokens = np.zeros(1000, np.uint16)
     windows = Windows(tokens, 32, 256, "zeros")
-    return TrainingBatches(Split(windows, windows, "zeros"), 8, 0)
+    return TrainingBatches(TokenSplit(windows, windows, "zeros"), 8, 0)
 
 
 def saved_checkpoint(folder: Path) -> Path:

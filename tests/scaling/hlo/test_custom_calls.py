@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.hlo.custom_calls import Product, product_of, type_name, written_by
+from scaling.hlo.custom_calls import HloProduct, product_of, type_name, written_by
 from scaling.hlo.parse import Instruction, UnknownHlo, parse_instruction
 from scaling.models.accounting import forward_flops, train_flops
 from scaling.models.config import ModelConfig
@@ -18,7 +18,7 @@ from tests.scaling.hlo.texts import module
 HALF, SINGLE = "bf16[64,32]{1,0}", "f32[64,32]{1,0}"
 
 
-def product(line: str, *shapes: str) -> Product | None:
+def product(line: str, *shapes: str) -> HloProduct | None:
     """Of an instruction that takes %0, %1, ... of these shapes."""
     parameters = [f"{i} = {shape} parameter({i})" for i, shape in enumerate(shapes)]
     return product_of(module("; ".join([*parameters, f"r = {line}"])).entry.root)
@@ -39,7 +39,7 @@ def cublas(**precision: object) -> dict:
 
 def attention(
     direction: str, kv_heads: int, value_dim: int = 64, keys: int = 512, **mask: object
-) -> Product:
+) -> HloProduct:
     """Of 2 sequences with 8 heads of length 64, 256 queries and 512 keys."""
     scores = {"dimensions": ["2", "8", "256", str(keys)]}
     config = {"cudnn_fmha_backend_config": {"intermediate_tensor_shape": scores, **mask}}
@@ -136,7 +136,7 @@ def test_complex_products_cost_four_real_ones() -> None:
 def test_cublas_says_its_dimensions_in_the_configuration(target, shape, precision, dtype) -> None:
     line = library(target, cublas(**precision), "(f32[4,128,96]{2,1,0}, s8[4194304]{0})", 2)
     found = product(line, f"{shape}[128,4,64]{{2,1,0}}", f"{shape}[4,64,96]{{2,1,0}}")
-    assert found == Product("matmul", 2.0 * 4 * 128 * 96 * 64, dtype, (4, 128, 96, 64), 0.0, ANY)
+    assert found == HloProduct("matmul", 2.0 * 4 * 128 * 96 * 64, dtype, (4, 128, 96, 64), 0.0, ANY)
 
 
 BLOCKS = ", ".join(f"{s}_batch_dims={{0}}, {s}_contracting_dims={{2}}" for s in ("lhs", "rhs"))
@@ -150,7 +150,7 @@ def test_products_of_blocks_with_scales_are_those_of_their_operands(xla, dtype, 
     result = f"(bf16{shape(256, 128)}, u8[0]{{0}})"
     found = product(library("__cudnn$blockScaledDot", {}, result, 4), *shapes)
     expected = (math.prod(batch), 256, 128, 512)
-    assert found == Product("matmul", 2 * math.prod(expected), dtype, expected)
+    assert found == HloProduct("matmul", 2 * math.prod(expected), dtype, expected)
     if batch:
         line = f"bf16{shape(256, 128)} scaled-dot(%0, %1, %2, %3), {BLOCKS}"
         assert product(line, *shapes) == found
@@ -173,7 +173,7 @@ def test_a_grouped_product_says_what_it_computes_in_its_metadata() -> None:
     text = r"{\22kind\22: \22grouped_matmul\22, \22dims\22: \228,0.5,32,16\22, "
     text += r"\22flops\22: \224096\22, \22bytes\22: \221000\22, \22dtype\22: \22bf16\22}"
     found = product(triton(text), HALF, HALF)
-    assert found == Product("grouped", 4096.0, "bf16", (8, 0.5, 32, 16), bytes=1000.0)
+    assert found == HloProduct("grouped", 4096.0, "bf16", (8, 0.5, 32, 16), bytes=1000.0)
 
 
 @pytest.mark.parametrize("metadata", [None, "{}", r"{\22kind\22: \22mine\22}"])

@@ -10,7 +10,7 @@ import pytest
 import scaling as sc
 from scaling.api.runs import load_run
 from scaling.meshes.errors import InputError
-from scaling.program.stored import FOLDER, Stored, key_of, stored_program, stored_programs
+from scaling.program.stored import FOLDER, StoredProgram, key_of, stored_program, stored_programs
 from scaling.simulate.resolve import target
 from scaling.training.program import stored_key
 
@@ -18,7 +18,7 @@ ENTRIES = stored_programs()
 REPRESENTATIVES = list({entry.group: entry for entry in ENTRIES}.values())
 
 
-def key(entry: Stored) -> str:
+def key(entry: StoredProgram) -> str:
     run = load_run(entry.run, mesh=entry.mesh, set=entry.set)
     place = target(run, entry.cluster, entry.nodes)
     return stored_key(place.run, place.mesh, place.cluster)

@@ -17,7 +17,7 @@ from scaling.profiles.io import ideal
 from scaling.program.ir import Kernel
 from scaling.questions.answer import textbook
 from scaling.questions.serving.case import Formats, Servers, served_model
-from scaling.questions.serving.kernels import Pass, weight_kernels
+from scaling.questions.serving.kernels import ForwardPass, weight_kernels
 from scaling.questions.serving.step import decode_pass, pass_seconds
 from scaling.simulate.kernels import kernel_time
 from tests.scaling.questions.formulas import check
@@ -123,7 +123,7 @@ def test_every_matrix_is_read_once_whatever_layers_are_dense():
     config = replace(config, moe=replace(config.moe, first_dense_layers=1))
     model = served_model("m", config, Formats())
     servers = Servers(sc.load_cluster("dgx-h100"), MeshShape())
-    kernels = list(weight_kernels(Pass(model, servers, 1e4, 1, 1)))
+    kernels = list(weight_kernels(ForwardPass(model, servers, 1e4, 1, 1)))
     counts = Counter(kernel.name for kernel, _ in kernels)
     assert counts["q+k+v"] == 2 and all(layers == 1 for _, layers in kernels)
     sizes = [math.prod(kernel.dims[i] for i in (0, 2, 3)) for kernel, _ in kernels]

@@ -10,7 +10,7 @@ from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters
 from scaling.models.config import ModelConfig
-from scaling.report.shardings import Row, rows, table, warnings
+from scaling.report.shardings import ParameterRow, rows, table, warnings
 from scaling.run import Batch, Run
 from scaling.run.parallelism.rules import rules_for
 from scaling.training.execution import execution_for
@@ -87,11 +87,11 @@ def test_every_tensor_with_free_axes_is_in_one_line_that_names_exactly_these(mes
 
 # --- rows made by hand --------------------------------------------------------------------------
 
-LARGE = Row("large", (100, 10), "fsdp, -", 4000, 500, ())
-WHOLE = Row("whole", (10, 10), "-, -", 400, 400, ("fsdp", "tensor"))
-SMALL = Row("small", (3,), "-", 12, 12, ("fsdp",))
-TWIN = Row("twin", (3,), "-", 12, 12, ("fsdp",))
-OTHER = Row("other", (3,), "-", 12, 12, ("tensor",))
+LARGE = ParameterRow("large", (100, 10), "fsdp, -", 4000, 500, ())
+WHOLE = ParameterRow("whole", (10, 10), "-, -", 400, 400, ("fsdp", "tensor"))
+SMALL = ParameterRow("small", (3,), "-", 12, 12, ("fsdp",))
+TWIN = ParameterRow("twin", (3,), "-", 12, 12, ("fsdp",))
+OTHER = ParameterRow("other", (3,), "-", 12, 12, ("tensor",))
 
 
 def test_a_tensor_of_a_hundredth_of_the_bytes_has_a_line_of_its_own():

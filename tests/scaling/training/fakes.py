@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
-from scaling.training.prepare import Plan, Programs
+from scaling.training.prepare import PreparedRun, Programs
 
 
 class FakeStep:
@@ -32,7 +32,7 @@ class FakeStep:
         return self.real.memory_analysis()
 
 
-def with_step(prepared: tuple[Plan, Programs], **fakes: Any) -> tuple[Plan, Programs]:
+def with_step(prepared: tuple[PreparedRun, Programs], **fakes: Any) -> tuple[PreparedRun, Programs]:
     """The same plan, and programs whose step is a FakeStep."""
     plan, programs = prepared
     step = FakeStep(programs.step, **fakes)

@@ -197,7 +197,7 @@ line through them; it starts at NVLink's data sheet.
 
 @app.cell
 def _(alpha, page, rate, sweep):
-    yours = lesson3_lines.Line(alpha.value / 1e6, rate.value * 1e9)
+    yours = lesson3_lines.AlphaBetaLine(alpha.value / 1e6, rate.value * 1e9)
     best = lesson3_lines.through(sweep)
     lines = {
         f"yours: at worst {yours.worst(sweep):.0%} off": yours,

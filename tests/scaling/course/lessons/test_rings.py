@@ -2,7 +2,7 @@
 
 import pytest
 
-from scaling.course.lessons.lesson3_lines import Line, through
+from scaling.course.lessons.lesson3_lines import AlphaBetaLine, through
 from scaling.pictures.curves import sweep
 from scaling.pictures.ring import KINDS, frames, ring
 from scaling.pictures.svg import svg_text
@@ -37,7 +37,7 @@ def test_a_drawing_marks_what_came():
 
 
 def test_a_line_is_found_again():
-    truth = Line(1e-4, 4e11)
+    truth = AlphaBetaLine(1e-4, 4e11)
     times = {2**power: truth.seconds(2**power) for power in (16, 20, 30)}
     found = through(times)
     assert found.alpha == pytest.approx(1e-4) and found.bandwidth == pytest.approx(4e11)

@@ -9,7 +9,7 @@ import pytest
 from scaling.api.runs import apply_settings
 from scaling.course.lessons.index import lessons
 from scaling.course.puzzles.check import check_puzzle
-from scaling.course.puzzles.goal import Goal, Judged
+from scaling.course.puzzles.goal import Goal, JudgedGoal
 from scaling.course.puzzles.puzzle import FOLDER, Puzzle, find, puzzles
 from scaling.meshes.errors import InputError
 from scaling.report.stream_rows import row
@@ -167,9 +167,9 @@ def test_only_the_compiled_step_is_better_than_the_best_known():
 
 
 def test_goals_say_by_how_much_they_are_missed():
-    assert "missed by 500 ms" in str(Judged(Goal("step_time", most=2.0), 2.5))
-    assert str(Judged(Goal("mfu", most=0.05), 0.08)).endswith("8.0%, missed by 3.0 points")
-    assert Judged(Goal("moved", least=1.2), 1.2).reached
+    assert "missed by 500 ms" in str(JudgedGoal(Goal("step_time", most=2.0), 2.5))
+    assert str(JudgedGoal(Goal("mfu", most=0.05), 0.08)).endswith("8.0%, missed by 3.0 points")
+    assert JudgedGoal(Goal("moved", least=1.2), 1.2).reached
     for wrong in ({"most": 1.0, "least": 1.0}, {}):
         with pytest.raises(InputError, match="either most or least"):
             Goal("mfu", **wrong)

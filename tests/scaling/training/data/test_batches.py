@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.training.data.batches import TrainingBatches, held_out_batches
-from scaling.training.data.tokens import Mixture, Split, Windows
+from scaling.training.data.tokens import Mixture, TokenSplit, Windows
 
 
 def split(train, held_out, seq_len=8, vocab_size=1 << 20, name="toy"):
     windows = (Windows(part, seq_len, vocab_size, name) for part in (train, held_out))
-    return Split(*windows, description=name)
+    return TokenSplit(*windows, description=name)
 
 
 def counting_source(tokens, held_out=50, seq_len=8, first=0):

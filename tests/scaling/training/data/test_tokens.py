@@ -13,7 +13,7 @@ from scaling.meshes.errors import InputError
 from scaling.training.data.sources import open_source
 from scaling.training.data.token_file import TokenFile
 from scaling.training.data.tokenizer import BYTES
-from scaling.training.data.tokens import Split, Windows, fingerprint
+from scaling.training.data.tokens import TokenSplit, Windows, fingerprint
 
 
 def write_tokens(path, ids, dtype="uint16"):
@@ -149,7 +149,7 @@ def test_what_is_no_text_reads_as_the_replacement_character():
 
 def streams(train, held_out=(1, 2, 3)):
     parts = (np.array(ids, np.uint16) for ids in (train, held_out))
-    return Split(*(Windows(ids, 8, 500, "toy") for ids in parts), description="toy")
+    return TokenSplit(*(Windows(ids, 8, 500, "toy") for ids in parts), description="toy")
 
 
 @given(st.lists(st.integers(0, 499), min_size=2, max_size=50), st.data())
