@@ -119,11 +119,11 @@ ONE = {"parameters": 1e9, "tokens": "1T"}
 BAD = {
     "tokens says how long": {"parameters": 1e9, "mfu": 0.4},
     "or ask for the most parameters": {"tokens": "1T", "devices": 8},
-    "name a MODEL": {},
+    "name a model": {},
     "not both": {"model": "llama3-8b", **ONE},
     "is not a count": {"parameters": "many"},
     "tokens=0": {"parameters": 1e9, "tokens": 0.0},
-    "leave MODEL out": {"model": "llama3-8b", "active": 1e9, "mfu": 0.4},
+    "leave model out": {"model": "llama3-8b", "active": 1e9, "mfu": 0.4},
     "active=2e": {**ONE, "active": 2e9},
     "state mfu": {"parameters": 1e9, "tokens": "1T", "days": 3.0},
     "leave out mfu": {"parameters": 1e9, "tokens": "1T", "days": 3.0, "devices": 8, "mfu": 0.4},
