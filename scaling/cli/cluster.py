@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal
 
 import scaling as sc
+from scaling.api.output_paths import check_outputs
 from scaling.cli.show import listed, show
 from scaling.meshes import catalog
 from scaling.meshes.catalog.topology import cluster_from_topology
@@ -72,6 +73,7 @@ def cluster(
     if toml:
         print(cluster_toml(catalog.one_host(name), TO_EDIT), end="")
         return 0
+    check_outputs({"--plot": plot})
     machine = sc.load_cluster(name, nodes, overrides=overrides)
     for warning in catalog.warnings_of(name, machine):
         print(f"warning: {warning}", file=sys.stderr)

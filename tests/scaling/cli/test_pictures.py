@@ -62,6 +62,7 @@ def test_plan_cluster_and_sharding_draw(capsys, tmp_path):
         (("plan", "tiny", "--cluster", "dgx-h100", "--plot", "a.txt"), "end the name with .png"),
         (("cluster", "list", "--plot", "a.svg"), "write scaling cluster show NAME --plot FILE"),
         (("cluster", "show", "dgx-h100", "--plot", "a"), "end the name with .png"),
+        (("cluster", "show", "dgx-h100", "--plot", "none/a.svg"), "a.svg: there is no folder none"),
         (("sharding", "tiny", "--plot", "none/a.svg"), "there is no folder none"),
         (("compare", "runs/none", "--also", "runs/b"), "add --plot FILE"),
         (("compare", "a.json", "b.json", "--plot", "a.svg"), "is for a finished run"),
