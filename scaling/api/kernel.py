@@ -102,7 +102,7 @@ def kernel(
     check_options(kind, {**options, "causal": causal, "backward": backward})
     path = None if plot is None else Path(plot)
     check_picture("--plot", path)
-    numbers = _sizes(kind, sizes)
+    numbers = sizes_of(kind, sizes)
     formats = KernelFormats(dtype, weights, output, kv, compute)
     swept = None if sweep is None else _sweep(kind, sweep, numbers)
     if accelerator is None and cluster is None:
@@ -175,7 +175,7 @@ def _link(text: str, chip: Accelerator, cluster: str | None) -> float:
     return next(iter(rates.values()))
 
 
-def _sizes(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
+def sizes_of(kind: str, sizes: str | float | Iterable[Any]) -> dict[str, float]:
     """Return symbol -> number of the sizes of a kind."""
     shape = KINDS[kind]
     given = sizes.split(",") if isinstance(sizes, str) else sizes

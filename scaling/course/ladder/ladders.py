@@ -2,10 +2,11 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 from scaling.api.collective import price_collective
 from scaling.api.inputs import ClusterLike, MeshLike, load_cluster
-from scaling.api.kernel import kernel
+from scaling.api.kernel import kernel, sizes_of
 from scaling.api.predict import predict
 from scaling.api.public_api import entrance
 from scaling.api.runs import RunLike, Settings, load_run
@@ -148,7 +149,7 @@ def step_ladder(
 @entrance
 def kernel_ladder(
     kind: str,
-    sizes: Sequence[float],
+    sizes: str | float | Sequence[Any],
     accelerator: str,
     dtype: str = "bf16",
     *,
@@ -171,8 +172,9 @@ def kernel_ladder(
     _check_guess(guess)
     answer = kernel(kind, sizes, dtype=dtype, accelerator=accelerator)
     rule = float(answer.ideal or 0.0)
-    found = measured_kernel(kind, sizes, dtype, accelerator)
-    words = ", ".join(f"{size:,.0f}" for size in sizes)
+    numbers = tuple(sizes_of(kind, sizes).values())
+    found = measured_kernel(kind, numbers, dtype, accelerator)
+    words = ", ".join(f"{size:,.0f}" for size in numbers)
     return ladder(
         f"{kind} {words}, {dtype} on {accelerator}",
         "s",

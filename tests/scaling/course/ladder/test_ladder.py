@@ -19,6 +19,13 @@ def test_rungs_of_a_collective():
     assert found["compiled"].value is None and "no program" in found["compiled"].adds
 
 
+@pytest.mark.parametrize("sizes", ["4096,4096,4096", ["4096"] * 3])
+def test_sizes_of_a_kernel_may_be_texts(sizes):
+    numbers = sc.kernel_ladder("matmul", (4096, 4096, 4096), "h100-sxm")
+    assert str(sc.kernel_ladder("matmul", sizes, "h100-sxm")) == str(numbers)
+    assert str(sc.kernel_ladder("read", 1e9, "h100-sxm")).startswith("read 1,000,000,000, bf16")
+
+
 def test_rungs_of_a_step_with_a_program_that_comes_with_the_package():
     settings = {"remat": "selective", "batch.global_batch": 512}
     where = {"cluster": "dgx-h100", "mesh": "data=8"}
