@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from traceback import clear_frames
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,11 @@ def _quiet() -> Iterator[None]:
     log.addFilter(nothing)
     try:
         yield
-    except Exception:
-        gc.collect()  # now they are told
+    except Exception as error:
+        clear_frames(error.__traceback__)  # which hold them
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # of those that nobody has begun
+            gc.collect()  # now they are told
         raise
     finally:
         sys.unraisablehook = hook
