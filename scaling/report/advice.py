@@ -25,7 +25,7 @@ Estimate = Callable[[Run], tuple[float, float] | None]  # seconds of a step, byt
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedRun:
     """A changed run, and what changes it."""
 
     run: Run
@@ -35,7 +35,7 @@ class Change:
 
 
 @dataclass(frozen=True)
-class Advice(Change):
+class Advice(ChangedRun):
     """A change that a second pricing has confirmed."""
 
     effect: str = ""  # `5.9 s a step instead of 6.6 s, 52.2 GB`
@@ -80,8 +80,8 @@ def advice(
 
 
 def _ranked(
-    candidates: list[Change], run: Run, prediction: Prediction, closed: Estimate
-) -> list[Change]:
+    candidates: list[ChangedRun], run: Run, prediction: Prediction, closed: Estimate
+) -> list[ChangedRun]:
     """The candidates that help by their closed forms, the fastest first."""
     here = _tried(run, closed)
     if here is None:
@@ -101,7 +101,7 @@ def _ranked(
     return [candidate for *_, candidate in sorted(ranked, key=lambda each: each[:2])]
 
 
-def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> Change | None:
+def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> ChangedRun | None:
     """The fastest remat policy by its closed form among those that fit, if it is another one.
 
     Memory is that of the prediction plus the difference of the closed forms.
@@ -130,15 +130,15 @@ def _of_model(remat: Remat, run: Run) -> Remat:
 
 
 def _candidates(
-    run: Run, mesh: MeshShape, prediction: Prediction, remat: Change | None
-) -> Iterator[Change]:
+    run: Run, mesh: MeshShape, prediction: Prediction, remat: ChangedRun | None
+) -> Iterator[ChangedRun]:
     """Changes in the order in which they are worth a try."""
     moe = run.model.moe
     if moe is not None and moe.capacity_factor is None and moe.device_capacity_factor is None:
         # the buffers of dropless experts have room for every token on each device
         changed = replace(run, model=replace(run.model, moe=replace(moe, capacity_factor=CAPACITY)))
         settings = {"model.moe.capacity_factor": CAPACITY}
-        yield Change(changed, settings, note=" (drops tokens of full experts)")
+        yield ChangedRun(changed, settings, note=" (drops tokens of full experts)")
     if prediction.memory.fits is False:
         yield from _less_memory(run, mesh, prediction.memory, remat)
         return
@@ -152,8 +152,8 @@ def _candidates(
 
 
 def _less_memory(
-    run: Run, mesh: MeshShape, memory: MemoryParts, remat: Change | None
-) -> Iterator[Change]:
+    run: Run, mesh: MeshShape, memory: MemoryParts, remat: ChangedRun | None
+) -> Iterator[ChangedRun]:
     """More microbatches and more remat where activations are too large, else more shards."""
     state = float(memory.parameters + memory.gradients + memory.optimizer_state)
     room = float(memory.capacity or 0.0) - state - float(memory.communication)
@@ -168,10 +168,10 @@ def _less_memory(
     elif run.remat != "full":
         yield _remat(run, "full")
         for each in more:
-            yield Change(replace(each.run, remat="full"), {**each.set, "remat": "full"})
+            yield ChangedRun(replace(each.run, remat="full"), {**each.set, "remat": "full"})
 
 
-def _less_waiting(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[Change]:
+def _less_waiting(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator[ChangedRun]:
     """Against the axis whose collectives the step waits for longest."""
     line = max(prediction.collectives, key=lambda line: float(line.exposed))
     axes = line.axis.split("+")
@@ -183,27 +183,29 @@ def _less_waiting(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator
         yield from _moved(run, mesh, "fsdp", "data", 2)
 
 
-def _microbatches(run: Run, mesh: MeshShape, times: float) -> Iterator[Change]:
+def _microbatches(run: Run, mesh: MeshShape, times: float) -> Iterator[ChangedRun]:
     """At least `times` as many microbatches; none if a device has too few sequences."""
     least = math.ceil(run.batch.microbatches * times)
     local = run.batch.global_batch // mesh.batch_shards
     count = next((n for n in divisors(local) if n >= least), None)
     if count is not None and count != run.batch.microbatches:
         batch = replace(run.batch, microbatches=count)
-        yield Change(replace(run, batch=batch), {"batch.microbatches": count})
+        yield ChangedRun(replace(run, batch=batch), {"batch.microbatches": count})
 
 
-def _moved(run: Run, mesh: MeshShape, source: str, target: str, factor: int) -> Iterator[Change]:
+def _moved(
+    run: Run, mesh: MeshShape, source: str, target: str, factor: int
+) -> Iterator[ChangedRun]:
     """The mesh with a factor of one axis given to another, which keeps the devices."""
     size = getattr(mesh, source)
     if factor > 1 and size % factor == 0:
         sizes = {source: size // factor, target: getattr(mesh, target) * factor}
         changed = replace(mesh, **sizes)
-        yield Change(replace(run, mesh=changed), mesh=changed)
+        yield ChangedRun(replace(run, mesh=changed), mesh=changed)
 
 
-def _remat(run: Run, remat: Remat) -> Change:
-    return Change(replace(run, remat=remat), {"remat": str(remat)})
+def _remat(run: Run, remat: Remat) -> ChangedRun:
+    return ChangedRun(replace(run, remat=remat), {"remat": str(remat)})
 
 
 def _tried(run: Run, try_run: Callable[[Run], T | None]) -> T | None:
