@@ -132,14 +132,14 @@ def collective_figures(
     """The figures of every candidate for `candidates.seconds_of`, and the seconds per byte that
     it keeps each pool of links busy: float [5 + pools, algorithms].
 
-    The least of their seconds is `collective_time(...).time`, for any bytes; zeros for groups of
-    one, None where a measured line is taken or added.
+    The least of their seconds is `collective_time(...).time`, for any bytes; None where a measured
+    line is taken or added, else zeros for groups of one.
     """
     placement = place_groups(_checked(kind, groups, cluster), cluster)
+    if profile.collectives and (placement.crossed_level == "node" or cluster.virtual_devices):
+        return None  # this machine's links have no figures but those lines
     if placement.crossed_level == "chip":
         return np.zeros((5 + count(cluster), 1))
-    if profile.collectives and (placement.crossed_level == "node" or cluster.virtual_devices):
-        return None
     usable = candidates(kind, placement, profile, "auto")
     return np.array([(*each.figures, *wire_times(each, placement)) for each in usable]).T
 

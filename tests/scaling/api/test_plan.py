@@ -4,6 +4,8 @@ import pytest
 
 import scaling as sc
 from scaling.meshes.errors import InputError
+from scaling.profiles.profile import CollectiveFit
+from tests.scaling.host_profile import HERE, host_profile
 
 
 def test_a_format_that_is_priced_is_planned_with_a_warning():
@@ -26,3 +28,15 @@ def test_what_only_a_mesh_hinders_leaves_the_other_meshes():
     dense = {"model.moe.first_dense_layers": 1}
     found = sc.plan("mixtral-8x7b", cluster="dgx-h100", nodes=8, set=dense, top=20)
     assert not found.warnings and {plan.run.mesh.stage for plan in found.plans} == {1}
+
+
+def test_this_machine_is_planned_by_what_its_calibration_measured():
+    """It has no links with figures, only lines of collectives; groups of one are free there too."""
+    kinds = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "permute")
+    lines = tuple(CollectiveFit(k, n, 8 // n, 1e-5, 1e9, HERE) for k in kinds for n in (2, 4, 8))
+    calibration = host_profile(8, collectives=lines)
+    found = sc.plan("tiny", cluster="host", calibration=calibration, top=1)
+    alone = sc.predict(
+        found.plans[0].run, cluster="host", source="analytic", calibration=calibration
+    )
+    assert alone.step_time == pytest.approx(float(found.step_time))
