@@ -124,7 +124,7 @@ class Blocks:
         ]
 
     def bubble(self) -> list[Operation]:
-        """What the other stages do with one microbatch while this one waits."""
+        """Return the operations of one microbatch on the other stages, for which this one waits."""
         step, layer = self.step, self.layers()[-1]
         others = step.config.n_layers - step.stored(step.config.n_layers)
         trips = as_float(np.rint(others / step.virtual_stages))

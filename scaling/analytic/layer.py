@@ -29,7 +29,7 @@ from scaling.program.ir import Kernel, Loop, Number, Operation
 
 @dataclass(frozen=True)
 class Runs:
-    """What of a forward pass runs: 1, or 0 in configurations where it does not."""
+    """Parts of a forward pass: 1 where a configuration runs them, 0 where it does not."""
 
     product: Callable[[LayerProduct], Number] = lambda product: 1
     core: Number = 1  # of the attention

@@ -77,7 +77,9 @@ def layer_products(
 
 
 def step_products(step: StepSizes, moe: bool) -> list[LayerProduct]:
-    """Those of a training step, with their rows; the trainer's experts keep theirs apart.
+    """Return a layer's products in a training step, with their rows.
+
+    The trainer keeps the products of its experts apart.
 
     A capacity fills the rows of experts up. Their load is even in the trainer's programs, which do
     not know it; else it is `moe.skew`.

@@ -115,7 +115,7 @@ def activations(
 def saved_in_layers(
     step: StepSizes, of_layer: Callable[[StepSizes, bool], Number] = saved_bytes
 ) -> Number:
-    """Those of one microbatch."""
+    """Return the bytes that `of_layer` gives, of all layers of a stage, for one microbatch."""
     return sum(step.stored(n) * of_layer(step, moe) for moe, n in step.layer_kinds)
 
 

@@ -291,7 +291,7 @@ class StepSizes:
         return layer_kinds(self.config)
 
     def axis_names(self, *axes: str) -> str:
-        """Those of `axes` that have more than one device, joined by + in mesh order."""
+        """Join the axes that have more than one device by +, in mesh order."""
         return "+".join(a for a in self.shape.device_order if a in axes and a in self.active_axes)
 
     def share(self, stack: Stack) -> Number:

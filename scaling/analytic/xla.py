@@ -39,8 +39,10 @@ class XlaLayer(Layer):
         return self._named(self._forward("again"), "again ")
 
     def _last_product(self, place: str, times: Number, runs: Runs = ALL_RUN) -> list[Operation]:
-        """What the layer saves is copied while results are summed; a part of one layer computes
-        its last product once."""
+        """Return the last product with the copies of what the layer saves, made while it is summed.
+
+        A part of one layer computes that product once.
+        """
         step = self.step
         if place == "again" and step.one_layer:
             return []

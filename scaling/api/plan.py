@@ -67,7 +67,7 @@ class PlanResult(Drawn, Plans):
 
         first = self.plans[0]
         title = f"{first.run.name} on {first.cluster.nodes} x {first.cluster.name}: best plans"
-        bars = {f"{plan.rank}. {plan.prediction.mesh}": plan.prediction for plan in self.plans}  # type: ignore[attr-defined]
+        bars = {f"{plan.rank}. {plan.run.mesh}": plan.prediction for plan in self.plans}
         return step_bars(bars, title)
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ from scaling.meshes.errors import InputError, nearest
 from scaling.training.launch.broken_pipe import redirect_to_devnull
 from scaling.training.launch.gpu import avoid_absent_gpus
 
-# New objects after which Python looks for cycles: more than a closed form makes, 100 MB at most.
+# New objects after which Python looks for cycles: more than a closed form makes; 100 MB of 200 bytes.
 # After 700, its own figure, that was 6 % of the CPU time of `scaling price --hlo` on the dump of a
 # 7B model, and a fifth of `scaling collective`, with what is looked for when Python ends.
 COLLECT_AFTER = 500_000

@@ -102,7 +102,7 @@ def price(
 
 
 def _takes_mesh(make: Any) -> bool:
-    """Whether a function is called with a mesh; InputError if it needs more."""
+    """Return whether a function takes a mesh; raise InputError if it needs more."""
     parameters = list(inspect.signature(make).parameters.values())
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [p for p in parameters if p.default is p.empty and p.kind not in optional]

@@ -130,8 +130,8 @@ def _candidates(
             continue
         if algorithm == BEST_POSSIBLE:
             loads = split_loads(kind, placement, loads)
-        # What no library runs (`hierarchical`, `one-way-ring`) has the figures of a ring, an
-        # all-to-all those of sends to each peer.
+        # No library runs `hierarchical` or `one-way-ring`: they take the figures of a ring, and an
+        # all-to-all takes those of sends to each peer.
         nearest = "pairwise" if kind == "all-to-all" else "ring"
         fitted = name if name in algorithms(profile, kind) else nearest
         loaded = loaded_levels(kind, name, loads, placement.ranks)
