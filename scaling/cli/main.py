@@ -25,9 +25,9 @@ from scaling.meshes.errors import InputError, nearest
 from scaling.training.launch.broken_pipe import redirect_to_devnull
 from scaling.training.launch.gpu import avoid_absent_gpus
 
-# New objects after which Python looks for cycles: more than a closed form makes; 100 MB of 200 bytes.
-# After 700, its own figure, that was 6 % of the CPU time of `scaling price --hlo` on the dump of a
-# 7B model, and a fifth of `scaling collective`, with what is looked for when Python ends.
+# New objects after which Python looks for cycles: more than a closed form makes, about 100 MB.
+# After 700, Python's own figure, that was 6 % of the CPU time of `scaling price --hlo` on the dump
+# of a 7B model, and a fifth of `scaling collective`, with the search when Python ends.
 COLLECT_AFTER = 500_000
 INTERRUPTED = 128 + signal.SIGINT  # as shells say that a signal ended a command: 130
 STOPPED = "stopped by SIGINT"
