@@ -9,8 +9,8 @@ from experiments.published import fit_grouped, fit_kernels
 from scaling.meshes import catalog
 from scaling.pictures.curves import scatter
 from scaling.pictures.shapes import Picture
-from scaling.profiles.io import shipped
 from scaling.profiles.profile import matmul_fit
+from scaling.profiles.shipped import shipped
 from scaling.simulate.kernels import kernel_time
 
 WORDS = ("measured", "priced")

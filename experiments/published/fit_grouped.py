@@ -18,16 +18,17 @@ has been timed. Half of the shapes, by hash, give the held-out error.
 import argparse
 import csv
 import hashlib
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from scipy.optimize import least_squares
 
-from experiments.published.fit_kernels import ROBUST, ship
+from experiments.published.fit_kernels import ROBUST
+from experiments.published.tables import write_table
 from scaling.meshes import catalog
-from scaling.profiles.io import shipped, shipped_names
-from scaling.profiles.profile import ANY, Evidence, MatmulFit
+from scaling.profiles.profile import Evidence, MatmulFit
+from scaling.profiles.shipped import shipped
 from scaling.program.ir import Kernel, Number
 from scaling.report.formatting import columns
 from scaling.simulate.kernels import kernel_time, memory_time
@@ -126,23 +127,8 @@ def fitted(chip: str) -> tuple[MatmulFit, float]:
 
 
 def fits() -> dict[str, tuple[MatmulFit, ...]]:
-    """Two fits for every shipped chip: bf16, and all other formats, assumed as bf16.
-
-    Chips with few records have those of H100.
-    """
-    found = {chip: fitted(chip)[0] for chip in FITTED}
-    for chip in shipped_names():
-        if chip not in found:
-            found[chip] = _assumed(found[FITTED[0]], f"on {FITTED[0]}")
-    return {
-        chip: (fit, replace(_assumed(fit, "in bf16"), dtype=ANY)) for chip, fit in found.items()
-    }
-
-
-def _assumed(fit: MatmulFit, where: str) -> MatmulFit:
-    source = fit.evidence.source
-    said = source if source.startswith("assumed") else f"assumed as {where}: {source}"
-    return replace(fit, evidence=Evidence(said, fit.evidence.date, "datasheet"))
+    """A fit for every chip with enough records."""
+    return {chip: (fitted(chip)[0],) for chip in FITTED}
 
 
 def report() -> list[str]:
@@ -167,11 +153,11 @@ def report() -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Print the fits; with --write, put them into the shipped profiles."""
     parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_grouped")
-    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data/chips")
+    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data")
     write = parser.parse_args(arguments).write
     print("\n".join(report()))
-    for chip, found in fits().items() if write else ():
-        ship(chip, grouped=[asdict(fit) for fit in found])
+    if write:
+        write_table("grouped", fits())
 
 
 if __name__ == "__main__":

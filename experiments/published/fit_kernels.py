@@ -18,25 +18,22 @@ reach of it what they do on an H100. `best` is the fastest product of all source
 import argparse
 import csv
 import hashlib
-import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
-import scaling.profiles
+from experiments.published.tables import write_table
 from scaling.meshes import catalog
 from scaling.profiles.best_products import BEST, LONG, SEARCH, untimed
-from scaling.profiles.io import shipped
 from scaling.profiles.profile import ANY, Evidence, MatmulFit, MemoryFit, Profile
+from scaling.profiles.shipped import shipped, shipped_names
 from scaling.program.ir import Kernel
 from scaling.report.formatting import columns
 from scaling.simulate.kernels import kernel_time
 
 TABLE = Path(__file__).parent / "matmul.csv"
-CHIPS = Path(scaling.profiles.__path__[0]) / "data/chips"
 TILE = (256, 128)  # the largest of CUTLASS's default kernels for Hopper
 START = MatmulFit("bf16", 0.8, Evidence("", "", "calibrated"), 5e-6, (0.0, 0.0, 150.0), TILE)
 SIZES = {"fp8": (1, 2), "bf16": (2, 2), "tf32": (4, 4)}  # bytes of an operand and of a result
@@ -220,11 +217,9 @@ def profiles() -> dict[str, Profile]:
         sustained(like(h100, "h100-sxm", "h100-sxm", "fp8"), "h100-sxm"),
         fits["h100-sxm", "tf32"],
     )
-    h200 = tuple(replace(f, evidence=_as_on("h100-sxm", f.evidence)) for f in hopper)
     products = {
         "a100-sxm-80g": (sustained_as_on_h100(like(h100, "a100-sxm-80g", "h100-sxm", "bf16")),),
         "h100-sxm": hopper,
-        "h200-sxm": h200,
         "b200-sxm": tuple(
             sustaining(fits["b200-sxm", dtype], shipped("b200-sxm").matmul[0].sustained)
             for dtype in ("bf16", "fp8", "tf32")
@@ -273,18 +268,14 @@ def report() -> list[str]:
 def main(arguments: list[str] | None = None) -> None:
     """Print the fits; with --write, put them into the shipped profiles."""
     parser = argparse.ArgumentParser(prog="python -m experiments.published.fit_kernels")
-    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data/chips")
+    parser.add_argument("--write", action="store_true", help="write scaling/profiles/data")
     write = parser.parse_args(arguments).write
     print("\n".join(report()))
-    for chip, profile in profiles().items() if write else ():
-        ship(chip, matmul=[asdict(fit) for fit in profile.matmul], memory=asdict(profile.memory))
-
-
-def ship(chip: str, **fits: Any) -> None:
-    """Put these fits into the shipped profile of a chip."""
-    path = CHIPS / f"{chip}.json"
-    document = json.loads(path.read_text(encoding="utf-8")) | fits
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    if write:
+        own = profiles()
+        products = {chip: own[chip].matmul[:-1] for chip in shipped_names()}
+        write_table("products", products)
+        write_table("memory", {"h100-sxm": [own["h100-sxm"].memory]})
 
 
 if __name__ == "__main__":

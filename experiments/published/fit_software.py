@@ -2,9 +2,8 @@
 
     python -m experiments.published.fit_software [SOFTWARE ...] [--write]      about 5 minutes
 
-Six constants a software (`scaling.analytic.software`), and one of a chip: the rate of matrix
-products that Blackwell sustains, for which no long product was published. Least squares of log
-errors over the part `fit`, robust (soft L1), with a weak pull towards the assumed values, so that a
+Six constants a software (`scaling.analytic.software`). Least squares of log errors over the part
+`fit`, robust (soft L1), with a weak pull towards the assumed values, so that a
 constant that the runs do not move stays where it was. A host that is ahead of its device has no
 gradient: the search begins at the launch among `LAUNCHES` that fits best with the others assumed.
 Of a large source `MOST` rows are taken, by hash, and every row weighs less the more its source has.
@@ -21,7 +20,7 @@ import json
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -30,13 +29,10 @@ import numpy as np
 from scipy.optimize import least_squares
 
 import scaling.analytic
-from experiments.published.fit_kernels import CHIPS, sustaining
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.analytic.program import analytic_program, flash_rate
 from scaling.analytic.software import traits_of
-from scaling.models.attention_kernels.support import AMPERE
 from scaling.profiles.calibrations import profile_for
-from scaling.profiles.io import shipped
 from scaling.profiles.profile import Profile
 from scaling.run import read_run
 from scaling.simulate.resolve import Target, target
@@ -44,28 +40,23 @@ from scaling.simulate.step import Priced, price
 
 FITS = FOLDER / "software_fits.json"
 HABITS = Path(scaling.analytic.__path__[0]) / "data/software.toml"
-BLACKWELL = 10.0  # compute capability
-CHIP = "blackwell"  # the constant of the chip among those of a software
 Constants = Mapping[str, float]
 
 # Values of constants that no run moves. PyTorch's host takes 5.5 to 9 us for an operation
 # (experiments/eager_layer.py); the other values are this project's guesses.
 ASSUMED = {
     "launch": 8e-6, "traffic": 1.4, "products": 0.95, "attention": 0.9, "hidden_tensor": 0.5,
-    "hidden_weights": 0.8, CHIP: 0.6,
+    "hidden_weights": 0.8,
 }  # fmt: skip
-LEAST = {"launch": 1e-6, "traffic": 0.8, "products": 0.5, "attention": 0.3, CHIP: 0.3}
-LARGEST = {"launch": 1e-4, "traffic": 5.0, CHIP: 0.8}
+LEAST = {"launch": 1e-6, "traffic": 0.8, "products": 0.5, "attention": 0.3}
+LARGEST = {"launch": 1e-4, "traffic": 5.0}
 SHARES = ("hidden_tensor", "hidden_weights")
 LAUNCHES = (8e-6, 1.6e-5, 3.2e-5, 6.4e-5)  # s, first the assumed one, which wins a tie
 # Others are facts: nothing overlaps in vTrain's configurations, whose attention is not fused.
 SEARCHED = {
     "deepspeed": ("launch", "traffic", "products"),
     "pytorch-fsdp": ("launch", "traffic", "products", "attention", "hidden_weights"),
-    "megatron": (
-        *("launch", "traffic", "products", "attention", "hidden_tensor", "hidden_weights"),
-        CHIP,
-    ),
+    "megatron": ("launch", "traffic", "products", "attention", "hidden_tensor", "hidden_weights"),
 }
 MOST = 40  # rows of one source
 PULL = 0.1  # of a constant towards its assumed value, in units of a row's relative error
@@ -88,18 +79,10 @@ def priced(row: Measured, constants: Constants | None = None) -> Priced:
     run, chip = where.run, where.cluster.accelerator
     traits = traits_of(run.software)
     if constants is not None:
-        known = {k: v for k, v in constants.items() if k != CHIP}
-        traits = replace(traits, **known)  # type: ignore[arg-type]
-        if (chip.compute_capability or AMPERE) >= BLACKWELL:
-            profile = with_sustained(profile, constants.get(CHIP, 1.0))
+        traits = replace(traits, **constants)  # type: ignore[arg-type]
     flash = flash_rate(run, chip.compute_capability)
     program = analytic_program(run, where.mesh, flash=flash, traits=traits)
     return price(program, where.cluster, profile)
-
-
-def with_sustained(profile: Profile, share: float) -> Profile:
-    """The profile whose matrix products sustain that share of the peak."""
-    return replace(profile, matmul=tuple(sustaining(fit, share) for fit in profile.matmul))
 
 
 def log_errors(rows: Sequence[Measured], constants: Constants) -> np.ndarray:
@@ -200,27 +183,19 @@ def software_of(row: Measured) -> str:
 
 
 def ship(fits: Mapping[str, dict[str, Any]]) -> None:
-    """Write the constants into software.toml and the profile of the B200."""
+    """Write the constants into software.toml."""
     text = HABITS.read_text(encoding="utf-8")
     for name, found in fits.items():
         for software in (name, "nemo") if name == "megatron" else (name,):
             text = _with_constants(text, software, found)
     HABITS.write_text(text, encoding="utf-8")
-    if "megatron" in fits:
-        path = CHIPS / "b200-sxm.json"
-        document = json.loads(path.read_text(encoding="utf-8"))
-        profile = with_sustained(shipped("b200-sxm"), fits["megatron"]["constants"][CHIP])
-        document["matmul"] = [asdict(fit) for fit in profile.matmul]
-        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
 def _with_constants(text: str, software: str, found: dict[str, Any]) -> str:
     head, table = text.split(f"[{software}]\n")
     table, bracket, rest = table.partition("\n[")
     sources = ", ".join(found["without"])
-    values = {k: v for k, v in found["constants"].items() if k != CHIP} | {
-        "range": list(found["range"])
-    }
+    values = found["constants"] | {"range": list(found["range"])}
     for key, value in values.items():
         table = re.sub(rf"(?m)^{key} = .*$", f"{key} = {value}", table)
     evidence = (

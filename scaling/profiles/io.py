@@ -11,11 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, get_args
 
-from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import PACKAGE, content_hash, parse_json, read, read_text
-from scaling.profiles.best_products import in_proportion, untimed
+from scaling.meshes.errors import InputError
+from scaling.meshes.reading import content_hash, parse_json, read, read_text
 from scaling.profiles.checks import check_figures
 from scaling.profiles.profile import (
     ANY,
@@ -29,12 +27,10 @@ from scaling.profiles.profile import (
     Profile,
     VectorFit,
 )
-from scaling.profiles.samples import Samples
+from scaling.profiles.shipped import DATA, chip_profile
 from scaling.program.ir import CollectiveKind
 
-DATA = PACKAGE / "profiles" / "data"
 LINK_FILE, HOST_LINK_FILE = DATA / "links.json", DATA / "host_links.json"
-STAND_IN = "h100-sxm"  # whose efficiencies are assumed of chips of other makes
 IDEAL_NAME = "ideal"
 IDEAL = Evidence("definition: every peak is reached and nothing waits", "", "datasheet")
 LINKS: tuple[LinkKind, ...] = get_args(LinkKind)
@@ -64,9 +60,6 @@ INTERFERENCE = InterferenceFit(
     0.189, Evidence("Lee et al., arXiv 2507.03114, abstract", "2025-07", "calibrated"), most=0.40
 )
 GPUS = ("NVIDIA", "AMD")  # collectives are kernels there; others have engines of their own
-# Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes
-# x 1.75 GHz ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
-TPU_VECTOR = 2 * 4 * 8 * 128 * 1.75e9 / 459e12
 
 
 def profile_document(profile: Profile) -> dict[str, Any]:
@@ -137,37 +130,15 @@ def load_warning(share: float) -> str:
     )
 
 
-@cache
-def shipped_names() -> tuple[str, ...]:
-    """Accelerators with a profile of their own."""
-    return tuple(sorted(file.stem for file in (DATA / "chips").glob("*.json")))
-
-
-@cache
-def shipped(name: str) -> Profile:
-    """The profile that comes with the package."""
-    if name not in shipped_names():
-        raise InputError(f"no profile is called {name!r}; {nearest(name, shipped_names())}")
-    file = DATA / "chips" / f"{name}.json"
-    return profile_from(file.read_text(encoding="utf-8"), file.name)
-
-
 def profile_of(accelerator: Accelerator) -> Profile:
-    """The shipped profile of a chip, or what is assumed of one that nobody measured.
+    """The shipped profile of a chip, with its links; of one that nobody measured, what is assumed.
 
     Raises:
         InputError: the chip has no stated peaks; a calibration has to measure them.
     """
-    if accelerator.name in shipped_names():
-        profile = shipped(accelerator.name)
-    elif accelerator.peaks:
-        profile = _assumed(accelerator)
-    else:
-        raise InputError(
-            f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
-        )
     interference = INTERFERENCE if accelerator.vendor in GPUS else None
-    return replace(profile, links=links_of(accelerator), interference=interference)
+    links = links_of(accelerator)
+    return replace(chip_profile(accelerator), links=links, interference=interference)
 
 
 @dataclass(frozen=True)
@@ -250,45 +221,3 @@ def _ideal_links(hops: bool) -> Iterator[LinkFit]:
         yield replace(fit, algorithm="ring")
         for kind in LEVEL_BY_LEVEL:
             yield replace(fit, algorithm="hierarchical", kind=kind)
-
-
-def _assumed(accelerator: Accelerator) -> Profile:
-    """The efficiencies of the nearest chip, and vector rates in proportion to the fp32 peaks.
-
-    The nearest is so by compute capability; it is `STAND_IN` for chips of other makes.
-    """
-    capability = lambda chip: chip.compute_capability or 0.0
-    away = lambda name: abs(capability(catalog.accelerator(name)) - capability(accelerator))
-    able = () if accelerator.compute_capability is None else shipped_names()
-    stand_in = shipped(min((STAND_IN, *able), key=away))
-    lender = catalog.accelerator(stand_in.name)
-
-    def assumed(fit: Any) -> Any:
-        source = fit.evidence.source.removeprefix("assumed ")
-        text = f"assumed as on {lender.name}: {source}"
-        return replace(fit, evidence=Evidence(text, fit.evidence.date, "datasheet"))
-
-    product = lambda fit: untimed(in_proportion(assumed(fit), accelerator, lender))
-    fp32, vector = vector_peak(accelerator) / lender.peak("fp32"), assumed(stand_in.vector)
-    return replace(
-        stand_in,
-        name=accelerator.name,
-        machine=accelerator.name,
-        matmul=tuple(map(product, stand_in.matmul)),
-        grouped=tuple(map(product, stand_in.grouped)),
-        memory=assumed(stand_in.memory),
-        vector=VectorFit(vector.flops * fp32, vector.transcendentals * fp32, vector.evidence),
-        attention=tuple(map(assumed, stand_in.attention)),
-        samples=Samples(),
-    )
-
-
-def vector_peak(accelerator: Accelerator) -> float:
-    """fp32 FLOP/s outside of matrix products, a multiply-add counted as two."""
-    tpu = accelerator.vendor == "Google" and "fp32" not in accelerator.peaks
-    if not tpu and "fp32" not in accelerator.peaks:
-        raise InputError(
-            f"{accelerator.name} has no peak rate for 'fp32', from which that of vector operations "
-            "follows: state fp32 in the [peaks] of its file (scaling kernel: --override peak_fp32=)"
-        )
-    return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")

@@ -14,8 +14,9 @@ from math import inf
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.host_link import COPY_SHARE
-from scaling.profiles.io import ideal, profile_of, vector_peak
+from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import Profile, VectorFit
+from scaling.profiles.shipped import vector_peak
 from scaling.program.ir import Kernel, KernelKind, Origin
 from scaling.program.ops import attention, matmul
 from scaling.questions.answer import Answer, Input, Lettered, Value, by_formula, letters, number

@@ -9,7 +9,7 @@ import pytest
 import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.cluster import torus_shape
-from scaling.profiles.io import TPU_VECTOR
+from scaling.profiles.shipped import TPU_VECTOR
 
 GIB = 2**30
 

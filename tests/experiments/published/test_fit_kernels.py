@@ -7,7 +7,7 @@ import pytest
 
 from experiments.published.fit_kernels import profiles, tables
 from scaling.meshes import catalog
-from scaling.profiles.io import shipped
+from scaling.profiles.shipped import shipped
 from scaling.simulate.kernels import kernel_time
 
 

@@ -11,9 +11,9 @@ from scaling.calibration import fit as fits
 from scaling.calibration.regression import line, scored
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.profiles.io import shipped
 from scaling.profiles.profile import AttentionFit, Evidence, MatmulFit, MemoryFit
 from scaling.profiles.samples import AttentionSample, CollectiveSample, MatmulSample, MemorySample
+from scaling.profiles.shipped import shipped
 
 HERE = Evidence("a test", "2026-11", "measured")
 RATES = st.floats(1e9, 1e13)

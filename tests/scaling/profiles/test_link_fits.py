@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.meshes import catalog
-from scaling.profiles.io import LINKS, profile_of, shipped, shipped_names
+from scaling.profiles.io import LINKS, profile_of
 from scaling.profiles.profile import Evidence, LinkFit, algorithms, link_fit
+from scaling.profiles.shipped import shipped, shipped_names
 from scaling.program.ir import COLLECTIVE_KINDS
 
 HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)

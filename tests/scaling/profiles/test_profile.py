@@ -14,8 +14,6 @@ from scaling.profiles.io import (
     profile_from,
     profile_of,
     read_profile,
-    shipped,
-    shipped_names,
     write_profile,
 )
 from scaling.profiles.profile import (
@@ -27,6 +25,7 @@ from scaling.profiles.profile import (
     matmul_fit,
 )
 from scaling.profiles.samples import CollectiveSample, MatmulSample, Samples
+from scaling.profiles.shipped import shipped, shipped_names
 
 HERE = Evidence("a test", "2026-11", "measured", 3, 0.01, 0.02, 0.03, 0.04)
 
@@ -153,17 +152,29 @@ def test_the_grade_is_that_of_the_weakest_figure():
     assert replace(profile, matmul=matmul, grouped=(), vector=vector).grade == "calibrated"
 
 
-def test_a_chip_that_nobody_measured_is_assumed_to_be_like_an_h100():
-    profile = profile_of(catalog.accelerator("rtx3090"))
-    assert profile.name == profile.machine == "rtx3090"
+@pytest.mark.parametrize(
+    ("chip", "lends"),
+    [
+        *(("rtx3090", "a100-sxm-80g"), ("rtx-pro-6000", "a100-sxm-80g")),  # mma.sync
+        *(("gb300", "b200-sxm"), ("h200-sxm", "h100-sxm"), ("mi300x", "h100-sxm")),
+    ],
+)
+def test_a_chip_without_rows_borrows_from_one_whose_matrix_units_work_alike(chip, lends):
+    profile = profile_of(catalog.accelerator(chip))
+    assert profile.name == profile.machine == chip
     assert profile.grade == "datasheet"
-    assert profile.matmul[0].efficiency == shipped("h100-sxm").matmul[0].efficiency
-    assert profile.vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)  # lanes x clock
+    for fit in profile.matmul:
+        assert f"assumed as on {lends}: " in fit.evidence.source
     fitted = {fit.evidence for fit in profile.links}
-    assert {evidence.grade for evidence in fitted} == {"calibrated", "datasheet"}
-    others = set(evidences(profile)) - fitted - {profile.interference.evidence}
-    assert all(e.source.startswith("assumed as on h100-sxm: ") for e in others)
-    assert profile.samples == Samples()
+    assert {evidence.grade for evidence in fitted} <= {"calibrated", "datasheet"}
+
+
+def test_vector_rates_are_lanes_times_clock():
+    vector = profile_of(catalog.accelerator("rtx3090")).vector
+    assert vector.flops == pytest.approx(82 * 128 * 1.695e9, rel=0.01)
+    assert vector.flops / vector.transcendentals == 128 / 16
+    ampere = profile_of(catalog.accelerator("a100-sxm-80g")).vector
+    assert ampere.flops / ampere.transcendentals == 64 / 16
 
 
 def test_every_chip_has_links_whose_evidence_is_of_their_own_collectives():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.profiles.io import ideal, profile_of, shipped, shipped_names
+from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.profile import (
     AttentionFit,
     Evidence,
@@ -19,6 +19,7 @@ from scaling.profiles.profile import (
     StepFit,
     VectorFit,
 )
+from scaling.profiles.shipped import shipped, shipped_names
 from scaling.program.ir import Kernel, Origin
 from scaling.simulate.kernels import (
     attention_efficiency,

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes import catalog
-from scaling.profiles.io import ideal, shipped
+from scaling.profiles.io import ideal
+from scaling.profiles.shipped import shipped
 from scaling.program.ir import Kernel, Program
 from scaling.simulate.kernels import kernel_time, moved_bytes
 from scaling.simulate.step import price

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.profiles.grades import FACTOR, FEWEST, GRADES, UNMEASURED, grade_of, half_range
-from scaling.profiles.io import profile_of, shipped_names
+from scaling.profiles.io import profile_of
 from scaling.profiles.profile import (
     AttentionFit,
     CollectiveFit,
@@ -31,6 +31,7 @@ from scaling.profiles.samples import (
     MemorySample,
     Samples,
 )
+from scaling.profiles.shipped import shipped_names
 from scaling.program.ir import Branch, Collective, Kernel, Origin, Program, Wait
 from scaling.simulate.kernels import HOST_LINK
 from scaling.simulate.step import price

@@ -1,0 +1,176 @@
+"""The shipped figures of chips: a table for each kind of kernel, with rows of all measured chips.
+
+    data/products.json     matrix products           data/attention.json    fused attention
+    data/grouped.json      products of experts       data/memory.json       streams
+
+A chip without rows in a table borrows those of the nearest chip, whose matrix units work alike. The
+rates of vector units follow from the catalogue.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import cache
+from typing import Any, Literal
+
+from scaling.meshes import catalog
+from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.errors import InputError, nearest
+from scaling.meshes.reading import PACKAGE, read
+from scaling.profiles.best_products import in_proportion, untimed
+from scaling.profiles.profile import (
+    ANY,
+    AttentionFit,
+    Evidence,
+    MatmulFit,
+    MemoryFit,
+    Profile,
+    VectorFit,
+    evidences,
+)
+
+DATA = PACKAGE / "profiles" / "data"
+STAND_IN = "h100-sxm"  # whose efficiencies are assumed of chips of other makes
+# Vector operations per second of a TPU v5p over its bf16 peak: 2 cores x 4 units x 8 x 128 lanes
+# x 1.75 GHz ("How to Scale Your Model", chapter on TPUs, appendix A, 2026-06). Assumed of all TPUs.
+TPU_VECTOR = 2 * 4 * 8 * 128 * 1.75e9 / 459e12
+# Lanes and special functions of a core per cycle (NVIDIA, CUDA C++ Programming Guide, throughput of
+# native arithmetic instructions, 2025-05): 16 functions on all since Volta; lanes where the
+# catalogue has none are those of Hopper.
+FUNCTIONS, LANES = 16, 128
+# Compute capabilities from which warps multiply alone (mma.sync), in groups of four (wgmma), and
+# with a memory of their own (tcgen05): PTX ISA 9.0, warp-level, asynchronous warpgroup-level and
+# tensor core 5th generation instructions. 12.x has the first again.
+UNITS = {0.0: "mma.sync", 9.0: "wgmma", 10.0: "tcgen05", 12.0: "mma.sync"}
+
+Table = Literal["products", "grouped", "attention", "memory"]
+KINDS: Mapping[Table, type] = {
+    "products": MatmulFit,
+    "grouped": MatmulFit,
+    "attention": AttentionFit,
+    "memory": MemoryFit,
+}
+
+
+@cache
+def table(name: Table) -> Mapping[str, tuple[Any, ...]]:
+    """The fits of each chip with rows in data/NAME.json."""
+    fits: dict[str, list[Any]] = {}
+    for row in json.loads((DATA / f"{name}.json").read_text(encoding="utf-8")):
+        chip = row.pop("chip")
+        fits.setdefault(chip, []).append(read(KINDS[name], row, f"{name}.json: {chip}"))
+    return {chip: tuple(rows) for chip, rows in fits.items()}
+
+
+def shipped_names() -> tuple[str, ...]:
+    """Accelerators whose products were measured."""
+    return tuple(sorted(table("products")))
+
+
+def shipped(name: str) -> Profile:
+    """The figures of a chip whose products were measured, without links."""
+    if name not in shipped_names():
+        raise InputError(f"no profile is called {name!r}; {nearest(name, shipped_names())}")
+    return chip_profile(catalog.accelerator(name))
+
+
+def chip_profile(accelerator: Accelerator) -> Profile:
+    """The figures of a chip, measured or borrowed, without links.
+
+    Raises:
+        InputError: the chip has no stated peaks; a calibration has to measure them.
+    """
+    if not accelerator.peaks:
+        raise InputError(
+            f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
+        )
+    matmul, grouped = (
+        tuple(_product(fit, lender, accelerator) for fit in _with_any(fits))
+        for fits, lender in (
+            _lent("products", accelerator),
+            _lent("grouped", accelerator),
+        )
+    )
+    profile = Profile(
+        name=accelerator.name,
+        machine=accelerator.name,
+        date="",
+        matmul=matmul,
+        grouped=grouped,
+        memory=_lent("memory", accelerator)[0][0],
+        vector=vector_rates(accelerator),
+        attention=_lent("attention", accelerator)[0],
+    )
+    return replace(profile, date=max(e.date for e in evidences(profile)))
+
+
+def lender(name: Table, accelerator: Accelerator) -> str:
+    """The chip whose rows of a table a chip takes: itself, or the nearest by compute capability.
+
+    Chips whose matrix units work alike come first; `STAND_IN` is for chips of other makes.
+    """
+    chips, capability = table(name), accelerator.compute_capability
+    if accelerator.name in chips or capability is None:
+        return accelerator.name if accelerator.name in chips else STAND_IN
+
+    def distance(other: str) -> tuple[bool, float]:
+        theirs = catalog.accelerator(other).compute_capability or 0.0
+        return _units(theirs) != _units(capability), abs(theirs - capability)
+
+    return min(chips, key=distance)
+
+
+def _units(capability: float) -> str:
+    return UNITS[max(least for least in UNITS if least <= capability)]
+
+
+def _lent(name: Table, accelerator: Accelerator) -> tuple[tuple[Any, ...], Accelerator]:
+    """A chip's fits, and the chip that they were measured on."""
+    chip = lender(name, accelerator)
+    fits = table(name)[chip]
+    if chip == accelerator.name:
+        return fits, accelerator
+    return tuple(
+        replace(fit, evidence=_assumed(fit.evidence, f"on {chip}")) for fit in fits
+    ), catalog.accelerator(chip)
+
+
+def _assumed(evidence: Evidence, words: str) -> Evidence:
+    known = evidence.error_p90 if evidence.grade == "datasheet" else None
+    source = f"assumed as {words}: {evidence.source}"
+    return Evidence(source, evidence.date, "datasheet", error_p90=known)
+
+
+def _with_any(fits: tuple[MatmulFit, ...]) -> tuple[MatmulFit, ...]:
+    """The fits, and the first of them for all other formats."""
+    first = fits[0]
+    evidence = _assumed(first.evidence, f"in {first.dtype}")
+    return (*fits, replace(first, dtype=ANY, evidence=evidence))
+
+
+def _product(fit: MatmulFit, lender: Accelerator, chip: Accelerator) -> MatmulFit:
+    """A lent fit in proportion to the best products; of equal silicon as it is."""
+    same = (lender.cores, lender.peaks) == (chip.cores, chip.peaks)
+    return fit if same else untimed(in_proportion(fit, chip, lender))
+
+
+def vector_rates(accelerator: Accelerator) -> VectorFit:
+    """Rates of the vector units: an operation per lane and cycle, and special functions."""
+    flops = vector_peak(accelerator) / 2  # the peak counts a multiply-add as two
+    lanes = accelerator.fpus_per_core or LANES
+    source = (
+        f"half the fp32 peak, an operation per lane and cycle; {FUNCTIONS} special functions for "
+        f"{lanes} lanes (NVIDIA, CUDA C++ Programming Guide, arithmetic instructions)"
+    )
+    return VectorFit(flops, flops * FUNCTIONS / lanes, Evidence(source, "2025-05", "datasheet"))
+
+
+def vector_peak(accelerator: Accelerator) -> float:
+    """fp32 FLOP/s outside of matrix products, a multiply-add counted as two."""
+    tpu = accelerator.vendor == "Google" and "fp32" not in accelerator.peaks
+    if not tpu and "fp32" not in accelerator.peaks:
+        raise InputError(
+            f"{accelerator.name} has no peak rate for 'fp32', from which that of vector operations "
+            "follows: state fp32 in the [peaks] of its file (scaling kernel: --override peak_fp32=)"
+        )
+    return 2 * TPU_VECTOR * accelerator.peak("bf16") if tpu else accelerator.peak("fp32")
