@@ -47,12 +47,13 @@ def evaluate(formula: str, values: Mapping[str, Any]) -> float:
 
     Args:
         formula: see above; symbols are the keys of `values`.
-        values: a number for each symbol.
+        values: a number for each symbol, or an array of them if the formula has only operators.
 
     Raises:
         ValueError: anything but arithmetic, or a symbol without a number.
     """
-    return float(_number(ast.parse(formula, mode="eval").body, values))
+    value: float = 1.0 * _number(ast.parse(formula, mode="eval").body, values)
+    return value
 
 
 def substituted(formula: str, texts: Mapping[str, str]) -> str:

@@ -9,11 +9,13 @@
     work         F[, Q]                      any FLOPs of matrix products and bytes
 
 Sizes have the guide's letters; x, w, y, z are bytes per value of activations, weights, results,
-keys and values.
+keys and values. Sizes may be arrays of them, for as many kernels at once.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+
+import numpy as np
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.formula import evaluate, symbols
@@ -240,9 +242,9 @@ def _batched(row: Kind) -> Kind:
 
 def _attention(row: Kind, sizes: Sizes, causal: bool, backward: bool) -> Kind:
     N, K, T, S = (sizes[name] for name in "NKTS")
-    if N % K:
+    if np.any(N % K):
         raise InputError(f"{N:g} heads are not a multiple of {K:g} key heads: N % K must be 0")
-    if causal and T > S:
+    if causal and np.any(T > S):
         raise InputError(f"{T:g} queries see {S:g} keys: causal attention needs T <= S")
     phase, passes = ("backward", BACKWARD_PRODUCTS) if backward else ("forward", FORWARD_PRODUCTS)
     constants = (
