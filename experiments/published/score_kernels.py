@@ -23,7 +23,7 @@ import scaling as sc
 from experiments.published.kernel_tables import FOLDER, Rows, tables
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
-from scaling.profiles import io
+from scaling.profiles import shipped
 from scaling.profiles.grades import grade_of, half_range
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Profile
@@ -84,8 +84,9 @@ def scores(kind: str = "", chip: str = "") -> list[Score]:
 
 def without(chip: Accelerator) -> Profile:
     """What is assumed of a chip whose own measurements are taken from the store."""
-    names = tuple(name for name in io.shipped_names() if name != chip.name)
-    with patch.object(io, "shipped_names", lambda: names):
+    whole = shipped.table
+    others = lambda name: {other: rows for other, rows in whole(name).items() if other != chip.name}
+    with patch.object(shipped, "table", others):
         return profile_of(chip)
 
 
