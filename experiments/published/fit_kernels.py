@@ -1,4 +1,4 @@
-"""Fit matrix products and memory on measured tables and write them into the shipped profiles.
+"""Fit matrix products on measured tables and write them into the shipped profiles.
 
     python -m experiments.published.fit_kernels [--write]
 
@@ -27,7 +27,7 @@ from scipy.optimize import least_squares
 from experiments.published.tables import write_table
 from scaling.meshes import catalog
 from scaling.profiles.best_products import BEST, LONG, SEARCH, untimed
-from scaling.profiles.profile import ANY, Evidence, MatmulFit, MemoryFit, Profile
+from scaling.profiles.profile import ANY, Evidence, MatmulFit, Profile
 from scaling.profiles.shipped import shipped, shipped_names
 from scaling.program.ir import Kernel
 from scaling.report.formatting import columns
@@ -41,9 +41,6 @@ ROBUST = 0.1  # relative error from which on a shape weighs less (soft L1)
 
 XLA = "XLA's measured table of matrix products (wheel jax-cuda12-plugin 0.10.2), 256 to 4,096"
 MARIN = "marin-community/marin, .agents/reports/gpu-hardware-target-report.md (2026-07-07)"
-BOOK = "jax-ml/scaling-book, gpus.md, commit e5de31b: fp32 vector add on one H100"
-# Bytes/s of large streams on an H100, and the time of the smallest (BOOK: 65,536 elements, 1.5 us).
-STREAMS = {BOOK: 12.0 * 2**30 / 4.1e-3, MARIN: 2.85e12}
 # Long products of equal sides, TFLOP/s, from MARIN.
 LONG_TFLOPS = {"bf16": {8192: 753.3, 16384: 700.6}, "fp8": {8192: 1300.3, 16384: 1452.7}}
 FROM_RUNS = "; sustained: fitted on training steps, experiments/published/fit_software.py"
@@ -187,27 +184,6 @@ def sustaining(fit: MatmulFit, share: float) -> MatmulFit:
     return replace(fit, sustained=float(f"{share:.4g}"), evidence=evidence)
 
 
-def memory_fit() -> MemoryFit:
-    """The mean share of an H100's bandwidth that two sources measured; a small kernel's time."""
-    share = np.array(list(STREAMS.values())) / catalog.accelerator("h100-sxm").required(
-        "memory_bandwidth"
-    )
-    mean = float(np.exp(np.log(share).mean()))
-    off = np.abs(mean / share - 1)
-    evidence = Evidence(
-        f"large streams, bytes/s: {'; '.join(f'{v:.3g} ({k})' for k, v in STREAMS.items())}",
-        date="2026-11",
-        grade="calibrated",
-        samples=len(off),
-        mean_error=float(off.mean()),
-        max_error=float(off.max()),
-        error_p90=float(off.max()),
-    )
-    short = lambda value: float(f"{value:.4g}")
-    base = shipped("h100-sxm").memory
-    return replace(base, efficiency=short(mean), best=short(share.max()), evidence=evidence)
-
-
 def profiles() -> dict[str, Profile]:
     """The shipped profiles with their products fitted anew."""
     fits = {key: fitted(*key, shapes) for key, shapes in tables().items()}
@@ -225,13 +201,10 @@ def profiles() -> dict[str, Profile]:
             for dtype in ("bf16", "fp8", "tf32")
         ),
     }
-    memory = memory_fit()
-    assumed = replace(memory, evidence=_as_on("h100-sxm", memory.evidence))
     return {
         chip: replace(
             shipped(chip),
             matmul=(*found, _other_formats(found[0])),
-            memory=memory if chip == "h100-sxm" else assumed,
         )
         for chip, found in products.items()
     }
@@ -275,7 +248,6 @@ def main(arguments: list[str] | None = None) -> None:
         own = profiles()
         products = {chip: own[chip].matmul[:-1] for chip in shipped_names()}
         write_table("products", products)
-        write_table("memory", {"h100-sxm": [own["h100-sxm"].memory]})
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ class Evidence:
     held_out_error: float | None = None  # mean, of a fit to half of the samples, on the others
     error_p90: float | None = None  # 90 % quantile of the relative error, symmetric in log space
     latency_p90: float | None = None  # the same where latency decides; None: `error_p90`
+    lent_p90: float | None = None  # the same on chips that were left out; None: not known
     measured: "MeasuredSpan | None" = None  # what the samples cover
 
 
@@ -76,7 +77,12 @@ class MatmulFit:
 
 @dataclass(frozen=True)
 class MemoryFit:
-    """The first `cache` bytes move at `cache_bandwidth`, the rest at that of the memory."""
+    """Streams of bytes, and what a cache keeps of them.
+
+    On a CPU the first `cache` bytes move at `cache_bandwidth`, the rest at that of the memory. On a
+    GPU the operands of a fusion move at `l2` where they fit (`scaling.simulate.kernels.KEPT`): the
+    kernel before has just written them.
+    """
 
     efficiency: float  # fraction of the memory bandwidth
     evidence: Evidence
@@ -85,6 +91,7 @@ class MemoryFit:
     cache: float = 0.0  # bytes
     cache_bandwidth: float | None = None  # bytes/s; None: no cache is modelled
     best: float = 1.0  # fraction of the memory bandwidth: the fastest stream that was measured
+    l2: float = 0.0  # bytes of the L2 cache per clock and core; 0: it is not modelled
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,8 @@ def test_no_kernel_beats_the_chip_or_what_was_measured(kernel, name):
         if kernel.kind == "attention" and name == "h100-sxm":
             fastest = FASTEST_ATTENTION[kernel.origin.phase] * peak / 989.4
         assert computed(kernel) / time <= fastest
-    assert kernel.bytes / time <= chip.required("memory_bandwidth")
+    in_cache = kernel.kind == "fusion" and kernel.bytes <= kernels.KEPT * (chip.l2_cache or 0)
+    assert in_cache or kernel.bytes / time <= chip.required("memory_bandwidth")
 
 
 @pytest.mark.parametrize(("name", "dtype"), FASTEST)
