@@ -24,12 +24,12 @@ from experiments.published.kernel_tables import FOLDER, Rows, tables
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.profiles import shipped
-from scaling.profiles.grades import grade_of, half_range
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Kernel
 from scaling.report.formatting import columns
 from scaling.simulate.kernels import format_peak, kernel_time
+from scaling.simulate.uncertainty import kernel_range
 
 RESULTS = FOLDER.parent / "results"
 BEFORE = FOLDER / "kernels_before.json"  # medians of the code before, as `--save` wrote them
@@ -118,12 +118,15 @@ def _priced(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Seconds of the rows, with their casts, and both ends of their range."""
     cost = kernel_time(kernel, chip, profile)
-    time = np.broadcast_to(cost.time, rows.seconds.shape)
+    low, high = kernel_range(kernel, cost, chip, profile)
+    ends = cost.time, low, high
     if np.any(rows.cast):
         cast = Kernel("cast", kind="fusion", bytes=rows.cast)
-        time = time + kernel_time(cast, chip, profile).time
-    factor = 1 + half_range(cost.evidence, grade_of(cost.evidence))
-    return time, time / factor, time * factor
+        beside = kernel_time(cast, chip, profile)
+        more = beside.time, *kernel_range(cast, beside, chip, profile)
+        ends = tuple(a + b for a, b in zip(ends, more, strict=True))
+    time, low, high = (np.broadcast_to(each, rows.seconds.shape) for each in ends)
+    return time, low, high
 
 
 def _roofline(kernel: Kernel, rows: Rows, chip: Accelerator, profile: Profile) -> np.ndarray:

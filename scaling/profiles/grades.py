@@ -20,13 +20,17 @@ FACTOR = 2.0
 UNMEASURED = FACTOR * 0.15
 
 
-def half_range(evidence: Evidence, grade: Grade) -> float:
+def half_range(evidence: Evidence, grade: Grade, latency: bool = False) -> float:
     """Half range of a time with this evidence and grade, relative; worse grades never narrow it.
+
+    With `latency` it is that of a time which latency decides.
 
     Errors of a figure with fewer than `FEWEST` measurements may widen it, but not narrow it.
     """
     error = evidence.mean_error if evidence.held_out_error is None else evidence.held_out_error
     half = evidence.error_p90
+    if latency and evidence.latency_p90 is not None:
+        half = evidence.latency_p90
     if half is None and error is not None:
         half = FACTOR * error
     is_known = half is not None and evidence.samples >= FEWEST

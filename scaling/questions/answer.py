@@ -40,6 +40,8 @@ class Answer(Result):
     section: str = ""  # of the guide: "gpus: data parallelism"
     ideal: Value = None
     fitted: Value = None
+    low: Value = None  # ends of the range of the fitted number
+    high: Value = None
     parts: tuple["Answer", ...] = ()
     rows: tuple[Mapping[str, Value], ...] = ()  # a table: a sweep, a frontier, mesh axes
     notes: tuple[str, ...] = ()
@@ -78,6 +80,8 @@ class Answer(Result):
             "section": self.section,
             "ideal": self.ideal,
             "fitted": self.fitted,
+            "low": self.low,
+            "high": self.high,
             "parts": [part.to_dict() for part in self.parts],
             "rows": [dict(row) for row in self.rows],
             "notes": list(self.notes),
@@ -190,10 +194,12 @@ def _lines(
 
 
 def _beside(answer: Answer) -> str:
-    """Return the number that is not given, the textbook's or the fitted one, in brackets."""
-    if answer.ideal is None or answer.fitted is None or answer.ideal == answer.fitted:
-        return ""
-    word, other = "textbook", answer.ideal
-    if answer.answer == answer.ideal:
-        word, other = "fitted", answer.fitted
-    return f" ({word} {show(other, answer.unit)})"
+    """Return the range, and the number that is not given, the textbook's or the fitted one."""
+    is_textbook, words = answer.answer == answer.ideal, []
+    if None not in (answer.ideal, answer.fitted) and answer.ideal != answer.fitted:
+        word, other = ("fitted", answer.fitted) if is_textbook else ("textbook", answer.ideal)
+        words.append(f"{word} {show(other, answer.unit)}")
+    if answer.low is not None:
+        span = " to ".join(show(end, answer.unit) for end in (answer.low, answer.high))
+        words.insert(is_textbook, span)
+    return f" ({', '.join(words)})" if words else ""

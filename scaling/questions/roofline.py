@@ -22,6 +22,7 @@ from scaling.program.ops import attention, matmul
 from scaling.questions.answer import Answer, Input, Lettered, Value, by_formula, letters, number
 from scaling.questions.workloads import KernelWork
 from scaling.simulate.kernels import WIDER, kernel_time, peak_rate
+from scaling.simulate.uncertainty import kernel_range
 
 FULL_CLOCK = "time of a short burst, before power limits the clock"
 
@@ -71,6 +72,8 @@ class KernelTimes:
     link: float
     binds: str
     evidence: str
+    low: float  # ends of the range of the time
+    high: float
 
 
 def timed(work: KernelWork, target: KernelTarget, profile: Profile | None = None) -> KernelTimes:
@@ -89,7 +92,8 @@ def timed(work: KernelWork, target: KernelTarget, profile: Profile | None = None
     over_link = cost.bound == "memory" and link >= float(cost.memory)
     binds = "link" if over_link else str(cost.bound)
     times = (float(cost.time), float(cost.compute), float(cost.memory), link)
-    return KernelTimes(*times, binds, cost.evidence.source)
+    ends = kernel_range(kernel, cost, target.chip, efficiencies, rate)
+    return KernelTimes(*times, binds, cost.evidence.source, *map(float, ends))
 
 
 @dataclass(frozen=True)
@@ -192,6 +196,8 @@ def kernel_answer(
         "s",
         formula,
         fitted=fitted.time,
+        low=fitted.low,
+        high=fitted.high,
         binds=fitted.binds,
         ideal_binds=best.binds,
         section=work.section,
@@ -210,6 +216,8 @@ def row(work: KernelWork, target: KernelTarget, size: dict[str, Value]) -> dict[
         "bytes (bytes)": moved,
         "intensity (FLOPs/byte)": flops / moved if moved else None,
         "time (s)": fitted.time,
+        "low (s)": fitted.low,
+        "high (s)": fitted.high,
         "textbook (s)": best.time,
         "binds": fitted.binds,
         "binds in the textbook": best.binds,

@@ -12,7 +12,7 @@ Figures may be numpy arrays over configurations; everything broadcasts.
 """
 
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 
 import numpy as np
 
@@ -62,9 +62,16 @@ class KernelCost:
     compute: Number  # of the slower of matrix and vector units
     memory: Number
     overhead: Number  # launching, or calling
-    evidence: Evidence  # of the figure that most of the time comes from
+    parts: tuple[tuple[Number, Evidence], ...]  # seconds of each unit and link that is busy
+    call: Evidence  # of the overhead
     moved: Number  # bytes of memory, with the rows that are not found in the cache again
     unpriced: str = ""  # format of its products if nobody knows their rate: they take no time
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """That of the figure that most of the time comes from."""
+        parts = (*self.parts, (self.overhead, self.call))
+        return max(parts, key=lambda part: float(np.max(part[0])))[1]
 
     @property
     def bound(self) -> str | np.ndarray:
@@ -107,13 +114,11 @@ def kernel_time(
     parts = (
         (link, HOST_LINK),
         (matrix, fit.evidence),
-        (fit.overhead, fit.evidence),
         (slower * memory, profile.memory.evidence),
         (vector, profile.vector.evidence),
     )
-    _, evidence = max(parts, key=lambda part: float(np.max(part[0])))
     scaled = slower * time, slower * compute, slower * memory, slower * fit.overhead
-    cost = KernelCost(*scaled, evidence, moved)
+    cost = KernelCost(*scaled, parts, fit.evidence, moved)
     assert is_possible(kernel, cost, accelerator, profile), f"{kernel.name} is priced above a peak"
     return cost
 

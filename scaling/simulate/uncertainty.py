@@ -3,7 +3,8 @@
 A figure with evidence (measurements with an error, or a datasheet) prices each operation.
 
     grade    lowest grade among the figures that account for at least 5 % of the step time
-    high     step time if each operation takes (1 + h) x its time, h the half range of its evidence
+    high     step time if each operation takes (1 + h) x its time, h the half range of its evidence;
+             of a kernel that of its longest part, and that of latencies for its overhead
     low      step time if each operation takes 1 / (1 + h) of its time, and every conditional its
              shortest branch; of the step, and of its high end, it is the longest
 
@@ -34,7 +35,7 @@ from scaling.profiles.grades import GRADES, UNMEASURED, Grade, grade_of, half_ra
 from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
-from scaling.simulate.kernels import kernel_time, least_time
+from scaling.simulate.kernels import KernelCost, kernel_time, least_time
 from scaling.simulate.step import (
     Priced,
     busy_links,
@@ -88,55 +89,83 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
 
 
 def _known_range(priced: Priced) -> tuple[Number, Number]:
-    times = times_of(priced.costs)
-    factors = {op.name: 1 + half_range(evidence, grade) for op, evidence, grade in _graded(priced)}
+    times, costs = times_of(priced.costs), priced.kernels
     busy, beside = busy_links(priced.collectives), priced.profile.interference
     run = partial(run_schedule, priced.program, busy=busy)
     worst = beside.worst if beside else (0.0, 0.0)
     total, step = run(times, slowdown=priced.profile.slowdown).total, priced.timeline.total
     if not np.all(total):
         return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
-    rows = _row_ranges(priced)
-    least, most = (times | {name: ends[i] for name, ends in rows.items()} for i in (0, 1))
-    floors = _floors(priced)
-    shorter = {
-        name: np.maximum(time / factors.get(name, 1.0), floors.get(name, 0.0))
-        for name, time in least.items()
-    }
-    longer = {name: time * factors.get(name, 1.0) for name, time in most.items()}
+    chip, host = priced.cluster.accelerator, host_bandwidth(priced.cluster)
+    floors, shorter, longer = dict.fromkeys(times, as_float(0.0)), dict(times), dict(times)
+    for kernel, _ in kernels(priced.program):
+        name, cost = kernel.name, costs[kernel.name]
+        shorter[name], longer[name] = kernel_range(kernel, cost, chip, priced.profile, host)
+        floors[name] = _floor(kernel, cost, chip, priced.profile)
+    for op, evidence, grade in _graded(priced):
+        if isinstance(op, Collective):
+            factor = 1 + half_range(evidence, grade)
+            shorter[op.name], longer[op.name] = times[op.name] / factor, times[op.name] * factor
     low = run(shorter, shortest=True).total / total
     high = run(longer, slowdown=worst[0], held_up=worst[1]).total / total
     if priced.profile.step is not None:
         fit = priced.profile.step  # step times over the predicted one, from errors of whole steps
         whole = 1 + half_range(fit.evidence, fit.evidence.grade)
         lowest, highest = fit.central or (1 / whole, whole)
-        floor = run({**dict.fromkeys(shorter, 0.0), **floors}, shortest=True).total / total
+        floor = run(floors, shortest=True).total / total
         low, high = np.maximum(np.minimum(low, lowest), floor), np.maximum(high, highest)
     return as_float(step * low), as_float(step * high)
 
 
-def _floors(priced: Priced) -> dict[str, Number]:
-    """Least seconds of each kernel: products like the best measured, bytes at peak bandwidth."""
-    if priced.cluster.virtual_devices:  # whose own steps were measured
-        return {}
-    chip, memory = priced.cluster.accelerator, replace(priced.profile.memory, best=1.0)
-    profile = replace(priced.profile, memory=memory)
-    return {
-        kernel.name: least_time(kernel, kernel.bytes, chip, profile)
-        for kernel, _ in kernels(priced.program)
-        if kernel.is_timed and not priced.kernels[kernel.name].unpriced
-    }
+def _floor(kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile) -> Number:
+    """Least seconds of a call: products like the best measured, bytes at peak bandwidth.
+
+    0 of a CPU, where whole steps were measured, and of a kernel that nobody timed.
+    """
+    if not (profile.overlap and kernel.is_timed) or cost.unpriced:
+        return 0.0
+    best = replace(profile, memory=replace(profile.memory, best=1.0))
+    return least_time(kernel, kernel.bytes, accelerator, best)
 
 
-def _row_ranges(priced: Priced) -> dict[str, tuple[Number, Number]]:
-    """Seconds of kernels with rows that indices name, or that nobody timed: at best, at worst."""
-    chip, profile, host = priced.cluster.accelerator, priced.profile, host_bandwidth(priced.cluster)
-    return {
-        kernel.name: row_range(kernel, chip, profile, host)
-        for kernel, _ in kernels(priced.program)
-        if np.any(kernel.again) or np.any(kernel.clashes) or not kernel.is_timed
-        if not priced.kernels[kernel.name].unpriced
-    }
+def kernel_range(
+    kernel: Kernel,
+    cost: KernelCost,
+    accelerator: Accelerator,
+    profile: Profile,
+    host: float | None = None,
+) -> tuple[Number, Number]:
+    """Seconds of one call at the low and at the high end of its range.
+
+    Args:
+        cost: what the call was priced at.
+        host: as of `scaling.simulate.kernels.kernel_time`.
+    """
+    least = most = cost.time
+    indexed = np.any(kernel.again) or np.any(kernel.clashes) or not kernel.is_timed
+    if indexed and not cost.unpriced:
+        least, most = row_range(kernel, accelerator, profile, host)
+    factor = 1 + kernel_half_range(kernel, cost, profile)
+    floor = _floor(kernel, cost, accelerator, profile)
+    return np.maximum(least / factor, floor), most * factor
+
+
+def kernel_half_range(kernel: Kernel, cost: KernelCost, profile: Profile) -> Number:
+    """Half range of a call, relative: of its longest part, and of its overhead by their shares.
+
+    With the share s of the overhead it is s x that of latencies + (1 - s) x that of the part.
+    """
+    above = _is_above(_sizes(kernel), largest_measured(profile.samples))
+
+    def half(evidence: Evidence, latency: bool = False) -> float:
+        grade = grade_of(evidence, above) if kernel.is_timed else "datasheet"
+        return half_range(evidence, grade, latency)
+
+    parts = np.broadcast_arrays(*(seconds for seconds, _ in cost.parts))
+    halves = np.array([half(evidence) for _, evidence in cost.parts])
+    part = halves[np.argmax(np.stack(parts), axis=0)]
+    share = cost.overhead / np.maximum(cost.time, np.finfo(float).tiny)
+    return share * half(cost.call, latency=True) + (1 - share) * part
 
 
 def row_range(
