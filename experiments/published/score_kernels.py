@@ -26,7 +26,7 @@ from scaling.meshes.accelerator import Accelerator
 from scaling.profiles import shipped
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Kernel
+from scaling.program.ir import Kernel, Number
 from scaling.report.formatting import columns
 from scaling.simulate.kernels import format_peak, kernel_time
 from scaling.simulate.uncertainty import kernel_range
@@ -119,12 +119,12 @@ def _priced(
     """Seconds of the rows, with their casts, and both ends of their range."""
     cost = kernel_time(kernel, chip, profile)
     low, high = kernel_range(kernel, cost, chip, profile)
-    ends = cost.time, low, high
+    ends: list[Number] = [cost.time, low, high]
     if np.any(rows.cast):
         cast = Kernel("cast", kind="fusion", bytes=rows.cast)
         beside = kernel_time(cast, chip, profile)
         more = beside.time, *kernel_range(cast, beside, chip, profile)
-        ends = tuple(a + b for a, b in zip(ends, more, strict=True))
+        ends = [a + b for a, b in zip(ends, more, strict=True)]
     time, low, high = (np.broadcast_to(each, rows.seconds.shape) for each in ends)
     return time, low, high
 
