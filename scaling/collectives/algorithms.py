@@ -25,7 +25,7 @@ from typing import Literal
 
 import numpy as np
 
-from scaling.program.ir import CollectiveKind
+from scaling.program.ir import CollectiveKind, Number
 
 Kinds = tuple[CollectiveKind, ...]
 SUMS: Kinds = ("all-reduce",)
@@ -268,6 +268,20 @@ def bus_factor(kind: CollectiveKind, ranks: int) -> float:
         return 1.0
     name = "pairwise" if kind == "all-to-all" else "ring"
     return ALGORITHMS[name].serial_steps(kind, ranks) / ranks
+
+
+def memory_passes(kind: CollectiveKind, ranks: Number) -> Number:
+    """Bytes that a GPU reads and writes in its memory per byte of the call, out of place.
+
+    NCCL's Simple protocol (src/device/prims_simple.h): each byte that arrives is written to a
+    buffer by its sender, read from there, and written to the result, or added to a byte that is
+    read. What a GPU sends of its own is read besides: the first piece of a ring, all of an
+    all-to-all and of a permute. Its own piece of the result is written, too.
+    """
+    if kind in ("permute", "broadcast"):
+        return 4.0 if kind == "permute" else 3.0
+    own = (ranks - 1) / ranks if kind == "all-to-all" else 0.0
+    return 3 * (ranks - 1) / ranks * (1 + (kind == "all-reduce")) + own + 2 / ranks
 
 
 def algorithms_of(kind: CollectiveKind) -> tuple[str, ...]:

@@ -14,9 +14,11 @@ from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
 
+import numpy as np
+
 from scaling.meshes.errors import InputError
 from scaling.profiles.samples import Direction, Samples
-from scaling.program.ir import CollectiveKind
+from scaling.program.ir import CollectiveKind, Number
 
 VERSION = 2  # of the format
 ANY = "any"  # stands for every dtype, or every kind of collective, that has no fit of its own
@@ -193,23 +195,25 @@ class StepFit:
 
 @dataclass(frozen=True)
 class InterferenceFit:
-    """Time of a kernel beside a collective over its time alone, less one.
+    """Share of its rate that a kernel loses beside a collective, which loses nothing itself.
 
-    Collectives of GPUs are kernels: they take cores and memory bandwidth from those beside them.
-    What they lose by it themselves is not known: nothing at best. At worst both together take as
-    long as one after the other, so that a collective runs at most / (1 + most) of its rate beside
-    a kernel that takes 1 + most times as long.
+    Collectives of GPUs are kernels: they take cores from those beside them, and the share of the
+    memory bandwidth at which they read and write. At worst both together take as long as one after
+    the other: beside a kernel that loses `most`, a collective runs at that share of its rate.
     """
 
-    slowdown: float
+    cores: float
+    most: float  # the largest loss that was measured
     evidence: Evidence
-    most: float | None = None  # the largest slowdown of a kernel that was measured; None: the mean
+
+    def lost(self, bandwidth: Number) -> Number:
+        """The loss beside a collective that takes such a share of the memory bandwidth."""
+        return np.minimum(self.cores + bandwidth, self.most)
 
     @property
-    def worst(self) -> tuple[float, float]:
-        """At worst, time over that alone, less one: of a kernel, of the collective beside it."""
-        most = self.slowdown if self.most is None else self.most
-        return most, 1 / most if most else 0.0
+    def held_up(self) -> float:
+        """Time of a collective beside a kernel over that alone, less one, at worst."""
+        return 1 / self.most - 1
 
 
 @dataclass(frozen=True)
@@ -238,11 +242,6 @@ class Profile:
     versions: Mapping[str, str] = field(default_factory=dict)
     other_load: float = 0.0  # fraction of the processors that other processes used; 0: little
     version: int = VERSION
-
-    @property
-    def slowdown(self) -> float:
-        """That of kernels beside collectives."""
-        return self.interference.slowdown if self.interference else 0.0
 
     def of_program(self, is_xla: bool) -> "Profile":
         """The profile for steps that XLA compiled, or for others.

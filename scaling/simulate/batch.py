@@ -118,7 +118,7 @@ def timeline_of(program: Program, prices: Prices) -> Timeline:
     busy: dict[str, np.ndarray | None] = {}
     for name, seconds, shares in _collective_times(program, prices):
         times[name], busy[name] = seconds, shares
-    return scheduled(program, times, profile, busy, named=False)
+    return scheduled(program, times, cluster, profile, busy, named=False)
 
 
 def _kernel_times(

@@ -1,7 +1,7 @@
 """Clocks of the streams, operations in flight, and what these cost each other side by side.
 
-    kernel beside a collective     1 + `slowdown` times as long for the same work
-    collective beside a kernel     1 + `held_up` times
+    kernel beside a collective     1 - `lost` of its rate; beside two, the lower rate
+    collective beside a kernel     1 + `held_up` times as long
     two collectives at once        as many times as long as they want the same links for more than
                                    all of the time: 1.7 times if wanted 1.7 times
 
@@ -48,7 +48,7 @@ class Clocks:
     times: Mapping[str, Number]  # the rest as `scaling.simulate.timeline.run_schedule` has it
     record: bool = False
     named: bool = True
-    slowdown: float = 0.0
+    lost: Mapping[str, Number] = field(default_factory=dict)
     busy: Mapping[str, np.ndarray | None] | None = None
     held_up: float = 0.0
     clocks: dict[Clock, Number] = field(default_factory=lambda: dict.fromkeys(CLOCKS, 0.0))
@@ -85,15 +85,44 @@ class Clocks:
         return seconds
 
     def lost_beside(self, kernel: Kernel) -> Number:
-        """Seconds by which the collectives beside a kernel hold it up.
+        """Seconds by which the collectives in flight hold up a kernel that starts now.
 
-        What was issued before it runs without a gap until the clocks of its streams.
+        On each stream they run without a gap. In t seconds the kernel does the work of t less the
+        share that is lost of each span of time. It ends after all ends by which more is left to do.
         """
-        if not self.slowdown:
+        others, permutes = self._spans("communication"), self._spans("permute")
+        spans = others + permutes
+        for begin, end, lost in permutes:  # beside two, the smaller loss does not count
+            spans += [
+                (later(begin, first), sooner(end, last), -sooner(lost, other))
+                for first, last, other in others
+            ]
+        if not spans:
             return 0.0
-        until = later(self.clocks["communication"], self.clocks["permute"])
-        beside = later(0.0, until - self.clocks["compute"]) * (1 + self.held_up)
-        return self.slowdown * sooner(self.times[kernel.name], beside / (1 + self.slowdown))
+        work, reached, rate = self.times[kernel.name], as_float(0.0), as_float(1.0)
+        lost_in = lambda t: sum(
+            share * later(0.0, sooner(t, end) - begin) for begin, end, share in spans
+        )
+        for _, end, _ in spans:
+            reached = later(reached, where(end - lost_in(end) <= work, end, 0.0))
+        for begin, end, share in spans:
+            rate = rate - where((begin <= reached) & (reached < end), share, 0.0)
+        return reached + (work - reached + lost_in(reached)) / rate - work
+
+    def _spans(self, stream: Stream) -> list[tuple[Number, Number, Number]]:
+        """Begin and end, from now, of each collective that holds kernels up, and what they lose."""
+        now, longer = self.clocks["compute"], 1 + self.held_up
+        from_now = lambda time: later(0.0, time - now) * longer
+        spans = [
+            (
+                from_now(self.clocks["start", name]),
+                from_now(self.clocks["end", name]),
+                self.lost[name],
+            )
+            for name in self.in_flight[stream]
+            if name in self.lost
+        ]
+        return [span for span in spans if np.any(span[1])]
 
     def hold_up(self, start: Number, seconds: Number) -> None:
         """Lengthen the collectives beside a kernel of so many seconds."""

@@ -9,9 +9,11 @@ A GPU's host runs ahead of it and its memory is its own: there is nothing to add
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 
+from scaling.collectives.algorithms import memory_passes
 from scaling.collectives.cost import CollectiveCost, collective_time
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -25,6 +27,7 @@ from scaling.program.ir import (
     Kernel,
     Number,
     Program,
+    as_float,
     collectives,
     conditionals,
     kernels,
@@ -80,7 +83,8 @@ def price(program: Program, cluster: Cluster, profile: Profile, record: bool = F
             cost = replace(cost, time=cost.time * c.part, lower_bound=cost.lower_bound * c.part)
         collective[c.name] = cost
     costs: Costs = {**kernel, **collective}
-    timeline = scheduled(program, times_of(costs), profile, busy_links(costs), record=record)
+    busy = busy_links(costs)
+    timeline = scheduled(program, times_of(costs), cluster, profile, busy, record=record)
     return Priced(program, cluster, profile, kernel, collective, timeline, memory_use(program))
 
 
@@ -90,13 +94,15 @@ def with_shortest_branches(priced: Priced) -> Priced:
     if not any(conditionals(program.schedule)):
         return priced
     busy = busy_links(costs)
-    short = scheduled(program, times_of(costs), priced.profile, busy, shortest=True)
+    where = priced.cluster, priced.profile
+    short = scheduled(program, times_of(costs), *where, busy, shortest=True)
     return replace(priced, timeline=short)
 
 
 def scheduled(
     program: Program,
     times: Mapping[str, Number],
+    cluster: Cluster,
     profile: Profile,
     busy: Mapping[str, np.ndarray | None],
     **options: bool,
@@ -111,8 +117,25 @@ def scheduled(
             runs = np.not_equal(op.bytes if isinstance(op, Collective) else op.flops + op.bytes, 0)
             if np.ndim(runs) and not np.all(runs):
                 times[op.name] = times[op.name] * runs
-    host, slowdown = dispatch_time(program, profile.dispatch), profile.slowdown
-    return run_schedule(program, times, host, slowdown=slowdown, busy=busy, **options)
+    host = dispatch_time(program, profile.dispatch)
+    lost = lost_beside(program, times, cluster, profile)
+    return run_schedule(program, times, host, lost=lost, busy=busy, **options)
+
+
+def lost_beside(
+    program: Program, times: Mapping[str, Number], cluster: Cluster, profile: Profile
+) -> dict[str, Number]:
+    """Share of its rate that a kernel loses beside each collective, by name; {}: none loses any."""
+    if profile.interference is None:
+        return {}
+    lost = {}
+    bandwidth = profile.memory.bandwidth or cluster.accelerator.memory_bandwidth or np.inf
+    for call, _ in collectives(program):
+        ranks = len(call.groups[0]) if call.groups else prod(program.mesh[a] for a in call.axes)
+        moved = memory_passes(call.kind, ranks) * call.bytes * call.part
+        seconds = np.where(np.equal(times[call.name], 0.0), np.inf, times[call.name])
+        lost[call.name] = as_float(profile.interference.lost(moved / seconds / bandwidth))
+    return lost
 
 
 def times_of(costs: Costs) -> dict[str, Number]:

@@ -90,7 +90,7 @@ def run_schedule(
     host: Number = 0.0,
     record: bool = False,
     named: bool = True,
-    slowdown: float = 0.0,
+    lost: Mapping[str, Number] | None = None,
     shortest: bool = False,
     busy: Mapping[str, np.ndarray | None] | None = None,
     held_up: float = 0.0,
@@ -103,7 +103,7 @@ def run_schedule(
         record: keep every event, of every iteration of every loop (for a trace), until there are
             MOST_EVENTS; the times are then numbers.
         named: also sum by the name of the operation, which takes longer.
-        slowdown: time that a kernel takes beside a collective over that alone, less one.
+        lost: share of its rate that a kernel loses beside a collective, by the collective's name.
         shortest: of every conditional the shortest branch runs, not the longest.
         busy: share of its time that each pool of links is busy with a collective, by name: float
             [pools] or [pools, configurations]. One of None wants the links of all others, all of
@@ -111,7 +111,7 @@ def run_schedule(
         held_up: time that a collective takes beside a kernel over that alone, less one.
     """
     alone = {name: as_float(seconds) for name, seconds in times.items()}
-    streams = Streams(alone, record, named, slowdown, busy, held_up, shortest=shortest)
+    streams = Streams(alone, record, named, lost or {}, busy, held_up, shortest=shortest)
     streams.block(program.schedule)
     exposed = streams.by_name("exposed")
     waited = sum(exposed.values(), 0.0)

@@ -40,6 +40,7 @@ from scaling.simulate.step import (
     Priced,
     busy_links,
     device_groups,
+    lost_beside,
     times_of,
     with_shortest_branches,
 )
@@ -92,8 +93,8 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
     times, costs = times_of(priced.costs), priced.kernels
     busy, beside = busy_links(priced.collectives), priced.profile.interference
     run = partial(run_schedule, priced.program, busy=busy)
-    worst = beside.worst if beside else (0.0, 0.0)
-    total, step = run(times, slowdown=priced.profile.slowdown).total, priced.timeline.total
+    lost = lost_beside(priced.program, times, priced.cluster, priced.profile)
+    total, step = run(times, lost=lost).total, priced.timeline.total
     if not np.all(total):
         return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
     chip, host = priced.cluster.accelerator, host_bandwidth(priced.cluster)
@@ -107,7 +108,8 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
             factor = 1 + half_range(evidence, grade)
             shorter[op.name], longer[op.name] = times[op.name] / factor, times[op.name] * factor
     low = run(shorter, shortest=True).total / total
-    high = run(longer, slowdown=worst[0], held_up=worst[1]).total / total
+    most = dict.fromkeys(lost, beside.most if beside else 0.0)
+    high = run(longer, lost=most, held_up=beside.held_up if beside else 0.0).total / total
     if priced.profile.step is not None:
         fit = priced.profile.step  # step times over the predicted one, from errors of whole steps
         whole = 1 + half_range(fit.evidence, fit.evidence.grade)

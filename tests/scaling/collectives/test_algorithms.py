@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.collectives.algorithms import ALGORITHMS, REDUCTIONS, Boundary, rounds
+from scaling.collectives.algorithms import (
+    ALGORITHMS,
+    REDUCTIONS,
+    Boundary,
+    memory_passes,
+    rounds,
+)
 from scaling.collectives.candidates import loaded_levels
 from scaling.collectives.contention import place_groups
 from scaling.collectives.cost import collective_time
@@ -135,3 +141,19 @@ def test_trees_are_for_several_nodes_and_sums_in_the_network_for_those_who_ask()
     tree, sharp = ALGORITHMS["tree"], ALGORITHMS["sharp"]
     assert tree.is_considered([8, 2]) and not tree.is_considered([8])
     assert not sharp.is_considered([8, 2])
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 8])
+def test_passes_over_the_memory_of_a_rank_are_those_of_its_pieces(ranks):
+    """Counted by hand, r reads and w writes: w r is what arrives in a buffer and is read there."""
+    others = ranks - 1
+    by_hand = {
+        "all-gather": 2 + others * 3,  # r own, w own; then w r, w result
+        "reduce-scatter": 1 + others * 3 + 1,  # r own; w r, r own to add; w the sum of all
+        "all-reduce": 1 + others * 3 + 1 + others * 3,  # the one, then the other in place
+        "all-to-all": 2 + others * (1 + 3),  # r own, w own; r to send, w r, w result
+        "broadcast": ranks * 3,
+        "permute": ranks * 4,
+    }
+    for kind, passes in by_hand.items():
+        assert memory_passes(kind, ranks) == pytest.approx(passes / ranks), kind

@@ -11,6 +11,7 @@ from typing import Any
 from scaling.api.pricing import price_program
 from scaling.comparing.classes import class_of
 from scaling.comparing.steps import known_operations
+from scaling.simulate.step import lost_beside
 from scaling.simulate.timeline import Timeline, run_schedule
 
 STREAMS = {"compute": 13, "communication": 14}
@@ -40,7 +41,8 @@ def timeline_of_run(result: Any, run: Recorded) -> Timeline:
     classes = {n: class_of(step) for n, step in known_operations(priced.program).items()}
     factor = lambda name: run.times.get(name, run.times.get(classes[name], 1.0))
     times = {name: cost.time * factor(name) for name, cost in costs.items()}
-    return run_schedule(priced.program, times, record=True, slowdown=priced.profile.slowdown)
+    lost = lost_beside(priced.program, times, priced.cluster, priced.profile)
+    return run_schedule(priced.program, times, record=True, lost=lost)
 
 
 def events_of_run(result: Any, run: Recorded) -> list[dict[str, Any]]:

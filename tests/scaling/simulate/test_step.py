@@ -21,6 +21,7 @@ from scaling.program.ir import (
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import (
     device_groups,
+    lost_beside,
     price,
     running,
     running_collectives,
@@ -49,6 +50,21 @@ def test_steps_of_xla_take_longer_for_kernels_beside_collectives_others_do_not(h
     assert beside.kernels == alone.kernels and alone.timeline.total < beside.timeline.total
     other = price(replace(hand_step, is_xla=False), H100, PROFILE)
     assert (other.kernels, other.timeline) == (alone.kernels, alone.timeline)
+
+
+def test_a_kernel_loses_the_memory_bandwidth_that_a_collective_takes_and_some_cores(hand_step):
+    costs = price(hand_step, H100, PROFILE).collectives
+    times = {name: cost.time for name, cost in costs.items()}
+    lost = lambda times: lost_beside(hand_step, times, H100, PROFILE)
+    fit, bandwidth = PROFILE.interference, H100.accelerator.memory_bandwidth
+    moved = (3 * 3 + 2) / 4 * 2**26  # of the gather on fsdp=4
+    share = moved / times["gather.1"] / bandwidth
+    assert lost(times)["gather.1"] == pytest.approx(fit.cores + share)
+    slower = lost({name: 2 * seconds for name, seconds in times.items()})
+    assert fit.cores < slower["gather.1"] < lost(times)["gather.1"] < fit.most
+    assert lost(dict.fromkeys(times, 1e-9))["gather.1"] == fit.most
+    assert lost(dict.fromkeys(times, 0.0))["gather.1"] == fit.cores
+    assert lost_beside(hand_step, times, H100, replace(PROFILE, interference=None)) == {}
 
 
 def test_the_timeline_counts_the_calls_of_a_loop(hand_step):

@@ -6,7 +6,7 @@ Random programs have kernels, collectives (asynchronous ones with waits), copies
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ from scaling.simulate.timeline import Timeline, run_schedule
 
 PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
 SAME = 1e-9  # relative
-SLOWDOWNS = st.sampled_from([0.0, 0.25])
+LOSSES = st.sampled_from([0.0, 0.25, 0.6])
 HELD_UP = st.sampled_from([0.0, 2.5])
 SECONDS = st.sampled_from([0.0, 1e-6, 1e-3, 0.5, 1.0, 1.5, 2.0]) | st.floats(1e-6, 10.0)
 
@@ -71,9 +71,23 @@ def test_waiting_in_the_queue_is_charged_to_the_one_that_is_waited_for() -> None
 def test_a_kernel_takes_longer_beside_a_collective() -> None:
     """The first from start to end, the second in its first of 4 1/3 s, the third not at all."""
     steps = (Collective("g"), kernel("a"), kernel("b"), Wait("g"), kernel("c"))
-    line = run({"g": 4.0, "a": 2.0, "b": 4.0, "c": 1.0}, *steps, slowdown=0.5)
-    assert line.by_name == {"g": 4.0, "a": 3.0, "b": pytest.approx(4 + 1 / 3), "c": 1.0}
+    line = run({"g": 4.0, "a": 2.0, "b": 4.0, "c": 1.0}, *steps, lost={"g": 1 / 3})
+    assert line.by_name == pytest.approx({"g": 4.0, "a": 3.0, "b": 4 + 1 / 3, "c": 1.0})
     assert line.exposed_communication == 0.0
+
+
+def test_each_collective_beside_a_kernel_takes_its_own_share_of_it() -> None:
+    """Half of two seconds beside g and a quarter of two beside h leave 0.5 s of three alone."""
+    steps = (Collective("g"), Collective("h"), kernel("k"), Wait("g"), Wait("h"))
+    line = run({"g": 2.0, "h": 2.0, "k": 3.0}, *steps, lost={"g": 0.5, "h": 0.25})
+    assert line.by_name["k"] == line.total == pytest.approx(4.5)
+
+
+def test_beside_two_collectives_a_kernel_loses_what_it_loses_beside_one_of_them() -> None:
+    """Half of its rate for two seconds of both, a quarter for the third, alone from then on."""
+    steps = (Collective("g"), Collective("p", kind="permute"), kernel("k"), Wait("g"), Wait("p"))
+    line = run({"g": 2.0, "p": 3.0, "k": 3.0}, *steps, lost={"g": 0.5, "p": 0.25})
+    assert line.by_name["k"] == pytest.approx(3 + 2 * 0.5 + 0.25)
 
 
 def test_a_collective_takes_longer_beside_a_kernel() -> None:
@@ -86,12 +100,22 @@ def test_a_collective_takes_longer_beside_a_kernel() -> None:
     assert run({"g": 0.5, "k": 2.0}, *steps, held_up=1.0).total == 2.0
 
 
-@given(SECONDS, SECONDS, st.floats(0.01, 10))
+@given(SECONDS, SECONDS, st.floats(0.1, 0.9))
 def test_at_worst_a_kernel_and_a_collective_take_as_long_as_one_after_the_other(k, g, most) -> None:
-    slowdown, held_up = InterferenceFit(0.1, Evidence("", "", "calibrated"), most).worst
+    held_up = InterferenceFit(0.1, most, Evidence("", "", "calibrated")).held_up
     steps = (Collective("g"), kernel("k"), Wait("g"))
-    line = run({"g": g, "k": k}, *steps, slowdown=slowdown, held_up=held_up)
+    line = run({"g": g, "k": k}, *steps, lost={"g": most}, held_up=held_up)
     assert line.total == pytest.approx(g + k)
+
+
+@given(SECONDS, SECONDS, st.floats(0, 0.9), st.floats(0, 0.9))
+def test_a_loss_costs_at_most_its_share_of_the_collective_and_never_less_than_none(k, g, one, more):
+    steps = (Collective("g"), kernel("k"), Wait("g"))
+    total = lambda lost: run({"g": g, "k": k}, *steps, lost={"g": lost}).total
+    less, larger = sorted((one, more))
+    assert max(g, k) <= total(less) <= total(larger) * (1 + SAME)
+    assert total(larger) <= (max(g, k) + larger * min(g, k)) * (1 + SAME)
+    assert total(larger) == pytest.approx(max(g, k + larger * min(g, k / (1 - larger))))
 
 
 def test_one_collective_runs_at_a_time_in_the_order_of_issue() -> None:
@@ -283,6 +307,21 @@ def busy(made: Program):
     return st.none() | shares(made)
 
 
+def losses(made: Program):
+    """Share of its rate that a kernel loses beside each collective, as if all steps were some."""
+    return st.fixed_dictionaries({name: LOSSES for name in timed_names(made.schedule)})
+
+
+@st.composite
+def beside(draw, made: Program) -> dict[str, object]:
+    """What steps cost each other side by side; at worst all collectives lose and cost the same."""
+    if draw(st.booleans()):
+        return {"lost": draw(losses(made)), "busy": draw(busy(made))}
+    same = draw(LOSSES)
+    lost = dict.fromkeys(timed_names(made.schedule), same) if same else None
+    return {"lost": lost, "busy": draw(busy(made)), "held_up": draw(HELD_UP)}
+
+
 @st.composite
 def timed(draw) -> tuple[Program, dict[str, float]]:
     """A program and the seconds of its steps."""
@@ -407,9 +446,9 @@ def test_the_replay_is_the_longest_path_through_the_dearest_or_cheapest_branches
     assert alike
 
 
-@given(timed(), SLOWDOWNS, st.data())
-def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown, data) -> None:
-    more = {"slowdown": slowdown, "busy": data.draw(busy(case[0])), "held_up": data.draw(HELD_UP)}
+@given(timed(), st.data())
+def test_counting_iterations_is_as_good_as_replaying_all(case, data) -> None:
+    more = data.draw(beside(case[0]))
     quick, full = (run_schedule(*case, record=r, **more) for r in (False, True))
     for name in (*PARTS, "hidden_communication"):
         assert getattr(quick, name) == near(getattr(full, name))
@@ -419,24 +458,27 @@ def test_counting_iterations_is_as_good_as_replaying_all(case, slowdown, data) -
         assert quick.exposed_by_name[name] == near(seconds)
 
 
-@given(timed(), SLOWDOWNS, st.data())
-def test_a_kernel_does_its_work_at_two_speeds(case, slowdown, data) -> None:
+@given(timed(), st.data())
+def test_a_kernel_does_its_work_at_the_speed_that_the_worst_of_what_runs_beside_leaves(
+    case, data
+) -> None:
     made, times = case
-    how = {"slowdown": slowdown, "busy": data.draw(busy(made)), "held_up": data.draw(HELD_UP)}
-    line = run_schedule(made, times, record=True, **how)
-    sent = [(e.start, e.end) for e in line.events if e.stream in ("communication", "permute")]
+    how = data.draw(beside(made))
+    line, lost = run_schedule(made, times, record=True, **how), how["lost"] or {}
+    sent = [e for e in line.events if e.stream in ("communication", "permute")]
     for e in line.events:
         if e.stream == "compute":
-            beside = union([(max(a, e.start), max(e.start, min(b, e.end))) for a, b in sent])
-            alone = e.end - e.start - beside + beside / (1 + slowdown)
-            assert alone == pytest.approx(times[e.operation.name], rel=1e-6, abs=1e-9)
+            cuts = {e.start, e.end, *(t for o in sent for t in (o.start, o.end))}
+            done = 0.0
+            for start, end in pairwise(sorted(t for t in cuts if e.start <= t <= e.end)):
+                run_by = [o.operation.name for o in sent if o.start <= start and end <= o.end]
+                done += (end - start) * (1 - max((lost.get(n, 0.0) for n in run_by), default=0.0))
+            assert done == pytest.approx(times[e.operation.name], rel=1e-6, abs=1e-9)
 
 
-@given(timed(), SLOWDOWNS, st.data())
-def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(
-    case, slowdown, data
-) -> None:
-    how = {"slowdown": slowdown, "busy": data.draw(busy(case[0])), "held_up": data.draw(HELD_UP)}
+@given(timed(), st.data())
+def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(case, data) -> None:
+    how = data.draw(beside(case[0]))
     line = run_schedule(*case, record=True, **how)
     for stream in ("compute", "communication", "permute", "copy"):
         events = [e for e in line.events if e.stream == stream and e.end > e.start]
@@ -472,25 +514,25 @@ def test_no_link_carries_more_in_an_interval_than_it_can(case, data) -> None:
         assert least - off <= e.end - e.start <= most + off
 
 
-@given(timed(), SLOWDOWNS, st.data())
-def test_a_slower_step_never_makes_the_whole_faster(case, slowdown, data) -> None:
+@given(timed(), st.data())
+def test_a_slower_step_never_makes_the_whole_faster(case, data) -> None:
     made, times = case
-    run = partial(run_schedule, made, slowdown=slowdown)
+    run = partial(run_schedule, made, lost=data.draw(losses(made)))
     if times:
         slower = data.draw(st.sampled_from(sorted(times)))
         more = times | {slower: times[slower] + data.draw(SECONDS)}
         assert run(more).total >= run(times).total * (1 - SAME)
 
 
-@given(programs(), SLOWDOWNS, st.data())
-def test_configurations_side_by_side_are_as_one_by_one(made, slowdown, data) -> None:
+@given(programs(), st.data())
+def test_configurations_side_by_side_are_as_one_by_one(made, data) -> None:
     """Some steps differ between three configurations, others have one time for all."""
     times = {}
     for name in timed_names(made.schedule):
         differs = data.draw(st.booleans())
         three = st.lists(SECONDS, min_size=3, max_size=3).map(np.array)
         times[name] = data.draw(three if differs else SECONDS)
-    how = {"slowdown": slowdown, "busy": data.draw(busy(made)), "held_up": data.draw(HELD_UP)}
+    how = data.draw(beside(made))
     run = partial(run_schedule, made, **how)
     together = run(times)
     for i in range(3):

@@ -234,7 +234,7 @@ def test_kernels_and_collectives_side_by_side_may_be_as_slow_as_one_after_the_ot
         PROFILE,
         links=(LinkFit("any", "nvlink", 0.8, known),),
         matmul=(MatmulFit("bf16", 0.8, sure),),
-        interference=InterferenceFit(0.2, sure, most=0.4),
+        interference=InterferenceFit(0.1, 0.4, sure),
     )
     side_by_side = priced(sent, product, Wait("g"), profile=exact)
     low, high = step_range(side_by_side)
