@@ -20,6 +20,8 @@ def chip(
 ) -> Answer:
     """Return the peaks and figures of a chip, and the intensity from which it is compute bound.
 
+    Its last parts are the constants by which kernels and links are priced, with their evidence.
+
     >>> import scaling as sc
     >>> round(float(sc.chip("h100-sxm")))
     295

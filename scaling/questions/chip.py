@@ -1,4 +1,7 @@
-"""What one chip can do: peaks, memory, the intensity at which its memory stops binding."""
+"""What one chip can do: peaks, memory, the intensity at which its memory stops binding.
+
+And the constants by which it is priced (`scaling.questions.constants`).
+"""
 
 from collections.abc import Mapping
 from math import log2
@@ -7,6 +10,7 @@ from scaling.meshes.accelerator import Accelerator, peak_name
 from scaling.meshes.errors import InputError
 from scaling.meshes.formula import symbols
 from scaling.questions.answer import Answer, Input, by_formula, letters
+from scaling.questions.constants import constants
 
 SECTION = "gpus: quiz 1"
 FIGURES = {  # figure -> (unit, what it is)
@@ -82,6 +86,7 @@ def chip(
         name, formula = "clock of the matrix units", "C / (cores * units * u)"
         parts.append(by_formula(name, "Hz", formula, {**given, "u": u}))
     parts += _totals(accelerator, given, devices) if devices > 1 else []
+    parts += constants(accelerator)
     heading = f"FLOPs per byte at which {accelerator.title} is compute bound"
     if "W" not in given:
         why = "the catalogue has no memory bandwidth of it"

@@ -1,5 +1,7 @@
 """`scaling chip`."""
 
+import json
+
 import pytest
 
 import scaling as sc
@@ -100,3 +102,33 @@ def test_every_chip_answers_without_a_format(name):
     answer, chip = sc.chip(name), catalog.accelerator(name)
     given = next((i for i in answer.inputs if i.symbol == "C"), None)
     assert given is None or given.meaning == f"dense {chip.usual_format} peak"
+
+
+# The constants by which a chip is priced
+
+PRICED = [name for name in catalog.accelerator_names() if catalog.accelerator(name).peaks]
+
+
+@pytest.mark.parametrize("name", PRICED)
+def test_every_kernel_of_a_chip_shows_its_constants_with_their_evidence(name):
+    answer = sc.chip(name)
+    for kernel in ("products bf16", "attention forward", "streams of bytes", "vector units"):
+        part = answer[kernel]
+        (row,) = part.rows
+        assert {"n", "median error", "half range"} < row.keys() and row["half range"] > 0
+        assert part.notes[0] and part.answer.split(",")[0] in ("calibrated", "datasheet")
+    json.dumps(answer.to_dict())
+
+
+def test_what_is_assumed_names_the_chip_that_it_was_measured_on():
+    assert sc.chip("h100-sxm")["products bf16"].answer == "calibrated"
+    assert "assumed as on b200-sxm" in sc.chip("gb300")["products bf16"].answer
+
+
+@pytest.mark.parametrize("name", ["h100-sxm", "gb300", "tpu-v5p"])
+def test_errors_of_left_out_chips_stand_beside_the_constants(name):
+    part = sc.chip(name).parts[-1]
+    assert "left out" in part.name
+    assert any(row["kernel"].startswith("product bf16") for row in part.rows)
+    for row in part.rows:
+        assert 0 <= row["in range"] <= 1 <= row["n"] and row["median"] >= 0
