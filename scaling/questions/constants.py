@@ -94,9 +94,9 @@ def _own_links(profile: Profile) -> Iterator[LinkFit]:
 
 
 def _link(fit: LinkFit) -> dict[str, Value]:
-    row = {"algorithm": fit.algorithm, "collective": fit.kind, "efficiency": fit.efficiency}
-    alpha = {"alpha (s)": fit.alpha, "hop overhead (s)": fit.hop_overhead}
-    return row | alpha | _errors(fit.evidence)
+    row: dict[str, Value] = {"algorithm": fit.algorithm, "collective": fit.kind}
+    row |= {"efficiency": fit.efficiency, "alpha (s)": fit.alpha}
+    return row | {"hop overhead (s)": fit.hop_overhead} | _errors(fit.evidence)
 
 
 def _left_out_rows(name: str) -> Iterator[dict[str, Value]]:
