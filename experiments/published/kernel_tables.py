@@ -97,10 +97,12 @@ def tables() -> tuple[Rows, ...]:
         ("kernels_gemm", _product),
         ("kernels_attention", _attention),
         ("kernels_memory", _cast),
+        ("kernels_experts", _experts),
     )
     found: list[Rows] = []
     for name, make in makers:
-        found += _grouped((make(row), _seconds(row)) for row in read(f"{name}.csv.gz"))
+        rows = (row for row in read(f"{name}.csv.gz") if row.get("kind") != "layer")
+        found += _grouped((make(row), _seconds(row)) for row in rows)
     return tuple(found)
 
 
@@ -165,6 +167,19 @@ def _attention(row: Row) -> tuple[Key, Numbers, Numbers]:
     options = (("causal", causal), ("backward", backward))
     key = Key(kind, row["gpu"], row["software"] + mixed, "attention", format_, options)
     return key, sizes, more
+
+
+def _experts(row: Row) -> tuple[Key, Numbers, Numbers]:
+    """The sizes of a row are those of the forward product; gradients of weights are in fp32."""
+    g, m, n, k = (float(row[name]) for name in ("groups", "m", "n", "k"))
+    what, _, stage = row["software"].rpartition(" ")
+    name, dims, options = {
+        "fwd": ("forward", (g, m, n, k), ()),
+        "bwd_grad_act": ("gradient of inputs", (g, m, k, n), ()),
+        "bwd_grad_w": ("gradient of weights", (g, k, n, m), (("output", "fp32"),)),
+    }[stage]
+    key = Key(f"grouped {row['dtype']}, {name}", row["gpu"], what, "grouped", row["dtype"], options)
+    return key, dict(zip("gmnk", dims, strict=True)), {}
 
 
 def _cast(row: Row) -> tuple[Key, Numbers, Numbers]:

@@ -48,6 +48,9 @@ GOALS = {
     "attention bf16, backward, small": 0.20,
     "attention bf16, decode": 0.15,
     "attention fp8, backward, large": 0.15,
+    "grouped bf16, forward": 0.12,
+    "grouped bf16, gradient of inputs": 0.12,
+    "grouped bf16, gradient of weights": 0.12,
 }
 SAMPLES = 2  # rows of a group that are asked of sc.kernel too
 

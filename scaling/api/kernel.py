@@ -72,15 +72,15 @@ def kernel(
     (34359738368.0, 'compute')
 
     Args:
-        kind: one of matmul, attention, elementwise, reduce, embedding, read, copy or work.
-        sizes: those of matmul [b,]m,n,k; attention
+        kind: one of matmul, grouped, attention, elementwise, reduce, embedding, read, copy or work.
+        sizes: those of matmul [b,]m,n,k; grouped experts,rows of each,n,k; attention
             sequences,heads,queries,keys,head_dim[,kv_heads]; elementwise
             elements[,inputs[,operations]]; reduce elements; embedding tokens,width,vocabulary; read
             or copy bytes; work FLOPs[,bytes].
         dtype: number format of activations, and of all else that is not stated.
         accelerator: an accelerator of the catalogue, or a TOML file; None: that of the cluster.
-        weights: format of a matmul's second operand, or of an embedding's table.
-        output: format of a matmul's result.
+        weights: format of a product's second operand, or of an embedding's table.
+        output: format of a product's result.
         kv: format of an attention's keys and values.
         compute: format whose peak rate counts.
         causal: attention where a query sees no later keys.

@@ -1,6 +1,6 @@
 """The size from which a kernel is compute bound: where its FLOPs take as long as its bytes.
 
-matmul       m = w n k / (2 n k W / C - x k - y n)      of the batch, weights of n x k
+matmul       m = w n k / (2 n k W / C - x k - y n)      of the batch (of each group), weights n x k
              m = w C / (2 W)                            where the weights alone count
 attention    T = a (x N + z K) C / (r c N W)            of as many queries as keys
 """
@@ -26,7 +26,7 @@ def critical(work: KernelWork, target: KernelTarget, sized: Sized) -> list[Answe
         target: the chip.
         sized: a matmul with another batch.
     """
-    if work.kind not in ("matmul", "attention"):
+    if work.kind not in ("matmul", "grouped", "attention"):
         return []
     W, C, link = bandwidth_of(target), peak_of(work, target), target.link
     given = letters(*work.inputs, W, C, Input("P", link or 0.0, "bytes/s", "link"))

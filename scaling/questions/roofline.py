@@ -187,8 +187,9 @@ def kernel_answer(
     formula = f"max({several})" if ", " in several else several
     parts = [*roofline.amounts(), *roofline.times(fitted), *more]
     # Without the power limit that products meet when they go on for long:
-    full_clock = tuple(replace(fit, sustained=1.0) for fit in profile.matmul)
-    unlimited = timed(work, target, replace(profile, matmul=full_clock)).time
+    full_clock = lambda fits: tuple(replace(fit, sustained=1.0) for fit in fits)
+    cool = replace(profile, matmul=full_clock(profile.matmul), grouped=full_clock(profile.grouped))
+    unlimited = timed(work, target, cool).time
     if unlimited < fitted.time:
         parts.append(roofline.answer(FULL_CLOCK, "s", formula, fitted=unlimited))
     answer = roofline.answer(
@@ -231,9 +232,11 @@ def priced_kernel(work: KernelWork, target: KernelTarget) -> Kernel:
     """
     share, values = target.devices, work.values
     flops, origin = work.amount(work.flops) / share, Origin("forward")
-    if work.kind == "matmul":
-        dims = (values.get("b", 1.0), values["m"], values["n"] / share, values["k"])
-        kernel = matmul(work.kind, dims, target.dtype, origin=origin)
+    if work.kind in ("matmul", "grouped"):
+        batch = values.get("b", values.get("g", 1.0))
+        dims = (batch, values["m"], values["n"] / share, values["k"])
+        grouped = work.kind == "grouped"
+        kernel = matmul(work.kind, dims, target.dtype, grouped=grouped, origin=origin)
     elif work.kind == "attention":
         B, N, T, S, H = (values[symbol] for symbol in "BNTSH")
         kernel = attention(

@@ -1,6 +1,7 @@
 """What kernels compute and move, as formulas over their sizes.
 
     matmul       m, n, k, or b, m, n, k      [m, k] x [k, n], b times; the weights are k x n
+    grouped      g, m, n, k                  the same of g experts, each with m rows on average
     attention    B, N, T, S, H[, K]          N heads over T queries and S keys of K key heads
     elementwise  E[, i[, f]]                 E results of i inputs, f operations each
     reduce       E                           a sum of E elements
@@ -109,6 +110,20 @@ KINDS: Mapping[str, Kind] = {
         values=_named("x activations, w weights, y results"),
         section="roofline: matrix multiplication",
     ),
+    # Products of experts: rows of a group have its weights. Forward it is g,m,n,k, the gradient of
+    # inputs g,m,k,n and that of weights g,k,n,m.
+    "grouped": Kind(
+        _named(
+            "g groups: experts, m rows of a group on average, n columns of weights, k contracted"
+        ),
+        4,
+        "32,1024,4096,7168",
+        flops="2 * g * m * n * k",
+        moved="g * (x * m * k + w * k * n + y * m * n)",
+        far="g * w * k * n",
+        values=_named("x activations, w weights, y results"),
+        section="roofline: matrix multiplication",
+    ),
     # Scores, softmax and average of values, fused: scores never reach the memory. Forward it reads
     # q, k, v and writes the result; backward it reads and writes twice as much, and makes the
     # scores again (arXiv 2205.14135, algorithm 4).
@@ -175,11 +190,11 @@ KINDS: Mapping[str, Kind] = {
     ),
 }
 OPTIONS: Mapping[str, tuple[str, ...]] = {  # of `scaling kernel` -> kinds that have it
-    "weights": ("matmul", "embedding"),
-    "output": ("matmul",),
+    "weights": ("matmul", "grouped", "embedding"),
+    "output": ("matmul", "grouped"),
     "kv": ("attention",),
-    "compute": ("matmul", "attention", "work"),
-    "from": ("matmul", "attention", "embedding", "read", "copy", "work"),
+    "compute": ("matmul", "grouped", "attention", "work"),
+    "from": ("matmul", "grouped", "attention", "embedding", "read", "copy", "work"),
     "causal": ("attention",),
     "backward": ("attention",),
 }

@@ -7,9 +7,11 @@ from hypothesis import strategies as st
 import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.profiles.io import ideal
+from scaling.profiles.io import ideal, profile_of
+from scaling.program import ops
 from scaling.questions.roofline import KernelTarget, priced_kernel, timed
 from scaling.questions.workloads import KINDS, KernelFormats, work_of
+from scaling.simulate.kernels import kernel_time
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.questions.formulas import check
 
@@ -29,6 +31,15 @@ def test_formula_and_engine_give_the_same_textbook_time(kind, devices):
     assert answer.ideal == pytest.approx(engine.time, rel=1e-12)
     assert answer.ideal_binds == engine.binds
     assert answer.fitted > answer.ideal
+
+
+def test_a_grouped_product_is_that_of_a_step_with_each_group_s_weights_read_once():
+    answer = sc.kernel("grouped", (64, 512, 4096, 7168), accelerator="h100-sxm")
+    assert answer["FLOPs"].answer == 2 * 64 * 512 * 4096 * 7168
+    assert answer["bytes"].answer == 2 * 64 * (512 * 7168 + 7168 * 4096 + 512 * 4096)
+    kernel = ops.matmul("e", (64, 512, 4096, 7168), "bf16", (2, 2, 2), grouped=True)
+    chip = catalog.accelerator("h100-sxm")
+    assert float(answer) == pytest.approx(kernel_time(kernel, chip, profile_of(chip)).time)
 
 
 sizes = st.integers(1, 1 << 16)
@@ -154,7 +165,7 @@ def test_the_ideal_profile_has_no_vector_rate_of_its_own():
         ("matmul 1,2,3 --dtype int16", ("format 'int16' is not known", "int8")),
         ("matmul 1,2,3 --weights int9", ("did you mean 'int8'?",)),
         ("matmul 1,2,3 --causal", ("--causal is of attention",)),
-        ("attention 1,32,8,8,128 --weights int8", ("--weights is of matmul, embedding",)),
+        ("attention 1,32,8,8,128 --weights int8", ("--weights is of matmul, grouped, embedding",)),
         ("matmul 1,2,3 --kv int8", ("--kv is of attention, not of matmul",)),
         ("elementwise 5 --compute fp8", ("--compute is of",)),
         ("reduce 5 --from 16GB/s", ("--from is of",)),
