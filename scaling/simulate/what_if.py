@@ -6,13 +6,14 @@ latency                   of all links, and the fixed costs of calling a collect
 oversubscription          bandwidth into the leaf switches over that of their uplinks; 1 in most
                           clusters of the catalogue, so that x2 halves what leaves a leaf group
 peak                      FLOP/s of matrix products in every format
+clock                     of the cores: peaks and vector units; not what power sustains anyway
+power                     limit of the board: what long products sustain follows it (`power`)
 memory_bandwidth          of the device memory and its caches
 memory                    bytes of the device memory
 launch                    the fixed cost of a kernel, and what the host of other software takes to
                           issue an operation
 
-Bandwidths, `memory` and `oversubscription` may be given as values. `power` cannot be asked:
-profiles have the rate at a chip's own power limit (`MatmulFit.sustained`), not how it follows it.
+Bandwidths, `memory`, `power` and `oversubscription` may be given as values.
 
 `latency x0`, `launch x0` and infinite rates (`network xinf`) leave nothing of what they price.
 Otherwise the program stays the one that was made for the cluster as it is.
@@ -31,6 +32,7 @@ from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import Unit, format_rate, parse_quantity
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operation, Program
+from scaling.simulate.power import rate_under
 
 T = TypeVar("T", Cluster, Profile)
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
@@ -51,6 +53,11 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
         {"links": ("alpha", "hop_overhead", "member_overhead"), "collectives": ("alpha",)},
     ),
     "peak": ({"accelerator": ("peaks",)}, dict.fromkeys(PRODUCTS, ("peak",))),
+    "clock": (
+        {"accelerator": ("peaks", "clock")},
+        dict.fromkeys(PRODUCTS, ("peak",)) | {"vector": ("flops", "transcendentals")},
+    ),
+    "power": ({"accelerator": ("power",)}, {}),
     "memory_bandwidth": (
         {"accelerator": ("memory_bandwidth",)},
         {"memory": ("bandwidth", "cache_bandwidth")},
@@ -63,12 +70,9 @@ FIGURES: Mapping[str, tuple[Names, Names]] = {
 VALUED: Mapping[str, Unit] = {
     **dict.fromkeys((*LINKS, "memory_bandwidth"), "B/s"),
     "memory": "B",
+    "power": "W",
     "oversubscription": "",
 }
-NO_POWER = (
-    "--what-if power: profiles have the rate at the chip's own power limit, not how it follows the "
-    "limit; a slower clock is 'peak x0.9', and plan --objective energy takes the limit as it is"
-)
 # A smaller one is better; of all others a larger one.
 COSTS = ("latency", "launch", "oversubscription")
 LARGEST = 1e12  # factor; far from where sums of seconds lose digits, or products are infinite
@@ -84,8 +88,8 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
     for text in changes:
         name, factor, value = _parsed(text)
         of_cluster, of_profile = FIGURES[name]
-        if name == "memory":
-            cluster.accelerator.required("memory")
+        if name in ("memory", "power"):
+            cluster.accelerator.required(name)
         kind = name if name in LINKS else ""
         if not has_figure(cluster, name):
             there = ", ".join(link for link in LINKS if has_figure(cluster, link)) or "none"
@@ -99,7 +103,18 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
         went_over = lambda fit, c=cluster, kind=kind: not kind or carrier(c, fit.ranks) == kind
         cluster = _multiplied(cluster, of_cluster, factor, is_of)
         profile = _multiplied(profile, of_profile, factor, went_over)
+        if name in ("clock", "power"):
+            profile = _sustaining(
+                profile, float(rate_under(factor)) if name == "power" else 1 / factor
+            )
     return cluster, profile
+
+
+def _sustaining(profile: Profile, factor: float) -> Profile:
+    """The profile whose long products sustain `factor` times the share of the peak, if they can."""
+    limited = lambda fit: replace(fit, sustained=fit.sustained * factor)
+    matmul, grouped = (tuple(map(limited, fits)) for fits in (profile.matmul, profile.grouped))
+    return replace(profile, matmul=matmul, grouped=grouped)
 
 
 def has_figure(cluster: Cluster, name: str) -> bool:
@@ -150,8 +165,6 @@ def _parsed(text: str) -> tuple[str, float, float | None]:
     """Return the figure, the factor, and instead of a factor the value, if one is given."""
     match = TEXT.match(text)
     name, times, value = match.groups() if match else ("", None, None)
-    if name == "power":
-        raise InputError(NO_POWER)
     if match:
         check_keys([name], FIGURES, "--what-if", "figure")
     if value is not None and name in VALUED:
@@ -185,7 +198,7 @@ def _figure(cluster: Cluster, name: str) -> float:
     Raises:
         InputError: nobody states it, or links of one kind have several.
     """
-    if name in ("memory", "memory_bandwidth"):
+    if name in ("memory", "memory_bandwidth", "power"):
         return cluster.accelerator.required(name)
     if name == "oversubscription":
         assert cluster.fabric is not None and cluster.fabric.leaf_oversubscription is not None

@@ -201,7 +201,7 @@ def test_more_chips_than_bridges_join_talk_over_pcie():
     assert carrier(catalog.load("rtx3090-10"), 2) == "pcie"
 
 
-@given(st.sampled_from(sorted(FIGURES)), st.floats(0.01, 100))
+@given(st.sampled_from(sorted({*FIGURES} - {"power"})), st.floats(0.01, 100))  # no power law
 def test_changes_are_undone_by_their_inverse(name, factor):
     here = ["nvlink"] if name in ("pcie", "xgmi", "ici") else [name]
     changes = [f"{here[0]} x{factor!r}", f"{here[0]} x{1 / factor!r}"]
@@ -301,7 +301,6 @@ def test_a_value_of_the_memory_moves_what_is_usable_with_it():
         ("network=fast", "'fast' is not a rate"),
         ("latency=1us", "write a figure and a factor, such as 'latency x2'"),
         ("peak=1e15", "write a figure and a factor, such as 'peak x2'"),
-        ("power x0.8", "power limit, not how it follows the limit"),
         ("xgmi x2", "dgx-h100 has no such links; kinds that it has: nvlink, pcie, network"),
         ("ici=1GB/s", "dgx-h100 has no such links"),
     ],
@@ -309,6 +308,25 @@ def test_a_value_of_the_memory_moves_what_is_usable_with_it():
 def test_what_cannot_be_asked_says_why(text, said):
     with pytest.raises(InputError, match=re.escape(said)):
         changed(H100, PROFILE, [text])
+
+
+def test_a_lower_power_limit_slows_long_products_less_than_in_proportion():
+    cluster, profile = changed(H100, PROFILE, ["power=350W"])
+    assert cluster.accelerator.power == pytest.approx(350)
+    slower = profile.matmul[0].sustained / PROFILE.matmul[0].sustained
+    assert slower == pytest.approx(0.588, abs=0.01)  # ((0.5 - 0.25) / 0.75) ** (1 / 2.05)
+    _, more = changed(H100, PROFILE, ["power x2"])
+    assert more.matmul[0].sustained > PROFILE.matmul[0].sustained  # up to a burst's, when priced
+
+
+def test_a_clock_that_power_would_not_let_run_anyway_costs_long_products_nothing():
+    cluster, profile = changed(H100, PROFILE, ["clock x0.95"])
+    chip, peak = cluster.accelerator, H100.accelerator.peak("bf16")
+    assert chip.peak("bf16") == pytest.approx(0.95 * peak)
+    assert chip.clock == pytest.approx(0.95 * H100.accelerator.clock)
+    rate = profile.matmul[0].sustained * chip.peak("bf16")
+    assert rate == pytest.approx(PROFILE.matmul[0].sustained * peak)
+    assert profile.vector.flops == pytest.approx(0.95 * PROFILE.vector.flops)
 
 
 def test_links_of_several_rates_take_a_factor_only():
