@@ -30,13 +30,13 @@ START, LOW, HIGH = (0.2, 2.0), (0.0, 1.0), (0.25, 4.0)  # idle, exponent; least 
 
 def shares() -> dict[str, np.ndarray]:
     """By GPU [rows, 2]: limit over draw, rate over that at the largest limit."""
-    trainings = defaultdict(list)
+    trainings: dict[tuple[str, ...], list[tuple[float, ...]]] = defaultdict(list)
     with gzip.open(TABLE, "rt", encoding="utf-8") as file:
         for row in csv.DictReader(line for line in file if not line.startswith("#")):
             key = tuple(row[k] for k in ("gpu", "dataset", "network", "batch_size", "optimizer"))
             figures = (row[k] for k in ("power_limit", "time_per_epoch", "average_power"))
             trainings[key].append(tuple(map(float, figures)))
-    found = defaultdict(list)
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for (gpu, *_), rows in trainings.items():
         *limited, (_, fastest, draw) = sorted(rows)
         if len(rows) >= FEWEST:
