@@ -7,6 +7,7 @@ independently of each other. Over the devices are spread
 
     tensor    every matrix; the KV cache over heads, then over sequences
     expert    routed experts, the rest is copied; and the batch
+    whole     routed experts over `tensor`, each as a whole, where they are not cut by it
     data      copies of the whole model; and the batch
 """
 
@@ -24,6 +25,7 @@ from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Input, Lettered, letters
+from scaling.questions.serving.engine import NO_ENGINE, Engine
 
 LARGEST = 1e18  # parameters, or bytes of a token, so that products stay finite
 SERVING_AXES = ("data", "expert", "tensor")
@@ -31,20 +33,27 @@ SERVING_AXES = ("data", "expert", "tensor")
 
 @dataclass(frozen=True)
 class Formats:
-    """Number formats of stored weights, of the KV cache, and of the products."""
+    """Number formats of stored weights, of the KV cache, of the products, of routed experts."""
 
     weights: str = "bf16"
     kv: str = "bf16"
     compute: str = "bf16"
+    experts: str | None = None  # where they alone are stored in another format
 
     def __post_init__(self) -> None:
         check_keys([self.weights], STORED_BYTES, "--weights", "format")
         check_keys([self.kv], STORED_BYTES, "--kv", "format")
+        check_keys([self.experts or self.weights], STORED_BYTES, "--experts", "format")
 
     @property
     def weight_bytes(self) -> float:
         """Bytes of one stored weight."""
         return STORED_BYTES[self.weights]
+
+    @property
+    def expert_bytes(self) -> float:
+        """Bytes of one stored weight of a routed expert."""
+        return STORED_BYTES[self.experts or self.weights]
 
     @property
     def activation_bytes(self) -> float:
@@ -69,7 +78,7 @@ class ServedModel:
     @property
     def weight_bytes(self) -> float:
         """Bytes of all weights."""
-        return self.total * self.formats.weight_bytes
+        return self.dense_bytes + self.routed_bytes
 
     @property
     def dense_bytes(self) -> float:
@@ -79,7 +88,7 @@ class ServedModel:
     @property
     def routed_bytes(self) -> float:
         """Bytes of the routed experts."""
-        return self.routed * self.formats.weight_bytes
+        return self.routed * self.formats.expert_bytes
 
     def touched(self, tokens: float) -> float:
         """Share of the routed experts that a step of so many tokens reads."""
@@ -124,10 +133,12 @@ def bare_model(
 
 @dataclass(frozen=True)
 class Servers:
-    """A mesh on a cluster."""
+    """A mesh on a cluster, and how it is used."""
 
     cluster: Cluster
     mesh: MeshShape
+    engine: Engine = NO_ENGINE
+    whole_experts: bool = False  # the devices of `tensor` have them whole, not a part of each
 
     @property
     def devices(self) -> int:
@@ -138,6 +149,17 @@ class Servers:
     def peak_bytes(self) -> float:
         """bytes/s of the memory of one device."""
         return self.cluster.accelerator.required("memory_bandwidth")
+
+    @property
+    def expert_groups(self) -> int:
+        """Devices, or groups of them, that each have routed experts of their own."""
+        return self.mesh.expert * (self.mesh.tensor if self.whole_experts else 1)
+
+    def key_copies(self, config: ModelConfig | None) -> float:
+        """Devices of `tensor` that have the same keys and values."""
+        if config is None or not self.engine.copies_keys:
+            return 1.0
+        return self.mesh.tensor / min(self.mesh.tensor, 1 if config.mla else config.n_kv_heads)
 
     def groups(self, axis: str) -> np.ndarray:
         """Device ids [groups, members] along one axis."""
@@ -168,7 +190,7 @@ class ServingCase(Lettered):
     def letters(self) -> dict[str, Input]:
         """Symbols of formulas about decoding."""
         model, formats, mesh = self.model, self.model.formats, self.servers.mesh
-        chip = self.servers.cluster.accelerator
+        chip, of_experts = self.servers.cluster.accelerator, formats.experts or formats.weights
         return letters(
             Input("B", self.batch, "sequences"),
             Input("T", model.kept(self.context), "tokens", "of each that the KV cache holds"),
@@ -183,7 +205,8 @@ class ServingCase(Lettered):
             Input("P", model.total, "parameters"),
             Input("b", formats.weight_bytes, "bytes", f"of a weight in {formats.weights}"),
             Input("M", model.weight_bytes, "bytes", "of weights"),
-            Input("M_e", model.routed_bytes, "bytes", f"of routed experts in {formats.weights}"),
+            Input("M_e", model.routed_bytes, "bytes", f"of routed experts in {of_experts}"),
+            Input("b_e", formats.expert_bytes, "bytes", f"of a weight of an expert in {of_experts}"),
             Input("m", self.servers.device_weights(model), "bytes", "of weights on a device"),
             Input("E", model.experts, "experts", "of a layer"),
             Input("k", model.used, "experts", "of a token"),
@@ -200,8 +223,8 @@ def check_servers(servers: Servers, model: ServedModel) -> None:
                 f"--mesh {mesh}: serving has the axes {', '.join(SERVING_AXES)}, not {axis}: "
                 "fsdp and context would send weights or keys at every token"
             )
-    if mesh.expert > 1 and (model.routed == 0 or model.experts % mesh.expert):
+    groups = servers.expert_groups
+    if groups > 1 and (model.routed == 0 or model.experts % groups):
         have = f"{model.experts} routed experts" if model.routed else "no routed experts"
-        raise InputError(
-            f"--mesh {mesh}: {model.name} has {have}, which expert={mesh.expert} does not divide"
-        )
+        over = f"expert={mesh.expert}" + f" x tensor={mesh.tensor}" * servers.whole_experts
+        raise InputError(f"--mesh {mesh}: {model.name} has {have}, which {over} does not divide")

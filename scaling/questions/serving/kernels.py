@@ -9,7 +9,8 @@ latent space, so that the cache is read as it is stored, once for all heads.
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from statistics import NormalDist
 
 from scaling.analytic.products import layer_products
 from scaling.models.accounting.matrices import (
@@ -40,11 +41,25 @@ class ForwardPass:
     sequences: float  # of all devices along `tensor` together
     queries: int  # positions per sequence that are computed
     keys: int  # positions per sequence that are attended to
+    prompts: float = 0.0  # that are read beside
+    prompt: int = 0  # positions of each
 
     @property
     def tokens(self) -> float:
         """Positions that are computed."""
-        return self.sequences * self.queries
+        return self.sequences * self.queries + self.prompts * self.prompt
+
+    @property
+    def has_large_tiles(self) -> bool:
+        """True where an engine multiplies by experts in tiles of 64 rows that nobody measured.
+
+        vLLM's `get_default_config` (fused_moe.py, 0.11): for sizes without a measured table, such
+        as those of experts spread over devices, as soon as there are more tokens than experts on
+        one, and in 8 bits always.
+        """
+        here, model = self.model.experts / self.servers.expert_groups, self.model
+        narrow = model.formats.expert_bytes == BYTES["fp8"]
+        return self.servers.expert_groups > 1 and (narrow or self.tokens > here)
 
 
 Called = tuple[Kernel, int]  # with its calls
@@ -59,22 +74,27 @@ def weight_kernels(work: ForwardPass) -> Iterator[Called]:
         yield Kernel("weights", kind="matmul", flops=flops, bytes=moved, dtype=formats.compute), 1
         return
     value = formats.activation_bytes
-    itemsizes = value, formats.weight_bytes, value
     for moe, layers in layer_kinds(config):
-        for product in layer_products(config, moe, tensor):
+        whole = layer_products(config, moe, 1)
+        for product, of_one in zip(layer_products(config, moe, tensor), whole, strict=True):
             grouped = product.stack.experts is not None
             batch, rows = _experts(work) if grouped else (1.0, work.tokens)
+            if grouped and work.servers.whole_experts:
+                product = of_one
+            stored = formats.expert_bytes if grouped else formats.weight_bytes
             dims = batch, rows, product.outputs, product.inputs
-            kernel = ops.matmul(product.name, dims, formats.compute, itemsizes, grouped=grouped)
+            sizes = value, stored, value
+            kernel = ops.matmul(product.name, dims, formats.compute, sizes, grouped=grouped)
             yield kernel, layers
     head = 1.0, work.sequences, math.ceil(config.vocab_size / tensor), config.d_model
-    yield ops.matmul("head", head, formats.compute, itemsizes), 1
+    yield ops.matmul("head", head, formats.compute, (value, formats.weight_bytes, value)), 1
 
 
 def attention_kernel(work: ForwardPass) -> Called:
     """The attention of one layer, which reads the KV cache; flash for a prompt."""
     model, config, tensor = work.model, work.model.config, work.servers.mesh.tensor
     cached = work.sequences * work.keys * model.kv_token / tensor
+    cached *= work.servers.key_copies(config)
     if config is None:
         return Kernel("KV cache", bytes=cached), 1
     decodes, compute = work.queries == 1, model.formats.compute
@@ -95,6 +115,14 @@ def attention_kernel(work: ForwardPass) -> Called:
     return kernel, config.n_layers
 
 
+def attention_kernels(work: ForwardPass) -> Iterator[Called]:
+    """Yields the attention of the sequences, and of prompts that are read beside."""
+    yield attention_kernel(work)
+    if work.prompts:
+        size = {"sequences": work.prompts, "queries": work.prompt, "prompts": 0.0}
+        yield attention_kernel(replace(work, keys=work.model.kept(work.prompt), **size))
+
+
 def small_kernels(work: ForwardPass) -> Iterator[Called]:
     """Yields norms, rotations and activations: what is not a product and moves activations."""
     model, config, tensor = work.model, work.model.config, work.servers.mesh.tensor
@@ -113,8 +141,15 @@ def small_kernels(work: ForwardPass) -> Iterator[Called]:
 
 
 def _experts(work: ForwardPass) -> tuple[float, float]:
-    """Experts of the busiest device that are touched, one at least, and the rows of each."""
-    model, spread = work.model, work.servers.mesh.expert
-    tokens = work.tokens * spread  # of all devices that share the experts
-    here = max(1.0, model.experts / spread * model.touched(tokens))
+    """Experts of the busiest device that are touched, one at least, and the rows of each.
+
+    Of `spread` devices the busiest has as many more than the mean as the largest of so many normal
+    numbers (Blom 1958), with the variance of experts that are picked independently of each other.
+    """
+    model, spread = work.model, work.servers.expert_groups
+    tokens = work.tokens * work.servers.mesh.expert  # of all devices that share the experts
+    experts, touched = model.experts / spread, model.touched(tokens)
+    largest = NormalDist().inv_cdf((spread - 0.375) / (spread + 0.25))
+    most = experts * touched + largest * math.sqrt(experts * touched * (1 - touched))
+    here = max(1.0, min(experts, most))
     return here, max(1.0, tokens * model.used / spread / here)

@@ -4,7 +4,7 @@
 
 A decode step leaves nothing to compute beside its small all-reduces: each product needs the sum
 before it. The kernels are those of `scaling.simulate.kernels`, with the profile's efficiencies and
-overheads, which were measured in training steps; engines that replay captured graphs launch faster.
+overheads; what an engine adds is `engine.Overheads`.
 """
 
 from dataclasses import dataclass, replace
@@ -13,18 +13,19 @@ import numpy as np
 
 from scaling.collectives.cost import collective_time
 from scaling.meshes.errors import InputError
-from scaling.models.accounting.matrices import n_moe_layers, value_dim
+from scaling.models.accounting.matrices import BYTES, n_moe_layers, value_dim
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import ANY, Profile
-from scaling.program.ir import CollectiveKind
-from scaling.questions.serving.case import ServedModel, Servers
+from scaling.program.ir import CollectiveKind, Kernel
+from scaling.questions.serving.case import ServedModel, Servers, ServingCase
+from scaling.questions.serving.engine import Overheads
 from scaling.questions.serving.kernels import (
     ForwardPass,
-    attention_kernel,
+    attention_kernels,
     small_kernels,
     weight_kernels,
 )
-from scaling.simulate.kernels import kernel_time
+from scaling.simulate.kernels import kernel_time, peak_rate
 
 ALL_REDUCES = 2  # of a layer: after the attention's output matrix and after the MLP's
 
@@ -48,28 +49,58 @@ class Seconds:
     cache: float  # the attention, which reads the KV cache
     small: float  # norms, rotations, activations
     network: tuple[float, ...]  # of each collective
+    engine: float = 0.0  # what it adds
 
     @property
     def total(self) -> float:
         """All of them, one after another."""
-        return self.weights + self.cache + self.small + sum(self.network)
+        return self.weights + self.cache + self.small + sum(self.network) + self.engine
 
 
 def pass_seconds(work: ForwardPass, profile: Profile) -> Seconds:
     """The seconds of a forward pass with the figures of a profile."""
     servers, known = work.servers, with_format(profile, work.model.formats.compute)
-    chip = servers.cluster.accelerator
-    seconds = lambda called: called[1] * float(kernel_time(called[0], chip, known).time)
+    chip, engine = servers.cluster.accelerator, servers.engine
+    slow = engine.large_tiles if work.has_large_tiles else 1.0
+
+    def seconds(called: tuple[Kernel, int]) -> float:
+        kernel, times = called
+        times *= slow if kernel.kind == "grouped" else 1.0
+        return times * float(kernel_time(kernel, chip, known).time)
+
     return Seconds(
         sum(map(seconds, weight_kernels(work))),
-        seconds(attention_kernel(work)),
+        sum(map(seconds, attention_kernels(work))),
         sum(map(seconds, small_kernels(work))),
         tuple(call_seconds(call, servers, known) for call in calls(work)),
+        engine.overheads.times(counts(work)),
     )
+
+
+def counts(work: ForwardPass) -> Overheads:
+    """How many a pass has of what an engine takes time for."""
+    config, formats = work.model.config, work.model.formats
+    if config is None:
+        return Overheads(1, work.sequences)
+    reduces = sum(call.calls for call in calls(work) if call.kind == "all-reduce")
+    experts, layers = n_moe_layers(config), config.n_layers
+    quantised = layers if BYTES.get(formats.compute) == formats.weight_bytes == 1 else 0
+    some = float(work.prompts > 0)
+    return Overheads(1, work.sequences, layers, experts, quantised, reduces, some)
+
+
+def totals(work: ForwardPass) -> tuple[float, float]:
+    """Bytes that a device moves in a pass, and seconds of its products at their peaks."""
+    chip = work.servers.cluster.accelerator
+    every = [*weight_kernels(work), *attention_kernels(work), *small_kernels(work)]
+    math = [times * k.flops / peak_rate(chip, k.dtype) for k, times in every if k.flops]
+    return float(sum(times * k.bytes for k, times in every)), float(sum(math))
 
 
 def call_seconds(call: Call, servers: Servers, profile: Profile) -> float:
     """The seconds of all calls of one collective."""
+    if call.kind == "all-reduce" and servers.engine.own_all_reduce:
+        profile = ideal()
     cost = collective_time(call.kind, call.bytes, call.groups, servers.cluster, profile)
     return call.calls * float(cost.time)
 
@@ -87,7 +118,8 @@ def calls(work: ForwardPass) -> list[Call]:
         count = ALL_REDUCES * layers
         found.append(Call("all-reduces of [B, D]", "all-reduce", stream, count, groups))
         heads = 1 if config.mla else config.n_kv_heads
-        if work.queries == 1 and heads < mesh.tensor:  # the cache is cut over sequences as well
+        cut = work.queries == 1 and not servers.engine.copies_keys
+        if cut and heads < mesh.tensor:  # the cache is cut over sequences as well
             sent = work.tokens * config.n_heads / mesh.tensor * value_dim(config) * value
             inner = _inner_groups(groups, heads, servers)
             name = "all-to-alls of heads for sequences"
@@ -116,6 +148,13 @@ def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int
     """The decode step of `batch` sequences over all devices."""
     shards = servers.mesh.data * servers.mesh.expert
     return ForwardPass(model, servers, batch / shards, 1, model.kept(context))
+
+
+def mixed_pass(case: ServingCase, prompt: int, generate: int) -> ForwardPass:
+    """A decode step with the prompts that it reads beside: those of B / G sequences, one at least."""
+    prompts = max(1.0, case.batch / generate / case.shards)
+    work = decode_pass(case.servers, case.model, case.batch, case.context)
+    return replace(work, prompts=prompts, prompt=prompt)
 
 
 def prompt_pass(servers: Servers, model: ServedModel, prompt: int) -> ForwardPass:

@@ -1,0 +1,94 @@
+"""What an inference engine adds to its kernels: seconds of a pass, tiles of experts; and power.
+
+    seconds of a pass = kernels + collectives + step + B x sequence + L x layer + ...
+    W of a board      = most it draws x min(limit, busy + peak x FLOPs / (C t)) + byte x bytes / t
+
+Without an engine kernels and collectives follow one another with nothing between them. What an
+engine does is a fact with a source; its seconds are fitted on measured steps, each model left out
+in turn (experiments/published/score_serving.py). Both stand in questions/data/engines.toml.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cache
+
+from scaling.meshes.errors import check_keys
+from scaling.meshes.reading import package_toml, read
+
+Range = tuple[float, float]  # measured over predicted, of models left out: 5 and 95 % quantiles
+
+
+@dataclass(frozen=True)
+class Overheads:
+    """Seconds of a pass beside those of its kernels, for each of what it has; or how many it has."""
+
+    step: float = 0.0  # the pass itself
+    sequence: float = 0.0  # whose token is sampled and sent
+    layer: float = 0.0
+    expert_layer: float = 0.0  # rows are sorted by expert and summed again
+    quantised_layer: float = 0.0  # activations are rounded to 8 bits
+    all_reduce: float = 0.0  # beside its bytes over the links
+    prompts: float = 0.0  # a pass that reads prompts too: no captured graph
+
+    def times(self, counts: "Overheads") -> float:
+        """Seconds of so many."""
+        return sum(getattr(self, f.name) * getattr(counts, f.name) for f in fields(self))
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How one engine runs a forward pass."""
+
+    title: str = "kernels one after another, collectives by NCCL"
+    source: str = ""  # of what it does
+    evidence: str = ""  # what its seconds were fitted on
+    overheads: Overheads = Overheads()
+    large_tiles: float = 1.0  # time of products of experts in tiles that nobody measured
+    copies_keys: bool = False  # a device of `tensor` has a whole head of keys, however few there are
+    own_all_reduce: bool = False  # for the devices of a node, at the rate of the links
+    range: Range | None = None  # of a step
+
+
+@dataclass(frozen=True)
+class Power:
+    """Watts of a board while it serves."""
+
+    evidence: str
+    busy: float  # share of the most that it draws, with kernels running whatever they do
+    byte: float  # J of a byte of memory
+    peak: float  # share of the most that it draws, at the peak of its products
+    limit: float  # share of the most that it draws
+    range: Range  # of J of a token
+
+    def watts(self, most: float, byte_rate: float, utilization: float) -> float:
+        """Watts of a board that draws `most` at most, at bytes/s and a share of the peak."""
+        drawn = (self.busy + self.peak * utilization) * most + self.byte * byte_rate
+        return min(self.limit * most, drawn)
+
+
+@dataclass(frozen=True)
+class EngineFile:
+    """The engines by their names, and the power of boards."""
+
+    engines: dict[str, Engine]
+    power: Power
+
+
+NO_ENGINE = Engine()
+
+
+@cache
+def engine_file() -> EngineFile:
+    """Return what is shipped."""
+    return read(EngineFile, package_toml("questions/data/engines.toml"), "engines.toml")
+
+
+def engine_of(software: str | None) -> Engine:
+    """Return the engine of that name; None: none.
+
+    Raises:
+        InputError: an engine that is not described; the nearest one is named.
+    """
+    if software is None:
+        return NO_ENGINE
+    check_keys([software], engine_file().engines, "--software", "engine")
+    return engine_file().engines[software]
