@@ -22,6 +22,7 @@ from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer
 from scaling.questions.serving.answer import serve as answer_serve
 from scaling.questions.serving.case import Formats, Servers, ServingCase, bare_model, served_model
+from scaling.questions.serving.engine import engine_of
 from scaling.questions.serving.traffic import ServedRequest
 
 MOST_DEVICES = 2**20  # a million: a second or two; the largest machines have a tenth of it
@@ -42,7 +43,10 @@ def serve(
     generate: int | None = None,
     weights: str = "bf16",
     kv: str = "bf16",
+    experts: str | None = None,
+    expert_parallel: bool = False,
     compute: str | None = None,
+    software: str | None = None,
     mfu: float | None = None,
     step_time: float | str | None = None,
     price: float | None = None,
@@ -73,6 +77,9 @@ def serve(
         generate: tokens that are generated after it.
         weights: format of the weights in memory: bf16, fp8, int8, fp4, int4, fp32.
         kv: format of the KV cache, likewise.
+        experts: format of the routed experts, where they alone have another.
+        expert_parallel: the devices of tensor have whole experts instead of a part of each.
+        software: engine, such as vllm, whose overheads are added; None: kernels one after another.
         mfu: share of the peak that prefill reaches, such as 0.4; None: as its kernels are priced.
         step_time: time that a step may take, such as 20ms: asks for the largest batch within it.
         parameters: parameters of a model that has no name, such as 30e9 or 30B.
@@ -96,7 +103,7 @@ def serve(
     place, count = cluster_with(wanted, cluster, nodes, overrides)
     if count > MOST_DEVICES:
         raise InputError(f"{count:,} devices serve: at most {MOST_DEVICES:,}; use fewer --nodes")
-    formats = Formats(weights, kv, products_format(place, compute))
+    formats = Formats(weights, kv, products_format(place, compute), experts)
     shape = shape or MeshShape(tensor=count)
     if shape.devices != count:
         raise InputError(f"--mesh {shape} has {shape.devices} devices, --devices asks for {count}")
@@ -123,7 +130,8 @@ def serve(
         served = bare_model(size, amount("--active", active), float(per_token), formats)
     profile, doubts = load_profile(place, calibration)
     warn(doubts)
-    case = ServingCase(served, Servers(place, shape), profile, int(batch), int(context))
+    servers = Servers(place, shape, engine_of(software), expert_parallel)
+    case = ServingCase(served, servers, profile, int(batch), int(context))
     return answer_serve(
         case, ServedRequest(prompt, generate, mfu, amount("--step-time", step_time, "s")), price
     )

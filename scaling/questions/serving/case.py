@@ -11,7 +11,7 @@ independently of each other. Over the devices are spread
     data      copies of the whole model; and the batch
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -24,7 +24,7 @@ from scaling.models.accounting import count_parameters, kv_cache_bytes
 from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
-from scaling.questions.answer import Input, Lettered, letters
+from scaling.questions.answer import Answer, Input, Lettered, letters
 from scaling.questions.serving.engine import NO_ENGINE, Engine
 
 LARGEST = 1e18  # parameters, or bytes of a token, so that products stay finite
@@ -178,13 +178,20 @@ class ServingCase(Lettered):
     model: ServedModel
     servers: Servers
     profile: Profile
-    batch: int  # sequences of all devices
+    batch: float  # sequences of all devices
     context: int  # tokens of each
 
     @property
     def shards(self) -> int:
         """Devices, or groups of them along tensor, that the batch is cut over."""
         return self.servers.mesh.data * self.servers.mesh.expert
+
+    def ranged(self, answer: Answer, inverse: bool = False) -> Answer:
+        """The answer with the range that the engine's steps have; `inverse`: per step."""
+        if (ends := self.servers.engine.range) is None:
+            return answer
+        low, high = (1 / ends[1], 1 / ends[0]) if inverse else ends
+        return replace(answer, low=low * float(answer), high=high * float(answer))
 
     @cached_property
     def letters(self) -> dict[str, Input]:
@@ -206,7 +213,9 @@ class ServingCase(Lettered):
             Input("b", formats.weight_bytes, "bytes", f"of a weight in {formats.weights}"),
             Input("M", model.weight_bytes, "bytes", "of weights"),
             Input("M_e", model.routed_bytes, "bytes", f"of routed experts in {of_experts}"),
-            Input("b_e", formats.expert_bytes, "bytes", f"of a weight of an expert in {of_experts}"),
+            Input(
+                "b_e", formats.expert_bytes, "bytes", f"of a weight of an expert in {of_experts}"
+            ),
             Input("m", self.servers.device_weights(model), "bytes", "of weights on a device"),
             Input("E", model.experts, "experts", "of a layer"),
             Input("k", model.used, "experts", "of a token"),

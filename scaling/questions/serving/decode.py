@@ -27,7 +27,7 @@ KV_TERM = "B * T * V / (N * W)"
 FLOPS_TERM = "2 * B * A / (N * C)"
 
 
-def decode_seconds(case: ServingCase, batch: int) -> Seconds:
+def decode_seconds(case: ServingCase, batch: float) -> Seconds:
     """The fitted seconds of a step of `batch` sequences."""
     return pass_seconds(decode_pass(case.servers, case.model, batch, case.context), case.profile)
 
@@ -37,7 +37,7 @@ def decode_calls(case: ServingCase) -> list[Call]:
     return calls(decode_pass(case.servers, case.model, case.batch, case.context))
 
 
-def decode_step(case: ServingCase, batch: int | None = None) -> Answer:
+def decode_step(case: ServingCase, batch: float | None = None) -> Answer:
     """Return the time of a decode step, with its parts; `batch` replaces that of the case."""
     case = case if batch is None else replace(case, batch=batch)
     fitted = decode_seconds(case, case.batch)
@@ -51,7 +51,11 @@ def decode_step(case: ServingCase, batch: int | None = None) -> Answer:
     if case.model.config is not None:
         name = "norms, rotations, activations"
         parts.append(Answer(name, fitted.small, "s", fitted=fitted.small, ideal=0.0))
-    return case.answer(
+    engine = case.servers.engine
+    if fitted.engine:
+        name, notes = "what the engine adds", (f"{engine.title}; {engine.evidence}",)
+        parts.append(Answer(name, fitted.engine, "s", fitted=fitted.engine, ideal=0.0, notes=notes))
+    step = case.answer(
         "decode step",
         "s",
         f"{KV_TERM} + {products.formula}",
@@ -62,6 +66,7 @@ def decode_step(case: ServingCase, batch: int | None = None) -> Answer:
         section=SECTION,
         parts=tuple(parts),
     )
+    return case.ranged(step)
 
 
 def _weights_term(case: ServingCase) -> str:

@@ -19,7 +19,7 @@ Range = tuple[float, float]  # measured over predicted, of models left out: 5 an
 
 @dataclass(frozen=True)
 class Overheads:
-    """Seconds of a pass beside those of its kernels, for each of what it has; or how many it has."""
+    """Seconds of a pass beside its kernels, for each of what it has; or how many of them it has."""
 
     step: float = 0.0  # the pass itself
     sequence: float = 0.0  # whose token is sampled and sent
@@ -43,7 +43,9 @@ class Engine:
     evidence: str = ""  # what its seconds were fitted on
     overheads: Overheads = Overheads()
     large_tiles: float = 1.0  # time of products of experts in tiles that nobody measured
-    copies_keys: bool = False  # a device of `tensor` has a whole head of keys, however few there are
+    copies_keys: bool = (
+        False  # a device of `tensor` has a whole head of keys, however few there are
+    )
     own_all_reduce: bool = False  # for the devices of a node, at the rate of the links
     range: Range | None = None  # of a step
 

@@ -119,8 +119,8 @@ def attention_kernels(work: ForwardPass) -> Iterator[Called]:
     """Yields the attention of the sequences, and of prompts that are read beside."""
     yield attention_kernel(work)
     if work.prompts:
-        size = {"sequences": work.prompts, "queries": work.prompt, "prompts": 0.0}
-        yield attention_kernel(replace(work, keys=work.model.kept(work.prompt), **size))
+        read = replace(work, sequences=work.prompts, queries=work.prompt, prompts=0.0)
+        yield attention_kernel(replace(read, keys=work.model.kept(work.prompt)))
 
 
 def small_kernels(work: ForwardPass) -> Iterator[Called]:

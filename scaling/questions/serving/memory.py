@@ -24,7 +24,7 @@ def memory_answers(case: ServingCase) -> list[Answer]:
     memory = memory_of(case.servers.cluster)
     of_token = case.model.kv_token
     parts = [
-        case.answer("weights", "bytes", "P * b"),
+        case.answer("weights", "bytes", "M" if case.model.formats.experts else "P * b"),
         Answer("KV cache of a token", of_token, "bytes", ideal=of_token),
         case.answer("KV cache of a sequence", "bytes", "T * V"),
         case.answer("KV cache of the batch", "bytes", "B * T * V"),
@@ -57,6 +57,7 @@ def memory_of(cluster: Cluster) -> Memory | None:
 def fitting_batch(case: ServingCase, memory: float) -> int | None:
     """Return the most sequences that fit; None: they take no memory."""
     sequence = case.model.kv_token * case.model.kept(case.context)
+    sequence *= case.servers.key_copies(case.model.config)
     left = memory - case.servers.device_weights(case.model)
     if not sequence:
         return None
@@ -100,7 +101,8 @@ def _longest_context(case: ServingCase, memory: Memory, H: Input) -> list[Answer
     windowed = model.config is not None and model.config.sliding_window is not None
     if windowed or not model.kv_token or m >= memory[1]:
         return []
-    fitted = math.floor(devices * (memory[1] - m) / (case.batch * model.kv_token))
+    copies = servers.key_copies(model.config)
+    fitted = math.floor(devices * (memory[1] - m) / (case.batch * model.kv_token * copies))
     name, formula = "longest context of the batch", "floor(N * (H - m) / (B * V))"
     return [case.answer(name, "tokens", formula, H, fitted=fitted)]
 

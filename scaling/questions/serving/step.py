@@ -16,10 +16,11 @@ from scaling.meshes.errors import InputError
 from scaling.models.accounting.matrices import BYTES, n_moe_layers, value_dim
 from scaling.profiles.io import ideal
 from scaling.profiles.profile import ANY, Profile
-from scaling.program.ir import CollectiveKind, Kernel
+from scaling.program.ir import CollectiveKind
 from scaling.questions.serving.case import ServedModel, Servers, ServingCase
 from scaling.questions.serving.engine import Overheads
 from scaling.questions.serving.kernels import (
+    Called,
     ForwardPass,
     attention_kernels,
     small_kernels,
@@ -63,10 +64,10 @@ def pass_seconds(work: ForwardPass, profile: Profile) -> Seconds:
     chip, engine = servers.cluster.accelerator, servers.engine
     slow = engine.large_tiles if work.has_large_tiles else 1.0
 
-    def seconds(called: tuple[Kernel, int]) -> float:
+    def seconds(called: Called) -> float:
         kernel, times = called
-        times *= slow if kernel.kind == "grouped" else 1.0
-        return times * float(kernel_time(kernel, chip, known).time)
+        tiles = slow if kernel.kind == "grouped" else 1.0
+        return times * tiles * float(kernel_time(kernel, chip, known).time)
 
     return Seconds(
         sum(map(seconds, weight_kernels(work))),
@@ -120,7 +121,7 @@ def calls(work: ForwardPass) -> list[Call]:
         heads = 1 if config.mla else config.n_kv_heads
         cut = work.queries == 1 and not servers.engine.copies_keys
         if cut and heads < mesh.tensor:  # the cache is cut over sequences as well
-            sent = work.tokens * config.n_heads / mesh.tensor * value_dim(config) * value
+            sent = work.sequences * config.n_heads / mesh.tensor * value_dim(config) * value
             inner = _inner_groups(groups, heads, servers)
             name = "all-to-alls of heads for sequences"
             found.append(Call(name, "all-to-all", sent, 2 * layers, inner))
@@ -151,7 +152,7 @@ def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int
 
 
 def mixed_pass(case: ServingCase, prompt: int, generate: int) -> ForwardPass:
-    """A decode step with the prompts that it reads beside: those of B / G sequences, one at least."""
+    """A decode step that reads prompts beside: those of B / G sequences, one at least."""
     prompts = max(1.0, case.batch / generate / case.shards)
     work = decode_pass(case.servers, case.model, case.batch, case.context)
     return replace(work, prompts=prompts, prompt=prompt)

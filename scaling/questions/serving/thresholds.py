@@ -40,7 +40,8 @@ def critical_batches(case: ServingCase) -> list[Answer]:
     parts = [case.answer("critical batch", "sequences", rule)]
     if model.routed:
         name = "critical batch of the experts"
-        parts.append(case.answer(name, "sequences", f"{rule} * E / k"))
+        of_experts = rule.replace("b", "b_e") if model.formats.experts else rule
+        parts.append(case.answer(name, "sequences", f"{of_experts} * E / k"))
     if model.active < model.total:
         name = "critical batch of all weights"
         parts.append(case.answer(name, "sequences", f"{rule} * P / A"))

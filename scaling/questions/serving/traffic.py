@@ -4,12 +4,13 @@ prefill               2 P A / (R C)                P tokens at the peak of the R
 request latency       prefill + G x step           G tokens after the prompt
 requests per second   B / (G x step)
 prefill : decode      prefill x B / (G x step)     servers of both kinds that keep up
+mixed step            step + B/G x prefill         each step reads the prompts of B/G new requests
 tokens evicted        B (P + G) / G                per step, of the requests that end
 batch within t        min(t / (k + a), (t - w) / k)     k, a seconds of a sequence's KV cache and
                                                    FLOPs, w of the weights
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import check_range
 from scaling.profiles.io import ideal
@@ -17,8 +18,16 @@ from scaling.questions.answer import Answer, Input, Value
 from scaling.questions.least import least_where
 from scaling.questions.serving.case import ServingCase
 from scaling.questions.serving.decode import decode_seconds, decode_step
+from scaling.questions.serving.engine import engine_file
+from scaling.questions.serving.kernels import ForwardPass
 from scaling.questions.serving.memory import fitting_batch, memory_of
-from scaling.questions.serving.step import pass_seconds, prompt_pass
+from scaling.questions.serving.step import (
+    decode_pass,
+    mixed_pass,
+    pass_seconds,
+    prompt_pass,
+    totals,
+)
 
 MOST_ROWS = 24  # powers of two of the frontier
 MOST_BATCH = 1 << 24  # sequences of a shard that are tried, chosen by this project
@@ -44,10 +53,11 @@ def throughput(case: ServingCase, step: Answer) -> list[Answer]:
     """Return tokens per second: of all, of a device, of a user."""
     t, fitted = seconds_of_step(step)
     return [
-        case.answer("tokens/s", "tokens/s", "B / t", t, fitted=fitted),
+        case.ranged(case.answer("tokens/s", "tokens/s", "B / t", t, fitted=fitted), inverse=True),
         case.answer("tokens/s of a device", "tokens/s", "B / (N * t)", t, fitted=fitted),
         case.answer("tokens/s of a user", "tokens/s", "1 / t", t, fitted=fitted),
         case.answer("MFU of decoding", "", "2 * B * A / (N * C * t)", t, fitted=fitted),
+        *energy(case, t, fitted["t"]),
     ]
 
 
@@ -86,7 +96,62 @@ def request_answers(case: ServingCase, step: Answer, request: ServedRequest) -> 
         case.answer("request latency", "s", "t_p + G * t", t_p, G, t, fitted=fitted),
         case.answer(name, "", ratio, t_p, n, G, t, fitted=fitted),
         case.answer("tokens evicted in a step", "tokens", "B * (P + G) / G", P, G),
+        *_mixed(case, request, (t_p, n, G, t), fitted["t"]),
     ]
+
+
+def _mixed(
+    case: ServingCase, request: ServedRequest, inputs: tuple[Input, ...], step: float
+) -> list[Answer]:
+    """Steps of an engine that reads the prompts of new requests beside the tokens of others.
+
+    Fewer than one prompt a step is one in some steps. Half of all steps take at most the median;
+    how much of the mean's prompts it has is B / G over 1 + B / G, a guess between none where
+    prompts are rare and all where each step has some.
+    """
+    assert request.prompt is not None and request.generate is not None
+    work = mixed_pass(case, request.prompt, request.generate)
+    share = min(1.0, case.batch / request.generate)
+    seconds = step + share * (pass_seconds(work, case.profile).total - step)
+    formula = "t + B * t_p / (n * G)" if inputs[1].value > 1 else "t + B * t_p / G"
+    mixed = case.answer("step with prompts mixed in", "s", formula, *inputs, fitted=seconds)
+    t_m = Input("t_m", float(mixed.ideal or 0.0), "s", "of a step with prompts mixed in")
+    fitted = {"t": step, "t_m": seconds}
+    G, t = inputs[2:]
+    name, median = "median time between tokens", "t + B / (B + G) * (t_m - t)"
+    rate = case.answer("tokens/s with prompts mixed in", "tokens/s", "B / t_m", t_m, fitted=fitted)
+    return [
+        case.ranged(mixed),
+        case.ranged(case.answer(name, "s", median, t, G, t_m, fitted=fitted)),
+        case.ranged(rate, inverse=True),
+        *energy(case, t_m, seconds, work, share),
+    ]
+
+
+def energy(
+    case: ServingCase, t: Input, seconds: float, beside: ForwardPass | None = None, share: float = 0
+) -> list[Answer]:
+    """Watts of a device in a step of t, and joules of a token; none of a chip of unknown power.
+
+    Args:
+        t: the textbook's step, whose letter the formula has.
+        seconds: the fitted step.
+        beside: a pass with prompts, which a `share` of all steps is.
+    """
+    chip, power = case.servers.cluster.accelerator, engine_file().power
+    if chip.power is None:
+        return []
+    alone = decode_pass(case.servers, case.model, case.batch, case.context)
+    each = [(totals(alone), 1 - share), *([(totals(beside), share)] if beside else [])]
+    moved, math = (sum(part * both[i] for both, part in each) for i in (0, 1))
+    watts = lambda step: power.watts(chip.power, moved / step, math / step)
+    w = Input("w", watts(t.value), "W", "of a device")
+    drawn, of = watts(seconds), " with prompts mixed in" * (beside is not None)
+    name, formula = "energy of a token" + of, f"N * w * {t.symbol} / B"
+    token = case.answer(name, "J", formula, w, t, fitted={"w": drawn, t.symbol: seconds})
+    low, high = (end * float(token) for end in power.range)
+    answers = Answer("power of a device" + of, drawn, "W", ideal=w.value, fitted=drawn)
+    return [answers, replace(token, low=low, high=high)]
 
 
 def prefill_time(case: ServingCase, request: ServedRequest) -> Answer:
@@ -148,7 +213,7 @@ def frontier(case: ServingCase) -> tuple[dict[str, Value], ...]:
     return tuple(_row(case, batch, fits(batch)) for batch in batches)
 
 
-def _row(case: ServingCase, batch: int, fits: str) -> dict[str, Value]:
+def _row(case: ServingCase, batch: float, fits: str) -> dict[str, Value]:
     step = decode_step(case, batch)
     seconds = float(step)
     return {

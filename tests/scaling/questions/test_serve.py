@@ -6,6 +6,8 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import scaling as sc
 from scaling.cli.main import main
@@ -32,6 +34,9 @@ CASES = [
     {"model": "gpt2-124m", "cluster": "dgx-v100", "batch": 8, "step_time": 0.01},
     {"model": "llama3-8b", "cluster": "tpu-v5p", "compute": "int8", "weights": "int8"},
     {"parameters": 30e9, "kv_per_token": "100kB", "context": 8192, "mfu": 0.4, "prompt": 8192},
+    {"model": "qwen3-30b-a3b", "software": "vllm", "expert_parallel": True, "experts": "fp8"}
+    | {"batch": 16, "prompt": 512, "generate": 64},
+    {"parameters": 30e9, "context": 8192, "software": "vllm", "prompt": 10, "generate": 10},
 ]
 
 
@@ -174,6 +179,9 @@ BAD = {
     "no peak rate for 'int4'": {"model": "llama3-8b", "compute": "int4"},
     "not fsdp": {"model": "llama3-8b", "mesh": "fsdp=8"},
     "no routed experts": {"model": "llama3-8b", "mesh": "expert=8"},
+    "tensor=8 does not divide": {"model": "llama3-8b", "expert_parallel": True},
+    "did you mean 'vllm'": {"model": "llama3-8b", "software": "vlm"},
+    "did you mean 'fp8'": {"model": "llama3-8b", "experts": "fp"},
     "without a sequence": {"model": "llama3-8b", "mesh": "data=8", "batch": 4},
     "batch=0": {"model": "llama3-8b", "batch": 0},
     "at most": {"model": "llama3-8b", "context": 10**15},
@@ -209,3 +217,75 @@ def test_counts_as_people_write_them():
     for text in ("", "70X", "-1", "inf", "1e400", "0"):
         with pytest.raises(InputError, match="is not a count"):
             parse_count(text)
+
+
+WITH_PROMPTS = {"prompt": 450, "generate": 600, "context": 810}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.sampled_from(["qwen3-8b", "qwen3-30b-a3b", "deepseek-v3", "llama3-70b"]),
+    st.sampled_from([1, 2, 8]),
+    st.integers(1, 9).map(lambda n: 1 << n),
+)
+def test_an_engine_adds_time_that_grows_with_the_batch(model, tensor, batch):
+    case = {"cluster": "dgx-h200", "devices": tensor, "software": "vllm", **WITH_PROMPTS}
+    steps = [sc.serve(model, batch=b, **case) for b in (batch, 2 * batch)]
+    for step in steps:
+        rate, mixed = step["tokens/s"], step["tokens/s with prompts mixed in"]
+        assert float(step["what the engine adds"]) > 0
+        assert 0 < float(mixed) <= float(rate) * (1 + 1e-9)
+        between = float(step["median time between tokens"])
+        assert float(step) <= between <= float(step["step with prompts mixed in"])
+        for part in (step, rate, mixed, step["energy of a token"]):
+            assert 0 < part.low < float(part) < part.high
+        chip = sc.load_cluster("dgx-h200").accelerator
+        assert 0 < float(step["power of a device"]) <= chip.power
+    assert float(steps[0]) < float(steps[1])
+    assert float(steps[0]["energy of a token"]) > float(steps[1]["energy of a token"])
+
+
+def test_an_engine_has_whole_heads_and_reduces_at_the_rate_of_the_links():
+    """DeepSeek's one latent is on all devices; without an engine it is cut over sequences."""
+    plain, own = (
+        sc.serve("deepseek-v3", "dgx-b200", batch=64, context=4096, weights="fp8", software=name)
+        for name in (None, "vllm")
+    )
+    assert "all-to-alls of heads for sequences" in [part.name for part in plain.parts]
+    assert "all-to-alls of heads for sequences" not in [part.name for part in own.parts]
+    assert float(own["KV cache read"]) > 2 * float(plain["KV cache read"])
+    assert own["largest batch"].ideal == plain["largest batch"].ideal
+    assert float(own["largest batch"]) == pytest.approx(float(plain["largest batch"]) / 8, abs=1)
+    sums = own["all-reduces of [B, D]"]
+    assert sums.fitted == pytest.approx(sums.ideal) and sums.fitted < float(plain[sums.name])
+
+
+def test_whole_experts_are_read_by_the_busiest_device():
+    """At a batch that touches all of them each device reads as much either way."""
+    model = served_model("m", preset("qwen3-235b-a22b"), Formats())
+    cluster = sc.load_cluster("dgx-h100")
+    moved = {}
+    for whole in (False, True):
+        servers = Servers(cluster, MeshShape(tensor=8), whole_experts=whole)
+        for batch in (8, 4096):
+            kernels = weight_kernels(decode_pass(servers, model, batch, 1))
+            matrices = [
+                math.prod(k.dims[i] for i in (0, 2, 3)) for k, _ in kernels if "exp" in k.name
+            ]
+            moved[whole, batch] = sum(matrices)
+    assert moved[True, 4096] == pytest.approx(moved[False, 4096], rel=1e-9)
+    assert moved[True, 8] > 1.2 * moved[False, 8]
+
+
+def test_experts_alone_may_be_stored_in_another_format():
+    case = {"cluster": "dgx-h100", "devices": 1, "batch": 8, "context": 1024}
+    all_bf16, some, all_fp4 = (
+        sc.serve("qwen3-30b-a3b", **case, **formats)
+        for formats in ({}, {"experts": "fp4"}, {"weights": "fp4"})
+    )
+    sizes = [float(answer["weights"]) for answer in (all_bf16, some, all_fp4)]
+    assert sizes[0] > 3 * sizes[1] and sizes[1] > sizes[2]
+    assert float(all_bf16) > float(some) > float(all_fp4)
+    check(some)
+    rule = "critical batch of the experts"
+    assert float(some[rule]) == pytest.approx(float(all_bf16[rule]) / 4)
