@@ -9,7 +9,8 @@ the engine adds is linear in its constants, so that a pass is priced once and fi
 
 They are fitted on logarithms of mean steps (batch over tokens/s) and median times between tokens,
 those of boards' power on measured watts at measured steps; each model is left out in turn, with
-those of the same layers, and what is scored are the left-out ones. `--write` puts the fit on all rows into engines.toml.
+those of the same layers, and the left-out ones are scored. `--write` puts the fit on all rows into
+engines.toml, and the table into docs/costs/serving.md.
 
 Lengths of prompts are not in the table; the benchmark's code says what they consist of
 (github.com/ml-energy/benchmark, mlenergy/llm/datasets.py): turns of a chat with all that came
@@ -48,6 +49,7 @@ from scaling.report.formatting import columns
 
 FOLDER = Path(__file__).parent
 ENGINES = PACKAGE / "questions" / "data" / "engines.toml"
+DOCS = PACKAGE.parent / "docs" / "costs" / "serving.md"
 PROMPTS = {"lm-arena-chat": 450, "gpqa": 250, "sourcegraph-fim": 1200}  # tokens
 OF_ANSWER = 0.6  # of its length, that a sequence has behind it in the mean
 CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
@@ -351,6 +353,22 @@ def write() -> None:
     ranges = iter((1, 2))
     span = lambda _: f"range = [{low[i := next(ranges)]:.3f}, {high[i]:.3f}]"
     ENGINES.write_text(re.sub(r"(?m)^range = .*$", span, text))
+    page = DOCS.read_text()
+    DOCS.write_text(re.sub(r"(?m)(^\|.*model left out.*\n)(\|.*\n)+", markdown(), page))
+
+
+def markdown() -> str:
+    """The table of the documentation: medians, and in brackets those of the roofline."""
+    error, naive = np.abs(left_out() - 1), np.abs(roofline() - 1)
+    models = figures("model")
+    chosen = {f"`{m.partition('/')[2]}`": models == m for m in sorted(set(models))}
+    chosen |= {gpu: figures("gpu") == gpu for gpu in CLUSTERS} | {"all": models == models}
+    lines = [f"| model left out | rows | {' | '.join(FIGURES)} |", "|---|---|---|---|---|"]
+    for name, own in chosen.items():
+        pairs = zip(error[:, own], naive[:, own], strict=True)
+        cells = [f"{np.median(one):.0%} ({np.median(rule):.0%})" for one, rule in pairs]
+        lines.append(f"| {name} | {own.sum()} | {' | '.join(cells)} |".replace("%", " %"))
+    return "\n".join(lines) + "\n"
 
 
 def main() -> None:
