@@ -2,7 +2,7 @@
 
     collectives.csv    what others measured; bytes as nccl-tests counts them; columns in README.md
     split.json         which of the rows may be fitted; the others only score
-    systems.csv        further machines; nothing is fitted on them yet
+    systems.csv        further machines; kernels/intranode_pcie.csv one more
     systems_split.json which of those machines may be fitted, whole; the others only score
 
 A *series* is the times of one collective on one machine in groups of one size, over message sizes.
@@ -24,6 +24,7 @@ from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind
 FOLDER = Path(__file__).parent
 TABLE, SPLIT = FOLDER / "collectives.csv", FOLDER / "split.json"
 SYSTEMS, SYSTEMS_SPLIT = FOLDER / "systems.csv", FOLDER / "systems_split.json"
+PCIE, PCIE_CLUSTER = FOLDER / "kernels" / "intranode_pcie.csv", "rtx-pro-6000-8"
 SYSTEMS_RULE = "sha256 of the machine: first byte < 128 is fitted"
 RULE = "sha256 of machine|kind|ranks|nodes|groups|algorithm|bytes: first byte < 128 is fitted"
 Part = Literal["fit", "left"]
@@ -69,7 +70,10 @@ def cases() -> tuple[Case, ...]:
 def system_cases() -> tuple[Case, ...]:
     """All rows of the further machines."""
     with SYSTEMS.open(newline="", encoding="utf-8") as file:
-        return tuple(map(_case, csv.DictReader(file)))
+        rows = tuple(map(_case, csv.DictReader(file)))
+    with PCIE.open(newline="", encoding="utf-8") as file:
+        lines = (line for line in file if not line.startswith("#"))
+        return rows + tuple(map(_pcie_case, csv.DictReader(lines)))
 
 
 @lru_cache(maxsize=1)
@@ -135,6 +139,13 @@ def _case(row: dict[str, str]) -> Case:
         overrides=tuple((key, float(value)) for key, value in overrides),
         source=f"{row['source']}, {row['reference']}",
     )
+
+
+def _pcie_case(row: dict[str, str]) -> Case:
+    """Return a row of the table of kernels; the cards of the node that do not run are left away."""
+    here = {"machine": "aiconfigurator rtx_pro_6000", "kind": row["op"], "cluster": PCIE_CLUSTER}
+    rest = {"ranks_per_node": row["ranks"], "groups": "1", "algorithm": "auto", "overrides": ""}
+    return _case(row | here | rest | {"reference": row["note"]})
 
 
 def _kind(name: str) -> CollectiveKind:

@@ -1,9 +1,10 @@
 """The figures of all links, and the link fits that follow from them.
 
 A figure has one value for all machines, "hop", and where data of several machines tell, factors for
-one generation of chips, "hop:hopper", or one transport between nodes, "net_hop:efa". A chip or
-transport without factors of its own has the common value. Every ring inside a node, under whatever
-collective, has the same alpha, hop, efficiency, fill and knee; so has every ring between nodes.
+one generation of chips, "hop:hopper", or of PCIe, "host:pcie5", or one transport between nodes,
+"net_hop:efa". A chip or transport without factors of its own has the common value. Every ring
+inside a node, under whatever collective, has the same alpha, hop, efficiency, fill and knee; so has
+every ring between nodes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,12 +23,12 @@ GENERATIONS: dict[str, tuple[str, ...]] = {
     "hopper": ("h100-sxm", "h200-sxm"),
     "blackwell": ("b200-sxm", "gb200", "gb300"),
     "cdna": ("mi300x", "mi250x-gcd"),
-    "rtx3090": ("rtx3090",),
+    "pcie5": ("rtx-pro-6000", "h100-pcie"),
 }
 LINK_OF: dict[str, LinkKind] = {
     **dict.fromkeys(("volta", "ampere", "hopper", "blackwell"), "nvlink"),
     "cdna": "xgmi",
-    "rtx3090": "pcie",
+    "pcie5": "pcie",
 }
 TRANSPORTS = ("verbs", "efa", "tcpx")
 
@@ -40,7 +41,7 @@ COMMON: dict[str, float] = {
     "nvls": 0.6,
     "pair": 0.8,
     "pcie": 0.6,
-    "host": 0.2,  # of PCIe, through host memory
+    "host": 0.2,  # of the PCIe of a chip, through host memory
     "fill": 0.4,  # transfers
     "knee": 0.8,
     "knee_end": 0.2,
@@ -70,7 +71,7 @@ TIGHT = 0.15  # of efficiencies
 NVLINK_CHIPS = tuple(g for g, link in LINK_OF.items() if link != "pcie")
 FACTORS: tuple[tuple[str, str], ...] = (
     *((n, g) for n in ("alpha", "hop", "ring", "pair") for g in NVLINK_CHIPS),
-    ("host", "rtx3090"),
+    *((n, "pcie5") for n in ("pcie", "host")),
     ("fill", "volta"),
     *(("nvls", g) for g in ("hopper", "blackwell")),
     *((n, t) for n in ("net_call", "net_ring", "net_tree") for t in TRANSPORTS),

@@ -188,7 +188,9 @@ def loaded_levels(kind: CollectiveKind, name: str, loads: Loads, ranks: int) -> 
         level.link == "pcie" and (level.staged or 0 < level.most_peers < load.units)
         for level, load, _ in used
     )
-    through = lambda level: "host" if staged and level.link == "pcie" else level.transport
+    # what writes to and reads from host memory is a chip; links that several share carry its bytes
+    of_chip = lambda level: staged and level.link == "pcie" and level.own_hops
+    through = lambda level: "host" if of_chip(level) else level.transport
     return [LoadedLevel(level, load, n, through(level)) for level, load, n in used]
 
 
