@@ -154,7 +154,7 @@ def bottleneck_words(candidate: Candidate, bytes: float) -> str:
     each = format_size(bytes * load.share / load.groups)
     groups = f"{load.groups} groups x " if load.groups > 1 else ""
     text = f"{level.name}: {groups}{each} over {format_rate(level.bandwidth)}"
-    if level.staged or candidate.busiest.figures.transport == "host":
+    if level.staged or candidate.busiest.transport == "host":
         text += ", through host memory"
     return f"latency, then {text}" if candidate.is_late(bytes) else text
 

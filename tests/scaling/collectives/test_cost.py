@@ -90,6 +90,27 @@ def test_with_peer_access_two_cards_under_one_switch_only_load_their_own_links()
     assert cost.time == pytest.approx(0.8e9 / 31.5e9)
 
 
+@pytest.mark.parametrize("cards, rate", [(2, 0.2 * 31.5), (4, 0.6 * 31.5 / 4), (5, 0.6 * 31.5 / 5)])
+def test_a_card_passes_host_memory_at_its_rate_and_shared_links_carry_what_links_do(cards, rate):
+    links = [
+        LinkFit("any", "pcie", share, HERE, latency_factor=0.0, transport=way)
+        for share, way in ((0.6, "any"), (0.2, "host"))
+    ]
+    cluster, profile = catalog.load("rtx3090-10"), replace(IDEAL, links=tuple(links))
+    time = collective_time("all-gather", 1e9, np.arange(cards)[None], cluster, profile).time
+    assert (cards - 1) / cards / time == pytest.approx(rate, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name, direct", [("rtx-pro-6000-8", 2), ("l40s-8", 2), ("rtx4090-8", 0), ("h100-pcie-8", 2)]
+)
+def test_only_so_many_cards_read_one_another_directly(name, direct):
+    cluster = catalog.load(name)
+    for cards in range(2, 9):
+        cost = collective_time("all-gather", 1e9, np.arange(cards)[None], cluster, IDEAL)
+        assert cost.bottleneck.endswith("host memory") == (cards > direct), cards
+
+
 # Latency and fitted figures
 
 
