@@ -78,12 +78,13 @@ class Blocks:
         return [self.layer(self.step, self.traffic, moe, n, edge) for moe, n in kinds]
 
     def schedule(self) -> list[Operation]:
-        """The microbatches in turn, after the bubble; beside the last one it communicates once."""
+        """The microbatches in turn, after the bubble; beside the last ones it communicates once."""
+        step, last = self.step, self.microbatch(edge=True)
         return [
             *self.once("start"),
-            *(self.bubble() if "stage" in self.step.active_axes else []),
-            self.loop("microbatches", self.step.microbatches - 1, self.microbatch()),
-            *self.microbatch(edge=True),
+            *(self.bubble() if "stage" in step.active_axes else []),
+            self.loop("microbatches", step.microbatches - step.edges, self.microbatch()),
+            *([self.loop("last microbatches", step.edges, last)] if step.takes_turns else last),
             *self.once("end"),
         ]
 

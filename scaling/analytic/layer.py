@@ -95,11 +95,14 @@ class Layer:
 
     def _with_once(self, place: str, once: str) -> ScheduledCollectives:
         """What weights send at a place, with a layer's part of what moves once per step."""
-        share, runs = self.step.traits.hidden_weights, self.step.stored(self.layers)
+        step, share = self.step, self.step.traits.hidden_weights
         sent = self._sent(place, share)
         if not self.edge:
             return sent
-        return sent.merged(self.traffic.at_place(once, runs, share, self.moe))
+        if step.takes_turns:  # nothing is left to run beside the communication of the last
+            share *= 1 - 1 / step.virtual_stages
+        every = self.traffic.at_place(once, step.stored(self.layers), share, self.moe)
+        return sent.merged(every.spread(step.edges))
 
     def _named(self, block: list[Operation], before: str = "") -> list[Operation]:
         """The block with kernels that no other block has the names of."""

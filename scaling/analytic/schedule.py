@@ -25,6 +25,10 @@ PHASES: Mapping[str, Phase] = {  # of the places that begin with these words
 }
 
 
+# How places end where a layer's matrices are gathered: in each microbatch, and once per step.
+OF_LAYERS = tuple(f"{part} weights" for part in (ATTENTION, MLP)) + ("start attention", "start mlp")
+
+
 @dataclass(frozen=True)
 class ScheduledCollectives:
     """Collectives at one place: those that run beside something, and those that run alone."""
@@ -44,6 +48,11 @@ class ScheduledCollectives:
             if np.any(c.bytes * mask)
         )
         return ScheduledCollectives(cut(self.beside), cut(self.alone))
+
+    def spread(self, count: Number) -> "ScheduledCollectives":
+        """The part of the collectives that runs beside each of `count` microbatches."""
+        each = lambda calls: tuple(replace(c, part=c.part / count) for c in calls)
+        return ScheduledCollectives(each(self.beside), each(self.alone))
 
     def split(self, count: int, size: Number) -> "list[ScheduledCollectives]":
         """The collectives in `count` equal calls, one for each product.
@@ -165,4 +174,6 @@ class Traffic:
             width = step.gradient_itemsize
         elif transfer.place.endswith("gradients"):
             width = step.arising_itemsize
+        elif step.gathers_fp8 and transfer.place.endswith(OF_LAYERS):
+            return "fp8"
         return "fp32" if np.all(width == FLOAT32) else step.run.precision.between

@@ -13,11 +13,13 @@ compiled for one chip. Another version may choose otherwise; test_xla_choices.py
 the jax that is installed. The compiled front end needs none of them.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from typing import Literal
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import package_toml, read
+from scaling.run import Overlap
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class SoftwareTraits:
     hidden_weights: float
     range: tuple[float, float]  # measured over predicted, central 90 % of sources left out
     hides_pipeline: bool  # sends between stages beside compute, with several virtual stages
+    reduce: Literal["bf16", "fp32"]  # format of sums of gradients over devices in its recipes
+    gather: Literal["bf16", "fp8"]  # format of gathers of weights for products in fp8 there
     flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
 
 
@@ -61,6 +65,18 @@ def traits_of(software: str) -> SoftwareTraits:
             + nearest(software, known)
         )
     return known[software]
+
+
+def with_overlap(traits: SoftwareTraits, overlap: Overlap) -> SoftwareTraits:
+    """The traits with what a run says of its overlap; what it switches on is as the software does
+    it, or complete where the software leaves it off."""
+    share = lambda own, on: own if on is None else (own or 1.0) * on
+    return replace(
+        traits,
+        hidden_tensor=share(traits.hidden_tensor, overlap.tensor),
+        hidden_weights=share(traits.hidden_weights, overlap.weights),
+        hides_pipeline=traits.hides_pipeline if overlap.pipeline is None else overlap.pipeline,
+    )
 
 
 @dataclass(frozen=True)

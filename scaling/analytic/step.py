@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analytic.software import SoftwareTraits, traits_of
+from scaling.analytic.software import SoftwareTraits, traits_of, with_overlap
 from scaling.meshes.shape import AnyMesh, AxisSize, MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
@@ -196,13 +196,35 @@ class StepSizes:
         """Bytes of an element of a gradient as it is summed over devices after the last
         microbatch."""
         if not self.is_own_trainer:
-            return self.summed_itemsize
+            reduced = BYTES[self.run.precision.reduce or self.traits.reduce]
+            return min(self.summed_itemsize, max(self.itemsize, reduced))
         return np.where(self.is_sum, np.int64(FLOAT32), self.arising_itemsize)[()]
+
+    @property
+    def gathers_fp8(self) -> bool:
+        """True if matrices of layers are gathered over devices as products in fp8 take them."""
+        precision = self.run.precision
+        return precision.compute == "fp8" == (precision.gather or self.traits.gather)
 
     @property
     def virtual_stages(self) -> int:
         """Parts of the model's layers that each stage has."""
         return self.run.pipeline.virtual_stages if "stage" in self.active_axes else 1
+
+    @property
+    def edges(self) -> Number:
+        """Microbatches beside which weights are gathered and gradients summed once per step.
+
+        Virtual stages take turns after as many microbatches as there are stages. Each communicates
+        while the next works (NVIDIA/Megatron-LM, core/pipeline_parallel/schedules.py:
+        grad_sync_func, param_sync_func).
+        """
+        return np.minimum(self.shape.stage, self.microbatches) if self.takes_turns else 1
+
+    @property
+    def takes_turns(self) -> bool:
+        """True if virtual stages communicate beside one another."""
+        return self.virtual_stages > 1 and self.traits.hides_pipeline
 
     @property
     def runs_in_ticks(self) -> bool:
@@ -307,7 +329,7 @@ def step_sizes(
     flash: float = 1.0,
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
-    traits = traits or traits_of(run.software)
+    traits = with_overlap(traits or traits_of(run.software), run.overlap)
     parts = int(np.max(shape.tensor))
     parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))
     divides = traits.name != OURS or bool(np.all(run.model.vocab_size % shape.tensor == 0))

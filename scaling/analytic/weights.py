@@ -19,7 +19,7 @@ routers, matrices of latents) are all-reduced over tensor before they are scatte
 each microbatch, for each use. Routers are float32. The shards of gradients are summed over the
 other replicas as in stage 3.
 
-Other software sums gradients in `precision.gradients`, and over tensor once per step; it gathers
+Other software sums gradients over devices in `precision.reduce`, over tensor once per step; it gathers
 tables once per microbatch. Its first stage has the token table, its last the head; a tied table's
 gradients are summed over both.
 """
@@ -32,7 +32,7 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
-from scaling.models.accounting.matrices import Stack, block_stacks
+from scaling.models.accounting.matrices import BYTES, Stack, block_stacks
 from scaling.program.ir import CollectiveKind, Number
 
 OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
@@ -81,7 +81,7 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
             size, place = elements * _itemsize(step, what), f"again {part} weights"
             yield Transfer(fsdp, "all-gather", size, calls, what, place, moe)
     for w in weights_of(step):
-        size = w.elements * w.itemsize
+        size = w.elements * (BYTES["fp8"] if w.in_layer and step.gathers_fp8 else w.itemsize)
         for place, calls in (
             (f"forward {w.part} weights", w.gathers * each),
             (f"backward {w.part} weights", w.gathers * each * w.in_layer),

@@ -116,7 +116,7 @@ class Collective(Operation):
     # groups that are those of no axes, and the (source, target) pairs of a permute that is no ring
     estimate: Number | None = None  # s, by the compiler's own cost model
     issue: float = 0.0  # s that the host takes to start it
-    part: float = 1.0  # of the call and its time, where only a part of it runs beside something
+    part: Number = 1.0  # of the call and its time, where only a part of it runs beside something
     line: str = ""  # of the compiled program, for messages
 
 

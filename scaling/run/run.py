@@ -70,13 +70,28 @@ class Context:
 
 
 @dataclass(frozen=True)
+class Overlap:
+    """What runs beside compute in other software; None: as its recipes have it.
+
+    By Megatron's names: --tp-comm-overlap; --overlap-grad-reduce with --overlap-param-gather;
+    --overlap-p2p-communication.
+    """
+
+    tensor: bool | None = None
+    weights: bool | None = None
+    pipeline: bool | None = None
+
+
+@dataclass(frozen=True)
 class Precision:
     """Number formats."""
 
     compute: Dtype = "bf16"
     parameters: Dtype = "fp32"
     gradients: Dtype = "fp32"
-    reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices; bf16: as `compute`, if wider
+    reduce: Literal["bf16", "fp32"] | None = None  # gradients over devices; bf16: as `compute`, if
+    # wider; None: as the software's recipes have it (analytic/data/software.toml)
+    gather: Literal["bf16", "fp8"] | None = None  # weights over devices for products in fp8; None: so
     optimizer_state: Literal["fp32", "bf16"] = "fp32"
     stochastic_rounding: bool = False  # of optimiser state in bf16
     frozen: Literal["fp32", "bf16"] = "fp32"  # matrices that are not trained, as they are stored
@@ -164,6 +179,7 @@ class Run:
     pipeline: Pipeline = Pipeline()
     context: Context = Context()
     precision: Precision = Precision()
+    overlap: Overlap = Overlap()
     optimizer: str = "adamw"
     remat: SavedTensors | str = (
         "none"  # what is kept for the backward pass, `models.accounting.remat`
@@ -184,6 +200,11 @@ class Run:
             raise InputError(
                 f"remat '{self.remat}' names tensors of software 'jax', and software is "
                 f"{self.software!r}; use none, selective or full"
+            )
+        if self.software == OURS and (self.overlap != Overlap() or self.precision.gather == "fp8"):
+            raise InputError(
+                "overlap and precision.gather='fp8' describe other software; what runs beside "
+                "compute in software 'jax' is scheduled by XLA: leave them out"
             )
         order = self.device_order or AXES
         order = self.mesh.device_order if self.mesh else MeshShape(device_order=order).device_order

@@ -79,7 +79,7 @@ def price(program: Program, cluster: Cluster, profile: Profile, record: bool = F
     for c, _ in collectives(program):
         groups = device_groups(c, program, cluster)
         cost = collective_time(c.kind, c.bytes, groups, cluster, profile)
-        if c.part != 1:  # of a call
+        if np.any(c.part != 1):  # of a call
             cost = replace(cost, time=cost.time * c.part, lower_bound=cost.lower_bound * c.part)
         collective[c.name] = cost
     costs: Costs = {**kernel, **collective}

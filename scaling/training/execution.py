@@ -39,7 +39,7 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
         virtual_stages=run.pipeline.virtual_stages,
         schedule=run.pipeline.schedule,
         zero_stage=run.sharding.zero_stage,
-        reduce=run.precision.reduce,
+        reduce=run.precision.reduce or "bf16",
         lora=run.train.lora,
         frozen=run.precision.frozen,
     )

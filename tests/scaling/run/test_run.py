@@ -70,7 +70,7 @@ CONTRACT = {
         "compute": "bf16",
         "parameters": "fp32",
         "gradients": "fp32",
-        "reduce": "bf16",
+        "reduce": None,
         "optimizer_state": "fp32",
         "stochastic_rounding": False,
     },
