@@ -19,9 +19,9 @@ routers, matrices of latents) are all-reduced over tensor before they are scatte
 each microbatch, for each use. Routers are float32. The shards of gradients are summed over the
 other replicas as in stage 3.
 
-Other software sums gradients over devices in `precision.reduce`, over tensor once per step; it gathers
-tables once per microbatch. Its first stage has the token table, its last the head; a tied table's
-gradients are summed over both.
+Other software sums gradients over devices in `precision.reduce`, over tensor once per step, and may
+gather matrices of layers in fp8; it gathers tables once per microbatch. Its first stage has the
+token table, its last the head; a tied table's gradients are summed over both.
 """
 
 from collections.abc import Iterator

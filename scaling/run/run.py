@@ -91,7 +91,9 @@ class Precision:
     gradients: Dtype = "fp32"
     reduce: Literal["bf16", "fp32"] | None = None  # gradients over devices; bf16: as `compute`, if
     # wider; None: as the software's recipes have it (analytic/data/software.toml)
-    gather: Literal["bf16", "fp8"] | None = None  # weights over devices for products in fp8; None: so
+    gather: Literal["bf16", "fp8"] | None = (
+        None  # weights over devices for products in fp8; None: so
+    )
     optimizer_state: Literal["fp32", "bf16"] = "fp32"
     stochastic_rounding: bool = False  # of optimiser state in bf16
     frozen: Literal["fp32", "bf16"] = "fp32"  # matrices that are not trained, as they are stored

@@ -77,9 +77,7 @@ def test_weights_move_once_whatever_they_run_beside(stages, virtual, microbatche
 
 
 @settings(max_examples=10, deadline=None)
-@given(
-    st.sampled_from(["tensor", "weights", "pipeline"]), st.sampled_from([1, 3]), st.booleans()
-)
+@given(st.sampled_from(["tensor", "weights", "pipeline"]), st.sampled_from([1, 3]), st.booleans())
 def test_nothing_is_faster_without_its_overlap(what, virtual, is_deepspeed):
     run = replace(
         RUN,
