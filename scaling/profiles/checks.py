@@ -1,6 +1,7 @@
 """Checks that the figures of a calibration file are possible, key by key.
 
     efficiency, sustained, executed, best    above 0, at most 1
+    most (of a loss)                         above 0, below 1
     peaks, bandwidths, other rates           above 0
     times, sizes, errors, raw measurements   not negative
     ranks, groups, tiles                     at least 1
@@ -17,11 +18,13 @@ from scaling.profiles.profile import Profile
 
 Rule = tuple[Callable[[float], bool], str]
 FRACTION: Rule = (lambda value: 0 < value <= 1, "above 0 and at most 1")
+LOSS: Rule = (lambda value: 0 < value < 1, "above 0 and below 1")
 RATE: Rule = (lambda value: value > 0, "above 0")
 COUNT: Rule = (lambda value: value >= 1, "at least 1")
 AMOUNT: Rule = (lambda value: value >= 0, "at least 0")
 RULES = {
     **dict.fromkeys(("efficiency", "sustained", "executed", "best"), FRACTION),
+    "most": LOSS,
     **dict.fromkeys(("peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth"), RATE),
     **dict.fromkeys(("flops", "transcendentals", "slowdown"), RATE),
     **dict.fromkeys(("ranks", "groups", "tile"), COUNT),

@@ -10,6 +10,7 @@ Times may be numpy arrays over configurations.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
@@ -87,42 +88,30 @@ class Clocks:
     def lost_beside(self, kernel: Kernel) -> Number:
         """Seconds by which the collectives in flight hold up a kernel that starts now.
 
-        On each stream they run without a gap. In t seconds the kernel does the work of t less the
-        share that is lost of each span of time. It ends after all ends by which more is left to do.
+        Beside two at once it loses what it loses beside the one that takes more of it.
         """
-        others, permutes = self._spans("communication"), self._spans("permute")
-        spans = others + permutes
-        for begin, end, lost in permutes:  # beside two, the smaller loss does not count
-            spans += [
-                (later(begin, first), sooner(end, last), -sooner(lost, other))
-                for first, last, other in others
-            ]
-        if not spans:
-            return 0.0
-        work, reached, rate = self.times[kernel.name], as_float(0.0), as_float(1.0)
-        lost_in = lambda t: sum(
-            share * later(0.0, sooner(t, end) - begin) for begin, end, share in spans
-        )
-        for _, end, _ in spans:
-            reached = later(reached, where(end - lost_in(end) <= work, end, 0.0))
-        for begin, end, share in spans:
-            rate = rate - where((begin <= reached) & (reached < end), share, 0.0)
-        return reached + (work - reached + lost_in(reached)) / rate - work
+        spans, work = self._spans("communication") + self._spans("permute"), self.times[kernel.name]
+        if len(spans) < 2:  # it has begun
+            return sum(share * sooner(work / (1 - share), end) for _, end, share in spans)
+        rows = np.stack(np.broadcast_arrays(*chain(*spans), work))
+        begin, end, share = rows[:-1:3], rows[1::3], rows[2::3]
+        until = np.sort(end, axis=0)
+        since = np.concatenate([0 * until[:1], until[:-1]])
+        within = ((since + until) / 2)[:, None]  # of each piece of time, where nothing ends
+        lost = np.max(share * ((begin < within) & (within < end)), axis=1)
+        most = (until - since) * (1 - lost)  # work that is done in each piece
+        left = np.maximum(0.0, rows[-1] - np.cumsum(most, axis=0) + most)
+        return as_float(np.sum(np.minimum(left, most) * lost / (1 - lost), axis=0))
 
     def _spans(self, stream: Stream) -> list[tuple[Number, Number, Number]]:
         """Begin and end, from now, of each collective that holds kernels up, and what they lose."""
-        now, longer = self.clocks["compute"], 1 + self.held_up
-        from_now = lambda time: later(0.0, time - now) * longer
-        spans = [
-            (
-                from_now(self.clocks["start", name]),
-                from_now(self.clocks["end", name]),
-                self.lost[name],
-            )
-            for name in self.in_flight[stream]
-            if name in self.lost
-        ]
-        return [span for span in spans if np.any(span[1])]
+        now, longer, spans = self.clocks["compute"], 1 + self.held_up, []
+        for name in self.in_flight[stream]:
+            end = later(0.0, self.clocks["end", name] - now) * longer
+            if name in self.lost and (end.any() if isinstance(end, np.ndarray) else end):
+                begin = later(0.0, self.clocks["start", name] - now) * longer
+                spans.append((begin, end, self.lost[name]))
+        return spans
 
     def hold_up(self, start: Number, seconds: Number) -> None:
         """Lengthen the collectives beside a kernel of so many seconds."""

@@ -125,12 +125,15 @@ def scheduled(
 def lost_beside(
     program: Program, times: Mapping[str, Number], cluster: Cluster, profile: Profile
 ) -> dict[str, Number]:
-    """Share of its rate that a kernel loses beside each collective, by name; {}: none loses any."""
+    """Share of its rate that a kernel loses beside each asynchronous collective, by name.
+
+    Empty where kernels lose nothing.
+    """
     if profile.interference is None:
         return {}
     lost = {}
     bandwidth = profile.memory.bandwidth or cluster.accelerator.memory_bandwidth or np.inf
-    for call, _ in collectives(program):
+    for call in (call for call, _ in collectives(program) if call.asynchronous):
         ranks = len(call.groups[0]) if call.groups else prod(program.mesh[a] for a in call.axes)
         moved = memory_passes(call.kind, ranks) * call.bytes * call.part
         seconds = np.where(np.equal(times[call.name], 0.0), np.inf, times[call.name])
