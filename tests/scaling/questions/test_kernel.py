@@ -33,6 +33,19 @@ def test_formula_and_engine_give_the_same_textbook_time(kind, devices):
     assert answer.fitted > answer.ideal
 
 
+@pytest.mark.parametrize("chip", ["h100-sxm", "gb300", "tpu-v5e", "mi300x"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_answer_and_every_row_of_a_sweep_has_the_ends_of_its_range(kind, chip):
+    example = KINDS[kind].example
+    first = next(iter(KINDS[kind].sizes))
+    answer = sc.kernel(kind, example, accelerator=chip, sweep=f"{first}={example.split(',')[0]}")
+    document = answer.to_dict()
+    assert 0 < document["low"] <= document["answer"] <= document["high"]
+    (row,) = answer.rows
+    assert (row["low (s)"], row["high (s)"]) == (answer.low, answer.high)
+    assert " to " in str(answer).splitlines()[0]
+
+
 def test_a_grouped_product_is_that_of_a_step_with_each_group_s_weights_read_once():
     answer = sc.kernel("grouped", (64, 512, 4096, 7168), accelerator="h100-sxm")
     assert answer["FLOPs"].answer == 2 * 64 * 512 * 4096 * 7168
