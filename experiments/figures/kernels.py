@@ -1,31 +1,24 @@
 """Priced kernels against measured ones: the tables that the profiles were fitted on."""
 
-from dataclasses import replace
-
-import numpy as np
-
 from experiments.figures.against import points
-from experiments.published import fit_grouped, fit_kernels
-from scaling.meshes import catalog
+from experiments.published import fit_grouped, fit_products
 from scaling.pictures.curves import scatter
 from scaling.pictures.shapes import Picture
 from scaling.profiles.profile import matmul_fit
 from scaling.profiles.shipped import shipped
-from scaling.simulate.kernels import kernel_time
 
 WORDS = ("measured", "priced")
 
 
 def products() -> Picture:
-    """All products of XLA's tables, as bursts: they are over before a power limit counts."""
+    """Every fifth product of the published tables that the fits stand on."""
     found = []
-    for (chip, dtype), shapes in sorted(fit_kernels.tables().items()):
-        fit = matmul_fit(shipped(chip), dtype)
-        if fit.evidence.grade == "calibrated":
-            profile = replace(shipped(chip), matmul=(replace(fit, sustained=1.0),))
-            time = np.asarray(kernel_time(shapes.kernel, catalog.accelerator(chip), profile).time)
-            found += points(f"{chip} {dtype}", zip(shapes.seconds, time, strict=True))
-    return scatter(found, "Matrix products, sides of 256 to 4,096", WORDS)
+    for (chip, recipe), shapes in sorted(fit_products.tables().items()):
+        if recipe in fit_products.RECIPES:
+            fit = matmul_fit(shipped(chip), shapes.dtype)
+            pairs = zip(shapes.seconds, fit_products.seconds(shapes, fit), strict=True)
+            found += points(f"{chip} {shapes.dtype}", list(pairs)[::5])
+    return scatter(found, "Matrix products", WORDS)
 
 
 def grouped() -> Picture:

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
-from experiments.published.fit_kernels import ROBUST
+from experiments.published.fit_products import ROBUST
 from experiments.published.tables import write_table
 from scaling.meshes import catalog
 from scaling.profiles.profile import Evidence, MatmulFit
@@ -96,7 +96,13 @@ def fitted(chip: str) -> tuple[MatmulFit, float]:
         halves = short(half_m), 0.0, short(half_k)
         base = next(fit for fit in shipped(chip).matmul if fit.dtype == "bf16")
         made = replace(
-            base, efficiency=min(1.0, short(efficiency)), half_sizes=halves, tile=None, best=1.0
+            base,
+            efficiency=min(1.0, short(efficiency)),
+            half_sizes=halves,
+            best=1.0,
+            load=None,
+            stream=None,
+            fill=0.0,
         )
         return made, float(idle)
 

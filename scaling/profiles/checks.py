@@ -1,10 +1,10 @@
 """Checks that the figures of a calibration file are possible, key by key.
 
-    efficiency, sustained, executed, best    above 0, at most 1
+    efficiency, sustained, stream, best ...  above 0, at most 1
     most (of a loss)                         above 0, below 1
     peaks, bandwidths, other rates           above 0
     times, sizes, errors, raw measurements   not negative
-    ranks, groups, tiles                     at least 1
+    ranks, groups                            at least 1
 
 None stands for a figure that a fit does not have, and is not checked.
 """
@@ -23,11 +23,11 @@ RATE: Rule = (lambda value: value > 0, "above 0")
 COUNT: Rule = (lambda value: value >= 1, "at least 1")
 AMOUNT: Rule = (lambda value: value >= 0, "at least 0")
 RULES = {
-    **dict.fromkeys(("efficiency", "sustained", "executed", "best"), FRACTION),
+    **dict.fromkeys(("efficiency", "sustained", "stream", "executed", "best"), FRACTION),
     "most": LOSS,
-    **dict.fromkeys(("peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth"), RATE),
+    **dict.fromkeys(("peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth", "load"), RATE),
     **dict.fromkeys(("flops", "transcendentals", "slowdown"), RATE),
-    **dict.fromkeys(("ranks", "groups", "tile"), COUNT),
+    **dict.fromkeys(("ranks", "groups"), COUNT),
 }
 
 

@@ -56,22 +56,22 @@ class MeasuredSpan:
 
 @dataclass(frozen=True)
 class MatmulFit:
-    """efficiency(m, n, k) = efficiency x m/(m + h_m) x n/(n + h_n) x k/(k + h_k) x wave.
+    """Constants of `scaling.simulate.products`, in fractions of peaks, so that chips compare.
 
-    A dimension is charged for `half_sizes` more than it has: edges, filling the pipeline. `tile` is
-    the largest block of the result that one core computes at a time; libraries also have kernels of
-    a half and a quarter of its height, and some that split k among cores: the best one is taken.
-    The last wave of blocks occupies all cores though it may not fill them: `wave` is the fraction
-    that is filled. Power lets no product go on faster than `sustained` for long; no product is
-    priced faster than `best`, the fastest that the evidence has.
+    With `load` the tiles of a product are counted; without, as on a CPU, its efficiency is
+    efficiency x m/(m + h_m) x n/(n + h_n) x k/(k + h_k): a dimension is charged for `half_sizes`
+    more than it has. Power lets no product go on faster than `sustained` for long; none is priced
+    faster than `best`, the fastest that the evidence has.
     """
 
     dtype: str
-    efficiency: float  # fraction of the peak that large products reach
+    efficiency: float  # fraction of the peak that a busy core reaches at full clock
     evidence: Evidence
-    overhead: float = 0.0  # s, one call
+    overhead: float = 0.0  # s, one call in a CUDA graph
     half_sizes: tuple[float, float, float] = (0.0, 0.0, 0.0)  # of m, n, k
-    tile: tuple[int, int] | None = None  # in m and n
+    load: float | None = None  # bytes of operands that one core takes in a cycle
+    fill: float = 0.0  # s, one wave of tiles: filling and draining the pipeline
+    stream: float | None = None  # fraction of the memory bandwidth; None: that of other kernels
     peak: float | None = None  # FLOP/s; None: the accelerator states it
     sustained: float = 1.0  # fraction of the peak, under the chip's power limit
     best: float = 1.0  # fraction of the peak: the fastest product that was measured

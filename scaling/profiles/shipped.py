@@ -13,11 +13,13 @@ from dataclasses import replace
 from functools import cache
 from typing import Any, Literal
 
+import numpy as np
+
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import PACKAGE, read
-from scaling.profiles.best_products import in_proportion, untimed
+from scaling.profiles.grades import half_range
 from scaling.profiles.profile import (
     ANY,
     AttentionFit,
@@ -42,6 +44,11 @@ FUNCTIONS, LANES = 16, 128
 # with a memory of their own (tcgen05): PTX ISA 9.0, warp-level, asynchronous warpgroup-level and
 # tensor core 5th generation instructions. 12.x has the first again.
 UNITS = {0.0: "mma.sync", 9.0: "wgmma", 10.0: "tcgen05", 12.0: "mma.sync"}
+
+# What long products reach of a chip's peak follows (power / peak)^POWER: 0.742 of the peak with
+# 700 W on an H100 and 0.608 with 1,000 W on a B200 give 0.43; 0.837 with 400 W on an A100 SXM and
+# 0.742 with 300 W on an A100 PCIe 0.42 (experiments/published/fit_products.py).
+POWER = 0.42
 
 Table = Literal["products", "grouped", "attention", "memory"]
 KINDS: Mapping[Table, type] = {
@@ -85,11 +92,8 @@ def chip_profile(accelerator: Accelerator) -> Profile:
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
     matmul, grouped = (
-        tuple(_product(fit, lender, accelerator) for fit in _with_any(fits))
-        for fits, lender in (
-            _lent("products", accelerator),
-            _lent("grouped", accelerator),
-        )
+        _with_any(tuple(_product(fit, lender, accelerator) for fit in fits))
+        for fits, lender in (_lent("products", accelerator), _lent("grouped", accelerator))
     )
     profile = Profile(
         name=accelerator.name,
@@ -110,12 +114,19 @@ def lender(name: Table, accelerator: Accelerator) -> str:
     Chips whose matrix units work alike come first; `STAND_IN` is for chips of other makes.
     """
     chips, capability = table(name), accelerator.compute_capability
-    if accelerator.name in chips or capability is None:
-        return accelerator.name if accelerator.name in chips else STAND_IN
+    if accelerator.name in chips:
+        return accelerator.name
+    if capability is None:
+        makers = {catalog.accelerator(chip).vendor: chip for chip in chips}
+        return makers.get(accelerator.vendor, STAND_IN)
 
-    def distance(other: str) -> tuple[bool, float]:
-        theirs = catalog.accelerator(other).compute_capability or 0.0
-        return _units(theirs) != _units(capability), abs(theirs - capability)
+    def distance(name: str) -> tuple[bool, bool, float, float]:
+        other = catalog.accelerator(name)
+        theirs = other.compute_capability or 0.0
+        kinds = _units(theirs), _units(capability)
+        alone = [kind == "mma.sync" for kind in kinds]  # or asynchronous, fed by other warps
+        power = abs(float(np.log(power_ratio(accelerator, other))))
+        return kinds[0] != kinds[1], alone[0] != alone[1], abs(theirs - capability), power
 
     return min(chips, key=distance)
 
@@ -150,9 +161,58 @@ def _with_any(fits: tuple[MatmulFit, ...]) -> tuple[MatmulFit, ...]:
 
 
 def _product(fit: MatmulFit, lender: Accelerator, chip: Accelerator) -> MatmulFit:
-    """A lent fit in proportion to the best products; of equal silicon as it is."""
-    same = (lender.cores, lender.peaks) == (chip.cores, chip.peaks)
-    return fit if same else untimed(in_proportion(fit, chip, lender))
+    """A lent fit, of equal silicon as it is; of other chips its long products by their power.
+
+    Both rates are the geometric means of what all chips with such matrix units would lend.
+    """
+    if (lender.cores, lender.peaks, lender.power) == (chip.cores, chip.peaks, chip.power):
+        return fit if lender.name == chip.name else _like(fit)
+    alike = [
+        (one, catalog.accelerator(name))
+        for name, fits in table("products").items()
+        for one in fits
+        if one.dtype == fit.dtype and _alike(catalog.accelerator(name), lender)
+    ]
+    lent = alike if fit.load is not None and alike else [(fit, lender)]
+    mean = lambda shares: float(np.exp(np.mean(np.log(shares))))
+    efficiency = mean([one.efficiency for one, _ in lent])
+    sustained = mean([one.sustained * power_ratio(chip, other) ** POWER for one, other in lent])
+    return replace(
+        fit,
+        efficiency=efficiency,
+        sustained=min(sustained, efficiency),
+        best=max(fit.best, efficiency),
+    )
+
+
+def _like(fit: MatmulFit) -> MatmulFit:
+    """A fit of equal silicon, whose error is not that of chips unlike the lender."""
+    return replace(fit, evidence=replace(fit.evidence, error_p90=None))
+
+
+def _alike(one: Accelerator, other: Accelerator) -> bool:
+    capabilities = one.compute_capability, other.compute_capability
+    known = [_units(capability) for capability in capabilities if capability is not None]
+    return one.name == other.name or (len(known) == 2 and known[0] == known[1])
+
+
+def power_ratio(chip: Accelerator, other: Accelerator) -> float:
+    """Watts for a FLOP/s of the peak, over those of another chip; 1 if they are not known."""
+    per_flop = [one.power and one.power / one.peak(one.usual_format or "") for one in (chip, other)]
+    own, others = per_flop
+    return own / others if own and others else 1.0
+
+
+def said_of_untimed(profile: Profile) -> str:
+    """What a page says of a chip with a profile whose products nobody timed; "" of another."""
+    fit = profile.matmul[0]
+    if fit.evidence.grade != "datasheet" or fit.best == 1:  # or an ideal profile
+        return ""
+    off = half_range(fit.evidence, fit.evidence.grade)
+    return (
+        f"datasheet: no table of products of {profile.machine} is known: taken as on like chips, "
+        f"within {off:.0%}"
+    )
 
 
 def vector_rates(accelerator: Accelerator) -> VectorFit:

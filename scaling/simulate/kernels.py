@@ -5,6 +5,7 @@
                bytes / (bandwidth x efficiency),
                bytes to or from the host / its bandwidth) + overhead
 
+Matrix products have a form of their own (`products`), where bytes hide behind FLOPs not quite.
 On a CPU (a profile without `overlap`) the parts add up, instead of the slowest hiding the others;
 only of a matrix product the traffic is in its efficiency, and counts where it alone takes longer.
 
@@ -28,6 +29,7 @@ from scaling.profiles.profile import (
 )
 from scaling.profiles.samples import Direction
 from scaling.program.ir import CAUSAL, Kernel, Number
+from scaling.simulate import products
 
 BOUNDS = np.array(["compute", "memory", "overhead"])
 # What a chip without units for a format multiplies in: NVIDIA before Ampere has neither TF32 nor
@@ -47,11 +49,6 @@ HOST_LINK = Evidence(
 # Part of the L2 cache that a fusion's operands may fill and be found there: casts of 0.68 of it ran
 # at the cache's rate on an H100, of 0.84 at the memory's (experiments/published/fit_memory.py).
 KEPT = 0.75
-
-# Kernels of a matrix library: heights of their tiles as parts of the largest, and cores that share
-# the products of one. They describe XLA's measured tables: experiments/published/fit_kernels.py.
-TILE_PARTS = (1, 2, 4)
-K_SPLITS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
@@ -94,15 +91,21 @@ def kernel_time(
         InputError: the kernel has matrix products in a format for which the chip, or the profile,
             has no rate; or the memory bandwidth is not known.
     """
-    matrix, fit = _matrix(kernel, accelerator, profile)
-    matrix = matrix / kernel.share
+    busy, limit, fit = _matrix(kernel, accelerator, profile)
+    busy, limit = busy / kernel.share, limit / kernel.share
+    matrix = np.maximum(busy, limit)
+    stream = fit.stream if isinstance(fit, MatmulFit) else None
     vector = _vector(kernel, profile)
     slower, moved = 1.0, moved_bytes(kernel, accelerator, profile)
     link = kernel.host_bytes / host if host is not None and profile.overlap else 0.0
     if profile.overlap:
-        memory = np.maximum(_moving(kernel, moved, accelerator, profile.memory), link)
+        memory = _moving(kernel, moved, accelerator, profile.memory)
+        if stream is not None:
+            memory = memory * profile.memory.efficiency / stream
+        memory = np.maximum(memory, link)
         compute = np.maximum(matrix, vector)
-        time = np.maximum(compute, memory) + fit.overhead
+        together = np.maximum(busy, memory) if stream is None else np.hypot(busy, memory)
+        time = np.maximum(compute, together) + fit.overhead
     else:
         copies = kernel.kind == "copy"  # what is copied and no more comes from far, or goes there
         moving = _far_time if copies else memory_time
@@ -114,7 +117,7 @@ def kernel_time(
     parts = (
         (link, HOST_LINK),
         (matrix, fit.evidence),
-        (slower * memory, profile.memory.evidence),
+        (slower * memory, (profile.memory if stream is None else fit).evidence),
         (vector, profile.vector.evidence),
     )
     scaled = slower * time, slower * compute, slower * memory, slower * fit.overhead
@@ -184,34 +187,6 @@ def _far_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number
     return moved / (bandwidth * fit.efficiency)
 
 
-def matmul_efficiency(fit: MatmulFit, dims: tuple[Number, ...], cores: int | None = None) -> Number:
-    """Fraction of the peak that a matmul of `dims` (batch, m, n, k) gets; () if they are unknown.
-
-    The wave factor is that of NVIDIA's "Matrix Multiplication Background User's Guide" (February
-    2023), section 3: tiles are handed to cores in waves, and the last wave costs a whole one. A
-    split of k makes more tiles, each of which fills its pipeline anew.
-    """
-    limit = min(fit.sustained, fit.best)
-    if not dims:
-        return min(fit.efficiency, limit)
-    batch, m, n, k = dims
-    half_m, half_n, half_k = fit.half_sizes
-    share = fit.efficiency * m / (m + half_m) * n / (n + half_n)
-    if fit.tile is None or cores is None:
-        return np.minimum(share * k / (k + half_k), limit)
-    paid = [
-        # how often all cores together compute a tile each
-        np.ceil(
-            batch * split * np.ceil(m / (fit.tile[0] / part)) * np.ceil(n / fit.tile[1]) / cores
-        )
-        * (fit.tile[0] / part * fit.tile[1] * cores)
-        * (k / split + half_k)
-        for part in TILE_PARTS
-        for split in K_SPLITS
-    ]
-    return np.minimum(share * batch * m * n * k / reduce(np.minimum, paid), limit)
-
-
 def attention_efficiency(
     fit: AttentionFit, dims: tuple[Number, ...], visible: Number = CAUSAL
 ) -> Number:
@@ -256,17 +231,18 @@ def format_peak(accelerator: Accelerator, dtype: str, profile: Profile) -> float
 
 def _matrix(
     kernel: Kernel, accelerator: Accelerator, profile: Profile
-) -> tuple[Number, AttentionFit | MatmulFit | MemoryFit]:
-    """Seconds of the matrix products, and the fit that has the overhead of such a call."""
+) -> tuple[Number, Number, AttentionFit | MatmulFit | MemoryFit]:
+    """Seconds of the matrix products at full clock, the least that power allows, and their fit."""
     if not np.any(kernel.flops):
-        return 0.0, profile.memory
+        return 0.0, 0.0, profile.memory
     fit = _product_fit(kernel, profile)
+    peak = fit.peak or peak_rate(accelerator, kernel.dtype)
     if isinstance(fit, AttentionFit):
         share = attention_efficiency(fit, kernel.dims, kernel.visible)
-    else:
-        dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()
-        share = matmul_efficiency(fit, dims, accelerator.cores)
-    return kernel.flops / ((fit.peak or peak_rate(accelerator, kernel.dtype)) * share), fit
+        return kernel.flops / (peak * share), 0.0, fit
+    dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()
+    share = products.efficiency(fit, dims, kernel.dtype, accelerator, peak)
+    return kernel.flops / (peak * share), kernel.flops / (peak * products.long_run_rate(fit)), fit
 
 
 def _product_fit(kernel: Kernel, profile: Profile) -> AttentionFit | MatmulFit:

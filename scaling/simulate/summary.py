@@ -19,7 +19,7 @@ from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
-from scaling.profiles.best_products import said_of_untimed
+from scaling.profiles.shipped import said_of_untimed
 from scaling.program.ir import Collective, Number, as_float, kernels
 from scaling.run import Run
 from scaling.simulate.capacity import bytes_in_use, capacity_of

@@ -29,6 +29,7 @@ RESERVED = {"Google": 0.05}  # share that the system keeps; 3 % elsewhere
         ("h200-sxm", 989, 67, 141, 4.8),  # H200 datasheet
         ("rtx4090", 165.2, 82.6, 24, 1.008),  # Ada whitepaper, accumulated in fp32
         ("b200-sxm", 2250, 75, 180, 8.0),  # DGX B200: 1,440 GB and 64 TB/s over eight
+        ("b300-sxm", 2250, 75, 279, 8.0),  # HGX B300: 36 PF sparse and 600 TF over eight
         ("gb200", 2500, 80, 186, 8.0),  # GB200 NVL72: 360 PF sparse, 13.4 TB, 576 TB/s over 72
         ("gb300", 2500, 80, 279, 8.0),  # GB300 NVL72: 20.1 TB over 72
         ("rtx-pro-6000", 500, 120, 96, 1.597),  # Server Edition: datasheet, product page
@@ -131,6 +132,7 @@ MATRIX_UNITS = {
     "h100-pcie": (4096, 1.62162),
     "h200-sxm": (4096, 1.8295201),
     "b200-sxm": (8192, 1.8353101),
+    "b300-sxm": (8192, 1.8353101),
     "gb200": (8192, 1.9259081),
     "gb300": (8192, 1.93338),
     "rtx2080ti": (512, 1.545),

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from experiments.published.fit_grouped import FITTED, fits, fitted, records, seconds
+from scaling.meshes import catalog
 from scaling.profiles.shipped import shipped
-from scaling.simulate.kernels import matmul_efficiency
+from scaling.simulate.products import efficiency
 
 
 def test_the_shipped_grouped_products_can_be_fitted_again():
@@ -21,4 +22,4 @@ def test_records_are_priced_within_their_evidence_and_never_above_the_peak(chip)
     (fit, idle), of = fitted(chip), records(chip)
     off = np.abs(seconds(of, chip, fit, idle) / of.seconds - 1)
     assert np.median(off) == pytest.approx(fit.evidence.median_error)
-    assert np.max(matmul_efficiency(fit, of.kernel.dims)) <= fit.sustained <= 1
+    assert np.max(efficiency(fit, of.kernel.dims, "bf16", catalog.accelerator(chip), 1.0)) <= 1

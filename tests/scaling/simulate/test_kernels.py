@@ -19,13 +19,12 @@ from scaling.profiles.profile import (
     StepFit,
     VectorFit,
 )
-from scaling.profiles.shipped import shipped, shipped_names
+from scaling.profiles.shipped import shipped
 from scaling.program.ir import Kernel, Origin
 from scaling.simulate.kernels import (
     KEPT,
     attention_efficiency,
     kernel_time,
-    matmul_efficiency,
     memory_time,
     peak_rate,
 )
@@ -78,14 +77,6 @@ def test_a_matmul_runs_as_fast_as_was_measured(chip, shape, tflops):
     assert cost.bound == "compute"
 
 
-def test_the_best_product_of_an_a100_is_a_burst_and_a_step_gets_less():
-    kernel, chip = matmul(1, 1024, 10240, 5120), catalog.accelerator("a100-sxm-80g")
-    long = shipped("a100-sxm-80g")
-    burst = replace(long, matmul=(replace(long.matmul[0], sustained=1.0),))
-    rates = [kernel.flops / kernel_time(kernel, chip, p).time / 1e12 for p in (long, burst)]
-    assert rates == pytest.approx([239, 271.2], rel=0.02) and rates[1] <= 271.2
-
-
 def test_attention_runs_as_fast_as_was_measured():
     """FlashAttention-3, figure 5: cuDNN, causal, 4k tokens, heads of 128 at 518 TFLOP/s."""
     kernel = attention()
@@ -93,27 +84,7 @@ def test_attention_runs_as_fast_as_was_measured():
     assert kernel.flops / 2 / cost.time / 1e12 == pytest.approx(518, rel=0.03)
 
 
-# The shape of a matmul
-
-
-def test_a_tile_more_than_the_cores_costs_a_second_wave():
-    fit = MatmulFit("bf16", 1.0, HERE, half_sizes=(0.0, 0.0, 512.0), tile=(128, 128))
-    full = matmul_efficiency(fit, (1, 12 * 128, 11 * 128, 512), 132)
-    one_more = matmul_efficiency(fit, (1, 12 * 128, 11 * 128 + 1, 512), 132)
-    assert full == 0.5  # the pipeline takes as long to fill as it works
-    assert full * 0.5 < one_more < full * 0.9  # lower tiles fill the second wave better
-
-
-def test_cores_share_the_products_of_a_few_tiles():
-    """As in the gradient of a small matrix: 18 tiles of 256 x 128 for 132 cores, a long k."""
-    fit = MatmulFit("bf16", 1.0, HERE, half_sizes=(0.0, 0.0, 128.0), tile=(256, 128))
-    assert 18 / 132 < 0.8 < matmul_efficiency(fit, (1, 768, 768, 65536), 132) <= 1
-
-
-def test_half_sizes_halve():
-    fit = MatmulFit("fp32", 0.9, HERE, half_sizes=(8.0, 0.0, 32.0))
-    assert matmul_efficiency(fit, (1, 8, 100, 32)) == pytest.approx(0.9 / 4)
-    assert matmul_efficiency(fit, ()) == 0.9
+# The shape of a matmul: tests/scaling/simulate/test_products.py
 
 
 @given(DIMS, st.integers(0, 2), st.integers(1, 1000))
@@ -122,39 +93,6 @@ def test_a_larger_matmul_never_takes_less_time(dims, which, more):
     larger[which + 1] += more
     times = [kernel_time(matmul(*d), H100, shipped("h100-sxm")).time for d in (dims, larger)]
     assert times[1] >= times[0] * (1 - 1e-9)
-
-
-@given(DIMS)
-def test_no_shape_beats_the_peak(dims):
-    for name in shipped_names():
-        chip = catalog.accelerator(name)
-        share = matmul_efficiency(shipped(name).matmul[0], dims, chip.cores)
-        assert 0 < share <= 1
-
-
-# Streams
-
-STREAM = st.floats(0, 1e12)
-
-
-@given(st.lists(STREAM, min_size=1, max_size=5), st.sampled_from(["h100-sxm", "b200-sxm", "l40s"]))
-def test_streams_take_longer_the_more_they_move_and_arrays_are_priced_like_each(sizes, name):
-    chip, moved = catalog.accelerator(name), np.sort(sizes)
-    price = lambda b: kernel_time(Kernel("k", bytes=b), chip, profile_of(chip)).time
-    together = price(moved)
-    assert together == pytest.approx([price(float(each)) for each in moved])
-    assert np.all(np.diff(together) >= 0) and np.all(np.isfinite(together))
-    far = moved > KEPT * chip.l2_cache
-    assert np.all(together[far] >= moved[far] / chip.memory_bandwidth)
-
-
-def test_the_cache_keeps_what_the_kernel_before_has_written_but_not_weights():
-    """A cast of 30 MB on an H100 runs at 4.9 TB/s; a product reads its weights from memory."""
-    profile, small = profile_of(H100), Kernel("cast", bytes=30e6)
-    assert small.bytes / kernel_time(small, H100, profile).memory > 1.3 * H100.memory_bandwidth
-    product = replace(small, kind="matmul")
-    for cost in (kernel_time(product, H100, profile), kernel_time(small, H100, ideal())):
-        assert small.bytes / cost.memory <= H100.memory_bandwidth
 
 
 # The roofline
@@ -169,7 +107,9 @@ def test_no_kernel_beats_the_peak_or_the_memory(flops, vector, special, moved):
     in_cache = moved <= KEPT * H100.l2_cache
     assert in_cache or cost.time >= moved / H100.memory_bandwidth
     assert cost.time >= vector / H100.peak("fp32")
-    assert cost.time == max(cost.compute, cost.memory) + cost.overhead
+    assert cost.time >= max(cost.compute, cost.memory) + cost.overhead
+    most = np.hypot(cost.compute, cost.memory) + cost.overhead
+    assert cost.time <= most * (1 + 1e-9)
 
 
 @given(st.lists(st.tuples(AMOUNTS, AMOUNTS), min_size=1, max_size=5))

@@ -10,25 +10,27 @@ from hypothesis import strategies as st
 import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
-from scaling.profiles.best_products import UNTIMED, said_of_untimed
 from scaling.profiles.io import ideal, profile_of
-from scaling.profiles.shipped import shipped, shipped_names
+from scaling.profiles.shipped import said_of_untimed, shipped, shipped_names, table
 from scaling.program.ir import Kernel, Origin
 from scaling.simulate import kernels
 from scaling.simulate.kernels import kernel_time, peak_rate
 
 CHIPS = [name for name in catalog.accelerator_names() if catalog.accelerator(name).peaks]
 FORMATS = sorted({dtype for name in CHIPS for dtype in catalog.accelerator(name).peaks})
-# TFLOP/s of the fastest product that anybody measured: stas00/ml-engineering (mamf-finder.py, see
-# scaling.profiles.best_products), XLA's table (804.7), marin's long products (1,452.7).
+# TFLOP/s of the fastest product that anybody measured: aiconfigurator's table, and
+# stas00/ml-engineering's search (experiments/published/fit_products.py).
 FASTEST = {
-    ("a100-sxm-80g", "bf16"): 271.2,
-    ("a100-sxm-40g", "bf16"): 271.2,
-    ("h100-sxm", "bf16"): 804.8,
-    ("h200-sxm", "bf16"): 804.8,
-    ("h100-sxm", "fp8"): 1452.8,
+    ("a100-sxm-80g", "bf16"): 283.7,
+    ("a100-sxm-40g", "bf16"): 283.7,
+    ("h100-sxm", "bf16"): 854.4,
+    ("h200-sxm", "bf16"): 854.4,
+    ("h100-sxm", "fp8"): 1650.6,
     ("b200-sxm", "bf16"): 1745.2,
-    ("b200-sxm", "fp8"): 3432.7,
+    ("b200-sxm", "fp8"): 3448.8,
+    ("b200-sxm", "fp4"): 4482.0,
+    ("l40s", "bf16"): 270.9,
+    ("l40s", "fp8"): 465.7,
     ("gb200", "bf16"): 1822.0,
     ("gb200", "fp8"): 3615.6,
     ("mi300x", "bf16"): 668.4,
@@ -96,8 +98,7 @@ def test_a_large_product_is_slower_than_the_best_that_was_found(name, dtype):
         dims=(1, side, side, side),
     )  # fmt: skip
     rate = kernel.flops / float(kernel_time(kernel, chip, profile_of(chip)).time) / 1e12
-    is_measured_long = (name, dtype) == ("h100-sxm", "fp8")
-    assert rate <= FASTEST[name, dtype] * (1.0 if is_measured_long else 0.9)
+    assert rate <= 0.93 * FASTEST[name, dtype]
 
 
 @pytest.mark.parametrize("name", [*shipped_names(), "mi300x", "gb200", "rtx3090", "tpu-v5p"])
@@ -106,7 +107,7 @@ def test_every_figure_of_a_profile_carries_the_best_that_its_source_saw(name):
     for fit in (*profile.matmul, *profile.grouped, *profile.attention, profile.memory):
         assert 0 < fit.best < 1, fit
     fastest = FASTEST.get((name, "bf16"))
-    if fastest:
+    if fastest and name in shipped_names():
         peak = catalog.accelerator(name).peak("bf16")
         assert profile.matmul[0].best * peak <= fastest * 1e12
 
@@ -117,7 +118,7 @@ def test_a_kernel_faster_than_its_evidence_is_caught():
     kernel = Kernel("k", kind="matmul", flops=1e15, dtype="bf16")
     cost = kernel_time(kernel, chip, profile)
     assert kernels.is_possible(kernel, cost, chip, profile)
-    faster = replace(cost, time=kernel.flops / 280e12)  # below the peak, above the best product
+    faster = replace(cost, time=kernel.flops / 285e12)  # below the peak, above the best product
     assert not kernels.is_possible(kernel, faster, chip, profile)
     stream = Kernel("s", bytes=1e9)
     slow = kernel_time(stream, chip, profile)
@@ -139,30 +140,27 @@ def test_attention_of_long_heads_stays_at_what_was_seen(name):
         assert 0.5 * kernel.flops / seconds <= 0.545 * peak_rate(chip, "bf16")
 
 
-def predicted(cluster):
+def predicted(cluster, **options):
     """Llama 3 8B on one node of eight, 128 sequences of 8,192."""
     sizes = {"batch.global_batch": 128, "batch.seq_len": 8192, "batch.microbatches": 8}
     mesh = {"fsdp": 8}
-    return sc.predict("llama3-8b", cluster=cluster, mesh=mesh, set=sizes, source="analytic")
+    return sc.predict(
+        "llama3-8b", cluster=cluster, mesh=mesh, set=sizes, source="analytic", **options
+    )
 
 
-def test_a_step_on_a100_is_believable_and_its_page_says_how_far_such_steps_were_off():
-    """Practice has an MFU of 50 to 58 %, every score counted."""
+def test_a_step_on_a100_is_believable_and_pages_say_whose_products_nobody_timed():
+    """Practice has an MFU of 50 to 58 %, every score counted, with what its software loses."""
     found = predicted("dgx-a100")
     slowest = found.mfu * found.step_time / found.step_time_high
-    fastest = found.mfu * found.step_time / found.step_time_low
-    assert slowest < 0.55 < found.mfu < 0.73 and fastest < 0.82
-    assert "measured steps took 9% to 38% longer than priced" in "\n".join(
-        str(found).split("\n")[:5]
-    )
-    assert "longer than priced" not in str(predicted("dgx-h100"))
+    assert slowest < 0.58 < found.mfu < 0.8
+    words = "no table of products"
+    assert words not in str(found) and words in str(predicted("gb300-nvl72", nodes=2))
 
 
 def test_only_chips_whose_products_nobody_timed_are_said_to_be_so():
-    timed = {"h100-sxm", "b200-sxm"}
+    timed = set(table("products")) - {"mi300x"}  # of which only the best product is known
     for name in CHIPS:
         profile = profile_of(catalog.accelerator(name))
         assert bool(said_of_untimed(profile)) == (name not in timed), name
-        untimed = profile.matmul[0].evidence.error_p90 == round(UNTIMED[1] - 1, 4)
-        assert untimed == (name not in timed | {"h200-sxm"}), name
     assert not said_of_untimed(ideal())
