@@ -2,7 +2,8 @@
 
     overlap.csv.gz        pairs and mixtures of a product, an all-gather and host copies; each
                           machine is left out of the fit in turn (`fit_overlap`)
-    intranode_pcie.csv    cards that reach each other; the box is left out of the fit (`left_out`)
+    intranode_pcie.csv    cards that reach each other; the box is left out of the fit (`left_out`), or
+                          its figures are not fitted on it
 
 `roofline` of a mixture is its longest part; of a collective, the bytes of a device over its link.
 """
@@ -13,9 +14,14 @@ from dataclasses import replace
 import numpy as np
 
 from experiments.published import fit_overlap
+from experiments.published.collectives import system_cases
 from experiments.published.fit_overlap import Mixtures, predicted
 from experiments.published.kernel_scores import Score
-from scaling.profiles.io import INTERFERENCE
+from experiments.published.left_out import known_figures
+from experiments.published.ranges import left_out_points, link_document
+from experiments.published.score_systems import scored
+from experiments.published.series import series_of
+from scaling.profiles.io import INTERFERENCE, link_file
 
 
 def overlap_scores() -> list[Score]:
@@ -56,3 +62,25 @@ def _overlap(
     now, left = errors
     longest = own.alone.max(axis=0) / own.seconds - 1
     return Score(kind, chip, groups, own.seconds, now, inside, left, inside, longest)
+
+
+BOX = "aiconfigurator rtx_pro_6000"  # whose rows are those of intranode_pcie.csv
+LEAST = 64 * 1024  # bytes from which on a collective is scored, as in `score_systems`
+
+
+def pcie_scores() -> list[Score]:
+    """The scores of collectives between cards that reach each other over PCIe."""
+    now = left = link_file()
+    if (without := known_figures()["without"].get(BOX)) is not None:
+        left = link_document(without, [one for one in left_out_points() if one.system != BOX])
+    scores = []
+    for series in series_of([case for case in system_cases() if case.machine == BOX]):
+        large = series.bytes >= LEAST
+        own, borrowed = (scored(series, file) for file in (now, left))
+        bandwidth = max(link.total_bandwidth for link in series.cluster.links)
+        wires = series.bytes / bandwidth / series.time - 1
+        shown = own.error, own.inside, borrowed.error, borrowed.inside, wires
+        where = "collective over PCIe", series.cluster.accelerator.name
+        name = f"NCCL {series.kind} x{series.ranks}"
+        scores.append(Score(*where, name, series.time[large], *(each[large] for each in shown)))
+    return scores

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.published.beside_scores import overlap_scores
+from experiments.published.beside_scores import overlap_scores, pcie_scores
 from experiments.published.kernel_scores import Score, scores
 from experiments.published.kernel_tables import FOLDER
 from scaling.pictures.curves import ScatterPoint, scatter
@@ -45,6 +45,7 @@ GOALS = {
     "grouped bf16, forward": 0.12,
     "grouped bf16, gradient of inputs": 0.12,
     "grouped bf16, gradient of weights": 0.12,
+    "collective over PCIe": 0.20,
     "product beside an all-gather, inside a node": 0.08,
     "product beside an all-gather, between nodes": 0.08,
 }
@@ -245,7 +246,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder for README.md, scores.json and pictures")
     args = parser.parse_args(arguments)
     found = scores(args.kind, args.chip)
-    found += [one for one in overlap_scores() if args.kind in one.kind and args.chip in one.chip]
+    beside = [*overlap_scores(), *pcie_scores()]
+    found += [one for one in beside if args.kind in one.kind and args.chip in one.chip]
     for line in report(found):
         print(line)
     if args.out:
