@@ -2,8 +2,8 @@
 
     overlap.csv.gz        pairs and mixtures of a product, an all-gather and host copies; each
                           machine is left out of the fit in turn (`fit_overlap`)
-    intranode_pcie.csv    cards that reach each other; the box is left out of the fit (`left_out`), or
-                          its figures are not fitted on it
+    intranode_pcie.csv    cards that reach each other; the box is left out of the fit (`left_out`),
+                          or no figure is fitted on it
 
 `roofline` of a mixture is its longest part; of a collective, the bytes of a device over its link.
 """
