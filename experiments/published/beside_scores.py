@@ -77,7 +77,7 @@ def pcie_scores() -> list[Score]:
     for series in series_of([case for case in system_cases() if case.machine == BOX]):
         large = series.bytes >= LEAST
         own, borrowed = (scored(series, file) for file in (now, left))
-        bandwidth = max(link.total_bandwidth for link in series.cluster.links)
+        bandwidth = max(link.total_bandwidth or 0.0 for link in series.cluster.links)
         wires = series.bytes / bandwidth / series.time - 1
         shown = own.error, own.inside, borrowed.error, borrowed.inside, wires
         where = "collective over PCIe", series.cluster.accelerator.name
