@@ -222,18 +222,22 @@ def figures(name: str) -> np.ndarray:
     return np.array([getattr(one, name) for one in measured()])
 
 
+def waiting() -> np.ndarray:
+    """[rows] True where copies of the attention wait for one another: they are scored alone."""
+    return np.array([one.case.shards > 1 for one in measured()])
+
+
 def fitted(rows: np.ndarray) -> np.ndarray:
     """The constants of the engine and of power, of these rows alone."""
     f, between = features(), figures("between")
     step = figures("batch") / figures("tokens")
-    single = np.array([one.case.shards == 1 for one in measured()])
-    used = rows & single  # copies of the attention wait for one another, which is not described
+    used = rows & ~waiting()
 
     def residuals(log: np.ndarray) -> np.ndarray:
         median, mean = steps(np.exp(log), f)
         return np.concatenate([np.log(median / between)[used], np.log(mean / step)[used]])
 
-    of_power = lambda log: np.log(watts(np.exp(log), step, f) / figures("watts"))[rows]
+    of_power = lambda log: np.log(watts(np.exp(log), step, f) / figures("watts"))[used]
     return np.concatenate([_fit(residuals, START), _fit(of_power, POWER_START)])
 
 
@@ -347,7 +351,7 @@ def write() -> None:
     text = ENGINES.read_text()
     for name, value in zip((*CONSTANTS, *POWERS), constants, strict=True):
         text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {float(f'{value:.3g}')}", text)
-    n, models = len(every), len(set(figures("model")))
+    n, models = (~waiting()).sum(), len(set(figures("model")[~waiting()]))
     evidence = f"fitted on {n} points of {models} models, ML.ENERGY leaderboard of 2026-02-16"
     text = re.sub(r"(?m)^evidence = .*$", f'evidence = "{evidence} (score_serving.py)"', text)
     ranges = iter((1, 2))

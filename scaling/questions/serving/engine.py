@@ -43,9 +43,11 @@ class Engine:
     evidence: str = ""  # what its seconds were fitted on
     overheads: Overheads = Overheads()
     large_tiles: float = 1.0  # time of products of experts in tiles that nobody measured
+    tile_rate: float = 1.0  # their FLOP/s over those of the best kernel
     copies_keys: bool = (
         False  # a device of `tensor` has a whole head of keys, however few there are
     )
+    pads_copies: bool = False  # shards of the batch compute as many tokens as the fullest
     own_all_reduce: bool = False  # for the devices of a node, at the rate of the links
     range: Range | None = None  # of a step
 

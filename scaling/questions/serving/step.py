@@ -152,8 +152,12 @@ def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int
 
 
 def mixed_pass(case: ServingCase, prompt: int, generate: int) -> ForwardPass:
-    """A decode step that reads prompts beside: those of B / G sequences, one at least."""
-    prompts = max(1.0, case.batch / generate / case.shards)
+    """A decode step that reads prompts beside: those of B / G sequences, one at least.
+
+    They are cut over the shards of the batch, or all wait for the one that has a prompt.
+    """
+    shards = 1 if case.servers.engine.pads_copies else case.shards
+    prompts = max(1.0, case.batch / generate / shards)
     work = decode_pass(case.servers, case.model, case.batch, case.context)
     return replace(work, prompts=prompts, prompt=prompt)
 
