@@ -56,8 +56,8 @@ CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
 FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "fp4"}
 CONSTANTS = (*(f.name for f in fields(Overheads)), "large_tiles")
 START = np.array([1e-3, 4e-5, 2e-5, 7e-5, 6e-5, 5e-6, 5e-3, 1.5])
-POWERS = ("busy", "byte", "peak", "limit")
-POWER_START = np.array([0.6, 3e-11, 1.0, 0.93])
+POWERS = ("idle", "limit", "byte", "peak")
+POWER_START = np.array([0.3, 0.92, 2e-10, 20])
 TAIL = 5, 95  # quantiles of measured over predicted that a range has
 GOAL = 0.2  # median |error| of each model that is left out
 
@@ -212,9 +212,9 @@ def steps(constants: np.ndarray, f: Features) -> tuple[np.ndarray, np.ndarray]:
 def watts(constants: np.ndarray, step: np.ndarray, f: Features) -> np.ndarray:
     """Watts of a device, of all rows; with the fit's constants as `Power` has them."""
     most = np.array([one.case.servers.cluster.accelerator.power for one in measured()])
-    busy, byte, peak, limit = constants
-    drawn = (busy + peak * f.math / step) * most + byte * f.moved / step
-    return np.minimum(limit * most, drawn)
+    idle, limit, byte, peak = constants
+    x = (peak * f.math + byte * f.moved / most) / step
+    return most * (idle - (limit - idle) * np.expm1(-x))
 
 
 def figures(name: str) -> np.ndarray:

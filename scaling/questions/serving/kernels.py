@@ -50,6 +50,11 @@ class ForwardPass:
         return self.sequences * self.queries + self.prompts * self.prompt
 
     @property
+    def tile(self) -> int:
+        """Rows of a tile in which a product of experts is computed: 16, or 64."""
+        return 64 if self.has_large_tiles else 16
+
+    @property
     def has_large_tiles(self) -> bool:
         """True where an engine multiplies by experts in tiles of 64 rows that nobody measured.
 
@@ -84,9 +89,9 @@ def weight_kernels(work: ForwardPass) -> Iterator[Called]:
                 product = of_one
             stored = formats.expert_bytes if grouped else formats.weight_bytes
             dims = batch, rows, product.outputs, product.inputs
-            how = {"grouped": grouped, "share": rate if grouped else 1.0}
-            kernel = ops.matmul(product.name, dims, formats.compute, (value, stored, value), **how)
-            yield kernel, layers
+            sizes, share = (value, stored, value), rate if grouped else 1.0
+            how = product.name, dims, formats.compute, sizes
+            yield ops.matmul(*how, grouped=grouped, share=share), layers
     head = 1.0, work.sequences, math.ceil(config.vocab_size / tensor), config.d_model
     yield ops.matmul("head", head, formats.compute, (value, formats.weight_bytes, value)), 1
 

@@ -8,6 +8,7 @@ overheads; what an engine adds is `engine.Overheads`.
 """
 
 from dataclasses import dataclass, replace
+from math import ceil
 
 import numpy as np
 
@@ -91,11 +92,18 @@ def counts(work: ForwardPass) -> Overheads:
 
 
 def totals(work: ForwardPass) -> tuple[float, float]:
-    """Bytes that a device moves in a pass, and seconds of its products at their peaks."""
-    chip = work.servers.cluster.accelerator
-    every = [*weight_kernels(work), *attention_kernels(work), *small_kernels(work)]
-    math = [times * k.flops / peak_rate(chip, k.dtype) for k, times in every if k.flops]
-    return float(sum(times * k.bytes for k, times in every)), float(sum(math))
+    """Bytes that a device moves in a pass, and seconds of its products at their peaks.
+
+    Rows that fill the tiles of experts are computed, too.
+    """
+    chip, moved, math = work.servers.cluster.accelerator, 0.0, 0.0
+    for kernel, times in (*weight_kernels(work), *attention_kernels(work), *small_kernels(work)):
+        moved += times * kernel.bytes
+        if kernel.flops:
+            rows = kernel.dims[1] if kernel.kind == "grouped" else work.tile
+            filled = ceil(rows / work.tile) * work.tile / rows
+            math += times * filled * kernel.flops / peak_rate(chip, kernel.dtype)
+    return float(moved), float(math)
 
 
 def call_seconds(call: Call, servers: Servers, profile: Profile) -> float:
