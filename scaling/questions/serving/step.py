@@ -98,12 +98,12 @@ def totals(work: ForwardPass) -> tuple[float, float]:
     """
     chip, moved, math = work.servers.cluster.accelerator, 0.0, 0.0
     for kernel, times in (*weight_kernels(work), *attention_kernels(work), *small_kernels(work)):
-        moved += times * kernel.bytes
+        moved += times * float(kernel.bytes)
         if kernel.flops:
-            rows = kernel.dims[1] if kernel.kind == "grouped" else work.tile
+            rows = float(kernel.dims[1]) if kernel.kind == "grouped" else work.tile
             filled = ceil(rows / work.tile) * work.tile / rows
-            math += times * filled * kernel.flops / peak_rate(chip, kernel.dtype)
-    return float(moved), float(math)
+            math += times * filled * float(kernel.flops) / peak_rate(chip, kernel.dtype)
+    return moved, math
 
 
 def call_seconds(call: Call, servers: Servers, profile: Profile) -> float:
