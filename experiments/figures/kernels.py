@@ -22,10 +22,10 @@ def products() -> Picture:
 
 
 def grouped() -> Picture:
-    """Products of experts by Triton's kernels, recorded by tokamax."""
+    """Products of experts by Triton's kernels, recorded by tokamax, and by Transformer Engine."""
     found = []
-    for chip in fit_grouped.FITTED:
-        of = fit_grouped.records(chip)
-        time = fit_grouped.seconds(of, chip, *fit_grouped.fitted(chip))
+    for chip, fit in fit_grouped.fits().items():
+        of = fit_grouped.records_of(chip)
+        time = fit_grouped.seconds(of, fit, fit_grouped.fitted(chip, fit.fill)[1])
         found += points(chip, zip(of.seconds, time, strict=True))
     return scatter(found, "Grouped products, bf16", WORDS)

@@ -139,10 +139,10 @@ def casts(step: StepSizes, moe: bool, part: str, phase: Phase) -> list[Kernel]:
 
 
 def quantized(step: StepSizes, products: Sequence[LayerProduct], phase: Phase) -> list[Kernel]:
-    """Operands of 8-bit products; grouped ones are never in 8 bits."""
+    """Operands of 8-bit products; grouped ones of the trainer are never in 8 bits."""
     if step.run.precision.compute != "fp8":
         return []
-    every = [p for p in products if not p.grouped]
+    every = [p for p in products if not (p.grouped and step.is_own_trainer)]
     operands = sum(p.batch * p.inputs * (p.rows + p.outputs) for p in every)
     results = sum(p.batch * p.rows * p.outputs for p in every)
     moved = (operands + results * (phase == "backward")) * (step.itemsize + BYTES["fp8"])

@@ -98,7 +98,7 @@ def _with_rows(step: StepSizes, product: LayerProduct) -> LayerProduct:
         return replace(product, batch=local, rows=exchanged_rows(step) / local)
     skew = 1.0 if step.is_own_trainer else moe.skew
     rows = step.tokens * moe.experts_per_token * skew / local
-    return replace(product, batch=local, rows=rows, grouped=step.is_own_trainer)
+    return replace(product, batch=local, rows=rows, grouped=True)
 
 
 def forward(step: StepSizes, product: LayerProduct, phase: Phase, times: Number = 1) -> Kernel:
@@ -121,7 +121,8 @@ def _kernel(
     step: StepSizes, product: LayerProduct, name: str, dims: Dims, phase: Phase, times: Number
 ) -> Kernel:
     origin = Origin(phase, f"layers/{product.part}")
-    dtype = step.run.precision.between if product.grouped else ""  # never in 8 bits
+    own = product.grouped and step.is_own_trainer
+    dtype = step.run.precision.between if own else ""  # whose grouped kernels have no 8 bits
     made = matmul(step, f"{phase} {name}", origin, dims, times, dtype=dtype)
     return replace(made, kind="grouped") if product.grouped else made
 

@@ -78,6 +78,15 @@ class MatmulFit:
 
 
 @dataclass(frozen=True)
+class GroupedFit:
+    """Products of experts, each with its own matrix, beside those of one matrix of all rows."""
+
+    share: float  # of their rates
+    fill: float  # s, least of a wave of tiles: kernels of many matrices do not hide their ends
+    evidence: Evidence
+
+
+@dataclass(frozen=True)
 class MemoryFit:
     """Streams of bytes, and what a cache keeps of them.
 

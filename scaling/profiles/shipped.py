@@ -24,6 +24,7 @@ from scaling.profiles.profile import (
     ANY,
     AttentionFit,
     Evidence,
+    GroupedFit,
     MatmulFit,
     MemoryFit,
     Profile,
@@ -50,10 +51,12 @@ UNITS = {0.0: "mma.sync", 9.0: "wgmma", 10.0: "tcgen05", 12.0: "mma.sync"}
 # 0.742 with 300 W on an A100 PCIe 0.42 (experiments/published/fit_products.py).
 POWER = 0.42
 
+GROUPED_FORMAT = "bf16"  # in which products of experts were measured
+
 Table = Literal["products", "grouped", "attention", "memory"]
 KINDS: Mapping[Table, type] = {
     "products": MatmulFit,
-    "grouped": MatmulFit,
+    "grouped": GroupedFit,
     "attention": AttentionFit,
     "memory": MemoryFit,
 }
@@ -91,17 +94,16 @@ def chip_profile(accelerator: Accelerator) -> Profile:
         raise InputError(
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
-    matmul, grouped = (
-        _with_any(tuple(_product(fit, lender, accelerator) for fit in fits))
-        for fits, lender in (_lent("products", accelerator), _lent("grouped", accelerator))
-    )
+    fits, lender = _lent("products", accelerator)
+    matmul = _with_any(tuple(_product(fit, lender, accelerator) for fit in fits))
+    beside, memory = (_lent(name, accelerator)[0][0] for name in ("grouped", "memory"))
     profile = Profile(
         name=accelerator.name,
         machine=accelerator.name,
         date="",
         matmul=matmul,
-        grouped=grouped,
-        memory=_lent("memory", accelerator)[0][0],
+        grouped=tuple(of_groups(fit, beside, memory) for fit in matmul),
+        memory=memory,
         vector=vector_rates(accelerator),
         attention=_lent("attention", accelerator)[0],
     )
@@ -188,6 +190,20 @@ def _product(fit: MatmulFit, lender: Accelerator, chip: Accelerator) -> MatmulFi
 def _like(fit: MatmulFit) -> MatmulFit:
     """A fit of equal silicon, whose error is not that of chips unlike the lender."""
     return replace(fit, evidence=replace(fit.evidence, error_p90=None))
+
+
+def of_groups(fit: MatmulFit, beside: GroupedFit, memory: MemoryFit) -> MatmulFit:
+    """The fit of products of experts in the format of a fit; their matrices are one long stream."""
+    known = fit.dtype == GROUPED_FORMAT
+    evidence = beside.evidence if known else _assumed(beside.evidence, f"in {GROUPED_FORMAT}")
+    return replace(
+        fit,
+        efficiency=fit.efficiency * beside.share,
+        sustained=fit.sustained * beside.share,
+        fill=max(fit.fill, beside.fill),
+        stream=fit.stream and memory.efficiency,
+        evidence=evidence,
+    )
 
 
 def _alike(one: Accelerator, other: Accelerator) -> bool:
