@@ -10,8 +10,8 @@ It is priced as
     streams       rows to their experts, the activation, results back and their sum
     routing       a softmax and a sort of the choices: the router's float32 scores, read and written
 
-Nothing is fitted. `with fused streams` leaves out what fused kernels do not write: rows that a
-product gathers as it loads. A load by a power law of the tokens per expert is priced as an even one.
+Nothing is fitted. Fused kernels do not write the rows that a product gathers as it loads; here all
+do. A load by a power law is priced as an even one.
 """
 
 from collections import defaultdict
@@ -93,10 +93,16 @@ def report() -> list[str]:
         said: list[str] = []
         for chosen in (each <= FEW_ROWS, each > FEW_ROWS):
             own = error[chosen]
-            said += [f"{np.median(np.abs(own)):.0%}", f"{np.median(own):+.0%}"] if len(own) else ["", ""]
+            said += (
+                [f"{np.median(np.abs(own)):.0%}", f"{np.median(own):+.0%}"]
+                if len(own)
+                else ["", ""]
+            )
         short = software.split(" ", 2)[-1].removeprefix("vllm_unquantizedfusedmoe_")
         more = f"{np.median(np.abs(naive)):.0%}"
-        cells.append((name, f"{software.split()[0]} {short}"[:44], dtype, load, str(len(rows)), *said, more))
+        cells.append(
+            (name, f"{software.split()[0]} {short}"[:44], dtype, load, str(len(rows)), *said, more)
+        )
     return list(columns(cells, left=(0, 1, 2, 3)))
 
 

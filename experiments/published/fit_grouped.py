@@ -14,9 +14,9 @@ and the least `fill` of a wave of tiles, one for all chips. They come from softw
   that has no rows are fitted beside.
 * `kernels/kernels_experts.csv.gz`, products of Transformer Engine on an A100 PCIe (SimuMax); the
   gradient of weights is added to a sum in fp32.
-* Of Transformer Engine on B200 no row is published here. Issue 31 states how far the price of its
-  time was off in the median, on the rows by which it scores (`STATED`): B200's share is not left out
-  from those. By tokamax's records it would be as on H100.
+* Of Transformer Engine on B200 no row is here. Issue 31 states how far its price was off in the
+  median (`STATED`), on rows that are kept back for scoring: B200's share is not independent of
+  those. By tokamax's records it would be nearly H100's; layers (`experts_layers`) lie between.
 
 Half of tokamax's shapes, by hash, give the held-out error. Whole layers of experts, of which the
 products are a part, are priced by `experts_layers` for comparison; they are not fitted.
@@ -115,9 +115,7 @@ def records_of(chip: str) -> Records:
     return trained() if chip == TRAINED else records(chip)
 
 
-def product(
-    groups: Number, m: Number, n: Number, k: Number, results: Number = BF16
-) -> Kernel:
+def product(groups: Number, m: Number, n: Number, k: Number, results: Number = BF16) -> Kernel:
     """The kernel of products in bf16, or of many as arrays; bytes of each result."""
     kernel = matmul("grouped", (groups, m, n, k), GROUPED_FORMAT, (BF16, BF16, 0), grouped=True)
     return replace(kernel, bytes=kernel.bytes + results * groups * m * n)
@@ -180,7 +178,9 @@ def fits() -> Mapping[str, GroupedFit]:
         if chip == TRAINED:
             source, date = f"{SIMUMAX}: {len(errors)} shapes", "2026-11"
         elif chip == "b200-sxm":
-            source = f"issue 31, medians of Transformer Engine; {TOKAMAX}: {recorded:.2f} of products"
+            source = (
+                f"issue 31, medians of Transformer Engine; {TOKAMAX}: {recorded:.2f} of products"
+            )
             errors = held_out = np.array([share / one for one in (*stated, recorded)]) - 1
             p90 = _p90(errors, 1.0)
         else:
