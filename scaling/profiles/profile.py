@@ -256,6 +256,7 @@ class Profile:
         """The profile for steps that XLA compiled, or for others.
 
         The constants of other software were fitted on whole steps: they have all of this in them.
+        With it, and fitted again, they were no better on other rows (docs/costs/overlap.md).
         """
         return self if is_xla or self.interference is None else self._undisturbed
 
