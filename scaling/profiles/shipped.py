@@ -116,11 +116,8 @@ def lender(name: Table, accelerator: Accelerator) -> str:
     Chips whose matrix units work alike come first; `STAND_IN` is for chips of other makes.
     """
     chips, capability = table(name), accelerator.compute_capability
-    if accelerator.name in chips:
-        return accelerator.name
-    if capability is None:
-        makers = {catalog.accelerator(chip).vendor: chip for chip in chips}
-        return makers.get(accelerator.vendor, STAND_IN)
+    if accelerator.name in chips or capability is None:
+        return accelerator.name if accelerator.name in chips else STAND_IN
 
     def distance(name: str) -> tuple[bool, bool, float, float]:
         other = catalog.accelerator(name)
@@ -163,33 +160,24 @@ def _with_any(fits: tuple[MatmulFit, ...]) -> tuple[MatmulFit, ...]:
 
 
 def _product(fit: MatmulFit, lender: Accelerator, chip: Accelerator) -> MatmulFit:
-    """A lent fit, of equal silicon as it is; of other chips its long products by their power.
+    """A lent fit: of equal silicon as it is, of other chips its long products by their power.
 
-    Both rates are the geometric means of what all chips with such matrix units would lend.
+    What all chips with such matrix units would lend counts alike, as their geometric mean in the
+    first format; formats keep their ratios.
     """
+    if lender.name == chip.name:
+        return fit
     if (lender.cores, lender.peaks, lender.power) == (chip.cores, chip.peaks, chip.power):
-        return fit if lender.name == chip.name else _like(fit)
-    alike = [
-        (one, catalog.accelerator(name))
-        for name, fits in table("products").items()
-        for one in fits
-        if one.dtype == fit.dtype and _alike(catalog.accelerator(name), lender)
-    ]
-    lent = alike if fit.load is not None and alike else [(fit, lender)]
-    mean = lambda shares: float(np.exp(np.mean(np.log(shares))))
-    efficiency = mean([one.efficiency for one, _ in lent])
-    sustained = mean([one.sustained * power_ratio(chip, other) ** POWER for one, other in lent])
-    return replace(
-        fit,
-        efficiency=efficiency,
-        sustained=min(sustained, efficiency),
-        best=max(fit.best, efficiency),
-    )
-
-
-def _like(fit: MatmulFit) -> MatmulFit:
-    """A fit of equal silicon, whose error is not that of chips unlike the lender."""
-    return replace(fit, evidence=replace(fit.evidence, error_p90=None))
+        return replace(fit, evidence=replace(fit.evidence, error_p90=None))  # not of unlike chips
+    others = {name: fits[0] for name, fits in table("products").items() if _alike(name, lender)}
+    own = others.get(lender.name, fit)
+    mean = lambda shares: float(np.exp(np.mean(np.log(list(shares)))))
+    scaled = lambda name, one: one.sustained * power_ratio(chip, catalog.accelerator(name)) ** POWER
+    efficiency = mean(one.efficiency for one in others.values()) / own.efficiency * fit.efficiency
+    sustained = mean(scaled(*item) for item in others.items()) / own.sustained * fit.sustained
+    efficiency = min(efficiency, 1.0)
+    sustained, best = min(sustained, efficiency), max(fit.best, efficiency)
+    return replace(fit, efficiency=efficiency, sustained=sustained, best=best)
 
 
 def of_groups(fit: MatmulFit, beside: GroupedFit, memory: MemoryFit) -> MatmulFit:
@@ -206,10 +194,12 @@ def of_groups(fit: MatmulFit, beside: GroupedFit, memory: MemoryFit) -> MatmulFi
     )
 
 
-def _alike(one: Accelerator, other: Accelerator) -> bool:
-    capabilities = one.compute_capability, other.compute_capability
-    known = [_units(capability) for capability in capabilities if capability is not None]
-    return one.name == other.name or (len(known) == 2 and known[0] == known[1])
+def _alike(name: str, lender: Accelerator) -> bool:
+    """True if the matrix units of a chip work as the lender's do."""
+    known = catalog.accelerator(name).compute_capability, lender.compute_capability
+    if name == lender.name or None in known:
+        return name == lender.name
+    return len({_units(capability or 0.0) for capability in known}) == 1
 
 
 def power_ratio(chip: Accelerator, other: Accelerator) -> float:
