@@ -25,6 +25,7 @@ UNITS = {  # of constants that are no ratios
     **dict.fromkeys(("bandwidth", "cache_bandwidth"), "bytes/s"),
     **dict.fromkeys(("flops", "peak"), "FLOP/s"),
     "transcendentals": "1/s",
+    "load": "bytes/cycle",
 }
 NAMES = ("dtype", "direction", "evidence")  # fields of fits that are no constants
 
