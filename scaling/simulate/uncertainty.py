@@ -4,7 +4,8 @@ A figure with evidence (measurements with an error, or a datasheet) prices each 
 
     grade    lowest grade among the figures that account for at least 5 % of the step time
     high     step time if each operation takes (1 + h) x its time, h the half range of its evidence;
-             of a kernel that of its longest part, and that of latencies for its overhead
+             of a kernel that of its longest part, and that of latencies for the share of its time
+             in which it does not go at the rate of large calls
     low      step time if each operation takes 1 / (1 + h) of its time, and every conditional its
              shortest branch; of the step, and of its high end, it is the longest
 
@@ -23,9 +24,10 @@ than any measured one is. A step with a part that is not known has no high end, 
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -36,6 +38,7 @@ from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
 from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
 from scaling.simulate.kernels import KernelCost, kernel_time, least_time
+from scaling.simulate.products import long_run_rate
 from scaling.simulate.step import (
     Priced,
     busy_links,
@@ -47,6 +50,7 @@ from scaling.simulate.step import (
 from scaling.simulate.timeline import run_schedule
 from scaling.simulate.unknown import unknown_parts
 
+PRODUCTS = ("matmul", "grouped", "attention")  # the fits of a profile that have a best rate
 NOTICED = 0.05  # share of the step from which on a figure counts for the grade
 Sizes = Mapping[tuple[str, str], Number]  # kind of call, dtype or kind of collective -> size
 
@@ -122,12 +126,36 @@ def _known_range(priced: Priced) -> tuple[Number, Number]:
 def _floor(kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile) -> Number:
     """Least seconds of a call: products like the best measured, bytes at peak bandwidth.
 
-    0 of a CPU, where whole steps were measured, and of a kernel that nobody timed.
+    Products at the peak where the best was measured on another chip; 0 of a CPU, where whole steps
+    were measured, and of a kernel that nobody timed.
     """
     if not (profile.overlap and kernel.is_timed) or cost.unpriced:
         return 0.0
-    best = replace(profile, memory=replace(profile.memory, best=1.0))
-    return least_time(kernel, kernel.bytes, accelerator, best)
+    return least_time(kernel, kernel.bytes, accelerator, _at_best(profile))
+
+
+def _at_best(profile: Profile) -> Profile:
+    """The profile with the best rates that nothing speaks against."""
+    own = lambda fit: fit if fit.evidence.grade != "datasheet" else replace(fit, best=1.0)
+    return _bounded("best", profile, own, lambda memory: 1.0)
+
+
+def _long_run(profile: Profile) -> Profile:
+    """The profile with, for the best rates, those of large calls that go on for long."""
+    slow = lambda fit: replace(fit, best=long_run_rate(fit)) if hasattr(fit, "sustained") else fit
+    return _bounded("long run", profile, slow, lambda memory: memory.efficiency)
+
+
+def _bounded(
+    name: str, profile: Profile, of_fit: Callable[[Any], Any], of_memory: Callable[[Any], float]
+) -> Profile:
+    """The profile with other best rates, made once and kept by a name."""
+    if (name,) not in profile.cache:
+        fits = {each: tuple(map(of_fit, getattr(profile, each))) for each in PRODUCTS}
+        memory = replace(profile.memory, best=of_memory(profile.memory))
+        profile.cache[name,] = replace(profile, memory=memory, **fits)
+    found: Profile = profile.cache[name,]
+    return found
 
 
 def kernel_range(
@@ -147,15 +175,17 @@ def kernel_range(
     indexed = np.any(kernel.again) or np.any(kernel.clashes) or not kernel.is_timed
     if indexed and not cost.unpriced:
         least, most = row_range(kernel, accelerator, profile, host)
-    factor = 1 + kernel_half_range(kernel, cost, profile)
+    factor = 1 + kernel_half_range(kernel, cost, accelerator, profile)
     floor = _floor(kernel, cost, accelerator, profile)
     return np.maximum(least / factor, floor), most * factor
 
 
-def kernel_half_range(kernel: Kernel, cost: KernelCost, profile: Profile) -> Number:
-    """Half range of a call, relative: of its longest part, and of its overhead by their shares.
+def kernel_half_range(
+    kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile
+) -> Number:
+    """Half range of a call, relative: s x that of latencies + (1 - s) x that of its longest part.
 
-    With the share s of the overhead it is s x that of latencies + (1 - s) x that of the part.
+    s is `latency_share`.
     """
     above = _is_above(_sizes(kernel), largest_measured(profile.samples))
 
@@ -164,10 +194,22 @@ def kernel_half_range(kernel: Kernel, cost: KernelCost, profile: Profile) -> Num
         return half_range(evidence, grade, latency)
 
     parts = np.broadcast_arrays(*(seconds for seconds, _ in cost.parts))
-    halves = np.array([half(evidence) for _, evidence in cost.parts])
-    part = halves[np.argmax(np.stack(parts), axis=0)]
-    share = cost.overhead / np.maximum(cost.time, np.finfo(float).tiny)
-    return share * half(cost.call, latency=True) + (1 - share) * part
+    longest = np.argmax(np.stack(parts), axis=0)
+    wide, late = (np.array([half(e, how) for _, e in cost.parts])[longest] for how in (False, True))
+    if np.all(wide == late):
+        return wide
+    share = latency_share(kernel, cost, accelerator, profile)
+    return share * late + (1 - share) * wide
+
+
+def latency_share(
+    kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile
+) -> Number:
+    """Share of a call in which neither FLOPs nor bytes go at the rate of large calls."""
+    if cost.unpriced:
+        return 0.0
+    least = least_time(kernel, cost.moved, accelerator, _long_run(profile))
+    return 1 - np.minimum(least / np.maximum(cost.time, np.finfo(float).tiny), 1.0)
 
 
 def row_range(
