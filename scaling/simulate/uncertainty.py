@@ -151,7 +151,9 @@ def _bounded(
 ) -> Profile:
     """The profile with other best rates, made once and kept by a name."""
     if (name,) not in profile.cache:
-        fits = {each: tuple(map(of_fit, getattr(profile, each))) for each in PRODUCTS}
+        fits: dict[str, Any] = {
+            each: tuple(map(of_fit, getattr(profile, each))) for each in PRODUCTS
+        }
         memory = replace(profile.memory, best=of_memory(profile.memory))
         profile.cache[name,] = replace(profile, memory=memory, **fits)
     found: Profile = profile.cache[name,]
