@@ -10,6 +10,7 @@ much as the square root of n machines with one point.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -125,25 +126,38 @@ def fits_of(f: Figures, keys: Iterable[Key]) -> Fits:
     return {key: link_fit_of(f, key, UNKNOWN) for key in keys}
 
 
-def fitted(series: Sequence[Series], most: int = 25) -> dict[str, float]:
-    """The figures that explain the series best."""
-    every = choices(series)
+def fitted(
+    series: Sequence[Series],
+    most: int = 25,
+    known: Figures = MappingProxyType({}),
+    names: Sequence[str] = NAMES,
+) -> dict[str, float]:
+    """The figures that explain the series best: those of `names`, the others as `known`.
+
+    Series on which these have no bearing are left out.
+    """
+    before = {name: start(name) for name in NAMES} | dict(known)
+    after = before | {name: before[name] * np.exp(STEP) for name in names}
+    first_fits, other_fits = fits_of(before, KEYS), fits_of(after, KEYS)
+    bearing = {key for key in KEYS if first_fits[key] != other_fits[key]}
+    every = [choice for choice in choices(series) if choice.keys & bearing]
+    series = [choice.series for choice in every]
     machines = list(dict.fromkeys(s.machine for s in series))
     machine = np.array([machines.index(s.machine) for s in series])
     sizes = np.array([len(s.bytes) for s in series])
     point = np.repeat(machine, sizes)  # the machine of every point
     weight = np.bincount(point, minlength=len(machines))[point] ** -0.25 / NOISE
     measured = np.log(np.concatenate([s.time for s in series]))
-    middle = np.log([start(name) for name in NAMES])
-    widths = np.array([deviation(name) for name in NAMES])
-    n, m = len(NAMES), len(machines)
+    middle = np.log([start(name) for name in names])
+    widths = np.array([deviation(name) for name in names])
+    n, m = len(names), len(machines)
     used = {key for choice in every for key in choice.keys}
     first, everything = np.concatenate([[0], np.cumsum(sizes)]), np.arange(len(every))
     centre = np.concatenate([middle, np.zeros(2 * m)])
     spread = np.concatenate([widths, np.ones(m), np.full(m, WIRE)])
 
     def figures(x: np.ndarray) -> Figures:
-        return dict(zip(NAMES, np.exp(x[:n]).tolist(), strict=True))
+        return before | dict(zip(names, np.exp(x[:n]).tolist(), strict=True))
 
     def noise(x: np.ndarray, fits: Fits, some: np.ndarray = everything) -> np.ndarray:
         """Return weighted log(predicted / measured) of the points of some series."""
@@ -177,4 +191,4 @@ def fitted(series: Sequence[Series], most: int = 25) -> dict[str, float]:
 
     x = np.concatenate([middle, np.full(m, 0.5), np.zeros(m)])
     found = least_squares(residuals, x, jacobian, loss="soft_l1", max_nfev=most, ftol=1e-5)
-    return dict(zip(NAMES, np.exp(found.x[:n]).tolist(), strict=True))
+    return {name: figures(found.x)[name] for name in NAMES}

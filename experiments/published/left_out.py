@@ -1,6 +1,8 @@
 """Figures of all links, fitted on everything, on the development parts, and without each system.
 
-    python -m experiments.published.left_out        writes figures.json; ten minutes on two cores
+    python -m experiments.published.left_out                    writes figures.json; ten minutes
+    python -m experiments.published.left_out pcie host          of these figures anew, the others
+                                                                as they were; a minute
 
 A system is what one owner measured on one cluster: all its machines are left out together, under
 whatever name, size of group or collective. Whole generations of chips are left out as well, and all
@@ -8,6 +10,7 @@ that crosses more than two nodes. The search starts anew for each.
 """
 
 import json
+import sys
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
@@ -21,7 +24,7 @@ from experiments.published.collectives import (
     part_of_system,
     system_cases,
 )
-from experiments.published.figures import GENERATIONS
+from experiments.published.figures import GENERATIONS, NAMES, Figures
 from experiments.published.fit import fitted
 from experiments.published.series import series_of
 from scaling.meshes import catalog
@@ -53,12 +56,14 @@ def known_figures() -> dict[str, Any]:
     return json.loads(FIGURES.read_text(encoding="utf-8"))
 
 
-def _fit(rows: Sequence[Case]) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in fitted(series_of(rows)).items()}
+def _fit(rows: Sequence[Case], known: Figures, names: Sequence[str]) -> dict[str, float]:
+    found = fitted(series_of(rows), known=known, names=names)
+    return {name: float(f"{value:.4g}") for name, value in found.items()}
 
 
-def main() -> None:
-    """Fit all of them and write the document."""
+def main(figures: Sequence[str]) -> None:
+    """Fit all of them, or those that begin with these names, and write the document."""
+    names = [name for name in NAMES if not figures or name.partition(":")[0] in figures]
     rows = everything()
     chips = {case.cluster: catalog.load(case.cluster).accelerator.name for case in rows}
     systems = list(dict.fromkeys(system_of(case.machine) for case in rows))
@@ -66,8 +71,14 @@ def main() -> None:
     tasks += [[case for case in rows if system_of(case.machine) != name] for name in systems]
     tasks += [[c for c in rows if chips[c.cluster] not in own] for own in GENERATIONS.values()]
     tasks.append([case for case in rows if case.nodes <= 2])
+    old = known_figures() if figures else {}
+    known = [old.get("all", {}), old.get("development", {})]
+    known += [old.get("without", {}).get(name, known[0]) for name in systems]
+    known += [old.get("without_generation", {}).get(name, known[0]) for name in GENERATIONS]
+    known.append(old.get("two_nodes", {}))
     with ProcessPoolExecutor(WORKERS) as pool:
-        everywhere, developed, *without, two_nodes = pool.map(_fit, tasks)
+        fits = pool.map(_fit, tasks, known, [names] * len(tasks))
+        everywhere, developed, *without, two_nodes = fits
     document = {
         "made_by": "python -m experiments.published.left_out",
         "all": everywhere,
@@ -80,4 +91,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
