@@ -24,8 +24,9 @@ def products() -> Picture:
 def grouped() -> Picture:
     """Products of experts by Triton's kernels, recorded by tokamax, and by Transformer Engine."""
     found = []
-    for chip, fit in fit_grouped.fits().items():
-        of = fit_grouped.records_of(chip)
+    fits = fit_grouped.fits()
+    for chip in (*fit_grouped.RECORDED, fit_grouped.TRAINED):
+        fit, of = fits[fit_grouped.SAME.get(chip, chip)], fit_grouped.records_of(chip)
         time = fit_grouped.seconds(of, fit, fit_grouped.fitted(chip, fit.fill)[1])
         found += points(chip, zip(of.seconds, time, strict=True))
     return scatter(found, "Grouped products, bf16", WORDS)
