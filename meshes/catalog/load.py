@@ -1,7 +1,7 @@
 """Finds, loads and checks catalogue files, by name from the package or by path."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,13 @@ def load(
         InputError: unknown name, unreadable or wrong file (all its mistakes), parts that no links
             reach, more nodes than the fabric joins, or a bad override.
     """
+    figures = tuple((overrides or {}).items())
+    if str(name_or_path) in names():
+        return _catalogue_cluster(str(name_or_path), nodes, figures)
+    return _loaded(str(name_or_path), nodes, figures)
+
+
+def _loaded(name_or_path: str, nodes: int, overrides: tuple[tuple[str, float], ...]) -> Cluster:
     host = one_host(name_or_path)
     nodes = whole_number("nodes", nodes)
     if nodes * host.devices_per_node > MOST_DEVICES:
@@ -65,10 +72,13 @@ def load(
         )
     split = domain_split(nodes, host.domain_nodes)
     cluster = replace(host, nodes=nodes, domain_nodes=split)
-    cluster = apply_overrides(cluster, overrides or {}, host)
+    cluster = apply_overrides(cluster, dict(overrides), host)
     if cluster.torus is not None:
         torus_shape(cluster)  # refuses a slice that no shape has
     return cluster
+
+
+_catalogue_cluster = lru_cache(_loaded)
 
 
 def one_host(name_or_path: str | Path) -> Cluster:
@@ -118,13 +128,21 @@ def check(path: str | Path) -> list[str]:
 
 def accelerator(name_or_path: str | Path) -> Accelerator:
     """An accelerator by catalogue name or from a TOML file."""
-    file = CatalogueFile(*read_toml(str(name_or_path), ACCELERATORS))
+    name = str(name_or_path)
+    return _catalogue_chip(name) if name in accelerator_names() else _read_accelerator(name)
+
+
+def _read_accelerator(name_or_path: str) -> Accelerator:
+    file = CatalogueFile(*read_toml(name_or_path, ACCELERATORS))
     if kind_of(file) == "cluster":
         raise InputError(f"{file.where} is a cluster file, not an accelerator file")
     chip, _ = read_accelerator(file)
     file.raise_any()
     assert chip is not None
     return chip
+
+
+_catalogue_chip = cache(_read_accelerator)  # those files do not change
 
 
 def read_toml(name_or_path: str, kind: str) -> tuple[dict[str, Any], str]:

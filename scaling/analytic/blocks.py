@@ -34,6 +34,7 @@ from scaling.program.ir import (
     Operation,
     Program,
     as_float,
+    some,
 )
 
 
@@ -224,9 +225,9 @@ def _tidy(block: Block) -> Block:
     for op in block:
         if isinstance(op, Loop):
             op = replace(op, body=_tidy(op.body))
-            if not op.body or not np.any(op.trips):
+            if not op.body or not some(op.trips):
                 continue
-        elif isinstance(op, Kernel) and not (np.any(op.flops) or np.any(op.bytes)):
+        elif isinstance(op, Kernel) and not (some(op.flops) or some(op.bytes)):
             continue
         found.append(op)
     return tuple(found)

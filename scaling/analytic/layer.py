@@ -10,7 +10,7 @@ of the next layer (`scaling.analytic.xla`).
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from types import MappingProxyType
 
 import numpy as np
@@ -79,8 +79,8 @@ class Layer:
         """What remat computes again, and the backward pass."""
         return self._named(self._backward())
 
-    @cached_property
-    def products(self) -> list[LayerProduct]:
+    @property
+    def products(self) -> tuple[LayerProduct, ...]:
         """The products of weights."""
         return step_products(self.step, self.moe)
 
@@ -107,6 +107,8 @@ class Layer:
     def _named(self, block: list[Operation], before: str = "") -> list[Operation]:
         """The block with kernels that no other block has the names of."""
         after = " of experts" * self.moe
+        if not before and not after:
+            return block
 
         def named(op: Operation) -> Operation:
             if isinstance(op, Loop):

@@ -6,6 +6,7 @@ weights' gradient  inputs x rows        times rows x outputs
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.step import StepSizes
@@ -76,7 +77,8 @@ def layer_products(
     return list(products.values())
 
 
-def step_products(step: StepSizes, moe: bool) -> list[LayerProduct]:
+@lru_cache(maxsize=8)
+def step_products(step: StepSizes, moe: bool) -> tuple[LayerProduct, ...]:
     """Return a layer's products in a training step, with their rows.
 
     The trainer keeps the products of its experts apart.
@@ -86,7 +88,7 @@ def step_products(step: StepSizes, moe: bool) -> list[LayerProduct]:
     """
     experts = ("expert_", "shared_") if step.is_own_trainer else ()
     products = layer_products(step.config, moe, step.shape.tensor, ("q_a", "kv_a", *experts))
-    return [_with_rows(step, product) for product in products]
+    return tuple(_with_rows(step, product) for product in products)
 
 
 def _with_rows(step: StepSizes, product: LayerProduct) -> LayerProduct:

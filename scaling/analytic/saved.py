@@ -8,6 +8,7 @@ backward   back from the beginning of the layer on   over before the part that t
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from scaling.models.accounting.activations import (
 )
 from scaling.models.accounting.remat import HIDDEN, QKV, keeps
 from scaling.models.pipeline.schedule import slot_count
-from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait
+from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait, some
 from scaling.run import Run
 from scaling.run.parallelism.pipeline import recomputes
 
@@ -62,11 +63,12 @@ def offloaded_bytes(step: StepSizes, moe: bool, names: Sequence[str] | None = No
     return sum((k.host for k in kept if names is None or k.tensor.kept_as in names), 0.0)
 
 
-def kept_tensors(step: StepSizes, moe: bool) -> list[KeptTensor]:
+@lru_cache(maxsize=8)
+def kept_tensors(step: StepSizes, moe: bool) -> tuple[KeptTensor, ...]:
     """The tensors of a layer, in the order of its forward pass; 0 bytes where one is not kept."""
     run = step.run
     tensors = activation_tensors(step.config, run.batch.seq_len, run.attention, moe)
-    return [_kept_tensor(step, tensor) for tensor in tensors]
+    return tuple(_kept_tensor(step, tensor) for tensor in tensors)
 
 
 def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
@@ -172,7 +174,7 @@ def host_copies(
         host_bytes=size,
         asynchronous=True,
     )
-    return {part: copy(part, size) for part, size in sizes.items() if np.any(size)}
+    return {part: copy(part, size) for part, size in sizes.items() if some(size)}
 
 
 def returning(step: StepSizes, moe: bool) -> Copies:

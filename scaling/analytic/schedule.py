@@ -14,7 +14,7 @@ import numpy as np
 from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int
 from scaling.analytic.weights import ATTENTION, MLP
-from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float
+from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wait, as_float, some
 
 ROUNDING = 1e-9  # of counts of calls
 PHASES: Mapping[str, Phase] = {  # of the places that begin with these words
@@ -45,7 +45,7 @@ class ScheduledCollectives:
         cut = lambda calls: tuple(
             replace(c, name=f"{c.name} {words}".rstrip(), bytes=c.bytes * mask)
             for c in calls
-            if np.any(c.bytes * mask)
+            if some(c.bytes * mask)
         )
         return ScheduledCollectives(cut(self.beside), cut(self.alone))
 
@@ -107,7 +107,7 @@ class Traffic:
         places: dict[tuple[str, bool], list[Transfer]] = defaultdict(list)
         alike: Counter = Counter()
         for t in self.transfers:
-            if t.axes and np.any(t.bytes * t.calls):
+            if t.axes and some(t.bytes * t.calls):
                 key = t.place, t.moe, t.axes, t.kind, t.what
                 alike[key] += 1
                 number = f" {alike[key]}" if alike[key] > 1 else ""

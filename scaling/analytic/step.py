@@ -86,43 +86,43 @@ class StepSizes:
         """Axes of more than one device, in any of the configurations."""
         return frozenset(axis for axis, size in self.shape.sizes.items() if np.any(size > 1))
 
-    @property
+    @cached_property
     def is_own_trainer(self) -> bool:
         """True for this project's trainer, whose compiled program is known."""
         return self.traits.name == OURS
 
-    @property
+    @cached_property
     def itemsize(self) -> int:
         """Bytes of an element in compute format."""
         return BYTES[self.run.precision.between]
 
-    @property
+    @cached_property
     def experts(self) -> Moe:
         """The experts of a model that has some."""
         assert self.config.moe is not None
         return self.config.moe
 
-    @property
+    @cached_property
     def stream(self) -> Number:
         """Bytes of one microbatch's residual stream, not cut over tensor: X of the table."""
         return self.tokens * self.config.d_model * self.itemsize
 
-    @property
+    @cached_property
     def stream_parts(self) -> Number:
         """Devices of tensor that share the tokens of the stream out between products."""
         return self.shape.tensor if self.sequence_parallel else 1
 
-    @property
+    @cached_property
     def stream_shard(self) -> Number:
         """Bytes of it on one device, as norms read it."""
         return self.stream / self.stream_parts
 
-    @property
+    @cached_property
     def head_parts(self) -> Number:
         """Stages that share the tokens of the output head out."""
         return self.shape.stage if self.runs_in_ticks else 1
 
-    @property
+    @cached_property
     def microbatches(self) -> Number:
         """Microbatches of a step, M of the table."""
         return self.grid.microbatches
@@ -155,12 +155,12 @@ class StepSizes:
         """1 where the remat policy has this name, else 0."""
         return self.where_remat(lambda remat: remat == policy)
 
-    @property
+    @cached_property
     def recomputes_some(self) -> Number:
         """1 where remat computes parts of a layer again, else 0."""
         return 1 - self.remat_is("none")
 
-    @property
+    @cached_property
     def repeats_layer(self) -> Number:
         """1 where remat computes more of a layer again than the attention's core, else 0."""
         return self.recomputes_some if self.is_own_trainer else self.remat_is("full")
@@ -170,28 +170,28 @@ class StepSizes:
         stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
         return as_int(reduce(np.logical_or, [np.equal(stage, one) for one in stages]))
 
-    @property
+    @cached_property
     def trains_all(self) -> int:
         """1 where the model's own parameters are trained, 0 where adapters alone are."""
         return int(self.run.train.trains_all)
 
-    @property
+    @cached_property
     def is_sum(self) -> Number:
         """1 where gradients are sums over microbatches or ticks, else 0."""
         return 1 if "stage" in self.active_axes else as_int(np.greater(self.microbatches, 1))
 
-    @property
+    @cached_property
     def summed_itemsize(self) -> int:
         """Bytes of an element of a gradient in the sum over microbatches."""
         return FLOAT32 if self.is_own_trainer else BYTES[self.run.precision.gradients]
 
-    @property
+    @cached_property
     def arising_itemsize(self) -> int:
         """Bytes of an element of a gradient as it is summed over devices where it arises."""
         in_float32 = self.is_own_trainer and self.run.precision.reduce == "fp32"
         return FLOAT32 if in_float32 else self.itemsize
 
-    @property
+    @cached_property
     def gradient_itemsize(self) -> Number:
         """Bytes of an element of a gradient as it is summed over devices after the last
         microbatch."""
@@ -200,18 +200,18 @@ class StepSizes:
             return min(self.summed_itemsize, max(self.itemsize, reduced))
         return np.where(self.is_sum, np.int64(FLOAT32), self.arising_itemsize)[()]
 
-    @property
+    @cached_property
     def gathers_fp8(self) -> bool:
         """True if matrices of layers are gathered over devices as products in fp8 take them."""
         precision = self.run.precision
         return precision.compute == "fp8" == (precision.gather or self.traits.gather)
 
-    @property
+    @cached_property
     def virtual_stages(self) -> int:
         """Parts of the model's layers that each stage has."""
         return self.run.pipeline.virtual_stages if "stage" in self.active_axes else 1
 
-    @property
+    @cached_property
     def edges(self) -> Number:
         """Microbatches beside which weights are gathered and gradients summed once per step.
 
@@ -221,33 +221,33 @@ class StepSizes:
         """
         return np.minimum(self.shape.stage, self.microbatches) if self.takes_turns else 1
 
-    @property
+    @cached_property
     def takes_turns(self) -> bool:
         """True if virtual stages communicate beside one another."""
         return self.virtual_stages > 1 and self.traits.hides_pipeline
 
-    @property
+    @cached_property
     def runs_in_ticks(self) -> bool:
         """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
         return "stage" in self.active_axes and self.is_own_trainer
 
-    @property
+    @cached_property
     def is_1f1b(self) -> bool:
         """True for our trainer's 1F1B, which runs forward and backward passes in turn."""
         return self.runs_in_ticks and self.run.pipeline.schedule == "1f1b"
 
-    @property
+    @cached_property
     def embeddings(self) -> Number:
         """How often a device embeds a microbatch in a step; 1F1B does so in idle iterations too."""
         return self.iterations if self.is_1f1b else self.microbatches
 
-    @property
+    @cached_property
     def iterations(self) -> Number:
         """Iterations of a pass of the pipeline, idle ones of our trainer's included."""
         busy = self.microbatches * self.virtual_stages
         return busy + self.shape.stage - 1 if self.runs_in_ticks else busy
 
-    @property
+    @cached_property
     def recompute(self) -> Number:
         """Number of times that the backward pass computes a tick of a pipeline again, beside remat:
         0 or 1."""
@@ -255,7 +255,7 @@ class StepSizes:
             return 0
         return 1 - self.remat_is("full") if self.one_layer else 1
 
-    @property
+    @cached_property
     def one_layer(self) -> bool:
         """True if a part of a pipeline is a single layer."""
         return bool(np.all(self.config.n_layers == self.shape.stage * self.virtual_stages))
@@ -268,46 +268,46 @@ class StepSizes:
         """A device's passes through `layers` layers in a step: M L of the table."""
         return self.iterations * self.stored(layers) / self.virtual_stages
 
-    @property
+    @cached_property
     def sequences(self) -> Number:
         """Sequences of one microbatch on the fullest device: b of the table."""
         local = np.ceil(self.grid.global_batch / self.shape.batch_shards)
         return as_float(np.ceil(local / self.microbatches))
 
-    @property
+    @cached_property
     def tokens(self) -> Number:
         """Tokens of one microbatch on one device, not cut over tensor: b seq_len / context."""
         return self.sequences * self.run.batch.seq_len / self.shape.context
 
-    @property
+    @cached_property
     def head_tokens(self) -> Number:
         """Tokens of one microbatch that the output head of a device meets."""
         own = self.shape.tensor if self.sequence_parallel and not self.vocab_is_sharded else 1
         return self.tokens / self.head_parts / own
 
-    @property
+    @cached_property
     def head_rows(self) -> Number:
         """Rows of the token table, or of the output head, on a device."""
         return -(-self.config.vocab_size // (self.shape.tensor if self.vocab_is_sharded else 1))
 
-    @property
+    @cached_property
     def table(self) -> Number:
         """Elements of the token table, or of the output head, on a device, whole over fsdp."""
         return self.head_rows * self.config.d_model
 
-    @property
+    @cached_property
     def heads(self) -> Number:
         """Heads on a device, whole ones."""
         return -(-self.config.n_heads // self.shape.tensor)
 
-    @property
+    @cached_property
     def loss_chunks(self) -> Number:
         """Chunks in which the trainer computes a microbatch's loss; other software has one."""
         if not self.is_own_trainer:
             return 1
         return np.vectorize(loss_chunks, otypes=[np.int64])(self.head_tokens, self.head_rows)[()]
 
-    @property
+    @cached_property
     def layer_kinds(self) -> tuple[tuple[bool, int], ...]:
         """(has experts, number of layers) for each kind of layer that the model has."""
         return layer_kinds(self.config)

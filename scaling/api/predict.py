@@ -1,16 +1,18 @@
 """Step time, memory and collectives of a run."""
 
+import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_overrides, keep_devices_free
 from scaling.api.output_paths import write_text
-from scaling.api.pricing import Pricing, read_changes, with_step_error
-from scaling.api.public_api import entrance
+from scaling.api.pricing import Pricing, price_programs, read_changes, with_step_error
+from scaling.api.public_api import entrance, named_packages, python_words
 from scaling.api.request import request
 from scaling.api.result import PredictionResult, priced_result
 from scaling.api.runs import (
@@ -30,6 +32,7 @@ from scaling.simulate.resolve import Target, chosen_source, target, target_warni
 from scaling.simulate.what_if import changed
 
 MOST_TRIES = 3  # programs that may be compiled to find one that fits
+MOST_WAITING = 1024  # closed forms that wait to be priced side by side: a few seconds' work
 SOURCES = ("auto", "analytic", "compiled", "stored")
 
 
@@ -86,6 +89,57 @@ def predict(
         InputError: unknown names, a mesh that does not fit; with source "compiled" a run that the
             trainer cannot run, or a chip that cannot be compiled for.
     """
+    place, pricing, is_as_stated = _asked(load_profile, **locals())
+    if is_as_stated:
+        return priced_result(pricing(place.run, ""))
+    return _first_that_fits(place, lambda run, note: priced_result(pricing(run, note)))
+
+
+def predict_each(runs: Iterable[RunLike], **options: Any) -> Iterator[PredictionResult | Exception]:
+    """Yield what `predict` returns or raises for each run, with the same options for all.
+
+    Closed forms wait for up to MOST_WAITING others and are priced in arrays.
+    """
+    waiting: list[Pricing | Exception] = []
+    profile_of = lru_cache(load_profile)  # of a cluster
+    for run in runs:
+        try:
+            with python_words(), named_packages("predict"):
+                given = inspect.signature(predict).bind(run, **options)
+                given.apply_defaults()
+                place, pricing, _ = _asked(profile_of, **given.arguments)
+                waiting.append(pricing(place.run, ""))
+        except Exception as error:
+            waiting.append(error)
+        if len(waiting) == MOST_WAITING or not _waits(waiting[-1]):
+            yield from _priced(waiting)
+            waiting = []
+    yield from _priced(waiting)
+
+
+def _asked(
+    profile_of: Callable[..., tuple[Profile, list[str]]],
+    run: RunLike,
+    cluster: ClusterLike | None,
+    nodes: int | None,
+    mesh: MeshLike | None,
+    source: str,
+    set: Settings | None,
+    device_order: str | Iterable[str] | None,
+    batch: int | None,
+    seq_len: int | None,
+    overrides: Overrides | None,
+    calibration: Path | str | Profile | None,
+    what_if: str | Iterable[str],
+    causal_flops: bool,
+    estimates: bool,
+    options: Mapping[str, bool | str | int] | None,
+    dump_hlo: Path | str | None,
+) -> tuple[Target, Callable[[Run, str], Pricing], bool]:
+    """Return where a run is priced, what its step is priced from, and whether all of it is stated.
+
+    The second is a function of the run and of a note about what of it was changed.
+    """
     check_keys([source], SOURCES, "--source", "source")
     changes = read_changes(what_if)
     set = with_batch(set, batch, seq_len)
@@ -99,7 +153,7 @@ def predict(
     source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
     if calibration is None:
         check_named(cluster, resolved, place.cluster)
-    profile, warnings = load_profile(place.cluster, calibration)
+    profile, warnings = profile_of(place.cluster, calibration)
     if not place.cluster.virtual_devices:
         profile = with_step_error(profile, resolved.software)
     changed(place.cluster, profile, changes)  # raises before anything is compiled
@@ -107,7 +161,7 @@ def predict(
         what = {"analytic": "a closed form", "stored": "a stored program"}[source]
         raise InputError(f"--dump-hlo: {what} has no HLO; use --source compiled")
 
-    def priced(run: Run, note: str = "") -> PredictionResult:
+    def pricing(run: Run, note: str) -> Pricing:
         start, text = time.monotonic(), ""
         on = run, place.mesh, place.cluster
         if source == "analytic":
@@ -124,19 +178,17 @@ def predict(
             program, text = program_of_run(*on, estimates, options)
         write_text(dump_hlo, text)
         notes = (*target_warnings(place), *([note] if note else []), *notes_of_source, *warnings)
-        pricing = Pricing(
+        return Pricing(
             *(program, place.cluster, profile, run, changes, causal_flops),
             warnings=notes,
             compile_seconds=time.monotonic() - start,
             request=asked.changed(set=_settings(place.run, run)) if note else asked,
         )
-        return priced_result(pricing)
 
     stated = {key.partition(".")[0] for key in parse_settings(set or ())}
     is_own = isinstance(run, Mapping | Run) or run == CUSTOM or not has_default_batch(str(run))
-    if source == "stored" or is_own or stated & {"batch", "remat"}:
-        return priced(place.run)
-    return _first_that_fits(place, priced)
+    is_as_stated = source == "stored" or is_own or bool(stated & {"batch", "remat"})
+    return place, pricing, is_as_stated
 
 
 def _first_that_fits(
@@ -161,6 +213,27 @@ def _first_that_fits(
             break
         most = peak - (float(prediction.memory.peak) - float(prediction.memory.capacity or 0.0))
     return priced(place.run, "")
+
+
+def _waits(one: Pricing | Exception) -> bool:
+    """Return whether others can be read first: what is compiled takes long enough."""
+    return isinstance(one, Exception) or one.program.source == "analytic"
+
+
+def _priced(every: Sequence[Pricing | Exception]) -> Iterator[PredictionResult | Exception]:
+    closed = [p for p in every if isinstance(p, Pricing) and p.program.source == "analytic"]
+    prices = dict(zip(map(id, closed), price_programs(closed), strict=True))
+    for one in every:
+        found = prices.get(id(one))
+        if isinstance(one, Exception):
+            yield one
+        elif isinstance(found, Exception):
+            yield found
+        else:
+            try:
+                yield priced_result(one, found)
+            except Exception as error:
+                yield error
 
 
 def _settings(recipe: Run, run: Run) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 Pricing (program, cluster, profile, changes) -> price -> Priced, summed up -> Prediction
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,8 +17,9 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.memory_pool import TRAINERS, xla_pool
 from scaling.profiles.profile import Evidence, Profile, StepFit
-from scaling.program.ir import Program
+from scaling.program.ir import Number, Program
 from scaling.run import Run
+from scaling.simulate.batch import price_all
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
@@ -83,9 +84,34 @@ def step_figures(
 
 def with_step_error(profile: Profile, software: str) -> Profile:
     """The profile with the errors of whole steps of a software, unless it has measured ones."""
-    traits = traits_of(software)
-    evidence = Evidence(traits.evidence, "2026-11", "calibrated")
-    return replace(profile, step=profile.step or StepFit(1.0, evidence, traits.range))
+    if (software,) not in profile.cache:
+        traits = traits_of(software)
+        evidence = Evidence(traits.evidence, "2026-11", "calibrated")
+        fit = profile.step or StepFit(1.0, evidence, traits.range)
+        profile.cache[software,] = replace(profile, step=fit)
+    known: Profile = profile.cache[software,]
+    return known
+
+
+def price_programs(
+    pricings: Sequence[Pricing],
+) -> list[tuple[Priced, tuple[Number, Number]] | Exception]:
+    """Return the price and the range of each closed form; what was raised for one takes its place.
+
+    Those that are alike are priced in arrays.
+    """
+    try:
+        return list(
+            price_all(
+                (changed_program(p.program, p.changes), *changed(p.cluster, p.profile, p.changes))
+                for p in pricings
+            )
+        )
+    except Exception as error:
+        half = len(pricings) // 2
+        if not half:
+            return [error]
+        return [*price_programs(pricings[:half]), *price_programs(pricings[half:])]
 
 
 def price_program(pricing: Pricing, record: bool = False) -> Priced:
@@ -95,10 +121,17 @@ def price_program(pricing: Pricing, record: bool = False) -> Priced:
     return price(program, cluster, profile, record=record)
 
 
-def predicted(pricing: Pricing) -> Prediction:
-    """Price a program and sum it up, with warnings about what the price rests on."""
+def predicted(
+    pricing: Pricing, found: tuple[Priced, tuple[Number, Number]] | None = None
+) -> Prediction:
+    """Price a program and sum it up, with warnings about what the price rests on.
+
+    Args:
+        pricing: of the program.
+        found: the price and the range of its step, if they are known.
+    """
     check_changes(pricing.changes)
-    priced = price_program(pricing)
+    priced, span = found or (price_program(pricing), None)
     run = pricing.run
     warnings = [*pricing.warnings, *_implausible_changes(pricing)]
     warnings += _changes_without_effect(pricing, priced)
@@ -108,7 +141,7 @@ def predicted(pricing: Pricing) -> Prediction:
         warnings += map(str, noticeable(unexpected, priced))
     given = (pricing.tokens, pricing.model_flops)
     pool = TRAINERS if run else xla_pool(pricing.memory_fraction)
-    summed = summarize(priced, run, pricing.causal_flops, warnings, given, pool)
+    summed = summarize(priced, run, pricing.causal_flops, warnings, given, pool, span)
     return replace(summed, warnings=tuple(map(in_callers_words, summed.warnings)))
 
 

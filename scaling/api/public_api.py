@@ -82,19 +82,25 @@ def entrance(function: Callable[P, T]) -> Callable[P, T]:
                     called = (NAMES.get(hint) or f"a {hint.__name__}" for hint in hints)
                     wanted = " or ".join(", ".join(called).rsplit(", ", 1))
                     raise InputError(f"{function.__name__}: {name}={value!r} must be {wanted}")
-        try:
-            with python_words():
-                return function(*arguments, **options)
-        except ModuleNotFoundError as error:
-            package = (error.name or "").partition(".")[0]
-            if package not in OPTIONAL:
-                raise
-            raise InputError(
-                f"{function.__name__} needs the package {package}, which is not installed: "
-                f"pip install {'orbax-checkpoint' if package == 'orbax' else package}"
-            ) from error
+        with python_words(), named_packages(function.__name__):
+            return function(*arguments, **options)
 
     return checked
+
+
+@contextmanager
+def named_packages(function: str) -> Iterator[None]:
+    """Raise InputError with the name of a missing package that a function needs."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in OPTIONAL:
+            raise
+        raise InputError(
+            f"{function} needs the package {package}, which is not installed: "
+            f"pip install {'orbax-checkpoint' if package == 'orbax' else package}"
+        ) from error
 
 
 @contextmanager

@@ -243,9 +243,9 @@ def _overrides(pricing: Pricing) -> Iterator[str]:
         yield f"override {key}={value}{of_all}"
 
 
-def priced_result(pricing: Pricing) -> PredictionResult:
-    """Price a program and sum it up."""
-    return PredictionResult(**vars(predicted(pricing)), pricing=pricing)
+def priced_result(pricing: Pricing, found: Any = None) -> PredictionResult:
+    """Price a program and sum it up; for `found` see `predicted`."""
+    return PredictionResult(**vars(predicted(pricing, found)), pricing=pricing)
 
 
 @entrance

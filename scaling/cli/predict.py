@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import scaling as sc
+from scaling.api.predict import predict_each
 from scaling.api.runs import with_batch
 from scaling.cli.show import show, show_prediction
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import parse_json, read_text
+from scaling.run import Run, read_run
 
 # Options that --scale, which prices several numbers of nodes, does not take.
 NOT_OF_CURVES = ("nodes", "explain", "what_if", "trace", "plot_memory", "dump_hlo")
@@ -98,25 +100,31 @@ def _print_lines(call: "partial[Any]", outputs: Mapping[str, Path | None]) -> in
     for option, path in outputs.items():
         if path is not None:
             raise InputError(f"{option} writes one file, but {file} holds many runs")
-    for number, line in enumerate(read_text(Path(file)).split("\n"), 1):
-        if line.strip():
-            document = _document(call, line, f"{file}, line {number}")
-            print(json_text.dumps(document, allow_nan=False), flush=True)
+    lines = enumerate(read_text(Path(file)).split("\n"), 1)
+    runs = [_read(line, f"{file}, line {number}") for number, line in lines if line.strip()]
+    options = {name: value for name, value in call.keywords.items() if name != "run"}
+    found = predict_each((run for *_, run in runs if isinstance(run, Run)), **options)
+    for where, name, run in runs:
+        result = next(found) if isinstance(run, Run) else run
+        if isinstance(result, Exception):
+            said = str(result)
+            if not isinstance(result, InputError):  # a fault of ours costs one line
+                traceback.print_exception(result)
+                said = f"{where}: {type(result).__name__}: {said}"
+            document = {"name": name, "error": said}
+        else:
+            document = result.to_dict()
+        print(json_text.dumps(document, allow_nan=False), flush=True)
     return 0
 
 
-def _document(call: "partial[Any]", line: str, where: str) -> dict[str, Any]:
-    from scaling.run import read_run
-
-    name = ""
+def _read(line: str, where: str) -> tuple[str, str, Run | Exception]:
+    """Return where the run stands, its name and the run, or why there is none."""
+    data = None
     try:
         data = parse_json(line, where)
-        if isinstance(data, dict) and isinstance(data.get("name"), str):
-            name = data["name"]
-        document: dict[str, Any] = call(run=read_run(data, where)).to_dict()
-        return document
-    except InputError as error:
-        return {"name": name, "error": str(error)}
-    except Exception as error:  # a fault of ours costs one line, not those after it
-        traceback.print_exc()
-        return {"name": name, "error": f"{where}: {type(error).__name__}: {error}"}
+        run: Run | Exception = read_run(data, where)
+    except Exception as error:
+        run = error
+    name = data.get("name") if isinstance(data, dict) else None
+    return where, name if isinstance(name, str) else "", run

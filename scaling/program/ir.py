@@ -175,6 +175,11 @@ def as_float(number: Number) -> Number:
     return number if isinstance(number, np.ndarray) and number.ndim else float(number)
 
 
+def some(figures: Number) -> bool:
+    """True if a number is not zero, or any of an array; `numpy.any` takes ten times as long."""
+    return bool(figures.any() if isinstance(figures, np.ndarray) else figures)
+
+
 def bodies(step: Operation) -> Iterator[Block]:
     """The blocks inside an operation."""
     if isinstance(step, Loop):

@@ -10,11 +10,17 @@ lie alike are priced once, whatever the mesh that they belong to:
     data=4,tensor=16         over data       [4] x 16
 
 but for a torus, whose dimensions the sizes of all axes choose (`scaling.meshes.placement`).
+
+Closed forms of different runs, on any clusters, are columns of one program if their operations are
+alike (`price_all`): of equal operations one is priced, and the streams run once for all columns.
+Each gets what `price` and `step_range` give, to the last bit.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import repeat, zip_longest
 from typing import Any
 
 import numpy as np
@@ -26,17 +32,33 @@ from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.placement import groups_on
 from scaling.profiles.profile import Profile
 from scaling.program.ir import (
+    Block,
+    Category,
     Collective,
     CollectiveKind,
     Kernel,
+    Loop,
     Number,
+    Operation,
     Program,
     collectives,
     kernels,
 )
 from scaling.simulate.kernels import kernel_time
-from scaling.simulate.step import device_groups, scheduled
-from scaling.simulate.timeline import Timeline
+from scaling.simulate.memory import MemoryUse, memory_use
+from scaling.simulate.prediction import TERMS
+from scaling.simulate.step import (
+    CostTable,
+    Priced,
+    busy_links,
+    device_groups,
+    dispatch_time,
+    lost_beside,
+    scheduled,
+    times_of,
+)
+from scaling.simulate.timeline import Timeline, run_schedule
+from scaling.simulate.uncertainty import range_cases, range_from
 
 # Figures of a kernel.
 FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
@@ -171,3 +193,170 @@ def _named(operations: dict[str, Any], times: Number) -> Iterator[tuple[str, Num
     rows = np.broadcast_to(times, (len(operations), np.shape(times)[-1]))
     for name, row in zip(operations, rows, strict=True):
         yield name, row if len(row) > 1 else row[0]
+
+
+def price_all(
+    places: Iterable[tuple[Program, Cluster, Profile]],
+) -> list[tuple[Priced, tuple[Number, Number]]]:
+    """Each program with its costs, timeline and memory, and the range of its step in seconds.
+
+    The programs are closed forms of one configuration each. Of their memory only the peak is known.
+
+    Raises:
+        InputError: as `scaling.simulate.step.price`, of any of them.
+    """
+    tables: dict[tuple[int, int], CostTable] = {}
+    alike: dict[Hashable, list[Column]] = defaultdict(list)
+    columns = []
+    for program, cluster, profile in places:
+        profile = profile.of_program(program.is_xla)
+        table = tables.setdefault((id(cluster), id(profile)), CostTable(cluster, profile))
+        columns.append(column := Column(program, table))
+        alike[column.structure].append(column)
+    for group in alike.values():
+        _price_alike(group)
+    return [column.found for column in columns]
+
+
+class Column:
+    """A program of those that are alike, and what its operations cost."""
+
+    found: tuple[Priced, tuple[Number, Number]]
+
+    def __init__(self, program: Program, table: CostTable):
+        self.program, self.table = program, table
+        self.kernels, self.collectives = table.kernels(program), table.collectives(program)
+        self.busy = busy_links(self.collectives)
+        self.names: dict[str, int] = {}
+        self.trips: list[tuple[Number, Number]] = []
+        buffers = tuple((buffer.category, buffer.persistent) for buffer in program.buffers)
+        measured = tuple(shares is None for shares in self.busy.values())
+        is_slowed = table.profile.interference is not None
+        self.structure = self._structure(program.schedule), buffers, measured, is_slowed
+
+    def _structure(self, block: Block) -> tuple[Any, ...]:
+        """What the operations have in common with those of others; notes their names and trips."""
+        found: list[Any] = []
+        for op in block:
+            number = self.names.setdefault(op.name, len(self.names))
+            one: tuple[Any, ...] = type(op), number, op.reads, op.writes, op.over
+            if isinstance(op, Kernel):
+                one += op.asynchronous, op.origin.phase == "optimizer", op.issue
+            elif isinstance(op, Collective):
+                one += op.asynchronous, op.kind == "permute", op.issue
+            elif isinstance(op, Loop):
+                self.trips.append((op.trips, op.bubble_trips))
+                one += op.trips >= 1, self._structure(op.body)
+            found.append(one)
+        return tuple(found)
+
+    @property
+    def case(self) -> dict[str, Any]:
+        """Options of `run_schedule`, as it is priced."""
+        profile, times = self.table.profile, times_of({**self.kernels, **self.collectives})
+        lost = lost_beside(self.program, times, self.table.cluster, profile)
+        return {"times": times, "host": dispatch_time(self.program, profile.dispatch), "lost": lost}
+
+    @cached_property
+    def timed(self) -> list[str]:
+        """Names of the operations that take time, in the order in which all have them."""
+        return [*self.kernels, *self.collectives]
+
+    def priced(self, line: Timeline, memory: MemoryUse) -> Priced:
+        """The program with its costs."""
+        on = self.table.cluster, self.table.profile
+        return Priced(self.program, *on, self.kernels, self.collectives, line, memory)
+
+
+def _price_alike(group: Sequence[Column]) -> None:
+    """Run the streams of programs that are alike, as priced and at the ends of their ranges."""
+    cases = [column.case for column in group]
+    figures = zip(group, _lines(group, _run(group, cases)), _peaks(group), strict=True)
+    priced = [column.priced(line, memory) for column, line, memory in figures]
+    known = [column.table.ends for column in group]
+    ends = list(zip(*map(range_cases, priced, known), strict=True))  # [cases, columns]
+    totals = np.empty((len(ends), len(group)))
+    for is_lost in (False, True):
+        numbers = [i for i, of_all in enumerate(ends) if bool(of_all[0].get("lost")) == is_lost]
+        if numbers:
+            every = [case for i in numbers for case in ends[i]]
+            total = _run([*group] * len(numbers), every, named=False).total
+            totals[numbers] = _row(total, len(every)).reshape(len(numbers), -1)
+    for column, one, seconds in zip(group, priced, totals.T.tolist(), strict=True):
+        column.found = one, range_from(one, *seconds)
+
+
+def _run(columns: Sequence[Column], cases: Sequence[Mapping[str, Any]], **named: bool) -> Timeline:
+    """The timeline of all columns, each with options of `run_schedule` as its case has them."""
+
+    def by_name(option: str) -> dict[str, np.ndarray]:
+        rows = np.array([[*case.get(option, {}).values()] for case in cases], float).T
+        return dict(zip(cases[0].get(option, ()), rows, strict=True))
+
+    figure = lambda name: np.array([case.get(name, 0.0) for case in cases], float)
+    shares = zip(*(c.busy.values() for c in columns), strict=True)
+    busy = {
+        name: None if every[0] is None else np.array(list(zip_longest(*every, fillvalue=0.0)))
+        for name, every in zip(columns[0].busy, shares, strict=True)
+    }
+    return run_schedule(
+        _side_by_side(columns),
+        by_name("times"),
+        figure("host"),
+        lost=by_name("lost"),
+        busy=busy,
+        held_up=figure("held_up"),
+        **named,
+    )
+
+
+def _side_by_side(columns: Sequence[Column]) -> Program:
+    """The first program with the trips and buffers of all in arrays [columns]."""
+    program = columns[0].program
+    trips = iter(np.array([column.trips for column in columns], float).T.swapaxes(0, 1))
+    sizes = np.array([[buffer.bytes for buffer in c.program.buffers] for c in columns], float).T
+    pairs = zip(program.buffers, sizes, strict=True)
+    buffers = tuple(replace(buffer, bytes=every) for buffer, every in pairs)
+    return replace(program, schedule=_with_trips(program.schedule, trips), buffers=buffers)
+
+
+def _with_trips(block: Block, trips: Iterator[np.ndarray]) -> Block:
+    found: list[Operation] = []
+    for op in block:
+        if isinstance(op, Loop):
+            times, bubble = next(trips)
+            op = replace(op, trips=times, bubble_trips=bubble, body=_with_trips(op.body, trips))
+        found.append(op)
+    return tuple(found)
+
+
+def _row(figures: Number, count: int) -> np.ndarray:
+    return np.broadcast_to(figures, (count,))
+
+
+def _split(figures: Iterable[Number], count: int) -> Iterator[tuple[float, ...]]:
+    """The figures of each column."""
+    rows = [_row(each, count).tolist() for each in figures]
+    return zip(*rows, strict=True) if rows else repeat((), count)
+
+
+def _lines(columns: Sequence[Column], every: Timeline) -> Iterator[Timeline]:
+    """The timeline of each column."""
+    number = {name: i for i, name in enumerate(columns[0].timed)}
+    sums = every.by_name, every.exposed_by_name
+    places = [[number[name] for name in of_name] for of_name in sums]
+    parts = _split([getattr(every, term) for term in TERMS], len(columns))
+    named = (_split(of_name.values(), len(columns)) for of_name in sums)
+    for column, terms, *seconds in zip(columns, parts, *named, strict=True):
+        names, pairs = column.timed, zip(places, seconds, strict=True)
+        own = ([(names[i], n) for i, n in zip(*pair, strict=True)] for pair in pairs)
+        yield Timeline(*terms, *map(dict, own))
+
+
+def _peaks(columns: Sequence[Column]) -> Iterator[MemoryUse]:
+    """The memory of each column at its peak."""
+    use = memory_use(_side_by_side(columns))
+    figures = _split([use.peak, use.pinned_host, *use.by_category.values()], len(columns))
+    for peak, host, *sizes in figures:
+        by_category: dict[Category, Number] = dict(zip(use.by_category, sizes, strict=True))
+        yield MemoryUse(peak, by_category, host, "", (), {})

@@ -10,12 +10,13 @@ Times may be numpy arrays over configurations.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
 
-from scaling.program.ir import Collective, Kernel, Number, Operation, as_float
+from scaling.program.ir import Collective, Kernel, Number, Operation, as_float, some
 
 Stream = Literal["compute", "communication", "permute", "copy"]
 Part = Literal[
@@ -51,7 +52,7 @@ class Clocks:
     named: bool = True
     lost: Mapping[str, Number] = field(default_factory=dict)
     busy: Mapping[str, np.ndarray | None] | None = None
-    held_up: float = 0.0
+    held_up: Number = 0.0
     clocks: dict[Clock, Number] = field(default_factory=lambda: dict.fromkeys(CLOCKS, 0.0))
     ahead: Number = np.inf  # s, the least by which the host was ahead of an operation
     in_flight: dict[Stream, dict[str, Operation]] = field(
@@ -64,6 +65,11 @@ class Clocks:
     def recording(self) -> bool:
         """True if the next event is to be kept."""
         return self.record and len(self.events) < MOST_EVENTS
+
+    @cached_property
+    def is_held_up(self) -> bool:
+        """True if kernels hold up the collectives beside them."""
+        return some(self.held_up)
 
     def sum(self, part: Part) -> Number:
         """Seconds of one part of the step."""

@@ -7,9 +7,11 @@ Calling a program once costs, before and besides its kernels,
 A GPU's host runs ahead of it and its memory is its own: there is nothing to add.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from math import prod
+from operator import attrgetter
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from scaling.program.ir import (
     Collective,
     Kernel,
     Number,
+    Operation,
     Program,
     as_float,
     collectives,
@@ -37,8 +40,9 @@ from scaling.simulate.kernels import KernelCost, kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
 from scaling.simulate.timeline import Timeline, run_schedule
 
-Costs = Mapping[str, KernelCost | CollectiveCost]  # by name, one call
-Operation = tuple[Kernel | Collective, Number]  # and its calls in a step
+Cost = KernelCost | CollectiveCost
+Costs = Mapping[str, Cost]  # by name, one call
+Call = tuple[Kernel | Collective, Number]  # and its calls in a step
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,53 @@ class Priced:
         return {**self.kernels, **self.collectives}
 
 
+# Figures of a kernel that its cost does not depend on.
+UNPRICED = (
+    "name",
+    "origin",
+    "reads",
+    "writes",
+    "over",
+    "inside",
+    "asynchronous",
+    "estimate",
+    "issue",
+)
+priced_figures = attrgetter("origin.phase", *({f.name for f in fields(Kernel)} - {*UNPRICED}))
+
+
+@dataclass(frozen=True)
+class CostTable:
+    """Costs of operations on a cluster: of those that are alike one is priced."""
+
+    cluster: Cluster
+    profile: Profile
+    known: dict[Hashable, Cost] = field(default_factory=dict)
+    ends: dict[int, tuple[Number, ...]] = field(default_factory=dict)  # of `range_cases`
+
+    def kernels(self, program: Program) -> dict[str, KernelCost]:
+        """The cost of each kernel, by name."""
+        strict, link = program.source != "compiled", host_bandwidth(self.cluster)
+        cost = lambda k: _kernel_cost(k, self.cluster, self.profile, link, strict)
+        return {k.name: self._found(priced_figures(k), cost, k) for k, _ in kernels(program)}
+
+    def collectives(self, program: Program) -> dict[str, CollectiveCost]:
+        """The cost of each collective, by name."""
+        place = *program.mesh.items(), program.device_ids
+        key = lambda c: (c.kind, c.axes, c.bytes, c.part, c.groups, place)
+        cost = lambda c: _collective_cost(c, program, self.cluster, self.profile)
+        return {c.name: self._found(key(c), cost, c) for c, _ in collectives(program)}
+
+    def _found(self, key: Hashable, cost: Callable[[Any], Any], operation: Operation) -> Any:
+        try:
+            found = self.known.get(key)
+        except TypeError:  # arrays over configurations have no hash
+            return cost(operation)
+        if found is None:
+            found = self.known[key] = cost(operation)
+        return found
+
+
 def price(program: Program, cluster: Cluster, profile: Profile, record: bool = False) -> Priced:
     """Price a program on a cluster, with the efficiencies of a profile.
 
@@ -72,16 +123,8 @@ def price(program: Program, cluster: Cluster, profile: Profile, record: bool = F
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
     profile = profile.of_program(program.is_xla)
-    strict = program.source != "compiled"
-    host = host_bandwidth(cluster)
-    kernel = {k.name: _kernel_cost(k, cluster, profile, host, strict) for k, _ in kernels(program)}
-    collective = {}
-    for c, _ in collectives(program):
-        groups = device_groups(c, program, cluster)
-        cost = collective_time(c.kind, c.bytes, groups, cluster, profile)
-        if np.any(c.part != 1):  # of a call
-            cost = replace(cost, time=cost.time * c.part, lower_bound=cost.lower_bound * c.part)
-        collective[c.name] = cost
+    table = CostTable(cluster, profile)
+    kernel, collective = table.kernels(program), table.collectives(program)
     costs: Costs = {**kernel, **collective}
     busy = busy_links(costs)
     timeline = scheduled(program, times_of(costs), cluster, profile, busy, record=record)
@@ -164,12 +207,22 @@ def _kernel_cost(
     return replace(kernel_time(moved, chip, profile, host), unpriced=kernel.dtype)
 
 
-def running(priced: Priced) -> list[Operation]:
+def _collective_cost(
+    c: Collective, program: Program, cluster: Cluster, profile: Profile
+) -> CollectiveCost:
+    groups = device_groups(c, program, cluster)
+    cost = collective_time(c.kind, c.bytes, groups, cluster, profile)
+    if not np.any(c.part != 1):
+        return cost
+    return replace(cost, time=cost.time * c.part, lower_bound=cost.lower_bound * c.part)
+
+
+def running(priced: Priced) -> list[Call]:
     """Each kernel and collective that runs, once, with all its calls in a step.
 
     Not those of branches that are not taken.
     """
-    totals: dict[str, Operation] = {}
+    totals: dict[str, Call] = {}
     for step, calls in operations(priced.program.schedule):
         if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_name:
             before = totals[step.name][1] if step.name in totals else 0

@@ -57,6 +57,7 @@ def summarize(
     warnings: Iterable[str] = (),
     given: tuple[float | None, float | None] = (None, None),
     pool: Pool = TRAINERS,
+    span: tuple[Number, Number] | None = None,
 ) -> Prediction:
     """Sum up a priced program.
 
@@ -66,10 +67,11 @@ def summarize(
         warnings: further warnings, to come first.
         given: tokens and model FLOPs of a step without a run; None: not known.
         pool: of XLA.
+        span: seconds at the ends of the step's range; None: `step_range`.
     """
     total = as_float(priced.timeline.total)
     devices = math.prod(priced.program.mesh.values())
-    low, high = step_range(priced)
+    low, high = span or step_range(priced)
     software = run.software if run else "jax"
     capacity = capacity_of(priced.cluster, priced.program, software, pool)
     lines, memory = collective_lines(priced), _memory(priced, capacity.bytes, software, pool)

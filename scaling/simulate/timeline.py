@@ -93,7 +93,7 @@ def run_schedule(
     lost: Mapping[str, Number] | None = None,
     shortest: bool = False,
     busy: Mapping[str, np.ndarray | None] | None = None,
-    held_up: float = 0.0,
+    held_up: Number = 0.0,
 ) -> Timeline:
     """Run the schedule of a program and sum its time by part.
 
@@ -155,7 +155,7 @@ class Streams(Clocks):
         start = self.clocks["compute"]
         seconds = self.run_on(kernel, "compute", start, self.lost_beside(kernel))
         self.add((part, ""), seconds)
-        if self.held_up:
+        if self.is_held_up:
             self.hold_up(start, seconds)
 
     def collective(self, collective: Collective) -> None:

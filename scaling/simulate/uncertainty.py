@@ -89,38 +89,58 @@ def _noticed(priced: Priced) -> set[Grade]:
 
 def step_range(priced: Priced) -> tuple[Number, Number]:
     """Seconds of the step at the low and at the high end of its range, which may be infinite."""
-    low, high = _known_range(priced)
-    return low, np.inf if unknown_parts(priced) else high
+    busy = busy_links(priced.collectives)
+    run = partial(run_schedule, priced.program, busy=busy, named=False)
+    return range_from(priced, *(run(**case).total for case in range_cases(priced)))
 
 
-def _known_range(priced: Priced) -> tuple[Number, Number]:
-    times, costs = times_of(priced.costs), priced.kernels
-    busy, beside = busy_links(priced.collectives), priced.profile.interference
-    run = partial(run_schedule, priced.program, busy=busy)
-    lost = lost_beside(priced.program, times, priced.cluster, priced.profile)
-    total, step = run(times, lost=lost).total, priced.timeline.total
-    if not np.all(total):
-        return step / (1 + UNMEASURED), step * (1 + UNMEASURED)
-    chip, host = priced.cluster.accelerator, host_bandwidth(priced.cluster)
+def range_cases(
+    priced: Priced, known: dict[int, tuple[Number, ...]] | None = None
+) -> Iterator[dict[str, Any]]:
+    """Options of `run_schedule`: as priced, at the low and at the high end, at the least of all.
+
+    `known` keeps the seconds of calls at these ends, for programs that share their costs.
+    """
+    times, known = times_of(priced.costs), {} if known is None else known
+    chip, profile, host = priced.cluster.accelerator, priced.profile, host_bandwidth(priced.cluster)
     floors, shorter, longer = dict.fromkeys(times, as_float(0.0)), dict(times), dict(times)
     for kernel, _ in kernels(priced.program):
-        name, cost = kernel.name, costs[kernel.name]
-        shorter[name], longer[name] = kernel_range(kernel, cost, chip, priced.profile, host)
-        floors[name] = _floor(kernel, cost, chip, priced.profile)
+        name, cost = kernel.name, priced.kernels[kernel.name]
+        if id(cost) not in known:
+            ends = kernel_range(kernel, cost, chip, profile, host)
+            known[id(cost)] = *ends, _floor(kernel, cost, chip, profile)
+        shorter[name], longer[name], floors[name] = known[id(cost)]
     for op, evidence, grade in _graded(priced):
         if isinstance(op, Collective):
             factor = 1 + half_range(evidence, grade)
             shorter[op.name], longer[op.name] = times[op.name] / factor, times[op.name] * factor
-    low = run(shorter, shortest=True).total / total
-    most = dict.fromkeys(lost, beside.most if beside else 0.0)
-    high = run(longer, lost=most, held_up=beside.held_up if beside else 0.0).total / total
-    if priced.profile.step is not None:
-        fit = priced.profile.step  # step times over the predicted one, from errors of whole steps
-        whole = 1 + half_range(fit.evidence, fit.evidence.grade)
-        lowest, highest = fit.central or (1 / whole, whole)
-        floor = run(floors, shortest=True).total / total
-        low, high = np.maximum(np.minimum(low, lowest), floor), np.maximum(high, highest)
-    return as_float(step * low), as_float(step * high)
+    lost, beside = lost_beside(priced.program, times, priced.cluster, profile), profile.interference
+    most, held_up = (beside.most, beside.held_up) if beside else (0.0, 0.0)
+    yield {"times": times, "lost": lost}
+    yield {"times": shorter, "shortest": True}
+    yield {"times": longer, "lost": dict.fromkeys(lost, most), "held_up": held_up}
+    yield {"times": floors, "shortest": True}
+
+
+def range_from(
+    priced: Priced, total: Number, low: Number, high: Number, floor: Number
+) -> tuple[Number, Number]:
+    """The ends of the range from the seconds that the step takes in the `range_cases`."""
+    step = priced.timeline.total
+    if not np.all(total):
+        low, high = step / (1 + UNMEASURED), step * (1 + UNMEASURED)
+    else:
+        low, high = low / total, high / total
+        if (fit := priced.profile.step) is not None:
+            # step times over the predicted one, from errors of whole steps
+            whole = 1 + half_range(fit.evidence, fit.evidence.grade)
+            lowest, highest = fit.central or (1 / whole, whole)
+            low, high = (
+                np.maximum(np.minimum(low, lowest), floor / total),
+                np.maximum(high, highest),
+            )
+        low, high = as_float(step * low), as_float(step * high)
+    return low, np.inf if unknown_parts(priced) else high
 
 
 def _floor(kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile) -> Number:
