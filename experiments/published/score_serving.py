@@ -51,6 +51,7 @@ FOLDER = Path(__file__).parent
 ENGINES = PACKAGE / "questions" / "data" / "engines.toml"
 DOCS = PACKAGE.parent / "docs" / "costs" / "serving.md"
 PROMPTS = {"lm-arena-chat": 450, "gpqa": 250, "sourcegraph-fim": 1200}  # tokens
+REQUESTS = {"lm-arena-chat": 1024, "gpqa": 198, "sourcegraph-fim": 1024}  # different ones
 OF_ANSWER = 0.6  # of its length, that a sequence has behind it in the mean
 CLUSTERS = {"H100": "dgx-h100", "B200": "dgx-b200"}
 FORMATS = {"bfloat16": "bf16", "fp8": "fp8", "mxfp4": "fp4"}
@@ -87,6 +88,19 @@ class Measured:
     batch: float
     generate: int
     case: ServingCase
+
+    @property
+    def prompts(self) -> float:
+        """Prompts that are read in a mean step: of the B / G that come, those not in the cache.
+
+        With `REQUESTS` different ones the benchmark repeats them all until there are 1.5 for each
+        place of the batch (configs/vllm/*/sweeps.yaml), of which the first batch is not measured.
+        A repeated one is in the prefix cache if it runs just then: B of R are drawn.
+        """
+        different, batch = REQUESTS[self.task], self.batch
+        sent = different * np.ceil(1.5 * batch / different)
+        first = max(0.0, different - batch) / (sent - batch)
+        return float(batch / self.generate * (first + (1 - first) * np.exp(-batch / different)))
 
 
 def rows() -> Iterator[dict[str, str]]:
@@ -180,9 +194,10 @@ def features() -> Features:
 
 def _features(one: Measured) -> tuple[list[float], list[list[float]], float, float, float]:
     case = one.case
-    prompts = mixed_pass(case, PROMPTS[one.task], one.generate)
-    passes = decode_pass(case.servers, case.model, case.batch, case.context), prompts
-    share = min(1.0, case.batch / one.generate)
+    alone = decode_pass(case.servers, case.model, case.batch, case.context)
+    prompts = mixed_pass(case, PROMPTS[one.task], one.prompts)
+    share = min(1.0, one.prompts)
+    passes = alone, prompts
     kernels, counted, work = [], [], []
     for each in passes:
         plain = replace(case.servers.engine, overheads=Overheads())
@@ -205,7 +220,7 @@ def steps(constants: np.ndarray, f: Features) -> tuple[np.ndarray, np.ndarray]:
     """Median and mean seconds of a step."""
     alone, beside = f.kernels + f.counted @ constants
     mean = alone + f.share * (beside - alone)
-    rate = np.array([one.case.batch / one.generate for one in measured()])
+    rate = np.array([one.prompts for one in measured()])
     return alone + rate / (1 + rate) * (mean - alone), mean
 
 
@@ -268,8 +283,8 @@ def roofline() -> np.ndarray:
         plain = replace(
             servers, engine=replace(servers.engine, overheads=Overheads(), large_tiles=1)
         )
-        work = replace(mixed_pass(case, PROMPTS[one.task], one.generate), servers=plain)
-        work = replace(work, prompts=case.batch / one.generate / case.shards)
+        work = replace(mixed_pass(case, PROMPTS[one.task], one.prompts), servers=plain)
+        work = replace(work, prompts=one.prompts / case.shards)
         seconds = pass_seconds(work, ideal()).total
         joules = (servers.cluster.accelerator.power or 0) * servers.devices * seconds / one.batch
         found.append((one.batch / seconds / one.tokens, seconds / one.between, joules / one.joules))

@@ -45,7 +45,6 @@ class Engine:
     evidence: str = ""  # what its seconds were fitted on
     overheads: Overheads = Overheads()
     large_tiles: float = 1.0  # time of products of experts in tiles that nobody measured
-    tile_rate: float = 1.0  # their FLOP/s over those of the best kernel
     copies_keys: bool = (
         False  # a device of `tensor` has a whole head of keys, however few there are
     )

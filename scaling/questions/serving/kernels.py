@@ -79,7 +79,6 @@ def weight_kernels(work: ForwardPass) -> Iterator[Called]:
         yield Kernel("weights", kind="matmul", flops=flops, bytes=moved, dtype=formats.compute), 1
         return
     value = formats.activation_bytes
-    rate = work.servers.engine.tile_rate if work.has_large_tiles else 1.0
     for moe, layers in layer_kinds(config):
         whole = layer_products(config, moe, 1)
         for product, of_one in zip(layer_products(config, moe, tensor), whole, strict=True):
@@ -89,9 +88,9 @@ def weight_kernels(work: ForwardPass) -> Iterator[Called]:
                 product = of_one
             stored = formats.expert_bytes if grouped else formats.weight_bytes
             dims = batch, rows, product.outputs, product.inputs
-            sizes, share = (value, stored, value), rate if grouped else 1.0
-            how = product.name, dims, formats.compute, sizes
-            yield ops.matmul(*how, grouped=grouped, share=share), layers
+            sizes = value, stored, value
+            kernel = ops.matmul(product.name, dims, formats.compute, sizes, grouped=grouped)
+            yield kernel, layers
     head = 1.0, work.sequences, math.ceil(config.vocab_size / tensor), config.d_model
     yield ops.matmul("head", head, formats.compute, (value, formats.weight_bytes, value)), 1
 

@@ -159,15 +159,14 @@ def decode_pass(servers: Servers, model: ServedModel, batch: float, context: int
     return ForwardPass(model, servers, batch / shards, 1, model.kept(context))
 
 
-def mixed_pass(case: ServingCase, prompt: int, generate: int) -> ForwardPass:
-    """A decode step that reads prompts beside: those of B / G sequences, one at least.
+def mixed_pass(case: ServingCase, prompt: int, prompts: float) -> ForwardPass:
+    """A decode step that reads so many prompts of new sequences beside, one at least.
 
     They are cut over the shards of the batch, or all wait for the one that has a prompt.
     """
     shards = 1 if case.servers.engine.pads_copies else case.shards
-    prompts = max(1.0, case.batch / generate / shards)
     work = decode_pass(case.servers, case.model, case.batch, case.context)
-    return replace(work, prompts=prompts, prompt=prompt)
+    return replace(work, prompts=max(1.0, prompts / shards), prompt=prompt)
 
 
 def prompt_pass(servers: Servers, model: ServedModel, prompt: int) -> ForwardPass:

@@ -110,7 +110,7 @@ def _mixed(
     prompts are rare and all where each step has some.
     """
     assert request.prompt is not None and request.generate is not None
-    work = mixed_pass(case, request.prompt, request.generate)
+    work = mixed_pass(case, request.prompt, case.batch / request.generate)
     share = min(1.0, case.batch / request.generate)
     seconds = step + share * (pass_seconds(work, case.profile).total - step)
     formula = "t + B * t_p / (n * G)" if inputs[1].value > 1 else "t + B * t_p / G"
