@@ -111,7 +111,8 @@ def _roofline(kernel: Kernel, rows: Rows, chip: Accelerator, profile: Profile) -
     bandwidth = chip.required("memory_bandwidth")
     time = (kernel.bytes + rows.cast) / bandwidth
     if np.any(kernel.flops):
-        time = np.maximum(time, kernel.flops / format_peak(chip, kernel.dtype, profile))
+        flops = kernel.flops * (kernel.visible if kernel.kind == "attention" else 1.0)
+        time = np.maximum(time, flops / format_peak(chip, kernel.dtype, profile))
     return np.broadcast_to(time, rows.seconds.shape)
 
 

@@ -78,15 +78,19 @@ class Rows:
 def _narrowed(kernel: Kernel, rows: Rows, backward: bool) -> Kernel:
     """Attention whose values have another head dimension, or whose queries see a window of keys."""
     head, value_head = rows.sizes["H"], rows.more["value_head"]
-    seen = rows.more["seen"]
     flops = attention_flops(1.0, head, value_head, backward) / attention_flops(
         1.0, head, head, backward
     )
+    whole = 1.0  # scores of all keys over those that a causal mask leaves
+    if dict(rows.key.options).get("causal"):
+        whole = rows.sizes["S"] / (rows.sizes["S"] - rows.sizes["T"] / 2)
     return replace(
         kernel,
-        flops=kernel.flops * flops * seen,
-        transcendentals=kernel.transcendentals * seen,
+        flops=kernel.flops * flops * whole,
+        transcendentals=kernel.transcendentals * whole,
         bytes=kernel.bytes * (head + value_head) / (2 * head),
+        visible=rows.more["seen"] / whole,
+        value_dim=value_head,
     )
 
 

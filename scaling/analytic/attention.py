@@ -97,6 +97,7 @@ def fused_kernel(
         step.run.precision.between,
         scores=None if share is None else batch * heads * (keys**2 * share),
         visible=visible,
+        kv_heads=groups / step.shape.tensor,
         times=times,
         origin=Origin(phase, "layers/attention"),
         issue=step.traits.launch,

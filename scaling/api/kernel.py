@@ -25,6 +25,7 @@ from scaling.meshes.units import format_size, parse_count, parse_quantity
 from scaling.pictures.files import check_picture, write_picture
 from scaling.pictures.palette import ORANGE, SKY
 from scaling.pictures.roofline import Dot, roofline
+from scaling.profiles.io import profile_of
 from scaling.questions.answer import Answer
 from scaling.questions.critical import critical
 from scaling.questions.roofline import KernelTarget, bandwidth_of, kernel_answer, peak_of, row
@@ -56,6 +57,7 @@ def kernel(
     compute: str | None = None,
     causal: bool = False,
     backward: bool = False,
+    library: str | None = None,
     devices: int = 1,
     cluster: str | None = None,
     source: str | None = None,
@@ -85,6 +87,8 @@ def kernel(
         compute: format whose peak rate counts.
         causal: attention where a query sees no later keys.
         backward: the backward pass of an attention.
+        library: that runs an attention: cudnn, where it was measured; None: the middle of those
+            that were.
         devices: chips that the work is divided over, evenly and without communication.
         cluster: catalogue name or TOML file, where chips have several links to a host.
         source: where weights come from over a link: host, or the link's rate, such as 16GB/s.
@@ -99,7 +103,7 @@ def kernel(
     """
     options = {"weights": weights, "output": output, "kv": kv, "compute": compute, "from": source}
     check_keys([kind], KINDS, "kernel", "kind")
-    check_options(kind, {**options, "causal": causal, "backward": backward})
+    check_options(kind, {**options, "causal": causal, "backward": backward, "library": library})
     path = None if plot is None else Path(plot)
     check_picture("--plot", path)
     numbers = sizes_of(kind, sizes)
@@ -120,7 +124,10 @@ def kernel(
         chip = with_figures(chip, {"memory_bandwidth": overridden(rate)})
     count = device_count(devices)
     link = None if source is None else _link(source.strip(), chip, cluster)
-    place = KernelTarget(chip, compute or dtype, count, link, memory)
+    if library is not None:
+        named = {fit.library for fit in profile_of(chip).attention}
+        check_keys([library], sorted(named), f"attention on {chip.name}", "library")
+    place = KernelTarget(chip, compute or dtype, count, link, memory, library or "")
 
     def make(**changes: float) -> KernelWork:
         return work_of(kind, {**numbers, **changes}, formats, causal, backward)

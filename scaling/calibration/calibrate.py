@@ -141,7 +141,10 @@ def profile_of_samples(
         matmul=tuple(fit.fit_matmul(group, evidence) for group in products),
         memory=memory,
         vector=vector,
-        attention=tuple(fit.fit_attention(group, evidence) for group in attention),
+        attention=tuple(
+            replace(found, softmax=found.softmax * vector.transcendentals)
+            for found in (fit.fit_attention(group, evidence) for group in attention)
+        ),
         collectives=fit.fit_collectives(samples.collective, evidence),
         dispatch=fit_dispatch(dispatch, memory, KEPT, evidence) if dispatch else None,
         overlap=overlap,

@@ -151,9 +151,12 @@ def attention_flops(sample: AttentionSample) -> float:
 
 
 def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> np.ndarray:
-    """Seconds of each sample by the fit."""
-    work = fit.executed * _attention_work(samples, fit.half_keys, fit.half_head)
-    return fit.overhead + work / (fit.efficiency * (fit.peak or 1.0))
+    """Seconds of each sample by the fit, whose `softmax` is in seconds; without waves."""
+    first = replace(samples[0], batch=1, heads=1, queries=1, keys=1, head_dim=1)
+    rate = fit.efficiency * (fit.peak or 1.0)
+    half_head = fit.softmax * rate / attention_flops(first)
+    work = fit.executed * _attention_work(samples, fit.start, half_head)
+    return fit.overhead + work / rate
 
 
 def _attention_work(
@@ -161,7 +164,7 @@ def _attention_work(
 ) -> np.ndarray:
     flops = np.array([attention_flops(p) for p in samples])
     keys, heads = np.array([(p.keys, p.head_dim) for p in samples], float).T
-    return flops * (1 + half_keys / keys) * (1 + half_head / heads)
+    return flops * (1 + half_keys / keys) * np.hypot(1, half_head / heads)
 
 
 @with_errors(attention_seconds)
@@ -172,7 +175,7 @@ def fit_attention(
     overhead: float | None = None,
     executed: float = 1.0,
 ) -> AttentionFit:
-    """The fit of one direction and dtype.
+    """The fit of one direction and dtype; its `softmax` is in seconds of all cores.
 
     Args:
         samples: at least two.
@@ -188,8 +191,13 @@ def fit_attention(
     a, b, loss = lines(work, typical(samples), overhead)
     best = int(np.argmin(loss))
     share, full = share_of(b[best], peak)
-    first, launch = samples[0].direction, float(a[best])
-    return AttentionFit(first, share, evidence, launch, *halves[best], executed, full)
+    first, (start, half_head) = samples[0], halves[best]
+    unit = attention_flops(replace(first, batch=1, heads=1, queries=1, keys=1, head_dim=1))
+    softmax = unit * half_head / (share * full)
+    return AttentionFit(
+        first.direction, share, evidence, float(a[best]), softmax, start, executed=executed,
+        peak=full,
+    )  # fmt: skip
 
 
 def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) -> np.ndarray:

@@ -70,7 +70,10 @@ class HloProduct:
     transcendentals: float = 0.0
     may_round: bool = False  # float32 that need not be exact: NVIDIA's chips round it to TF32
     bytes: float | None = None  # read and written; None: its operands and results, once each
-    visible: float = CAUSAL  # share of an attention's scores that its mask leaves
+    # Of an attention, as of `scaling.program.ir.Kernel`:
+    visible: float = CAUSAL
+    kv_heads: int = 0
+    value_dim: float = 0
     is_timed: bool = True  # whether fits to products of its kind say how long it takes
 
 
@@ -203,12 +206,16 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
     query, key, value = operands[:3]
     head_dim = query.elements // (batch * heads * queries)
     value_dim = head_dim * value.elements // key.elements
+    groups = key.elements // (batch * scores[3] * head_dim)
     pairs = float(math.prod(scores))
     flops = float(attention_flops(pairs, head_dim, value_dim, backward))
     seen, dtype = 1.0, type_name(query.dtype)
     if "CAUSAL" in str(config.get("mask_type", "NO_MASK")):
         seen = visible_share(scores[3], int(config.get("sliding_window_length", 0)))
-    return HloProduct("attention", flops, dtype, (*scores, head_dim), pairs, visible=seen)
+    return HloProduct(
+        "attention", flops, dtype, (*scores, head_dim), pairs, visible=seen, kv_heads=groups,
+        value_dim=value_dim,
+    )  # fmt: skip
 
 
 def _convolution(

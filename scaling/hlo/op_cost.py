@@ -104,6 +104,8 @@ def _kernel(instruction: Instruction) -> Kernel:
         dtype=dtype,
         dims=largest.dims if largest else (),
         visible=largest.visible if largest else CAUSAL,
+        kv_heads=largest.kv_heads if largest else 0,
+        value_dim=largest.value_dim if largest else 0,
         is_timed=all(p.is_timed for p in products),
         again=content.rows.again,
         spread=content.rows.spread,

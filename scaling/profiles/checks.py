@@ -1,6 +1,7 @@
 """Checks that the figures of a calibration file are possible, key by key.
 
     efficiency, sustained, stream, best ...  above 0, at most 1
+    executed                                 from 0 to 1
     most (of a loss)                         above 0, below 1
     peaks, bandwidths, other rates           above 0
     times, sizes, errors, raw measurements   not negative
@@ -21,9 +22,11 @@ FRACTION: Rule = (lambda value: 0 < value <= 1, "above 0 and at most 1")
 LOSS: Rule = (lambda value: 0 < value < 1, "above 0 and below 1")
 RATE: Rule = (lambda value: value > 0, "above 0")
 COUNT: Rule = (lambda value: value >= 1, "at least 1")
+SHARE: Rule = (lambda value: 0 <= value <= 1, "from 0 to 1")
 AMOUNT: Rule = (lambda value: value >= 0, "at least 0")
 RULES = {
-    **dict.fromkeys(("efficiency", "sustained", "stream", "executed", "best"), FRACTION),
+    **dict.fromkeys(("efficiency", "sustained", "stream", "best", "memory"), FRACTION),
+    "executed": SHARE,
     "most": LOSS,
     **dict.fromkeys(("peak", "bandwidth", "cache_bandwidth", "fresh_bandwidth", "load"), RATE),
     **dict.fromkeys(("flops", "transcendentals", "slowdown"), RATE),

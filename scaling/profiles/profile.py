@@ -116,18 +116,25 @@ class VectorFit:
 
 @dataclass(frozen=True)
 class AttentionFit:
-    """efficiency x keys/(keys + half_keys) x head_dim/(head_dim + half_head) of a fused kernel.
+    """A fused attention: tiles over cores, each walking its keys (`scaling.simulate.attention`).
 
-    The softmax costs the same however long the heads are, as `half_head` more of their dimension.
+    `start` keys are charged for filling a tile's pipeline. `memory` None: operands move beside the
+    products, at the share of the bandwidth of other kernels.
     """
 
-    direction: Direction
-    efficiency: float  # fraction of the peak of its dtype
+    direction: Direction | Literal["decode"]
+    efficiency: float  # fraction of the peak of its dtype that products reach
     evidence: Evidence
     overhead: float = 0.0  # s, one call
-    half_keys: float = 0.0
-    half_head: float = 0.0
-    executed: float = 1.0  # fraction of the full square that is computed: 0.5 skips a causal mask
+    softmax: float = 0.0  # time of a score's over that of one special function
+    start: float = 0.0  # keys
+    tile: int | None = None  # queries of one core's tile, keys backward; None: cores are always full
+    memory: float | None = None  # fraction of the bandwidth at which operands and results move
+    combine: float = 0.0  # s, of the pass that adds up parts of the keys
+    executed: float = 1.0  # least share of the scores that it computes whatever a mask hides: 0.5
+    # walks all keys that a causal mask leaves, not those of a window alone
+    dtype: str = ANY
+    library: str = ANY
     peak: float | None = None  # FLOP/s; None: the accelerator states it
     best: float = 1.0  # fraction of the peak that computed scores reached at most
 
@@ -297,9 +304,29 @@ def matmul_fit(profile: Profile, dtype: str, grouped: bool = False) -> MatmulFit
     return fit
 
 
-def attention_fit(profile: Profile, direction: Direction) -> AttentionFit | None:
-    """The fit of a direction; None if attention is to be priced as a matmul."""
-    return next((fit for fit in profile.attention if fit.direction == direction), None)
+def attention_fit(
+    profile: Profile,
+    direction: Direction | Literal["decode"],
+    dtype: str = ANY,
+    library: str = ANY,
+) -> AttentionFit | None:
+    """The fit of a direction, of this library and format where there is one, in this order.
+
+    Decoding without a fit is as a forward pass. None: attention is to be priced as a matmul.
+    """
+    key = "attention", direction, dtype, library
+    if key not in profile.cache:
+        able = [
+            fit
+            for fit in profile.attention
+            if fit.direction in (direction, "forward" if direction == "decode" else direction)
+            and fit.dtype in (dtype, ANY)
+            and fit.library in (library, ANY)
+        ]
+        specificity = lambda f: (f.direction == direction, f.library != ANY, f.dtype != ANY)
+        profile.cache[key] = max(able, key=specificity, default=None)
+    fit: AttentionFit | None = profile.cache[key]
+    return fit
 
 
 def algorithms(profile: Profile, kind: CollectiveKind) -> tuple[str, ...]:

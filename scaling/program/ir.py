@@ -93,7 +93,12 @@ class Kernel(Operation):
     host_bytes: Number = 0.0  # of the host's memory, read and written
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: float = 0.0  # s that the host takes to start it
-    visible: Number = CAUSAL  # share of an attention's scores that its mask leaves
+    # Of an attention: the share of its scores that the mask leaves, heads of keys and values (0: as
+    # many as of queries), head dimension of values (0: as of keys), and the library that runs it.
+    visible: Number = CAUSAL
+    kv_heads: Number = 0
+    value_dim: Number = 0
+    library: str = ""
     # What decides how long rows take that indices name (scaling.hlo.random_access), and what lies
     # between two passes of a transform (scaling.hlo.passes):
     again: Number = 0.0  # bytes beyond `bytes` if nothing is found in a cache

@@ -86,6 +86,8 @@ def attention(
     *,
     scores: Number | None = None,
     visible: Number = CAUSAL,
+    kv_heads: Number = 0,
+    library: str = "",
     times: Number = 1,
     origin: Origin = NOT_KNOWN,
     issue: float = 0.0,
@@ -101,6 +103,8 @@ def attention(
         dtype: format of the operands, whose peak rate counts.
         scores: that are counted; None: batch x heads x queries x keys.
         visible: share of the counted scores that the mask leaves.
+        kv_heads: heads of keys and values; 0: as many as of queries.
+        library: that runs it; "": not known.
         times: 0 where it does not run, else 1.
         origin: says whether it is a backward pass.
         issue, share: as of `Kernel`.
@@ -120,4 +124,7 @@ def attention(
         issue=issue,
         share=share,
         visible=visible,
+        kv_heads=kv_heads,
+        value_dim=value_dim,
+        library=library,
     )

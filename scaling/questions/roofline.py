@@ -36,6 +36,7 @@ class KernelTarget:
     devices: int = 1  # that the work is divided over
     link: float | None = None  # bytes/s over which weights come; None: they lie in the memory
     memory: str = "memory bandwidth"  # what the bandwidth is of
+    library: str = ""  # that runs an attention; "": not named
 
     @property
     def vector_rate(self) -> float:
@@ -238,11 +239,13 @@ def priced_kernel(work: KernelWork, target: KernelTarget) -> Kernel:
         grouped = work.kind == "grouped"
         kernel = matmul(work.kind, dims, target.dtype, grouped=grouped, origin=origin)
     elif work.kind == "attention":
-        B, N, T, S, H = (values[symbol] for symbol in "BNTSH")
+        B, N, T, S, H, K = (values[symbol] for symbol in "BNTSHK")
         kernel = attention(
             work.kind,
             (B, N / share, T, S, H),
             H,
+            kv_heads=K / share,
+            library=target.library,
             moved=0.0,
             dtype=target.dtype,
             scores=work.amount(work.scores) / share,

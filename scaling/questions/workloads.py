@@ -197,6 +197,7 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {  # of `scaling kernel` -> kinds that 
     "from": ("matmul", "grouped", "attention", "embedding", "read", "copy", "work"),
     "causal": ("attention",),
     "backward": ("attention",),
+    "library": ("attention",),
 }
 
 

@@ -24,12 +24,10 @@ from scaling.profiles.profile import (
     MatmulFit,
     MemoryFit,
     Profile,
-    attention_fit,
     matmul_fit,
 )
-from scaling.profiles.samples import Direction
-from scaling.program.ir import CAUSAL, Kernel, Number
-from scaling.simulate import products
+from scaling.program.ir import Kernel, Number
+from scaling.simulate import attention, products
 
 BOUNDS = np.array(["compute", "memory", "overhead"])
 # What a chip without units for a format multiplies in: NVIDIA before Ampere has neither TF32 nor
@@ -91,6 +89,8 @@ def kernel_time(
         InputError: the kernel has matrix products in a format for which the chip, or the profile,
             has no rate; or the memory bandwidth is not known.
     """
+    if (fused := attention.fit_of(kernel, profile)) and np.any(kernel.flops):
+        return _attention(kernel, fused, accelerator, profile, host)
     busy, limit, fit = _matrix(kernel, accelerator, profile)
     busy, limit = busy / kernel.share, limit / kernel.share
     matrix = np.maximum(busy, limit)
@@ -126,6 +126,24 @@ def kernel_time(
     return cost
 
 
+def _attention(
+    kernel: Kernel,
+    fit: AttentionFit,
+    accelerator: Accelerator,
+    profile: Profile,
+    host: float | None,
+) -> KernelCost:
+    """One fused attention, whose keys may come from the host."""
+    peak = fit.peak or peak_rate(accelerator, kernel.dtype)
+    cost = attention.attention_time(kernel, fit, accelerator, profile, peak)
+    link = kernel.host_bytes / host if host is not None else 0.0
+    time, memory = np.maximum(cost.time, link + cost.overhead), np.maximum(cost.memory, link)
+    parts = (np.maximum(cost.compute, cost.memory), fit.evidence), (link, HOST_LINK)
+    priced = KernelCost(time, cost.compute, memory, cost.overhead, parts, fit.evidence, kernel.bytes)
+    assert is_possible(kernel, priced, accelerator, profile), f"{kernel.name} is above a peak"
+    return priced
+
+
 def is_possible(
     kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: Profile
 ) -> bool:
@@ -143,9 +161,10 @@ def least_time(kernel: Kernel, moved: Number, accelerator: Accelerator, profile:
     memory = _moving(kernel, moved, accelerator, best)
     if kernel.kind == "copy" and not profile.overlap:
         memory = 0.0  # which may be from far: it takes longer
-    parts = [memory, _vector(kernel, profile)]
+    fused = attention.fit_of(kernel, profile)
+    parts = [memory] if fused else [memory, _vector(kernel, profile)]
     if np.any(kernel.flops):
-        fit = _product_fit(kernel, profile)
+        fit = fused or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
         rate = fit.best * (fit.peak or peak_rate(accelerator, kernel.dtype))
         parts.append(computed_flops(kernel, profile) / rate)
     return reduce(np.maximum, parts)
@@ -187,33 +206,10 @@ def _far_time(moved: Number, accelerator: Accelerator, fit: MemoryFit) -> Number
     return moved / (bandwidth * fit.efficiency)
 
 
-def attention_efficiency(
-    fit: AttentionFit, dims: tuple[Number, ...], visible: Number = CAUSAL
-) -> Number:
-    """Counted FLOPs per second over the peak, for `dims` (batch, heads, queries, keys, head_dim).
-
-    Counted are all scores, so that a kernel that skips masked ones may exceed its peak.
-    """
-    done = _executed(fit, visible)
-    share, best = fit.efficiency / done, fit.best / done
-    if not dims:
-        return np.minimum(share, best)
-    keys, head_dim = dims[3], dims[4]
-    share = share * keys / (keys + fit.half_keys) * head_dim / (head_dim + fit.half_head)
-    return np.minimum(share, best)
-
-
 def computed_flops(kernel: Kernel, profile: Profile) -> Number:
     """FLOPs of a kernel's products without those of scores that fused attention skips."""
-    fit = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
-    return kernel.flops if fit is None else kernel.flops * _executed(fit, kernel.visible)
-
-
-def _executed(fit: AttentionFit, visible: Number) -> Number:
-    """A fit says what share is executed under a causal mask; of `visible` scores the masked others
-    are skipped in proportion, so that all are executed where no mask is.
-    """
-    return 1 - (1 - fit.executed) * (1 - visible) / (1 - CAUSAL)
+    fit = attention.fit_of(kernel, profile)
+    return kernel.flops if fit is None else attention.computed_flops(kernel, fit)
 
 
 def peak_rate(accelerator: Accelerator, dtype: str) -> float:
@@ -231,23 +227,15 @@ def format_peak(accelerator: Accelerator, dtype: str, profile: Profile) -> float
 
 def _matrix(
     kernel: Kernel, accelerator: Accelerator, profile: Profile
-) -> tuple[Number, Number, AttentionFit | MatmulFit | MemoryFit]:
+) -> tuple[Number, Number, MatmulFit | MemoryFit]:
     """Seconds of the matrix products at full clock, the least that power allows, and their fit."""
     if not np.any(kernel.flops):
         return 0.0, 0.0, profile.memory
-    fit = _product_fit(kernel, profile)
+    fit = matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
     peak = fit.peak or peak_rate(accelerator, kernel.dtype)
-    if isinstance(fit, AttentionFit):
-        share = attention_efficiency(fit, kernel.dims, kernel.visible)
-        return kernel.flops / (peak * share), 0.0, fit
     dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()
     share = products.efficiency(fit, dims, kernel.dtype, accelerator, peak)
     return kernel.flops / (peak * share), kernel.flops / (peak * products.long_run_rate(fit)), fit
-
-
-def _product_fit(kernel: Kernel, profile: Profile) -> AttentionFit | MatmulFit:
-    attention = attention_fit(profile, _direction(kernel)) if kernel.kind == "attention" else None
-    return attention or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
 
 
 def _vector(kernel: Kernel, profile: Profile) -> Number:
@@ -255,6 +243,3 @@ def _vector(kernel: Kernel, profile: Profile) -> Number:
     rates = profile.vector
     return kernel.vector_flops / rates.flops + kernel.transcendentals / rates.transcendentals
 
-
-def _direction(kernel: Kernel) -> Direction:
-    return "backward" if kernel.origin.phase == "backward" else "forward"

@@ -107,6 +107,7 @@ def attention_kernel(work: ForwardPass) -> Called:
     if config.mla and decodes:
         values_dim = config.mla.kv_lora_rank
         keys_dim = values_dim + config.mla.qk_rope_head_dim
+    groups = 1 if config.mla and decodes else -(-config.n_kv_heads // tensor)
     heads = -(-config.n_heads // tensor)  # whole ones
     sent = work.tokens * heads * (keys_dim + values_dim) * model.formats.activation_bytes
     kernel = ops.attention(
@@ -116,6 +117,7 @@ def attention_kernel(work: ForwardPass) -> Called:
         cached / config.n_layers + sent,
         compute if STORED_BYTES.get(compute, 0) >= WIDE else "bf16",
         visible=1.0 if decodes else CAUSAL,  # no mask halves the scores of one query
+        kv_heads=groups,
     )
     return kernel, config.n_layers
 

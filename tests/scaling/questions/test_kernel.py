@@ -126,7 +126,8 @@ def test_a_causal_mask_halves_and_a_backward_pass_has_five_products():
     masked = sc.kernel("attention", shape, accelerator="h100-sxm", causal=True)
     back = check(sc.kernel("attention", shape, accelerator="h100-sxm", backward=True))
     assert masked["FLOPs"].answer == whole["FLOPs"].answer / 2
-    assert masked["compute time"].fitted == pytest.approx(whole["compute time"].fitted / 2)
+    half = whole["compute time"].fitted / 2
+    assert masked["compute time"].fitted == pytest.approx(half, rel=0.15)  # tiles on the diagonal
     assert back["FLOPs"].answer == 2.5 * whole["FLOPs"].answer
     assert masked["fraction of the peak"].fitted < 1
 

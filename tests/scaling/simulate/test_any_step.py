@@ -114,19 +114,16 @@ def check(priced: Priced) -> float:
     parts = [getattr(found.time, term) for term in TERMS]
     assert sum(parts[:-1]) == pytest.approx(step, rel=1e-9)
     assert min(parts) >= -1e-9 * step
-    # HFU counts the masked half of the scores, which attention skips
-    skipped = min((fit.executed for fit in priced.profile.attention), default=1.0)
-    assert found.hfu is None or 0 <= found.hfu <= 1 / skipped
+    # HFU counts masked scores, which attention skips
+    seen = [np.min(op.visible) for op in kernels_of(priced.program) if op.kind == "attention"]
+    assert found.hfu is None or 0 <= found.hfu <= 1 / min(seen, default=1.0)
     # one that queues behind another has its wait too: only together they wait at most as they run
     exposed, run = (sum(getattr(c, n) for c in found.collectives) for n in ("exposed", "time"))
     assert exposed <= run + 1e-8 * step  # rounding of clocks over 1e8 iterations
     for cost in priced.collectives.values():
         assert cost.time >= cost.lower_bound * CLOSE
     for op, cost in ((op, priced.kernels[op.name]) for op in kernels_of(priced.program)):
-        executed = {fit.direction: fit.executed for fit in priced.profile.attention}
-        direction = "backward" if op.origin.phase == "backward" else "forward"
-        share = executed.get(direction, 1.0) if op.kind == "attention" else 1.0
-        share = min(1.0, op.visible) if op.kind == "attention" else share
+        share = min(1.0, op.visible) if op.kind == "attention" else 1.0
         if op.flops and not cost.unpriced:
             assert cost.time >= share * op.flops / peak_rate(chip, op.dtype) * CLOSE
         if not priced.profile.memory.cache_bandwidth:

@@ -23,7 +23,6 @@ from scaling.profiles.shipped import shipped
 from scaling.program.ir import Kernel, Origin
 from scaling.simulate.kernels import (
     KEPT,
-    attention_efficiency,
     kernel_time,
     memory_time,
     peak_rate,
@@ -79,7 +78,7 @@ def test_a_matmul_runs_as_fast_as_was_measured(chip, shape, tflops):
 
 def test_attention_runs_as_fast_as_was_measured():
     """FlashAttention-3, figure 5: cuDNN, causal, 4k tokens, heads of 128 at 518 TFLOP/s."""
-    kernel = attention()
+    kernel = replace(attention(), library="cudnn")
     cost = kernel_time(kernel, H100, shipped("h100-sxm"))
     assert kernel.flops / 2 / cost.time / 1e12 == pytest.approx(518, rel=0.03)
 
@@ -143,29 +142,6 @@ def test_the_backward_pass_has_a_fit_of_its_own_and_recomputation_that_of_the_fo
     phases = ("forward", "backward", "remat")
     forward, backward, remat = (kernel_time(attention(p), H100, profile).time for p in phases)
     assert 2.5 < backward / forward < 3.5 and remat == forward
-
-
-def test_short_rows_and_short_heads_are_slower():
-    fit = AttentionFit("forward", 0.8, HERE, half_keys=512, half_head=64)
-    assert attention_efficiency(fit, (1, 1, 512, 512, 64)) == pytest.approx(0.2)
-    assert attention_efficiency(fit, ()) == 0.8
-
-
-@pytest.mark.parametrize(
-    ("executed", "visible", "share"),
-    [(0.5, 0.5, 1.6), (0.5, 1.0, 0.8), (0.5, 0.25, 3.2), (1.0, 1.0, 0.8), (0.75, 1.0, 0.8)],
-)
-def test_scores_are_skipped_as_far_as_the_mask_hides_them(executed, visible, share):
-    """Without a mask all are executed: no kernel passes its peak by counting what it skips."""
-    fit = AttentionFit("forward", 0.8, HERE, executed=executed)
-    assert attention_efficiency(fit, (), visible) == pytest.approx(share)
-
-
-def test_attention_without_a_mask_takes_twice_as_long_as_a_causal_one():
-    profile, causal = shipped("h100-sxm"), attention()
-    whole = kernel_time(replace(causal, visible=1.0), H100, profile)
-    half = kernel_time(causal, H100, profile)
-    assert whole.compute / half.compute == pytest.approx(2)
 
 
 def test_attention_without_a_fit_is_a_matmul():

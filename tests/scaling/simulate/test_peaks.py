@@ -14,6 +14,7 @@ from scaling.profiles.io import ideal, profile_of
 from scaling.profiles.shipped import said_of_untimed, shipped, shipped_names, table
 from scaling.program.ir import Kernel, Origin
 from scaling.simulate import kernels
+from scaling.simulate.attention import fit_of
 from scaling.simulate.kernels import kernel_time, peak_rate
 
 CHIPS = [name for name in catalog.accelerator_names() if catalog.accelerator(name).peaks]
@@ -35,8 +36,9 @@ FASTEST = {
     ("gb200", "fp8"): 3615.6,
     ("mi300x", "bf16"): 668.4,
 }
-# cuDNN's attention on an H100 (arXiv 2407.08608, figures 5 and 6), of the scores that it computes.
-FASTEST_ATTENTION = {"forward": 539.1, "backward": 518.1}
+# Attention on an H100, of the scores that it computes: vLLM's FlashAttention-3 (aiconfigurator),
+# cuDNN (arXiv 2407.08608, figure 6).
+FASTEST_ATTENTION = {"forward": 657.6, "backward": 518.1}
 SIZES = st.integers(1, 2**17)
 KINDS = ("matmul", "grouped", "attention", "fusion", "copy")
 ROUNDING = 1 + 1e-9
@@ -128,7 +130,7 @@ def test_a_kernel_faster_than_its_evidence_is_caught():
 
 @pytest.mark.parametrize("name", CHIPS)
 def test_attention_of_long_heads_stays_at_what_was_seen(name):
-    """Heads of 256 were not measured: the fit alone would say 70 % of the peak, cuDNN has 55 %."""
+    """Heads of 1,024 were not measured: the fit alone would say 80 % of the peak."""
     chip = catalog.accelerator(name)
     for products, phase in ((2, "forward"), (5, "backward")):
         tokens, head = 2**20, 1024
@@ -137,7 +139,9 @@ def test_attention_of_long_heads_stays_at_what_was_seen(name):
             dtype="bf16", dims=(1, 1, tokens, tokens, head),
         )  # fmt: skip
         seconds = float(kernel_time(kernel, chip, profile_of(chip)).time)
-        assert 0.5 * kernel.flops / seconds <= 0.545 * peak_rate(chip, "bf16")
+        best = fit_of(kernel, profile_of(chip)).best
+        assert 0.5 * kernel.flops / seconds <= best * peak_rate(chip, "bf16")
+        assert best < 0.75
 
 
 def predicted(cluster, **options):

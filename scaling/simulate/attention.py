@@ -1,0 +1,116 @@
+"""Seconds of a fused attention: tiles over cores, each walking its keys, as one form for all chips.
+
+    score   = hypot(products / (peak x efficiency), softmax / special functions)    all cores
+    walk    = (visible keys + start) x tile x cores x score                         of one tile
+    compute = walk x waves       all tiles alike: whole waves; masked: the longest walk at least
+    time    = overhead + compute + bytes / (bandwidth x memory)
+
+A tile is so many queries of one head; of a backward pass so many keys, which walks the queries.
+Products and the softmax of another block run at once, but each waits for the other: their times
+add up as squares. Libraries round head dimensions up. Decoding (few queries) packs the queries of
+all heads that share keys into one tile and splits the keys over the cores that are left; it loads
+while it computes:
+
+    time    = overhead + max(compute, (bytes + those of start keys) / (bandwidth x memory)) + combine
+
+FlashAttention-2 (arXiv 2307.08691), -3 (2407.08608), Flash-Decoding (Dao et al., 2023-10).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.meshes.accelerator import Accelerator
+from scaling.profiles.profile import AttentionFit, Profile, attention_fit
+from scaling.program.ir import Kernel, Number
+from scaling.program.ops import attention_flops
+
+DECODE_QUERIES = 16  # rows of the smallest matrix instruction, up to which a call only decodes
+ROUNDED = 32  # head dimensions are a multiple of it (FlashAttention's kernels: 64, 96, 128, ...)
+ROUNDING = 1e-9  # relative, of scores that no mask hides
+SPLIT_KEYS = 512  # of a sequence from which decoding splits them (step in FlashInfer's and FA3's)
+
+
+@dataclass(frozen=True)
+class AttentionCost:
+    """Seconds of a fused attention."""
+
+    time: Number
+    compute: Number
+    memory: Number
+    overhead: Number
+
+
+def fit_of(kernel: Kernel, profile: Profile) -> AttentionFit | None:
+    """The fit that prices an attention; None for other kernels, or if it is priced as products."""
+    if kernel.kind != "attention":
+        return None
+    direction = "backward" if kernel.origin.phase == "backward" else "forward"
+    if direction == "forward" and kernel.dims and np.all(kernel.dims[2] <= DECODE_QUERIES):
+        direction = "decode"
+    return attention_fit(profile, direction, kernel.dtype, kernel.library)
+
+
+def attention_time(
+    kernel: Kernel, fit: AttentionFit, accelerator: Accelerator, profile: Profile, peak: float
+) -> AttentionCost:
+    """Price one call; `peak` is the chip's FLOP/s in the format of the kernel."""
+    runs, rate = np.greater(kernel.flops, 0), fit.efficiency * peak
+    bandwidth = profile.memory.bandwidth or accelerator.required("memory_bandwidth")
+    memory = kernel.bytes / (bandwidth * (fit.memory or profile.memory.efficiency))
+    least = computed_flops(kernel, fit) / (fit.best * peak * kernel.share)
+    if not kernel.dims:
+        compute = np.maximum(computed_flops(kernel, fit) / (rate * kernel.share), least)
+        return _cost(np.maximum(compute, memory), compute, memory, fit.overhead * runs)
+    products, softmax = _products(kernel, ROUNDED) / rate, profile.vector.transcendentals
+    score = np.hypot(products, fit.softmax / softmax) / kernel.share
+    if fit.direction == "decode":
+        _, heads, queries, keys, _ = kernel.dims
+        groups = np.where(np.equal(kernel.kv_heads, 0), heads, kernel.kv_heads)
+        packed = DECODE_QUERIES * np.ceil(queries * heads / groups / DECODE_QUERIES)
+        compute = score * _scores(kernel, fit) * packed / (queries * heads / groups)
+        compute = np.maximum(least, compute)
+        memory = memory * (1 + groups * fit.start / (groups * keys + heads * queries))
+        overhead = (fit.overhead + fit.combine * (keys >= SPLIT_KEYS)) * runs
+        return _cost(np.maximum(compute, memory), compute, memory, overhead)
+    compute = np.maximum(least, score * _walked(kernel, fit, accelerator.cores)) * runs
+    together = np.maximum if fit.memory is None else np.add
+    return _cost(together(compute, memory), compute, memory, fit.overhead * runs)
+
+
+def computed_flops(kernel: Kernel, fit: AttentionFit) -> Number:
+    """FLOPs of the products of the scores that a kernel computes, masked ones that it skips not."""
+    return kernel.flops * np.maximum(kernel.visible, fit.executed)
+
+
+def _cost(busy: Number, compute: Number, memory: Number, overhead: Number) -> AttentionCost:
+    return AttentionCost(busy + overhead, compute, memory, overhead)
+
+
+def _scores(kernel: Kernel, fit: AttentionFit) -> Number:
+    return computed_flops(kernel, fit) / _products(kernel, 1)
+
+
+def _products(kernel: Kernel, rounded: int) -> Number:
+    """FLOPs of a score, with head dimensions that are a multiple of `rounded`."""
+    head = kernel.dims[4]
+    value = np.where(np.equal(kernel.value_dim, 0), head, kernel.value_dim)
+    padded = [rounded * np.ceil(dim / rounded) for dim in (head, value)]
+    return attention_flops(1.0, *padded, kernel.origin.phase == "backward")
+
+
+def _walked(kernel: Kernel, fit: AttentionFit, cores: int | None) -> Number:
+    """Scores whose time passes until the last core has done: computed, masked and waited for."""
+    batch, heads, queries, keys, _ = kernel.dims
+    rows, across = (keys, queries) if fit.direction == "backward" else (queries, keys)
+    mean = _scores(kernel, fit) / np.maximum(batch * heads * rows, 1.0)
+    if fit.tile is None or cores is None:
+        return batch * heads * rows * (mean + fit.start)
+    masked = np.less(mean, across * (1 - ROUNDING))
+    walk = np.minimum(mean + masked * fit.tile / 2, across) + fit.start
+    longest = np.minimum(2 * mean, across) + fit.start
+    waves = batch * heads * np.ceil(rows / fit.tile) / cores
+    whole = np.ceil(waves) * (across + fit.start)
+    uneven = np.where(waves <= 1, longest, np.maximum(longest, (waves + 0.5) * walk))
+    return fit.tile * cores * np.where(masked, np.minimum(uneven, whole), whole)
+
