@@ -8,7 +8,8 @@ pipeline costs, the share of the bandwidth at which operands move, the time of a
 decoding that of its combining pass. Every software of a chip weighs the same, so that a fit is the
 middle of those that were measured there. cuDNN, which JAX calls, has rows of its own.
 
-`error_p90` is that of softwares left out in turn, of one software that of the nearest chip's fit.
+`error_p90` is that of softwares left out in turn, of one software that of the nearest chip's fit;
+`lent_p90` is that of the rows of another chip of the generation, priced by the fit.
 """
 
 import argparse
@@ -32,7 +33,7 @@ from scaling.simulate.attention import attention_time
 from scaling.simulate.kernels import peak_rate
 
 DATE = "2026-11"
-SAME = {"a100-pcie-80g": "a100-sxm-80g"}  # silicon, priced as such: a card that draws 300 W
+ALIKE = {"a100-pcie-80g": "a100-sxm-80g"}  # whose rows are fitted as one, each at its own rates
 # Queries of a tile: FlashAttention-2 has 128, on Ada 64 for want of shared memory
 # (flash_fwd_launch_template.h), -3 128 (arXiv 2407.08608); kernels of Blackwell two of 128 at once.
 TILES = {"a100-sxm-80g": 128, "l40s": 64, "h100-sxm": 128, "b200-sxm": 256}
@@ -59,6 +60,7 @@ BOUNDS: Mapping[str, tuple[float, float, float]] = {
 TRAINING = ("overhead", "efficiency", "softmax", "start")
 SERVING = (*TRAINING, "memory")  # whose calls also write a KV cache, before or after
 DECODE = ("overhead", "start", "memory", "combine")
+BORROWS = {"a100-sxm-80g": "l40s", "l40s": "a100-sxm-80g", "b200-sxm": "gb200", "gb200": "b200-sxm"}
 ROBUST = 0.1  # relative error from which on a row weighs less (soft L1)
 LITTLE = 4e6  # bytes whose time does not count beside that of a call, wherever they lie
 INSIDE = 0.9  # share of left-out rows that a range has to hold
@@ -81,6 +83,11 @@ class Case:
         chip, profile = _chip(self.chip)
         cost = attention_time(self.kernel, fit, chip, profile, peak_rate(chip, self.dtype))
         return np.log(np.broadcast_to(cost.time, self.seconds.shape) / self.seconds)
+
+    @property
+    def like(self) -> str:
+        """The chip whose figures these rows are fitted for."""
+        return ALIKE.get(self.chip, self.chip)
 
     @property
     def in_memory(self) -> np.ndarray:
@@ -107,12 +114,10 @@ def cases() -> tuple[Case, ...]:
 
 
 def _case(rows: Rows) -> Case:
-    key = rows.key
-    chip = SAME.get(key.chip, key.chip)
-    kind = key.kind.split(", ")[1]
+    key, kind = rows.key, rows.key.kind.split(", ")[1]
     library = "cudnn" if key.software.startswith("cudnn") else ANY
-    kernel = rows.kernel(catalog.accelerator(chip))
-    return Case(chip, key.software, kind, key.dtype, library, kernel, rows.seconds)
+    kernel = rows.kernel(catalog.accelerator(key.chip))
+    return Case(key.chip, key.software, kind, key.dtype, library, kernel, rows.seconds)
 
 
 def _figures(rows: Sequence[Mapping[str, str]], direction: str) -> Case:
@@ -135,7 +140,7 @@ def chosen(chip: str, direction: str, *dtypes: str, library: str = ANY) -> list[
     return [
         case
         for case in cases()
-        if (case.chip, case.direction, case.library) == (chip, direction, library)
+        if (case.like, case.direction, case.library) == (chip, direction, library)
         and case.dtype in (dtypes or ("bf16",))
         and case.software not in FOREIGN
     ]
@@ -146,11 +151,11 @@ def fitted(own: Sequence[Case], base: AttentionFit, free: Sequence[str]) -> Atte
 
     Every software of a chip has the same weight, and so has every chip.
     """
-    softwares = {(case.chip, case.software) for case in own}
+    softwares = {(case.like, case.software) for case in own}
     weight = []
     for case in own:
         rows = sum(len(c.seconds) for c in own if c.software == case.software)
-        others = sum(chip == case.chip for chip, _ in softwares)
+        others = sum(chip == case.like for chip, _ in softwares)
         weight.append(case.in_memory * (rows * others) ** -0.5)
     weights = np.concatenate(weight)
     low, first, high = np.log([BOUNDS[name] for name in free]).T
@@ -185,7 +190,13 @@ def scored(
         there = neighbour if len(names) == 1 or neighbour else fitted(rest, base, free)
         left += [case.errors(there or fit) for case in own if case.software == name]
     errors = np.abs(np.concatenate(left))
-    chip = own[0].chip
+    chip, direction = own[0].like, own[0].direction
+    there = [
+        np.abs(case.errors(fit))
+        for case in cases()
+        if (case.like, case.direction) == (BORROWS.get(chip), direction)
+        and case.software not in FOREIGN
+    ]
     evidence = Evidence(
         source=f"{SOURCES[chip]}; {', '.join(names)}; experiments/published/fit_attention.py",
         date=DATE,
@@ -196,6 +207,7 @@ def scored(
         max_error=short(off.max()),
         held_out_error=short(np.expm1(errors).mean()),
         error_p90=short(np.expm1(np.quantile(errors, INSIDE))),
+        lent_p90=short(np.expm1(np.quantile(np.concatenate(there or [errors]), INSIDE))),
     )
     return replace(fit, evidence=evidence, best=max(map(_fastest, own)))
 
