@@ -306,10 +306,11 @@ def report(found: Mapping[str, Sequence[AttentionFit]]) -> list[str]:
         for fit in own:
             e = fit.evidence
             said = [f"{x:.1%}" if x is not None else "-" for x in (e.median_error, e.error_p90)]
+            micro = [f"{seconds * 1e6:.1f} us" for seconds in (fit.overhead, fit.combine)]
             rows.append(
-                (chip, fit.direction, fit.dtype, fit.library, f"{fit.overhead * 1e6:.1f} us",
-                 f"{fit.efficiency:.3f}", f"{fit.softmax:.2f}", f"{fit.start:.0f}",
-                 f"{fit.memory:.2f}" if fit.memory else "beside", f"{fit.combine * 1e6:.1f} us", str(e.samples), *said)
+                (chip, fit.direction, fit.dtype, fit.library, micro[0], f"{fit.efficiency:.3f}",
+                 f"{fit.softmax:.2f}", f"{fit.start:.0f}",
+                 f"{fit.memory:.2f}" if fit.memory else "beside", micro[1], str(e.samples), *said)
             )  # fmt: skip
     return list(columns(rows, left=(0, 1, 2, 3)))
 

@@ -128,7 +128,9 @@ class AttentionFit:
     overhead: float = 0.0  # s, one call
     softmax: float = 0.0  # time of a score's over that of one special function
     start: float = 0.0  # keys
-    tile: int | None = None  # queries of one core's tile, keys backward; None: cores are always full
+    tile: int | None = (
+        None  # queries of one core's tile, keys backward; None: cores are always full
+    )
     memory: float | None = None  # fraction of the bandwidth at which operands and results move
     combine: float = 0.0  # s, of the pass that adds up parts of the keys
     executed: float = 1.0  # least share of the scores that it computes whatever a mask hides: 0.5

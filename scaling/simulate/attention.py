@@ -11,7 +11,7 @@ add up as squares. Libraries round head dimensions up. Decoding (few queries) pa
 all heads that share keys into one tile and splits the keys over the cores that are left; it loads
 while it computes:
 
-    time    = overhead + max(compute, (bytes + those of start keys) / (bandwidth x memory)) + combine
+    time    = overhead + combine + max(compute, (bytes + start's) / (bandwidth x memory))
 
 FlashAttention-2 (arXiv 2307.08691), -3 (2407.08608), Flash-Decoding (Dao et al., 2023-10).
 """
@@ -113,4 +113,3 @@ def _walked(kernel: Kernel, fit: AttentionFit, cores: int | None) -> Number:
     whole = np.ceil(waves) * (across + fit.start)
     uneven = np.where(waves <= 1, longest, np.maximum(longest, (waves + 0.5) * walk))
     return fit.tile * cores * np.where(masked, np.minimum(uneven, whole), whole)
-

@@ -139,7 +139,9 @@ def _attention(
     link = kernel.host_bytes / host if host is not None else 0.0
     time, memory = np.maximum(cost.time, link + cost.overhead), np.maximum(cost.memory, link)
     parts = (np.maximum(cost.compute, cost.memory), fit.evidence), (link, HOST_LINK)
-    priced = KernelCost(time, cost.compute, memory, cost.overhead, parts, fit.evidence, kernel.bytes)
+    priced = KernelCost(
+        time, cost.compute, memory, cost.overhead, parts, fit.evidence, kernel.bytes
+    )
     assert is_possible(kernel, priced, accelerator, profile), f"{kernel.name} is above a peak"
     return priced
 
@@ -242,4 +244,3 @@ def _vector(kernel: Kernel, profile: Profile) -> Number:
     """Seconds of the vector units: arithmetic and special functions share their issue slots."""
     rates = profile.vector
     return kernel.vector_flops / rates.flops + kernel.transcendentals / rates.transcendentals
-

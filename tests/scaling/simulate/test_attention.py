@@ -123,9 +123,9 @@ def test_heads_that_share_keys_are_decoded_together():
 
 def test_split_keys_are_added_up_in_a_pass_of_its_own():
     fit = fit_of(attention((1, 8, 1, 64, 128)), profile_of(H100))
-    price = lambda keys: attention_time(
-        attention((1, 8, 1, keys, 128)), fit, H100, profile_of(H100), 1e15
-    ).overhead
+    price = lambda keys: (
+        attention_time(attention((1, 8, 1, keys, 128)), fit, H100, profile_of(H100), 1e15).overhead
+    )
     assert price(SPLIT_KEYS) - price(SPLIT_KEYS - 1) == pytest.approx(fit.combine)
 
 
