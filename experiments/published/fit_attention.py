@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -27,7 +28,7 @@ from scaling.meshes.accelerator import Accelerator
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import ANY, AttentionFit, Evidence, Profile
 from scaling.program import ops
-from scaling.program.ir import CAUSAL, Kernel, Origin
+from scaling.program.ir import CAUSAL, Kernel, Origin, Phase
 from scaling.report.formatting import columns
 from scaling.simulate.attention import attention_time
 from scaling.simulate.kernels import peak_rate
@@ -90,13 +91,15 @@ class Case:
         return ALIKE.get(self.chip, self.chip)
 
     @property
-    def in_memory(self) -> np.ndarray:
+    def in_memory(self) -> np.ndarray | bool:
         """Rows whose keys a step finds in memory as these did, which were repeated.
 
         Decoding finds keys in the L2 cache when it is repeated, not among other kernels.
         """
-        cached = (self.kernel.bytes > LITTLE) & (self.kernel.bytes < _chip(self.chip)[0].l2_cache)
-        return ~(cached & (self.direction == "decode"))
+        cached = (self.kernel.bytes > LITTLE) & (
+            self.kernel.bytes < _chip(self.chip)[0].required("l2_cache")
+        )
+        return np.logical_not(cached) | (self.direction != "decode")
 
 
 @cache
@@ -126,7 +129,7 @@ def _figures(rows: Sequence[Mapping[str, str]], direction: str) -> Case:
     names = ("batch", "heads", "queries", "keys", "head_dim", "time_us")
     *dims, time = (np.array([float(row[name]) for row in own]) for name in names)
     batch, heads, queries, _, head = dims
-    phase = "backward" if direction == "bwd" else "forward"
+    phase: Phase = "backward" if direction == "bwd" else "forward"
     moved = 4 * 2 * batch * heads * queries * head
     kernel = ops.attention(
         "attention", dims, head, moved, "bf16", origin=Origin(phase),
@@ -161,14 +164,19 @@ def fitted(own: Sequence[Case], base: AttentionFit, free: Sequence[str]) -> Atte
     low, first, high = np.log([BOUNDS[name] for name in free]).T
 
     def at(x: np.ndarray) -> AttentionFit:
-        return replace(base, **dict(zip(free, map(float, np.exp(x)), strict=True)))
+        return changed(base, dict(zip(free, map(float, np.exp(x)), strict=True)))
 
     def loss(x: np.ndarray) -> np.ndarray:
         off = np.concatenate([case.errors(at(x)) for case in own]) / ROBUST
         return weights * np.sqrt(2 * (np.sqrt(1 + off**2) - 1))
 
     found = at(least_squares(loss, first, diff_step=1e-4, bounds=(low, high)).x)
-    return replace(found, **{name: short(getattr(found, name)) for name in free})
+    return changed(found, {name: short(getattr(found, name)) for name in free})
+
+
+def changed(fit: AttentionFit, figures: Mapping[str, Any]) -> AttentionFit:
+    """The fit with other figures."""
+    return replace(fit, **figures)
 
 
 def scored(
@@ -191,7 +199,7 @@ def scored(
         left += [case.errors(there or fit) for case in own if case.software == name]
     errors = np.abs(np.concatenate(left))
     chip, direction = own[0].like, own[0].direction
-    there = [
+    borrowing = [
         np.abs(case.errors(fit))
         for case in cases()
         if (case.like, case.direction) == (BORROWS.get(chip), direction)
@@ -207,7 +215,7 @@ def scored(
         max_error=short(off.max()),
         held_out_error=short(np.expm1(errors).mean()),
         error_p90=short(np.expm1(np.quantile(errors, INSIDE))),
-        lent_p90=short(np.expm1(np.quantile(np.concatenate(there or [errors]), INSIDE))),
+        lent_p90=short(np.expm1(np.quantile(np.concatenate(borrowing or [errors]), INSIDE))),
     )
     return replace(fit, evidence=evidence, best=max(map(_fastest, own)))
 

@@ -24,6 +24,7 @@ VERSION = 2  # of the format
 ANY = "any"  # stands for every dtype, or every kind of collective, that has no fit of its own
 
 EvidenceGrade = Literal["measured", "calibrated", "datasheet"]  # best first
+AttentionPass = Direction | Literal["decode"]
 LinkKind = Literal["nvlink", "xgmi", "ici", "pcie", "network"]
 
 
@@ -122,7 +123,7 @@ class AttentionFit:
     products, at the share of the bandwidth of other kernels.
     """
 
-    direction: Direction | Literal["decode"]
+    direction: AttentionPass
     efficiency: float  # fraction of the peak of its dtype that products reach
     evidence: Evidence
     overhead: float = 0.0  # s, one call
@@ -308,7 +309,7 @@ def matmul_fit(profile: Profile, dtype: str, grouped: bool = False) -> MatmulFit
 
 def attention_fit(
     profile: Profile,
-    direction: Direction | Literal["decode"],
+    direction: AttentionPass,
     dtype: str = ANY,
     library: str = ANY,
 ) -> AttentionFit | None:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scaling.meshes.accelerator import Accelerator
-from scaling.profiles.profile import AttentionFit, Profile, attention_fit
+from scaling.profiles.profile import AttentionFit, AttentionPass, Profile, attention_fit
 from scaling.program.ir import Kernel, Number
 from scaling.program.ops import attention_flops
 
@@ -45,7 +45,7 @@ def fit_of(kernel: Kernel, profile: Profile) -> AttentionFit | None:
     """The fit that prices an attention; None for other kernels, or if it is priced as products."""
     if kernel.kind != "attention":
         return None
-    direction = "backward" if kernel.origin.phase == "backward" else "forward"
+    direction: AttentionPass = "backward" if kernel.origin.phase == "backward" else "forward"
     if direction == "forward" and kernel.dims and np.all(kernel.dims[2] <= DECODE_QUERIES):
         direction = "decode"
     return attention_fit(profile, direction, kernel.dtype, kernel.library)
@@ -95,8 +95,8 @@ def _products(kernel: Kernel, rounded: int) -> Number:
     """FLOPs of a score, with head dimensions that are a multiple of `rounded`."""
     head = kernel.dims[4]
     value = np.where(np.equal(kernel.value_dim, 0), head, kernel.value_dim)
-    padded = [rounded * np.ceil(dim / rounded) for dim in (head, value)]
-    return attention_flops(1.0, *padded, kernel.origin.phase == "backward")
+    head, value = (rounded * np.ceil(dim / rounded) for dim in (head, value))
+    return attention_flops(1.0, head, value, kernel.origin.phase == "backward")
 
 
 def _walked(kernel: Kernel, fit: AttentionFit, cores: int | None) -> Number:
