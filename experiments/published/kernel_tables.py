@@ -4,7 +4,8 @@
     kernels/kernels_attention.csv.gz   fused attention    aiconfigurator, cudnn-frontend, SimuMax
     kernels/kernels_experts.csv.gz     grouped products   SimuMax
     kernels/kernels_memory.csv.gz      casts to fp8       aiconfigurator
-    grouped.csv                        grouped products   tokamax's autotuning records
+    grouped.csv                        grouped products   tokamax: gradients of weights; the other
+                                       records have programs without work (`fit_grouped`)
     kernels/intranode_pcie.csv         collectives        aiconfigurator
 
 Each kernel is what `sc.kernel` prices for these sizes: `work_of` and `priced_kernel` make both.
@@ -107,6 +108,8 @@ def tables() -> tuple[Rows, ...]:
     for name, make in makers:
         rows = (row for row in read(f"{name}.csv.gz") if row.get("kind") != "layer")
         found += _grouped((make(row), _seconds(row)) for row in rows)
+    rows = (row for row in read("../grouped.csv") if row["product"] == "weights' gradient")
+    found += _grouped((_recorded(row), float(row["milliseconds"]) * 1e-3) for row in rows)
     return tuple(found)
 
 
@@ -184,6 +187,12 @@ def _experts(row: Row) -> tuple[Key, Numbers, Numbers]:
     }[stage]
     key = Key(f"grouped {row['dtype']}, {name}", row["gpu"], what, "grouped", row["dtype"], options)
     return key, dict(zip("gmnk", dims, strict=True)), {}
+
+
+def _recorded(row: Row) -> tuple[Key, Numbers, Numbers]:
+    sizes = _floats(row, g="groups", m="m", n="n", k="k")
+    kind = "grouped bf16, gradient of weights"
+    return Key(kind, row["chip"], f"tokamax {row['kernel']}", "grouped", "bf16"), sizes, {}
 
 
 def _cast(row: Row) -> tuple[Key, Numbers, Numbers]:
