@@ -184,13 +184,14 @@ def of_groups(fit: MatmulFit, beside: GroupedFit, memory: MemoryFit) -> MatmulFi
     """The fit of products of experts in the format of a fit; their matrices are one long stream."""
     known = fit.dtype == GROUPED_FORMAT
     evidence = beside.evidence if known else _assumed(beside.evidence, f"in {GROUPED_FORMAT}")
+    errors = [e.error_p90 for e in (evidence, fit.evidence) if e.error_p90 is not None]
     return replace(
         fit,
         efficiency=fit.efficiency * beside.share,
         sustained=fit.sustained * beside.share,
         fill=max(fit.fill, beside.fill),
         stream=fit.stream and memory.efficiency,
-        evidence=evidence,
+        evidence=replace(evidence, error_p90=max(errors, default=None)),
     )
 
 

@@ -26,6 +26,7 @@ UNITS = {  # of constants that are no ratios
     **dict.fromkeys(("flops", "peak"), "FLOP/s"),
     "transcendentals": "1/s",
     "load": "bytes/cycle",
+    "l2": "bytes/cycle",  # of a core
 }
 NAMES = ("dtype", "direction", "evidence")  # fields of fits that are no constants
 
