@@ -190,7 +190,7 @@ def fitted(
 
     Args:
         like: lends what is not in `own`, and the stream where the table does not measure it.
-        also: products in another recipe of the format; the range holds half of them.
+        also: products in another recipe of the format; the range holds 80 % of both.
         own: names of the constants to search.
     """
     base = like or MatmulFit("", 0.8, Evidence("", "", "calibrated"), load=1.0)
@@ -201,7 +201,8 @@ def fitted(
     off = np.abs(log_errors(shapes.part(~shapes.is_first), half))
     p90 = float(np.expm1(np.quantile(off, 0.9)))
     if also is not None:
-        p90 = max(p90, float(np.expm1(np.median(np.abs(log_errors(also, final))))))
+        both = np.concatenate([off, np.abs(log_errors(also, final))])
+        p90 = max(p90, float(np.expm1(np.quantile(both, 0.8))))
     peak = catalog.accelerator(shapes.chip).peak(shapes.dtype)
     if shapes.chip in OTHER_NODE and shapes.dtype == "bf16":
         p90 = max(p90, final.sustained * peak / (OTHER_NODE[shapes.chip] * 1e12) - 1)
