@@ -236,8 +236,8 @@ def _matrix(
     fit = matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
     peak = fit.peak or peak_rate(accelerator, kernel.dtype)
     dims = kernel.dims if kernel.kind in ("matmul", "grouped") else ()
-    share = products.efficiency(fit, dims, kernel.dtype, accelerator, peak)
-    return kernel.flops / (peak * share), kernel.flops / (peak * products.long_run_rate(fit)), fit
+    busy = products.busy_time(fit, kernel.flops, dims, kernel.dtype, peak, accelerator)
+    return busy, kernel.flops / (peak * products.long_run_rate(fit)), fit
 
 
 def _vector(kernel: Kernel, profile: Profile) -> Number:

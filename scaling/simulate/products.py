@@ -31,35 +31,41 @@ SHORTEST = 256  # steps along k, of a part: CUTLASS's tiles are 64 to 128 deep, 
 SPLIT = 2e-6  # s, the sum of parts; fitted: 1.6 to 2.4 us on all four chips with a table
 
 
-def efficiency(
-    fit: MatmulFit, dims: tuple[Number, ...], dtype: str, accelerator: Accelerator, peak: float
+def busy_time(
+    fit: MatmulFit,
+    flops: Number,
+    dims: tuple[Number, ...],
+    dtype: str,
+    peak: float,
+    chip: Accelerator,
 ) -> Number:
-    """Fraction of `peak`, in FLOP/s, at which a product keeps the cores busy at full clock.
+    """Seconds for which a product keeps the cores busy, at full clock.
 
     Args:
+        flops: of the product.
         dims: batch, m, n, k; () if they are unknown.
         dtype: of the operands.
+        peak: FLOP/s.
 
     Without `load`, or on a chip whose cores or clock are not stated, no tiles are counted.
     """
+    rate = fit.efficiency * peak
     if not dims:
-        return fit.efficiency
+        return flops / rate
     batch, m, n, k = dims
-    cores, clock = accelerator.cores, accelerator.clock
-    if fit.load is None or cores is None or clock is None:
+    if fit.load is None or chip.cores is None or chip.clock is None:
         half_m, half_n, half_k = fit.half_sizes
-        return fit.efficiency * m / (m + half_m) * n / (n + half_n) * k / (k + half_k)
-    rate, load = fit.efficiency * peak / cores, fit.load * clock
-    width = NUMBER_BYTES.get(dtype, 4)
+        return flops / (rate * m / (m + half_m) * n / (n + half_n) * k / (k + half_k))
+    load, width = fit.load * chip.clock, NUMBER_BYTES.get(dtype, 4)
     short, long = np.minimum(m, n), np.maximum(m, n)
     times: list[Number] = []
     for rows, columns in TILES:
-        step = max(2 * rows * columns / rate, (rows + columns) * width / load)
+        step = max(2 * rows * columns / rate * chip.cores, (rows + columns) * width / load)
         tiles = batch * np.ceil(short / rows) * np.ceil(long / columns)
-        waves = np.ceil(tiles / cores)
-        parts = np.maximum(np.minimum(np.floor(cores / tiles), k / SHORTEST), 1)
+        waves = np.ceil(tiles / chip.cores)
+        parts = np.maximum(np.minimum(np.floor(chip.cores / tiles), k / SHORTEST), 1)
         times += [waves * (k * step + fit.fill), waves * (k / parts * step + fit.fill) + SPLIT]
-    return 2 * batch * m * n * k / (peak * reduce(np.minimum, times))
+    return reduce(np.minimum, times) * flops / (2 * batch * m * n * k)
 
 
 def long_run_rate(fit: MatmulFit) -> float:

@@ -14,7 +14,7 @@ from scaling.profiles.profile import Evidence, MatmulFit
 from scaling.profiles.shipped import shipped, shipped_names
 from scaling.program.ir import Kernel
 from scaling.simulate.kernels import kernel_time
-from scaling.simulate.products import SHORTEST, SPLIT, efficiency
+from scaling.simulate.products import SHORTEST, SPLIT, busy_time
 
 HERE = Evidence("a test", "2026-11", "measured")
 H100 = catalog.accelerator("h100-sxm")
@@ -33,7 +33,9 @@ def product(m, n, k, batch=1.0):
 
 
 def share(fit, m, n, k):
-    return efficiency(fit, (1, m, n, k), "bf16", H100, PEAK)
+    """Of the peak, while the cores are busy."""
+    flops = 2.0 * m * n * k
+    return flops / PEAK / busy_time(fit, flops, (1, m, n, k), "bf16", PEAK, H100)
 
 
 def test_a_whole_wave_of_tiles_keeps_all_cores_busy():
@@ -76,8 +78,8 @@ def test_the_sum_of_parts_takes_its_time():
 
 def test_without_loads_half_sizes_halve():
     fit = MatmulFit("fp32", 0.9, HERE, half_sizes=(8.0, 0.0, 32.0))
-    assert efficiency(fit, (1, 8, 100, 32), "fp32", H100, 1.0) == pytest.approx(0.9 / 4)
-    assert efficiency(fit, (), "fp32", H100, 1.0) == 0.9
+    assert busy_time(fit, 1.0, (1, 8, 100, 32), "fp32", 1.0, H100) == pytest.approx(4 / 0.9)
+    assert busy_time(fit, 1.0, (), "fp32", 1.0, H100) == 1 / 0.9
 
 
 @given(SIDES, SIDES, SIDES, st.integers(0, 2), st.integers(1, 1000), st.sampled_from(CHIPS))
