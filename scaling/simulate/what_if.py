@@ -99,6 +99,8 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
         if value is not None:
             factor = value / _figure(cluster, name)
             _check_factor(text, name, factor)
+        if name == "clock":  # power sustains no part of an infinite one
+            factor = min(factor, LARGEST)
         is_of = lambda link, kind=kind: not kind or link.kind == kind
         went_over = lambda fit, c=cluster, kind=kind: not kind or carrier(c, fit.ranks) == kind
         cluster = _multiplied(cluster, of_cluster, factor, is_of)
