@@ -105,10 +105,10 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
         went_over = lambda fit, c=cluster, kind=kind: not kind or carrier(c, fit.ranks) == kind
         cluster = _multiplied(cluster, of_cluster, factor, is_of)
         profile = _multiplied(profile, of_profile, factor, went_over)
-        if name in ("clock", "power"):
-            profile = _sustaining(
-                profile, float(rate_under(factor)) if name == "power" else 1 / factor
-            )
+        if name == "power":
+            profile = _sustaining(profile, float(rate_under(factor)))
+        elif name == "clock" and factor < math.inf:  # power sustains the same rate
+            profile = _sustaining(profile, 1 / factor)
     return cluster, profile
 
 

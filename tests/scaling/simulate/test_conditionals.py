@@ -31,7 +31,7 @@ def test_a_conditional_is_a_range_from_its_shortest_to_its_longest_branch():
         pytest.approx(short.step_time_low),
         pytest.approx(long.step_time_high),
     )
-    assert found.grade == "extrapolated" and not found.unknown
+    assert found.grade == "calibrated" and not found.unknown
 
 
 def test_a_branch_that_does_nothing_is_the_low_end():
@@ -72,4 +72,4 @@ def test_conditionals_inside_of_branches_are_found():
 
 def test_the_grade_is_of_the_weakest_figure_on_either_way():
     assert predicted(Branch("b", branches=((HOST,), (LONG,)))).grade == "datasheet"
-    assert predicted(Branch("b", branches=((SHORT,), (LONG,)))).grade == "extrapolated"
+    assert predicted(Branch("b", branches=((SHORT,), (LONG,)))).grade == "calibrated"

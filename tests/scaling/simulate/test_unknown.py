@@ -31,7 +31,7 @@ def predicted(*schedule) -> Prediction:
 
 def test_a_call_of_an_unknown_function_leaves_the_step_without_an_upper_bound() -> None:
     found, without = predicted(KNOWN, CALL), predicted(KNOWN)
-    assert (found.grade, without.grade) == ("unknown", "extrapolated")  # two streams say little
+    assert (found.grade, without.grade) == ("unknown", "calibrated")
     assert found.step_time_high == math.inf and math.isfinite(without.step_time_high)
     assert without.step_time < found.step_time and found.step_time_low < found.step_time
     document = json.loads(json.dumps(prediction_dict(found), allow_nan=False))
