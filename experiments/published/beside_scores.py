@@ -61,7 +61,8 @@ def _overlap(
     errors = (predicted(own, fit) / own.seconds - 1 for fit in (INTERFERENCE, borrowed))
     now, left = errors
     longest = own.alone.max(axis=0) / own.seconds - 1
-    return Score(kind, chip, groups, own.seconds, now, inside, left, inside, longest)
+    none = np.zeros(len(now))
+    return Score(kind, chip, groups, own.seconds, now, inside, left, inside, longest, *[none] * 4)
 
 
 BOX = "aiconfigurator rtx_pro_6000"  # whose rows are those of intranode_pcie.csv
@@ -82,5 +83,7 @@ def pcie_scores() -> list[Score]:
         shown = own.error, own.inside, borrowed.error, borrowed.inside, wires
         where = "collective over PCIe", series.cluster.accelerator.name
         name = f"NCCL {series.kind} x{series.ranks}"
-        scores.append(Score(*where, name, series.time[large], *(each[large] for each in shown)))
+        none = np.zeros(len(wires))
+        arrays = (each[large] for each in (series.time, *shown, *[none] * 4))
+        scores.append(Score(*where, name, *arrays))
     return scores

@@ -10,21 +10,23 @@ An error is predicted / measured - 1. All rows of a chip, software and kind are 
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from unittest.mock import patch
 
 import numpy as np
 
 import scaling as sc
+from experiments.published.kernel_ranges import Points, alike, fit_of, half_ranges, held
 from experiments.published.kernel_tables import Rows, tables
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.profiles import shipped
+from scaling.profiles.grades import UNMEASURED
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Kernel, Number
 from scaling.simulate.kernels import format_peak, kernel_time
-from scaling.simulate.uncertainty import kernel_range
+from scaling.simulate.uncertainty import kernel_ends, kernel_range, latency_share
 
 SAMPLES = 2  # rows of a group that are asked of sc.kernel too
 
@@ -42,6 +44,10 @@ class Score:
     left_out: np.ndarray  # error without the chip's own rows
     left_inside: np.ndarray
     roofline: np.ndarray
+    beyond: np.ndarray  # log of measured over predicted that no end explains, as `Points` has it
+    share: np.ndarray  # of the time that is latency
+    left_beyond: np.ndarray  # the same without the chip's own rows
+    left_share: np.ndarray
 
 
 def scores(kind: str = "", chip: str = "") -> list[Score]:
@@ -57,7 +63,8 @@ def scores(kind: str = "", chip: str = "") -> list[Score]:
         place = catalog.accelerator(name)
         profiles = profile_of(place), without(place)
         found += [_score(rows, place, *profiles) for rows in own]
-    return _joined(found)
+    joined = _joined(found)
+    return [replace(one, left_inside=_left_inside(one, joined)) for one in joined]
 
 
 def without(chip: Accelerator) -> Profile:
@@ -74,9 +81,9 @@ def without(chip: Accelerator) -> Profile:
 
 def _score(rows: Rows, chip: Accelerator, own: Profile, borrowed: Profile) -> Score:
     kernel, measured = rows.kernel(chip), rows.seconds
-    time, low, high = _priced(kernel, rows, chip, own)
+    time, low, high, *points = _priced(kernel, rows, chip, own)
     _check(rows, time)
-    left, left_low, left_high = _priced(kernel, rows, chip, borrowed)
+    left, left_low, left_high, *left_points = _priced(kernel, rows, chip, borrowed)
     within = lambda low, high: (low <= measured) & (measured <= high)
     return Score(
         rows.key.kind,
@@ -88,13 +95,13 @@ def _score(rows: Rows, chip: Accelerator, own: Profile, borrowed: Profile) -> Sc
         left / measured - 1,
         within(left_low, left_high),
         _roofline(kernel, rows, chip, own) / measured - 1,
+        *points,
+        *left_points,
     )
 
 
-def _priced(
-    kernel: Kernel, rows: Rows, chip: Accelerator, profile: Profile
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Seconds of the rows, with their casts, and both ends of their range."""
+def _priced(kernel: Kernel, rows: Rows, chip: Accelerator, profile: Profile) -> list[np.ndarray]:
+    """Seconds of the rows with their casts, both ends of their range, and their `Points`."""
     cost = kernel_time(kernel, chip, profile)
     low, high = kernel_range(kernel, cost, chip, profile)
     ends: list[Number] = [cost.time, low, high]
@@ -103,8 +110,10 @@ def _priced(
         beside = kernel_time(cast, chip, profile)
         more = beside.time, *kernel_range(cast, beside, chip, profile)
         ends = [a + b for a, b in zip(ends, more, strict=True)]
-    time, low, high = (np.broadcast_to(each, rows.seconds.shape) for each in ends)
-    return time, low, high
+    least, most = kernel_ends(kernel, cost, chip, profile)
+    inside = np.clip(rows.seconds, least, most)
+    ends += [np.log(rows.seconds / inside), latency_share(kernel, cost, chip, profile)]
+    return [np.broadcast_to(each, rows.seconds.shape) for each in ends]
 
 
 def _roofline(kernel: Kernel, rows: Rows, chip: Accelerator, profile: Profile) -> np.ndarray:
@@ -134,9 +143,26 @@ def _joined(found: Iterable[Score]) -> list[Score]:
     by_key: dict[tuple[str, str, str], list[Score]] = defaultdict(list)
     for one in found:
         by_key[one.kind, one.chip, one.software].append(one)
-    arrays = ("measured", "error", "inside", "left_out", "left_inside", "roofline")
+    arrays = [f.name for f in fields(Score) if f.name not in ("kind", "chip", "software")]
     joined = [
         Score(*key, *(np.concatenate([getattr(one, name) for one in own]) for name in arrays))
         for key, own in by_key.items()
     ]
     return sorted(joined, key=lambda one: (one.kind, one.chip, one.software))
+
+
+def points(of: Score, left: bool = False) -> Points:
+    """The errors of a score, or those without the chip's own rows, as ranges are made of them."""
+    error, share = (of.left_beyond, of.left_share) if left else (of.beyond, of.share)
+    return Points(of.kind, of.chip, error, share)
+
+
+def _left_inside(one: Score, every: Iterable[Score]) -> np.ndarray:
+    """Whether rows of a left-out chip lie in the range that the other left-out chips give.
+
+    Of other software: in that of their price.
+    """
+    if (key := fit_of(one.kind)) is None:
+        return one.left_inside
+    others = alike([points(s, left=True) for s in every if s.chip != one.chip], key)
+    return held(points(one, left=True), *half_ranges(others, least=UNMEASURED))

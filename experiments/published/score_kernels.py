@@ -12,7 +12,6 @@ import argparse
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
@@ -23,8 +22,6 @@ from experiments.published.kernel_scores import Score, scores
 from experiments.published.kernel_tables import FOLDER
 from scaling.pictures.curves import ScatterPoint, scatter
 from scaling.pictures.files import write_picture
-from scaling.profiles import shipped
-from scaling.profiles.left_out import LeftOut
 from scaling.report.formatting import columns
 
 BEFORE = FOLDER / "kernels_before.json"  # medians of the code before, as `--save` wrote them
@@ -130,26 +127,6 @@ def groups_table(found: Sequence[Score]) -> list[str]:
     return columns(cells, left=(0, 1, 2))
 
 
-def ship(found: Sequence[Score]) -> None:
-    """Write how far off left-out chips were, which `scaling chip` shows."""
-    own: dict[tuple[str, str], list[Score]] = defaultdict(list)
-    for one in found:
-        own[one.kind, one.chip].append(one)
-    rows = [
-        LeftOut(
-            kind,
-            chip,
-            sum(len(s.error) for s in scores),
-            round(float(np.median([size(s.left_out) for s in scores])), 4),
-            round(float(np.median(np.concatenate([s.left_out for s in scores]))), 4),
-            round(float(np.mean(np.concatenate([s.left_inside for s in scores]))), 4),
-        )
-        for (kind, chip), scores in own.items()
-    ]
-    text = ",\n".join(" " + json.dumps(asdict(row)) for row in rows)
-    (shipped.DATA / "left_out.json").write_text(f"[\n{text}\n]\n", "utf-8")
-
-
 def chips_table(found: Sequence[Score]) -> list[str]:
     """A line per chip and kind, over software: n, median, bias, worst, left out."""
     own: dict[tuple[str, str], list[Score]] = defaultdict(list)
@@ -241,7 +218,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m experiments.published.score_kernels")
     parser.add_argument("--kind", default="", help="only kinds with these words: 'product bf16'")
     parser.add_argument("--chip", default="", help="only chips with this in their name: a100")
-    parser.add_argument("--ship", action="store_true", help="write data/left_out.json")
     parser.add_argument("--save", type=Path, help="file for the headline's figures, as JSON")
     parser.add_argument("--out", type=Path, help="folder for README.md, scores.json and pictures")
     args = parser.parse_args(arguments)
@@ -252,8 +228,6 @@ def main(arguments: list[str] | None = None) -> None:
         print(line)
     if args.out:
         write(found, args.out)
-    if args.ship:
-        ship(found)
     if args.save:
         args.save.write_text(json.dumps(headline(found), indent=1) + "\n", "utf-8")
 

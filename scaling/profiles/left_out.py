@@ -1,7 +1,8 @@
 """How far off kernels were on chips whose own measurements were left out of the store.
 
-`experiments/published/score_kernels.py` takes the rows of one chip after the other from the shipped
-tables, prices what was measured on it with what it then borrows, and writes data/left_out.json.
+`experiments/published/kernel_scores.py` takes the rows of one chip after the other from the shipped
+tables and prices what was measured on it with what it then borrows; `ship_kernels.py` there writes
+data/left_out.json.
 """
 
 import json

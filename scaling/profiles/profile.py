@@ -42,7 +42,8 @@ class Evidence:
     held_out_error: float | None = None  # mean, of a fit to half of the samples, on the others
     error_p90: float | None = None  # 90 % quantile of the relative error, symmetric in log space
     latency_p90: float | None = None  # the same where latency decides; None: `error_p90`
-    lent_p90: float | None = None  # the same on chips that were left out; None: not known
+    lent_p90: float | None = None  # both on chips that were left out; None: not known
+    lent_latency_p90: float | None = None
     measured: "MeasuredSpan | None" = None  # what the samples cover
 
 

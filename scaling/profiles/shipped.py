@@ -148,7 +148,7 @@ def _lent(name: Table, accelerator: Accelerator) -> tuple[tuple[Any, ...], Accel
 def _assumed(evidence: Evidence, words: str) -> Evidence:
     known = evidence.error_p90 if evidence.grade == "datasheet" else evidence.lent_p90
     source = f"assumed as {words}: {evidence.source}"
-    late = evidence.latency_p90
+    late = evidence.latency_p90 if evidence.grade == "datasheet" else evidence.lent_latency_p90
     return Evidence(source, evidence.date, "datasheet", error_p90=known, latency_p90=late)
 
 

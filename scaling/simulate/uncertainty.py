@@ -193,13 +193,40 @@ def kernel_range(
         cost: what the call was priced at.
         host: as of `scaling.simulate.kernels.kernel_time`.
     """
-    least = most = cost.time
-    indexed = np.any(kernel.again) or np.any(kernel.clashes) or not kernel.is_timed
-    if indexed and not cost.unpriced:
-        least, most = row_range(kernel, accelerator, profile, host)
     factor = 1 + kernel_half_range(kernel, cost, accelerator, profile)
-    floor = _floor(kernel, cost, accelerator, profile)
+    least, most = kernel_ends(kernel, cost, accelerator, profile, host)
+    floor = _floor(_in_cache(kernel, accelerator, profile), cost, accelerator, profile)
     return np.maximum(least / factor, floor), most * factor
+
+
+def kernel_ends(
+    kernel: Kernel,
+    cost: KernelCost,
+    accelerator: Accelerator,
+    profile: Profile,
+    host: float | None = None,
+) -> tuple[Number, Number]:
+    """Seconds of a call by what nobody states, without the errors of figures.
+
+    Rows may lie in the cache or not (`row_range`), and so may the operands of a product.
+    """
+    if cost.unpriced:
+        return cost.time, cost.time
+    if np.any(kernel.again) or np.any(kernel.clashes) or not kernel.is_timed:
+        return row_range(kernel, accelerator, profile, host)
+    near = _in_cache(kernel, accelerator, profile)
+    if near is kernel:
+        return cost.time, cost.time
+    return kernel_time(near, accelerator, profile, host).time, cost.time
+
+
+def _in_cache(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> Kernel:
+    """A product without the bytes of operands and results that the L2 cache can hold together."""
+    cache = accelerator.l2_cache
+    if not (profile.overlap and cache and kernel.kind in ("matmul", "grouped")):
+        return kernel
+    held = np.less_equal(kernel.bytes, cache)
+    return replace(kernel, bytes=np.where(held, 0.0, kernel.bytes)[()]) if np.any(held) else kernel
 
 
 def kernel_half_range(
