@@ -15,7 +15,7 @@ import numpy as np
 HELD = 0.9  # share of the rows of each kind that a range holds
 FEWEST = 10  # rows of a kind from which on it counts
 NEARLY = 1e-3  # least share of latency that is told from none
-WIDER = np.geomspace(1, 30, 80)  # candidates of `wide`, over the least
+WIDER = np.geomspace(1, 1000, 140)  # candidates of `wide`, over the least
 
 
 @dataclass(frozen=True)

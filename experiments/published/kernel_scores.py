@@ -164,5 +164,7 @@ def _left_inside(one: Score, every: Iterable[Score]) -> np.ndarray:
     """
     if (key := fit_of(one.kind)) is None:
         return one.left_inside
-    others = alike([points(s, left=True) for s in every if s.chip != one.chip], key)
+    others = [points(s, left=True) for s in every if s.chip != one.chip]
+    if not (others := alike(others, key)):
+        return one.left_inside
     return held(points(one, left=True), *half_ranges(others, least=UNMEASURED))

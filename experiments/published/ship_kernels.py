@@ -2,8 +2,8 @@
 
     python -m experiments.published.ship_kernels        after every fit of a table; half a minute
 
-    products.json, attention.json    `error_p90` and `latency_p90` of each fit, of the chip's own rows,
-                                     `lent_p90` and `lent_latency_p90`, of chips that are left out
+    products.json, attention.json    `error_p90`, `latency_p90` of each fit, of the chip's own rows;
+                                     `lent_p90`, `lent_latency_p90`, of chips that are left out
     left_out.json                    how far off left-out chips were, which `scaling chip` shows
 
 Both p90 hold `kernel_ranges.HELD` of the rows of every kind. Fits without rows in the tables, and
@@ -53,7 +53,7 @@ def prices(row: Mapping[str, Any], key: Key, rows: Sequence[Mapping[str, Any]], 
 def ship_ranges(table: str, found: Sequence[Score]) -> None:
     """Write the errors of a table's fits."""
     rows: list[dict[str, Any]] = json.loads((DATA / f"{table}.json").read_text("utf-8"))
-    lent = [points(s, left=True) for s in found]
+    lent = [points(s, left=True) for s in found if len(_chips(found, s.kind)) > 1]
     for row in rows:
         key, evidence = key_of(table, row), row["evidence"]
         if row.get("library", ANY) != ANY or evidence["grade"] == "datasheet":
@@ -66,6 +66,11 @@ def ship_ranges(table: str, found: Sequence[Score]) -> None:
         pair = half_ranges(alike(lent, key, chips=2))
         evidence |= dict(zip(("lent_p90", "lent_latency_p90"), map(_short, pair), strict=True))
     (DATA / f"{table}.json").write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
+
+
+def _chips(found: Sequence[Score], kind: str) -> set[str]:
+    """Chips with rows that the fit of a kind prices: of one alone, no other could lend its own."""
+    return {one.chip for one in found if fit_of(one.kind) == fit_of(kind)}
 
 
 def other_node(row: Mapping[str, Any]) -> float:

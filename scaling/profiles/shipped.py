@@ -146,9 +146,10 @@ def _lent(name: Table, accelerator: Accelerator) -> tuple[tuple[Any, ...], Accel
 
 
 def _assumed(evidence: Evidence, words: str) -> Evidence:
-    known = evidence.error_p90 if evidence.grade == "datasheet" else evidence.lent_p90
+    known, late = evidence.error_p90, evidence.latency_p90
+    if evidence.grade != "datasheet":
+        known, late = evidence.lent_p90, evidence.lent_latency_p90 or late
     source = f"assumed as {words}: {evidence.source}"
-    late = evidence.latency_p90 if evidence.grade == "datasheet" else evidence.lent_latency_p90
     return Evidence(source, evidence.date, "datasheet", error_p90=known, latency_p90=late)
 
 
