@@ -32,14 +32,15 @@ Key = tuple[str, ...]
 
 
 def fit_of(kind: str) -> Key | None:
-    """Table of the store and the key of the fit that prices a kind; None: it is of other software.
+    """Table of the store and the key of the fit that prices a kind; None: another table.
 
+    One range holds both recipes of fp8, a scale for a tensor and one for each block.
     "product bf16, large" -> products, bf16; "attention bf16, decode" -> attention, decode, bf16.
     """
     words, _, sizes = kind.partition(", ")
     name, _, dtype = words.partition(" ")
-    if name == "product" and "blocks" not in dtype:
-        return "products", dtype
+    if name == "product":
+        return "products", dtype.removesuffix(" in blocks")
     if name == "attention":
         return "attention", sizes.partition(",")[0], dtype
     return None

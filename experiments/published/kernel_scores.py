@@ -160,7 +160,7 @@ def points(of: Score, left: bool = False) -> Points:
 def _left_inside(one: Score, every: Iterable[Score]) -> np.ndarray:
     """Whether rows of a left-out chip lie in the range that the other left-out chips give.
 
-    Of other software: in that of their price.
+    Where these have no such kernels: in that of its price.
     """
     if (key := fit_of(one.kind)) is None:
         return one.left_inside
