@@ -11,13 +11,13 @@ WORDS = ("measured", "priced")
 
 
 def products() -> Picture:
-    """Every fifth product of the published tables that the fits stand on."""
+    """Every twelfth product of the published tables that the fits stand on."""
     found = []
     for (chip, recipe), shapes in sorted(fit_products.tables().items()):
         if recipe in fit_products.RECIPES:
             fit = matmul_fit(shipped(chip), shapes.dtype)
             pairs = zip(shapes.seconds, fit_products.seconds(shapes, fit), strict=True)
-            found += points(f"{chip} {shapes.dtype}", list(pairs)[::5])
+            found += points(f"{chip} {shapes.dtype}", list(pairs)[::12])
     return scatter(found, "Matrix products", WORDS)
 
 

@@ -156,7 +156,8 @@ def _assumed(evidence: Evidence, words: str) -> Evidence:
 def _with_any(fits: tuple[MatmulFit, ...]) -> tuple[MatmulFit, ...]:
     """The fits, and the first of them for all other formats."""
     first = fits[0]
-    evidence = _assumed(first.evidence, f"in {first.dtype}")
+    own = replace(first.evidence, lent_p90=None)  # which is of other chips
+    evidence = _assumed(own, f"in {first.dtype}")
     return (*fits, replace(first, dtype=ANY, evidence=evidence))
 
 
