@@ -84,7 +84,7 @@ class Blocks:
         return [
             *self.once("start"),
             *(self.bubble() if "stage" in step.active_axes else []),
-            self.loop("microbatches", step.microbatches - step.edges, self.microbatch()),
+            self.loop("microbatches", step.microbatches - step.edges, _without_once(last)),
             *([self.loop("last microbatches", step.edges, last)] if step.takes_turns else last),
             *self.once("end"),
         ]
@@ -219,14 +219,22 @@ def has_head(step: StepSizes) -> bool:
     return bool(np.all(step.config.n_layers % step.shape.stage == 0))
 
 
+def _without_once(block: Sequence[Operation]) -> list[Operation]:
+    """Return the block without what is sent once per step, whose places begin so."""
+    every = [op for op in block if not op.name.startswith(("start ", "end "))]
+    inside = lambda op: replace(op, body=tuple(_without_once(op.body)))
+    return [inside(op) if isinstance(op, Loop) else op for op in every]
+
+
 def _tidy(block: Block) -> Block:
     """the block without operations that no configuration runs."""
     found: list[Operation] = []
     for op in block:
         if isinstance(op, Loop):
-            op = replace(op, body=_tidy(op.body))
-            if not op.body or not some(op.trips):
+            body = _tidy(op.body) if some(op.trips) else ()
+            if not body:
                 continue
+            op = replace(op, body=body)
         elif isinstance(op, Kernel) and not (some(op.flops) or some(op.bytes)):
             continue
         found.append(op)

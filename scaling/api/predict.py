@@ -32,7 +32,7 @@ from scaling.simulate.resolve import Target, chosen_source, target, target_warni
 from scaling.simulate.what_if import changed
 
 MOST_TRIES = 3  # programs that may be compiled to find one that fits
-MOST_WAITING = 1024  # closed forms that wait to be priced side by side: a few seconds' work
+MOST_WAITING = 2048  # closed forms that wait to be priced side by side: ten seconds' work
 SOURCES = ("auto", "analytic", "compiled", "stored")
 
 

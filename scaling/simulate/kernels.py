@@ -68,7 +68,7 @@ class KernelCost:
         parts = (*self.parts, (self.overhead, self.call))
         return max(parts, key=lambda part: float(np.max(part[0])))[1]
 
-    @property
+    @cached_property
     def bound(self) -> str | np.ndarray:
         """The largest of the three parts: "compute", "memory" or "overhead"."""
         parts = np.broadcast_arrays(self.compute, self.memory, self.overhead)

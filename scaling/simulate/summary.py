@@ -188,7 +188,8 @@ def time_shares(priced: Priced) -> dict[str, float]:
     beside = {kernel.name for kernel, _ in kernels(priced.program) if kernel.asynchronous}
     for name, cost in priced.kernels.items():
         if name not in beside:
-            bound_by[str(np.ravel(cost.bound)[0])] += share(timeline.by_name.get(name, 0.0))
+            bound = cost.bound if isinstance(cost.bound, str) else str(np.ravel(cost.bound)[0])
+            bound_by[bound] += share(timeline.by_name.get(name, 0.0))
     bubble = share(timeline.bubble)
     if bubble:  # it is time of kernels, whatever binds them
         rest = 1 - bubble / sum(bound_by.values())

@@ -36,7 +36,7 @@ from scaling.meshes.host_link import host_bandwidth
 from scaling.profiles.grades import GRADES, UNMEASURED, Grade, grade_of, half_range
 from scaling.profiles.profile import Evidence, Profile
 from scaling.profiles.samples import Samples
-from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels
+from scaling.program.ir import Collective, Kernel, Number, as_float, collectives, kernels, some
 from scaling.simulate.kernels import KernelCost, kernel_time, least_time
 from scaling.simulate.products import long_run_rate
 from scaling.simulate.step import (
@@ -74,7 +74,8 @@ def grade(priced: Priced) -> Grade:
     """
     if unknown_parts(priced):
         return "unknown"
-    used = {*_noticed(priced), *_noticed(with_shortest_branches(priced))}
+    short = with_shortest_branches(priced)
+    used = _noticed(priced) | (set() if short is priced else _noticed(short))
     return max(used, key=GRADES.index) if used else priced.profile.grade
 
 
@@ -327,9 +328,9 @@ def _sizes(kernel: Kernel) -> Sizes:
     if kernel.kind == "matmul" and kernel.dims:
         _, m, n, k = kernel.dims
         return {("matmul", kernel.dtype): m * n * k}
-    return {} if np.any(kernel.flops) else {("memory", ""): kernel.bytes}
+    return {} if some(kernel.flops) else {("memory", ""): kernel.bytes}
 
 
 def _is_above(sizes: Sizes, largest: Sizes) -> bool:
     """Return True if a size is above the largest one; False where that is not known."""
-    return any(bool(np.any(size > largest.get(key, np.inf))) for key, size in sizes.items())
+    return any(some(size > largest[key]) for key, size in sizes.items() if key in largest)
