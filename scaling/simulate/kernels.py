@@ -159,11 +159,12 @@ def is_possible(
 
 def least_time(kernel: Kernel, moved: Number, accelerator: Accelerator, profile: Profile) -> Number:
     """Seconds of a call that moves so many bytes, each part at the best rate of its evidence."""
-    best = replace(profile.memory, efficiency=profile.memory.best)
+    fused = attention.fit_of(kernel, profile)
+    share = max(profile.memory.best, fused.memory or 0.0 if fused else 0.0)
+    best = replace(profile.memory, efficiency=share)
     memory = _moving(kernel, moved, accelerator, best)
     if kernel.kind == "copy" and not profile.overlap:
         memory = 0.0  # which may be from far: it takes longer
-    fused = attention.fit_of(kernel, profile)
     parts = [memory] if fused else [memory, _vector(kernel, profile)]
     if np.any(kernel.flops):
         fit = fused or matmul_fit(profile, kernel.dtype, grouped=kernel.kind == "grouped")
