@@ -55,36 +55,30 @@ def attention_time(
     kernel: Kernel, fit: AttentionFit, accelerator: Accelerator, profile: Profile, peak: float
 ) -> AttentionCost:
     """Price one call; `peak` is the chip's FLOP/s in the format of the kernel."""
-    runs, rate = np.greater(kernel.flops, 0), fit.efficiency * peak
     bandwidth = profile.memory.bandwidth or accelerator.required("memory_bandwidth")
     memory = kernel.bytes / (bandwidth * (fit.memory or profile.memory.efficiency))
-    least = computed_flops(kernel, fit) / (fit.best * peak * kernel.share)
+    overhead = fit.overhead * np.greater(kernel.flops, 0)
+    least = computed_flops(kernel, fit) / (peak * kernel.share)
+    beside = fit.memory is None or fit.direction == "decode"
     if not kernel.dims:
-        compute = np.maximum(computed_flops(kernel, fit) / (rate * kernel.share), least)
-        return _cost(np.maximum(compute, memory), compute, memory, fit.overhead * runs)
-    products, softmax = _products(kernel, ROUNDED) / rate, profile.vector.transcendentals
-    score = np.hypot(products, fit.softmax / softmax) / kernel.share
-    if fit.direction == "decode":
-        _, heads, queries, keys, _ = kernel.dims
-        groups = np.where(np.equal(kernel.kv_heads, 0), heads, kernel.kv_heads)
-        packed = DECODE_QUERIES * np.ceil(queries * heads / groups / DECODE_QUERIES)
-        compute = score * _scores(kernel, fit) * packed / (queries * heads / groups)
-        compute = np.maximum(least, compute)
-        memory = memory * (1 + groups * fit.start / (groups * keys + heads * queries))
-        overhead = (fit.overhead + fit.combine * (keys >= SPLIT_KEYS)) * runs
-        return _cost(np.maximum(compute, memory), compute, memory, overhead)
-    compute = np.maximum(least, score * _walked(kernel, fit, accelerator.cores)) * runs
-    together = np.maximum if fit.memory is None else np.add
-    return _cost(together(compute, memory), compute, memory, fit.overhead * runs)
+        compute, beside = least / fit.efficiency, True
+    else:
+        softmax = fit.softmax / profile.vector.transcendentals
+        score = np.hypot(_products(kernel, ROUNDED) / (peak * fit.efficiency), softmax)
+        score = score * np.greater(kernel.flops, 0) / kernel.share
+        if fit.direction == "decode":
+            scores, loaded = _decoded(kernel, fit)
+            compute, memory = score * scores, memory * loaded
+            overhead = overhead + fit.combine * np.greater_equal(kernel.dims[3], SPLIT_KEYS)
+        else:
+            compute = score * _walked(kernel, fit, accelerator.cores)
+    busy = np.maximum(compute, memory) if beside else compute + memory
+    return AttentionCost(np.maximum(busy + overhead, least / fit.best), compute, memory, overhead)
 
 
 def computed_flops(kernel: Kernel, fit: AttentionFit) -> Number:
     """FLOPs of the products of the scores that a kernel computes, masked ones that it skips not."""
     return kernel.flops * np.maximum(kernel.visible, fit.executed)
-
-
-def _cost(busy: Number, compute: Number, memory: Number, overhead: Number) -> AttentionCost:
-    return AttentionCost(busy + overhead, compute, memory, overhead)
 
 
 def _scores(kernel: Kernel, fit: AttentionFit) -> Number:
@@ -97,6 +91,15 @@ def _products(kernel: Kernel, rounded: int) -> Number:
     value = np.where(np.equal(kernel.value_dim, 0), head, kernel.value_dim)
     head, value = (rounded * np.ceil(dim / rounded) for dim in (head, value))
     return attention_flops(1.0, head, value, kernel.origin.phase == "backward")
+
+
+def _decoded(kernel: Kernel, fit: AttentionFit) -> tuple[Number, Number]:
+    """Scores that decoding multiplies, in tiles of 16 rows; its bytes over those of one pass."""
+    _, heads, queries, keys, _ = kernel.dims
+    groups = np.where(np.equal(kernel.kv_heads, 0), heads, kernel.kv_heads)
+    rows = queries * heads / groups
+    padded = DECODE_QUERIES * np.ceil(rows / DECODE_QUERIES)
+    return _scores(kernel, fit) * padded / rows, 1 + fit.start / (keys + rows)
 
 
 def _walked(kernel: Kernel, fit: AttentionFit, cores: int | None) -> Number:
