@@ -126,8 +126,11 @@ def check(priced: Priced) -> float:
         share = min(1.0, op.visible) if op.kind == "attention" else 1.0
         if op.flops and not cost.unpriced:
             assert cost.time >= share * op.flops / peak_rate(chip, op.dtype) * CLOSE
-        if not priced.profile.memory.cache_bandwidth:
-            assert cost.time >= op.bytes / chip.required("memory_bandwidth") * CLOSE
+        memory, rate = priced.profile.memory, chip.required("memory_bandwidth")
+        if op.kind == "fusion" and memory.l2:  # what was just written may be in the cache
+            rate = max(rate, memory.l2 * chip.cores * chip.clock)
+        if not memory.cache_bandwidth:
+            assert cost.time >= op.bytes / rate * CLOSE
     return step
 
 
