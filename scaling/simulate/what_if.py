@@ -107,7 +107,7 @@ def changed(cluster: Cluster, profile: Profile, changes: Sequence[str]) -> tuple
         profile = _multiplied(profile, of_profile, factor, went_over)
         if name == "power":
             profile = _sustaining(profile, float(rate_under(factor)))
-        elif name == "clock" and factor < math.inf:  # power sustains the same rate
+        elif name == "clock":  # power sustains the same rate
             profile = _sustaining(profile, 1 / factor)
     return cluster, profile
 

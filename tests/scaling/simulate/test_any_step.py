@@ -127,7 +127,7 @@ def check(priced: Priced) -> float:
         if op.flops and not cost.unpriced:
             assert cost.time >= share * op.flops / peak_rate(chip, op.dtype) * CLOSE
         memory, rate = priced.profile.memory, chip.required("memory_bandwidth")
-        if op.kind == "fusion" and memory.l2:  # what was just written may be in the cache
+        if op.kind == "fusion" and memory.l2 and chip.cores and chip.clock:  # may be cached
             rate = max(rate, memory.l2 * chip.cores * chip.clock)
         if not memory.cache_bandwidth:
             assert cost.time >= op.bytes / rate * CLOSE
