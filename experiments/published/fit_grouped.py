@@ -201,12 +201,12 @@ def _evidence(
         date,
         "calibrated",
         samples=len(errors),
-        median_error=float(np.median(size)),
-        mean_error=float(np.mean(size)),
-        max_error=float(np.max(size)),
-        held_out_error=float(np.mean(np.abs(held_out))),
-        error_p90=p90,
-        lent_p90=p90,
+        median_error=_short(np.median(size)),
+        mean_error=_short(np.mean(size)),
+        max_error=_short(np.max(size)),
+        held_out_error=_short(np.mean(np.abs(held_out))),
+        error_p90=_short(p90),
+        lent_p90=_short(p90),
     )
 
 

@@ -177,13 +177,13 @@ def fits() -> dict[str, MemoryFit]:
             DATE,
             "calibrated",
             samples=len(errors),
-            median_error=float(np.median(size)),
-            mean_error=float(np.mean(size)),
-            max_error=float(np.max(size)),
-            held_out_error=float(np.mean(np.abs(held_out))),
-            error_p90=max(_p90(held_out), _p90(apart)),
-            latency_p90=late,
-            lent_p90=lent,
+            median_error=_short(np.median(size)),
+            mean_error=_short(np.mean(size)),
+            max_error=_short(np.max(size)),
+            held_out_error=_short(np.mean(np.abs(held_out))),
+            error_p90=_short(max(_p90(held_out), _p90(apart))),
+            latency_p90=_short(late),
+            lent_p90=_short(lent),
         )
         figures = {name: _short(getattr(fit, name)) for name in ("efficiency", "overhead", "l2")}
         best = _short(max(fit.efficiency, *shares(chip)))
