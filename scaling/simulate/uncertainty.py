@@ -209,7 +209,7 @@ def kernel_ends(
 ) -> tuple[Number, Number]:
     """Seconds of a call by what nobody states, without the errors of figures.
 
-    Rows may lie in the cache or not (`row_range`), and so may the operands of a product.
+    Rows may lie in the cache or not (`row_range`), and so may what a product or attention moves.
     """
     if cost.unpriced:
         return cost.time, cost.time
@@ -222,9 +222,9 @@ def kernel_ends(
 
 
 def _in_cache(kernel: Kernel, accelerator: Accelerator, profile: Profile) -> Kernel:
-    """A product without the bytes of operands and results that the L2 cache can hold together."""
+    """A product or attention without the bytes of what the L2 cache can hold together."""
     cache = accelerator.l2_cache
-    if not (profile.overlap and cache and kernel.kind in ("matmul", "grouped")):
+    if not (profile.overlap and cache and kernel.kind in ("matmul", "grouped", "attention")):
         return kernel
     held = np.less_equal(kernel.bytes, cache)
     return replace(kernel, bytes=np.where(held, 0.0, kernel.bytes)[()]) if np.any(held) else kernel
