@@ -20,7 +20,7 @@ from scaling.meshes.errors import InputError
 from scaling.profiles.samples import Direction, Samples
 from scaling.program.ir import CollectiveKind, Number
 
-VERSION = 2  # of the format
+VERSION = 3  # of the format
 ANY = "any"  # stands for every dtype, or every kind of collective, that has no fit of its own
 
 EvidenceGrade = Literal["measured", "calibrated", "datasheet"]  # best first

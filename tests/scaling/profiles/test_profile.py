@@ -111,7 +111,7 @@ def test_a_figure_that_is_no_number_is_refused(key, value):
 def test_a_file_of_another_format_is_read_if_it_can_be_and_else_says_so():
     assert profile_from(changed("version", 7), "mine.json").version == 7
     data = {**asdict(calibrated()), "version": 7, "news": 1}
-    with pytest.raises(InputError, match="unknown key 'news'.*mine.json is of format 7, this is 2"):
+    with pytest.raises(InputError, match="unknown key 'news'.*mine.json is of format 7, this is 3"):
         profile_from(json.dumps(data), "mine.json")
     del data["news"], data["version"]
     with pytest.raises(InputError, match="mine.json: missing 'version'"):
@@ -219,7 +219,7 @@ def test_where_a_calibration_does_not_hold_is_said():
     profile = calibrated()
     assert differences(profile, "h100-sxm", {"jax": "0.10.2", "flax": "0.12"}) == []
     assert differences(replace(profile, version=0), "here", {"jax": "0.11"}) == [
-        "the calibration is of format 0, not 2",
+        "the calibration is of format 0, not 3",
         "the calibration was measured on h100-sxm, this is here",
         "the calibration was measured with jax 0.10.2, this is 0.11",
     ]
