@@ -6,9 +6,10 @@ One form for all chips (`scaling.simulate.attention`); per chip and direction it
 of the products, the softmax of a score in special functions, the keys that filling a tile's
 pipeline costs, the share of the bandwidth at which operands move, the time of a call, and of
 decoding that of its combining pass. Every software of a chip weighs the same, so that a fit is the
-middle of those that were measured there. cuDNN, which JAX calls, has rows of its own.
+middle of those that were measured there. Each library has forward figures of its own besides:
+cuDNN, which JAX calls, and those of serving engines.
 
-`error_p90` is that of softwares left out in turn, of one software that of the nearest chip's fit;
+`error_p90` is that of softwares left out in turn; of cuDNN alone that of the nearest chip's fit;
 `lent_p90` is that of the rows of another chip of the generation, priced by the fit.
 """
 
@@ -39,7 +40,16 @@ ALIKE = {"a100-pcie-80g": "a100-sxm-80g"}  # whose rows are fitted as one, each 
 # (flash_fwd_launch_template.h), -3 128 (arXiv 2407.08608); kernels of Blackwell two of 128 at once.
 TILES = {"a100-sxm-80g": 128, "l40s": 64, "h100-sxm": 128, "b200-sxm": 256}
 TILE = 128  # of cuDNN, and of keys backward
-# Not the middle of anything: FlashAttention-2 on Blackwell, which it was not written for.
+# What of a software's name says which library it calls, the first that is found
+LIBRARIES = {
+    "cudnn": "cudnn",
+    "trtllm ": "tensorrt-llm",
+    "flashinfer": "flashinfer",
+    "fa4": "flash-attention-4",
+    "fa3": "flash-attention-3",
+    "flash_att": "flash-attention-2",
+}
+# Not in the middle of any chip: FlashAttention-2 on Blackwell, which it was not written for.
 FOREIGN = ("pyt_flash_attention",)
 TRTLLM = "aiconfigurator @ 095f58a5 (Apache-2.0)"
 SOURCES = {
@@ -118,9 +128,9 @@ def cases() -> tuple[Case, ...]:
 
 def _case(rows: Rows) -> Case:
     key, kind = rows.key, rows.key.kind.split(", ")[1]
-    library = "cudnn" if key.software.startswith("cudnn") else ANY
+    named = (library for word, library in LIBRARIES.items() if word in key.software)
     kernel = rows.kernel(catalog.accelerator(key.chip))
-    return Case(key.chip, key.software, kind, key.dtype, library, kernel, rows.seconds)
+    return Case(key.chip, key.software, kind, key.dtype, next(named, ANY), kernel, rows.seconds)
 
 
 def _figures(rows: Sequence[Mapping[str, str]], direction: str) -> Case:
@@ -139,13 +149,16 @@ def _figures(rows: Sequence[Mapping[str, str]], direction: str) -> Case:
 
 
 def chosen(chip: str, direction: str, *dtypes: str, library: str = ANY) -> list[Case]:
-    """The cases of a fit."""
+    """The cases of a fit: of a library, or of all but cuDNN, whose loads run beside."""
     return [
         case
         for case in cases()
-        if (case.like, case.direction, case.library) == (chip, direction, library)
+        if (case.like, case.direction) == (chip, direction)
         and case.dtype in (dtypes or ("bf16",))
-        and case.software not in FOREIGN
+        and (
+            case.library == library
+            or (library == ANY and case.library != "cudnn" and case.software not in FOREIGN)
+        )
     ]
 
 
@@ -245,6 +258,14 @@ def fits() -> dict[str, list[AttentionFit]]:
         )
         for chip, fit in forward.items()
     }
+    libraries = {
+        chip: [
+            replace(scored(own, fit, SERVING), library=library)
+            for library in LIBRARIES.values()
+            if (own := chosen(chip, "forward", library=library)) and library != "cudnn"
+        ]
+        for chip, fit in forward.items()
+    }
     # cuDNN, whose loads run beside its products
     form = replace(form, tile=TILE)
     own = chosen("gb200", "forward", "bf16", "fp8", library="cudnn")
@@ -274,16 +295,28 @@ def fits() -> dict[str, list[AttentionFit]]:
     ampere = scored(chosen("a100-sxm-80g", "backward"), back, SERVING[1:], blackwell[1])
     b200 = _assumed("b200-sxm", decode["b200-sxm"])
     return {
-        "a100-sxm-80g": [forward["a100-sxm-80g"], ampere, decode["a100-sxm-80g"]],
-        "l40s": [forward["l40s"], *_assumed("a100-sxm-80g", ampere), decode["l40s"]],
+        "a100-sxm-80g": [
+            forward["a100-sxm-80g"],
+            *libraries["a100-sxm-80g"],
+            ampere,
+            decode["a100-sxm-80g"],
+        ],
+        "l40s": [
+            forward["l40s"],
+            *libraries["l40s"],
+            *_assumed("a100-sxm-80g", ampere),
+            decode["l40s"],
+        ],
         "h100-sxm": [
             forward["h100-sxm"],
+            *libraries["h100-sxm"],
             replace(on_hopper, library="cudnn"),
             hopper,
             decode["h100-sxm"],
         ],
         "b200-sxm": [
             forward["b200-sxm"],
+            *libraries["b200-sxm"],
             *_assumed("gb200", *blackwell),
             decode["b200-sxm"],
         ],

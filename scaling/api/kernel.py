@@ -87,8 +87,8 @@ def kernel(
         compute: format whose peak rate counts.
         causal: attention where a query sees no later keys.
         backward: the backward pass of an attention.
-        library: that runs an attention: cudnn, where it was measured; None: the middle of those
-            that were.
+        library: that runs an attention, such as cudnn or flash-attention-3, where it was measured;
+            None: the middle of those that were.
         devices: chips that the work is divided over, evenly and without communication.
         cluster: catalogue name or TOML file, where chips have several links to a host.
         source: where weights come from over a link: host, or the link's rate, such as 16GB/s.

@@ -105,6 +105,9 @@ def _kernel(kernel: Kernel, priced: Priced) -> Iterator[str]:
             shares.append(f"{format_rate(rate)}: {percent(rate / whole_rate)} of {whole}")
     both = ", ".join(parts)
     work = f"max({both})" if priced.profile.overlap or len(parts) < 2 else f"{both}, overlapping"
+    summed = np.isclose(cost.time, cost.compute + cost.memory + cost.overhead)
+    if kernel.kind == "attention" and len(parts) == 2 and summed:
+        work = " + ".join(parts)
     yield f"{format_time(cost.time)} = {work} + {format_time(cost.overhead)}"
     yield from (*shares, f"shares: {grade_of(cost.evidence)}, {cost.evidence.source}")
 
