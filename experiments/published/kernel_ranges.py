@@ -29,18 +29,20 @@ class Points:
 
 
 Key = tuple[str, ...]
+# The other recipe of fp8, with casts: a range of plain fp8 holds the median of its errors.
+BLOCKS = " in blocks"
 
 
 def fit_of(kind: str) -> Key | None:
     """Table of the store and the key of the fit that prices a kind; None: another table.
 
-    One range holds both recipes of fp8, a scale for a tensor and one for each block.
+    Both recipes of fp8 are priced alike, one scale for a tensor and one for each block (`BLOCKS`).
     "product bf16, large" -> products, bf16; "attention bf16, decode" -> attention, decode, bf16.
     """
     words, _, sizes = kind.partition(", ")
     name, _, dtype = words.partition(" ")
     if name == "product":
-        return "products", dtype.removesuffix(" in blocks")
+        return "products", dtype.removesuffix(BLOCKS)
     if name == "attention":
         return "attention", sizes.partition(",")[0], dtype
     return None
@@ -49,7 +51,8 @@ def fit_of(kind: str) -> Key | None:
 def alike(points: Sequence[Points], key: Key, chips: int = 1) -> list[Points]:
     """The points of a fit, or of the next like it on so many chips: all formats, all of a table."""
     for length in range(len(key), 0, -1):
-        found = [p for p in points if (fit_of(p.kind) or ())[:length] == key[:length]]
+        same = (p for p in points if (fit_of(p.kind) or ())[:length] == key[:length])
+        found = [p for p in same if BLOCKS not in p.kind]
         if len({p.chip for p in found}) >= chips:
             break
     return found

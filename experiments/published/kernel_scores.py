@@ -103,16 +103,16 @@ def _score(rows: Rows, chip: Accelerator, own: Profile, borrowed: Profile) -> Sc
 def _priced(kernel: Kernel, rows: Rows, chip: Accelerator, profile: Profile) -> list[np.ndarray]:
     """Seconds of the rows with their casts, both ends of their range, and their `Points`."""
     cost = kernel_time(kernel, chip, profile)
-    low, high = kernel_range(kernel, cost, chip, profile)
-    ends: list[Number] = [cost.time, low, high]
+    ends: list[Number] = [cost.time, *kernel_range(kernel, cost, chip, profile)]
+    ends += kernel_ends(kernel, cost, chip, profile)
     if np.any(rows.cast):
         cast = Kernel("cast", kind="fusion", bytes=rows.cast)
         beside = kernel_time(cast, chip, profile)
-        more = beside.time, *kernel_range(cast, beside, chip, profile)
+        more = [beside.time, *kernel_range(cast, beside, chip, profile), beside.time, beside.time]
         ends = [a + b for a, b in zip(ends, more, strict=True)]
-    least, most = kernel_ends(kernel, cost, chip, profile)
-    inside = np.clip(rows.seconds, least, most)
-    ends += [np.log(rows.seconds / inside), latency_share(kernel, cost, chip, profile)]
+    *ends, least, most = ends
+    beyond = np.log(rows.seconds / np.clip(rows.seconds, least, most))
+    ends += [beyond, latency_share(kernel, cost, chip, profile)]
     return [np.broadcast_to(each, rows.seconds.shape) for each in ends]
 
 

@@ -12,7 +12,7 @@ those of one library alone, keep what they have.
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from experiments.published.fit_products import OTHER_NODE
 from experiments.published.kernel_ranges import (
+    BLOCKS,
     FEWEST,
     Key,
     Points,
@@ -35,6 +36,7 @@ from scaling.profiles.profile import ANY
 from scaling.profiles.shipped import DATA
 
 TABLES = ("products", "attention")
+LEAST = 0.02  # half range of a fit
 
 
 def key_of(table: str, row: Mapping[str, Any]) -> Key:
@@ -59,11 +61,12 @@ def ship_ranges(table: str, found: Sequence[Score]) -> None:
         if row.get("library", ANY) != ANY or evidence["grade"] == "datasheet":
             continue
         every = [s for s in found if s.chip == row["chip"] and prices(row, key, rows, s.kind)]
-        own: list[Points] = [points(s) for s in every]
+        own = alike([points(s) for s in every], key)
         if sum(len(p.error) for p in own) >= FEWEST:
-            pair = half_ranges(own, other_node(row))
+            pair = half_ranges(own, max(other_node(row), *_other_recipe(map(points, every))))
             evidence |= dict(zip(("error_p90", "latency_p90"), map(_short, pair), strict=True))
-        pair = half_ranges(alike(lent, key, chips=2))
+        least = _other_recipe(p for p in lent if fit_of(p.kind) == key)
+        pair = half_ranges(alike(lent, key, chips=2), max(LEAST, *least))
         evidence |= dict(zip(("lent_p90", "lent_latency_p90"), map(_short, pair), strict=True))
     (DATA / f"{table}.json").write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 
@@ -73,11 +76,17 @@ def _chips(found: Sequence[Score], kind: str) -> set[str]:
     return {one.chip for one in found if fit_of(one.kind) == fit_of(kind)}
 
 
+def _other_recipe(every: Iterable[Points]) -> list[float]:
+    """The median errors of the kinds of another recipe."""
+    errors = [np.abs(p.error) for p in every if BLOCKS in p.kind]
+    return [0.0, *(float(np.expm1(np.median(np.concatenate(errors)))) for _ in errors[:1])]
+
+
 def other_node(row: Mapping[str, Any]) -> float:
     """The least half range with which another laboratory's long products are held, if known."""
     rate = OTHER_NODE.get(row["chip"])
     if rate is None or row.get("dtype") != "bf16" or "sustained" not in row:
-        return 0.02
+        return LEAST
     return row["sustained"] * catalog.accelerator(row["chip"]).peak("bf16") / (rate * 1e12) - 1
 
 

@@ -187,18 +187,15 @@ def kernel_answer(
     several = ", ".join(roofline.terms.values())
     formula = f"max({several})" if ", " in several else several
     parts = [*roofline.amounts(), *roofline.times(fitted), *more]
-    # Without the power limit that products meet when they go on for long:
-    full_clock = lambda fits: tuple(replace(fit, sustained=1.0) for fit in fits)
-    cool = replace(profile, matmul=full_clock(profile.matmul), grouped=full_clock(profile.grouped))
-    unlimited = timed(work, target, cool).time
-    if unlimited < fitted.time:
-        parts.append(roofline.answer(FULL_CLOCK, "s", formula, fitted=unlimited))
+    burst = burst_time(work, target, profile)
+    if burst < fitted.time:
+        parts.append(roofline.answer(FULL_CLOCK, "s", formula, fitted=burst))
     answer = roofline.answer(
         f"{title} on {target.chip.title}: time",
         "s",
         formula,
         fitted=fitted.time,
-        low=fitted.low,
+        low=min(fitted.low, burst),
         high=fitted.high,
         binds=fitted.binds,
         ideal_binds=best.binds,
@@ -208,9 +205,17 @@ def kernel_answer(
     return replace(answer, parts=(*parts, *roofline.rates(answer)))
 
 
+def burst_time(work: KernelWork, target: KernelTarget, profile: Profile) -> float:
+    """Return the seconds without the power limit that products meet when they go on for long."""
+    cool = lambda fits: tuple(replace(fit, sustained=1.0) for fit in fits)
+    short = replace(profile, matmul=cool(profile.matmul), grouped=cool(profile.grouped))
+    return timed(work, target, short).time
+
+
 def row(work: KernelWork, target: KernelTarget, size: dict[str, Value]) -> dict[str, Value]:
     """Return one line of a sweep: the size that changes, FLOPs, bytes, times, what binds."""
-    fitted, best = timed(work, target, profile_of(target.chip)), timed(work, target)
+    profile = profile_of(target.chip)
+    fitted, best = timed(work, target, profile), timed(work, target)
     flops, moved = work.amount(work.flops), work.amount(work.moved)
     return {
         **size,
@@ -218,7 +223,7 @@ def row(work: KernelWork, target: KernelTarget, size: dict[str, Value]) -> dict[
         "bytes (bytes)": moved,
         "intensity (FLOPs/byte)": flops / moved if moved else None,
         "time (s)": fitted.time,
-        "low (s)": fitted.low,
+        "low (s)": min(fitted.low, burst_time(work, target, profile)),
         "high (s)": fitted.high,
         "textbook (s)": best.time,
         "binds": fitted.binds,
