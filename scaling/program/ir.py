@@ -14,6 +14,7 @@ broadcasts.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -168,6 +169,11 @@ class Program:
     device_ids: tuple[int, ...] = ()  # of partition 0, 1, ...; (): partition i is device i
     module: str = field(default="", compare=False)  # name of the HLO module
 
+    @cached_property
+    def operations(self) -> tuple[tuple[Operation, Number], ...]:
+        """Every operation but loops and branches, with its runs per step, as `operations` has."""
+        return tuple(operations(self.schedule))
+
 
 def placed_on(program: Program, ids: Sequence[int]) -> Program:
     """The program with partition i on device ids[i]."""
@@ -214,12 +220,12 @@ def conditionals(block: Block) -> Iterator[tuple[Branch, Number]]:
 
 def kernels(program: Program) -> Iterator[tuple[Kernel, Number]]:
     """Every kernel with its calls per step."""
-    return ((s, n) for s, n in operations(program.schedule) if isinstance(s, Kernel))
+    return ((s, n) for s, n in program.operations if isinstance(s, Kernel))
 
 
 def collectives(program: Program) -> Iterator[tuple[Collective, Number]]:
     """Every collective with its calls per step."""
-    return ((s, n) for s, n in operations(program.schedule) if isinstance(s, Collective))
+    return ((s, n) for s, n in program.operations if isinstance(s, Collective))
 
 
 def unattributed(program: Program) -> Number:

@@ -277,7 +277,7 @@ def _price_alike(group: Sequence[Column]) -> None:
     ends = list(zip(*map(range_cases, priced, known), strict=True))  # [cases, columns]
     totals = np.empty((len(ends), len(group)))
     for is_lost in (False, True):
-        numbers = [i for i, of_all in enumerate(ends) if bool(of_all[0].get("lost")) == is_lost]
+        numbers = [i for i, case in enumerate(ends) if bool(case[0].get("lost")) == is_lost]
         if numbers:
             every = [case for i in numbers for case in ends[i]]
             total = _run([*group] * len(numbers), every, named=False).total

@@ -34,7 +34,6 @@ from scaling.program.ir import (
     collectives,
     conditionals,
     kernels,
-    operations,
 )
 from scaling.simulate.kernels import KernelCost, kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
@@ -155,7 +154,7 @@ def scheduled(
     In configurations where an operation does nothing it takes no time.
     """
     times = dict(times)
-    for op, _ in operations(program.schedule):
+    for op, _ in program.operations:
         if isinstance(op, Kernel | Collective):
             runs = np.not_equal(op.bytes if isinstance(op, Collective) else op.flops + op.bytes, 0)
             if np.ndim(runs) and not np.all(runs):
@@ -223,7 +222,7 @@ def running(priced: Priced) -> list[Call]:
     Not those of branches that are not taken.
     """
     totals: dict[str, Call] = {}
-    for step, calls in operations(priced.program.schedule):
+    for step, calls in priced.program.operations:
         if isinstance(step, Kernel | Collective) and step.name in priced.timeline.by_name:
             before = totals[step.name][1] if step.name in totals else 0
             totals[step.name] = step, before + calls

@@ -20,7 +20,7 @@ from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
 from scaling.profiles.shipped import said_of_untimed
-from scaling.program.ir import Collective, Number, as_float, kernels
+from scaling.program.ir import Collective, Number, as_float, kernels, some
 from scaling.run import Run
 from scaling.simulate.capacity import bytes_in_use, capacity_of
 from scaling.simulate.kernels import computed_flops, format_peak
@@ -183,7 +183,8 @@ def time_shares(priced: Priced) -> dict[str, float]:
     They sum to 1. Asynchronous kernels run beside the others: waiting for them is the host's.
     """
     timeline, total = priced.timeline, float(np.max(priced.timeline.total))
-    share = lambda seconds: float(np.max(seconds)) / total if total else 0.0
+    largest = lambda seconds: seconds if isinstance(seconds, float) else float(np.max(seconds))
+    share = lambda seconds: largest(seconds) / total if total else 0.0
     bound_by = {"compute": 0.0, "memory": 0.0, "overhead": 0.0}
     beside = {kernel.name for kernel, _ in kernels(priced.program) if kernel.asynchronous}
     for name, cost in priced.kernels.items():
@@ -241,7 +242,8 @@ def _warnings(
             f"memory: {format_size(walked)} at the peak by a walk over the schedule, "
             f"{format_size(planned)} as the compiler planned it ({walked / planned - 1:+.1%})"
         )
-    copied = (np.max(kernel.host_bytes * calls) for kernel, calls in running_kernels(priced))
+    copies = ((k, calls) for k, calls in running_kernels(priced) if some(k.host_bytes))
+    copied = (np.max(kernel.host_bytes * calls) for kernel, calls in copies)
     moved = 0.0 if priced.cluster.virtual_devices else float(sum(copied, 0.0))  # one memory there
     if moved:
         rate = host_bandwidth(priced.cluster)

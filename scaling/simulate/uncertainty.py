@@ -43,6 +43,7 @@ from scaling.simulate.step import (
     Priced,
     busy_links,
     device_groups,
+    dispatch_time,
     lost_beside,
     times_of,
     with_shortest_branches,
@@ -98,7 +99,7 @@ def step_range(priced: Priced) -> tuple[Number, Number]:
 def range_cases(
     priced: Priced, known: dict[int, tuple[Number, ...]] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """Options of `run_schedule`: as priced, at the low and at the high end, at the least of all.
+    """Options of `run_schedule`: at the low and at the high end, and at the least of all.
 
     `known` keeps the seconds of calls at these ends, for programs that share their costs.
     """
@@ -117,17 +118,15 @@ def range_cases(
             shorter[op.name], longer[op.name] = times[op.name] / factor, times[op.name] * factor
     lost, beside = lost_beside(priced.program, times, priced.cluster, profile), profile.interference
     most, held_up = (beside.most, beside.held_up) if beside else (0.0, 0.0)
-    yield {"times": times, "lost": lost}
     yield {"times": shorter, "shortest": True}
     yield {"times": longer, "lost": dict.fromkeys(lost, most), "held_up": held_up}
     yield {"times": floors, "shortest": True}
 
 
-def range_from(
-    priced: Priced, total: Number, low: Number, high: Number, floor: Number
-) -> tuple[Number, Number]:
+def range_from(priced: Priced, low: Number, high: Number, floor: Number) -> tuple[Number, Number]:
     """The ends of the range from the seconds that the step takes in the `range_cases`."""
     step = priced.timeline.total
+    total = step - dispatch_time(priced.program, priced.profile.dispatch)
     if not np.all(total):
         low, high = step / (1 + UNMEASURED), step * (1 + UNMEASURED)
     else:
