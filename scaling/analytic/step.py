@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -129,8 +129,13 @@ class StepSizes:
 
     def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
         """1 where the remat policy has this property, else 0."""
-        true = [i for i, remat in enumerate(policies(self.run)) if holds(remat)]
-        return sum(as_int(np.equal(self.grid.remat, i)) for i in true)
+        every = enumerate(policies(self.run))
+        return sum(self._has_remat[i] for i, remat in every if holds(remat))
+
+    @cached_property
+    def _has_remat(self) -> list[Number]:
+        """1 where the remat policy is the one of each number, else 0."""
+        return [as_int(np.equal(self.grid.remat, i)) for i in range(len(policies(self.run)))]
 
     def keeps(self, *names: str) -> Number:
         """1 where the remat policy keeps all of these tensors, else 0; "none" keeps all."""
@@ -167,8 +172,12 @@ class StepSizes:
 
     def is_zero_stage(self, *stages: int) -> Number:
         """1 where fsdp is one of these ZeRO stages, else 0; without fsdp it is stage 3."""
+        return sum(self._has_zero_stage[stage] for stage in stages)
+
+    @cached_property
+    def _has_zero_stage(self) -> list[Number]:
         stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
-        return as_int(reduce(np.logical_or, [np.equal(stage, one) for one in stages]))
+        return [as_int(np.equal(stage, one)) for one in range(4)]
 
     @cached_property
     def trains_all(self) -> int:

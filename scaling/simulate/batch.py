@@ -48,6 +48,7 @@ from scaling.simulate.kernels import kernel_time
 from scaling.simulate.memory import MemoryUse, memory_use
 from scaling.simulate.prediction import TERMS
 from scaling.simulate.step import (
+    Costed,
     CostTable,
     Priced,
     busy_links,
@@ -224,9 +225,10 @@ class Column:
     found: tuple[Priced, tuple[Number, Number]]
 
     def __init__(self, program: Program, table: CostTable):
-        self.program, self.table = program, table
-        self.kernels, self.collectives = table.kernels(program), table.collectives(program)
-        self.busy = busy_links(self.collectives)
+        on = table.cluster, table.profile
+        self.costed = Costed(program, *on, table.kernels(program), table.collectives(program))
+        self.ends = table.ends
+        self.busy = busy_links(self.costed.collectives)
         self.names: dict[str, int] = {}
         self.trips: list[tuple[Number, Number]] = []
         buffers = tuple((buffer.category, buffer.persistent) for buffer in program.buffers)
@@ -250,44 +252,32 @@ class Column:
             found.append(one)
         return tuple(found)
 
-    @property
-    def case(self) -> dict[str, Any]:
-        """Options of `run_schedule`, as it is priced."""
-        profile, times = self.table.profile, times_of({**self.kernels, **self.collectives})
-        lost = lost_beside(self.program, times, self.table.cluster, profile)
-        return {"times": times, "host": dispatch_time(self.program, profile.dispatch), "lost": lost}
-
     @cached_property
-    def timed(self) -> list[str]:
-        """Names of the operations that take time, in the order in which all have them."""
-        return [*self.kernels, *self.collectives]
-
-    def priced(self, line: Timeline, memory: MemoryUse) -> Priced:
-        """The program with its costs."""
-        on = self.table.cluster, self.table.profile
-        return Priced(self.program, *on, self.kernels, self.collectives, line, memory)
+    def cases(self) -> list[Mapping[str, Any]]:
+        """Options of `run_schedule`: as it is priced, and those of its range."""
+        program, cluster, profile = self.costed.program, self.costed.cluster, self.costed.profile
+        times, host = times_of(self.costed.costs), dispatch_time(program, profile.dispatch)
+        lost = lost_beside(program, times, cluster, profile)
+        as_priced = {"times": times, "host": host, "lost": lost}
+        return [as_priced, *range_cases(self.costed, self.ends)]
 
 
 def _price_alike(group: Sequence[Column]) -> None:
     """Run the streams of programs that are alike, as priced and at the ends of their ranges."""
-    cases = [column.case for column in group]
-    figures = zip(group, _lines(group, _run(group, cases)), _peaks(group), strict=True)
-    priced = [column.priced(line, memory) for column, line, memory in figures]
-    known = [column.table.ends for column in group]
-    ends = list(zip(*map(range_cases, priced, known), strict=True))  # [cases, columns]
-    totals = np.empty((len(ends), len(group)))
+    lines: dict[int, Timeline] = {}
     for is_lost in (False, True):
-        numbers = [i for i, case in enumerate(ends) if bool(case[0].get("lost")) == is_lost]
-        if numbers:
-            every = [case for i in numbers for case in ends[i]]
-            total = _run([*group] * len(numbers), every, named=False).total
-            totals[numbers] = _row(total, len(every)).reshape(len(numbers), -1)
-    for column, one, seconds in zip(group, priced, totals.T.tolist(), strict=True):
-        column.found = one, range_from(one, *seconds)
+        pairs = [(column, case) for column in group for case in column.cases]
+        pairs = [pair for pair in pairs if bool(pair[1].get("lost")) == is_lost]
+        found = _run([column for column, _ in pairs], [case for _, case in pairs]) if pairs else ()
+        lines |= {id(case): line for (_, case), line in zip(pairs, found, strict=True)}
+    for column, memory in zip(group, _peaks(group), strict=True):
+        line, *ends = (lines[id(case)] for case in column.cases)
+        priced = Priced(**vars(column.costed), timeline=line, memory=memory)
+        column.found = priced, range_from(priced, *(end.total for end in ends))
 
 
-def _run(columns: Sequence[Column], cases: Sequence[Mapping[str, Any]], **named: bool) -> Timeline:
-    """The timeline of all columns, each with options of `run_schedule` as its case has them."""
+def _run(columns: Sequence[Column], cases: Sequence[Mapping[str, Any]]) -> Iterator[Timeline]:
+    """The timeline of each column, with the options of `run_schedule` that its case has."""
 
     def by_name(option: str) -> dict[str, np.ndarray]:
         rows = np.array([[*case.get(option, {}).values()] for case in cases], float).T
@@ -299,22 +289,32 @@ def _run(columns: Sequence[Column], cases: Sequence[Mapping[str, Any]], **named:
         name: None if every[0] is None else np.array(list(zip_longest(*every, fillvalue=0.0)))
         for name, every in zip(columns[0].busy, shares, strict=True)
     }
-    return run_schedule(
+    line = run_schedule(
         _side_by_side(columns),
         by_name("times"),
         figure("host"),
         lost=by_name("lost"),
         busy=busy,
         held_up=figure("held_up"),
-        **named,
     )
+    number = {name: i for i, name in enumerate(cases[0]["times"])}
+    sums = line.by_name, line.exposed_by_name
+    places = [[number[name] for name in of_name] for of_name in sums]
+    parts = _split([getattr(line, term) for term in TERMS], len(columns))
+    named = (_split(of_name.values(), len(columns)) for of_name in sums)
+    for case, terms, *seconds in zip(cases, parts, *named, strict=True):
+        names, both = list(case["times"]), zip(places, seconds, strict=True)
+        own = ([(names[i], n) for i, n in zip(*pair, strict=True)] for pair in both)
+        yield Timeline(*terms, *map(dict, own))
 
 
 def _side_by_side(columns: Sequence[Column]) -> Program:
     """The first program with the trips and buffers of all in arrays [columns]."""
-    program = columns[0].program
+    program = columns[0].costed.program
     trips = iter(np.array([column.trips for column in columns], float).T.swapaxes(0, 1))
-    sizes = np.array([[buffer.bytes for buffer in c.program.buffers] for c in columns], float).T
+    sizes = np.array(
+        [[buffer.bytes for buffer in c.costed.program.buffers] for c in columns], float
+    ).T
     pairs = zip(program.buffers, sizes, strict=True)
     buffers = tuple(replace(buffer, bytes=every) for buffer, every in pairs)
     return replace(program, schedule=_with_trips(program.schedule, trips), buffers=buffers)
@@ -330,27 +330,10 @@ def _with_trips(block: Block, trips: Iterator[np.ndarray]) -> Block:
     return tuple(found)
 
 
-def _row(figures: Number, count: int) -> np.ndarray:
-    return np.broadcast_to(figures, (count,))
-
-
 def _split(figures: Iterable[Number], count: int) -> Iterator[tuple[float, ...]]:
     """The figures of each column."""
-    rows = [_row(each, count).tolist() for each in figures]
+    rows = [np.broadcast_to(each, (count,)).tolist() for each in figures]
     return zip(*rows, strict=True) if rows else repeat((), count)
-
-
-def _lines(columns: Sequence[Column], every: Timeline) -> Iterator[Timeline]:
-    """The timeline of each column."""
-    number = {name: i for i, name in enumerate(columns[0].timed)}
-    sums = every.by_name, every.exposed_by_name
-    places = [[number[name] for name in of_name] for of_name in sums]
-    parts = _split([getattr(every, term) for term in TERMS], len(columns))
-    named = (_split(of_name.values(), len(columns)) for of_name in sums)
-    for column, terms, *seconds in zip(columns, parts, *named, strict=True):
-        names, pairs = column.timed, zip(places, seconds, strict=True)
-        own = ([(names[i], n) for i, n in zip(*pair, strict=True)] for pair in pairs)
-        yield Timeline(*terms, *map(dict, own))
 
 
 def _peaks(columns: Sequence[Column]) -> Iterator[MemoryUse]:

@@ -45,21 +45,27 @@ Call = tuple[Kernel | Collective, Number]  # and its calls in a step
 
 
 @dataclass(frozen=True)
-class Priced:
-    """A program on a cluster: the cost of each operation, the timeline and the memory."""
+class Costed:
+    """A program on a cluster with the cost of each operation."""
 
     program: Program
     cluster: Cluster
     profile: Profile
     kernels: Mapping[str, KernelCost]  # by name, one call
     collectives: Mapping[str, CollectiveCost]  # by name, one call
-    timeline: Timeline
-    memory: MemoryUse
 
     @property
     def costs(self) -> Costs:
         """Of each operation, by name, one call."""
         return {**self.kernels, **self.collectives}
+
+
+@dataclass(frozen=True)
+class Priced(Costed):
+    """That with its timeline and memory."""
+
+    timeline: Timeline
+    memory: MemoryUse
 
 
 # Figures of a kernel that its cost does not depend on.

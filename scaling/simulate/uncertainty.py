@@ -40,6 +40,7 @@ from scaling.program.ir import Collective, Kernel, Number, as_float, collectives
 from scaling.simulate.kernels import KernelCost, kernel_time, least_time
 from scaling.simulate.products import long_run_rate
 from scaling.simulate.step import (
+    Costed,
     Priced,
     busy_links,
     device_groups,
@@ -92,12 +93,12 @@ def _noticed(priced: Priced) -> set[Grade]:
 def step_range(priced: Priced) -> tuple[Number, Number]:
     """Seconds of the step at the low and at the high end of its range, which may be infinite."""
     busy = busy_links(priced.collectives)
-    run = partial(run_schedule, priced.program, busy=busy, named=False)
+    run = partial(run_schedule, priced.program, busy=busy)
     return range_from(priced, *(run(**case).total for case in range_cases(priced)))
 
 
 def range_cases(
-    priced: Priced, known: dict[int, tuple[Number, ...]] | None = None
+    priced: Costed, known: dict[int, tuple[Number, ...]] | None = None
 ) -> Iterator[dict[str, Any]]:
     """Options of `run_schedule`: at the low and at the high end, and at the least of all.
 
@@ -287,7 +288,7 @@ def priced_shares(priced: Priced) -> Iterator[PricedShare]:
             yield PricedShare(operation, evidence, grade, seconds)
 
 
-def _graded(priced: Priced) -> Iterator[tuple[Kernel | Collective, Evidence, Grade]]:
+def _graded(priced: Costed) -> Iterator[tuple[Kernel | Collective, Evidence, Grade]]:
     """Each kernel and collective, of all branches, with its evidence and the grade for its size."""
     largest = largest_measured(priced.profile.samples)
     for kernel in {kernel.name: kernel for kernel, _ in kernels(priced.program)}.values():
