@@ -229,6 +229,7 @@ class Column:
         self.costed = Costed(program, *on, table.kernels(program), table.collectives(program))
         self.ends = table.ends
         self.busy = busy_links(self.costed.collectives)
+        self.sizes = [buffer.bytes for buffer in program.buffers]
         self.names: dict[str, int] = {}
         self.trips: list[tuple[Number, Number]] = []
         buffers = tuple((buffer.category, buffer.persistent) for buffer in program.buffers)
@@ -312,9 +313,7 @@ def _side_by_side(columns: Sequence[Column]) -> Program:
     """The first program with the trips and buffers of all in arrays [columns]."""
     program = columns[0].costed.program
     trips = iter(np.array([column.trips for column in columns], float).T.swapaxes(0, 1))
-    sizes = np.array(
-        [[buffer.bytes for buffer in c.costed.program.buffers] for c in columns], float
-    ).T
+    sizes = np.array([column.sizes for column in columns], float).T
     pairs = zip(program.buffers, sizes, strict=True)
     buffers = tuple(replace(buffer, bytes=every) for buffer, every in pairs)
     return replace(program, schedule=_with_trips(program.schedule, trips), buffers=buffers)
