@@ -1,6 +1,6 @@
 """What an inference engine adds to its kernels: seconds of a pass, tiles of experts; and power.
 
-    seconds of a pass = kernels + collectives + step + B x sequence + L x layer + ...
+    seconds of a pass = kernels + collectives + B x sequence + L x layer + ...
     W of a board      = Q (idle + (limit - idle) (1 - exp(-x)))
                     x = peak FLOPs / (C t) + byte bytes / (Q t)
 
@@ -23,13 +23,10 @@ Range = tuple[float, float]  # measured over predicted, of models left out: 5 an
 class Overheads:
     """Seconds of a pass beside its kernels, for each of what it has; or how many of them it has."""
 
-    step: float = 0.0  # the pass itself
     sequence: float = 0.0  # whose token is sampled and sent
-    layer: float = 0.0
+    layer: float = 0.0  # with its all-reduces, beside their bytes
     expert_layer: float = 0.0  # rows are sorted by expert and summed again
     quantised_layer: float = 0.0  # activations are rounded to 8 bits
-    all_reduce: float = 0.0  # beside its bytes over the links
-    prompts: float = 0.0  # a pass that reads prompts too: no captured graph
 
     def times(self, counts: "Overheads") -> float:
         """Seconds of so many."""

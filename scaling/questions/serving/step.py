@@ -83,12 +83,10 @@ def counts(work: ForwardPass) -> Overheads:
     """How many a pass has of what an engine takes time for."""
     config, formats = work.model.config, work.model.formats
     if config is None:
-        return Overheads(1, work.sequences)
-    reduces = sum(call.calls for call in calls(work) if call.kind == "all-reduce")
+        return Overheads(work.sequences)
     experts, layers = n_moe_layers(config), config.n_layers
     quantised = layers if BYTES.get(formats.compute) == formats.weight_bytes == 1 else 0
-    some = float(work.prompts > 0)
-    return Overheads(1, work.sequences, layers, experts, quantised, reduces, some)
+    return Overheads(work.sequences, layers, experts, quantised)
 
 
 def totals(work: ForwardPass) -> tuple[float, float]:
