@@ -10,8 +10,8 @@ It is priced as
     streams       rows to their experts, the activation, results back and their sum
     routing       a softmax and a sort of the choices: the router's float32 scores, read and written
 
-Nothing is fitted. Fused kernels do not write the rows that a product gathers as it loads; here all
-do. A load by a power law is priced as an even one.
+Nothing is fitted here. Fused kernels do not write the rows that a product gathers as it loads; here
+all do. A load by a power law is priced as an even one.
 """
 
 from collections import defaultdict
@@ -24,6 +24,7 @@ from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.models.accounting.matrices import BYTES
 from scaling.profiles.io import profile_of
+from scaling.profiles.profile import Profile
 from scaling.program import ops
 from scaling.program.ir import Kernel
 from scaling.report.formatting import columns
@@ -57,9 +58,8 @@ def layer_kernels(rows: list[Row]) -> list[Kernel]:
     ]
 
 
-def seconds(rows: list[Row], chip: Accelerator) -> np.ndarray:
+def layer_seconds(rows: list[Row], chip: Accelerator, profile: Profile) -> np.ndarray:
     """Predicted seconds of layers."""
-    profile = profile_of(chip)
     each = [kernel_time(kernel, chip, profile).time for kernel in layer_kernels(rows)]
     return np.sum(np.broadcast_arrays(*each), axis=0)
 
@@ -69,6 +69,11 @@ def roofline(rows: list[Row], chip: Accelerator) -> np.ndarray:
     made = layer_kernels(rows)
     moved = sum(kernel.bytes for kernel in made) / chip.required("memory_bandwidth")
     return np.maximum(moved, sum(k.flops for k in made) / chip.peak(made[2].dtype))
+
+
+def rows_of_each(row: Row) -> float:
+    """The mean number of rows of an expert."""
+    return float(row["tokens"]) * float(row["topk"]) / float(row["experts"])
 
 
 def groups() -> Iterator[tuple[tuple[str, str, str, str], list[Row]]]:
@@ -88,8 +93,11 @@ def report() -> list[str]:
     for (name, software, dtype, load), rows in groups():
         chip = catalog.accelerator(name)
         measured = np.array([float(row["time_us"]) for row in rows]) * 1e-6
-        each = np.array([float(r["tokens"]) * float(r["topk"]) / float(r["experts"]) for r in rows])
-        error, naive = seconds(rows, chip) / measured - 1, roofline(rows, chip) / measured - 1
+        each = np.array([rows_of_each(row) for row in rows])
+        error, naive = (
+            layer_seconds(rows, chip, profile_of(chip)) / measured - 1,
+            roofline(rows, chip) / measured - 1,
+        )
         said: list[str] = []
         for chosen in (each <= FEW_ROWS, each > FEW_ROWS):
             own = error[chosen]

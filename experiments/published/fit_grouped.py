@@ -14,13 +14,12 @@ and the least `fill` of a wave of tiles, one for all chips. They come from softw
   that has no rows are fitted beside.
 * `kernels/kernels_experts.csv.gz`, products of Transformer Engine on an A100 PCIe (SimuMax); the
   gradient of weights is added to a sum in fp32.
-* Of Transformer Engine on B200 no row is here. Issue 31 states how far its price was off in the
-  median (`STATED`), on rows that are kept back for scoring: B200's share is not independent of
-  those. Its laboratory's long products are slow as well (1,050 to 1,090 TFLOP/s). Tokamax's records
-  of the silicon count for GB200, and what borrows from it: steps of Megatron there agree with them.
+* `experts_layers`, whole layers of inference software on B200: its share is that with which they
+  have no bias in the median over software, many rows, even loads, bf16. Tokamax's records of that
+  silicon count for GB200, and what borrows from it: published steps of Megatron there agree with
+  them. Both shares are in the range of B200.
 
-Half of tokamax's shapes, by hash, give the held-out error. Whole layers of experts, of which the
-products are a part, are priced by `experts_layers` for comparison; they are not fitted.
+Half of tokamax's shapes, by hash, give the held-out error. Layers of other chips are not fitted.
 """
 
 import argparse
@@ -34,6 +33,7 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
+from experiments.published.experts_layers import FEW_ROWS, groups, layer_seconds, rows_of_each
 from experiments.published.kernel_tables import read
 from experiments.published.tables import write_table
 from scaling.meshes import catalog
@@ -54,10 +54,8 @@ BF16, FP32 = 2, 4  # bytes
 ROBUST = 0.1  # relative error from which on a record weighs less (soft L1)
 TOKAMAX = "tokamax 0.0.17, its autotuning records of Triton's grouped products"
 SIMUMAX = "MooreThreads/SimuMax@4dcaae51, grouped products of Transformer Engine"
-# Issue 31: price / measured - 1 in the median, when large grouped products on B200 were priced at
-# 0.411 of the peak (this repository at 0a857ce6).
-STATED = {"forward": -0.09, "inputs' gradient": -0.22}
-STATED_SHARE = 0.411
+LAYERS = "aiconfigurator, whole layers of experts in bf16"
+SHARES = np.geomspace(0.3, 1.0, 61)  # among which that of layers is searched
 NOTHING = Evidence("", "", "calibrated")
 
 
@@ -166,14 +164,34 @@ def fits() -> Mapping[str, GroupedFit]:
     left = [off(chip, *left_out(chip)) for chip in (*RECORDED, TRAINED)]
     lent = _p90(np.concatenate(left))
     found = {SAME.get(chip, chip): by_records(chip, lent) for chip in (*RECORDED, TRAINED)}
-    recorded = found[SAME["b200-sxm"]]
-    long = profile_of(catalog.accelerator("b200-sxm")).matmul[0].sustained
-    stated = [STATED_SHARE * (1 + error) / long for error in STATED.values()]
-    share = _short(float(np.exp(np.mean(np.log(stated)))))
-    errors = share / np.array([*stated, recorded.share]) - 1
-    source = f"issue 31, medians of Transformer Engine; {TOKAMAX}: {recorded.share:.2f}"
-    evidence = _evidence(source, "2026-11", errors, errors, _p90(errors, 1.0))
-    return found | {"b200-sxm": GroupedFit(share, recorded.fill, evidence)}
+    return found | {"b200-sxm": by_layers("b200-sxm", found[SAME["b200-sxm"]])}
+
+
+def by_layers(chip: str, recorded: GroupedFit) -> GroupedFit:
+    """The share with which a chip's whole layers have no bias, in a range that holds `recorded`."""
+    by_software = [
+        many
+        for (gpu, _, dtype, load), rows in groups()
+        if (gpu, dtype, load) == (chip, "bf16", "even")
+        and (many := [row for row in rows if rows_of_each(row) > FEW_ROWS])
+    ]
+    accelerator = catalog.accelerator(chip)
+    profile = profile_of(accelerator)
+    measured = [np.array([float(r["time_us"]) * 1e-6 for r in rows]) for rows in by_software]
+
+    def errors(share: float) -> np.ndarray:
+        """Log errors of each software's median."""
+        fit = replace(recorded, share=share)
+        grouped = tuple(of_groups(one, fit, profile.memory) for one in profile.matmul)
+        tried = replace(profile, grouped=grouped)
+        priced = [layer_seconds(rows, accelerator, tried) for rows in by_software]
+        return np.array([np.median(np.log(p / m)) for p, m in zip(priced, measured, strict=True)])
+
+    share = _short(float(min(SHARES, key=lambda one: abs(np.median(errors(one))))))
+    off = np.expm1(np.array([*errors(share), np.log(share / recorded.share)]))
+    source = f"{LAYERS}: {len(by_software)} software; {TOKAMAX}: {recorded.share:.2f}"
+    evidence = _evidence(source, "2026-11", off, off, _p90(off))
+    return GroupedFit(share, recorded.fill, evidence)
 
 
 def by_records(chip: str, lent: float) -> GroupedFit:
@@ -250,8 +268,8 @@ def report() -> list[str]:
             numbers = [f"{value:.1%}" for value in (*said, *others, naive)]
             figures = f"{fit.share:.3f}", f"{fit.fill * 1e6:.2f} us", str(one.sum())
             rows.append((chip, str(name), *figures, *numbers))
-    stated = found["b200-sxm"]
-    row = ("b200-sxm", "as issue 31 states", f"{stated.share:.3f}", f"{stated.fill * 1e6:.2f} us")
+    layers = found["b200-sxm"]
+    row = ("b200-sxm", "whole layers", f"{layers.share:.3f}", f"{layers.fill * 1e6:.2f} us")
     rows.append((*row, *[""] * (len(rows[0]) - len(row))))
     return list(columns(rows, left=(0, 1)))
 

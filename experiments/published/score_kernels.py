@@ -25,7 +25,7 @@ from scaling.pictures.files import write_picture
 from scaling.report.formatting import columns
 
 BEFORE = FOLDER / "kernels_before.json"  # medians of the code before, as `--save` wrote them
-# Median |error| that issue 31 asks for
+# Median |error| that is the goal
 GOALS = {
     "product bf16, large": 0.08,
     "product bf16, small": 0.15,
