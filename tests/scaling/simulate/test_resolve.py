@@ -230,7 +230,7 @@ def test_a_calibration_of_another_version_is_used_with_a_doubt(run, tmp_path):
     path = tmp_path / "old.json"
     write_profile(replace(calibrated(8), version=0, versions={"jax": "0.1"}), path)
     _, doubts = profile_for(target(run, "host", mesh="fsdp=8").cluster, path)
-    assert any("format 0, not 2" in doubt for doubt in doubts)
+    assert any("format 0, not 3" in doubt for doubt in doubts)
     assert any("measured with jax 0.1, this is" in doubt for doubt in doubts)
 
 
