@@ -13,7 +13,7 @@ Apache-2.0). Per chip and format:
 
 Rows that move more bytes than the memory can, found in the L2 cache by the harness's rotation, are
 left out of the search. Errors are of half of the shapes, by hash, priced by a fit to the other
-half. `best` is the fastest product of all sources.
+half. `best` is the fastest product of all sources. `ship_kernels` writes the ranges afterwards.
 """
 
 import argparse
@@ -24,7 +24,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numpy as np
 from scipy.optimize import least_squares
@@ -33,9 +32,8 @@ from experiments.published.kernel_tables import CASTS, read
 from experiments.published.tables import write_table
 from scaling.meshes import catalog
 from scaling.models.accounting.matrices import NUMBER_BYTES
-from scaling.profiles import shipped
-from scaling.profiles.profile import Evidence, MatmulFit, matmul_fit
-from scaling.profiles.shipped import POWER, chip_profile, power_ratio, table
+from scaling.profiles.profile import Evidence, MatmulFit
+from scaling.profiles.shipped import POWER, chip_profile, power_ratio
 from scaling.program.ir import Kernel
 from scaling.report.formatting import columns
 from scaling.simulate.kernels import kernel_time
@@ -55,7 +53,7 @@ SEARCHED: Mapping[tuple[str, str], float] = {
 }
 # Another laboratory's B200 after a second of load, TFLOP/s (SimuMax): node and cooling differ.
 OTHER_NODE = {"b200-sxm": 1050.0}
-# Recipes of a source that are a format; others with it only widen its range.
+# Recipes of a source that are a format.
 RECIPES = {"bfloat16": "bf16", "bf16": "bf16", "fp8": "fp8", "nvfp4": "fp4"}
 LONG, SIDE = 3e-3, 1024  # s, of a product that power holds; least side
 SHORT = 1e-3  # s, of one that it does not
@@ -183,14 +181,12 @@ def searched(shapes: Shapes, base: MatmulFit, own: tuple[str, ...]) -> MatmulFit
 def fitted(
     shapes: Shapes,
     like: MatmulFit | None,
-    also: Shapes | None = None,
     own: tuple[str, ...] = SEARCHES,
 ) -> MatmulFit:
     """The fit of a chip and format.
 
     Args:
         like: lends what is not in `own`, and the stream where the table does not measure it.
-        also: products in another recipe of the format; the range holds 80 % of both.
         own: names of the constants to search.
     """
     base = like or MatmulFit("", 0.8, Evidence("", "", "calibrated"), load=1.0)
@@ -199,20 +195,14 @@ def fitted(
     half = replace(half, sustained=sustained(shapes.part(shapes.is_first)))
     final = replace(searched(shapes, base, own), sustained=sustained(shapes))
     off = np.abs(log_errors(shapes.part(~shapes.is_first), half))
-    p90 = float(np.expm1(np.quantile(off, 0.9)))
-    if also is not None:
-        both = np.concatenate([off, np.abs(log_errors(also, final))])
-        p90 = max(p90, float(np.expm1(np.quantile(both, 0.8))))
     peak = catalog.accelerator(shapes.chip).peak(shapes.dtype)
-    if shapes.chip in OTHER_NODE and shapes.dtype == "bf16":
-        p90 = max(p90, final.sustained * peak / (OTHER_NODE[shapes.chip] * 1e12) - 1)
-    evidence = _evidence(shapes, np.abs(np.expm1(log_errors(shapes, final))), np.expm1(off), p90)
+    evidence = _evidence(shapes, np.abs(np.expm1(log_errors(shapes, final))), np.expm1(off))
     fastest = SEARCHED.get((shapes.chip, shapes.dtype), 0.0) * 1e12 / peak
     best = min(max(fastest, float(shapes.rate.max())), 1.0)
     return _rounded(replace(final, best=best, evidence=evidence))
 
 
-def _evidence(shapes: Shapes, off: np.ndarray, held_out: np.ndarray, p90: float) -> Evidence:
+def _evidence(shapes: Shapes, off: np.ndarray, held_out: np.ndarray) -> Evidence:
     source = PCIE if shapes.chip == "a100-pcie-80g" else TABLE
     return Evidence(
         f"{source}: {len(off)} products in {shapes.dtype}; experiments/published/fit_products.py",
@@ -223,7 +213,6 @@ def _evidence(shapes: Shapes, off: np.ndarray, held_out: np.ndarray, p90: float)
         mean_error=_short(off.mean()),
         max_error=_short(off.max()),
         held_out_error=_short(held_out.mean()),
-        error_p90=_short(p90),
     )
 
 
@@ -311,50 +300,17 @@ def fits() -> dict[str, tuple[MatmulFit, ...]]:
         own: dict[str, MatmulFit] = {}
         for recipe, dtype in RECIPES.items():
             if (chip, recipe) in shapes:
-                other = shapes.get((chip, "fp8_block")) if dtype == "fp8" else None
                 lender, names = own.get("bf16"), SEARCHES
                 if chip == "a100-pcie-80g":  # few small ones, called without a graph
                     lender, names = found["a100-sxm-80g"]["bf16"], SEARCHES[:1]
-                own[dtype] = fitted(shapes[chip, recipe], lender, other, names)
+                own[dtype] = fitted(shapes[chip, recipe], lender, names)
         if (chip, "xla tf32") in shapes:
             own["tf32"] = tensor_float(chip, own["bf16"])
         found[chip] = own
     found["mi300x"] = {
         "bf16": in_proportion("mi300x", "bf16", "h100-sxm", found["h100-sxm"]["bf16"])
     }
-    every = {chip: tuple(own.values()) for chip, own in sorted(found.items())}
-    lent = {kind: _lent_error(every, kind) for kind in (False, True)}
-    with_error = lambda fit, p90: replace(fit, evidence=replace(fit.evidence, lent_p90=p90))
-    return {
-        chip: tuple(with_error(fit, lent[_asynchronous(chip)]) for fit in own)
-        for chip, own in every.items()
-    }
-
-
-def _lent_error(every: Mapping[str, tuple[MatmulFit, ...]], asynchronous: bool) -> float:
-    """The error of fits where they are lent: to chips alike that were left out."""
-    alike = [name for name in every if _asynchronous(name) == asynchronous and name != "mi300x"]
-    off = np.concatenate([left_out(every, name) for name in alike])
-    return _short(np.expm1(np.quantile(np.abs(off), 0.9)))
-
-
-def _asynchronous(chip: str) -> bool:
-    capability = catalog.accelerator(chip).compute_capability
-    return capability is None or 9 <= capability < 12
-
-
-def left_out(every: Mapping[str, tuple[MatmulFit, ...]], chip: str) -> np.ndarray:
-    """log(priced / measured) of a chip by the fits of the others."""
-    others = {name: fits for name, fits in every.items() if name != chip}
-    own = lambda name: others if name == "products" else table(name)
-    with patch.object(shipped, "table", own):
-        borrowed = chip_profile(catalog.accelerator(chip))
-    found = [
-        log_errors(shapes, matmul_fit(borrowed, shapes.dtype))
-        for (name, recipe), shapes in tables().items()
-        if name == chip and RECIPES.get(recipe) in ("bf16", "fp8")
-    ]
-    return np.concatenate(found)
+    return {chip: tuple(own.values()) for chip, own in sorted(found.items())}
 
 
 def power_exponents() -> Iterator[tuple[str, str, float]]:
@@ -369,7 +325,7 @@ def report() -> Iterator[str]:
     """A line per fit, then what is known of the form."""
     rows: list[tuple[str, ...]] = [
         ("chip", "format", "efficiency", "sustained", "stream", "load", "fill", "call", "best",
-         "n", "median", "held out", "p90", "lent")
+         "n", "median", "held out")
     ]  # fmt: skip
     percent = lambda x: f"{x:.1%}" if x is not None else "-"
     for chip, own in fits().items():
@@ -379,8 +335,7 @@ def report() -> Iterator[str]:
                 (chip, fit.dtype, f"{fit.efficiency:.3f}", f"{fit.sustained:.3f}",
                  f"{fit.stream:.3f}", f"{fit.load:.0f} B", f"{fit.fill * 1e6:.2f} us",
                  f"{fit.overhead * 1e6:.2f} us", f"{fit.best:.3f}", str(e.samples),
-                 percent(e.median_error), percent(e.held_out_error), percent(e.error_p90),
-                 percent(e.lent_p90))
+                 percent(e.median_error), percent(e.held_out_error))
             )  # fmt: skip
     yield from columns(rows, left=(0, 1))
     for one, other, exponent in power_exponents():

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.meshes import catalog
+from scaling.profiles.shipped import is_asynchronous
+
 HELD = 0.9  # share of the rows of each kind that a range holds
 FEWEST = 10  # rows of a kind from which on it counts
 NEARLY = 1e-3  # least share of latency that is told from none
@@ -56,6 +59,11 @@ def alike(points: Sequence[Points], key: Key, chips: int = 1) -> list[Points]:
         if len({p.chip for p in found}) >= chips:
             break
     return found
+
+
+def is_near(one: str, other: str) -> bool:
+    """True if the matrix units of two chips are fed in the same way, so that either may lend."""
+    return len({is_asynchronous(catalog.accelerator(name)) for name in (one, other)}) == 1
 
 
 def half_ranges(points: Sequence[Points], least: float = 0.02) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from unittest.mock import patch
 import numpy as np
 
 import scaling as sc
-from experiments.published.kernel_ranges import Points, alike, fit_of, half_ranges, held
+from experiments.published.kernel_ranges import Points, alike, fit_of, half_ranges, held, is_near
 from experiments.published.kernel_tables import Rows, tables
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
@@ -165,6 +165,7 @@ def _left_inside(one: Score, every: Iterable[Score]) -> np.ndarray:
     if (key := fit_of(one.kind)) is None:
         return one.left_inside
     others = [points(s, left=True) for s in every if s.chip != one.chip]
+    others = [p for p in others if is_near(p.chip, one.chip)]
     if not (others := alike(others, key)):
         return one.left_inside
     return held(points(one, left=True), *half_ranges(others, least=UNMEASURED))

@@ -27,6 +27,7 @@ from experiments.published.kernel_ranges import (
     alike,
     fit_of,
     half_ranges,
+    is_near,
 )
 from experiments.published.kernel_scores import Score, points, scores
 from experiments.published.score_kernels import size
@@ -65,8 +66,9 @@ def ship_ranges(table: str, found: Sequence[Score]) -> None:
         if sum(len(p.error) for p in own) >= FEWEST:
             pair = half_ranges(own, max(other_node(row), *_other_recipe(map(points, every))))
             evidence |= dict(zip(("error_p90", "latency_p90"), map(_short, pair), strict=True))
-        least = _other_recipe(p for p in lent if fit_of(p.kind) == key)
-        pair = half_ranges(alike(lent, key, chips=2), max(LEAST, *least))
+        near = [p for p in lent if is_near(p.chip, row["chip"])]
+        least = _other_recipe(p for p in near if fit_of(p.kind) == key)
+        pair = half_ranges(alike(near, key, chips=2), max(LEAST, *least))
         evidence |= dict(zip(("lent_p90", "lent_latency_p90"), map(_short, pair), strict=True))
     (DATA / f"{table}.json").write_text(json.dumps(rows, indent=1) + "\n", "utf-8")
 

@@ -123,11 +123,16 @@ def lender(name: Table, accelerator: Accelerator) -> str:
         other = catalog.accelerator(name)
         theirs = other.compute_capability or 0.0
         kinds = _units(theirs), _units(capability)
-        alone = [kind == "mma.sync" for kind in kinds]  # or asynchronous, fed by other warps
+        apart = is_asynchronous(other) != is_asynchronous(accelerator)
         power = abs(float(np.log(power_ratio(accelerator, other))))
-        return kinds[0] != kinds[1], alone[0] != alone[1], abs(theirs - capability), power
+        return kinds[0] != kinds[1], apart, abs(theirs - capability), power
 
     return min(chips, key=distance)
+
+
+def is_asynchronous(chip: Accelerator) -> bool:
+    """True if other warps feed the matrix units while they multiply; chips of other makes do so."""
+    return chip.compute_capability is None or _units(chip.compute_capability) != "mma.sync"
 
 
 def _units(capability: float) -> str:
