@@ -1,9 +1,10 @@
-"""Errors of what is no kernel alone: products beside other work, and collectives over PCIe.
+"""Errors of what is no kernel alone: layers of experts, work side by side, collectives over PCIe.
 
-    overlap.csv.gz        pairs and mixtures of a product, an all-gather and host copies; each
-                          machine is left out of the fit in turn (`fit_overlap`)
-    intranode_pcie.csv    cards that reach each other; the box is left out of the fit (`left_out`),
-                          or no figure is fitted on it
+    kernels_experts.csv.gz  whole layers, their kernels one after another (`experts_layers`); each
+                            chip is left out of the store in turn
+    overlap.csv.gz          pairs and mixtures of a product, an all-gather and host copies; each
+                            machine is left out of the fit in turn (`fit_overlap`)
+    intranode_pcie.csv      cards that reach each other; the box is left out of the fit (`left_out`)
 
 `roofline` of a mixture is its longest part; of a collective, the bytes of a device over its link.
 """
@@ -13,15 +14,21 @@ from dataclasses import replace
 
 import numpy as np
 
-from experiments.published import fit_overlap
+from experiments.published import experts_layers, fit_overlap
 from experiments.published.collectives import system_cases
 from experiments.published.fit_overlap import Mixtures, predicted
-from experiments.published.kernel_scores import Score
+from experiments.published.kernel_scores import Score, without
+from experiments.published.kernel_tables import Row
 from experiments.published.left_out import known_figures
 from experiments.published.ranges import left_out_points, link_document
 from experiments.published.score_systems import scored
 from experiments.published.series import series_of
-from scaling.profiles.io import INTERFERENCE, link_file
+from scaling.meshes import catalog
+from scaling.meshes.accelerator import Accelerator
+from scaling.profiles.io import INTERFERENCE, link_file, profile_of
+from scaling.profiles.profile import Profile
+from scaling.simulate.kernels import kernel_time
+from scaling.simulate.uncertainty import kernel_range
 
 
 def overlap_scores() -> list[Score]:
@@ -87,3 +94,29 @@ def pcie_scores() -> list[Score]:
         arrays = (each[large] for each in (series.time, *shown, *[none] * 4))
         scores.append(Score(*where, name, *arrays))
     return scores
+
+
+def layer_scores() -> list[Score]:
+    """The scores of whole layers of experts."""
+    scores = []
+    for (name, software, dtype, load), rows in experts_layers.groups():
+        chip = catalog.accelerator(name)
+        measured = np.array([float(row["time_us"]) for row in rows]) * 1e-6
+        arrays: list[np.ndarray] = [measured]
+        for profile in (profile_of(chip), without(chip)):
+            time, low, high = _layers(rows, chip, profile)
+            arrays += [time / measured - 1, (low <= measured) & (measured <= high)]
+        arrays += [experts_layers.roofline(rows, chip) / measured - 1, *[np.zeros(len(rows))] * 4]
+        kind = f"expert layer {dtype.removesuffix('_block')}, {load}"
+        scores.append(Score(kind, name, software, *arrays))
+    return scores
+
+
+def _layers(rows: list[Row], chip: Accelerator, profile: Profile) -> np.ndarray:
+    """Seconds of layers, and both ends of their range, as sums over kernels: [3, rows]."""
+    total = np.zeros((3, len(rows)))
+    for kernel in experts_layers.layer_kernels(rows):
+        cost = kernel_time(kernel, chip, profile)
+        for i, part in enumerate((cost.time, *kernel_range(kernel, cost, chip, profile))):
+            total[i] += part
+    return total

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.published.beside_scores import overlap_scores, pcie_scores
+from experiments.published.beside_scores import layer_scores, overlap_scores, pcie_scores
 from experiments.published.kernel_scores import Score, scores
 from experiments.published.kernel_tables import FOLDER
 from scaling.pictures.curves import ScatterPoint, scatter
@@ -222,7 +222,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, help="folder for README.md, scores.json and pictures")
     args = parser.parse_args(arguments)
     found = scores(args.kind, args.chip)
-    beside = [*overlap_scores(), *pcie_scores()]
+    beside = [*layer_scores(), *overlap_scores(), *pcie_scores()]
     found += [one for one in beside if args.kind in one.kind and args.chip in one.chip]
     for line in report(found):
         print(line)
