@@ -32,9 +32,12 @@ import scaling.analytic
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.analytic.program import analytic_program, flash_rate
 from scaling.analytic.software import traits_of
+from scaling.meshes.cluster import Cluster
 from scaling.profiles.calibrations import profile_for
 from scaling.profiles.profile import Profile
+from scaling.program.ir import Program
 from scaling.run import read_run
+from scaling.simulate.batch import price_all
 from scaling.simulate.resolve import Target, target
 from scaling.simulate.step import Priced, price
 
@@ -66,15 +69,18 @@ CENTRAL = (0.05, 0.95)  # quantiles: what lies between is in range
 FEWEST = 3  # sources
 
 
+_profile = lru_cache(lambda cluster: profile_for(cluster)[0])  # one for all runs of a cluster
+
+
 @lru_cache(maxsize=4096)
 def _where(id: str) -> tuple[Target, Profile]:
     row = next(row for row in (*measured_runs(), *memory_runs()) if row.id == id)
     where = target(read_run(row.run, id))
-    return where, profile_for(where.cluster)[0]
+    return where, _profile(where.cluster)
 
 
-def priced(row: Measured, constants: Constants | None = None) -> Priced:
-    """The closed form of a run; `constants` replace those that are shipped."""
+def placed(row: Measured, constants: Constants | None = None) -> tuple[Program, Cluster, Profile]:
+    """The closed form of a run, and where it is priced; `constants` replace those shipped."""
     where, profile = _where(row.id)
     run, chip = where.run, where.cluster.accelerator
     traits = traits_of(run.software)
@@ -82,12 +88,18 @@ def priced(row: Measured, constants: Constants | None = None) -> Priced:
         traits = replace(traits, **constants)  # type: ignore[arg-type]
     flash = flash_rate(run, chip.compute_capability)
     program = analytic_program(run, where.mesh, flash=flash, traits=traits)
-    return price(program, where.cluster, profile)
+    return program, where.cluster, profile
+
+
+def priced(row: Measured, constants: Constants | None = None) -> Priced:
+    """The price of a run's closed form."""
+    return price(*placed(row, constants))
 
 
 def log_errors(rows: Sequence[Measured], constants: Constants) -> np.ndarray:
     """log(predicted / measured) of each row."""
-    times = [float(priced(row, constants).timeline.total) for row in rows]
+    every = price_all(placed(row, constants) for row in rows)
+    times = [float(one.timeline.total) for one, _ in every]
     return np.log(np.array(times) / [row.step_time for row in rows])
 
 

@@ -10,13 +10,13 @@ that XLA compiled for GPUs; and collectives (`score_systems`). The naive baselin
 import argparse
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from datetime import date
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from experiments.published import jax_programs, score_systems
-from experiments.published.fit_software import FITS, priced, sample, software_of
+from experiments.published.fit_software import FITS, placed, sample, software_of
 from experiments.published.score_training import (
     Scored,
     fits_table,
@@ -26,13 +26,14 @@ from experiments.published.score_training import (
     worst,
 )
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
-from scaling.api.pricing import with_step_error
+from scaling.api.pricing import Pricing, with_step_error
+from scaling.api.result import priced_results
+from scaling.meshes.errors import InputError
 from scaling.pictures.curves import ScatterPoint, scatter
 from scaling.pictures.files import write_picture
 from scaling.report.formatting import columns
-from scaling.run import Run
+from scaling.run import Run, read_run
 from scaling.simulate.prediction import Prediction
-from scaling.simulate.summary import summarize
 
 RESULTS = FOLDER.parent / "results"
 
@@ -40,14 +41,14 @@ RESULTS = FOLDER.parent / "results"
 def held_out() -> list[Scored]:
     """Rows that no constant was fitted on, with the shipped constants."""
     rows = [row for row in measured_runs() if part_of(row) == "left"]
-    return [scored(row, _predictor(row)) for row in rows]
+    return _scores(rows)
 
 
 def sources_left_out() -> list[Scored]:
     """At most `MOST` rows of each source, with constants that were fitted without it."""
     fits = json.loads(FITS.read_text(encoding="utf-8"))
     constants = lambda row: fits[software_of(row)]["without"][row.source]
-    return [scored(row, _predictor(row, constants(row))) for row in sample(measured_runs())]
+    return _scores(sample(measured_runs()), constants)
 
 
 def scatter_points(scores: Iterable[Scored]) -> list[ScatterPoint]:
@@ -59,12 +60,28 @@ def scatter_points(scores: Iterable[Scored]) -> list[ScatterPoint]:
     ]
 
 
-def _predictor(row: Measured, constants: Any = None) -> Callable[[Run], Prediction]:
-    def predict(run: Run) -> Prediction:
-        step = priced(row, constants)
-        return summarize(replace(step, profile=with_step_error(step.profile, run.software)), run)
+def _scores(
+    rows: Iterable[Measured], constants: Callable[[Measured], Any] = lambda row: None
+) -> list[Scored]:
+    """The rows beside their predictions, which are priced side by side."""
+    rows = list(rows)
+    found = priced_results([_pricing(row, constants(row)) for row in rows])
+    return [scored(row, partial(_told, each)) for row, each in zip(rows, found, strict=True)]
 
-    return predict
+
+def _pricing(row: Measured, constants: Any) -> Pricing | Exception:
+    try:
+        run = read_run(row.run, row.id)
+        program, cluster, profile = placed(row, constants)
+    except InputError as error:
+        return error
+    return Pricing(program, cluster, with_step_error(profile, run.software), run)
+
+
+def _told(found: Prediction | Exception, run: Run) -> Prediction:
+    if isinstance(found, Exception):
+        raise found
+    return found
 
 
 def report(left: list[Scored]) -> Iterator[str]:
@@ -78,7 +95,7 @@ def report(left: list[Scored]) -> Iterator[str]:
     yield "## Memory"
     yield from _block(memory_table(left), (0, 1))
     yield "Runs of `memory_runs.jsonl`, added when all factors were fixed:"
-    more = [scored(row, _predictor(row)) for row in memory_runs()]
+    more = _scores(memory_runs())
     yield from _block(memory_table(more), (0, 1))
     yield "All of these ran, so they fit; most that are said not to do not state recomputation."
     yield from _block(fits_table(left), (0,))

@@ -3,7 +3,7 @@
 import inspect
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,10 @@ from typing import Any
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_overrides, keep_devices_free
 from scaling.api.output_paths import write_text
-from scaling.api.pricing import Pricing, price_programs, read_changes, with_step_error
+from scaling.api.pricing import Pricing, read_changes, with_step_error
 from scaling.api.public_api import entrance, named_packages, python_words
 from scaling.api.request import request
-from scaling.api.result import PredictionResult, priced_result
+from scaling.api.result import PredictionResult, priced_result, priced_results
 from scaling.api.runs import (
     CUSTOM,
     RunLike,
@@ -112,9 +112,9 @@ def predict_each(runs: Iterable[RunLike], **options: Any) -> Iterator[Prediction
         except Exception as error:
             waiting.append(error)
         if len(waiting) == MOST_WAITING or not _waits(waiting[-1]):
-            yield from _priced(waiting)
+            yield from priced_results(waiting)
             waiting = []
-    yield from _priced(waiting)
+    yield from priced_results(waiting)
 
 
 def _asked(
@@ -218,22 +218,6 @@ def _first_that_fits(
 def _waits(one: Pricing | Exception) -> bool:
     """Return whether others can be read first: what is compiled takes long enough."""
     return isinstance(one, Exception) or one.program.source == "analytic"
-
-
-def _priced(every: Sequence[Pricing | Exception]) -> Iterator[PredictionResult | Exception]:
-    closed = [p for p in every if isinstance(p, Pricing) and p.program.source == "analytic"]
-    prices = dict(zip(map(id, closed), price_programs(closed), strict=True))
-    for one in every:
-        found = prices.get(id(one))
-        if isinstance(one, Exception):
-            yield one
-        elif isinstance(found, Exception):
-            yield found
-        else:
-            try:
-                yield priced_result(one, found)
-            except Exception as error:
-                yield error
 
 
 def _settings(recipe: Run, run: Run) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from scaling.api.inputs import as_texts
-from scaling.api.pricing import Pricing, discrepancies, predicted, price_program
+from scaling.api.pricing import Pricing, discrepancies, predicted, price_program, price_programs
 from scaling.api.public_api import entrance, python_words
 from scaling.api.request import change_words
 from scaling.meshes.cluster import Cluster
@@ -246,6 +246,28 @@ def _overrides(pricing: Pricing) -> Iterator[str]:
 def priced_result(pricing: Pricing, found: Any = None) -> PredictionResult:
     """Price a program and sum it up; for `found` see `predicted`."""
     return PredictionResult(**vars(predicted(pricing, found)), pricing=pricing)
+
+
+def priced_results(
+    every: Sequence[Pricing | Exception],
+) -> Iterator[PredictionResult | Exception]:
+    """Yield `priced_result` of each, or what it raises; closed forms are priced side by side.
+
+    What was raised before stays in its place.
+    """
+    closed = [p for p in every if isinstance(p, Pricing) and p.program.source == "analytic"]
+    prices = dict(zip(map(id, closed), price_programs(closed), strict=True))
+    for one in every:
+        found = prices.get(id(one))
+        if isinstance(one, Exception):
+            yield one
+        elif isinstance(found, Exception):
+            yield found
+        else:
+            try:
+                yield priced_result(one, found)
+            except Exception as error:
+                yield error
 
 
 @entrance
