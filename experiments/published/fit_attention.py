@@ -9,8 +9,8 @@ decoding that of its combining pass. Every software of a chip weighs the same, s
 middle of those that were measured there. Each library has forward figures of its own besides:
 cuDNN, which JAX calls, and those of serving engines.
 
-`error_p90` is that of softwares left out in turn; of cuDNN alone that of the nearest chip's fit;
-`lent_p90` is that of the rows of another chip of the generation, priced by the fit.
+`error_p90` is that of softwares left out in turn; of cuDNN alone that of the nearest chip's fit.
+`ship_kernels`, which has to run next, replaces it where rows of the tables have no library's name.
 """
 
 import argparse
@@ -71,7 +71,6 @@ BOUNDS: Mapping[str, tuple[float, float, float]] = {
 TRAINING = ("overhead", "efficiency", "softmax", "start")
 SERVING = (*TRAINING, "memory")  # whose calls also write a KV cache, before or after
 DECODE = ("overhead", "start", "memory", "combine")
-BORROWS = {"a100-sxm-80g": "l40s", "l40s": "a100-sxm-80g", "b200-sxm": "gb200", "gb200": "b200-sxm"}
 ROBUST = 0.1  # relative error from which on a row weighs less (soft L1)
 LITTLE = 4e6  # bytes whose time does not count beside that of a call, wherever they lie
 INSIDE = 0.9  # share of left-out rows that a range has to hold
@@ -211,13 +210,7 @@ def scored(
         there = neighbour if len(names) == 1 or neighbour else fitted(rest, base, free)
         left += [case.errors(there or fit) for case in own if case.software == name]
     errors = np.abs(np.concatenate(left))
-    chip, direction = own[0].like, own[0].direction
-    borrowing = [
-        np.abs(case.errors(fit))
-        for case in cases()
-        if (case.like, case.direction) == (BORROWS.get(chip), direction)
-        and case.software not in FOREIGN
-    ]
+    chip = own[0].like
     evidence = Evidence(
         source=f"{SOURCES[chip]}; {', '.join(names)}; experiments/published/fit_attention.py",
         date=DATE,
@@ -228,7 +221,6 @@ def scored(
         max_error=short(off.max()),
         held_out_error=short(np.expm1(errors).mean()),
         error_p90=short(np.expm1(np.quantile(errors, INSIDE))),
-        lent_p90=short(np.expm1(np.quantile(np.concatenate(borrowing or [errors]), INSIDE))),
     )
     return replace(fit, evidence=evidence, best=max(map(_fastest, own)))
 
@@ -320,7 +312,7 @@ def fits() -> dict[str, list[AttentionFit]]:
             *_assumed("gb200", *blackwell),
             decode["b200-sxm"],
         ],
-        "gb200": [unnamed, *blackwell, *b200],
+        "gb200": [*_assumed("cuDNN, whatever the library", unnamed), *blackwell, *b200],
         "gb300": [
             *_assumed("the middle of b200-sxm and gb200", middle),
             *_assumed("gb200", *blackwell),
@@ -331,7 +323,7 @@ def fits() -> dict[str, list[AttentionFit]]:
 
 def _assumed(of: str, *some: AttentionFit) -> list[AttentionFit]:
     """The fits of another chip, with their errors there."""
-    place = of if " " in of else f"on {of}"
+    place = of if " " in of else f"on {of}"  # or what else they are those of
     made = [
         Evidence(f"assumed as {place}: {e.source}", e.date, "datasheet", error_p90=e.error_p90)
         for e in (fit.evidence for fit in some)

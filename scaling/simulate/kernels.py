@@ -158,11 +158,17 @@ def is_possible(
 
 
 def least_time(kernel: Kernel, moved: Number, accelerator: Accelerator, profile: Profile) -> Number:
-    """Seconds of a call that moves so many bytes, each part at the best rate of its evidence."""
+    """Seconds of a call that moves so many bytes, each part at the best rate of its evidence.
+
+    Decoding that is repeated alone finds its keys in the L2 cache.
+    """
     fused = attention.fit_of(kernel, profile)
     share = max(profile.memory.best, fused.memory or 0.0 if fused else 0.0)
     best = replace(profile.memory, efficiency=share)
-    memory = _moving(kernel, moved, accelerator, best)
+    decodes = fused is not None and fused.direction == "decode"
+    memory = _moving(
+        replace(kernel, kind="fusion") if decodes else kernel, moved, accelerator, best
+    )
     if kernel.kind == "copy" and not profile.overlap:
         memory = 0.0  # which may be from far: it takes longer
     parts = [memory] if fused else [memory, _vector(kernel, profile)]
