@@ -67,8 +67,11 @@ def is_near(one: str, other: str) -> bool:
 
 
 def half_ranges(points: Sequence[Points], least: float = 0.02) -> tuple[float, float]:
-    """`wide` and `late`; `wide` is at least `least`, and `late` at least `wide`."""
-    kinds = {kind: joined([p for p in points if p.kind == kind]) for kind in _kinds(points)}
+    """`wide` and `late`; `wide` is at least `least`, and `late` at least `wide`.
+
+    They hold `HELD` of the rows of each kind on each chip.
+    """
+    kinds = {key: joined([p for p in points if _of(p) == key]) for key in _kinds(points)}
     every = joined(points)
     best, found = np.inf, (np.inf, np.inf)
     for wide in least * WIDER:
@@ -91,12 +94,16 @@ def joined(points: Sequence[Points]) -> Points:
     return Points(points[0].kind, points[0].chip, *arrays)
 
 
-def _kinds(points: Sequence[Points]) -> list[str]:
-    """Kinds with enough rows; all of them where none has."""
-    counts = {p.kind: 0 for p in points}
+def _of(points: Points) -> Key:
+    return points.kind, points.chip
+
+
+def _kinds(points: Sequence[Points]) -> list[Key]:
+    """Kinds and chips with enough rows; all of them where none has."""
+    counts = {_of(p): 0 for p in points}
     for p in points:
-        counts[p.kind] += len(p.error)
-    return [kind for kind, n in counts.items() if n >= FEWEST] or list(counts)
+        counts[_of(p)] += len(p.error)
+    return [key for key, n in counts.items() if n >= FEWEST] or list(counts)
 
 
 def _late(own: Points, wide: float) -> float:

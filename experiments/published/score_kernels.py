@@ -49,7 +49,7 @@ GOALS = {
 
 
 ARRAYS = ("error", "inside", "left_out", "left_inside", "roofline")
-DRAWN = 120  # points of a class of kernels in a picture
+DRAWN = 70  # points of a class of kernels in a picture
 
 
 def size(errors: np.ndarray) -> float:
