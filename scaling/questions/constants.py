@@ -16,11 +16,11 @@ from scaling.meshes.accelerator import Accelerator
 from scaling.profiles.grades import grade_of, half_range
 from scaling.profiles.io import profile_of
 from scaling.profiles.left_out import left_out
-from scaling.profiles.profile import Evidence, LinkFit, Profile
+from scaling.profiles.profile import ANY, Evidence, LinkFit, Profile
 from scaling.questions.answer import Answer, Value
 
 UNITS = {  # of constants that are no ratios
-    **dict.fromkeys(("overhead", "alpha", "hop_overhead", "fill"), "s"),
+    **dict.fromkeys(("overhead", "combine", "alpha", "hop_overhead", "fill"), "s"),
     **dict.fromkeys(("cache",), "bytes"),
     **dict.fromkeys(("bandwidth", "cache_bandwidth"), "bytes/s"),
     **dict.fromkeys(("flops", "peak"), "FLOP/s"),
@@ -28,7 +28,7 @@ UNITS = {  # of constants that are no ratios
     "load": "bytes/cycle",
     "l2": "bytes/cycle",  # of a core
 }
-NAMES = ("dtype", "direction", "evidence")  # fields of fits that are no constants
+NAMES = ("dtype", "direction", "library", "evidence")  # fields of fits that are no constants
 
 
 def constants(chip: Accelerator) -> list[Answer]:
@@ -53,7 +53,9 @@ def _fits(profile: Profile) -> Iterator[tuple[str, Any]]:
     """Name and fit of each kernel."""
     yield from ((f"products {fit.dtype}", fit) for fit in profile.matmul)
     yield from ((f"grouped products {fit.dtype}", fit) for fit in profile.grouped)
-    yield from ((f"attention {fit.direction}", fit) for fit in profile.attention)
+    for fit in profile.attention:
+        named = (word for word in (fit.direction, fit.dtype, fit.library) if word != ANY)
+        yield f"attention {' '.join(named)}", fit
     yield from (("streams of bytes", profile.memory), ("vector units", profile.vector))
     if profile.interference is not None:
         yield "kernels beside collectives", profile.interference
