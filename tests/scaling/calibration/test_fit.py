@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 
 from scaling.calibration import fit as fits
 from scaling.calibration.regression import line, scored
-from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import AttentionFit, Evidence, MatmulFit, MemoryFit
 from scaling.profiles.samples import AttentionSample, CollectiveSample, MatmulSample, MemorySample
-from scaling.profiles.shipped import shipped
 
 HERE = Evidence("a test", "2026-11", "measured")
 RATES = st.floats(1e9, 1e13)
@@ -164,12 +162,3 @@ def test_errors_are_relative_to_what_was_measured():
     assert evidence.samples == 3
     assert (evidence.median_error, evidence.max_error) == (0.5, 0.5)
     assert evidence.mean_error == pytest.approx(1 / 3)
-
-
-# The figures that are shipped, from the samples that are shipped
-
-
-def test_a_small_kernel_of_the_h100_takes_what_the_fit_of_its_points_says():
-    profile, chip = shipped("h100-sxm"), catalog.accelerator("h100-sxm")
-    found = fits.fit_memory(profile.samples.memory, HERE, chip.memory_bandwidth)
-    assert found.overhead == pytest.approx(profile.memory.overhead, rel=1e-3)
