@@ -258,6 +258,7 @@ def fits() -> dict[str, list[AttentionFit]]:
         ]
         for chip, fit in forward.items()
     }
+    serving = lambda chip: [forward[chip], *libraries[chip], decode[chip]]
     # cuDNN, whose loads run beside its products
     form = replace(form, tile=TILE)
     own = chosen("gb200", "forward", "bf16", "fp8", library="cudnn")
@@ -285,50 +286,20 @@ def fits() -> dict[str, list[AttentionFit]]:
     hopper = scored(figures, back, TRAINING[1:], blackwell[1])
     back = replace(back, overhead=forward["a100-sxm-80g"].overhead, memory=0.5)
     ampere = scored(chosen("a100-sxm-80g", "backward"), back, SERVING[1:], blackwell[1])
-    b200 = _assumed("b200-sxm", decode["b200-sxm"])
     return {
-        "a100-sxm-80g": [
-            forward["a100-sxm-80g"],
-            *libraries["a100-sxm-80g"],
-            ampere,
-            decode["a100-sxm-80g"],
-        ],
-        "l40s": [
-            forward["l40s"],
-            *libraries["l40s"],
-            *_assumed("a100-sxm-80g", ampere),
-            decode["l40s"],
-        ],
-        "h100-sxm": [
-            forward["h100-sxm"],
-            *libraries["h100-sxm"],
-            replace(on_hopper, library="cudnn"),
-            hopper,
-            decode["h100-sxm"],
-        ],
-        "b200-sxm": [
-            forward["b200-sxm"],
-            *libraries["b200-sxm"],
-            *_assumed("gb200", *blackwell),
-            decode["b200-sxm"],
-        ],
-        "gb200": [*_assumed("cuDNN, whatever the library", unnamed), *blackwell, *b200],
-        "gb300": [
-            *_assumed("the middle of b200-sxm and gb200", middle),
-            *_assumed("gb200", *blackwell),
-            *b200,
-        ],
+        "a100-sxm-80g": [*serving("a100-sxm-80g"), ampere],
+        "l40s": serving("l40s"),
+        "h100-sxm": [*serving("h100-sxm"), replace(on_hopper, library="cudnn"), hopper],
+        "b200-sxm": serving("b200-sxm"),
+        "gb200": [_assumed("cuDNN's, whatever the library", unnamed), *blackwell],
+        "gb300": [_assumed("the middle of b200-sxm and gb200", middle)],
     }
 
 
-def _assumed(of: str, *some: AttentionFit) -> list[AttentionFit]:
-    """The fits of another chip, with their errors there."""
-    place = of if " " in of else f"on {of}"  # or what else they are those of
-    made = [
-        Evidence(f"assumed as {place}: {e.source}", e.date, "datasheet", error_p90=e.error_p90)
-        for e in (fit.evidence for fit in some)
-    ]
-    return [replace(fit, evidence=e) for fit, e in zip(some, made, strict=True)]
+def _assumed(words: str, fit: AttentionFit) -> AttentionFit:
+    e = fit.evidence
+    source = f"assumed as {words}: {e.source}"
+    return replace(fit, evidence=Evidence(source, e.date, "datasheet", error_p90=e.error_p90))
 
 
 def report(found: Mapping[str, Sequence[AttentionFit]]) -> list[str]:

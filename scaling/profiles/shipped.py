@@ -105,29 +105,30 @@ def chip_profile(accelerator: Accelerator) -> Profile:
         grouped=tuple(of_groups(fit, beside, memory) for fit in matmul),
         memory=memory,
         vector=vector_rates(accelerator),
-        attention=_lent("attention", accelerator)[0],
+        attention=_attention(accelerator),
     )
     return replace(profile, date=max(e.date for e in evidences(profile)))
 
 
-def lender(name: Table, accelerator: Accelerator) -> str:
-    """The chip whose rows of a table a chip takes: itself, or the nearest by compute capability.
+def lenders(name: Table, accelerator: Accelerator) -> list[str]:
+    """The chips whose rows of a table a chip may take: itself, then by compute capability.
 
     Chips whose matrix units work alike come first; `STAND_IN` is for chips of other makes.
     """
     chips, capability = table(name), accelerator.compute_capability
-    if accelerator.name in chips or capability is None:
-        return accelerator.name if accelerator.name in chips else STAND_IN
+    if capability is None:
+        return [accelerator.name if accelerator.name in chips else STAND_IN]
 
-    def distance(name: str) -> tuple[bool, bool, float, float]:
+    def distance(name: str) -> tuple[bool, bool, bool, float, float]:
         other = catalog.accelerator(name)
         theirs = other.compute_capability or 0.0
         kinds = _units(theirs), _units(capability)
         apart = is_asynchronous(other) != is_asynchronous(accelerator)
         power = abs(float(np.log(power_ratio(accelerator, other))))
-        return kinds[0] != kinds[1], apart, abs(theirs - capability), power
+        is_other = name != accelerator.name
+        return is_other, kinds[0] != kinds[1], apart, abs(theirs - capability), power
 
-    return min(chips, key=distance)
+    return sorted(chips, key=distance)
 
 
 def is_asynchronous(chip: Accelerator) -> bool:
@@ -141,13 +142,31 @@ def _units(capability: float) -> str:
 
 def _lent(name: Table, accelerator: Accelerator) -> tuple[tuple[Any, ...], Accelerator]:
     """A chip's fits, and the chip that they were measured on."""
-    chip = lender(name, accelerator)
+    chip = lenders(name, accelerator)[0]
     fits = table(name)[chip]
     if chip == accelerator.name:
         return fits, accelerator
     return tuple(
         replace(fit, evidence=_assumed(fit.evidence, f"on {chip}")) for fit in fits
     ), catalog.accelerator(chip)
+
+
+def _attention(accelerator: Accelerator) -> tuple[AttentionFit, ...]:
+    """A chip's own fits, and those that it lacks of the nearest that has them.
+
+    A pass or a format may be another generation's, a library is not.
+    """
+    units = lambda chip: _units(chip.compute_capability or 0.0)
+    found: dict[tuple[str, ...], AttentionFit] = {}
+    for name in lenders("attention", accelerator):
+        is_own = name == accelerator.name
+        alike = units(catalog.accelerator(name)) == units(accelerator)
+        for fit in table("attention")[name]:
+            if not is_own:
+                fit = replace(fit, evidence=_assumed(fit.evidence, f"on {name}"))
+            if alike or fit.library == ANY:
+                found.setdefault((fit.direction, fit.dtype, fit.library), fit)
+    return tuple(found.values())
 
 
 def _assumed(evidence: Evidence, words: str) -> Evidence:
