@@ -3,7 +3,7 @@
 Pricing (program, cluster, profile, changes) -> price -> Priced, summed up -> Prediction
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -114,11 +114,13 @@ def price_programs(
         return [*price_programs(pricings[:half]), *price_programs(pricings[half:])]
 
 
-def price_program(pricing: Pricing, record: bool = False) -> Priced:
-    """Return the program with its costs; `record` keeps every event of the timeline."""
+def price_program(
+    pricing: Pricing, record: bool = False, known: dict[Hashable, Any] | None = None
+) -> Priced:
+    """Return the program with its costs; for `record` and `known` see `price`."""
     cluster, profile = changed(pricing.cluster, pricing.profile, pricing.changes)
     program = changed_program(pricing.program, pricing.changes)
-    return price(program, cluster, profile, record=record)
+    return price(program, cluster, profile, record, known)
 
 
 def predicted(

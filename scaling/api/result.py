@@ -6,8 +6,9 @@ A result keeps its Pricing, so that it can be priced again: with a figure change
 with its timeline recorded (`trace`).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +168,8 @@ class PredictionResult(Result, Prediction):
         from scaling.report.advice import advice
 
         lines, request = [], self.pricing.request
-        for change in advice(self.pricing.run, self, self._try_run, self._estimate):
+        estimate = partial(self._estimate, {})
+        for change in advice(self.pricing.run, self, self._try_run, estimate):
             line = f"{change_words(change.set, change.mesh)}{change.note}: {change.effect}"
             if request is not None:
                 mesh = {} if change.mesh is None else {"mesh": str(change.mesh)}
@@ -195,9 +197,12 @@ class PredictionResult(Result, Prediction):
         program = closed_form(run, run.mesh, self.cluster)
         return replace(self.pricing, program=program, run=run)
 
-    def _estimate(self, run: Run) -> tuple[float, float]:
-        """Return seconds of a changed run's step and bytes of its peak, by a closed form."""
-        priced = price_program(self._closed(run))
+    def _estimate(self, known: dict[Hashable, Any], run: Run) -> tuple[float, float]:
+        """Return seconds of a changed run's step and bytes of its peak, by a closed form.
+
+        `known` keeps the costs of operations that changed runs have in common.
+        """
+        priced = price_program(self._closed(run), known=known)
         return float(priced.timeline.total), float(priced.memory.peak)
 
     def __str__(self) -> str:

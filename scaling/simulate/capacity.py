@@ -23,6 +23,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_rate
 from scaling.program.ir import CollectiveKind, Number, Program, as_float, collectives
+from scaling.simulate.side_by_side import later
 
 POOLED = ("NVIDIA", "AMD")  # vendors of the chips on which XLA allocates such a pool
 # Bytes of one H100 in use besides arrays before the first collective (github.com/NVIDIA/nccl,
@@ -131,10 +132,9 @@ def _groups_used(program: Program) -> list[tuple[CollectiveKind, np.ndarray, Num
     runs: dict[tuple[CollectiveKind, tuple[str, ...], bool], Number] = {}
     for call, times in collectives(program):
         key = call.kind, call.axes, bool(call.groups)
-        runs[key] = np.logical_or(runs.get(key, False), np.not_equal(call.bytes * times, 0))
+        runs[key] = later(runs.get(key, 0), np.not_equal(call.bytes * times, 0))
         whole = math.prod(program.mesh[axis] for axis in call.axes)
-        size = len(call.groups[0]) if call.groups else whole
-        ranks[key] = np.maximum(ranks.get(key, 1), size)
+        ranks[key] = later(ranks.get(key, 1), len(call.groups[0]) if call.groups else whole)
     bits = {
         axis: np.greater(size, 1) * 2**i for i, (axis, size) in enumerate(program.mesh.items(), 1)
     }

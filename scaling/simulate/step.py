@@ -115,11 +115,18 @@ class CostTable:
         return found
 
 
-def price(program: Program, cluster: Cluster, profile: Profile, record: bool = False) -> Priced:
+def price(
+    program: Program,
+    cluster: Cluster,
+    profile: Profile,
+    record: bool = False,
+    known: dict[Hashable, Cost] | None = None,
+) -> Priced:
     """Price a program on a cluster, with the efficiencies of a profile.
 
     Args:
         record: keep every event of the timeline, for a trace.
+        known: of a `CostTable` with other programs on the cluster.
 
     Products of a compiled program in a format whose rate nobody knows are not priced, and their
     costs say so.
@@ -128,7 +135,7 @@ def price(program: Program, cluster: Cluster, profile: Profile, record: bool = F
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
     profile = profile.of_program(program.is_xla)
-    table = CostTable(cluster, profile)
+    table = CostTable(cluster, profile, {} if known is None else known)
     kernel, collective = table.kernels(program), table.collectives(program)
     costs: Costs = {**kernel, **collective}
     busy = busy_links(costs)
