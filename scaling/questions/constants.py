@@ -64,8 +64,8 @@ def _fits(profile: Profile) -> Iterator[tuple[str, Any]]:
 def _fit(name: str, fit: Any) -> Answer:
     """The constants of one fit in a line, and where they are from."""
     evidence: Evidence = fit.evidence
-    stated = {f.name: getattr(fit, f.name) for f in fields(fit) if f.name not in NAMES}
-    row = {_heading(key): _value(value) for key, value in stated.items() if value is not None}
+    every = ((f, getattr(fit, f.name)) for f in fields(fit) if f.name not in NAMES)
+    row = {_heading(f.name): _value(value) for f, value in every if value != f.default}
     assumed = evidence.source.partition(": ")[0] if evidence.source.startswith("assumed ") else ""
     grade = f"{evidence.grade}, {assumed}" if assumed else evidence.grade
     dated = f"{evidence.source} ({evidence.date})" if evidence.date else evidence.source
@@ -83,8 +83,9 @@ def _value(value: Any) -> Value:
 
 def _errors(evidence: Evidence) -> dict[str, Value]:
     """Measurements behind a fit, its median error, and the half range of what it prices."""
-    half = half_range(evidence, grade_of(evidence))
-    return {"n": evidence.samples, "median error": evidence.median_error, "half range": half}
+    half, late = (half_range(evidence, grade_of(evidence), latency) for latency in (False, True))
+    errors: dict[str, Value] = {"n": evidence.samples, "median error": evidence.median_error}
+    return errors | {"half range": half, "of latencies": late}
 
 
 def _own_links(profile: Profile) -> Iterator[LinkFit]:
