@@ -137,19 +137,30 @@ def test_every_shipped_figure_has_a_source_and_a_date(name):
 
 
 def test_fitted_figures_state_their_errors():
-    profile = shipped("h100-sxm")
-    for fit in profile.attention:
-        assert fit.evidence.grade == "calibrated"
+    own = [fit for fit in shipped("h100-sxm").attention if fit.evidence.grade == "calibrated"]
+    assert {fit.direction for fit in own} == {"forward", "backward", "decode"}
+    for fit in own:
         assert 0 < fit.evidence.median_error < 0.15
         assert fit.evidence.median_error < fit.evidence.error_p90
+
+
+def test_a_chip_borrows_the_passes_and_formats_of_attention_that_it_lacks():
+    on = lambda chip, *what: attention_fit(profile_of(catalog.accelerator(chip)), *what)
+    assert "on gb200" in on("h100-sxm", "backward", "fp8").evidence.source
+    assert "on a100-sxm-80g" in on("l40s", "backward").evidence.source
+    assert "on b200-sxm" in on("gb200", "decode").evidence.source
+    assert on("a100-sxm-80g", "forward", "bf16", "cudnn").library == ANY  # of another generation
+    assert on("b200-sxm", "forward", "bf16", "cudnn").library == "cudnn"
 
 
 def test_the_grade_is_that_of_the_weakest_figure():
     profile = shipped("h100-sxm")
     assert profile.grade == "datasheet"
-    matmul = tuple(f for f in profile.matmul if f.evidence.grade == "calibrated")
+    own = lambda fits: tuple(fit for fit in fits if fit.evidence.grade == "calibrated")
+    matmul, attention = own(profile.matmul), own(profile.attention)
     vector = replace(profile.vector, evidence=HERE)
-    assert replace(profile, matmul=matmul, grouped=(), vector=vector).grade == "calibrated"
+    measured = replace(profile, matmul=matmul, attention=attention, grouped=(), vector=vector)
+    assert measured.grade == "calibrated"
 
 
 @pytest.mark.parametrize(
