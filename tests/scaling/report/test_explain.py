@@ -73,7 +73,7 @@ def test_the_evidence_of_every_second_is_listed_with_its_share(hand_priced):
     shares = [float(line.split("%")[0]) for line in lines if "under" not in line]
     assert sum(shares) == pytest.approx(100, abs=0.3)
     assert shares == sorted(shares, reverse=True)
-    assert any("extrapolated: large streams" in line for line in lines)
+    assert any("150 casts to fp8" in line for line in lines)
 
 
 def test_the_kind_of_a_collective_is_said_once(hand_step):
