@@ -287,7 +287,7 @@ def test_a_mistake_of_ours_costs_one_line(cli, folder, monkeypatch):
         raise ZeroDivisionError("oh")
 
     (folder / "two.jsonl").write_text(f"{json.dumps(SMALL)}\n{json.dumps(SMALL)}\n")
-    monkeypatch.setattr(predict, "priced_result", fail)
+    monkeypatch.setattr("scaling.api.result.priced_result", fail)
     code, out, err = cli("two.jsonl", "--json")
     assert code == 0 and out.count("ZeroDivisionError: oh") == 2
     assert "Traceback" in err
