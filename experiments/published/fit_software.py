@@ -37,7 +37,7 @@ from scaling.profiles.calibrations import profile_for
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.run import read_run
-from scaling.simulate.batch import price_all
+from scaling.simulate.columns import price_all
 from scaling.simulate.resolve import Target, target
 from scaling.simulate.step import Priced, price
 

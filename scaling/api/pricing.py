@@ -19,7 +19,7 @@ from scaling.meshes.memory_pool import TRAINERS, xla_pool
 from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.program.ir import Number, Program
 from scaling.run import Run
-from scaling.simulate.batch import price_all
+from scaling.simulate.columns import price_all
 from scaling.simulate.prediction import Prediction
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import summarize
