@@ -10,13 +10,12 @@ Times may be numpy arrays over configurations.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
 
-from scaling.program.ir import Collective, Kernel, Number, Operation, as_float, some
+from scaling.program.ir import Collective, Kernel, Number, Operation, as_float
 
 Stream = Literal["compute", "communication", "permute", "copy"]
 Part = Literal[
@@ -65,11 +64,6 @@ class Clocks:
     def recording(self) -> bool:
         """True if the next event is to be kept."""
         return self.record and len(self.events) < MOST_EVENTS
-
-    @cached_property
-    def is_held_up(self) -> bool:
-        """True if kernels hold up the collectives beside them."""
-        return some(self.held_up)
 
     def sum(self, part: Part) -> Number:
         """Seconds of one part of the step."""

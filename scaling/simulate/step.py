@@ -69,18 +69,8 @@ class Priced(Costed):
 
 
 # Figures of a kernel that its cost does not depend on.
-UNPRICED = (
-    "name",
-    "origin",
-    "reads",
-    "writes",
-    "over",
-    "inside",
-    "asynchronous",
-    "estimate",
-    "issue",
-)
-priced_figures = attrgetter("origin.phase", *({f.name for f in fields(Kernel)} - {*UNPRICED}))
+UNPRICED = {*"name origin reads writes over inside asynchronous estimate issue".split()}
+priced_figures = attrgetter("origin.phase", *({f.name for f in fields(Kernel)} - UNPRICED))
 
 
 @dataclass(frozen=True)

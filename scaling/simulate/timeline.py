@@ -50,6 +50,7 @@ from scaling.program.ir import (
     Program,
     Wait,
     as_float,
+    some,
 )
 from scaling.simulate.prediction import TimeParts
 from scaling.simulate.side_by_side import (
@@ -155,7 +156,7 @@ class Streams(Clocks):
         start = self.clocks["compute"]
         seconds = self.run_on(kernel, "compute", start, self.lost_beside(kernel))
         self.add((part, ""), seconds)
-        if self.is_held_up:
+        if some(self.held_up):
             self.hold_up(start, seconds)
 
     def collective(self, collective: Collective) -> None:
