@@ -13,6 +13,7 @@ from scaling.models.config import ModelConfig
 from scaling.models.lora import Lora
 
 OURS = "jax"  # the software whose trainer is ours
+OWN_REDUCE: Literal["bf16"] = "bf16"  # in which it sums gradients, unless a run says otherwise
 LARGEST_DIM = 2**31 - 1  # of an array whose rows jax numbers, which it does in int32
 
 Dtype = Literal["bf16", "fp16", "tf32", "fp32", "fp8"]

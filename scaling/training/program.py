@@ -22,6 +22,7 @@ from scaling.run import Run, run_dict
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for
+from scaling.run.run import OWN_REDUCE
 from scaling.simulate.pipeline_bubble import mark_bubbles
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
@@ -88,8 +89,10 @@ def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options:
 
 
 def _decides(run: Run) -> dict[str, Any]:
-    """What of run.json decides the step, besides the mesh."""
-    return {k: v for k, v in run_dict(run).items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
+    """What of run.json decides the step, besides the mesh, with the trainer's own choices."""
+    stated = replace(run.precision, reduce=run.precision.reduce or OWN_REDUCE)
+    document = run_dict(replace(run, precision=stated))
+    return {k: v for k, v in document.items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
 
 
 def _chip(cluster: Cluster) -> str:
