@@ -164,8 +164,8 @@ def _left_inside(one: Score, every: Iterable[Score]) -> np.ndarray:
     """
     if (key := fit_of(one.kind)) is None:
         return one.left_inside
-    others = [points(s, left=True) for s in every if s.chip != one.chip]
-    others = [p for p in others if is_near(p.chip, one.chip)]
+    near = [s for s in every if s.chip != one.chip and is_near(s.chip, one.chip)]
+    others = [points(s, left=True) for s in near if fit_of(s.kind) == key]
     if not (others := alike(others, key)):
         return one.left_inside
     return held(points(one, left=True), *half_ranges(others, least=UNMEASURED))

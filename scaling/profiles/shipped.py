@@ -53,6 +53,11 @@ POWER = 0.42
 
 GROUPED_FORMAT = "bf16"  # in which products of experts were measured
 
+# Errors of fp4 with the constants of fp8, at the rate of large products and where latency decides:
+# 90 % quantiles of the products in nvfp4 on a B200, whose times have a cast in them
+# (experiments/published/kernels/kernels_gemm.csv.gz).
+FP4_AS_FP8 = 0.7, 2.0
+
 Table = Literal["products", "grouped", "attention", "memory"]
 KINDS: Mapping[Table, type] = {
     "products": MatmulFit,
@@ -95,7 +100,8 @@ def chip_profile(accelerator: Accelerator) -> Profile:
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
     fits, lender = _lent("products", accelerator)
-    matmul = _with_any(tuple(_product(fit, lender, accelerator) for fit in fits))
+    products = tuple(_product(fit, lender, accelerator) for fit in fits)
+    matmul = _with_any(_with_fp4(products, accelerator))
     beside, memory = (_lent(name, accelerator)[0][0] for name in ("grouped", "memory"))
     profile = Profile(
         name=accelerator.name,
@@ -183,6 +189,17 @@ def _with_any(fits: tuple[MatmulFit, ...]) -> tuple[MatmulFit, ...]:
     own = replace(first.evidence, lent_p90=None)  # which is of other chips
     evidence = _assumed(own, f"in {first.dtype}")
     return (*fits, replace(first, dtype=ANY, evidence=evidence))
+
+
+def _with_fp4(fits: tuple[MatmulFit, ...], chip: Accelerator) -> tuple[MatmulFit, ...]:
+    """The fits, and that of fp8 for fp4 on a chip that multiplies it and has no such rows."""
+    known = {fit.dtype: fit for fit in fits}
+    if "fp4" not in chip.peaks or "fp4" in known or "fp8" not in known:
+        return fits
+    rate, latency = FP4_AS_FP8
+    evidence = _assumed(known["fp8"].evidence, "in fp8")
+    evidence = replace(evidence, error_p90=rate, latency_p90=latency)
+    return (*fits, replace(known["fp8"], dtype="fp4", evidence=evidence))
 
 
 def _product(fit: MatmulFit, lender: Accelerator, chip: Accelerator) -> MatmulFit:

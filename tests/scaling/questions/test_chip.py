@@ -125,6 +125,13 @@ def test_what_is_assumed_names_the_chip_that_it_was_measured_on():
     assert "assumed as on b200-sxm" in sc.chip("gb300")["products bf16"].answer
 
 
+def test_fp4_without_rows_is_as_fp8_and_less_sure():
+    chip = sc.chip("rtx-pro-6000")
+    assert "assumed as in fp8" in chip["products fp4"].answer
+    (fp4,), (fp8,) = chip["products fp4"].rows, chip["products fp8"].rows
+    assert fp4["efficiency"] == fp8["efficiency"] and fp4["half range"] > fp8["half range"]
+
+
 @pytest.mark.parametrize("name", ["h100-sxm", "gb300", "tpu-v5p"])
 def test_errors_of_left_out_chips_stand_beside_the_constants(name):
     part = sc.chip(name).parts[-1]
