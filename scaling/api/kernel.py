@@ -66,7 +66,9 @@ def kernel(
     sweep: str | None = None,
     plot: Path | str | None = None,
 ) -> Answer:
-    """Return the time of a kernel by the roofline, with its FLOPs, bytes and critical batch.
+    """Return the time of a kernel with its range, FLOPs, bytes and critical batch, by the roofline.
+
+    `low` and `high` are the ends that a step's range has for such a kernel.
 
     >>> import scaling as sc
     >>> answer = sc.kernel("matmul", (512, 8192, 4096), dtype="fp16", accelerator="b200-sxm")
