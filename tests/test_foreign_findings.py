@@ -12,7 +12,7 @@ TESTS = Path(__file__).parent / "scaling"
 FOUND = {
     "A1 attention without a mask, or in a window": {
         "hlo/custom_calls": "the_share_of_scores_that_a_mask_leaves",
-        "simulate/kernels": "attention_without_a_mask_takes_twice_as_long_as_a_causal_one",
+        "simulate/attention": "a_long_causal_mask_halves_the_time_and_a_window_takes_its_share",
     },
     "A2 Pallas kernels": {
         "api/step": "the_estimate_of_a_pallas_kernel_is_its_work",

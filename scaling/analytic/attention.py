@@ -98,6 +98,7 @@ def fused_kernel(
         scores=None if share is None else batch * heads * (keys**2 * share),
         visible=visible,
         kv_heads=groups / step.shape.tensor,
+        library=ops.TRAINING,
         times=times,
         origin=Origin(phase, "layers/attention"),
         issue=step.traits.launch,

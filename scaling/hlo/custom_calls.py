@@ -23,7 +23,7 @@ from typing import Any, Literal
 from scaling.hlo.parse import Instruction, UnknownHlo
 from scaling.hlo.shapes import Array, arrays
 from scaling.program.ir import CAUSAL
-from scaling.program.ops import attention_flops, visible_share
+from scaling.program.ops import TRAINING, attention_flops, visible_share
 
 # XLA's element types by the names of the accelerator catalogue; the others keep XLA's.
 NAMES = {"f16": "fp16", "f32": "fp32", "f64": "fp64", "c64": "fp32", "c128": "fp64"}
@@ -73,6 +73,7 @@ class HloProduct:
     # Of an attention, as of `scaling.program.ir.Kernel`:
     visible: float = CAUSAL
     kv_heads: int = 0
+    library: str = ""
     value_dim: float = 0
     is_timed: bool = True  # whether fits to products of its kind say how long it takes
 
@@ -214,7 +215,7 @@ def _attention(instruction: Instruction, operands: list[Array], backward: bool) 
         seen = visible_share(scores[3], int(config.get("sliding_window_length", 0)))
     return HloProduct(
         "attention", flops, dtype, (*scores, head_dim), pairs, visible=seen, kv_heads=groups,
-        value_dim=value_dim,
+        value_dim=value_dim, library=TRAINING,
     )  # fmt: skip
 
 

@@ -105,6 +105,7 @@ def _kernel(instruction: Instruction) -> Kernel:
         dims=largest.dims if largest else (),
         visible=largest.visible if largest else CAUSAL,
         kv_heads=largest.kv_heads if largest else 0,
+        library=largest.library if largest else "",
         value_dim=largest.value_dim if largest else 0,
         is_timed=all(p.is_timed for p in products),
         again=content.rows.again,

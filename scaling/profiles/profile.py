@@ -308,13 +308,18 @@ def matmul_fit(profile: Profile, dtype: str, grouped: bool = False) -> MatmulFit
     return fit
 
 
+# What is taken for a library that a chip's table lacks: on Ampere, where nothing of cuDNN's was
+# published, Transformer Engine prefers FlashAttention (NVIDIA/NeMo, pull request 9188, 2024).
+ELSE = {"cudnn": "flash-attention-2"}
+
+
 def attention_fit(
     profile: Profile,
     direction: AttentionPass,
     dtype: str = ANY,
     library: str = ANY,
 ) -> AttentionFit | None:
-    """The fit of a direction, of this library and format where there is one, in this order.
+    """The fit of a direction, of this library (or `ELSE` of it) and format where there is one.
 
     Decoding without a fit is as a forward pass. None: attention is to be priced as a matmul.
     """
@@ -325,9 +330,11 @@ def attention_fit(
             for fit in profile.attention
             if fit.direction in (direction, "forward" if direction == "decode" else direction)
             and fit.dtype in (dtype, ANY)
-            and fit.library in (library, ANY)
+            and fit.library in (library, ELSE.get(library), ANY)
         ]
-        specificity = lambda f: (f.direction == direction, f.library != ANY, f.dtype != ANY)
+        specificity = lambda f: (
+            *(f.direction == direction, f.library == library, f.library != ANY, f.dtype != ANY),
+        )
         profile.cache[key] = max(able, key=specificity, default=None)
     fit: AttentionFit | None = profile.cache[key]
     return fit

@@ -77,6 +77,9 @@ def attention_flops(
     return 2 * scores * (along_keys * query_key_dim + along_values * value_dim)
 
 
+TRAINING = "cudnn"  # what JAX calls, and Transformer Engine where it can
+
+
 def attention(
     name: str,
     dims: Sequence[Number],
@@ -104,7 +107,7 @@ def attention(
         scores: that are counted; None: batch x heads x queries x keys.
         visible: share of the counted scores that the mask leaves.
         kv_heads: heads of keys and values; 0: as many as of queries.
-        library: that runs it; "": not known.
+        library: that runs it (`TRAINING` in steps); "": not known.
         times: 0 where it does not run, else 1.
         origin: says whether it is a backward pass.
         issue, share: as of `Kernel`.

@@ -35,7 +35,9 @@ STEPS: Mapping[str, type[Operation]] = {
 }
 SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions", "is_xla")
 OPTIONAL = ("device_ids", "module")  # written unless empty
-TEXTS = ("name", "kind", "dtype", "line", "place", "unknown", "inside")  # fields of steps
+TEXTS = (  # fields of steps
+    *("name", "kind", "dtype", "line", "place", "unknown", "inside", "library"),
+)
 NAMES = {kind: name for name, kind in STEPS.items()}
 
 

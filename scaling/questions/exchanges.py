@@ -36,7 +36,7 @@ from scaling.models.accounting.matrices import BYTES, expert_width, query_key_di
 from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
 from scaling.program.ir import CollectiveKind
-from scaling.program.ops import attention, matmul
+from scaling.program.ops import TRAINING, attention, matmul
 from scaling.questions.answer import Input
 from scaling.questions.least import least_where
 from scaling.questions.roofline import peak_input
@@ -286,6 +286,7 @@ def of_keys(
             dtype="bf16" if mlp.dtype == "fp8" else mlp.dtype,
             scores=t * (met * t) * heads * VISIBLE,
             visible=1.0,
+            library=TRAINING,
         )
         return float(kernel_time(kernel, cluster.accelerator, profile).time)
 

@@ -16,10 +16,12 @@ from scaling.models.accounting import count_parameters
 from scaling.models.accounting.matrices import STORED_BYTES
 from scaling.models.presets import preset_names
 from scaling.profiles.io import profile_of
+from scaling.profiles.profile import ANY
 from scaling.program.ir import Kernel
 from scaling.questions.exchanges import UNSHARDED, MlpShape, math_time
 from scaling.questions.serving.case import Formats, Servers, served_model
 from scaling.questions.serving.kernels import ForwardPass, attention_kernel, weight_kernels
+from scaling.simulate.attention import fit_of
 from scaling.simulate.kernels import kernel_time
 from scaling.simulate.step import running_kernels
 
@@ -65,6 +67,8 @@ def test_kernels_of_a_predicted_step_take_as_long_alone(run, cluster, mesh, micr
         elif kernel.kind == "attention":
             sizes = (*kernel.dims, max(1, model.n_kv_heads // tensor))
             how = {"causal": True, "backward": kernel.origin.phase == "backward"}
+            runs = fit_of(kernel, priced.profile)  # of a library, where the chip's table names it
+            how |= {"library": runs.library} if runs.library != ANY else {}
             alone = sc.kernel("attention", sizes, dtype=kernel.dtype, accelerator=chip, **how)
             assert alone["FLOPs"].answer == pytest.approx(kernel.visible * kernel.flops, rel=SAME)
             assert alone["bytes"].answer == pytest.approx(kernel.bytes, rel=SAME)
@@ -108,8 +112,8 @@ def test_products_of_limits_take_as_long_alone_where_arithmetic_binds(cluster, D
     pair = [(tokens, inner, width), (tokens, width, inner)]
     alone = [sc.kernel("matmul", sizes, accelerator=chip.name) for sizes in pair]
     assert time <= sum(each.fitted for each in alone) * (1 + SAME)
-    if all(each.binds == "compute" for each in alone):
-        assert time == pytest.approx(sum(each.fitted for each in alone), rel=SAME)
+    if all(each.binds == "compute" for each in alone):  # bytes beside it: at most hypot(1, 1)
+        assert sum(each.fitted for each in alone) <= 2**0.5 * time * (1 + SAME)
 
 
 @pytest.mark.parametrize("name", preset_names())

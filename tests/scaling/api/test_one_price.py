@@ -46,6 +46,7 @@ class Caught:
     bytes: float
     visible: float
     seconds: float
+    library: str = ""
 
 
 def parts(kernel: Kernel, time: Any) -> Iterator[Caught]:
@@ -60,7 +61,7 @@ def parts(kernel: Kernel, time: Any) -> Iterator[Caught]:
     rows = np.broadcast_arrays(*(np.atleast_2d(figure) for figure in figures))
     for *dims, moved, visible, seconds in zip(*(row[:, 0].tolist() for row in rows), strict=True):
         if all(size == int(size) for size in dims) and seconds and moved == int(moved):
-            yield Caught(kind, tuple(dims), kernel.dtype, moved, visible, seconds)
+            yield Caught(kind, tuple(dims), kernel.dtype, moved, visible, seconds, kernel.library)
 
 
 @cache
@@ -91,6 +92,7 @@ def asked(kernel: Caught, kv_heads: int = 8) -> sc.Answer:
         heads = kernel.dims[1] * kv_heads / 32  # of the model, as many on a device
         sizes = *kernel.dims, heads
         options = {"causal": kernel.visible == CAUSAL, "backward": direction == "backward"}
+        options |= {"library": kernel.library} if kernel.library else {}
     return sc.kernel(kind, sizes, dtype=kernel.dtype, accelerator=CHIP, **options)
 
 

@@ -149,7 +149,7 @@ def test_a_chip_borrows_the_passes_and_formats_of_attention_that_it_lacks():
     assert "on gb200" in on("h100-sxm", "backward", "fp8").evidence.source
     assert "on a100-sxm-80g" in on("l40s", "backward").evidence.source
     assert "on b200-sxm" in on("gb200", "decode").evidence.source
-    assert on("a100-sxm-80g", "forward", "bf16", "cudnn").library == ANY  # of another generation
+    assert on("a100-sxm-80g", "forward", "bf16", "cudnn").library == "flash-attention-2"
     assert on("b200-sxm", "forward", "bf16", "cudnn").library == "cudnn"
 
 
