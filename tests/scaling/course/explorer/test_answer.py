@@ -153,7 +153,7 @@ def test_a_calibration_replaces_the_profile(as_text):
     assert found["command"].endswith("--calibration calibration.json")
 
 
-@pytest.mark.parametrize(("part", "figure"), [("vector", "flops"), ("vector", "transcendentals")])
+@pytest.mark.parametrize(("part", "figure"), [("vector", "flops")])
 def test_a_calibration_under_which_nothing_ends_is_refused(part, figure):
     document = json.loads(json.dumps(asdict(profile_of(sc.load_cluster("dgx-h100").accelerator))))
     fits = document[part] if isinstance(document[part], list) else [document[part]]
