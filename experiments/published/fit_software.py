@@ -55,11 +55,13 @@ LEAST = {"launch": 1e-6, "traffic": 0.8, "products": 0.5, "attention": 0.3}
 LARGEST = {"launch": 1e-4, "traffic": 5.0}
 SHARES = ("hidden_tensor", "hidden_weights")
 LAUNCHES = (8e-6, 1.6e-5, 3.2e-5, 6.4e-5)  # s, first the assumed one, which wins a tie
-# Others are facts: nothing overlaps in vTrain's configurations, whose attention is not fused.
+# Others are facts: nothing overlaps in vTrain's configurations, whose attention is not fused;
+# Megatron's recipes overlap all that they can, with cuDNN's attention. Searched, these three went to
+# 1 in every fit.
 SEARCHED = {
     "deepspeed": ("launch", "traffic", "products"),
     "pytorch-fsdp": ("launch", "traffic", "products", "attention", "hidden_weights"),
-    "megatron": ("launch", "traffic", "products", "attention", "hidden_tensor", "hidden_weights"),
+    "megatron": ("launch", "traffic", "products"),
 }
 MOST = 40  # rows of one source
 PULL = 0.1  # of a constant towards its assumed value, in units of a row's relative error
