@@ -56,8 +56,8 @@ LARGEST = {"launch": 1e-4, "traffic": 5.0}
 SHARES = ("hidden_tensor", "hidden_weights")
 LAUNCHES = (8e-6, 1.6e-5, 3.2e-5, 6.4e-5)  # s, first the assumed one, which wins a tie
 # Others are facts: nothing overlaps in vTrain's configurations, whose attention is not fused;
-# Megatron's recipes overlap all that they can, with cuDNN's attention. Searched, these three went to
-# 1 in every fit.
+# Megatron's recipes overlap all that they can, with cuDNN's attention. Searched, these three went
+# to 1 in every fit.
 SEARCHED = {
     "deepspeed": ("launch", "traffic", "products"),
     "pytorch-fsdp": ("launch", "traffic", "products", "attention", "hidden_weights"),
