@@ -294,7 +294,8 @@ def _(page, problems):
         problems,
         f"The two unknowns lean on what was assumed. The length moves between {min(ends):,.0f} and "
         f"{max(ends):,.0f} tokens with the software and the old machine's network; that it is far "
-        "below the limit, and that an H200's rest is longer than its work, stays. Nobody has "
+        "below the limit, and that an H200's rest is longer than its work, stays. Where no length "
+        "explains both machines, what was assumed cannot be. Nobody has "
         "published the mean length of these samples: the inversion is not confirmed. A mean also "
         "hides the spread: padding to the longest of four would count as tokens here.",
         sensitivity,
@@ -330,7 +331,8 @@ def test_every_assumption_leaves_short_samples_and_a_rest_longer_than_the_work(
     ends, length, new, sensitivity
 ):
     assert max(ends) < length / 2
-    assert all(row["outside (s)"] > new.step() / 2 > 0.1 for row in sensitivity)
+    outside = [row["outside (s)"] for row in sensitivity if row["outside (s)"]]  # else impossible
+    assert len(outside) > 1 and min(outside) > new.step() / 2 > 0.1
     return
 
 
