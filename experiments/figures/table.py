@@ -16,6 +16,7 @@ from experiments.figures import (
     steps_against,
     xla_estimates,
 )
+from experiments.published import score_serving
 from scaling.pictures.shapes import Picture
 
 FIGURES: dict[str, Callable[[], Picture | str]] = {
@@ -40,6 +41,7 @@ FIGURES: dict[str, Callable[[], Picture | str]] = {
     "testbed": steps_against.testbed,
     "host": steps_against.host,
     "scaling": steps.scaling,
+    "serving": score_serving.picture,
     "timeline": steps.timeline,
     "validation": published.validation,
     "xla_estimates": xla_estimates.draw,

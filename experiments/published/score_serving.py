@@ -42,6 +42,7 @@ from scaling.models.config import ModelConfig
 from scaling.models.presets import preset
 from scaling.pictures.curves import ScatterPoint, scatter
 from scaling.pictures.files import write_picture
+from scaling.pictures.shapes import Picture
 from scaling.profiles.io import ideal, profile_of
 from scaling.questions.serving.case import Formats, Servers, ServingCase, served_model
 from scaling.questions.serving.engine import Overheads, engine_of
@@ -374,7 +375,6 @@ def write() -> None:
     ranges = iter((1, 2))
     span = lambda _: f"range = [{low[i := next(ranges)]:.3f}, {high[i]:.3f}]"
     ENGINES.write_text(re.sub(r"(?m)^range = .*$", span, text))
-    draw(DOCS.parent.parent / "images" / "serving.svg")
     page = DOCS.read_text()
     DOCS.write_text(re.sub(r"(?m)(^\|.*model left out.*\n)(\|.*\n)+", markdown(), page))
 
@@ -393,13 +393,13 @@ def markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
-def draw(path: Path) -> None:
-    """Write a picture of mean steps, predicted with their model left out over measured."""
+def picture() -> Picture:
+    """Mean steps, predicted with their model left out over measured."""
     steps = figures("batch") / figures("tokens")
     pairs = zip(figures("gpu"), steps, steps / left_out()[0], strict=True)
     points = [ScatterPoint(*pair) for pair in sorted(pairs)]
     title = "Steps of vLLM, models left out"
-    write_picture(scatter(points, title, ("measured", "predicted")), path)
+    return scatter(points, title, ("measured", "predicted"))
 
 
 def main() -> None:
@@ -416,7 +416,7 @@ def main() -> None:
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "serving.txt").write_text(report() + "\n")
-        draw(options.out / "serving.svg")
+        write_picture(picture(), options.out / "serving.svg")
 
 
 if __name__ == "__main__":
