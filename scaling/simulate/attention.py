@@ -13,10 +13,12 @@ while it computes:
 
     time    = overhead + combine + max(compute, (bytes + start's) / (bandwidth x memory))
 
+Queries that fill no tile take no longer than if 16 of them were decoded at a time.
+
 FlashAttention-2 (arXiv 2307.08691), -3 (2407.08608), Flash-Decoding (Dao et al., 2023-10).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -55,6 +57,22 @@ def attention_time(
     kernel: Kernel, fit: AttentionFit, accelerator: Accelerator, profile: Profile, peak: float
 ) -> AttentionCost:
     """Price one call; `peak` is the chip's FLOP/s in the format of the kernel."""
+    cost = _time(kernel, fit, accelerator, profile, peak)
+    if fit.direction != "forward" or fit.tile is None or not kernel.dims:
+        return cost
+    few = np.less(kernel.dims[2], fit.tile)
+    decode = attention_fit(profile, "decode", kernel.dtype, kernel.library)
+    if not np.any(few) or decode is None or decode.direction != "decode":
+        return cost
+    other = _time(kernel, replace(decode, best=fit.best), accelerator, profile, peak)
+    shorter = few & np.less(other.time, cost.time)
+    pairs = ((getattr(other, f.name), getattr(cost, f.name)) for f in fields(cost))
+    return AttentionCost(*(np.where(shorter, *pair)[()] for pair in pairs))
+
+
+def _time(
+    kernel: Kernel, fit: AttentionFit, accelerator: Accelerator, profile: Profile, peak: float
+) -> AttentionCost:
     bandwidth = profile.memory.bandwidth or accelerator.required("memory_bandwidth")
     memory = kernel.bytes / (bandwidth * (fit.memory or profile.memory.efficiency))
     overhead = fit.overhead * np.greater(kernel.flops, 0)
@@ -94,12 +112,16 @@ def _products(kernel: Kernel, rounded: int) -> Number:
 
 
 def _decoded(kernel: Kernel, fit: AttentionFit) -> tuple[Number, Number]:
-    """Scores that decoding multiplies, in tiles of 16 rows; its bytes over those of one pass."""
+    """Scores that decoding multiplies, in tiles of 16 rows; what it loads over its bytes.
+
+    Keys are loaded again for each 16 queries.
+    """
     _, heads, queries, keys, _ = kernel.dims
     groups = np.where(np.equal(kernel.kv_heads, 0), heads, kernel.kv_heads)
     rows = queries * heads / groups
     padded = DECODE_QUERIES * np.ceil(rows / DECODE_QUERIES)
-    return _scores(kernel, fit) * padded / rows, 1 + fit.start / (keys + rows)
+    passes = np.maximum(queries / DECODE_QUERIES, 1)
+    return _scores(kernel, fit) * padded / rows, passes * (1 + fit.start / (keys + rows))
 
 
 def _walked(kernel: Kernel, fit: AttentionFit, cores: int | None) -> Number:
