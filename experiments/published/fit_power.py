@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 from scipy.optimize import least_squares
 
+from scaling.profiles.power import rate_under
 from scaling.report.formatting import columns
-from scaling.simulate.power import rate_under
 
 TABLE = Path(__file__).parent / "kernels/power_limit.csv.gz"
 BINDS = 0.98, 0.9  # a limit below so much of the draw, of which so much is drawn, is what binds

@@ -20,6 +20,7 @@ from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import PACKAGE, read
 from scaling.profiles.grades import half_range
+from scaling.profiles.power import rate_under
 from scaling.profiles.profile import (
     ANY,
     AttentionFit,
@@ -100,7 +101,11 @@ def chip_profile(accelerator: Accelerator) -> Profile:
             f"{accelerator.name} has no peak rates to take a fraction of; run `scaling calibrate`"
         )
     fits, lender = _lent("products", accelerator)
-    products = tuple(_product(fit, lender, accelerator) for fit in fits)
+    share, chip = _power_limit(accelerator)
+    products = tuple(_product(fit, lender, chip) for fit in fits)
+    if share != 1:
+        limited = lambda fit: min(fit.sustained * share, fit.efficiency)
+        products = tuple(replace(fit, sustained=limited(fit)) for fit in products)
     matmul = _with_any(_with_fp4(products, accelerator))
     beside, memory = (_lent(name, accelerator)[0][0] for name in ("grouped", "memory"))
     profile = Profile(
@@ -114,6 +119,15 @@ def chip_profile(accelerator: Accelerator) -> Profile:
         attention=_attention(accelerator),
     )
     return replace(profile, date=max(e.date for e in evidences(profile)))
+
+
+def _power_limit(accelerator: Accelerator) -> tuple[float, Accelerator]:
+    """Rate of long products over that with the catalogue's power, and the chip with that power."""
+    name, power = accelerator.name, accelerator.power
+    usual = catalog.accelerator(name).power if name in catalog.accelerator_names() else power
+    if not (power and usual) or power == usual:
+        return 1.0, accelerator
+    return float(rate_under(power / usual)), replace(accelerator, power=usual)
 
 
 def lenders(name: Table, accelerator: Accelerator) -> list[str]:

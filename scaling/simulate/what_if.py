@@ -30,9 +30,9 @@ from scaling.meshes.cluster import Cluster, LinkSpec
 from scaling.meshes.errors import InputError, check_keys, reworded
 from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import Unit, format_rate, parse_quantity
+from scaling.profiles.power import rate_under
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operation, Program
-from scaling.simulate.power import rate_under
 
 T = TypeVar("T", Cluster, Profile)
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip

@@ -319,6 +319,15 @@ def test_a_lower_power_limit_slows_long_products_less_than_in_proportion():
     assert more.matmul[0].sustained > PROFILE.matmul[0].sustained  # up to a burst's, when priced
 
 
+@pytest.mark.parametrize("name", ["h100-sxm", "h200-sxm"])
+def test_a_board_of_another_power_is_priced_as_one_whose_limit_is_changed(name):
+    chip = catalog.accelerator(name)
+    _, changed_later = changed(replace(H100, accelerator=chip), profile_of(chip), ["power=350W"])
+    stated = profile_of(replace(chip, power=350.0))
+    known = [fit.sustained for fit in changed_later.matmul]
+    assert [fit.sustained for fit in stated.matmul] == pytest.approx(known)
+
+
 def test_a_clock_that_power_would_not_let_run_anyway_costs_long_products_nothing():
     cluster, profile = changed(H100, PROFILE, ["clock x0.95"])
     chip, peak = cluster.accelerator, H100.accelerator.peak("bf16")
