@@ -60,7 +60,8 @@ def attention_time(
     cost = _time(kernel, fit, accelerator, profile, peak)
     if fit.direction != "forward" or fit.tile is None or not kernel.dims:
         return cost
-    few = np.less(kernel.dims[2], fit.tile)
+    queries = kernel.dims[2]
+    few = np.greater(queries, DECODE_QUERIES) & np.less(queries, fit.tile)
     decode = attention_fit(profile, "decode", kernel.dtype, kernel.library)
     if not np.any(few) or decode is None or decode.direction != "decode":
         return cost
