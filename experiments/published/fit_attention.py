@@ -40,7 +40,7 @@ ALIKE = {"a100-pcie-80g": "a100-sxm-80g"}  # whose rows are fitted as one, each 
 # (flash_fwd_launch_template.h), -3 128 (arXiv 2407.08608); kernels of Blackwell two of 128 at once.
 TILES = {"a100-sxm-80g": 128, "l40s": 64, "h100-sxm": 128, "b200-sxm": 256}
 TILE = 128  # of cuDNN, and of keys backward
-# What of a software's name says which library it calls, the first that is found
+# Part of a software's name -> the library that it calls; the first part that is found counts.
 LIBRARIES = {
     "cudnn": "cudnn",
     "trtllm ": "tensorrt-llm",
@@ -285,7 +285,7 @@ def fits() -> dict[str, list[AttentionFit]]:
         scored(of_gb200("bf16"), back, TRAINING),
         scored(of_gb200("fp8"), fp8, TRAINING),
     ]
-    # Of large calls alone, which do not tell how long a small one takes
+    # All rows are of large calls: the time of a small one is that of the fit on GB200.
     back = replace(back, overhead=blackwell[1].overhead)
     figures = chosen("h100-sxm", "backward", library="cudnn")
     hopper = scored(figures, back, TRAINING[1:], blackwell[1])

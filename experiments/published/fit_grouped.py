@@ -35,7 +35,7 @@ from scipy.optimize import least_squares
 
 from experiments.published.experts_layers import FEW_ROWS, groups, layer_seconds, rows_of_each
 from experiments.published.kernel_tables import read
-from experiments.published.tables import write_table
+from experiments.published.tables import evidence_of, p90, short, write_table
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.profiles.profile import Evidence, GroupedFit, Profile
@@ -54,6 +54,7 @@ BF16, FP32 = 2, 4  # bytes
 ROBUST = 0.1  # relative error from which on a record weighs less (soft L1)
 TOKAMAX = "tokamax 0.0.17, its autotuning records of Triton's grouped products"
 SIMUMAX = "MooreThreads/SimuMax@4dcaae51, grouped products of Transformer Engine"
+SCRIPT = "experiments/published/fit_grouped.py"
 LAYERS = "aiconfigurator, whole layers of experts in bf16"
 SHARES = np.geomspace(0.3, 1.0, 61)  # among which that of layers is searched
 NOTHING = Evidence("", "", "calibrated")
@@ -111,7 +112,7 @@ def trained() -> Records:
 
 
 def records_of(chip: str) -> Records:
-    """Those of Transformer Engine on its chip, of tokamax on others."""
+    """The records of a chip: Transformer Engine's on an A100 PCIe, tokamax's on others."""
     return trained() if chip == TRAINED else records(chip)
 
 
@@ -150,7 +151,7 @@ def fitted(chip: str, fill: float | None = None, half: bool = False) -> tuple[Gr
 
 def fill_of_all() -> float:
     """The least fill of a wave: the geometric mean of the chips with tokamax's records."""
-    return _short(float(np.exp(np.mean([np.log(fitted(chip)[0].fill) for chip in RECORDED]))))
+    return short(float(np.exp(np.mean([np.log(fitted(chip)[0].fill) for chip in RECORDED]))))
 
 
 def off(chip: str, fit: GroupedFit, idle: float) -> np.ndarray:
@@ -162,7 +163,7 @@ def off(chip: str, fit: GroupedFit, idle: float) -> np.ndarray:
 def fits() -> Mapping[str, GroupedFit]:
     """The fit of each chip, with its errors as evidence."""
     left = [off(chip, *left_out(chip)) for chip in (*RECORDED, TRAINED)]
-    lent = _p90(np.concatenate(left))
+    lent = p90(np.concatenate(left))
     found = {SAME.get(chip, chip): by_records(chip, lent) for chip in (*RECORDED, TRAINED)}
     return found | {"b200-sxm": by_layers("b200-sxm", found[SAME["b200-sxm"]])}
 
@@ -187,10 +188,10 @@ def by_layers(chip: str, recorded: GroupedFit) -> GroupedFit:
         priced = [layer_seconds(rows, accelerator, tried) for rows in by_software]
         return np.array([np.median(np.log(p / m)) for p, m in zip(priced, measured, strict=True)])
 
-    share = _short(float(min(SHARES, key=lambda one: abs(np.median(errors(one))))))
+    share = short(float(min(SHARES, key=lambda one: abs(np.median(errors(one))))))
     off = np.expm1(np.array([*errors(share), np.log(share / recorded.share)]))
-    source = f"{LAYERS}: {len(by_software)} software; {TOKAMAX}: {recorded.share:.2f}"
-    evidence = _evidence(source, "2026-11", off, off, _p90(off))
+    source = f"{LAYERS}: {len(by_software)} software; {TOKAMAX}: {recorded.share:.2f}; {SCRIPT}"
+    evidence = evidence_of(source, "2026-11", off, off, error_p90=p90(off), lent_p90=p90(off))
     return GroupedFit(share, recorded.fill, evidence)
 
 
@@ -198,51 +199,26 @@ def by_records(chip: str, lent: float) -> GroupedFit:
     """The fit of a chip's records; `lent` is the error of chips that are left out."""
     of, fill = records_of(chip), fill_of_all()
     fit, idle = fitted(chip, fill)
-    fit = replace(fit, share=_short(fit.share))
+    fit = replace(fit, share=short(fit.share))
     errors = off(chip, fit, idle)
     half = off(chip, *fitted(chip, fill, half=True))
     held_out = half[~of.is_fitted] if chip in RECORDED else errors
     source, date = (TOKAMAX, "2026-10") if chip in RECORDED else (SIMUMAX, "2026-11")
     where = f" on {chip}, the same silicon" * (chip in SAME)
     # One laboratory's kernel is not all that a chip may run: never narrower than left-out chips.
-    p90 = max(lent, _p90(errors))
-    evidence = _evidence(f"{source}{where}: {len(errors)} shapes", date, errors, held_out, p90)
+    widest = max(lent, p90(errors))
+    source = f"{source}{where}: {len(errors)} shapes; {SCRIPT}"
+    evidence = evidence_of(source, date, errors, held_out, error_p90=widest, lent_p90=widest)
     return replace(fit, evidence=evidence)
 
 
-def _evidence(
-    source: str, date: str, errors: np.ndarray, held_out: np.ndarray, p90: float
-) -> Evidence:
-    size = np.abs(errors)
-    return Evidence(
-        f"{source}; experiments/published/fit_grouped.py",
-        date,
-        "calibrated",
-        samples=len(errors),
-        median_error=_short(np.median(size)),
-        mean_error=_short(np.mean(size)),
-        max_error=_short(np.max(size)),
-        held_out_error=_short(np.mean(np.abs(held_out))),
-        error_p90=_short(p90),
-        lent_p90=_short(p90),
-    )
-
-
 def left_out(chip: str) -> tuple[GroupedFit, float]:
-    """What the other chips' records say of one: the geometric means of their figures."""
+    """The figures of a chip without its records: geometric means of the others'."""
     others = [fitted(one)[0] for one in (*RECORDED, TRAINED) if one != chip]
     share = float(np.exp(np.mean([np.log(fit.share) for fit in others])))
     fills = [np.log(fitted(one)[0].fill) for one in RECORDED if one != chip]
     fill = float(np.exp(np.mean(fills)))
     return GroupedFit(share, fill, NOTHING), fitted(chip, fill)[1]
-
-
-def _p90(errors: np.ndarray, quantile: float = 0.9) -> float:
-    return float(np.expm1(np.quantile(np.abs(np.log1p(errors)), quantile)))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")
 
 
 def report() -> list[str]:
@@ -253,7 +229,7 @@ def report() -> list[str]:
     for chip in (*RECORDED, TRAINED):
         fit, of = found[SAME.get(chip, chip)], records_of(chip)
         idle, accelerator = fitted(chip, fit.fill)[1], catalog.accelerator(chip)
-        p90 = 1 + (fit.evidence.error_p90 or 0.0)
+        most = 1 + (fit.evidence.error_p90 or 0.0)
         own, left = off(chip, fit, idle), off(chip, *left_out(chip))
         least = np.maximum(
             of.kernel.flops / accelerator.peak(GROUPED_FORMAT),
@@ -261,7 +237,7 @@ def report() -> list[str]:
         )
         for name in dict.fromkeys(of.product):
             one = of.product == name
-            e, inside = own[one], (own[one] < p90 - 1) & (own[one] > 1 / p90 - 1)
+            e, inside = own[one], (own[one] < most - 1) & (own[one] > 1 / most - 1)
             said = (np.median(np.abs(e)), np.median(e), e[np.argmax(np.abs(e))], inside.mean())
             others = (np.median(np.abs(left[one])), np.median(left[one]))
             naive = np.median(np.abs(least / of.seconds - 1)[one])

@@ -30,7 +30,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from experiments.published.kernel_tables import read
-from experiments.published.tables import write_table
+from experiments.published.tables import evidence_of, p90, short, write_table
 from scaling.meshes import catalog
 from scaling.meshes.accelerator import Accelerator
 from scaling.profiles.io import profile_of
@@ -145,7 +145,7 @@ def off(chip: str, fit: MemoryFit) -> np.ndarray:
 
 
 def left_out(chip: str) -> MemoryFit:
-    """What the other chips with casts say of one: the geometric means of their figures."""
+    """The figures of a chip without its casts: geometric means of the others'."""
     others = [searched(other) for other in casts() if other != chip]
     mean = lambda name: _mean([getattr(fit, name) for fit in others])
     return MemoryFit(mean("efficiency"), NOTHING, mean("overhead"), l2=mean("l2"))
@@ -171,22 +171,14 @@ def fits() -> dict[str, MemoryFit]:
         else:
             fit, what = replace(left_out(chip), efficiency=of_readers * _fastest(chip)), "readers"
             errors = held_out = shares(chip) / fit.efficiency - 1
-        size, apart = np.abs(errors), shares(chip) / fit.efficiency - 1
-        evidence = Evidence(
-            f"{AICONFIGURATOR}: {len(errors)} {what}; experiments/published/fit_memory.py",
-            DATE,
-            "calibrated",
-            samples=len(errors),
-            median_error=_short(np.median(size)),
-            mean_error=_short(np.mean(size)),
-            max_error=_short(np.max(size)),
-            held_out_error=_short(np.mean(np.abs(held_out))),
-            error_p90=_short(max(_p90(held_out), _p90(apart))),
-            latency_p90=_short(late),
-            lent_p90=_short(lent),
+        apart = shares(chip) / fit.efficiency - 1
+        source = f"{AICONFIGURATOR}: {len(errors)} {what}; experiments/published/fit_memory.py"
+        widest = max(p90(held_out), p90(apart))
+        evidence = evidence_of(
+            source, DATE, errors, held_out, error_p90=widest, latency_p90=late, lent_p90=lent
         )
-        figures = {name: _short(getattr(fit, name)) for name in ("efficiency", "overhead", "l2")}
-        best = _short(max(fit.efficiency, *shares(chip)))
+        figures = {name: short(getattr(fit, name)) for name in ("efficiency", "overhead", "l2")}
+        best = short(max(fit.efficiency, *shares(chip)))
         found[chip] = replace(fit, **figures, best=best, evidence=evidence)
     return found
 
@@ -197,7 +189,7 @@ def _left_out_errors() -> tuple[float, float]:
     for chip, of in casts().items():
         small += list(of.bytes <= KEPT * catalog.accelerator(chip).required("l2_cache"))
         errors += list(off(chip, left_out(chip)))
-    return _p90(np.array(errors)[~np.array(small)]), _p90(np.array(errors)[small])
+    return p90(np.array(errors)[~np.array(small)]), p90(np.array(errors)[small])
 
 
 def _fastest(chip: str) -> float:
@@ -206,14 +198,6 @@ def _fastest(chip: str) -> float:
 
 def _mean(values: Sequence[float]) -> float:
     return float(np.exp(np.mean(np.log(values))))
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.3g}")
-
-
-def _p90(errors: np.ndarray) -> float:
-    return float(np.expm1(np.quantile(np.abs(np.log1p(errors)), 0.9)))
 
 
 def report() -> list[str]:

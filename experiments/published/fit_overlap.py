@@ -57,14 +57,14 @@ class Mixtures:
     seconds: np.ndarray  # of all together
 
     def __getitem__(self, which: np.ndarray) -> "Mixtures":
-        """Those of a mask."""
+        """The mixtures that a mask selects."""
         return Mixtures(
             self.machine[which], self.alone[:, which], self.share[which], self.seconds[which]
         )
 
     @property
     def crosses(self) -> np.ndarray:
-        """Whether the all-gather is between nodes."""
+        """True where the all-gather is between nodes, bool [mixtures]."""
         return ~np.char.endswith(self.machine, " 1 node")
 
 
@@ -165,7 +165,7 @@ STATISTICS = ("median", "bias", "worst", "90 %", "in range")
 
 
 def statistics(errors: np.ndarray) -> tuple[str, ...]:
-    """Of log errors."""
+    """Median, bias, worst and 90 % quantile of log errors, as relative errors in words."""
     worst = errors[np.argmax(np.abs(errors))]
     return (
         *map(percent, (median(errors), np.expm1(np.median(errors)), np.expm1(worst))),
@@ -174,7 +174,7 @@ def statistics(errors: np.ndarray) -> tuple[str, ...]:
 
 
 def median(errors: np.ndarray) -> float:
-    """Of the sizes of log errors, as a relative error."""
+    """The median size of log errors, as a relative error; nan of none."""
     return float(np.expm1(np.median(np.abs(errors)))) if len(errors) else np.nan
 
 

@@ -70,7 +70,7 @@ class HloProduct:
     transcendentals: float = 0.0
     may_round: bool = False  # float32 that need not be exact: NVIDIA's chips round it to TF32
     bytes: float | None = None  # read and written; None: its operands and results, once each
-    # Of an attention, as of `scaling.program.ir.Kernel`:
+    # Attention's, as in `scaling.program.ir.Kernel`:
     visible: float = CAUSAL
     kv_heads: int = 0
     library: str = ""

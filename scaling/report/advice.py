@@ -41,7 +41,7 @@ class Advice(ChangedRun):
     effect: str = ""  # `5.9 s a step instead of 6.6 s, 52.2 GB`
 
 
-MUCH = 1 / 4  # share of the step that is worth acting on
+MUCH = 1 / 4  # share of the step that is worth acting on, chosen by this project
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
 MOST_TRIES = 2  # each costs a compile; the first that is confirmed is said
 CAPACITY = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1

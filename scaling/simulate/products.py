@@ -24,8 +24,8 @@ from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.profiles.profile import MatmulFit
 from scaling.program.ir import Number
 
-# Of the shorter and the longer side of the result. Lists of their own for each generation, with
-# 256 x 256 of Blackwell's pairs of cores, describe the tables no better than these five.
+# Tiles along the shorter and the longer side of the result. Lists of their own for each generation,
+# with 256 x 256 of Blackwell's pairs of cores, describe the tables no better than these five.
 TILES = ((128, 256), (128, 128), (64, 128), (64, 64), (16, 64))
 SHORTEST = 256  # steps along k, of a part: CUTLASS's tiles are 64 to 128 deep, pipelines 3 to 4
 SPLIT = 2e-6  # s, the sum of parts; fitted: 1.6 to 2.4 us on all four chips with a table

@@ -18,7 +18,7 @@ def test_the_shipped_streams_can_be_fitted_again():
 
 @pytest.mark.parametrize("chip", casts())
 def test_ranges_hold_four_of_five_casts(chip):
-    """Those of a chip by its own figures, and with the chip left out."""
+    """Errors of a chip by its own figures, and with the chip left out."""
     evidence = table("memory")[chip][0].evidence
     within = lambda errors, p90: np.mean(np.abs(np.log1p(errors)) <= np.log1p(p90))
     assert within(off(chip, table("memory")[chip][0]), evidence.error_p90) >= 0.8

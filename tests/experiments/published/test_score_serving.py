@@ -28,7 +28,7 @@ def test_every_row_is_scored_or_has_a_reason():
 
 @pytest.mark.parametrize("model", sorted(scored.shapes()))
 def test_a_described_model_has_the_parameters_that_the_table_says(model):
-    """Of the language model: an encoder of images, and biases, are not in it."""
+    """Parameters are the language model's: an encoder of images, and biases, are not in it."""
     row = next(row for row in scored.rows() if row["model"] == model)
     config, _ = scored.shape_of(model)
     count = count_parameters(config)

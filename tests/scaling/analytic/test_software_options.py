@@ -91,7 +91,7 @@ def test_nothing_is_faster_without_its_overlap(what, virtual, is_deepspeed):
 
 
 def test_virtual_stages_communicate_beside_one_another():
-    """Of few microbatches one hides little: MLPerf Training v3.1, GPT-3 on 8,192 H100."""
+    """Few microbatches hide little: MLPerf Training v3.1, GPT-3 on 8,192 H100."""
     run, shape = replace(RUN, batch=Batch(4096, 2048, 8)), MeshShape(fsdp=512, stage=8)
     apart = replace(run, overlap=Overlap(pipeline=False))
     assert seconds(run, shape) < 0.97 * seconds(apart, shape)

@@ -33,7 +33,7 @@ def product(m, n, k, batch=1.0):
 
 
 def share(fit, m, n, k):
-    """Of the peak, while the cores are busy."""
+    """The share of the peak while the cores are busy."""
     flops = 2.0 * m * n * k
     return flops / PEAK / busy_time(fit, flops, (1, m, n, k), "bf16", PEAK, H100)
 
