@@ -170,7 +170,10 @@ def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int,
         child = subprocess.Popen(command, start_new_session=True, env=environment)
         for number in received:  # before there was a child
             child.send_signal(number)
-        code = child.wait()
+        code = None
+        while code is None:  # a signal just before a wait would be passed on only when that ends
+            with suppress(subprocess.TimeoutExpired):
+                code = child.wait(POLL)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
