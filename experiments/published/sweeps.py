@@ -1,0 +1,138 @@
+"""Published sweeps: every configuration of a model that somebody tried on a cluster.
+
+    sweep_playbook.csv.gz  Ultra-Scale Playbook: nanotron on H100; its head says how it was measured
+
+A *problem* is one model on so many devices with one global batch and sequence: what a planner is
+asked. Times of one problem compare only where the network was the same (`fabric`).
+"""
+
+import csv
+import gzip
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+from scaling.meshes.units import BINARY, DECIMAL
+
+GB, GIB = DECIMAL["G"], BINARY["Gi"]
+PLAYBOOK = Path(__file__).parent / "sweep_playbook.csv.gz"
+# layers, units, heads, key and value heads, hidden units, vocabulary, tied embeddings
+MODELS = {
+    "llama 3.57B": (28, 3072, 32, 32, 8192, 131072, True),
+    "llama 8.86B": (32, 4096, 32, 32, 14336, 131072, False),
+    "llama 403B": (126, 16384, 128, 8, 53248, 49152, False),
+    "llama 406B": (126, 16384, 128, 8, 53248, 131072, False),
+    "llama 469B": (126, 16384, 128, 128, 53248, 131072, False),
+}
+SHAPE = ("n_layers", "d_model", "n_heads", "n_kv_heads", "d_ff", "vocab_size", "tied_embeddings")
+SEQUENCE, NODE = 4096, 8  # tokens; GPUs
+BUSES = (("reduce", "all-reduce"), ("gather", "all-gather"), ("scatter", "reduce-scatter"))
+SOFTWARE = "megatron"
+
+
+@dataclass(frozen=True)
+class Bus:
+    """Bus bandwidth of one collective, by nccl-tests, in the same job."""
+
+    collective: str
+    ranks: int
+    bandwidth: float  # bytes/s
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One configuration that somebody ran."""
+
+    id: str
+    source: str
+    problem: str  # source, model, devices, global batch, sequence
+    model: str
+    gpus: int
+    run: dict[str, Any]  # run.json
+    status: Literal["ok", "oom", "failed"]  # failed: a crash or a hang, not out of memory
+    step_time: float | None = None  # s, of one step
+    allocated: float | None = None  # bytes after the step; not the peak
+    reserved: float | None = None  # bytes that the allocator took from the device, at most
+    buses: tuple[Bus, ...] = ()
+    fabric: Literal["good", "slow"] | None = None  # None: nobody measured it
+    ranks: bool = True  # its time may be ranked among those of its problem and fabric
+    evidence: bool = True  # whether it ran out of memory says something of the configuration
+
+    @property
+    def mesh(self) -> dict[str, int]:
+        """Its axes."""
+        return self.run["mesh"]
+
+
+@lru_cache(maxsize=1)
+def playbook() -> tuple[Tried, ...]:
+    """All runs of the Ultra-Scale Playbook that are here.
+
+    ZeRO-1 is `fsdp` with zero_stage 1, plain replicas are `data`. Pipelines were broken for a
+    time (fixed 0): no time of then is ranked, and only where there was one stage does it count as
+    evidence that memory ran out.
+    """
+    with gzip.open(PLAYBOOK, "rt", encoding="utf-8") as file:
+        rows = csv.DictReader(line for line in file if not line.startswith("#"))
+        return tuple(_tried(row) for row in rows)
+
+
+def _tried(row: dict[str, str]) -> Tried:
+    axes = {axis: int(row[axis]) for axis in ("data", "tensor", "stage")}
+    gpus, batch, zero = int(row["gpus"]), int(row["global_batch"]), int(row["zero"])
+    words = (
+        f"{row['job']}-d{row['data']}-t{row['tensor']}-s{row['stage']}-b{row['sequences']}-z{zero}"
+    )
+    mesh = {"fsdp" if axis == "data" and zero else axis: size for axis, size in axes.items()}
+    run = {
+        "name": words,
+        "model": dict(zip(SHAPE, MODELS[row["model"]], strict=True))
+        | {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope"},
+        "batch": {
+            "global_batch": batch,
+            "seq_len": SEQUENCE,
+            "microbatches": batch // axes["data"] // int(row["sequences"]),
+        },
+        "mesh": {axis: size for axis, size in mesh.items() if size > 1},
+        "sharding": {"zero_stage": 1, "sequence_parallel": axes["tensor"] > 1},
+        "precision": {"compute": "bf16", "parameters": "bf16", "gradients": "fp32"},
+        "remat": "none",
+        "attention": "flash",
+        "cluster": {"name": "p5", "nodes": gpus // NODE},
+        "software": SOFTWARE,
+    }
+    figure = lambda name, unit: float(row[name]) * unit if row[name] else None
+    ends = (("", gpus), ("_8", NODE))[: 1 if gpus == NODE else 2]
+    fixed, ok = row["fixed"] == "1", row["status"] == "ok"
+    return Tried(
+        *(words, "Ultra-Scale Playbook"),
+        problem=f"Ultra-Scale Playbook|{row['model']}|{gpus}|{batch}|{SEQUENCE}",
+        model=row["model"],
+        gpus=gpus,
+        run=run,
+        status=row["status"],  # type: ignore[arg-type]
+        step_time=figure("step_s", 1.0),
+        allocated=figure("allocated_GiB", GIB),
+        reserved=figure("reserved_GiB", GIB),
+        buses=tuple(
+            Bus(collective, ranks, speed)
+            for end, ranks in ends
+            for bus, collective in BUSES
+            if (speed := figure(f"bus_{bus}{end}", GB))
+        ),
+        fabric=row["fabric"] or None,  # type: ignore[arg-type]
+        ranks=ok and fixed,
+        evidence=row["status"] != "failed" and (ok or fixed or axes["stage"] == 1),
+    )
+
+
+def buses_of(rows: Iterable[Tried]) -> tuple[Bus, ...]:
+    """Median bus bandwidth over these runs, of each collective among so many ranks."""
+    found: dict[tuple[str, int], list[float]] = {}
+    for row in rows:
+        for bus in row.buses:
+            found.setdefault((bus.collective, bus.ranks), []).append(bus.bandwidth)
+    return tuple(Bus(*key, median(speeds)) for key, speeds in sorted(found.items()))
