@@ -53,9 +53,7 @@ def best(
     """The first plan of a full training in mixed precision by DeepSpeed, or why there is none."""
     overrides = {"gpus_per_node": float(used)} if used else None
     settings = {"software": "deepspeed"}
-    found = sc.plan(
-        recipe, cluster, nodes, set=settings, top=1, overrides=overrides, **options
-    )
+    found = sc.plan(recipe, cluster, nodes, set=settings, top=1, overrides=overrides, **options)
     return found.best, found.error or ""
 
 
@@ -110,9 +108,7 @@ def rtx3090() -> Figures:
         rate = float(plan.prediction.tokens_per_second or 0.0)
         thousands = count * dollars / 1000
         money.append((cluster, f"{thousands:,.0f}", three_digits(rate), f"{rate / thousands:,.0f}"))
-    head = [
-        (row.title, *_measured(row), f"{_waits(row):.0%}") for row in rows if row.measured
-    ]
+    head = [(row.title, *_measured(row), f"{_waits(row):.0%}") for row in rows if row.measured]
     return {
         "table": markdown(head),
         "errors": f"{median(errors):.0%}, {mean(errors):.0%}, {max(errors):.0%}",
@@ -195,7 +191,9 @@ def epochs_page() -> Figures:
     figures["rows"] = markdown(
         (row.title, format_time(float(row.predicted().step_time))) for row in epochs()
     )
-    chips = {name: catalog.accelerator(name) for name in ("v100-sxm-32g", "a100-sxm-40g", "h200-sxm")}
+    chips = {
+        name: catalog.accelerator(name) for name in ("v100-sxm-32g", "a100-sxm-40g", "h200-sxm")
+    }
     v100, a100, h200 = chips.values()
     figures["peak_a100"] = f"{a100.peak('fp16') / v100.peak('fp16'):.1f}"
     figures["peak_h200"] = f"{h200.peak('fp16') / v100.peak('fp16'):.1f}"
