@@ -86,7 +86,7 @@ def rtx3090() -> Figures:
     """Ten RTX 3090: measured and predicted, bridges, and what to buy for what."""
     rows = list(cards())
     errors = [abs(row.predicted().step_time / (row.measured or 1.0) - 1) for row in rows]
-    small = {"software": "pytorch-fsdp", "batch__global_batch": 8, "used": 2}
+    small: dict[str, Any] = {"software": "pytorch-fsdp", "batch__global_batch": 8, "used": 2}
     alone = step("gpt-305m", "rtx3090-10", "data=2", **small)
     bridged = step("gpt-305m", "rtx3090-10-nvlink", "data=2", **small)
     one = step("gpt-305m", "rtx3090-10", "data=1", **small | {"batch__global_batch": 4, "used": 1})
