@@ -27,7 +27,8 @@ Every instant of the step is compute, bubble, optimizer, exposed communication o
 to the step time. Times and the trip counts of loops may be numpy arrays over configurations.
 
 Only differences between the clocks decide what happens next. So iterations of a loop that follow
-one which moved all clocks alike are counted, not run; that of a host which stays ahead may differ.
+one which moved all clocks alike are counted, not run. Clocks that none of them reaches may differ:
+those in the past, that of a host which stays ahead, and ends of what is in flight throughout.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -206,11 +207,11 @@ class Streams(Clocks):
             times = 1 if self.recording else sooner(left, self._alike(before, late))
             for key, seconds in iteration.items():
                 self.add(key, where(active, times * seconds, 0.0))
+            period, least_apart = moved["compute"], ROUNDING * self.clocks["compute"]
             for clock, now in self.clocks.items():
-                shift = moved["issued" if clock == "issued" else "compute"] * (times - 1)
-                self.clocks[clock] = where(
-                    active, now + (moved[clock] != 0) * shift, before.get(clock, now)
-                )
+                alike = (clock != "issued") & (abs(moved[clock] - period) <= least_apart)
+                shift = where(alike, period, moved[clock]) * (times - 1)
+                self.clocks[clock] = where(active, now + shift, before.get(clock, now))
             self.ahead = self.ahead - (times - 1) * later(0.0, late)
             self.ahead = sooner(least, where(active, self.ahead, np.inf))
             left = left - times
@@ -262,21 +263,27 @@ class Streams(Clocks):
         """Number of iterations, with the one that has just run, that are alike; 1: not known.
 
         All clocks that moved have moved alike. One that stood still is left alone if it lies in the
-        past: nothing waits for it. So is the host, while it is ahead; it falls back by `late`.
+        past: nothing waits for it. So is one that was still ahead of the compute stream at the end,
+        for as many iterations as that does not reach it; and the host, while it is ahead: it falls
+        back by `late`.
         """
         after, start = self.clocks, before["compute"]
         if after.keys() != before.keys():
             return 1
-        period, off = after["compute"] - start, as_float(0.0)
+        period, least = after["compute"] - start, ROUNDING * after["compute"]
+        more: Any = np.inf
         for clock, n in after.items():
             if clock != "issued":
                 moved, ahead = n - before[clock], later(0.0, n - start)
-                off = later(off, np.minimum(np.abs(moved - period), np.abs(moved) + ahead))
-        least = ROUNDING * after["compute"]
+                off = np.minimum(np.abs(moved - period), np.abs(moved) + ahead)
+                between, slower = before[clock] - after["compute"], period - moved
+                left = np.floor(between / np.where(slower > 0, slower, 1.0))
+                left = np.where(slower > 0, np.maximum(0.0, left), np.where(between > 0, np.inf, 0))
+                more = sooner(more, np.where(off <= least, np.inf, left))
         is_ahead, keeps_up = self.ahead >= -least, late <= least
-        more = np.where(keeps_up, np.inf, np.floor(self.ahead / np.where(keeps_up, 1.0, late)))
-        more = np.where(is_ahead, more, np.where(np.abs(late) <= least, np.inf, 0.0))
-        return 1 + np.where(off <= least, more, 0.0)[()]
+        host = np.where(keeps_up, np.inf, np.floor(self.ahead / np.where(keeps_up, 1.0, late)))
+        host = np.where(is_ahead, host, np.where(np.abs(late) <= least, np.inf, 0.0))
+        return 1 + np.minimum(more, host)[()]
 
 
 def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dict[Any, Number]:

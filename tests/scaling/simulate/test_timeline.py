@@ -209,6 +209,15 @@ def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
     assert line.by_name["k"] == pytest.approx(1.0)
 
 
+def test_a_long_collective_does_not_keep_iterations_beside_it_from_being_counted() -> None:
+    """Ten million hops of a ring, of which a gather lies beside a part and shares its links."""
+    ring = Collective("p", kind="permute"), kernel("k"), Wait("p")
+    steps = (Collective("g"), Loop("l", body=ring, trips=10**7), Wait("g"))
+    for gather, total in ((4e6, 8e6 + 6e6), (3e7, 4e7)):  # beside it a hop takes 2 s
+        line = run({"g": gather, "p": 1.0, "k": 0.5}, *steps, busy={"g": None, "p": None})
+        assert line.total == pytest.approx(total)
+
+
 def test_no_more_events_are_kept_than_a_trace_can_show(monkeypatch) -> None:
     monkeypatch.setattr(side_by_side, "MOST_EVENTS", 7)
     line = run({"k": 1.0}, Loop("l", body=(kernel("k"),), trips=10**12), record=True)
