@@ -197,7 +197,7 @@ class Streams(Clocks):
         """
         left, starts = np.trunc(loop.trips)[()], [self.sum(part) for part in BUSY]
         while np.any(left > 0):
-            before, outer, least = self.clocks.copy(), self.sums, self.ahead
+            before, outer, ahead = self.clocks.copy(), self.sums, self.ahead
             self.sums, self.ahead = {}, np.inf
             self.block(loop.body)
             iteration, self.sums = self.sums, outer
@@ -207,13 +207,13 @@ class Streams(Clocks):
             times = 1 if self.recording else sooner(left, self._alike(before, late))
             for key, seconds in iteration.items():
                 self.add(key, where(active, times * seconds, 0.0))
-            period, least_apart = moved["compute"], ROUNDING * self.clocks["compute"]
+            period, least = moved["compute"], ROUNDING * self.clocks["compute"]
             for clock, now in self.clocks.items():
-                alike = (clock != "issued") & (abs(moved[clock] - period) <= least_apart)
+                alike: Any = later(moved[clock] - period, period - moved[clock]) <= least
                 shift = where(alike, period, moved[clock]) * (times - 1)
                 self.clocks[clock] = where(active, now + shift, before.get(clock, now))
             self.ahead = self.ahead - (times - 1) * later(0.0, late)
-            self.ahead = sooner(least, where(active, self.ahead, np.inf))
+            self.ahead = sooner(ahead, where(active, self.ahead, np.inf))
             left = left - times
         if np.any(loop.bubble_trips):
             share = loop.bubble_trips / later(1, loop.trips)
