@@ -1,6 +1,7 @@
 """Published sweeps: every configuration of a model that somebody tried on a cluster.
 
     sweep_playbook.csv.gz  Ultra-Scale Playbook: nanotron on H100; its head says how it was measured
+    training_runs.jsonl    of it, what was measured in `FEWEST` configurations or more; all ran
 
 A *problem* is one model on so many devices with one global batch and sequence: what a planner is
 asked. Times of one problem compare only where the network was the same (`fabric`).
@@ -8,6 +9,9 @@ asked. Times of one problem compare only where the network was the same (`fabric
 
 import csv
 import gzip
+import json
+import math
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -15,6 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from experiments.published.training import measured_runs
 from scaling.meshes.units import BINARY, DECIMAL
 
 GB, GIB = DECIMAL["G"], BINARY["Gi"]
@@ -31,6 +36,7 @@ SHAPE = ("n_layers", "d_model", "n_heads", "n_kv_heads", "d_ff", "vocab_size", "
 SEQUENCE, NODE = 4096, 8  # tokens; GPUs
 BUSES = (("reduce", "all-reduce"), ("gather", "all-gather"), ("scatter", "reduce-scatter"))
 SOFTWARE = "megatron"
+FEWEST = 4  # configurations that make a problem
 
 
 @dataclass(frozen=True)
@@ -131,8 +137,64 @@ def _tried(row: dict[str, str]) -> Tried:
 
 def buses_of(rows: Iterable[Tried]) -> tuple[Bus, ...]:
     """Median bus bandwidth over these runs, of each collective among so many ranks."""
-    found: dict[tuple[str, int], list[float]] = {}
+    found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for row in rows:
         for bus in row.buses:
-            found.setdefault((bus.collective, bus.ranks), []).append(bus.bandwidth)
+            found[bus.collective, bus.ranks].append(bus.bandwidth)
     return tuple(Bus(*key, median(speeds)) for key, speeds in sorted(found.items()))
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Configurations among which a planner chooses, on one network."""
+
+    name: str  # source, model, devices, global batch, sequence
+    source: str
+    fabric: Literal["good", "slow"] | None
+    rows: tuple[Tried, ...]  # those with a time that ranks, and those that ran out of memory
+
+    @property
+    def ran(self) -> tuple[Tried, ...]:
+        """Those that ran."""
+        return tuple(row for row in self.rows if row.status == "ok")
+
+    @property
+    def best(self) -> float:
+        """The least step time that anybody measured, s."""
+        return min(row.step_time or 0.0 for row in self.ran)
+
+
+def problems() -> tuple[Problem, ...]:
+    """All problems of which at least `FEWEST` configurations have a time that ranks."""
+    alike: dict[str, list[Tried]] = defaultdict(list)
+    for row in (*playbook(), *trained()):
+        alike[row.problem].append(row)
+    found = []
+    for name, rows in alike.items():
+        for fabric in dict.fromkeys(row.fabric for row in rows if row.ranks):
+            ran = [row for row in rows if row.ranks and row.fabric == fabric]
+            out = [row for row in rows if row.status == "oom" and row.evidence]
+            if len(ran) >= FEWEST:
+                found.append(Problem(name, rows[0].source, fabric, (*ran, *out)))
+    return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def trained() -> tuple[Tried, ...]:
+    """The runs of `training_runs.jsonl`; of one that was measured several times, the median."""
+    found = defaultdict(list)
+    for row in measured_runs():
+        run = {key: value for key, value in row.run.items() if key != "name"}
+        batch, compute = run["batch"], run.get("precision", {}).get("compute", "bf16")
+        gpus = math.prod(run["mesh"].values())
+        what = (row.source, row.model, gpus, row.gpu, compute)
+        problem = "|".join(map(str, (*what, batch["global_batch"], batch["seq_len"])))
+        found[problem, json.dumps(run, sort_keys=True)].append((row, gpus))
+    return tuple(
+        Tried(
+            *(row.id, row.source, problem, row.model, gpus, row.run, "ok"),
+            step_time=median(other.step_time for other, _ in same),
+        )
+        for (problem, _), same in found.items()
+        for row, gpus in same[:1]
+    )
