@@ -158,9 +158,9 @@ def memory_summary(predict: Predictor = shipped) -> list[dict[str, Any]]:
     for model, pairs in sorted(said.items()):
         both = sum(out and told for out, told in pairs)
         out, told = (sum(column) for column in zip(*pairs, strict=True))
-        row = {"model": model, "n": len(pairs), "ran out": out, "said to": told}
-        shares = {"precision": both / told if told else None, "recall": both / out if out else None}
-        table.append(row | shares)
+        shares = both / told if told else None, both / out if out else None
+        counts = {"model": model, "n": len(pairs), "ran out": out, "said to": told}
+        table.append(counts | dict(zip(("precision", "recall"), shares, strict=True)))
     return table
 
 

@@ -29,7 +29,11 @@ def knows(problem, factor=1.0):
 def test_who_knows_what_was_measured_has_no_regret(small):
     for problem in small:
         one = solved(problem, knows(problem))
-        assert one.tau == pytest.approx(1) and vars(one.answers[PLAN]) == {"runs": 1, "regret": 0, "hit": 1}
+        assert one.tau == pytest.approx(1) and vars(one.answers[PLAN]) == {
+            "runs": 1,
+            "regret": 0,
+            "hit": 1,
+        }
         assert one.answers[CHANCE].regret > 0.1 and one.answers[CHANCE].runs < 1
         rule = one.answers["fewest tensor x stage, of what predicted to fit"]
         assert rule == one.answers["fewest tensor x stage, of what ran"]
