@@ -35,7 +35,7 @@ MODELS = {
 SHAPE = ("n_layers", "d_model", "n_heads", "n_kv_heads", "d_ff", "vocab_size", "tied_embeddings")
 SEQUENCE, NODE = 4096, 8  # tokens; GPUs
 BUSES = (("reduce", "all-reduce"), ("gather", "all-gather"), ("scatter", "reduce-scatter"))
-SOFTWARE = "megatron"
+SOFTWARE = "nanotron"
 FEWEST = 4  # configurations that make a problem
 
 
