@@ -89,7 +89,8 @@ def placed(row: Measured, constants: Constants | None = None) -> tuple[Program, 
     if constants is not None:
         traits = replace(traits, **constants)  # type: ignore[arg-type]
     flash = flash_rate(run, chip.compute_capability)
-    program = analytic_program(run, where.mesh, flash=flash, traits=traits)
+    node = where.cluster.devices_per_node
+    program = analytic_program(run, where.mesh, flash=flash, traits=traits, node=node)
     return program, where.cluster, profile
 
 

@@ -95,14 +95,13 @@ class Blocks:
         hidden = float(step.traits.hides_pipeline and step.virtual_stages > 1)
         send = lambda place: self.traffic.at_place(place, step.microbatches, hidden)
         embed, embed_back = self.embed()
-        head = self.head() if has_head(step) else []
         ahead = self.over_layers("forward", self.layer.forward, edge=edge)
         back = self.over_layers("backward", self.layer.backward, edge=edge)
         return [
             *self.alone("forward embed weights", step.microbatches),
             *embed,
             *send("forward tick").wrap(ahead),
-            self.loop("loss", 1, head),
+            self.loop("loss", step.stages.head, self.head()),
             *send("backward tick").wrap(back[::-1]),
             self.loop("look-ups backward", 1, embed_back),
         ]
@@ -119,7 +118,7 @@ class Blocks:
         return [
             self.loop(
                 f"{name} {'layers with experts' if layer.moe else 'layers'}",
-                self.step.stored(layer.layers) // parts * times,
+                self.step.worked(layer.layers) // parts * times,
                 of_layer(layer),
             )
             for layer in self.layers(edge)
@@ -128,15 +127,16 @@ class Blocks:
     def bubble(self) -> list[Operation]:
         """Return the operations of one microbatch on the other stages, for which this one waits."""
         step, layer = self.step, self.layers()[-1]
-        others = step.config.n_layers - step.stored(step.config.n_layers)
+        others = step.config.n_layers - step.worked(step.config.n_layers)
         trips = as_float(np.rint(others / step.virtual_stages))
+        elsewhere = 1 - step.stages.head
         is_zero = step.run.pipeline.schedule == "zero_bubble"
         back = core_kernels(step, "backward") if is_zero else layer.backward()
         hops = [self.alone(f"{way} tick", step.iterations) for way in ("forward", "backward")]
         return [
             self.loop("bubble", trips, [*layer.forward(), *back], trips),
             self.loop("pipeline fill", step.shape.stage - 1, [*hops[0], *hops[1]]),
-            *([] if has_head(step) else [self.loop("bubble of the head", 1, self.head(), 1)]),
+            self.loop("bubble of the head", elsewhere, self.head(), elsewhere),
         ]
 
     def embed(self) -> tuple[list[Operation], list[Operation]]:
@@ -212,11 +212,6 @@ def buffers_of_loop(loop: str, table: Mapping[str, str]) -> list[str]:
     """Names of the buffers that READS or WRITES has for a loop."""
     texts = [text for beginning, text in table.items() if loop.startswith(beginning)]
     return [name for text in texts for name in text.split(", ")]
-
-
-def has_head(step: StepSizes) -> bool:
-    """True if the fullest stage has the output head: stages are equal, so it is the last one."""
-    return bool(np.all(step.config.n_layers % step.shape.stage == 0))
 
 
 def _without_once(block: Sequence[Operation]) -> list[Operation]:

@@ -193,7 +193,8 @@ def _of_others(step: StepSizes) -> Iterator[Buffer]:
     of_layer = reduce(np.maximum, of_kind)
     held = of_layer * XLA.prefetched * step.is_zero_stage(3) * (step.shape.fsdp > 1)
     yield Buffer("gathered weights", held, "communication")
-    yield Buffer("logits", _logits(step) * (FLOAT32 + step.itemsize), "temporary")
+    logits = _logits(step) * step.stages.head  # where the slowest stage has some
+    yield Buffer("logits", logits * (FLOAT32 + step.itemsize), "temporary")
 
 
 def _logits(step: StepSizes) -> Number:

@@ -14,7 +14,7 @@ import numpy as np
 
 from scaling.analytic.blocks import Blocks
 from scaling.analytic.software import SoftwareTraits, traits_of
-from scaling.analytic.step import Grid, StepSizes, step_sizes
+from scaling.analytic.step import NODE, Grid, StepSizes, step_sizes
 from scaling.analytic.xla import XlaBlocks
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
@@ -33,6 +33,7 @@ def analytic_program(
     grid: Grid | None = None,
     flash: float | None = None,
     traits: SoftwareTraits | None = None,
+    node: int = NODE,
 ) -> Program:
     """The Program of a step of `run` on the mesh `shape`.
 
@@ -41,6 +42,7 @@ def analytic_program(
         flash: rate of the fused attention kernel over the best of the chip, 0: there is none
             (`flash_rate`); None: as on NVIDIA's Hopper.
         traits: of the software, where they are not those that are shipped.
+        node: devices of a node.
 
     Raises:
         InputError: a software that is not described, fewer sequences than shards, frozen
@@ -48,7 +50,7 @@ def analytic_program(
     """
     _check_trained(run)
     flash = flash_rate(run, HOPPER) if flash is None else flash
-    step = step_sizes(run, shape, grid, traits, flash)
+    step = step_sizes(run, shape, grid, traits, flash, node)
     _check(step)
     blocks = XlaBlocks(step) if step.is_own_trainer else Blocks(step)
     return blocks.program()
@@ -74,7 +76,7 @@ def closed_form(run: Run, shape: AnyMesh, cluster: Cluster, grid: Grid | None = 
     flash = (
         0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator.compute_capability)
     )
-    return analytic_program(run, shape, grid, flash)
+    return analytic_program(run, shape, grid, flash, node=cluster.devices_per_node)
 
 
 def _check_trained(run: Run) -> None:

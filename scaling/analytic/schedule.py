@@ -159,7 +159,7 @@ class Traffic:
             axes=tuple(transfer.axes.split("+")),
             bytes=shared,
             dtype=self._dtype(transfer),
-            issue=self.step.traits.launch,
+            issue=self.step.issue_of(transfer.axes),
         )
         return [
             replace(one, name=f"{name} {i}" if i else name, bytes=shared * np.less(i, needed))

@@ -1,7 +1,9 @@
 """How a software runs a step: what it communicates beside compute, and what its host costs.
 
-six constants, to be fitted on measured runs of that software      data/software.toml
+constants, at most six to be fitted on measured runs of that software      data/software.toml
   launch           s that the host takes to issue one operation: a kernel, a collective
+  collective       s that it takes for a collective beyond that
+  crossing         s more for each rank of one over tensor, where a pipeline spans several nodes
   traffic          bytes moved by unmatched operations over those of fused ones
   products         rate of matrix products over that of the chip's best kernel, and
   attention        of fused attention
@@ -17,6 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
+from scaling.analytic.stages import Dealt
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import package_toml, read
 from scaling.run import Overlap
@@ -29,8 +32,10 @@ class SoftwareTraits:
     name: str
     title: str
     source: str  # of what it does
-    evidence: str  # what the six constants were fitted on
+    evidence: str  # what the constants were fitted on
     launch: float
+    collective: float
+    crossing: float
     traffic: float
     products: float
     attention: float
@@ -41,6 +46,9 @@ class SoftwareTraits:
     reduce: Literal["bf16", "fp32"]  # format of sums of gradients over devices in its recipes
     gather: Literal["bf16", "fp8"]  # format of gathers of weights for products in fp8 there
     flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
+    stages: Dealt  # how layers are dealt out over the stages of a pipeline
+    zero_1: Literal["scatter", "all-reduce"]  # sums of gradients by ZeRO-1; all-reduced ones, and
+    # the gathers of weights after them, run beside nothing
 
 
 @cache

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaling.analytic.software import SoftwareTraits, traits_of, with_overlap
+from scaling.analytic.stages import Stages, stages_of
 from scaling.meshes.shape import AnyMesh, AxisSize, MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
@@ -26,6 +27,7 @@ from scaling.run.parallelism.rules import is_sequence_parallel
 
 FLOAT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
+NODE = 8  # devices of a node, where no cluster is given
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 
 
@@ -80,6 +82,7 @@ class StepSizes:
     traits: SoftwareTraits
     grid: Grid
     flash: float = 1.0  # rate of the fused attention over the chip's best; 0: there is none
+    node: int = NODE  # devices of a node
 
     @cached_property
     def active_axes(self) -> frozenset[str]:
@@ -215,6 +218,13 @@ class StepSizes:
         precision = self.run.precision
         return precision.compute == "fp8" == (precision.gather or self.traits.gather)
 
+    def issue_of(self, axes: str) -> Number:
+        """Seconds that the host takes to start a collective over these axes."""
+        traits, sizes = self.traits, self.shape
+        spans = np.greater(sizes.stage, 1) & np.greater(sizes.devices, self.node)
+        late = traits.crossing * sizes.tensor * spans if axes == "tensor" else 0.0
+        return traits.launch + traits.collective + late
+
     @cached_property
     def virtual_stages(self) -> int:
         """Parts of the model's layers that each stage has."""
@@ -269,13 +279,28 @@ class StepSizes:
         """True if a part of a pipeline is a single layer."""
         return bool(np.all(self.config.n_layers == self.shape.stage * self.virtual_stages))
 
+    @cached_property
+    def stages(self) -> Stages:
+        """The layers of the fullest and of the slowest stage."""
+        length = self.run.batch.seq_len
+        return stages_of(self.config, length, self.shape.stage, self.traits.stages)
+
     def stored(self, layers: int) -> AxisSize:
-        """How many of `layers` layers the fullest stage stores."""
-        return -(-layers // self.shape.stage)
+        """How many of `layers` layers, equal ones of the model, the fullest stage stores."""
+        return self._of_kind(layers, self.stages.fullest)
+
+    def worked(self, layers: int) -> AxisSize:
+        """How many of `layers` layers, equal ones of the model, the slowest stage runs."""
+        return self._of_kind(layers, self.stages.slowest)
+
+    def _of_kind(self, layers: int, of_stage: AxisSize) -> AxisSize:
+        if self.traits.stages == "layers":
+            return -(-layers // self.shape.stage)
+        return -(-layers * of_stage // self.config.n_layers)
 
     def passes(self, layers: int) -> Number:
         """A device's passes through `layers` layers in a step: M L of the table."""
-        return self.iterations * self.stored(layers) / self.virtual_stages
+        return self.iterations * self.worked(layers) / self.virtual_stages
 
     @cached_property
     def sequences(self) -> Number:
@@ -336,6 +361,7 @@ def step_sizes(
     grid: Grid | None = None,
     traits: SoftwareTraits | None = None,
     flash: float = 1.0,
+    node: int = NODE,
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     traits = with_overlap(traits or traits_of(run.software), run.overlap)
@@ -351,6 +377,7 @@ def step_sizes(
         traits,
         grid or grid_of(run),
         flash,
+        node,
     )
 
 
@@ -363,7 +390,7 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
     hops = mesh.context.bit_length() if run.context.method == "ring" else 0
     return (
         run.model.vocab_size % mesh.tensor == 0,
-        mesh.stage > 1 and (1 + (layers % mesh.stage == 0) + 2 * (layers == parts)),
+        mesh.stage > 1 and (1 + (layers == parts)),
         mesh.context > 1 and (1 + hops // RINGS_ALIKE),
     )
 

@@ -21,7 +21,8 @@ other replicas as in stage 3.
 
 Other software sums gradients over devices in `precision.reduce`, over tensor once per step, and may
 gather matrices of layers in fp8; it gathers tables once per microbatch. Its first stage has the
-token table, its last the head; a tied table's gradients are summed over both.
+token table, its last the head; a tied table's gradients are summed over both. Some all-reduce the
+gradients of ZeRO-1 after the last microbatch, and gather after the update (`zero_1`).
 """
 
 from collections.abc import Iterator
@@ -75,6 +76,7 @@ def weights_of(step: StepSizes) -> tuple[Weights, ...]:
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
     fsdp, each, once = step.axis_names("fsdp"), step.is_zero_stage(3), step.is_zero_stage(1, 2)
+    apart = _zero_1_apart(step)
     for moe, layers in step.layer_kinds:  # ticks that run again; of one layer not the last product
         calls = step.recompute * step.passes(layers) * each
         for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
@@ -85,9 +87,11 @@ def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
         for place, calls in (
             (f"forward {w.part} weights", w.gathers * each),
             (f"backward {w.part} weights", w.gathers * each * w.in_layer),
-            (f"start {w.part}", w.stored * once),
+            (f"start {w.part}", w.stored * once * (1 - apart)),
         ):
             yield Transfer(fsdp, "all-gather", size, calls, w.what, place, w.moe)
+        every = f"{w.what} of {w.part}"  # in one call
+        yield Transfer(fsdp, "all-gather", size * w.stored, apart, every, "end", w.moe)
         yield from _sums(step, w)
 
 
@@ -119,7 +123,9 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
     apart = each_time * (1 - stage(1))  # from the scatter
     joined = apart * (1 - is_sum)
     yield line("all-reduce", ("tensor",), arising, w.runs * stage(1) * each_time, where)
-    yield line("reduce-scatter", ("fsdp",), summed, w.stored * stage(1), end)
+    all_reduced = _zero_1_apart(step)
+    yield line("reduce-scatter", ("fsdp",), summed, w.stored * stage(1) * (1 - all_reduced), end)
+    yield line("all-reduce", ("fsdp",), summed * w.stored, all_reduced, "end")
     yield line("reduce-scatter", ("fsdp",), arising, w.runs * stage(2, 3), where)
     for place, at_place in ((where, in_loop), (end, 1 - in_loop)):
         for tensor, with_tensor in (((), 1 - joined), (("tensor",), joined)):
@@ -135,6 +141,11 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
         yield line("all-reduce", ("tensor",), summed * shard, w.stored * differ, end)
         if w.part == "head" and step.config.tied_embeddings:
             yield line("all-reduce", ("stage",), summed, 1, end)
+
+
+def _zero_1_apart(step: StepSizes) -> Number:
+    """1 where ZeRO-1 all-reduces gradients and gathers weights in turn, beside nothing, else 0."""
+    return step.is_zero_stage(1) * (step.traits.zero_1 == "all-reduce")
 
 
 def _of_layers(step: StepSizes) -> Iterator[Weights]:

@@ -93,7 +93,7 @@ class Kernel(Operation):
     estimate: Number | None = None  # s, by the compiler's own cost model
     host_bytes: Number = 0.0  # of the host's memory, read and written
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
-    issue: float = 0.0  # s that the host takes to start it
+    issue: Number = 0.0  # s that the host takes to start it
     # Of an attention: the share of its scores that the mask leaves, heads of keys and values (0: as
     # many as of queries), head dimension of values (0: as of keys), and the library that runs it.
     visible: Number = CAUSAL
@@ -121,7 +121,7 @@ class Collective(Operation):
     groups: tuple[tuple[int, ...], ...] = ()  # partitions, where the axes do not say who talks:
     # groups that are those of no axes, and the (source, target) pairs of a permute that is no ring
     estimate: Number | None = None  # s, by the compiler's own cost model
-    issue: float = 0.0  # s that the host takes to start it
+    issue: Number = 0.0  # s that the host takes to start it
     part: Number = 1.0  # of the call and its time, where only a part of it runs beside something
     line: str = ""  # of the compiled program, for messages
 

@@ -244,7 +244,7 @@ class Streams(Clocks):
 
     def _wait_for_host(self, operation: Kernel | Collective) -> None:
         """Hold the compute stream until the host has issued an operation that takes time."""
-        if not operation.issue:
+        if not some(operation.issue):
             return
         now, nothing = self.clocks["compute"], np.equal(self.times[operation.name], 0.0)
         issued = self.clocks["issued"] + where(nothing, 0.0, operation.issue)

@@ -207,7 +207,12 @@ def test_a_policy_that_the_run_names_is_priced_as_by_itself():
             assert np.all(least_memory(run, choice) <= memory_use(program).peak * (1 + 1e-9))
 
 
-RECIPES = [("gpt2-124m", "jax"), ("mixtral-8x7b", "megatron"), ("deepseek-v3", "jax")]
+RECIPES = [
+    ("gpt2-124m", "jax"),
+    ("gpt2-124m", "nanotron"),
+    ("mixtral-8x7b", "megatron"),
+    ("deepseek-v3", "jax"),
+]
 MORE = [("qwen3-0.6b", "megatron"), ("mixtral-8x7b", "jax"), ("llama3-8b", "jax")]
 RECIPES += [pytest.param(*recipe, marks=pytest.mark.slow) for recipe in MORE]
 
