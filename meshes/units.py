@@ -35,6 +35,7 @@ FACTORS: dict[Unit, dict[str, float]] = {
 FACTORS[""] = dict(COUNTS)
 FACTORS["B/s"] |= {f"{p}bit": PREFIXES[p.upper()] / 8 for p in ("", "K", "M", "G", "k", "m", "g")}
 FACTORS["s"] |= {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+FACTORS["s"] |= {"min": 60.0, "h": 3600.0, "d": 86_400.0}
 EXAMPLES: dict[Unit, str] = {
     "B": "1048576, 64MiB or 1.5GB",
     "B/s": "50e9, 50GB/s or 400Gb/s",
@@ -165,6 +166,17 @@ def format_time(time: SupportsFloat) -> str:
         if seconds >= factor:
             return f"{_three_digits(seconds / factor)} {unit}"
     return f"{_three_digits(seconds * 1e6)} us"
+
+
+def format_days(time: SupportsFloat) -> str:
+    """`30 days`, `0.25 days`."""
+    days = float(time) / FACTORS["s"]["d"]
+    return f"{days:,.3g} days" if days < MOST_IN_DIGITS else f"{days:.2g} days"
+
+
+def format_dollars(money: SupportsFloat) -> str:
+    """`$1,230,000`, `$0.124`."""
+    return f"${three_digits(money)}"
 
 
 def format_range(low: SupportsFloat, high: SupportsFloat) -> str:

@@ -1,10 +1,13 @@
-"""The best meshes of a run on a cluster, with the split of its batch, remat and ZeRO stage."""
+"""The best meshes of a run on clusters, with the split of its batch, remat and ZeRO stage."""
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import (
@@ -20,15 +23,18 @@ from scaling.api.public_api import Drawn, entrance
 from scaling.api.request import request
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, Settings, check_named, load_run, with_batch
-from scaling.meshes.errors import InputError, check_keys, whole_number
-from scaling.meshes.rules import divisors
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_size
-from scaling.planning.reasons import losers, reason, shortfall
+from scaling.planning.constraints import fixed_settings, largest, pairs_of
+from scaling.planning.objectives import HOUR, Goal, Tariff
+from scaling.planning.reasons import losers, reason, shortfall, unmet
 from scaling.planning.result import Plan, Plans
-from scaling.planning.search import PlanTarget, SearchHit, search, settings_of, words_of
-from scaling.planning.space import all_choices
+from scaling.planning.search import SearchHit, settings_of, words_of
+from scaling.planning.sites import Site, node_counts, ranked, search_all
 from scaling.profiles.profile import Profile
+from scaling.questions.prices import price_of
 from scaling.run import OURS, Run, run_dict
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
@@ -36,8 +42,6 @@ from scaling.simulate.resolve import idle_nodes, target
 
 if TYPE_CHECKING:
     from scaling.pictures.shapes import Picture
-
-OBJECTIVES = ("time", "cost", "energy")
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,15 +51,12 @@ class PlanResult(Drawn, Plans):
     def to_dict(self) -> dict[str, Any]:
         """Return the document that `scaling plan --json` prints."""
         stated = lambda table: {k: v for k, v in vars(table).items() if v is not None}
-        document = stated(self) | {"plans": []}
-        for plan in self.plans:
-            assert isinstance(plan.prediction, PredictionResult)
-            row = stated(plan) | {
-                "run": run_dict(plan.run),
-                "prediction": plan.prediction.to_dict(),
-            }
-            del row["cluster"]
-            document["plans"].append(row)
+        document = stated(self)
+        for name in ("plans", "clusters"):
+            document[name] = []
+            for plan in getattr(self, name):
+                row = stated(plan) | {"cluster": plan.cluster.name, "run": run_dict(plan.run)}
+                document[name].append(row | {"prediction": plan.prediction.to_dict()})
         document["losers"] = [vars(loser) for loser in self.losers]
         return document
 
@@ -83,8 +84,8 @@ class PlanResult(Drawn, Plans):
 @entrance
 def plan(
     run: RunLike,
-    cluster: ClusterLike | None = None,
-    nodes: int | None = None,
+    cluster: ClusterLike | Iterable[ClusterLike] | None = None,
+    nodes: int | str | None = None,
     mesh: MeshLike | None = None,
     *,
     set: Settings | None = None,
@@ -94,8 +95,18 @@ def plan(
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     top: int = 10,
-    objective: Literal["time", "cost", "energy"] = "time",
+    objective: Literal["time", "cost", "money", "energy"] = "time",
     tokens: float | str | None = None,
+    deadline: float | str | None = None,
+    budget: float | str | None = None,
+    price: float | None = None,
+    max_stage: int | None = None,
+    max_data: int | None = None,
+    max_fsdp: int | None = None,
+    max_expert: int | None = None,
+    max_context: int | None = None,
+    max_tensor: int | None = None,
+    fixed: Mapping[str, Any] | Iterable[str] | None = None,
     verify: int = 0,
 ) -> PlanResult:
     """Find the best meshes for a run, with microbatches, remat and ZeRO stage, that fit in memory.
@@ -111,91 +122,147 @@ def plan(
     True
     >>> found.space == found.priced + found.pruned + found.infeasible
     True
+    >>> sc.plan("gpt2-124m", "dgx-h100", max_data=1, fixed={"mesh.fsdp": 4}, top=1).mesh.fsdp
+    4
 
     Args:
         run: recipe name, `file.py:function`, run.json, its folder, or a Hugging Face config.json,
             or a mapping, or a Run; its mesh, microbatches, remat and ZeRO stage are replaced.
-        cluster: catalogue name (`scaling cluster list`) or TOML file, or a Cluster; None: the
-            run's, else host, this machine.
+        cluster: catalogue name (`scaling cluster list`) or TOML file, or several joined by commas,
+            or a Cluster; None: the run's, else host, this machine.
+        nodes: hosts, or a range FROM:TO, of which both ends, divisors of TO and powers of two are
+            tried; None: those of the run, else 1.
         mesh: axis sizes such as data=2,fsdp=4: plan the settings of this mesh only.
         batch: sequences of a step on all devices: set batch.global_batch.
         seq_len: tokens of a sequence: set batch.seq_len.
         top: most plans to return, each of another mesh.
-        objective: what is least: time of a step, cost as devices x time, or energy at the chips'
-            power limit; the last two also try fewer nodes.
+        objective: what is least: time of a step, cost as devices x time, money by the hour of a
+            device, or energy at the chips' power limit; all but time also try fewer nodes.
         tokens: tokens of the whole training, such as 15T: each plan also says its time,
-            device-hours and energy.
+            device-hours, money and energy.
+        deadline: the longest that the whole training may take, such as 30d or 12h.
+        budget: the most dollars that the whole training may take, such as 2M.
+        max_stage, max_data, max_fsdp, max_expert, max_context, max_tensor: largest size of this
+            axis of the mesh.
+        fixed: a setting that `plan` would choose and that is decided, such as mesh.stage=1,
+            remat=none, batch.microbatches=4 or sharding.zero_stage=3, or a mapping.
         verify: price so many of the best plans again from their compiled programs.
 
     Raises:
-        InputError: unknown names, settings that mean nothing, a chip without the figures that are
-            needed.
+        InputError: unknown names, settings that mean nothing, constraints that contradict one
+            another, a chip without the figures that are needed.
     """
-    check_keys([objective], OBJECTIVES, "--objective", "objective")
-    top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
-    tokens = amount("--tokens", tokens)
-    keep_devices_free()
     start = time.monotonic()
+    limits = amount("--deadline", deadline, "s"), amount("--budget", budget)
+    goal = Goal(objective, amount("--tokens", tokens), *limits)
+    top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
+    keep_devices_free()
     set = with_batch(set, batch, seq_len)
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     resolved = resolved if mesh is not None else replace(resolved, mesh=None)
     check_settings(resolved)
     if resolved.software == OURS:
         check_optimizer(resolved)
-    place = target(resolved, cluster, nodes, as_overrides(overrides)).cluster
-    if calibration is None:
-        check_named(cluster, resolved, place)
-    profile, warnings = load_profile(place, calibration)
-    how = {"device_order": device_order, "overrides": overrides, "calibration": calibration}
-    asked = request(run, cluster=cluster, nodes=nodes, set=set, **how)
-    power = place.accelerator.power
-    if objective == "energy" and power is None:
-        raise InputError(
-            f"--objective energy: {place.accelerator.name} has no figure 'power' (W); state it in "
-            "an accelerator file of your own, or use --objective cost"
-        )
-    by_devices = objective != "time"  # energy is this times one power limit
-    value = lambda seconds, devices: seconds * (devices if by_devices else 1)
-    several = by_devices and not resolved.mesh and not place.virtual_devices
-    sizes = divisors(place.nodes) if several else [place.nodes]
-    targets = [PlanTarget(resolved, replace(place, nodes=nodes), profile, value) for nodes in sizes]
-    state = search([(t, all_choices(t.run, t.cluster.devices)) for t in targets], top)
-
-    def predicted(hit: SearchHit, source: str = "analytic") -> PredictionResult:
-        chosen = hit.choices.run(resolved, hit.index)
-        return predict(chosen, hit.cluster, source=source, calibration=profile)
-
-    pairs = [(hit, predicted(hit)) for hit in state.best[:top]]
-    closed = dict(pairs)
-    error = None if pairs else shortfall(state, place)
+    sizes = max_stage, max_data, max_fsdp, max_expert, max_context, max_tensor
+    constraints = (
+        *(largest(axis, n) for axis, n in zip(AXES, sizes, strict=True) if n is not None),
+        *fixed_settings(resolved, pairs_of(fixed or (), "--fixed")),
+    )
+    sites, typed, warnings = _sites(resolved, cluster, nodes, overrides, calibration, price)
+    sites = [replace(site, constraints=constraints) for site in sites]
+    for site in sites:
+        site.tariff.check(goal)
+    states = search_all(sites, goal, top)
+    hits = ranked(states)[:top]
+    closed = {hit: _predicted(hit) for hit in hits}
+    pairs, error = list(closed.items()), None
+    if not pairs and any(state.priced for state in states):
+        error = unmet(goal, sites)
+    elif not pairs:
+        error = "; ".join(shortfall(s, site.cluster) for s, site in zip(states, sites, strict=True))
     if verify and pairs:
-        again = [(hit, predicted(hit, "compiled")) for hit, _ in pairs[:verify]]
+        again = [(hit, _predicted(hit, "compiled")) for hit in hits[:verify]]
         fit = [(hit, p) for hit, p in again if p.memory.fits is not False]
-        fit.sort(key=lambda pair: value(float(pair[1].step_time), pair[1].devices))
+        fit.sort(key=lambda pair: _verified_value(*pair))
         pairs = [*fit, *pairs[verify:]]
         error = None if pairs else _shortfall_of([prediction for _, prediction in again])
     best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
-    plans = tuple(_plan(i, *pair, best, tokens) for i, pair in enumerate(pairs, 1))
+    tariffs = {site.cluster.name: site.tariff for site in sites}
+    described = lambda found: tuple(
+        _plan(rank, hit, prediction, best, goal, tariffs[hit.cluster.name])
+        for rank, (hit, prediction) in enumerate(found, 1)
+    )
+    plans, firsts = described(pairs), [s.best[0] for s in states if pairs and sites[1:] and s.best]
     after = None
     if plans:
-        first = plans[0]
-        chosen = {"nodes": first.cluster.nodes, "mesh": str(first.run.mesh)}
-        after = asked.changed(**chosen, set=settings_of(first.run)).words("predict", "--explain")
+        name, chosen = plans[0].cluster.name, plans[0].run
+        how = {"device_order": device_order, "overrides": overrides, "calibration": calibration}
+        where = {"cluster": typed[name], "nodes": plans[0].cluster.nodes}
+        asked = request(run, **where, set=set, **how)
+        asked = asked.changed(mesh=str(chosen.mesh), set=settings_of(chosen))
+        after = asked.words("predict", "--explain")
+    state = min(states, key=lambda s: s.best[0].value if s.best else math.inf)
     return PlanResult(
-        *(plans, state.space, state.priced, state.pruned, state.infeasible),
+        plans,
+        sum(s.space for s in states),
+        sum(s.priced for s in states),
+        sum(s.pruned for s in states),
+        sum(s.infeasible for s in states),
         optimal=True,
         seconds=time.monotonic() - start,
         objective=objective,
         losers=tuple(losers(state)),
         verified=sum(plan.prediction.source == "compiled" for plan in plans),
         error=error,
-        warnings=(
-            *warnings,
-            *(idle_nodes(resolved.mesh, place) if resolved.mesh else ()),
-            *_untrained(resolved),
+        warnings=(*warnings, *_untrained(resolved)),
+        constraints=tuple(constraint.text for constraint in constraints),
+        limits=goal.limits,
+        clusters=described(
+            (hit, _predicted(hit)) for hit in sorted(firsts, key=lambda hit: hit.value)
         ),
         next=after,
     )
+
+
+def _sites(
+    run: Run,
+    cluster: ClusterLike | Iterable[ClusterLike] | None,
+    nodes: int | str | None,
+    overrides: Overrides | None,
+    calibration: Path | str | Profile | None,
+    price: float | None,
+) -> tuple[list[Site], dict[str, ClusterLike | None], list[str]]:
+    """The clusters that were named, each as it was typed by its name, and warnings."""
+    if isinstance(cluster, str):
+        cluster = [name.strip() for name in cluster.split(",")]
+    several = [cluster] if cluster is None or isinstance(cluster, Path | Cluster) else list(cluster)
+    counts = None if nodes is None else node_counts(nodes)
+    if run.mesh and counts and counts[1:]:
+        raise InputError(
+            f"--nodes {nodes} and --mesh {run.mesh} contradict each other: the mesh says how many "
+            "devices there are; leave one of them out"
+        )
+    typed: dict[str, ClusterLike | None] = {}
+    sites, warnings = [], []
+    for each in several:
+        count = counts[-1] if counts else None
+        place = target(run, each, count, as_overrides(overrides)).cluster
+        if place.name in typed:
+            raise InputError(f"--cluster names {place.name} twice; name it once")
+        typed[place.name] = each
+        if calibration is None:
+            check_named(each, run, place)
+        profile, notes = load_profile(place, calibration)
+        warnings += [*notes, *(idle_nodes(run.mesh, place) if run.mesh else ())]
+        chip = place.accelerator
+        dollars = price_of(chip, price)
+        tariff = Tariff(chip.name, dollars and dollars[0].value, chip.power)
+        sites.append(Site(run, place, counts or [place.nodes], profile, tariff))
+    return sites, typed, warnings
+
+
+def _predicted(hit: SearchHit, source: str = "analytic") -> PredictionResult:
+    return predict(hit.run, hit.cluster, source=source, calibration=hit.target.profile)
 
 
 def _untrained(run: Run) -> tuple[str, ...]:
@@ -220,20 +287,32 @@ def _shortfall_of(compiled: list[PredictionResult]) -> str:
     )
 
 
+def _verified_value(hit: SearchHit, prediction: PredictionResult) -> float:
+    """The objective by the compiled program."""
+    seconds = np.asarray(float(prediction.step_time))
+    return float(hit.target.value(seconds, prediction.devices))
+
+
 def _plan(
     rank: int,
     hit: SearchHit,
     prediction: PredictionResult,
     best: Mapping[str, PredictionResult],
-    tokens: float | None,
+    goal: Goal,
+    tariff: Tariff,
 ) -> Plan:
     assert prediction.pricing.run is not None
     why = prediction.bottleneck if rank == 1 else reason(prediction, best[prediction.source])
-    plan = Plan(rank, prediction.pricing.run, hit.cluster, prediction, why)
-    if tokens is None or not prediction.tokens_per_second:
+    run, cluster, price = prediction.pricing.run, hit.cluster, tariff.dollars
+    plan = Plan(rank, run, cluster, prediction, why, price=price)
+    if goal.tokens is None or not prediction.tokens_per_second:
         return plan
-    seconds = tokens / float(prediction.tokens_per_second)
-    power = hit.cluster.accelerator.power
-    energy = None if power is None else power * prediction.devices * seconds
-    hours = prediction.devices * seconds / 3600
-    return replace(plan, total_time=seconds, device_hours=hours, energy=energy)
+    seconds = goal.tokens / float(prediction.tokens_per_second)
+    used = prediction.devices * seconds
+    return replace(
+        plan,
+        total_time=seconds,
+        device_hours=used / HOUR,
+        energy=None if tariff.watts is None else tariff.watts * used,
+        money=None if price is None else price * used / HOUR,
+    )

@@ -32,6 +32,7 @@ METAVARS = {  # by flag
     "device-order": "AXIS,...",
     "set": "KEY=VALUE",
     "override": "KEY=VALUE",
+    "fixed": "KEY=VALUE",
     "what-if": "'FIGURE xN'",
     **dict.fromkeys(("data", "choices", "also"), "PATH"),
     **dict.fromkeys(("trips", "local"), "KEY=VALUE"),
@@ -41,7 +42,7 @@ METAVARS = {  # by flag
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
 }
 # As well as what is annotated as a tuple of texts.
-REPEATED = ("set", "overrides", "what_if", "data", "choices")
+REPEATED = ("set", "overrides", "what_if", "data", "choices", "fixed")
 NAMED = ("run", "cluster", "model")  # may be paths, and names of what comes with the project
 # What is seldom asked for stands last in the help.
 SELDOM = ("device_order", "overrides", "calibration", "ideal", "json", "verbose")

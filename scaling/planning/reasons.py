@@ -2,12 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.units import format_size, format_time
+from scaling.meshes.units import format_days, format_dollars, format_size, format_time
+from scaling.planning.objectives import Goal
 from scaling.planning.result import Loser
-from scaling.planning.search import Search
+from scaling.planning.search import Search, words_of
+from scaling.planning.sites import Site, best_of
 from scaling.simulate.prediction import TERMS, Prediction
 
 WORDS: Mapping[str, str] = {
@@ -107,4 +109,35 @@ def shortfall(state: Search, cluster: Cluster) -> str:
     return (
         f"nothing fits: {where} comes closest and lacks {format_size(missing)} on each device; use "
         f"more than {cluster.nodes} node(s) of {cluster.name}, or a smaller model or batch"
+    )
+
+
+def unmet(goal: Goal, sites: Sequence[Site]) -> str:
+    """One sentence where configurations fit, and none meets the deadline and the budget."""
+    tokens = goal.tokens or 0.0
+
+    def figures(other: Goal) -> tuple[float, float, str]:
+        hit, site = best_of(sites, other)
+        seconds = hit.step_time / hit.run.batch.tokens * tokens
+        dollars = seconds * hit.choices.mesh.devices * site.tariff.per_second("money")
+        nodes = f"{hit.cluster.nodes} node(s) of {hit.cluster.name}"
+        return seconds, dollars, f"{words_of(hit.run)} on {nodes}"
+
+    fastest, _, where = figures(Goal("time", tokens))
+    deadline, budget = format_days(goal.deadline or 0.0), format_dollars(goal.budget or 0.0)
+    if goal.deadline is not None and fastest > goal.deadline:
+        return (
+            f"--deadline of {deadline}: the fastest, {where}, takes {format_days(fastest)}; allow "
+            "as much, or use more --nodes or fewer --tokens"
+        )
+    _, least, where = figures(Goal("money", tokens))
+    if least <= (goal.budget or 0.0):
+        _, least, where = figures(Goal("money", tokens, goal.deadline))
+        return (
+            f"--deadline of {deadline} and --budget of {budget} contradict each other: the "
+            f"cheapest within the deadline, {where}, takes {format_dollars(least)}"
+        )
+    return (
+        f"--budget of {budget}: the cheapest, {where}, takes {format_dollars(least)}; allow as "
+        "much, or use fewer --tokens, or another cluster"
     )

@@ -21,6 +21,8 @@ class Plan:
     total_time: float | None = None  # s, for the tokens that were asked for
     device_hours: float | None = None  # likewise
     energy: float | None = None  # J, likewise, at the chips' power limit
+    money: float | None = None  # dollars, likewise
+    price: float | None = None  # dollars for an hour of a device
 
     @property
     def mesh(self) -> MeshShape | None:
@@ -37,14 +39,23 @@ class Plan:
         """Share of the chips' peak that the model's FLOPs are; None: not known."""
         return None if self.prediction.mfu is None else float(self.prediction.mfu)
 
+    @property
+    def dollars_per_million_tokens(self) -> float | None:
+        """Dollars for a million tokens; None: nobody states a price, or the tokens of a step."""
+        rate = self.prediction.tokens_per_second
+        if self.price is None or not rate:
+            return None
+        return self.price / 3600 * self.prediction.devices * 1e6 / float(rate)
+
     def row(self) -> dict[str, Any]:
         """Return its main figures, in SI units, by name."""
         p, batch = self.prediction, self.run.batch
         tokens = p.tokens_per_second
-        totals = ("total_time", "device_hours", "energy")
+        totals = "total_time", "device_hours", "energy", "money", "dollars_per_million_tokens"
         return {
             "rank": self.rank,
             "mesh": str(self.mesh),
+            "cluster": self.cluster.name,
             "nodes": self.cluster.nodes,
             "devices": p.devices,
             "global_batch": batch.global_batch,
@@ -92,6 +103,9 @@ class Plans:
     verified: int  # plans that were priced from their compiled programs
     error: str | None = None  # where nothing fits
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the run
+    constraints: tuple[str, ...] = ()  # as typed
+    limits: str = ""  # of the whole training: ` within 30 days and $2,000,000`
+    clusters: tuple[Plan, ...] = ()  # the best plan on each, where several were asked about
     next: str | None = None  # the command, or the call, that prices the best plan alone
 
     @property

@@ -48,11 +48,21 @@ class SearchHit:
     """The best setting of one mesh that fits."""
 
     choices: Choices
-    cluster: Cluster
+    target: "PlanTarget"
     index: int  # of the setting in the choices
     value: float  # of the objective
     step_time: float  # s
     time: dict[str, float]  # s, by TERMS
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where it is priced."""
+        return self.target.cluster
+
+    @property
+    def run(self) -> Run:
+        """The run with its mesh and settings."""
+        return self.choices.run(self.target.run, self.index)
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,9 +198,9 @@ class Search:
         for each, *of_mesh in zip(choices.every, *map(choices.parts, figures), strict=True):
             index = int(np.argmin(of_mesh[1]))
             does_fit, least, seconds, *terms = (float(part[index]) for part in of_mesh)
-            if does_fit:
+            if does_fit and least < np.inf:
                 time = dict(zip(TERMS, terms, strict=True))
-                self.best.append(SearchHit(each, target.cluster, index, least, seconds, time))
+                self.best.append(SearchHit(each, target, index, least, seconds, time))
         self.best.sort(key=lambda each: each.value)
 
 

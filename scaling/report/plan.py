@@ -9,13 +9,21 @@ plans of llama3-8b on dgx-h100, 64 devices: 10 of 7,728 configurations, 5.1 s
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scaling.meshes.units import format_memory, format_time, percent, three_digits
+from scaling.meshes.units import (
+    format_days,
+    format_dollars,
+    format_memory,
+    format_time,
+    percent,
+    three_digits,
+)
 from scaling.pictures.curves import efficiency
 from scaling.planning.result import Plan, Plans
 from scaling.report.formatting import columns, folded, table_lines, terminal_width, workload
 
-DAY, KWH = 86400.0, 3.6e6  # s; J
-HEAD = ("", "mesh", "microbatches", "remat", "zero", "step", "tokens/s", "MFU", "memory")
+KWH = 3.6e6  # J
+TEXTS = "mesh", "remat", "cluster"  # columns that stand on the left
+WHERE = "cluster", "devices", "$/M tokens"  # columns where plans differ in them
 CURVES_HEAD = (
     *("devices", "mesh", "sequences", "step", "from", "to", "tokens/s", "MFU", "efficiency"),
 )
@@ -28,7 +36,9 @@ def plan_page(result: Plans) -> str:
         lines.append(result.error)
     if result.plans:
         lines += _table(result.plans)
-        lines += [text for plan in result.plans[:1] for text in _totals(plan)]
+        lines += _totals(result.plans[0])
+    if result.clusters:
+        lines += ["the best of each cluster", *_table(result.clusters)]
     if result.losers:
         count = lambda n: "" if n is None else f"{n:,}"
         rows = [(f"  {x.what}", count(x.configurations), x.why) for x in result.losers]
@@ -40,27 +50,36 @@ def plan_page(result: Plans) -> str:
 
 def _table(plans: Sequence[Plan]) -> list[str]:
     """A row for each plan, with why it is there; below the row where a line is too short."""
-    cells = [
-        (
-            str(plan.rank),
-            str(run.mesh),
-            str(run.batch.microbatches),
-            str(run.remat),
-            str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
-            format_time(p.step_time),
-            "-" if p.tokens_per_second is None else three_digits(p.tokens_per_second),
-            "-" if p.mfu is None else percent(p.mfu),
-            format_memory(p.memory.peak),
-        )
-        for plan, p, run in ((plan, plan.prediction, plan.run) for plan in plans)
-    ]
-    head, *rows = columns([HEAD, *cells], left=(1, 3))
+    every = [_cells(plan) for plan in plans]
+    alike = [name for name in WHERE if len({cells[name] for cells in every}) == 1]
+    names = [name for name in every[0] if name not in alike]
+    left = [i for i, name in enumerate(names) if name in TEXTS]
+    head, *rows = columns([names, *([cells[n] for n in names] for cells in every)], left=left)
     reasons = [plan.why for plan in plans]
     pairs = list(zip(rows, reasons, strict=True))
     if len(head) + max(map(len, reasons)) + 2 <= terminal_width():
         return [f"{head}  why", *(f"{row}  {why}" for row, why in pairs)]
     indent = " " * (len(str(len(rows))) + 2)
     return [head, *(line for row, why in pairs for line in (row, indent + why))]
+
+
+def _cells(plan: Plan) -> dict[str, str]:
+    """The texts of a row by the name of their column."""
+    run, p, dollars = plan.run, plan.prediction, plan.dollars_per_million_tokens
+    return {
+        "": str(plan.rank),
+        "cluster": plan.cluster.name,
+        "devices": f"{p.devices:,}",
+        "mesh": str(run.mesh),
+        "microbatches": str(run.batch.microbatches),
+        "remat": str(run.remat),
+        "zero": str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
+        "step": format_time(p.step_time),
+        "tokens/s": "-" if p.tokens_per_second is None else three_digits(p.tokens_per_second),
+        "MFU": "-" if p.mfu is None else percent(p.mfu),
+        "memory": format_memory(p.memory.peak),
+        "$/M tokens": "-" if dollars is None else f"{dollars:.3g}",
+    }
 
 
 def _title(result: Plans) -> str:
@@ -75,17 +94,20 @@ def _title(result: Plans) -> str:
     source = "closed form"
     if result.verified:
         source = f"compiled programs of the first {result.verified}, closed form of the others"
-    title = f"plans for {where}, by {result.objective}, {source}"
-    return "\n".join([title, workload(result.plans[0].run), counts])
+    title = f"plans for {where}, by {result.objective}{result.limits}, {source}"
+    asked = [f"constraints: {', '.join(result.constraints)}"] if result.constraints else []
+    return "\n".join([title, workload(result.plans[0].run), *asked, counts])
 
 
 def _totals(plan: Plan) -> list[str]:
     if plan.total_time is None or plan.device_hours is None:
         return []
-    days, hours = f"{plan.total_time / DAY:,.3g} days", three_digits(plan.device_hours)
+    days, hours = format_days(plan.total_time), three_digits(plan.device_hours)
     used = f"the whole training: {days}, {hours} device-hours"
     if plan.energy is not None:
         used += f", {three_digits(plan.energy / KWH)} kWh at the power limit"
+    if plan.money is not None:
+        used += f", {format_dollars(plan.money)} at ${plan.price:g} for an hour of a device"
     return [used]
 
 

@@ -1,0 +1,95 @@
+"""What a plan makes least, and what the whole training may take.
+
+    time      seconds of a step
+    cost      devices x time
+    money     dollars of the devices, by the hour
+    energy    joules of the devices at their power limit
+
+All are compared for one token, so that clusters and numbers of nodes can be. A deadline and a
+budget rule out what takes longer, or is dearer, for all tokens of the training.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scaling.meshes.errors import InputError, check_keys
+from scaling.meshes.shape import AxisSize
+from scaling.meshes.units import format_days, format_dollars
+
+OBJECTIVES = ("time", "cost", "money", "energy")
+HOUR = 3600.0  # s
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is least, and what is allowed."""
+
+    objective: str = "time"
+    tokens: float | None = None  # of the whole training
+    deadline: float | None = None  # s
+    budget: float | None = None  # dollars
+
+    def __post_init__(self) -> None:
+        check_keys([self.objective], OBJECTIVES, "--objective", "objective")
+        for option, limit in (("--deadline", self.deadline), ("--budget", self.budget)):
+            if limit is not None and self.tokens is None:
+                raise InputError(f"{option} is of a whole training: say its --tokens, such as 15T")
+
+    @property
+    def limits(self) -> str:
+        """` within 30 days and $2,000,000`; "" without limits."""
+        texts = [
+            text
+            for limit, text in (
+                (self.deadline, format_days(self.deadline or 0.0)),
+                (self.budget, format_dollars(self.budget or 0.0)),
+            )
+            if limit is not None
+        ]
+        return f" within {' and '.join(texts)}" if texts else ""
+
+
+@dataclass(frozen=True)
+class Tariff:
+    """What a device takes while it is used; None: not known."""
+
+    name: str  # of the chip
+    dollars: float | None  # for an hour
+    watts: float | None
+
+    def check(self, goal: Goal) -> None:
+        """Raise InputError where a figure is missing that the goal needs."""
+        needs_price = goal.objective == "money" or goal.budget is not None
+        option = "--budget" if goal.objective != "money" else "--objective money"
+        if needs_price and self.dollars is None:
+            raise InputError(f"{option}: nobody states a price of {self.name}; give --price")
+        if goal.objective == "energy" and self.watts is None:
+            raise InputError(
+                f"--objective energy: {self.name} has no figure 'power' (W); state it in an "
+                "accelerator file of your own, or use --objective cost"
+            )
+
+    def per_second(self, objective: str) -> float:
+        """Of one device: 1 device-second, dollars, or joules."""
+        figures = {"money": (self.dollars or 0.0) / HOUR, "energy": self.watts or 0.0}
+        return figures.get(objective, 1.0)
+
+
+def value_of(
+    goal: Goal, tariff: Tariff, tokens: float, seconds: np.ndarray, devices: AxisSize
+) -> np.ndarray:
+    """The objective for one token; infinite past a deadline or a budget.
+
+    Args:
+        goal, tariff: what is least, and what a device takes.
+        tokens: of a step.
+        seconds: of a step.
+        devices: that are used.
+    """
+    shares = 1.0 if goal.objective == "time" else devices * tariff.per_second(goal.objective)
+    total = seconds / tokens * (goal.tokens or 0.0)
+    most = np.inf if goal.deadline is None else goal.deadline
+    dollars = total * devices * tariff.per_second("money")
+    allowed = (total <= most) & (dollars <= (np.inf if goal.budget is None else goal.budget))
+    return np.where(allowed, seconds / tokens * shares, np.inf)

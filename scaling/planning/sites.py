@@ -1,0 +1,89 @@
+"""Clusters that a plan is searched on, each with the numbers of its nodes that are tried."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, is_count, whole_number
+from scaling.meshes.rules import divisors
+from scaling.planning.constraints import Constraint, admitted, contradiction
+from scaling.planning.objectives import Goal, Tariff, value_of
+from scaling.planning.search import PlanTarget, Search, SearchHit, search
+from scaling.planning.space import Choices, all_choices
+from scaling.profiles.profile import Profile
+from scaling.run import Run
+
+
+@dataclass(frozen=True)
+class Site:
+    """A cluster with the figures of its devices, and the run that is planned there."""
+
+    run: Run
+    cluster: Cluster  # with the most nodes
+    counts: Sequence[int]  # of nodes that were asked for
+    profile: Profile
+    tariff: Tariff
+    constraints: Sequence[Constraint] = ()
+
+    def spaces(self, goal: Goal) -> Iterator[tuple[PlanTarget, Iterator[Choices]]]:
+        """Where configurations are priced, and all of them, whatever the constraints.
+
+        For all objectives but time, and with a budget, fewer nodes are tried as well.
+        """
+        counts, value = self.counts, partial(value_of, goal, self.tariff, self.run.batch.tokens)
+        fewer = goal.objective != "time" or goal.budget is not None
+        if fewer and not self.run.mesh and not self.cluster.virtual_devices and len(counts) == 1:
+            counts = divisors(counts[0])
+        for nodes in counts:
+            place = replace(self.cluster, nodes=nodes)
+            target = PlanTarget(self.run, place, self.profile, value)
+            yield target, all_choices(self.run, place.devices)
+
+    def search(self, goal: Goal, top: int) -> Search:
+        """The best configurations that the constraints admit."""
+        spaces = self.spaces(goal)
+        return search([(place, admitted(every, self.constraints)) for place, every in spaces], top)
+
+
+def search_all(sites: Sequence[Site], goal: Goal, top: int) -> list[Search]:
+    """What is found on each.
+
+    Raises:
+        InputError: no configuration is as the constraints say.
+    """
+    states = [site.search(goal, top) for site in sites]
+    if not any(state.space for state in states) and (constraints := sites[0].constraints):
+        every = (c for site in sites for _, choices in site.spaces(goal) for c in choices)
+        raise InputError(contradiction(every, constraints))
+    return states
+
+
+def ranked(states: Iterable[Search]) -> list[SearchHit]:
+    """The hits of all, the best first."""
+    return sorted((hit for state in states for hit in state.best), key=lambda hit: hit.value)
+
+
+def best_of(sites: Sequence[Site], goal: Goal) -> tuple[SearchHit, Site]:
+    """The best configuration, where there is one, and its cluster."""
+    found = [(hit, site) for site in sites for hit in site.search(goal, 1).best[:1]]
+    return min(found, key=lambda pair: pair[0].value)
+
+
+def node_counts(nodes: int | str) -> list[int]:
+    """Numbers of nodes: one, or of `4:64` both ends, divisors of the larger and powers of two.
+
+    Raises:
+        InputError: it is neither a whole number nor a range, or it ends below its start.
+    """
+    if not isinstance(nodes, str):
+        return [whole_number("--nodes", nodes)]
+    first, colon, last = (part.strip() for part in nodes.partition(":"))
+    ends = [first, last if colon else first]
+    if not all(is_count(end) and int(end) for end in ends):
+        raise InputError(f"--nodes {nodes!r}: write a whole number, or FROM:TO, such as 4:64")
+    low, high = map(int, ends)
+    if high < low:
+        raise InputError(f"--nodes {nodes} ends below its start; write it as {high}:{low}")
+    powers = (1 << i for i in range(high.bit_length()))
+    return sorted({low, *(n for n in (*divisors(high), *powers) if low <= n <= high)})
