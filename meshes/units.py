@@ -171,7 +171,7 @@ def format_time(time: SupportsFloat) -> str:
 def format_days(time: SupportsFloat) -> str:
     """`30 days`, `0.25 days`."""
     days = float(time) / FACTORS["s"]["d"]
-    return f"{days:,.3g} days" if days < MOST_IN_DIGITS else f"{days:.2g} days"
+    return f"{three_digits(days) if days > 99 else f'{days:.3g}'} days"
 
 
 def format_dollars(money: SupportsFloat) -> str:

@@ -36,10 +36,10 @@ class Constraint:
 
 def largest(axis: str, size: int) -> Constraint:
     """The constraint of an axis to at most so many devices."""
-    option = f"--max-{axis}"
-    most = whole_number(option, size)
+    name = f"max-{axis}"
+    most = whole_number(f"--{name}", size)
     values = lambda choices: np.full(choices.count, getattr(choices.mesh, axis))
-    return Constraint(f"{option} {most}", values, lambda choices: values(choices) <= most)
+    return Constraint(f"--{name} {most}", values, lambda choices: values(choices) <= most)
 
 
 def fixed_settings(run: Run, settings: Mapping[str, object]) -> Iterator[Constraint]:

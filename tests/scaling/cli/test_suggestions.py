@@ -222,7 +222,7 @@ def test_a_refusal_says_what_to_write(folder, capsys, words):
 
 
 def test_arguments_without_dashes_are_no_options(capsys):
-    _, _, err = run(capsys, "plan", "tiny", "--max-tensor", "4")
+    _, _, err = run(capsys, "plan", "tiny", "--xyz", "4")
     assert "--tokens" in err and "--run" not in err
 
 
