@@ -7,7 +7,7 @@ A chooser puts the configurations of a problem in order; those that ran out of m
     first runs   its first choice ran
     regret       measured time of the first in its order that ran, over the best measured, less one
     hit@3        the best measured is among the first three
-    tau          Kendall's, of predicted and measured times of all that ran
+    tau          Kendall's, of predicted and measured times of all that ran and the model prices
 
 `--write` keeps the tables, and each configuration with its prediction, in a folder.
 """
@@ -16,7 +16,7 @@ import argparse
 import csv
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, median
@@ -25,38 +25,15 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau
 
-from experiments.published.sweeps import NODE, Problem, Tried, buses_of, playbook, problems
-from scaling.api.predict import predict_each
+from experiments.published.plan_models import Guess, Model, calculon, left_out, shipped
+from experiments.published.sweeps import NODE, Problem, buses_of, playbook, problems
 from scaling.planning.rules import FEWEST, MEGATRON, layout_of
 from scaling.report.formatting import columns
 from scaling.run import read_run
 
 PLAN, CHANCE = "scaling", "chance"
+MODELS: Mapping[str, Model] = {PLAN: shipped, "scaling, left out": left_out, "Calculon": calculon}
 WORDS = {"good": ", sound network", "slow": ", sick network", None: ""}
-
-
-@dataclass(frozen=True)
-class Guess:
-    """What a model says of one configuration."""
-
-    time: float  # s; infinite where it refuses the run
-    fits: bool
-    memory: float = 0.0  # bytes in use
-
-
-Predictor = Callable[[Sequence[Tried]], Sequence[Guess]]
-
-
-def shipped(rows: Sequence[Tried]) -> list[Guess]:
-    """What `sc.predict` says by its closed form of each run."""
-    return [_guess(p) for p in predict_each([row.run for row in rows], source="analytic")]
-
-
-def _guess(p: Any) -> Guess:
-    if isinstance(p, Exception):
-        return Guess(np.inf, fits=True)
-    used = float(p.memory.in_use or p.memory.peak)
-    return Guess(float(p.step_time), p.memory.fits is not False, used)
 
 
 @dataclass(frozen=True)
@@ -66,15 +43,15 @@ class Answer:
     runs: float  # its first choice: 0 or 1
     regret: float
     hit: float
+    tau: float | None = None  # of a model
 
 
 @dataclass(frozen=True)
 class Solved:
-    """One problem, what a model says of it, and how the choosers did."""
+    """One problem, what models say of it, and how the choosers did."""
 
     problem: Problem
-    guesses: tuple[Guess, ...]
-    tau: float
+    guesses: Mapping[str, Sequence[Guess]]  # by the name of a model
     answers: Mapping[str, Answer]
 
     @property
@@ -83,32 +60,42 @@ class Solved:
         return self.problem.source + WORDS[self.problem.fabric]
 
 
-def solve(predict: Predictor = shipped) -> list[Solved]:
-    """All problems, with what the predictor says of their configurations."""
+def solve(models: Mapping[str, Model] = MODELS) -> list[Solved]:
+    """All problems, with what the models say of their configurations."""
     every = problems()
     rows = [row for problem in every for row in on_its_network(problem).rows]
-    guesses = iter(predict(rows))
-    return [solved(problem, [next(guesses) for _ in problem.rows]) for problem in every]
+    said = {name: iter(model(rows)) for name, model in models.items()}
+    each = lambda problem: {name: [next(own) for _ in problem.rows] for name, own in said.items()}
+    return [solved(problem, each(problem)) for problem in every]
 
 
-def solved(problem: Problem, guesses: Sequence[Guess]) -> Solved:
-    """The problem with the answers of the model, of one-line rules and of chance."""
-    pairs = list(zip(problem.rows, guesses, strict=True))
-    answers = {PLAN: answer(problem, [(not guess.fits, guess.time) for guess in guesses])}
+def solved(problem: Problem, guesses: Mapping[str, Sequence[Guess]]) -> Solved:
+    """The problem with the answers of models, of one-line rules after the first, and of chance."""
+    answers = {}
+    for name, said in guesses.items():
+        pairs = zip(said, problem.rows, strict=True)
+        ran = [
+            (guess.time, row.step_time)
+            for guess, row in pairs
+            if row.step_time and np.isfinite(guess.time)
+        ]
+        how = answer(problem, [(not guess.fits, guess.time) for guess in said])
+        tau = kendalltau(*zip(*ran, strict=True)).statistic if len(ran) > 1 else None
+        answers[name] = replace(how, tau=None if tau is None else float(tau))
     layouts = [layout_of(read_run(row.run, row.id), NODE) for row in problem.rows]
+    first = next(iter(guesses.values()))
     for rule in (FEWEST, MEGATRON):
         keys = [(rule.key(x), x.microbatches, -x.zero_stage) for x in layouts]
         for words, lacking in (
-            ("predicted to fit", [not guess.fits for guess in guesses]),
+            ("predicted to fit", [not guess.fits for guess in first]),
             ("ran", [row.status != "ok" for row in problem.rows]),
         ):
             name = f"{rule.name}, of what {words}"
             answers[name] = answer(problem, list(zip(lacking, keys, strict=True)))
-    ran = [(guess.time, row.step_time) for row, guess in pairs if row.step_time]
-    lost = mean(time / problem.best - 1 for _, time in ran)
-    answers[CHANCE] = Answer(len(ran) / len(pairs), lost, 3 / len(pairs))
-    tau = kendalltau(*zip(*ran, strict=True)).statistic
-    return Solved(problem, tuple(guesses), float(tau), answers)
+    lost = mean((row.step_time or 0.0) / problem.best - 1 for row in problem.ran)
+    n = len(problem.rows)
+    answers[CHANCE] = Answer(len(problem.ran) / n, lost, 3 / n)
+    return Solved(problem, guesses, answers)
 
 
 def answer(problem: Problem, keys: Sequence[Any]) -> Answer:
@@ -121,32 +108,34 @@ def answer(problem: Problem, keys: Sequence[Any]) -> Answer:
 
 def on_its_network(problem: Problem) -> Problem:
     """The problem with what its jobs measured between nodes, where the network was sick."""
+    named = [replace(row, fabric=problem.fabric) for row in problem.rows]
     if problem.fabric != "slow":
-        return problem
+        return replace(problem, rows=tuple(named))
     speed = {(bus.collective, bus.ranks): bus.bandwidth for bus in buses_of(problem.ran)}
     given = {"node_network_bandwidth": speed["all-reduce", problem.rows[0].gpus]}
     on = lambda run: run | {"cluster": run["cluster"] | {"overrides": given}}
-    return replace(problem, rows=tuple(replace(row, run=on(row.run)) for row in problem.rows))
+    return replace(problem, rows=tuple(replace(row, run=on(row.run)) for row in named))
 
 
 def summary(every: Sequence[Solved]) -> list[dict[str, Any]]:
     """A row for each kind of problem and chooser."""
-    found = defaultdict(list)
+    found: dict[tuple[str, str], list[Answer]] = defaultdict(list)
     for one in every:
         for chooser, how in one.answers.items():
-            found[one.kind, chooser].append((how, one.tau))
+            found[one.kind, chooser].append(how)
     rows = []
-    for (kind, chooser), pairs in found.items():
-        regrets = [how.regret for how, _ in pairs]
-        row = {"problems": kind, "n": len(pairs), "chooser": chooser}
-        row |= {"runs": mean(how.runs for how, _ in pairs), "median": median(regrets)}
+    for (kind, chooser), answers in found.items():
+        regrets = [how.regret for how in answers]
+        taus = [how.tau for how in answers if how.tau is not None]
+        row = {"problems": kind, "n": len(answers), "chooser": chooser}
+        row |= {"runs": mean(how.runs for how in answers), "median": median(regrets)}
         row |= {"mean": mean(regrets), "worst": max(regrets)}
-        row |= {"hit": mean(how.hit for how, _ in pairs)}
-        rows.append(row | {"tau": median(tau for _, tau in pairs) if chooser == PLAN else None})
+        row |= {"hit": mean(how.hit for how in answers)}
+        rows.append(row | {"tau": median(taus) if taus else None})
     return rows
 
 
-def memory_summary(predict: Predictor = shipped) -> list[dict[str, Any]]:
+def memory_summary(predict: Model = shipped) -> list[dict[str, Any]]:
     """A row for each model: how well "does not fit" is told, of all that counts as evidence."""
     rows = [row for row in playbook() if row.evidence]
     said: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
@@ -188,19 +177,21 @@ def write(folder: Path, every: Sequence[Solved], memory: Sequence[Mapping[str, A
     (folder / "scores.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     with (folder / "problems.csv").open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(["problem", "fabric", "n", "tau", "chooser", "runs", "regret", "hit"])
+        out.writerow(["problem", "fabric", "n", "chooser", "runs", "regret", "hit", "tau"])
         for one in every:
-            what = one.problem.name, one.problem.fabric or "", len(one.guesses), f"{one.tau:.3f}"
             for chooser, how in one.answers.items():
-                out.writerow([*what, chooser, *(f"{x:.4g}" for x in asdict(how).values())])
+                what = one.problem.name, one.problem.fabric or "", len(one.problem.rows), chooser
+                figures = asdict(how).values()
+                out.writerow([*what, *("" if x is None else f"{x:.4g}" for x in figures)])
     with (folder / "configurations.csv").open("w", newline="", encoding="utf-8") as file:
         out = csv.writer(file, lineterminator="\n")
-        out.writerow(["problem", "fabric", "id", "measured", "predicted", "fits", "memory"])
+        out.writerow(["problem", "fabric", "id", "measured", "model", "predicted", "fits"])
         for one in every:
-            for row, guess in zip(one.problem.rows, one.guesses, strict=True):
-                measured = "" if row.step_time is None else f"{row.step_time:.5g}"
-                said = f"{guess.time:.5g}", int(guess.fits), f"{guess.memory:.4g}"
-                out.writerow([one.problem.name, one.problem.fabric or "", row.id, measured, *said])
+            for model, guesses in one.guesses.items():
+                for row, guess in zip(one.problem.rows, guesses, strict=True):
+                    measured = "" if row.step_time is None else f"{row.step_time:.5g}"
+                    tried = one.problem.name, one.problem.fabric or "", row.id, measured
+                    out.writerow([*tried, model, f"{guess.time:.5g}", int(guess.fits)])
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

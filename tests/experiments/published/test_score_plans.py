@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from experiments.published import score_plans
-from experiments.published.score_plans import CHANCE, PLAN, Guess, solved, summary, tables, write
+from experiments.published.plan_models import Guess, calculon, left_out
+from experiments.published.score_plans import CHANCE, PLAN, solved, summary, tables, write
 from experiments.published.sweeps import problems
 
 
@@ -28,12 +29,9 @@ def knows(problem, factor=1.0):
 
 def test_who_knows_what_was_measured_has_no_regret(small):
     for problem in small:
-        one = solved(problem, knows(problem))
-        assert one.tau == pytest.approx(1) and vars(one.answers[PLAN]) == {
-            "runs": 1,
-            "regret": 0,
-            "hit": 1,
-        }
+        one = solved(problem, {PLAN: knows(problem)})
+        how = one.answers[PLAN]
+        assert (how.runs, how.regret, how.hit) == (1, 0, 1) and how.tau == pytest.approx(1)
         assert one.answers[CHANCE].regret > 0.1 and one.answers[CHANCE].runs < 1
         rule = one.answers["fewest tensor x stage, of what predicted to fit"]
         assert rule == one.answers["fewest tensor x stage, of what ran"]
@@ -42,15 +40,16 @@ def test_who_knows_what_was_measured_has_no_regret(small):
 def test_a_first_choice_that_ran_out_of_memory_counts_and_the_next_is_taken(small):
     for problem in small:
         guesses = [Guess(guess.time, fits=True) for guess in knows(problem)]
-        how = solved(problem, guesses).answers[PLAN]
+        how = solved(problem, {PLAN: guesses}).answers[PLAN]
         assert how.runs == 0 and how.regret == 0  # what ran out is said to be the fastest
 
 
 def test_the_reverse_order_has_the_worst_regret(small):
     for problem in small:
-        one = solved(problem, knows(problem, -1.0))
+        one = solved(problem, {PLAN: knows(problem, -1.0)})
         worst = max(row.step_time for row in problem.ran) / problem.best - 1
-        assert one.tau == pytest.approx(-1) and one.answers[PLAN].regret == pytest.approx(worst)
+        how = one.answers[PLAN]
+        assert how.tau == pytest.approx(-1) and how.regret == pytest.approx(worst)
 
 
 def test_problems_are_comparable():
@@ -77,7 +76,7 @@ def test_memory_is_scored_by_what_counts_as_evidence():
 
 
 def test_tables_and_files_hold_every_problem(small, tmp_path):
-    every = [solved(problem, knows(problem)) for problem in small]
+    every = [solved(problem, {PLAN: knows(problem)}) for problem in small]
     memory = score_plans.memory_summary(
         lambda rows: [Guess(1.0, row.status == "ok") for row in rows]
     )
@@ -87,3 +86,13 @@ def test_tables_and_files_hold_every_problem(small, tmp_path):
     assert json.loads((tmp_path / "scores.json").read_text())["summary"] == summary(every)
     rows = (tmp_path / "configurations.csv").read_text().splitlines()
     assert len(rows) == 1 + sum(len(problem.rows) for problem in small)
+
+
+def test_other_models_say_something_of_nearly_every_configuration(small):
+    for problem in small:
+        rows = score_plans.on_its_network(problem).rows
+        said = calculon(rows)
+        assert 0.5 < sum(np.isfinite(guess.time) for guess in said) / len(rows) <= 1
+        assert any(not guess.fits for guess in said)
+    (guess,) = left_out(small[0].rows[:1])
+    assert 0.1 < guess.time / small[0].rows[0].step_time < 10

@@ -1,0 +1,139 @@
+"""What models say of configurations that somebody tried: time, and whether it fits.
+
+    shipped     the closed form as `scaling predict` prices it
+    left_out    the same, its software's constants fitted without the source of the run
+                (`software_fits.json`), or without its model
+    calculon    calculon.csv.gz: what Calculon printed, whose head says with which settings
+
+Any other function of the rows may be scored in their place (`score_plans.solve`).
+"""
+
+import csv
+import gzip
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from experiments.published.fit_software import FITS
+from experiments.published.sweeps import Tried
+from experiments.published.training import FOLDER
+from scaling.analytic.program import analytic_program, flash_rate
+from scaling.analytic.software import SoftwareTraits, traits_of
+from scaling.analytic.step import Grid, policies, structure
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape, side_by_side
+from scaling.meshes.units import BINARY
+from scaling.profiles.calibrations import profile_for
+from scaling.run import Run, read_run
+from scaling.simulate.batch import Prices, timeline_of
+from scaling.simulate.capacity import bytes_in_use, capacity_of
+from scaling.simulate.memory import memory_use
+from scaling.simulate.resolve import target
+
+CALCULON = FOLDER / "calculon.csv.gz"
+CALCULON_MEMORY = 80 * BINARY["Gi"]  # bytes of tier 1 in its files of A100 and H100
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a model says of one configuration."""
+
+    time: float  # s; infinite where it refuses the run
+    fits: bool
+    memory: float = 0.0  # bytes in use
+
+
+Model = Callable[[Sequence[Tried]], Sequence[Guess]]
+REFUSED = Guess(np.inf, fits=True)
+
+
+def shipped(rows: Sequence[Tried]) -> list[Guess]:
+    """What the closed form says of each run."""
+    return priced(rows, lambda row: {})
+
+
+def left_out(rows: Sequence[Tried]) -> list[Guess]:
+    """The same with constants that were fitted without the source of each run, or its model."""
+    fits = json.loads(FITS.read_text(encoding="utf-8"))
+
+    def constants(row: Tried) -> Mapping[str, float]:
+        without = fits.get(row.run["software"], {}).get("without", {})
+        return without.get(row.model, without.get(row.source, {}))
+
+    return priced(rows, constants)
+
+
+def priced(rows: Sequence[Tried], constants: Callable[[Tried], Mapping[str, float]]) -> list[Guess]:
+    """What the closed form says with some constants of each run's software in place of its own.
+
+    Runs that differ in what a plan chooses are priced side by side, as a plan prices them.
+    """
+    guesses = [REFUSED] * len(rows)
+    alike: dict[Any, list[tuple[int, Run, MeshShape]]] = defaultdict(list)
+    for number, row in enumerate(rows):
+        run = read_run(row.run, row.id)
+        try:
+            where = target(run)
+        except InputError:
+            continue
+        own = replace(run.batch, microbatches=1), replace(run.sharding, zero_stage=3)
+        common = replace(run, name="", mesh=None, cluster=None, batch=own[0], sharding=own[1])
+        traits = replace(traits_of(run.software), **constants(row))  # type: ignore[arg-type]
+        key = common, traits, where.cluster, structure(run, where.mesh)
+        alike[key].append((number, run, where.mesh))
+    for (_, traits, cluster, _), members in alike.items():
+        found = _side_by_side(
+            [run for _, run, _ in members], [mesh for *_, mesh in members], traits, cluster
+        )
+        for (number, *_), guess in zip(members, found, strict=True):
+            guesses[number] = guess
+    return guesses
+
+
+_profile = lru_cache(lambda cluster: profile_for(cluster)[0])  # one for all runs of a cluster
+
+
+def _side_by_side(
+    runs: Sequence[Run], meshes: Sequence[MeshShape], traits: SoftwareTraits, cluster: Cluster
+) -> list[Guess]:
+    run, n = runs[0], len(runs)
+    column = lambda figure: np.array([figure(each) for each in runs], float)
+    grid = Grid(
+        microbatches=column(lambda r: r.batch.microbatches),
+        global_batch=column(lambda r: r.batch.global_batch),
+        zero_stage=column(lambda r: r.sharding.zero_stage).astype(int),
+        remat=column(lambda r: policies(r).index(r.remat)).astype(int),
+    )
+    flash = flash_rate(run, cluster.accelerator.compute_capability)
+    program = analytic_program(run, side_by_side(meshes, [1] * n), grid, flash, traits)
+    time = timeline_of(program, Prices(cluster, _profile(cluster))).total
+    peak = memory_use(program).peak
+    most = capacity_of(cluster, program, run.software).bytes
+    fits = np.less_equal(peak, np.inf if most is None else most)
+    used = bytes_in_use(cluster, program, peak, run.software)
+    figures = (np.broadcast_to(x, (n,)) for x in (time, fits, peak if used is None else used))
+    return [Guess(float(t), bool(f), float(m)) for t, f, m in zip(*figures, strict=True)]
+
+
+def calculon(rows: Iterable[Tried]) -> list[Guess]:
+    """What Calculon printed for each."""
+    found = _calculon()
+    return [found.get((row.fabric or "", row.id), REFUSED) for row in rows]
+
+
+@lru_cache(maxsize=1)
+def _calculon() -> dict[tuple[str, str], Guess]:
+    with gzip.open(CALCULON, "rt", encoding="utf-8") as file:
+        guesses = {}
+        for row in csv.DictReader(line for line in file if not line.startswith("#")):
+            if row["seconds"]:
+                memory = float(row["GiB"]) * BINARY["Gi"]
+                guess = Guess(float(row["seconds"]), memory <= CALCULON_MEMORY, memory)
+                guesses[row["fabric"], row["id"]] = guess
+        return guesses
