@@ -5,8 +5,9 @@
 --plot step.txt                                               refused, it is no picture
 """
 
+import csv
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from scaling.meshes.errors import InputError, check_keys
@@ -97,6 +98,15 @@ def write_text(path: Path | str | None, text: str) -> None:
     if path is not None:
         with writing(Path(path)):
             Path(path).write_text(text, encoding="utf-8")
+
+
+def write_table(path: Path | None, rows: Sequence[Mapping[str, object]]) -> None:
+    """Write rows of the same names as CSV to a file that was asked for."""
+    if path is not None:
+        with writing(path), path.open("w", encoding="utf-8", newline="") as file:
+            table = csv.DictWriter(file, rows[0] if rows else [])
+            table.writeheader()
+            table.writerows(rows)
 
 
 def _is_same(first: Path, second: Path) -> bool:

@@ -28,6 +28,7 @@ from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_size
 from scaling.planning.constraints import fixed_settings, largest, pairs_of
+from scaling.planning.front import pareto_front
 from scaling.planning.objectives import HOUR, Goal, Tariff
 from scaling.planning.reasons import losers, reason, shortfall, unmet
 from scaling.planning.result import Plan, Plans
@@ -57,13 +58,18 @@ class PlanResult(Drawn, Plans):
             for plan in getattr(self, name):
                 row = stated(plan) | {"cluster": plan.cluster.name, "run": run_dict(plan.run)}
                 document[name].append(row | {"prediction": plan.prediction.to_dict()})
+        document["pareto"] = [point.row() for point in self.pareto]
         document["losers"] = [vars(loser) for loser in self.losers]
         return document
 
     def picture(self) -> "Picture":
-        """Return the plans' step times, by term."""
+        """Return the plans' step times, by term; the Pareto front where it was asked for."""
         if not self.plans:
             raise InputError(f"plot: there is no plan to draw: {self.error}")
+        if self.pareto:
+            from scaling.pictures.front import front
+
+            return front(self.pareto, f"{self.plans[0].run.name}: time, money and memory margin")
         from scaling.pictures.bars import step_bars
 
         first = self.plans[0]
@@ -107,6 +113,7 @@ def plan(
     max_context: int | None = None,
     max_tensor: int | None = None,
     fixed: Mapping[str, Any] | Iterable[str] | None = None,
+    pareto: bool = False,
     verify: int = 0,
 ) -> PlanResult:
     """Find the best meshes for a run, with microbatches, remat and ZeRO stage, that fit in memory.
@@ -146,6 +153,8 @@ def plan(
             axis of the mesh.
         fixed: a setting that `plan` would choose and that is decided, such as mesh.stage=1,
             remat=none, batch.microbatches=4 or sharding.zero_stage=3, or a mapping.
+        pareto: price all that fits, and say what is best in time, money or memory margin, given the
+            other two.
         verify: price so many of the best plans again from their compiled programs.
 
     Raises:
@@ -217,6 +226,7 @@ def plan(
         warnings=(*warnings, *_untrained(resolved)),
         constraints=tuple(constraint.text for constraint in constraints),
         limits=goal.limits,
+        pareto=pareto_front(sites, goal) if pareto and plans else (),
         clusters=described(
             (hit, _predicted(hit)) for hit in sorted(firsts, key=lambda hit: hit.value)
         ),

@@ -70,8 +70,7 @@ GENERATED: Mapping[str, Generated] = {
         "plan",
         "scaling plan llama3-8b --cluster dgx-h100 --nodes 8",
         ("run",),
-        "scaling.cli.show:plotted",
-        texts={"plot": "write a picture of the plans' step times, by term (.png or .svg)."},
+        "scaling.cli.show:planned",
     ),
     "collective": Generated(
         "price_collective",

@@ -106,6 +106,24 @@ def plotted(call: "partial[Any]", *, plot: Path | None = None, json: bool = Fals
     return show(call(), json, plot)
 
 
+def planned(
+    call: "partial[Any]", *, plot: Path | None = None, csv: Path | None = None, json: bool = False
+) -> int:
+    """Print the plans, draw them, and write them as a table.
+
+    Args:
+        plot: write a picture of the plans' step times, by term, or of the Pareto front (.png or
+            .svg).
+        csv: write a table of the plans, or of the Pareto front.
+    """
+    from scaling.api.output_paths import check_outputs, write_table
+
+    check_outputs({"--plot": plot, "--csv": csv})
+    outcome = call()
+    write_table(csv, [point.row() for point in outcome.pareto] or outcome.rows())
+    return show(outcome, json, plot)
+
+
 def calibration(call: "partial[Profile]") -> int:
     """Measure, and print how well the fits hold."""
     from scaling.profiles.calibrations import calibration_path

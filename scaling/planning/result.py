@@ -5,6 +5,7 @@ from typing import Any
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape
+from scaling.planning.front import FrontPoint
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 
@@ -106,6 +107,7 @@ class Plans:
     constraints: tuple[str, ...] = ()  # as typed
     limits: str = ""  # of the whole training: ` within 30 days and $2,000,000`
     clusters: tuple[Plan, ...] = ()  # the best plan on each, where several were asked about
+    pareto: tuple[FrontPoint, ...] = ()  # where it was asked for, the fastest first
     next: str | None = None  # the command, or the call, that prices the best plan alone
 
     @property

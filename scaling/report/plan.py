@@ -18,10 +18,12 @@ from scaling.meshes.units import (
     three_digits,
 )
 from scaling.pictures.curves import efficiency
+from scaling.planning.front import FrontPoint
 from scaling.planning.result import Plan, Plans
 from scaling.report.formatting import columns, folded, table_lines, terminal_width, workload
 
 KWH = 3.6e6  # J
+MOST_OF_FRONT = 12  # rows of a page; all are in --csv and --json
 TEXTS = "mesh", "remat", "cluster"  # columns that stand on the left
 WHERE = "cluster", "devices", "$/M tokens"  # columns where plans differ in them
 CURVES_HEAD = (
@@ -39,6 +41,8 @@ def plan_page(result: Plans) -> str:
         lines += _totals(result.plans[0])
     if result.clusters:
         lines += ["the best of each cluster", *_table(result.clusters)]
+    if result.pareto:
+        lines += _front(result.pareto)
     if result.losers:
         count = lambda n: "" if n is None else f"{n:,}"
         rows = [(f"  {x.what}", count(x.configurations), x.why) for x in result.losers]
@@ -80,6 +84,28 @@ def _cells(plan: Plan) -> dict[str, str]:
         "memory": format_memory(p.memory.peak),
         "$/M tokens": "-" if dollars is None else f"{dollars:.3g}",
     }
+
+
+def _front(points: Sequence[FrontPoint]) -> list[str]:
+    """The first of the Pareto front, the fastest first."""
+    head = ("devices", "mesh", "microbatches", "remat", "step", "tokens/s", "$/M tokens", "free")
+    several = len({point.cluster.name for point in points}) > 1
+    rows = [
+        (
+            f"{point.devices:,}",
+            f"{point.run.mesh}{f' on {point.cluster.name}' if several else ''}",
+            str(point.run.batch.microbatches),
+            str(point.run.remat),
+            format_time(point.step_time),
+            three_digits(point.tokens_per_second),
+            "-" if point.price is None else f"{point.dollars_per_million_tokens:.3g}",
+            f"{percent(point.share)} of memory",
+        )
+        for point in points[:MOST_OF_FRONT]
+    ]
+    more = f", the fastest {len(rows)}" if len(points) > len(rows) else ""
+    title = f"Pareto front of time, money and memory margin: {len(points):,} configurations{more}"
+    return [title, *columns([head, *rows], left=(1, 3))]
 
 
 def _title(result: Plans) -> str:

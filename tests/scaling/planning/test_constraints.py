@@ -1,5 +1,6 @@
 """Constraints and limits: what is found is as they say, and the best that is."""
 
+import csv
 import json
 from dataclasses import replace
 
@@ -12,6 +13,7 @@ import scaling as sc
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES
 from scaling.planning.constraints import admitted, contradiction, fixed_settings, largest, pairs_of
+from scaling.planning.front import undominated
 from scaling.planning.objectives import Goal, Tariff, value_of
 from scaling.planning.sites import node_counts
 from scaling.planning.space import all_choices
@@ -147,3 +149,34 @@ def test_several_clusters_each_have_their_best(capsys):
     assert found["clusters"][1]["prediction"]["step_time"] == pytest.approx(alone.step_time)
     assert found["constraints"] == ["--max-stage 1"] and found["plans"][0]["price"] == 2
     assert "--cluster dgx-h100 --nodes 1" in found["next"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.integers(0, 5)), max_size=30))
+def test_a_front_is_what_no_other_is_as_good_as_in_all(rows):
+    figures = np.array(rows, float).reshape(-1, 3)
+    kept = [tuple(figures[i]) for i in undominated(figures)]
+    beats = lambda a, b: all(x <= y for x, y in zip(a, b, strict=True)) and a != b
+    wanted = {
+        tuple(row) for row in figures if not any(beats(tuple(o), tuple(row)) for o in figures)
+    }
+    assert set(kept) == wanted and len(kept) == len(wanted)
+
+
+def test_the_pareto_front_is_that_of_the_whole_space(capsys, tmp_path):
+    table, picture = tmp_path / "front.csv", tmp_path / "front.svg"
+    options = ["--max-stage", "1", "--max-context", "1", "--price", "2", "--pareto", "--json"]
+    options += ["--set", "batch.global_batch=8", "--csv", table, "--plot", picture]
+    code, out, _ = run_command(capsys, "plan", "gpt2-124m", "--cluster", "dgx-h100", *options)
+    found = json.loads(out)
+    front = found["pareto"]
+    assert code == 0 and front[0]["step_time"] == found["plans"][0]["prediction"]["step_time"]
+    margins = [row["margin"] for row in front]
+    assert margins == sorted(margins) and len(front) > 1  # one price: more time buys memory only
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [row["mesh"] for row in rows] == [row["mesh"] for row in front]
+    assert "of memory is free" in picture.read_text()
+    least = sc.predict(RUN, "dgx-h100", mesh=front[-1]["mesh"], source="analytic", set={
+        "batch.microbatches": front[-1]["microbatches"], "remat": front[-1]["remat"],
+        "sharding.zero_stage": front[-1]["zero_stage"],
+    })  # fmt: skip
+    assert float(least.memory.capacity - least.memory.peak) == pytest.approx(front[-1]["margin"])
