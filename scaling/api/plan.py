@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,9 +26,9 @@ from scaling.api.runs import RunLike, Settings, check_named, load_run, with_batc
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
-from scaling.meshes.units import format_size
+from scaling.meshes.units import format_dollars, format_size, three_digits
 from scaling.planning.constraints import fixed_settings, largest, pairs_of
-from scaling.planning.front import pareto_front
+from scaling.planning.front import FrontPoint, pareto_front
 from scaling.planning.objectives import HOUR, Goal, Tariff
 from scaling.planning.reasons import losers, reason, shortfall, unmet
 from scaling.planning.result import Plan, Plans
@@ -67,9 +67,7 @@ class PlanResult(Drawn, Plans):
         if not self.plans:
             raise InputError(f"plot: there is no plan to draw: {self.error}")
         if self.pareto:
-            from scaling.pictures.front import front
-
-            return front(self.pareto, f"{self.plans[0].run.name}: time, money and memory margin")
+            return _front_picture(self.pareto)
         from scaling.pictures.bars import step_bars
 
         first = self.plans[0]
@@ -232,6 +230,23 @@ def plan(
         ),
         next=after,
     )
+
+
+def _front_picture(points: Sequence[FrontPoint]) -> "Picture":
+    """The front for a billion tokens; in device-hours where nobody states a price."""
+    from scaling.pictures.front import FrontMark, front
+
+    priced, billion = all(point.price is not None for point in points), 1e9
+    marks = []
+    for point in points:
+        seconds = billion / point.tokens_per_second
+        cost = seconds / HOUR * point.devices * (point.price or 0.0 if priced else 1.0)
+        where = f"{point.devices} devices of {point.cluster.name}, {point.share:.1%} free"
+        marks.append(FrontMark(seconds, cost, point.share, f"{point.run.mesh} on {where}"))
+    title = f"{points[0].run.name}: time, money and memory margin"
+    what, show = ("dollars", format_dollars) if priced else ("device-hours", three_digits)
+    names = "time for a billion tokens", f"{what} for a billion tokens"
+    return front(marks, title, names, show)
 
 
 def _sites(
