@@ -27,13 +27,15 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_dollars, format_size, three_digits
-from scaling.planning.constraints import fixed_settings, largest, pairs_of
+from scaling.planning.constraints import admitted, fixed_settings, largest, pairs_of
 from scaling.planning.front import FrontPoint, pareto_front
 from scaling.planning.objectives import HOUR, Goal, Tariff
 from scaling.planning.reasons import losers, reason, shortfall, unmet
 from scaling.planning.result import Plan, Plans
+from scaling.planning.rules import judged
 from scaling.planning.search import SearchHit, settings_of, words_of
 from scaling.planning.sites import Site, node_counts, ranked, search_all
+from scaling.planning.space import all_choices
 from scaling.profiles.profile import Profile
 from scaling.questions.prices import price_of
 from scaling.run import OURS, Run, run_dict
@@ -59,6 +61,7 @@ class PlanResult(Drawn, Plans):
                 row = stated(plan) | {"cluster": plan.cluster.name, "run": run_dict(plan.run)}
                 document[name].append(row | {"prediction": plan.prediction.to_dict()})
         document["pareto"] = [point.row() for point in self.pareto]
+        document["rules"] = [vars(rule) for rule in self.rules]
         document["losers"] = [vars(loser) for loser in self.losers]
         return document
 
@@ -209,6 +212,8 @@ def plan(
         asked = asked.changed(mesh=str(chosen.mesh), set=settings_of(chosen))
         after = asked.words("predict", "--explain")
     state = min(states, key=lambda s: s.best[0].value if s.best else math.inf)
+    first = pairs[0][0] if pairs else None
+    space = all_choices(first.target.run, first.cluster.devices) if first else ()
     return PlanResult(
         plans,
         sum(s.space for s in states),
@@ -225,6 +230,7 @@ def plan(
         constraints=tuple(constraint.text for constraint in constraints),
         limits=goal.limits,
         pareto=pareto_front(sites, goal) if pareto and plans else (),
+        rules=tuple(judged(first, admitted(space, constraints))) if first else (),
         clusters=described(
             (hit, _predicted(hit)) for hit in sorted(firsts, key=lambda hit: hit.value)
         ),

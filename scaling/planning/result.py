@@ -86,6 +86,17 @@ class Loser:
 
 
 @dataclass(frozen=True)
+class RuleOfThumb:
+    """What the first plan has to do with a rule of thumb."""
+
+    rule: str
+    source: str
+    follows: bool
+    cost: float | None = None  # of following it: the objective over the first plan's, less one
+    plan: str | None = None  # the best that follows it, where the first does not
+
+
+@dataclass(frozen=True)
 class Plans:
     """The best configurations of a space, one for each mesh, the best first.
 
@@ -106,6 +117,7 @@ class Plans:
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the run
     constraints: tuple[str, ...] = ()  # as typed
     limits: str = ""  # of the whole training: ` within 30 days and $2,000,000`
+    rules: tuple[RuleOfThumb, ...] = ()
     clusters: tuple[Plan, ...] = ()  # the best plan on each, where several were asked about
     pareto: tuple[FrontPoint, ...] = ()  # where it was asked for, the fastest first
     next: str | None = None  # the command, or the call, that prices the best plan alone

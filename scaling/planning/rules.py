@@ -10,11 +10,17 @@ it, and, with the best plan among those of least number, what following it would
     guide       How to Scale Your Model, on training: FSDP until the batch is too small for it
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from scaling.analytic.step import policies
+from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.remat import Remat
+from scaling.planning.result import RuleOfThumb
+from scaling.planning.search import SearchHit, search, words_of
+from scaling.planning.space import Choices
 from scaling.program.ir import Number
 from scaling.run import Run
 
@@ -25,18 +31,16 @@ DIGIT = 2.0**20  # of a number that orders by one thing first: more than axes ha
 class Layout:
     """What rules look at: of one configuration, or arrays [configurations]."""
 
-    tensor: Number
-    stage: Number
-    context: Number
+    mesh: MeshShape
+    node: int  # devices of a node
     microbatches: Number
     zero_stage: Number
     recomputes: Number  # 0 nothing, 1 in part, 2 everything
-    node: int  # devices of a node
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule of thumb; of `settings` it compares configurations of one mesh."""
+    """A rule of thumb; one of `settings` compares configurations of one mesh."""
 
     name: str
     source: str
@@ -46,33 +50,70 @@ class Rule:
 
 def _unfilled(x: Layout) -> Number:
     """1 for a pipeline of fewer microbatches than GPipe asks for."""
-    return (x.microbatches < 4 * x.stage) & (x.stage > 1)
+    return (x.mesh.stage > 1) * np.less(x.microbatches, 4 * x.mesh.stage)
 
 
 def _node_first(x: Layout) -> Number:
     """Devices of a copy of the model; of as many, tensor up to a node, then stages."""
-    beyond = np.maximum(x.tensor - x.node, 0)
-    return (x.tensor * x.stage * DIGIT + beyond) * DIGIT + x.stage
+    beyond = max(x.mesh.tensor - x.node, 0)
+    return (_copy(x) * DIGIT + beyond) * DIGIT + x.mesh.stage
 
 
-FEWEST = Rule("fewest tensor x stage", "NVIDIA, takeaway 2", lambda x: x.tensor * x.stage)
+def _copy(x: Layout) -> Number:
+    return x.mesh.tensor * x.mesh.stage
+
+
+def _unsharded(x: Layout) -> Number:
+    """Devices that do not share the weights of all layers."""
+    return x.mesh.devices / x.mesh.fsdp + np.less(x.zero_stage, 3) / 2
+
+
+FEWEST = Rule("fewest tensor x stage", "NVIDIA, takeaway 2", _copy)
 MEGATRON = Rule("tensor up to a node, then stages", "NVIDIA, takeaway 1", _node_first)
 RULES = (
     FEWEST,
     MEGATRON,
-    Rule("tensor inside a node", "NVIDIA, takeaway 1", lambda x: np.maximum(x.tensor, x.node)),
-    Rule("sharded weights alone", "guide", lambda x: x.tensor * x.stage * x.context),
+    Rule("tensor inside a node", "NVIDIA, takeaway 1", lambda x: max(x.mesh.tensor, x.node)),
+    Rule("fsdp alone, as far as it fits", "guide", _unsharded),
     Rule("4 microbatches a stage", "GPipe", _unfilled),
-    Rule("largest microbatch", "NVIDIA, takeaway 3", lambda x: x.microbatches, settings=True),
-    Rule("least recomputation", "selective", lambda x: x.recomputes, settings=True),
-)  # fmt: skip
+    Rule("largest microbatch that fits", "NVIDIA, takeaway 3", lambda x: x.microbatches, True),
+    Rule("least recomputation that fits", "selective", lambda x: x.recomputes, True),
+)
 
 
 def layout_of(run: Run, node: int) -> Layout:
     """What rules see of a run, on nodes of so many devices."""
     assert run.mesh is not None
-    mesh, recomputes = run.mesh, {"none": 0, "full": 2}.get(str(run.remat), 1)
-    zero = run.sharding.zero_stage if mesh.fsdp > 1 else 0
-    return Layout(
-        *(mesh.tensor, mesh.stage, mesh.context, run.batch.microbatches, zero, recomputes, node)
-    )
+    zero = run.sharding.zero_stage if run.mesh.fsdp > 1 else 0
+    return Layout(run.mesh, node, run.batch.microbatches, zero, recomputed(run.remat))
+
+
+def recomputed(remat: Remat) -> int:
+    """0 if nothing is computed again, 2 if everything is, else 1."""
+    return {"none": 0, "full": 2}.get(str(remat), 1)
+
+
+def judged(hit: SearchHit, every: Iterable[Choices]) -> Iterator[RuleOfThumb]:
+    """Which rules the best configuration follows among all of its space, and what breaking saves.
+
+    The plan of a broken rule is the best of those that follow it.
+    """
+    node, spaces = hit.cluster.devices_per_node, list(every)
+    again = np.array([recomputed(remat) for remat in policies(hit.target.run)])
+
+    def keys(rule: Rule, of: Choices) -> np.ndarray:
+        settings = of.grid.microbatches, of.grid.zero_stage, again[np.asarray(of.grid.remat)]
+        return np.broadcast_to(rule.key(Layout(of.mesh, node, *settings)), (of.count,))
+
+    for rule in RULES:
+        own = [c for c in spaces if not rule.settings or c.mesh.sizes == hit.choices.mesh.sizes]
+        table = [(each, keys(rule, each)) for each in own]
+        mine = keys(rule, hit.choices)[hit.index]
+        verdict = RuleOfThumb(rule.name, rule.source, True)
+        for key in sorted({k for _, row in table for k in row.tolist() if k < mine}):
+            some = [each.only(row == key) for each, row in table if key in row]
+            if found := search([(hit.target, some)], 1).best:
+                cost, words = found[0].value / hit.value - 1, words_of(found[0].run)
+                verdict = RuleOfThumb(rule.name, rule.source, False, cost, words)
+                break
+        yield verdict

@@ -19,7 +19,7 @@ from scaling.meshes.units import (
 )
 from scaling.pictures.curves import efficiency
 from scaling.planning.front import FrontPoint
-from scaling.planning.result import Plan, Plans
+from scaling.planning.result import Plan, Plans, RuleOfThumb
 from scaling.report.formatting import columns, folded, table_lines, terminal_width, workload
 
 KWH = 3.6e6  # J
@@ -47,9 +47,23 @@ def plan_page(result: Plans) -> str:
         count = lambda n: "" if n is None else f"{n:,}"
         rows = [(f"  {x.what}", count(x.configurations), x.why) for x in result.losers]
         lines += ["why others lose", *columns(rows, left=(0, 2))]
+    lines += _rules(result.rules)
     page = [folded("\n".join(lines)), *(f"warning: {text}" for text in result.warnings)]
     page += [f"next: {result.next}"] if result.next else []  # in one line, to be copied
     return "\n".join(page)
+
+
+def _rules(rules: Sequence[RuleOfThumb]) -> list[str]:
+    """The rules of thumb that the first plan breaks, at what cost of following; and the others."""
+    broken = [
+        (f"  {x.rule} ({x.source})", f"{x.cost:+.1%}", x.plan or "")
+        for x in rules
+        if x.cost is not None
+    ]
+    followed = "; ".join(x.rule for x in rules if x.follows)
+    head = ["rules of thumb that the first plan breaks, and what following them costs"]
+    lines = [*head, *columns(broken, left=(0, 2))] if broken else []
+    return [*lines, f"rules of thumb that it follows: {followed}"] if followed else lines
 
 
 def _table(plans: Sequence[Plan]) -> list[str]:
