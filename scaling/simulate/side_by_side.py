@@ -8,14 +8,14 @@
 Times may be numpy arrays over configurations.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Literal, get_args
 
 import numpy as np
 
-from scaling.program.ir import Collective, Kernel, Number, Operation, as_float
+from scaling.program.ir import Collective, Kernel, Number, Operation, as_float, some
 
 Stream = Literal["compute", "communication", "permute", "copy"]
 Part = Literal[
@@ -88,30 +88,31 @@ class Clocks:
     def lost_beside(self, kernel: Kernel) -> Number:
         """Seconds by which the collectives in flight hold up a kernel that starts now.
 
-        Beside two at once it loses what it loses beside the one that takes more of it.
+        Beside two at once it loses what it loses beside the one that takes more of it. Those of one
+        stream follow each other without a gap, as all were issued before now.
         """
-        spans, work = self._spans("communication") + self._spans("permute"), self.times[kernel.name]
-        if len(spans) < 2:  # it has begun
-            return sum(share * sooner(work / (1 - share), end) for _, end, share in spans)
-        rows = np.stack(np.broadcast_arrays(*chain(*spans), work))
-        begin, end, share = rows[:-1:3], rows[1::3], rows[2::3]
-        until = np.sort(end, axis=0)
-        since = np.concatenate([0 * until[:1], until[:-1]])
-        within = ((since + until) / 2)[:, None]  # of each piece of time, where nothing ends
-        lost = np.max(share * ((begin < within) & (within < end)), axis=1)
-        most = (until - since) * (1 - lost)  # work that is done in each piece
-        left = np.maximum(0.0, rows[-1] - np.cumsum(most, axis=0) + most)
-        return as_float(np.sum(np.minimum(left, most) * lost / (1 - lost), axis=0))
+        left: Number = self.times[kernel.name]
+        lost, reached = 0.0, 0.0
+        permutes = [*self._spans("permute")]
+        after = [(np.inf, 0.0)] if permutes else []
+        for end, share in chain(self._spans("communication"), after):
+            for other, of_other in (*permutes, (np.inf, 0.0)):
+                until, most = sooner(end, other), later(share, of_other)
+                if not some(length := later(0.0, until - reached)):
+                    continue
+                done = sooner(left, length * (1 - most))
+                lost, left = lost + done * most / (1 - most), left - done
+                reached = later(reached, until)
+                if not some(left):
+                    return lost
+        return lost
 
-    def _spans(self, stream: Stream) -> list[tuple[Number, Number, Number]]:
-        """Begin and end, from now, of each collective that holds kernels up, and what they lose."""
-        now, longer, spans = self.clocks["compute"], 1 + self.held_up, []
-        for name in self.in_flight[stream]:
-            end = later(0.0, self.clocks["end", name] - now) * longer
-            if name in self.lost and (end.any() if isinstance(end, np.ndarray) else end):
-                begin = later(0.0, self.clocks["start", name] - now) * longer
-                spans.append((begin, end, self.lost[name]))
-        return spans
+    def _spans(self, stream: Stream) -> Iterator[tuple[Number, Number]]:
+        """End, from now, of each collective in flight, and what kernels lose beside it."""
+        now, longer = self.clocks["compute"], 1 + self.held_up
+        for name in self.in_flight[stream] if self.lost else ():
+            if some(end := later(0.0, self.clocks["end", name] - now) * longer):
+                yield end, self.lost.get(name, 0.0)
 
     def hold_up(self, start: Number, seconds: Number) -> None:
         """Lengthen the collectives beside a kernel of so many seconds."""
