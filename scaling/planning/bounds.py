@@ -16,14 +16,13 @@ from scaling.analytic.memory import buffers
 from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
-from scaling.models.accounting import model_flops
+from scaling.models.accounting.flops import ATTENTION, MLP, credited_forward
 from scaling.planning.space import Choices, ChoicesBatch, described
 from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import Number, Phase
 from scaling.run import Run
 from scaling.simulate.kernels import format_peak, memory_time
 
-FORWARD, BACKWARD = 1 / 3, 2 / 3  # of the FLOPs of a step
 ALWAYS = "forward", "backward"  # loops that each program has, in READS and WRITES
 STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, and as many sums
 
@@ -45,18 +44,18 @@ def least_time(
 ) -> np.ndarray:
     """Seconds of a step that no setting gets below: [configurations]."""
     step = step_sizes(described(run, choices), choices.mesh, choices.grid)
-    batch, length = run.batch.global_batch, run.batch.seq_len
-    model = model_flops(run.model, batch, length, causal=True)
-    # a mask leaves out as much as it keeps
-    attention = model_flops(run.model, batch, length) - model
-    head = 6.0 * run.model.d_model * run.model.vocab_size * run.batch.tokens  # in no bubble
+    products = credited_forward(run.model, run.batch.global_batch, run.batch.seq_len, causal=True)
+    flops = {name: float(n) for name, n in products.components.items()}  # too many for int64
+    attention, head = sum(flops.pop(name) for name in ATTENTION), flops.pop("head")
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
-    again = np.maximum(step.remat_is("full"), step.recompute)  # a forward pass
-    gradients = FORWARD * (1 + step.trains_all)  # of inputs, and of matrices unless frozen
-    layers = (model - attention - head) / rate * (FORWARD * (1 + again) + gradients)
-    layers = layers + attention * (FORWARD / forward * (1 + again) + BACKWARD / backward)
-    head = head * (FORWARD + gradients)
+    tick = lambda name: step.recompute * (not name.endswith(MLP[-1]))  # whose result only adds up
+    again = lambda name: np.maximum(step.recomputes(name), tick(name))
+    gradients = 1 + step.trains_all  # of inputs, and of matrices unless frozen
+    layers = sum(n * (1 + again(name) + gradients) for name, n in flops.items()) / rate
+    core = np.maximum(step.remat_is("full"), step.recompute)  # computed again
+    layers = layers + attention * ((1 + core) / forward + 2 / backward)
+    head = head * (1 + gradients)  # in no bubble
     passes = np.asarray(step.microbatches * step.virtual_stages, float)  # of a stage; the rest
     busy_share = passes / (passes + step.shape.stage - 1)  # are bubble
     work = (layers / busy_share + head / rate) / choices.mesh.devices

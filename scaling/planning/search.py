@@ -2,33 +2,32 @@
 
     infeasible   sizes do not divide, the trainer does not run it, or it does not fit in memory
     pruned       a bound on its time is above the slowest of the best meshes so far
-    priced       all others: step time of the closed-form program (`scaling.analytic.program`)
+    priced       step time of the closed-form program (`scaling.analytic.program`)
 
-    space = priced + pruned + infeasible
+    space = priced + pruned + infeasible, and what is left where a search was stopped
 
-Both bounds are true (`scaling.planning.bounds`), so nothing better is left out.
+A configuration has a loose bound, at the best rates of the chip, and then a tight one: its own
+calls, as if nothing held them up. Both are true (`scaling.planning.bounds`, `Calls.least`), so
+nothing better is left out. In each wave the least of the loose bounds become tight, the least of
+the tight ones are priced, and what lies above the best is cut.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from scaling.analytic.program import closed_form
 from scaling.collectives.torus import NoBox
-from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
-from scaling.meshes.placement import check_fits
-from scaling.meshes.shape import AxisSize, MeshShape
-from scaling.planning.bounds import least_memory, least_time
-from scaling.planning.space import Choices, ChoicesBatch, batched, described
-from scaling.profiles.profile import Profile
-from scaling.program.ir import Number, Program, collectives
+from scaling.planning.bounds import least_memory
+from scaling.planning.space import Choices, ChoicesBatch, batched
+from scaling.planning.target import PlanTarget, SearchHit
+from scaling.program.ir import Program
 from scaling.run import Run
-from scaling.simulate.batch import Prices, timeline_of
-from scaling.simulate.capacity import capacity_of
+from scaling.simulate.batch import calls_of
 from scaling.simulate.memory import memory_use
 from scaling.simulate.prediction import TERMS
 
@@ -37,99 +36,70 @@ TOO_FEW = "fewer sequences than microbatches on all batch shards (data x fsdp x 
 # Devices of all meshes that may be priced, chosen by this project: half a minute's work. Llama 3 8B
 # on 65,536 devices has 1,098 such meshes, 7e7.
 MOST_DEVICES = 10**8
-FIRST_WAVE = 64  # meshes that are priced before the bounds of the others are looked at again
-Value = Callable[
-    [np.ndarray, AxisSize], np.ndarray
-]  # (seconds of a step, devices) -> what is least
+# Configurations of the first wave that are bounded tightly, and of those that are priced. Each wave
+# has GROWTH times as many: few are priced before something good is known.
+FIRST_BOUNDED, FIRST_PRICED, GROWTH = 2048, 64, 4
+CUTS = ("memory", "time", "calls")  # by a bound on memory, by the loose and the tight one on time
 
 
 @dataclass(frozen=True, eq=False)
-class SearchHit:
-    """The best setting of one mesh that fits."""
+class Waiting:
+    """Configurations of one mesh that are not priced yet."""
 
-    choices: Choices
-    target: "PlanTarget"
-    index: int  # of the setting in the choices
-    value: float  # of the objective
-    step_time: float  # s
-    time: dict[str, float]  # s, by TERMS
-
-    @property
-    def cluster(self) -> Cluster:
-        """Where it is priced."""
-        return self.target.cluster
-
-    @property
-    def run(self) -> Run:
-        """The run with its mesh and settings."""
-        return self.choices.run(self.target.run, self.index)
-
-
-@dataclass(frozen=True, eq=False)
-class PlanTarget:
-    """Where configurations are priced, and by what they are judged."""
-
-    run: Run
-    cluster: Cluster
-    profile: Profile
-    value: Value
-
-    @cached_property
-    def prices(self) -> Prices:
-        """Of collectives, looked up once."""
-        return Prices(self.cluster, self.profile)
-
-    def program(self, choices: ChoicesBatch) -> Program:
-        """The Program of all settings of several meshes."""
-        run = described(self.run, choices)
-        return closed_form(run, choices.mesh, self.cluster, choices.grid)
-
-    def bound(self, choices: ChoicesBatch) -> np.ndarray:
-        """The least value of each configuration, at least."""
-        seconds = least_time(self.run, self.cluster, self.profile, choices)
-        return self.value(seconds, choices.mesh.devices)
-
-    def capacity(self, program: Program) -> Number:
-        """Bytes that a program can take on one device; infinite where that is not known."""
-        most = capacity_of(self.cluster, program, self.run.software).bytes
-        return np.inf if most is None else most
-
-    def misplaced(self, mesh: MeshShape, program: Program) -> str:
-        """Why nobody prices a mesh's collectives on a torus; "" if they can be priced."""
-        try:
-            for kind, axes in dict.fromkeys((c.kind, c.axes) for c, _ in collectives(program)):
-                self.prices.figures(kind, self.prices.layout(mesh.sizes, axes))
-        except NoBox as error:
-            return str(error)
-        return ""
-
-
-@dataclass(frozen=True)
-class UnpricedMesh:
-    """A mesh that is not priced yet."""
-
-    bound: float  # of its value; of what does not fit, bytes that are missing at least
+    bounds: np.ndarray  # [configurations], of their values
     target: PlanTarget
     choices: Choices
+    mesh: int  # its number
+
+    @cached_property
+    def least(self) -> float:
+        """The least of the bounds."""
+        return float(self.bounds.min())
+
+    def only(self, chosen: np.ndarray) -> "Waiting":
+        """The configurations that are True, of which there are some."""
+        if chosen.all():
+            return self
+        return replace(self, bounds=self.bounds[chosen], choices=self.choices.only(chosen))
 
 
 @dataclass
 class Search:
-    """What has been found so far; best first."""
+    """What has been found so far."""
 
     top: int
-    best: list[SearchHit] = field(default_factory=list)
+    hits: dict[int, SearchHit] = field(default_factory=dict)  # number of a mesh -> its best
     space: int = 0
     priced: int = 0
-    pruned: int = 0
     infeasible: int = 0
     refusals: dict[str, int] = field(default_factory=dict)  # reason -> configurations
+    cut: dict[str, int] = field(default_factory=lambda: dict.fromkeys(CUTS, 0))
+    left: int = 0  # configurations that a search which was stopped says nothing of
+    least_left: float = np.inf  # no value of theirs is below
     shortfall: tuple[float, str] = (np.inf, "")  # least bytes that are missing, and where
+    stop: float = np.inf  # of the clock: from then on nothing is begun
 
     @property
-    def limit(self) -> float:
-        """The value from which on a mesh is of no use."""
-        return self.best[self.top - 1].value if len(self.best) >= self.top else np.inf
+    def is_over(self) -> bool:
+        """True if the time is up."""
+        return time.monotonic() > self.stop
+
+    @cached_property
+    def best(self) -> list[SearchHit]:
+        """The best setting of every mesh that is priced; best first."""
+        return sorted(self.hits.values(), key=lambda hit: hit.value)
+
+    @property
+    def pruned(self) -> int:
+        """Configurations that a bound on their time leaves out."""
+        return self.cut["time"] + self.cut["calls"]
+
+    @property
+    def gap(self) -> float | None:
+        """Share of the best value by which another may be below it; None: nothing is known."""
+        if self.best and self.left:
+            return max(0.0, 1 - self.least_left / self.best[0].value)
+        return None if self.left else 0.0
 
     def refuse(self, reason: str, count: int) -> None:
         """Count configurations that cannot run."""
@@ -141,7 +111,7 @@ class Search:
         """The choices that nothing but memory may rule out; all are counted."""
         for choices in every:
             self.space += choices.count
-            if reason := choices.refusal or _misfit(target, choices):
+            if reason := choices.refusal or target.misfit(choices.mesh):
                 self.refuse(reason, choices.count)
                 continue
             least = choices.mesh.batch_shards * np.asarray(choices.grid.microbatches)
@@ -150,22 +120,29 @@ class Search:
             if enough.any():
                 yield choices if enough.all() else choices.only(enough)
 
-    def fitting(
-        self, target: PlanTarget, choices: ChoicesBatch
-    ) -> tuple[list[Choices], list[UnpricedMesh]]:
-        """What may fit in memory, and meshes of which no setting does, with what they lack."""
+    def loose(self, target: PlanTarget, every: Iterable[Choices]) -> Iterator[Waiting]:
+        """What may fit in memory, with its loose bound; of all that does not, the closest mesh.
+
+        That comes first, with the bytes that it lacks at least as a bound.
+        """
         capacity = float(target.capacity(Program("", "analytic", {}, ())))  # the most of any
+        closest: Waiting | None = None
         fitting: list[Choices] = []
-        lacking: list[UnpricedMesh] = []
-        bytes_ = choices.parts(least_memory(target.run, choices))
-        for least, each in zip(bytes_, choices.every, strict=True):
-            fits = least <= capacity
-            self.refuse(TOO_LARGE, int((~fits).sum()))
-            if fits.any():
-                fitting.append(each if fits.all() else each.only(fits))
-            else:
-                lacking.append(UnpricedMesh(float(least.min()) - capacity, target, each))
-        return fitting, lacking
+        for choices in batched(target.run, self.runnable(target, every)):
+            parts = choices.parts(least_memory(target.run, choices) - capacity)
+            for missing, each in zip(parts, choices.every, strict=True):
+                fits = missing <= 0
+                self.cut["memory"] += int((~fits).sum())
+                self.refuse(TOO_LARGE, int((~fits).sum()))
+                if fits.any():
+                    fitting.append(each if fits.all() else each.only(fits))
+                elif closest is None or missing.min() < closest.least:
+                    closest = Waiting(missing, target, each, -1)
+        if closest:
+            yield closest
+        for choices in batched(target.run, fitting):
+            pairs = zip(choices.parts(target.bound(choices)), choices.every, strict=True)
+            yield from (Waiting(bounds, target, each, 0) for bounds, each in pairs)
 
     def lacking(self, target: PlanTarget, choices: ChoicesBatch, program: Program) -> np.ndarray:
         """Bytes that each setting needs at its peak, less what there is; the least is kept."""
@@ -176,74 +153,119 @@ class Search:
             self.shortfall = float(missing[least]), words_of(choices.run(target.run, least))
         return missing
 
-    def price(self, target: PlanTarget, choices: ChoicesBatch) -> None:
-        """Price the settings that fit, and keep the best one of each mesh."""
-        program = target.program(choices)
-        fits = self.lacking(target, choices, program) <= 0
-        if not fits.any():
-            return self.refuse(TOO_LARGE, choices.count)
-        try:
-            line = timeline_of(program, target.prices)
-        except NoBox:
-            reasons = [(each, target.misplaced(each.mesh, program)) for each in choices.every]
-            for each, reason in reasons:
-                self.refuse(reason, each.count * bool(reason))
-            if left := tuple(each for each, reason in reasons if not reason):
-                self.price(target, ChoicesBatch(left))
-            return
-        self.refuse(TOO_LARGE, int((~fits).sum()))
-        self.priced += int(fits.sum())
-        value = np.where(fits, target.value(np.asarray(line.total), choices.mesh.devices), np.inf)
-        figures = (fits, value, line.total, *(getattr(line, name) for name in TERMS))
-        for each, *of_mesh in zip(choices.every, *map(choices.parts, figures), strict=True):
-            index = int(np.argmin(of_mesh[1]))
-            does_fit, least, seconds, *terms = (float(part[index]) for part in of_mesh)
-            if does_fit and least < np.inf:
-                time = dict(zip(TERMS, terms, strict=True))
-                self.best.append(SearchHit(each, target, index, least, seconds, time))
-        self.best.sort(key=lambda each: each.value)
+    def tight(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
+        """Configurations with their tight bounds, of those that fit."""
+        for target, members, choices in _side_by_side(wave):
+            if self.is_over:
+                yield from members
+                continue
+            program = target.program(choices)
+            missing = self.lacking(target, choices, program)
+            try:
+                least = calls_of(program, target.prices).least()
+            except NoBox:
+                reasons = [target.misplaced(one.choices.mesh, program) for one in members]
+                for one, reason in zip(members, reasons, strict=True):
+                    self.refuse(reason, one.choices.count * bool(reason))
+                yield from self.tight(o for o, r in zip(members, reasons, strict=True) if not r)
+                continue
+            bounds = target.value(np.asarray(least), choices.mesh.devices)
+            parts = map(choices.parts, (bounds, missing))
+            for one, bound, lacks in zip(members, *parts, strict=True):
+                self.refuse(TOO_LARGE, int((lacks > 0).sum()))
+                if (lacks <= 0).any():
+                    yield replace(one, bounds=bound).only(lacks <= 0)
+
+    def price(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
+        """Price configurations that fit, keep the best one of each mesh; what was not priced."""
+        for target, members, choices in _side_by_side(wave):
+            if self.is_over:
+                yield from members
+                continue
+            line = calls_of(target.program(choices), target.prices).timeline()
+            self.priced += choices.count
+            value = target.value(np.asarray(line.total), choices.mesh.devices)
+            figures = (value, line.total, *(getattr(line, name) for name in TERMS))
+            for one, *of_mesh in zip(members, *map(choices.parts, figures), strict=True):
+                index = int(np.argmin(of_mesh[0]))
+                least, seconds, *terms = (float(part[index]) for part in of_mesh)
+                before = self.hits.get(one.mesh)
+                if least < (before.value if before else np.inf):
+                    parts = dict(zip(TERMS, terms, strict=True))
+                    hit = SearchHit(one.choices, target, index, least, seconds, parts)
+                    self.hits[one.mesh] = hit
+        vars(self).pop("best", None)
+
+    def useful(self, waiting: Iterable[Waiting], by: str) -> list[Waiting]:
+        """What may be among the best, or the best that cuts an axis; least first."""
+        limit = self.best[self.top - 1].value if len(self.best) >= self.top else np.inf
+        of_axis: dict[str, float] = {}
+        for hit in self.best:
+            for axis, size in hit.choices.mesh.sizes.items():
+                if size > 1:
+                    of_axis.setdefault(axis, hit.value)
+        found: list[Waiting] = []
+        for one in waiting:
+            cut = (axis for axis, size in one.choices.mesh.sizes.items() if size > 1)
+            kept = one.bounds <= max([limit, *(of_axis.get(axis, np.inf) for axis in cut)])
+            self.cut[by] += int((~kept).sum())
+            if kept.any():
+                found.append(one.only(kept))
+        return sorted(found, key=lambda one: one.least)
 
 
-def search(targets: Iterable[tuple[PlanTarget, Iterable[Choices]]], top: int) -> Search:
-    """Price every mesh that may be among the `top` best; the same result as pricing all."""
-    state = Search(top)
-    waiting: list[UnpricedMesh] = []
-    closest: list[UnpricedMesh] = []
-    for target, every in targets:
-        for choices in batched(target.run, state.runnable(target, every)):
-            fitting, lacking = state.fitting(target, choices)
-            closest = sorted([*closest, *lacking], key=lambda each: each.bound)[:1]
-            for some in batched(target.run, fitting):
-                bounds = some.parts(target.bound(some))
-                pairs = zip(bounds, some.every, strict=True)
-                waiting += [UnpricedMesh(float(bound.min()), target, each) for bound, each in pairs]
-    _check_work(waiting)
-    waiting.sort(key=lambda each: each.bound)
-    wave = FIRST_WAVE
-    while waiting:
-        useful = [each for each in waiting if each.bound <= state.limit]
-        state.pruned += sum(each.choices.count for each in waiting[len(useful) :])
-        now, waiting = useful[:wave], useful[wave:]
-        for target in dict.fromkeys(each.target for each in now):
-            mine = (each.choices for each in now if each.target is target)
-            for choices in batched(target.run, mine):
-                state.price(target, choices)
-        wave *= 2
-    for each in closest if not state.best else ():
-        alone = ChoicesBatch((each.choices,))
-        state.lacking(each.target, alone, each.target.program(alone))
+def search(
+    targets: Iterable[tuple[PlanTarget, Iterable[Choices]]],
+    top: int,
+    seconds: float | None = None,
+) -> Search:
+    """Find the `top` best meshes: the same result as pricing all.
+
+    After so many `seconds` nothing is begun but the first wave; what is left is counted.
+    """
+    start, state = time.monotonic(), Search(top)
+    every = [one for target, choices in targets for one in state.loose(target, choices)]
+    closest = sorted((one for one in every if one.mesh < 0), key=lambda one: one.least)[:1]
+    loose = [replace(one, mesh=i) for i, one in enumerate(every) if one.mesh >= 0]
+    _check_work(loose)
+    loose.sort(key=lambda one: one.least)
+    tight: list[Waiting] = []
+    bounded, priced = FIRST_BOUNDED, FIRST_PRICED
+    while (loose or tight) and not state.is_over:
+        now, loose = _first(loose, bounded)
+        tight = state.useful([*tight, *state.tight(now)], "calls")
+        now, tight = _first(tight, priced)
+        tight += state.price(now)
+        loose, tight = state.useful(loose, "time"), state.useful(tight, "calls")
+        bounded, priced = bounded * GROWTH, priced * (1 if loose else GROWTH)
+        state.stop = np.inf if seconds is None else start + seconds
+    state.left = sum(one.choices.count for one in (*loose, *tight))
+    state.least_left = min((one.least for one in (*loose, *tight)), default=np.inf)
+    for one in closest if not state.hits else ():
+        alone = ChoicesBatch((one.choices,))
+        state.lacking(one.target, alone, one.target.program(alone))
     return state
 
 
-def _misfit(target: PlanTarget, choices: Choices) -> str:
-    try:
-        check_fits(choices.mesh, target.cluster)
-    except InputError as error:
-        return str(error)
-    return ""
+def _first(waiting: list[Waiting], count: int) -> tuple[list[Waiting], list[Waiting]]:
+    """The first meshes, of about so many configurations, and the others."""
+    ends = np.cumsum([one.choices.count for one in waiting])
+    number = int(np.searchsorted(ends, count)) + 1
+    return waiting[:number], waiting[number:]
 
 
-def _check_work(waiting: list[UnpricedMesh]) -> None:
+def _side_by_side(
+    wave: Iterable[Waiting],
+) -> Iterator[tuple[PlanTarget, list[Waiting], ChoicesBatch]]:
+    """The configurations in batches of one target, and what each of their meshes waits as."""
+    wave = list(wave)
+    of_choices = {id(one.choices): one for one in wave}
+    for target in dict.fromkeys(one.target for one in wave):
+        for choices in batched(target.run, (o.choices for o in wave if o.target is target)):
+            yield target, [of_choices[id(each)] for each in choices.every], choices
+
+
+def _check_work(waiting: list[Waiting]) -> None:
     """Raise InputError for more than a search can price: groups have as many ids as devices."""
     sizes = [each.choices.mesh.devices for each in waiting]
     if sum(sizes) > MOST_DEVICES:

@@ -15,6 +15,7 @@ but for a torus, whose dimensions the sizes of all axes choose (`scaling.meshes.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -26,16 +27,19 @@ from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.placement import groups_on
 from scaling.profiles.profile import Profile
 from scaling.program.ir import (
+    Block,
     Collective,
     CollectiveKind,
     Kernel,
+    Loop,
     Number,
     Program,
+    Wait,
     collectives,
     kernels,
 )
 from scaling.simulate.kernels import kernel_time
-from scaling.simulate.step import device_groups, scheduled
+from scaling.simulate.step import device_groups, scheduled, where_run
 from scaling.simulate.timeline import Timeline
 
 # Figures of a kernel.
@@ -107,18 +111,74 @@ class Prices:
         return times, None
 
 
-def timeline_of(program: Program, prices: Prices) -> Timeline:
-    """The timeline of a program that is priced on a cluster, without sums by name.
+@dataclass(frozen=True)
+class Calls:
+    """A program on a cluster with the seconds of each of its calls, before they run in streams."""
+
+    program: Program
+    prices: Prices
+    times: Mapping[str, Number]
+    busy: Mapping[str, np.ndarray | None]  # shares of them that pools of links are busy
+
+    @property
+    def profile(self) -> Profile:
+        """That of the program."""
+        return self.prices.profile.of_program(self.program.is_xla)
+
+    def timeline(self) -> Timeline:
+        """The timeline, without sums by name."""
+        where = self.prices.cluster, self.profile
+        return scheduled(self.program, self.times, *where, self.busy, named=False)
+
+    def least(self) -> Number:
+        """Seconds that the step takes at least: calls that run one after the other, alone.
+
+        No block is over before all of its kernels are, nor before all of its collectives of either
+        stream that it waits for.
+        """
+        least, _ = _least(self.program.schedule, where_run(self.program, self.times))
+        return least
+
+
+def calls_of(program: Program, prices: Prices) -> Calls:
+    """The program priced on a cluster.
 
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.
     """
-    cluster, profile = prices.cluster, prices.profile.of_program(program.is_xla)
-    times = dict(_kernel_times(program, cluster, profile))
+    profile = prices.profile.of_program(program.is_xla)
+    times = dict(_kernel_times(program, prices.cluster, profile))
     busy: dict[str, np.ndarray | None] = {}
     for name, seconds, shares in _collective_times(program, prices):
         times[name], busy[name] = seconds, shares
-    return scheduled(program, times, cluster, profile, busy, named=False)
+    return Calls(program, prices, times, busy)
+
+
+def timeline_of(program: Program, prices: Prices) -> Timeline:
+    """The timeline of a program that is priced on a cluster, without sums by name."""
+    return calls_of(program, prices).timeline()
+
+
+def _least(block: Block, times: Mapping[str, Number]) -> tuple[Number, list[Number]]:
+    """Seconds of a block at least, and of what each stream communicates inside of it."""
+    device: Number = 0.0
+    streams: list[Number] = [0.0, 0.0]
+    issued: dict[str, int] = {}
+    for op in block:
+        if isinstance(op, Loop):
+            body, inside = _least(op.body, times)
+            trips = np.trunc(op.trips)
+            device = device + trips * body
+            streams = [sent + trips * more for sent, more in zip(streams, inside, strict=True)]
+        elif isinstance(op, Kernel):
+            device = device + (0.0 if op.asynchronous else times[op.name])
+        elif isinstance(op, Collective):
+            issued[op.name] = int(op.kind == "permute")
+            device = device + (0.0 if op.asynchronous else times[op.name])
+        if isinstance(op, Wait) or (isinstance(op, Collective) and not op.asynchronous):
+            if (stream := issued.pop(op.name, None)) is not None:
+                streams[stream] = streams[stream] + times[op.name]
+    return reduce(np.maximum, streams, device), streams
 
 
 def _kernel_times(

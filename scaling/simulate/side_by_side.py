@@ -91,8 +91,9 @@ class Clocks:
         Beside two at once it loses what it loses beside the one that takes more of it. Those of one
         stream follow each other without a gap, as all were issued before now.
         """
-        left: Number = self.times[kernel.name]
-        lost, reached = 0.0, 0.0
+        left = self.times[kernel.name]
+        lost: Number = 0.0
+        reached: Number = 0.0
         permutes = [*self._spans("permute")]
         after = [(np.inf, 0.0)] if permutes else []
         for end, share in chain(self._spans("communication"), after):

@@ -152,19 +152,22 @@ def scheduled(
     busy: Mapping[str, np.ndarray | None],
     **options: bool,
 ) -> Timeline:
-    """The timeline of a program whose calls take so long; options are those of `run_schedule`.
+    """The timeline of a program whose calls take so long; options are those of `run_schedule`."""
+    times = where_run(program, times)
+    host = dispatch_time(program, profile.dispatch)
+    lost = lost_beside(program, times, cluster, profile)
+    return run_schedule(program, times, host, lost=lost, busy=busy, **options)
 
-    In configurations where an operation does nothing it takes no time.
-    """
+
+def where_run(program: Program, times: Mapping[str, Number]) -> dict[str, Number]:
+    """The seconds of each call; none in configurations where an operation does nothing."""
     times = dict(times)
     for op, _ in program.operations:
         if isinstance(op, Kernel | Collective):
             runs = np.not_equal(op.bytes if isinstance(op, Collective) else op.flops + op.bytes, 0)
             if np.ndim(runs) and not np.all(runs):
                 times[op.name] = times[op.name] * runs
-    host = dispatch_time(program, profile.dispatch)
-    lost = lost_beside(program, times, cluster, profile)
-    return run_schedule(program, times, host, lost=lost, busy=busy, **options)
+    return times
 
 
 def lost_beside(

@@ -91,9 +91,9 @@ def test_a_better_bound_leaves_meshes_out_and_finds_the_same(monkeypatch):
     of = lambda each: np.full(each.count, exact.get(str(each.mesh), 0.0))
     bound = lambda _, choices: np.concatenate([of(each) for each in choices.every])
     monkeypatch.setattr(PlanTarget, "bound", bound)
-    monkeypatch.setattr(module, "FIRST_WAVE", 1)
+    monkeypatch.setattr(module, "FIRST_BOUNDED", 1)
     found = search([(target(), all_choices(RUN, 4))], top=1)
-    assert found.pruned > 0 and found.best[0].value == whole.best[0].value
+    assert found.cut["time"] > 0 and found.best[0].value == whole.best[0].value
     assert found.space == found.priced + found.pruned + found.infeasible
 
 
@@ -248,7 +248,7 @@ def test_meshes_side_by_side_are_each_by_itself(name: str, software: str):
 
 def test_a_search_of_too_many_devices_is_refused_before_any_mesh_is_priced(monkeypatch):
     """Without it llama3-8b on 65,536 nodes of gb200-nvl72 takes minutes: 1,098 meshes may fit."""
-    monkeypatch.setattr(Search, "price", None)
+    monkeypatch.setattr(Search, "tight", None)
     monkeypatch.setattr(module, "MOST_DEVICES", 20)
     with pytest.raises(InputError, match="meshes of up to 4 devices may fit, .*: use fewer nodes"):
         search([(target(), all_choices(RUN, 4))], top=1)

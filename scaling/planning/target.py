@@ -1,0 +1,94 @@
+"""Where configurations are priced, and the best setting that was found of a mesh."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from scaling.analytic.program import closed_form
+from scaling.collectives.torus import NoBox
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError
+from scaling.meshes.placement import check_fits
+from scaling.meshes.shape import AxisSize, MeshShape
+from scaling.planning.bounds import least_time
+from scaling.planning.space import Choices, ChoicesBatch, described
+from scaling.profiles.profile import Profile
+from scaling.program.ir import Number, Program, collectives
+from scaling.run import Run
+from scaling.simulate.batch import Prices
+from scaling.simulate.capacity import capacity_of
+
+Value = Callable[
+    [np.ndarray, AxisSize], np.ndarray
+]  # (seconds of a step, devices) -> what is least
+
+
+@dataclass(frozen=True, eq=False)
+class PlanTarget:
+    """Where configurations are priced, and by what they are judged."""
+
+    run: Run
+    cluster: Cluster
+    profile: Profile
+    value: Value
+
+    @cached_property
+    def prices(self) -> Prices:
+        """Of collectives, looked up once."""
+        return Prices(self.cluster, self.profile)
+
+    def program(self, choices: ChoicesBatch) -> Program:
+        """The Program of all settings of several meshes."""
+        run = described(self.run, choices)
+        return closed_form(run, choices.mesh, self.cluster, choices.grid)
+
+    def bound(self, choices: ChoicesBatch) -> np.ndarray:
+        """The least value of each configuration, at least."""
+        seconds = least_time(self.run, self.cluster, self.profile, choices)
+        return self.value(seconds, choices.mesh.devices)
+
+    def capacity(self, program: Program) -> Number:
+        """Bytes that a program can take on one device; infinite where that is not known."""
+        most = capacity_of(self.cluster, program, self.run.software).bytes
+        return np.inf if most is None else most
+
+    def misfit(self, mesh: MeshShape) -> str:
+        """Why a mesh does not fit on the cluster; "" if it does."""
+        try:
+            check_fits(mesh, self.cluster)
+        except InputError as error:
+            return str(error)
+        return ""
+
+    def misplaced(self, mesh: MeshShape, program: Program) -> str:
+        """Why nobody prices a mesh's collectives on a torus; "" if they can be priced."""
+        try:
+            for kind, axes in dict.fromkeys((c.kind, c.axes) for c, _ in collectives(program)):
+                self.prices.figures(kind, self.prices.layout(mesh.sizes, axes))
+        except NoBox as error:
+            return str(error)
+        return ""
+
+
+@dataclass(frozen=True, eq=False)
+class SearchHit:
+    """The best setting of one mesh that fits."""
+
+    choices: Choices
+    target: PlanTarget
+    index: int  # of the setting in the choices
+    value: float  # of the objective
+    step_time: float  # s
+    time: dict[str, float]  # s, by TERMS
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where it is priced."""
+        return self.target.cluster
+
+    @property
+    def run(self) -> Run:
+        """The run with its mesh and settings."""
+        return self.choices.run(self.target.run, self.index)
