@@ -1,4 +1,4 @@
-"""A search leaves out nothing better: whole spaces are priced, and bounds hold for each software."""
+"""A search leaves out nothing better: whole spaces are priced, and bounds hold for software."""
 
 from dataclasses import replace
 

@@ -86,7 +86,7 @@ def test_neither_is_that_of_adapters(mesh):
 
 
 def test_a_better_bound_leaves_meshes_out_and_finds_the_same(monkeypatch):
-    whole = search([(target(), all_choices(RUN, 4))], top=1)
+    whole = search([(target(), all_choices(RUN, 4))], top=1000)
     exact = {str(f.choices.mesh): f.value for f in whole.best}
     of = lambda each: np.full(each.count, exact.get(str(each.mesh), 0.0))
     bound = lambda _, choices: np.concatenate([of(each) for each in choices.every])
