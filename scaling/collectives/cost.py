@@ -18,8 +18,10 @@ between nodes is surer than the network is. Beyond the ranks, nodes or bytes tha
 range grows with every doubling, and never shrinks.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from math import log2
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +30,9 @@ from scaling.collectives.candidates import Candidate, candidates
 from scaling.collectives.contention import PlacedGroups, place_groups
 from scaling.collectives.explain import bottleneck_words
 from scaling.collectives.measured import measured_line
+from scaling.collectives.network import correction, timed_curves
 from scaling.collectives.shared_links import count, wire_times
+from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.cluster import Cluster, Level
 from scaling.meshes.errors import InputError
 from scaling.meshes.units import format_rate
@@ -64,6 +68,21 @@ class CollectiveCost:
         return next((c for c in self.candidates if c.algorithm == self.algorithm), None)
 
 
+def with_timed_calls(
+    profile: Profile, cluster: Cluster, calls: Iterable[MeasuredCall]
+) -> Profile:
+    """The profile with what was timed on the cluster (`scaling.collectives.network`)."""
+    if not calls:
+        return profile
+    fits = replace(profile, network=())
+
+    def model(kind: CollectiveKind, sizes: np.ndarray, groups: np.ndarray, at: Cluster) -> Any:
+        cost = collective_time(kind, sizes, groups, at, fits)
+        return cost.time, 0 * sizes if at.virtual_devices else cost.lower_bound
+
+    return replace(profile, network=timed_curves(calls, cluster, model))
+
+
 def collective_time(
     kind: CollectiveKind,
     bytes: Number,
@@ -93,6 +112,37 @@ def collective_time(
         InputError: device ids that the cluster lacks, an algorithm that cannot run there, a
             profile without a fitting figure, or a skew that there cannot be.
     """
+    cost = _modelled(kind, bytes, groups, cluster, profile, algorithm, skew)
+    if not profile.network or cost.level == "chip":
+        return cost
+    placement = place_groups(_checked(kind, groups, cluster), cluster)
+    latency = min((float(each.seconds(0.0)) for each in cost.candidates), default=0.0)
+    found = correction(kind, cost.time, latency, placement, profile)
+    if found is None:
+        return cost
+    largest, ranks = float(np.max(bytes)), placement.ranks
+    beyond = doublings(found.evidence.measured, largest, ranks, placement.nodes)
+    half = (1 + (found.evidence.error_p90 or 0.0)) * GROWTH**beyond - 1
+    return replace(
+        cost,
+        time=as_float(np.maximum(found.time, cost.lower_bound)),
+        bottleneck=f"{cost.bottleneck}, {found.words}",
+        evidence=replace(found.evidence, error_p90=half),
+        candidates=(),
+        extrapolated=found.is_lent or beyond > 0,
+    )
+
+
+def _modelled(
+    kind: CollectiveKind,
+    bytes: Number,
+    groups: np.ndarray,
+    cluster: Cluster,
+    profile: Profile,
+    algorithm: str,
+    skew: float,
+) -> CollectiveCost:
+    """The price by the fits of the links, or by the lines that `scaling calibrate` measured."""
     groups = _checked(kind, groups, cluster)
     if skew != 1:
         check_skew(kind, skew, groups.shape[1])
@@ -133,9 +183,11 @@ def collective_figures(
     it keeps each pool of links busy: float [5 + pools, algorithms].
 
     The least of their seconds is `collective_time(...).time`, for any bytes; None where a measured
-    line is taken or added, else zeros for groups of one.
+    line is taken or added, or calls were timed, else zeros for groups of one.
     """
     placement = place_groups(_checked(kind, groups, cluster), cluster)
+    if profile.network:
+        return None
     if profile.collectives and (placement.crossed_level == "node" or cluster.virtual_devices):
         return None  # this machine's links have no figures but those lines
     if placement.crossed_level == "chip":

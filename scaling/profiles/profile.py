@@ -190,6 +190,44 @@ class CollectiveFit:
 
 
 @dataclass(frozen=True)
+class TimedCurve:
+    """Seconds of a collective as timed over those by the fits of the links, of growing sizes."""
+
+    kind: CollectiveKind
+    nodes: int
+    per_node: int  # ranks of each
+    latency: float  # s, of a call without bytes, by the fits
+    modelled: tuple[float, ...]  # s, by the fits
+    timed: tuple[float, ...]  # s, never less for more bytes
+    bytes: tuple[float, float]  # least and most
+
+    @property
+    def ranks(self) -> int:
+        """Members of the group that was timed."""
+        return self.nodes * self.per_node
+
+    @property
+    def reach(self) -> int:
+        """Nodes, or ranks inside one: what curves are interpolated over."""
+        return self.nodes if self.nodes > 1 else self.per_node
+
+    def factor(self, seconds: Number, latency: float = 0.0) -> Number:
+        """The time of a call over `seconds`, which it takes by the fits; `latency` without bytes.
+
+        More seconds never become less.
+        """
+        first, least = self.modelled[0], self.timed[0]
+        x = np.log(np.minimum(np.maximum(seconds, first), self.modelled[-1]))
+        factor = np.exp(np.interp(x, np.log(self.modelled), np.log(self.timed)) - x)
+        if first < 2 * self.latency or least <= self.latency:  # latency decides the smallest
+            return factor
+        bytes_ = (least - self.latency) / (first - self.latency)  # the factor of the bytes alone
+        late = max(latency, self.latency)
+        smaller = 1 + (bytes_ - 1) * np.maximum(1 - late / np.maximum(seconds, late), 0)
+        return np.where(np.less(seconds, first), smaller, factor)
+
+
+@dataclass(frozen=True)
 class DispatchFit:
     """seconds = overhead + buffers x per_buffer + fresh bytes / fresh_bandwidth, one program call.
 
@@ -254,6 +292,7 @@ class Profile:
     grouped: tuple[MatmulFit, ...] = ()  # products whose groups have each their own matrix
     links: tuple[LinkFit, ...] = ()
     collectives: tuple[CollectiveFit, ...] = ()
+    network: tuple[TimedCurve, ...] = ()  # what was timed on the cluster that is priced
     dispatch: DispatchFit | None = None  # None: the host runs ahead of its devices
     step: StepFit | None = None  # None: no whole steps were measured
     interference: InterferenceFit | None = None  # in steps that XLA compiled; None: there is none

@@ -91,7 +91,7 @@ class CollectivePrice:
         ranked = nccl_choices(self.kind, [self.bytes], self.devices, self.cluster)
         nccl, cost = ranked[0] if ranked else None, self.cost
         if not cost.candidates:
-            by: Literal["measured", "none"] = "measured" if cost.algorithm == "measured" else "none"
+            by: Literal["measured", "none"] = "none" if cost.algorithm == "none" else "measured"
             return AlgorithmChoice(by, cost.bottleneck, (), nccl)
         others = [
             Alternative(other.algorithm, float(other.seconds(float(self.priced_bytes))))
