@@ -12,6 +12,7 @@ from scaling.api.public_api import Drawn, entrance, warn
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.candidates import BEST_POSSIBLE
 from scaling.meshes import catalog
+from scaling.meshes.bandwidths import Measured, measured_calls
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import parse_order
@@ -77,6 +78,7 @@ def price_collective(
     device_order: str | Iterable[str] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
     ideal: bool = False,
     skew: float | None = None,
     devices: str | None = None,
@@ -140,7 +142,10 @@ def price_collective(
     groups = collective_groups(place, shape, as_axes(axis, "--axis"))
     if devices is not None:
         groups = listed_groups(devices, place)
-    profile, more = load_profile(place, calibration, ideal, hops)
+    profile, more = load_profile(
+        *(place, calibration, ideal, hops),
+        measured=() if measured is None else measured_calls(measured),
+    )
     priced = partial(
         collective_prices,
         kind,  # type: ignore[arg-type]

@@ -22,7 +22,8 @@ from scaling.api.predict import predict
 from scaling.api.public_api import Drawn, entrance
 from scaling.api.request import request
 from scaling.api.result import PredictionResult
-from scaling.api.runs import RunLike, Settings, check_named, load_run, with_batch
+from scaling.api.runs import RunLike, Settings, check_named, load_run, timed_calls, with_batch
+from scaling.meshes.bandwidths import Measured, MeasuredCall
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
@@ -30,7 +31,7 @@ from scaling.meshes.units import format_dollars, format_size, three_digits
 from scaling.planning.constraints import admitted, fixed_settings, largest, pairs_of
 from scaling.planning.front import FrontPoint, pareto_front
 from scaling.planning.objectives import HOUR, Goal, Tariff
-from scaling.planning.reasons import losers, reason, shortfall, unmet
+from scaling.planning.reasons import changed_choice, losers, reason, shortfall, unmet
 from scaling.planning.result import Plan, Plans
 from scaling.planning.rules import judged
 from scaling.planning.search import SearchHit, settings_of, words_of
@@ -101,6 +102,7 @@ def plan(
     device_order: str | Iterable[str] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
     top: int = 10,
     objective: Literal["time", "cost", "money", "energy"] = "time",
     tokens: float | str | None = None,
@@ -178,7 +180,8 @@ def plan(
         *(largest(axis, n) for axis, n in zip(AXES, sizes, strict=True) if n is not None),
         *fixed_settings(resolved, pairs_of(fixed or (), "--fixed")),
     )
-    sites, typed, warnings = _sites(resolved, cluster, nodes, overrides, calibration, price)
+    calls = timed_calls(measured, resolved, cluster)
+    sites, typed, warnings = _sites(resolved, cluster, nodes, overrides, calibration, calls, price)
     sites = [replace(site, constraints=constraints) for site in sites]
     for site in sites:
         site.tariff.check(goal)
@@ -206,7 +209,8 @@ def plan(
     after = None
     if plans:
         name, chosen = plans[0].cluster.name, plans[0].run
-        how = {"device_order": device_order, "overrides": overrides, "calibration": calibration}
+        how: dict[str, Any] = {"device_order": device_order, "overrides": overrides}
+        how |= {"calibration": calibration, "measured": measured}
         where = {"cluster": typed[name], "nodes": plans[0].cluster.nodes}
         asked = request(run, **where, set=set, **how)
         asked = asked.changed(mesh=str(chosen.mesh), set=settings_of(chosen))
@@ -234,6 +238,7 @@ def plan(
         clusters=described(
             (hit, _predicted(hit)) for hit in sorted(firsts, key=lambda hit: hit.value)
         ),
+        network=_network(sites[0], plans[0], goal) if plans and sites[0].profile.network else None,
         next=after,
     )
 
@@ -261,12 +266,15 @@ def _sites(
     nodes: int | str | None,
     overrides: Overrides | None,
     calibration: Path | str | Profile | None,
+    calls: tuple[MeasuredCall, ...],
     price: float | None,
 ) -> tuple[list[Site], dict[str, ClusterLike | None], list[str]]:
     """The clusters that were named, each as it was typed by its name, and warnings."""
     if isinstance(cluster, str):
         cluster = [name.strip() for name in cluster.split(",")]
     several = [cluster] if cluster is None or isinstance(cluster, Path | Cluster) else list(cluster)
+    if calls and several[1:]:
+        raise InputError("--measured is of one cluster: name that --cluster alone")
     counts = None if nodes is None else node_counts(nodes)
     if run.mesh and counts and counts[1:]:
         raise InputError(
@@ -283,13 +291,23 @@ def _sites(
         typed[place.name] = each
         if calibration is None:
             check_named(each, run, place)
-        profile, notes = load_profile(place, calibration)
+        profile, notes = load_profile(place, calibration, measured=calls)
         warnings += [*notes, *(idle_nodes(run.mesh, place) if run.mesh else ())]
         chip = place.accelerator
         dollars = price_of(chip, price)
         tariff = Tariff(chip.name, dollars and dollars[0].value, chip.power)
         sites.append(Site(run, place, counts or [place.nodes], profile, tariff))
     return sites, typed, warnings
+
+
+def _network(site: Site, first: Plan, goal: Goal) -> str:
+    """What the calls that were timed change in the choice."""
+    fits = replace(site, profile=replace(site.profile, network=()))
+    other = fits.search(goal, 1).best[0]
+    here = predict(other.run, other.cluster, source="analytic", calibration=site.profile)
+    lost = float(here.step_time) / first.step_time
+    lost *= 1.0 if goal.objective == "time" else here.devices / first.prediction.devices
+    return changed_choice(site.profile.network, first.run, other.run, lost - 1, goal.objective)
 
 
 def _predicted(hit: SearchHit, source: str = "analytic") -> PredictionResult:

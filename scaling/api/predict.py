@@ -22,8 +22,10 @@ from scaling.api.runs import (
     check_named,
     load_run,
     parse_settings,
+    timed_calls,
     with_batch,
 )
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, check_keys
 from scaling.profiles.profile import Profile
 from scaling.run import Run
@@ -50,6 +52,7 @@ def predict(
     seq_len: int | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
     what_if: str | Iterable[str] = (),
     causal_flops: bool = False,
     estimates: bool = False,
@@ -130,6 +133,7 @@ def _asked(
     seq_len: int | None,
     overrides: Overrides | None,
     calibration: Path | str | Profile | None,
+    measured: Measured | None,
     what_if: str | Iterable[str],
     causal_flops: bool,
     estimates: bool,
@@ -148,12 +152,14 @@ def _asked(
     place = target(resolved, cluster, nodes, as_overrides(overrides))
     where = {"cluster": cluster, "nodes": nodes, "mesh": mesh, "device_order": device_order}
     how: dict[str, Any] = {"source": None if source == "auto" else source}
-    how |= {"calibration": calibration, "what_if": changes, "causal_flops": causal_flops}
+    how |= {"calibration": calibration, "measured": measured}
+    how |= {"what_if": changes, "causal_flops": causal_flops}
     asked = request(run, **where, set=set, overrides=overrides, **how)
     source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
     if calibration is None:
         check_named(cluster, resolved, place.cluster)
-    profile, warnings = profile_of(place.cluster, calibration)
+    calls = timed_calls(measured, resolved, cluster)
+    profile, warnings = profile_of(place.cluster, calibration, measured=calls)
     if not place.cluster.virtual_devices:
         profile = with_step_error(profile, resolved.software)
     changed(place.cluster, profile, changes)  # raises before anything is compiled

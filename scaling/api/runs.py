@@ -13,6 +13,7 @@ from typing import Any
 
 from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts
 from scaling.api.public_api import entrance
+from scaling.meshes.bandwidths import Measured, MeasuredCall, measured_calls
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, reworded, whole_number
 from scaling.meshes.reading import without_repeats
@@ -75,6 +76,15 @@ def check_named(cluster: ClusterLike | None, run: Run, place: Cluster) -> None:
             "on which cluster? Name one, such as --cluster dgx-h100 (`scaling cluster list` has "
             "all), or --cluster host, this machine, which is then measured first"
         )
+
+
+def timed_calls(
+    measured: Measured | None, run: Run, cluster: ClusterLike | None
+) -> tuple[MeasuredCall, ...]:
+    """Return the calls that were timed: those given, else those of the run's own cluster."""
+    if measured is not None:
+        return measured_calls(measured)
+    return run.cluster.measured if run.cluster is not None and cluster is None else ()
 
 
 def apply_settings(run: Run, settings: Settings) -> Run:

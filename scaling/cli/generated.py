@@ -45,7 +45,7 @@ METAVARS = {  # by flag
 REPEATED = ("set", "overrides", "what_if", "data", "choices", "fixed")
 NAMED = ("run", "cluster", "model")  # may be paths, and names of what comes with the project
 # What is seldom asked for stands last in the help.
-SELDOM = ("device_order", "overrides", "calibration", "ideal", "json", "verbose")
+SELDOM = ("device_order", "overrides", "calibration", "measured", "ideal", "json", "verbose")
 # In a description: what only Python can give, and what is done without the parameter.
 ONLY_PYTHON = re.compile(r",? or an? (?:[A-Z]\w+|mapping|sequence)(?=[.;,]|$)")
 WITHOUT = re.compile(r"; None: (.+?)(?=\.$|\. (?=[A-Z])|; )")

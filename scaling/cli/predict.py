@@ -68,7 +68,7 @@ def predict(
     stated = sc.load_run(asked["run"]).cluster
     clusters = [name for name in (asked.get("cluster"), stated and stated.file) if name]
     inputs = [Path(name) for name in clusters if name.endswith(".toml")]
-    read = (file_of(asked["run"]), asked.get("calibration"))
+    read = (file_of(asked["run"]), asked.get("calibration"), asked.get("measured"))
     check_outputs(outputs, [*inputs, *(path for path in read if path is not None)])
     if scale is not None:
         others = {"explain": explain, "trace": trace, "plot_memory": plot_memory}

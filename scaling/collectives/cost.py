@@ -68,9 +68,7 @@ class CollectiveCost:
         return next((c for c in self.candidates if c.algorithm == self.algorithm), None)
 
 
-def with_timed_calls(
-    profile: Profile, cluster: Cluster, calls: Iterable[MeasuredCall]
-) -> Profile:
+def with_timed_calls(profile: Profile, cluster: Cluster, calls: Iterable[MeasuredCall]) -> Profile:
     """The profile with what was timed on the cluster (`scaling.collectives.network`)."""
     if not calls:
         return profile
@@ -129,7 +127,7 @@ def collective_time(
         bottleneck=f"{cost.bottleneck}, {found.words}",
         evidence=replace(found.evidence, error_p90=half),
         candidates=(),
-        extrapolated=found.is_lent or beyond > 0,
+        extrapolated=found.is_beyond,
     )
 
 

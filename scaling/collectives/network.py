@@ -1,14 +1,14 @@
 """Calls that were timed on a cluster correct there what the fits of its links say.
 
-    time = T(M)      M  seconds by the fits of the links, with all groups that share them
-                     T  seconds as timed: through the points (M, T) of the calls, lines in logarithms
+    time = T(M)    M  seconds by the fits of the links, with all groups that share them
+                   T  seconds as timed: through the points (M, T) of the calls, log over log
 
 Calls of one kind over so many nodes, or of so many ranks inside one, are a curve. Between numbers
-of nodes log T is interpolated over log nodes. Above the largest call T / M stays; below the smallest
-it holds for the bytes alone, since a large call says nothing of latency. Beyond the most nodes T / M
-goes on growing as between the last two numbers of nodes, at most in proportion to the nodes: a
-fabric that carries no more in all, however many nodes send. A kind that was not timed takes the
-geometric mean of those that were, at the same level.
+of nodes log T is interpolated over log nodes. Above the largest call T / M stays; below the
+smallest it holds for the bytes alone, since a large call says nothing of latency. Beyond the most
+nodes T / M goes on growing as between the last two numbers of nodes, at most in proportion to the
+nodes: a fabric that carries no more in all, however many nodes send. A kind that was not timed
+takes the geometric mean of those that were, at the same level.
 """
 
 from collections import defaultdict
@@ -43,7 +43,7 @@ class Correction:
     time: Number
     evidence: Evidence  # without a range beyond what was timed
     words: str
-    is_lent: bool  # from other kinds
+    is_beyond: bool  # of more nodes than were timed, or of another kind
 
 
 def timed_curves(
@@ -106,21 +106,24 @@ def correction(
         return None
     active = groups.size / len(np.unique(groups // placement.cluster.devices_per_node))
     reach = nodes if nodes > 1 else groups.shape[1]
-    factors, used = [], []
+    factors: list[np.ndarray] = []
+    used: list[TimedCurve] = []
     for name in dict.fromkeys(curve.kind for curve in own or at_level):
         curves = [curve for curve in own or at_level if curve.kind == name]
         if nodes > 1:
             nearest = min(abs(log(curve.per_node / active)) for curve in curves)
             curves = [c for c in curves if abs(log(c.per_node / active)) == nearest]
-        factors.append(_factor(curves, reach, lambda curve: curve.factor(seconds, latency)))
+        factor = _factor(curves, reach, lambda curve: curve.factor(seconds, latency))
+        factors.append(np.asarray(factor))
         used += curves
-    factor = np.exp(np.mean(np.log(factors), axis=0))
+    mean = np.exp(np.mean(np.log(factors), axis=0))
     reaches = sorted({curve.reach for curve in used})
     among = f"{reaches[0]}" if len(reaches) == 1 else f"{reaches[0]} to {reaches[-1]}"
     kinds = " and ".join(sorted({curve.kind for curve in used}))
-    words = f"x{float(np.max(factor)):.3g} by {kinds} timed "
+    words = f"x{float(np.max(mean)):.3g} by {kinds} timed "
     words += f"on {among} nodes" if nodes > 1 else f"among {among} ranks of a node"
-    if nodes > 1 and nodes > reaches[-1]:
+    is_beyond = nodes > max(1, reaches[-1])
+    if is_beyond:
         words += f", fewer than these {nodes}"
     span = MeasuredSpan(
         ranks=(min(c.ranks for c in used), max(c.ranks for c in used)),
@@ -133,7 +136,7 @@ def correction(
         error_p90=LIKE if own else LENT,
         measured=span,
     )
-    return Correction(factor * seconds, evidence, words, not own)
+    return Correction(mean * seconds, evidence, words, is_beyond or not own)
 
 
 def _factor(

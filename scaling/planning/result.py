@@ -113,6 +113,7 @@ class Plans:
     objective: str
     losers: tuple[Loser, ...]  # why other meshes and settings lose
     verified: int  # plans that were priced from their compiled programs
+    network: str | None = None  # what the bandwidths that were measured change in the choice
     error: str | None = None  # where nothing fits
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the run
     constraints: tuple[str, ...] = ()  # as typed

@@ -43,6 +43,7 @@ def plan_page(result: Plans) -> str:
         lines += ["the best of each cluster", *_table(result.clusters)]
     if result.pareto:
         lines += _front(result.pareto)
+    lines += [result.network] if result.network else []
     if result.losers:
         count = lambda n: "" if n is None else f"{n:,}"
         rows = [(f"  {x.what}", count(x.configurations), x.why) for x in result.losers]

@@ -6,6 +6,7 @@ The defaults of `run.json` are those below; a key that is not known is an error.
 from dataclasses import dataclass, field
 from typing import Literal
 
+from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.errors import InputError, check_fields, check_range
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting.remat import POLICIES, SavedTensors, check_remat
@@ -156,6 +157,7 @@ class ClusterChoice:
     nodes: int = 1
     overrides: dict[str, float] = field(default_factory=dict)
     file: str | None = None
+    measured: tuple[MeasuredCall, ...] = ()  # what collectives took there
 
     def __post_init__(self) -> None:
         check_range("nodes", self.nodes, 1)

@@ -103,12 +103,15 @@ class Prices:
         self, kind: CollectiveKind, bytes: np.ndarray, layouts: Sequence[Layout], number: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None]:
         bytes = np.broadcast_to(bytes, np.broadcast_shapes(bytes.shape, (1, len(number))))
-        times = np.zeros(bytes.shape)
+        times, busy = np.zeros(bytes.shape), None
         for i, layout in enumerate(layouts):
             where, groups = number == i if len(number) > 1 else ..., self.groups(layout)
             cost = collective_time(kind, bytes[:, where], groups, self.cluster, self.profile)
             times[:, where] = cost.time
-        return times, None
+            if cost.busy is not None:
+                busy = np.zeros((len(cost.busy), *times.shape)) if busy is None else busy
+                busy[:, :, where] = cost.busy
+        return times, busy
 
 
 @dataclass(frozen=True)

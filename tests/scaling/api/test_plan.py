@@ -1,5 +1,7 @@
 """`sc.plan`: what it warns of, and what it refuses."""
 
+import re
+
 import pytest
 
 import scaling as sc
@@ -40,3 +42,22 @@ def test_this_machine_is_planned_by_what_its_calibration_measured():
         found.plans[0].run, cluster="host", source="analytic", calibration=calibration
     )
     assert alone.step_time == pytest.approx(float(found.step_time))
+
+
+def test_what_a_sick_network_changes_in_the_choice():
+    row = {"collective": "all-reduce", "ranks": 16, "nodes": 2, "bytes": 2**30}
+    sick = [row | {"bus_bandwidth": 10e9}]
+    run = {"name": "tiny", "model": {"preset": "llama3-1b"}, "software": "megatron"}
+    run["batch"] = {"global_batch": 32, "seq_len": 2048}
+    where = {"cluster": "dgx-h100", "nodes": 2}
+    found = sc.plan(run, **where, top=1, measured=sick)
+    first = found.plans[0]
+    assert found.network and found.network in " ".join(str(found).split())
+    assert re.search(r"network at \d% .* on 2 nodes: the first choice (was|is)", found.network)
+    again = sc.predict(first.run, **where, measured=sick, source="analytic")
+    assert again.step_time == pytest.approx(first.step_time)
+    sound = sc.plan(run, **where, top=1)
+    assert sound.network is None and sound.step_time < first.step_time
+    carried = run | {"cluster": {"name": "dgx-h100", "nodes": 2, "measured": sick}}
+    assert sc.plan(carried, top=1).step_time == first.step_time
+    assert sc.load_run(carried).cluster.measured[0].bus_bandwidth == 10e9
