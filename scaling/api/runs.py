@@ -78,9 +78,7 @@ def check_named(cluster: ClusterLike | None, run: Run, place: Cluster) -> None:
         )
 
 
-def timed_calls(
-    measured: Measured | None, run: Run, cluster: ClusterLike | None
-) -> tuple[MeasuredCall, ...]:
+def timed_calls(measured: Measured | None, run: Run, cluster: object) -> tuple[MeasuredCall, ...]:
     """Return the calls that were timed: those given, else those of the run's own cluster."""
     if measured is not None:
         return measured_calls(measured)

@@ -83,7 +83,9 @@ def changed_choice(
     text = f"{what} at {share:.0%} of what the catalogue's would do {where}: the first choice "
     if now == otherwise:
         return text + "is the same"
-    better = {"time": "faster", "cost": "cheaper", "money": "cheaper"}.get(objective, f"less {objective}")
+    better = {"time": "faster", "cost": "cheaper", "money": "cheaper"}.get(
+        objective, f"less {objective}"
+    )
     names = [f"{run.mesh}" for run in (otherwise, now)]
     if names[0] == names[1]:
         names = [words_of(run) for run in (otherwise, now)]
