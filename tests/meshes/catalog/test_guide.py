@@ -40,6 +40,7 @@ def folder(tmp_path, monkeypatch):
     lab, gpu = blocks("toml")
     for name, text in (("lab", lab), ("mine", lab), ("my-gpu", gpu)):
         (tmp_path / f"{name}.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "bandwidth.json").write_text(blocks("json")[-1], encoding="utf-8")
     (tmp_path / "topo.txt").write_text(TOPOLOGY, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
