@@ -28,6 +28,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_dollars, format_size, three_digits
+from scaling.planning.certificate import certificate
 from scaling.planning.constraints import admitted, fixed_settings, largest, pairs_of
 from scaling.planning.front import FrontPoint, pareto_front
 from scaling.planning.objectives import HOUR, Goal, Tariff
@@ -63,6 +64,7 @@ class PlanResult(Drawn, Plans):
                 document[name].append(row | {"prediction": plan.prediction.to_dict()})
         document["pareto"] = [point.row() for point in self.pareto]
         document["rules"] = [vars(rule) for rule in self.rules]
+        document["certificate"] = vars(self.certificate)
         document["losers"] = [vars(loser) for loser in self.losers]
         return document
 
@@ -117,6 +119,7 @@ def plan(
     max_tensor: int | None = None,
     fixed: Mapping[str, Any] | Iterable[str] | None = None,
     pareto: bool = False,
+    seconds: float | None = None,
     verify: int = 0,
 ) -> PlanResult:
     """Find the best meshes for a run, with microbatches, remat and ZeRO stage, that fit in memory.
@@ -158,6 +161,7 @@ def plan(
             remat=none, batch.microbatches=4 or sharding.zero_stage=3, or a mapping.
         pareto: price all that fits, and say what is best in time, money or memory margin, given the
             other two.
+        seconds: stop searching after so long, a first wave at least; `certificate` has the gap.
         verify: price so many of the best plans again from their compiled programs.
 
     Raises:
@@ -168,6 +172,8 @@ def plan(
     limits = amount("--deadline", deadline, "s"), amount("--budget", budget)
     goal = Goal(objective, amount("--tokens", tokens), *limits)
     top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
+    if seconds is not None and not seconds >= 0:
+        raise InputError(f"--seconds {seconds}: a search takes 0 or more")
     keep_devices_free()
     set = with_batch(set, batch, seq_len)
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
@@ -185,7 +191,8 @@ def plan(
     sites = [replace(site, constraints=constraints) for site in sites]
     for site in sites:
         site.tariff.check(goal)
-    states = search_all(sites, goal, top)
+    states = search_all(sites, goal, top, seconds)
+    certified = certificate(states)
     hits = ranked(states)[:top]
     closed = {hit: _predicted(hit) for hit in hits}
     pairs, error = list(closed.items()), None
@@ -224,7 +231,7 @@ def plan(
         sum(s.priced for s in states),
         sum(s.pruned for s in states),
         sum(s.infeasible for s in states),
-        optimal=True,
+        optimal=certified.gap == 0,
         seconds=time.monotonic() - start,
         objective=objective,
         losers=tuple(losers(state)),
@@ -233,6 +240,7 @@ def plan(
         warnings=(*warnings, *_untrained(resolved)),
         constraints=tuple(constraint.text for constraint in constraints),
         limits=goal.limits,
+        certificate=certified,
         pareto=pareto_front(sites, goal) if pareto and plans else (),
         rules=tuple(judged(first, admitted(space, constraints))) if first else (),
         clusters=described(

@@ -104,7 +104,7 @@ def losers(state: Search) -> Iterator[Loser]:
             why = _longer(hit.time, best.time, seconds, sizes)
             yield Loser(f"{AXES[axis]}, at best {hit.choices.mesh}", why)
     if state.pruned:
-        why = "slower than all that is listed, even at the best rates of the chip"
+        why = "slower than all that is listed, even if nothing held their calls up"
         yield Loser("left out by a bound", why, state.pruned)
     for text, count in Counter(merged(state.refusals)).most_common(MOST_REFUSALS):
         yield Loser("cannot run", text, count)

@@ -5,6 +5,7 @@ from typing import Any
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape
+from scaling.planning.certificate import Certificate
 from scaling.planning.front import FrontPoint
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
@@ -100,7 +101,7 @@ class RuleOfThumb:
 class Plans:
     """The best configurations of a space, one for each mesh, the best first.
 
-    space = priced + pruned + infeasible
+    space = priced + pruned + infeasible, and what is left of a search that was stopped
     """
 
     plans: tuple[Plan, ...]
@@ -120,6 +121,7 @@ class Plans:
     limits: str = ""  # of the whole training: ` within 30 days and $2,000,000`
     rules: tuple[RuleOfThumb, ...] = ()
     clusters: tuple[Plan, ...] = ()  # the best plan on each, where several were asked about
+    certificate: Certificate | None = None
     pareto: tuple[FrontPoint, ...] = ()  # where it was asked for, the fastest first
     next: str | None = None  # the command, or the call, that prices the best plan alone
 

@@ -94,13 +94,6 @@ class Search:
         """Configurations that a bound on their time leaves out."""
         return self.cut["time"] + self.cut["calls"]
 
-    @property
-    def gap(self) -> float | None:
-        """Share of the best value by which another may be below it; None: nothing is known."""
-        if self.best and self.left:
-            return max(0.0, 1 - self.least_left / self.best[0].value)
-        return None if self.left else 0.0
-
     def refuse(self, reason: str, count: int) -> None:
         """Count configurations that cannot run."""
         self.infeasible += count

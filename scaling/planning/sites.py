@@ -40,19 +40,23 @@ class Site:
             target = PlanTarget(self.run, place, self.profile, value)
             yield target, all_choices(self.run, place.devices)
 
-    def search(self, goal: Goal, top: int) -> Search:
-        """The best configurations that the constraints admit."""
+    def search(self, goal: Goal, top: int, seconds: float | None = None) -> Search:
+        """The best configurations that the constraints admit, found within so many seconds."""
         spaces = self.spaces(goal)
-        return search([(place, admitted(every, self.constraints)) for place, every in spaces], top)
+        every = [(place, admitted(every, self.constraints)) for place, every in spaces]
+        return search(every, top, seconds)
 
 
-def search_all(sites: Sequence[Site], goal: Goal, top: int) -> list[Search]:
-    """What is found on each.
+def search_all(
+    sites: Sequence[Site], goal: Goal, top: int, seconds: float | None = None
+) -> list[Search]:
+    """What is found on each, in an equal part of the seconds.
 
     Raises:
         InputError: no configuration is as the constraints say.
     """
-    states = [site.search(goal, top) for site in sites]
+    each = None if seconds is None else seconds / len(sites)
+    states = [site.search(goal, top, each) for site in sites]
     if not any(state.space for state in states) and (constraints := sites[0].constraints):
         every = (c for site in sites for _, choices in site.spaces(goal) for c in choices)
         raise InputError(contradiction(every, constraints))

@@ -128,6 +128,7 @@ def _title(result: Plans) -> str:
         f"{result.space:,} configurations in {format_time(result.seconds)}: {result.priced:,} "
         f"priced, {result.pruned:,} left out by a bound, {result.infeasible:,} cannot run"
     )
+    counts += f"\ncertificate: {result.certificate}" if result.certificate else ""
     if not result.plans:
         return counts
     first = result.plans[0].prediction

@@ -5,8 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import scaling as sc
 from scaling.meshes import catalog
+from scaling.meshes.errors import InputError
 from scaling.planning import search as module
+from scaling.planning.certificate import certificate
 from scaling.planning.search import search
 from scaling.planning.space import ChoicesBatch, all_choices
 from scaling.planning.target import PlanTarget
@@ -42,7 +45,7 @@ def placed(name: str, software: str, cluster: str, nodes: int) -> PlanTarget:
 def test_the_best_are_those_of_pricing_the_whole_space(name, software, cluster, nodes):
     target = placed(name, software, cluster, nodes)
     found, whole = (search([(target, _space(target))], top) for top in (3, EVERY))
-    assert (whole.pruned, whole.left, found.left, found.gap) == (0, 0, 0, 0.0)
+    assert (whole.pruned, whole.left, certificate([found]).gap) == (0, 0, 0.0)
     assert found.space == whole.space == whole.priced + whole.infeasible
     assert found.space == found.priced + found.pruned + found.infeasible and found.pruned
     assert whole.infeasible == sum(whole.refusals.values())
@@ -79,8 +82,19 @@ def test_a_search_that_is_stopped_says_how_far_it_may_be_from_the_best(monkeypat
     assert stopped.left and stopped.space == (
         stopped.priced + stopped.pruned + stopped.infeasible + stopped.left
     )
-    best, least = stopped.best[0].value, whole.best[0].value
-    assert stopped.gap is not None and best * (1 - stopped.gap) <= least * (1 + SAME) <= best * 2
+    best, least, gap = stopped.best[0].value, whole.best[0].value, certificate([stopped]).gap
+    assert gap is not None and best * (1 - gap) <= least * (1 + SAME) and least <= best
+
+
+def test_the_page_and_the_document_certify():
+    found = sc.plan("gpt2-124m", cluster="dgx-h100", mesh="fsdp=8", top=1, seconds=60)
+    made = found.to_dict()["certificate"]
+    refused, cut = sum(made["refused"].values()), made["cut"]
+    parts = made["evaluated"] + cut["time"] + cut["calls"] + refused + made["left"]
+    assert made["space"] == parts and made["gap"] == 0 and found.optimal
+    assert "certificate: gap 0.00%: " in str(found)
+    with pytest.raises(InputError, match="--seconds -1: a search takes 0 or more"):
+        sc.plan("gpt2-124m", cluster="dgx-h100", seconds=-1)
 
 
 def _space(target: PlanTarget):
