@@ -18,6 +18,7 @@ from scaling.api.runs import RunLike, Settings, load_run, parse_settings
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting import count_parameters, model_flops
+from scaling.profiles.prices import PriceKind, dollars_per_hour
 from scaling.questions.answer import Answer
 from scaling.questions.budget.answer import budget as answer_budget
 from scaling.questions.budget.failures import Reliability
@@ -48,6 +49,7 @@ def budget(
     bytes_per_parameter: float = GUIDE_BYTES,
     compute: str | None = None,
     price: float | None = None,
+    price_kind: PriceKind | None = None,
     mtbf_hours: float | None = None,
     save_seconds: float | None = None,
     restart_seconds: float = 0.0,
@@ -151,7 +153,7 @@ def budget(
         slice_devices=host.torus.chips if host.torus else None,
         predicted=predicted,
         note=note,
-        price=price,
+        price=dollars_per_hour(host.accelerator, price_kind, price),
         asked=missing,
     )
     return answer_budget(training, Reliability(mtbf_hours, save_seconds, restart_seconds))

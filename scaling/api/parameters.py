@@ -41,6 +41,7 @@ SHARED: Mapping[str, str] = {
     "run_dir": "folder of a run, or of a Hugging Face model with safetensors.",
     "compute": "format of the products, one that the chip multiplies; None: bf16, or its first.",
     "price": "dollars for an hour of a device; None: of the dated table, where it has the chip.",
+    "price_kind": "kind of the table's price; None: on demand where it is known of the chip.",
     "tokens": "tokens of one step, for tokens/s.",
     "model_flops": "FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU.",
     "trips": "how often loops run whose number of iterations is only known as they run, by a name "

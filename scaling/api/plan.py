@@ -38,8 +38,8 @@ from scaling.planning.rules import judged
 from scaling.planning.search import SearchHit, settings_of, words_of
 from scaling.planning.sites import Site, node_counts, ranked, search_all
 from scaling.planning.space import all_choices
+from scaling.profiles.prices import PriceKind, dollars_per_hour
 from scaling.profiles.profile import Profile
-from scaling.questions.prices import price_of
 from scaling.run import OURS, Run, run_dict
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
@@ -61,6 +61,7 @@ class PlanResult(Drawn, Plans):
             document[name] = []
             for plan in getattr(self, name):
                 row = stated(plan) | {"cluster": plan.cluster.name, "run": run_dict(plan.run)}
+                row |= {"price_range": vars(plan.price_range)} if plan.price_range else {}
                 document[name].append(row | {"prediction": plan.prediction.to_dict()})
         document["pareto"] = [point.row() for point in self.pareto]
         document["rules"] = [vars(rule) for rule in self.rules]
@@ -111,6 +112,7 @@ def plan(
     deadline: float | str | None = None,
     budget: float | str | None = None,
     price: float | None = None,
+    price_kind: PriceKind | None = None,
     max_stage: int | None = None,
     max_data: int | None = None,
     max_fsdp: int | None = None,
@@ -187,7 +189,8 @@ def plan(
         *fixed_settings(resolved, pairs_of(fixed or (), "--fixed")),
     )
     calls = timed_calls(measured, resolved, cluster)
-    sites, typed, warnings = _sites(resolved, cluster, nodes, overrides, calibration, calls, price)
+    tariff = price_kind, price
+    sites, typed, warnings = _sites(resolved, cluster, nodes, overrides, calibration, calls, tariff)
     sites = [replace(site, constraints=constraints) for site in sites]
     for site in sites:
         site.tariff.check(goal)
@@ -275,7 +278,7 @@ def _sites(
     overrides: Overrides | None,
     calibration: Path | str | Profile | None,
     calls: tuple[MeasuredCall, ...],
-    price: float | None,
+    price: tuple[PriceKind | None, float | None],
 ) -> tuple[list[Site], dict[str, ClusterLike | None], list[str]]:
     """The clusters that were named, each as it was typed by its name, and warnings."""
     if isinstance(cluster, str):
@@ -302,8 +305,7 @@ def _sites(
         profile, notes = load_profile(place, calibration, measured=calls)
         warnings += [*notes, *(idle_nodes(run.mesh, place) if run.mesh else ())]
         chip = place.accelerator
-        dollars = price_of(chip, price)
-        tariff = Tariff(chip.name, dollars and dollars[0].value, chip.power)
+        tariff = Tariff(chip.name, dollars_per_hour(chip, *price), chip.power)
         sites.append(Site(run, place, counts or [place.nodes], profile, tariff))
     return sites, typed, warnings
 
@@ -360,8 +362,8 @@ def _plan(
 ) -> Plan:
     assert prediction.pricing.run is not None
     why = prediction.bottleneck if rank == 1 else reason(prediction, best[prediction.source])
-    run, cluster, price = prediction.pricing.run, hit.cluster, tariff.dollars
-    plan = Plan(rank, run, cluster, prediction, why, price=price)
+    run, price, dollars = prediction.pricing.run, tariff.price, tariff.dollars
+    plan = Plan(rank, run, hit.cluster, prediction, why, price=dollars, price_range=price)
     if goal.tokens is None or not prediction.tokens_per_second:
         return plan
     seconds = goal.tokens / float(prediction.tokens_per_second)
@@ -371,5 +373,5 @@ def _plan(
         total_time=seconds,
         device_hours=used / HOUR,
         energy=None if tariff.watts is None else tariff.watts * used,
-        money=None if price is None else price * used / HOUR,
+        money=None if dollars is None else dollars * used / HOUR,
     )

@@ -18,6 +18,7 @@ from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import parse_size
 from scaling.models.config import with_positions
+from scaling.profiles.prices import PriceKind
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer
 from scaling.questions.serving.answer import serve as answer_serve
@@ -50,6 +51,7 @@ def serve(
     mfu: float | None = None,
     step_time: float | str | None = None,
     price: float | None = None,
+    price_kind: PriceKind | None = None,
     parameters: float | str | None = None,
     active: float | str | None = None,
     kv_per_token: int | str | None = None,
@@ -133,5 +135,8 @@ def serve(
     servers = Servers(place, shape, engine_of(software), expert_parallel)
     case = ServingCase(served, servers, profile, int(batch), int(context))
     return answer_serve(
-        case, ServedRequest(prompt, generate, mfu, amount("--step-time", step_time, "s")), price
+        case,
+        ServedRequest(prompt, generate, mfu, amount("--step-time", step_time, "s")),
+        price,
+        price_kind,
     )

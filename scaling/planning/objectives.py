@@ -16,6 +16,7 @@ import numpy as np
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.shape import AxisSize
 from scaling.meshes.units import format_days, format_dollars
+from scaling.profiles.prices import Price
 
 OBJECTIVES = ("time", "cost", "money", "energy")
 HOUR = 3600.0  # s
@@ -55,14 +56,19 @@ class Tariff:
     """What a device takes while it is used; None: not known."""
 
     name: str  # of the chip
-    dollars: float | None  # for an hour
+    price: Price | None  # of an hour
     watts: float | None
+
+    @property
+    def dollars(self) -> float | None:
+        """For an hour."""
+        return None if self.price is None else self.price.default
 
     def check(self, goal: Goal) -> None:
         """Raise InputError where a figure is missing that the goal needs."""
         needs_price = goal.objective == "money" or goal.budget is not None
         option = "--budget" if goal.objective != "money" else "--objective money"
-        if needs_price and self.dollars is None:
+        if needs_price and self.price is None:
             raise InputError(f"{option}: nobody states a price of {self.name}; give --price")
         if goal.objective == "energy" and self.watts is None:
             raise InputError(

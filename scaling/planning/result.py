@@ -7,6 +7,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape
 from scaling.planning.certificate import Certificate
 from scaling.planning.front import FrontPoint
+from scaling.profiles.prices import Price
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction
 
@@ -24,7 +25,8 @@ class Plan:
     device_hours: float | None = None  # likewise
     energy: float | None = None  # J, likewise, at the chips' power limit
     money: float | None = None  # dollars, likewise
-    price: float | None = None  # dollars for an hour of a device
+    price: float | None = None  # dollars for an hour of a device, of
+    price_range: Price | None = None
 
     @property
     def mesh(self) -> MeshShape | None:

@@ -148,8 +148,8 @@ def _totals(plan: Plan) -> list[str]:
     used = f"the whole training: {days}, {hours} device-hours"
     if plan.energy is not None:
         used += f", {three_digits(plan.energy / KWH)} kWh at the power limit"
-    if plan.money is not None:
-        used += f", {format_dollars(plan.money)} at ${plan.price:g} for an hour of a device"
+    if plan.money is not None and plan.price_range is not None:
+        used += f", {format_dollars(plan.money)} at {plan.price_range.words}"
     return [used]
 
 

@@ -17,7 +17,6 @@ from scaling.questions.budget.training import (
     duration,
     utilization,
 )
-from scaling.questions.prices import price_of
 
 
 @dataclass(frozen=True)
@@ -132,8 +131,11 @@ def _energy_and_money(training: Training, hours: SpentTime) -> list[Answer]:
     if training.chip.power is None:
         why = f"the catalogue has no power of {training.chip.name}"
         parts = [Answer("energy", None, "kWh", binds=why)]
-    price = price_of(training.chip, training.price)
-    if price is not None:
-        p, source = price
-        parts.append(hours.answer(training, "money", "dollars", "h * p", p, notes=(source,)))
-    return parts
+    price = training.price
+    if price is None:
+        why = f"nobody states a price of {training.chip.name}: give --price"
+        return [*parts, Answer("money", None, "dollars", binds=why)]
+    p, said = price.input(training.chip), (price.words, price.source)
+    money = hours.answer(training, "money", "dollars", "h * p", p, notes=said)
+    low, high = (float(money) * end / price.default for end in (price.low, price.high))
+    return [*parts, replace(money, low=low, high=high)]

@@ -9,6 +9,7 @@ from typing import Literal
 
 from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.errors import InputError, check_range
+from scaling.profiles.prices import Price
 from scaling.questions.answer import Answer, Input, Lettered, letters
 
 SECTION = "applied-training: how long does training take"
@@ -55,7 +56,7 @@ class Training(Lettered):
     slice_devices: int | None = None  # of the largest TPU slice
     predicted: PredictedStep | None = None
     note: str = "at the peak: state --mfu for a time that is reached"  # where nothing is predicted
-    price: float | None = None  # dollars for a device and hour
+    price: Price | None = None  # of a device; None: not known
     asked: Literal["tokens", "parameters", ""] = ""  # a count that follows from all the others
 
     @cached_property

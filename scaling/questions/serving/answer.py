@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from scaling.meshes.errors import InputError
-from scaling.questions.answer import Answer
-from scaling.questions.prices import flops_per_dollar, price_of
+from scaling.profiles.prices import dollars_per_hour
+from scaling.questions.answer import Answer, Input, by_formula
 from scaling.questions.serving.case import ServingCase, check_servers
 from scaling.questions.serving.decode import decode_step
 from scaling.questions.serving.memory import memory_answers
@@ -18,7 +18,12 @@ from scaling.questions.serving.traffic import (
 )
 
 
-def serve(case: ServingCase, request: ServedRequest, price: float | None = None) -> Answer:
+def serve(
+    case: ServingCase,
+    request: ServedRequest,
+    price: float | None = None,
+    kind: str | None = None,
+) -> Answer:
     """Return the time of a decode step; its parts are throughput, memory, thresholds and requests.
 
     `rows` are batches with their step, throughput, and whether they fit.
@@ -41,7 +46,7 @@ def serve(case: ServingCase, request: ServedRequest, price: float | None = None)
         *memory_answers(case),
         *threshold_answers(case),
         *request_answers(case, step, request),
-        *_money(case, step, price),
+        *_money(case, step, kind, price),
     )
     count = f"{mesh.devices} device{'s' * (mesh.devices > 1)}"
     model = f"{case.model.name} in {case.model.formats.weights}"
@@ -52,12 +57,17 @@ def serve(case: ServingCase, request: ServedRequest, price: float | None = None)
     return replace(step, parts=parts, rows=frontier(case), notes=tuple(notes))
 
 
-def _money(case: ServingCase, step: Answer, stated: float | None) -> list[Answer]:
+def _money(case: ServingCase, step: Answer, kind: str | None, stated: float | None) -> list[Answer]:
     chip = case.servers.cluster.accelerator
-    price = price_of(chip, stated)
+    price = dollars_per_hour(chip, kind, stated)
     if price is None:
         return []
     t, fitted = seconds_of_step(step)
-    formula = "p * N / 3600 * t / B * 1000000"
-    money = case.answer("a million tokens", "dollars", formula, price[0], t, fitted=fitted)
-    return [flops_per_dollar(chip, case.model.formats.compute, price), money]
+    formula, p = "p * N / 3600 * t / B * 1000000", price.input(chip)
+    money = case.answer("a million tokens", "dollars", formula, p, t, fitted=fitted)
+    low, high = (float(money) * end / price.default for end in (price.low, price.high))
+    ranged = replace(money, low=low, high=high, notes=(price.words,))
+    dtype = case.model.formats.compute
+    inputs = Input("C", chip.peak(dtype), "FLOP/s", f"{dtype} peak"), p
+    notes, name = (price.source,), "FLOPs for a dollar"
+    return [by_formula(name, "FLOPs", "C * 3600 / p", inputs, notes=notes), ranged]

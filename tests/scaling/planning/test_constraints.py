@@ -17,13 +17,14 @@ from scaling.planning.front import undominated
 from scaling.planning.objectives import Goal, Tariff, value_of
 from scaling.planning.sites import node_counts
 from scaling.planning.space import all_choices
+from scaling.profiles.prices import Price
 from scaling.run.recipes import recipe
 from tests.scaling.cli.running import check_refused
 from tests.scaling.cli.running import run as run_command
 
 RUN = replace(recipe("gpt2-124m"), mesh=None)
 RUN = replace(RUN, batch=replace(RUN.batch, global_batch=8))
-TARIFF = Tariff("chip", 2.0, 700.0)
+TARIFF = Tariff("chip", Price(2.0, 2.0, 2.0, "stated", "", ""), 700.0)
 EVERY = tuple(all_choices(RUN, 4))
 
 

@@ -7,9 +7,9 @@ import pytest
 import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
+from scaling.profiles.prices import KINDS, dollars_per_hour, price_file
 from scaling.questions.answer import textbook
 from scaling.questions.budget.failures import Reliability, failure_answers
-from scaling.questions.prices import price_file
 from tests.scaling.questions.formulas import check
 
 DAY = 86_400.0
@@ -112,7 +112,28 @@ def test_every_price_has_a_chip_and_a_source():
     table = price_file()
     assert {row.accelerator for row in table.prices} <= set(catalog.accelerator_names())
     assert {row.source for row in table.prices} == table.sources.keys()
-    assert all(source.date and source.url for source in table.sources.values())
+    assert {row.kind for row in table.prices} <= set(KINDS) and all(table.sources.values())
+
+
+def test_a_price_is_the_median_of_the_newest_year_between_its_ends():
+    chip = lambda name: catalog.load(name).accelerator
+    price = {kind: dollars_per_hour(chip("dgx-h100"), kind) for kind in KINDS}
+    found = {kind: (each.low, each.default, each.high) for kind, each in price.items()}
+    assert found == {
+        "on-demand": (1.99, 2.95, 10.8),  # as of 37 providers, who outweigh five lists
+        "contract": (2.35, 2.35, 2.35),  # not those of 2024 and 2025
+        "spot": (1.25, 1.25, 1.25),
+    }
+    assert (
+        dollars_per_hour(chip("dgx-h100")) == price["on-demand"]
+        and price["on-demand"].date == "2026"
+    )
+    assert dollars_per_hour(chip("rtx3090-10")) is None
+    with pytest.raises(InputError, match="nobody states such a price of tpu-v5e.*on-demand"):
+        dollars_per_hour(chip("tpu-v5e"), "spot")
+    money = sc.budget("llama3-8b", "1T", devices=64, mfu=0.4)["money"]
+    assert money.low < float(money) < money.high
+    assert sc.budget("llama3-8b", "1T", "rtx3090-10", mfu=0.4)["money"].answer is None
 
 
 ONE = {"parameters": 1e9, "tokens": "1T"}
