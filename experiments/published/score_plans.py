@@ -14,6 +14,8 @@ A chooser puts the configurations of a problem in order; those that ran out of m
 
 import argparse
 import csv
+import gzip
+import io
 import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,8 +34,9 @@ from scaling.report.formatting import columns
 from scaling.run import read_run
 
 PLAN, CHANCE = "scaling", "chance"
-MODELS: Mapping[str, Model] = {PLAN: shipped, "scaling, left out": left_out, "Calculon": calculon}
-WORDS = {"good": ", sound network", "slow": ", sick network", None: ""}
+SHOWN = "scaling, left out"  # in the picture of `experiments.figures`
+MODELS: Mapping[str, Model] = {PLAN: shipped, SHOWN: left_out, "Calculon": calculon}
+WORDS = {"good": ", sound network", "slow": ", sick network", None: "", "": ""}
 
 
 @dataclass(frozen=True)
@@ -183,15 +186,17 @@ def write(folder: Path, every: Sequence[Solved], memory: Sequence[Mapping[str, A
                 what = one.problem.name, one.problem.fabric or "", len(one.problem.rows), chooser
                 figures = asdict(how).values()
                 out.writerow([*what, *("" if x is None else f"{x:.4g}" for x in figures)])
-    with (folder / "configurations.csv").open("w", newline="", encoding="utf-8") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow(["problem", "fabric", "id", "measured", "model", "predicted", "fits"])
-        for one in every:
-            for model, guesses in one.guesses.items():
-                for row, guess in zip(one.problem.rows, guesses, strict=True):
-                    measured = "" if row.step_time is None else f"{row.step_time:.5g}"
-                    tried = one.problem.name, one.problem.fabric or "", row.id, measured
-                    out.writerow([*tried, model, f"{guess.time:.5g}", int(guess.fits)])
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(["problem", "fabric", "id", "measured", "model", "predicted", "fits"])
+    for one in every:
+        for model, guesses in one.guesses.items():
+            for row, guess in zip(one.problem.rows, guesses, strict=True):
+                measured = "" if row.step_time is None else f"{row.step_time:.5g}"
+                tried = one.problem.name, one.problem.fabric or "", row.id, measured
+                out.writerow([*tried, model, f"{guess.time:.5g}", int(guess.fits)])
+    kept = gzip.compress(text.getvalue().encode(), mtime=0)
+    (folder / "configurations.csv.gz").write_bytes(kept)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -141,11 +141,14 @@ class Traffic:
             return NO_COLLECTIVES, 0
         (transfer,) = lines
         once = replace(transfer, calls=as_int(np.greater(transfer.calls, 0)))
-        return ScheduledCollectives(tuple(self._collectives(once, 1))), transfer.calls / runs
+        return ScheduledCollectives(tuple(self._collectives(once, 1))), transfer.calls / np.maximum(
+            runs, 1
+        )
 
     def _collectives(self, transfer: Transfer, runs: Number | None) -> list[Collective]:
         """The calls of one transfer in one pass; they have no bytes where it does not run."""
-        calls = as_float(np.asarray(transfer.calls / (1 if runs is None else runs)))
+        passes = 1 if runs is None else np.maximum(runs, 1)  # of a stage that is the head alone: 0
+        calls = as_float(np.asarray(transfer.calls / passes))
         needed = 1 if runs is None else np.ceil(calls - ROUNDING)  # 0 where it does not run
         first, _, rest = transfer.place.partition(" ")
         layer = "layers/" + rest.split()[0] if rest.startswith((ATTENTION, MLP)) else rest

@@ -1,0 +1,33 @@
+"""How configurations that others ran are ranked, beside how they were measured."""
+
+import csv
+import gzip
+from collections import defaultdict
+
+from experiments.published.score_plans import SHOWN, WORDS
+from experiments.published.training import FOLDER
+from scaling.pictures.curves import ScatterPoint, scatter
+from scaling.pictures.shapes import Picture
+
+CONFIGURATIONS = FOLDER.parent / "results" / "2026-11-28-plans" / "configurations.csv.gz"
+SOURCE = "Ultra-Scale Playbook"
+
+
+def ranks() -> Picture:
+    """Predicted over measured rank of every run of the Playbook that ranks, constants left out."""
+    found = defaultdict(list)
+    with gzip.open(CONFIGURATIONS, "rt", encoding="utf-8") as file:
+        for row in csv.DictReader(file):
+            if row["model"] == SHOWN and row["measured"] and row["problem"].startswith(SOURCE):
+                times = float(row["measured"]), float(row["predicted"])
+                found[row["problem"], row["fabric"]].append(times)
+    points = []
+    for (_, fabric), times in sorted(found.items()):
+        measured, predicted = (sorted(column) for column in zip(*times, strict=True))
+        points += [
+            ScatterPoint(WORDS[fabric][2:], measured.index(m) + 1, predicted.index(p) + 1)
+            for m, p in times
+        ]
+    title = f"Rank in its problem of each run of the {SOURCE}"
+    words = "measured: the fastest is 1", "predicted"
+    return scatter(points, title, words, lambda rank: f"{rank:.0f}")
