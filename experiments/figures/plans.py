@@ -15,19 +15,18 @@ SOURCE = "Ultra-Scale Playbook"
 
 def ranks() -> Picture:
     """Predicted over measured rank of every run of the Playbook that ranks, constants left out."""
-    found = defaultdict(list)
+    found: dict[tuple[str, str], list[tuple[float, float]]] = defaultdict(list)
     with gzip.open(CONFIGURATIONS, "rt", encoding="utf-8") as file:
         for row in csv.DictReader(file):
             if row["model"] == SHOWN and row["measured"] and row["problem"].startswith(SOURCE):
                 times = float(row["measured"]), float(row["predicted"])
                 found[row["problem"], row["fabric"]].append(times)
     points = []
-    for (_, fabric), times in sorted(found.items()):
-        measured, predicted = (sorted(column) for column in zip(*times, strict=True))
-        points += [
-            ScatterPoint(WORDS[fabric][2:], measured.index(m) + 1, predicted.index(p) + 1)
-            for m, p in times
-        ]
+    for (_, fabric), every in sorted(found.items()):
+        by_measured, by_predicted = (sorted(pair[i] for pair in every) for i in (0, 1))
+        for one, other in every:
+            rank = by_measured.index(one) + 1, by_predicted.index(other) + 1
+            points.append(ScatterPoint(WORDS[fabric][2:], *rank))
     title = f"Rank in its problem of each run of the {SOURCE}"
     words = "measured: the fastest is 1", "predicted"
     return scatter(points, title, words, lambda rank: f"{rank:.0f}")

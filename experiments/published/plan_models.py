@@ -25,11 +25,13 @@ from experiments.published.training import FOLDER
 from scaling.analytic.program import analytic_program, flash_rate
 from scaling.analytic.software import SoftwareTraits, traits_of
 from scaling.analytic.step import Grid, policies, structure
+from scaling.api.calibrate import load_profile
+from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, side_by_side
 from scaling.meshes.units import BINARY
-from scaling.profiles.calibrations import profile_for
+from scaling.profiles.profile import Profile
 from scaling.run import Run, read_run
 from scaling.simulate.batch import Prices, timeline_of
 from scaling.simulate.capacity import bytes_in_use, capacity_of
@@ -50,12 +52,21 @@ class Guess:
 
 
 Model = Callable[[Sequence[Tried]], Sequence[Guess]]
+Asked = tuple[str, tuple[tuple[str, float], ...]]  # a run.json, constants in place of its own
+_known: dict[Asked, Guess] = {}
 REFUSED = Guess(np.inf, fits=True)
 
 
 def shipped(rows: Sequence[Tried]) -> list[Guess]:
     """What the closed form says of each run."""
     return priced(rows, lambda row: {})
+
+
+def unmeasured(rows: Sequence[Tried]) -> list[Guess]:
+    """The same without what the jobs measured of their network."""
+    stripped = lambda cluster: {key: value for key, value in cluster.items() if key != "measured"}
+    plain = [replace(row, run=row.run | {"cluster": stripped(row.run["cluster"])}) for row in rows]
+    return shipped(plain)
 
 
 def left_out(rows: Sequence[Tried]) -> list[Guess]:
@@ -74,35 +85,40 @@ def priced(rows: Sequence[Tried], constants: Callable[[Tried], Mapping[str, floa
 
     Runs that differ in what a plan chooses are priced side by side, as a plan prices them.
     """
-    guesses = [REFUSED] * len(rows)
-    alike: dict[Any, list[tuple[int, Run, MeshShape]]] = defaultdict(list)
-    for number, row in enumerate(rows):
+    asked = [(json.dumps(row.run), tuple(constants(row).items())) for row in rows]
+    alike: dict[Any, list[tuple[Asked, Run, MeshShape, Profile]]] = defaultdict(list)
+    for (document, own), row in zip(asked, rows, strict=True):
+        if (document, own) in _known:
+            continue
+        _known[document, own] = REFUSED
         run = read_run(row.run, row.id)
         try:
             where = target(run)
         except InputError:
             continue
-        own = replace(run.batch, microbatches=1), replace(run.sharding, zero_stage=3)
-        common = replace(run, name="", mesh=None, cluster=None, batch=own[0], sharding=own[1])
-        traits = replace(traits_of(run.software), **constants(row))  # type: ignore[arg-type]
-        key = common, traits, where.cluster, structure(run, where.mesh)
-        alike[key].append((number, run, where.mesh))
-    for (_, traits, cluster, _), members in alike.items():
-        found = _side_by_side(
-            [run for _, run, _ in members], [mesh for *_, mesh in members], traits, cluster
-        )
-        for (number, *_), guess in zip(members, found, strict=True):
-            guesses[number] = guess
-    return guesses
+        settings = replace(run.batch, microbatches=1), replace(run.sharding, zero_stage=3)
+        common = replace(run, name="", mesh=None, cluster=None, batch=settings[0])
+        common = replace(common, sharding=settings[1])
+        traits = replace(traits_of(run.software), **dict(own))  # type: ignore[arg-type]
+        profile = _profile(where.cluster, run.cluster.measured if run.cluster else ())
+        key = common, traits, where.cluster, id(profile), structure(run, where.mesh)
+        alike[key].append(((document, own), run, where.mesh, profile))
+    for (_, traits, cluster, *_), members in alike.items():
+        names, runs, meshes, profiles = zip(*members, strict=True)
+        found = _side_by_side(runs, meshes, traits, Prices(cluster, profiles[0]))
+        _known.update(zip(names, found, strict=True))
+    return [_known[each] for each in asked]
 
 
-_profile = lru_cache(lambda cluster: profile_for(cluster)[0])  # one for all runs of a cluster
+@lru_cache
+def _profile(cluster: Cluster, measured: tuple[MeasuredCall, ...]) -> Profile:
+    return load_profile(cluster, measured=measured)[0]
 
 
 def _side_by_side(
-    runs: Sequence[Run], meshes: Sequence[MeshShape], traits: SoftwareTraits, cluster: Cluster
+    runs: Sequence[Run], meshes: Sequence[MeshShape], traits: SoftwareTraits, prices: Prices
 ) -> list[Guess]:
-    run, n = runs[0], len(runs)
+    run, n, cluster = runs[0], len(runs), prices.cluster
     column = lambda figure: np.array([figure(each) for each in runs], float)
     grid = Grid(
         microbatches=column(lambda r: r.batch.microbatches),
@@ -112,7 +128,7 @@ def _side_by_side(
     )
     flash = flash_rate(run, cluster.accelerator.compute_capability)
     program = analytic_program(run, side_by_side(meshes, [1] * n), grid, flash, traits)
-    time = timeline_of(program, Prices(cluster, _profile(cluster))).total
+    time = timeline_of(program, prices).total
     peak = memory_use(program).peak
     most = capacity_of(cluster, program, run.software).bytes
     fits = np.less_equal(peak, np.inf if most is None else most)

@@ -20,6 +20,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -27,7 +28,14 @@ from typing import Any
 import numpy as np
 from scipy.stats import kendalltau
 
-from experiments.published.plan_models import Guess, Model, calculon, left_out, shipped
+from experiments.published.plan_models import (
+    Guess,
+    Model,
+    calculon,
+    left_out,
+    shipped,
+    unmeasured,
+)
 from experiments.published.sweeps import NODE, Problem, buses_of, playbook, problems
 from scaling.planning.rules import FEWEST, MEGATRON, layout_of
 from scaling.report.formatting import columns
@@ -35,7 +43,13 @@ from scaling.run import read_run
 
 PLAN, CHANCE = "scaling", "chance"
 SHOWN = "scaling, left out"  # in the picture of `experiments.figures`
-MODELS: Mapping[str, Model] = {PLAN: shipped, SHOWN: left_out, "Calculon": calculon}
+MODELS: Mapping[str, Model] = {
+    PLAN: shipped,
+    SHOWN: left_out,
+    "scaling, network not measured": unmeasured,
+    "Calculon": calculon,
+}
+CALL = 2**30  # bytes of the jobs' test of their network, assumed: the source does not say
 WORDS = {"good": ", sound network", "slow": ", sick network", None: "", "": ""}
 
 
@@ -110,14 +124,25 @@ def answer(problem: Problem, keys: Sequence[Any]) -> Answer:
 
 
 def on_its_network(problem: Problem) -> Problem:
-    """The problem with what its jobs measured between nodes, where the network was sick."""
-    named = [replace(row, fabric=problem.fabric) for row in problem.rows]
-    if problem.fabric != "slow":
-        return replace(problem, rows=tuple(named))
-    speed = {(bus.collective, bus.ranks): bus.bandwidth for bus in buses_of(problem.ran)}
-    given = {"node_network_bandwidth": speed["all-reduce", problem.rows[0].gpus]}
-    on = lambda run: run | {"cluster": run["cluster"] | {"overrides": given}}
-    return replace(problem, rows=tuple(replace(row, run=on(row.run)) for row in named))
+    """The problem with what jobs on its network measured, where they did."""
+    measured = measured_on(problem.fabric) if problem.fabric else []
+    rows = []
+    for row in problem.rows:
+        cluster = row.run["cluster"] | ({"measured": measured} if measured else {})
+        rows.append(replace(row, fabric=problem.fabric, run=row.run | {"cluster": cluster}))
+    return replace(problem, rows=tuple(rows))
+
+
+@cache
+def measured_on(fabric: str) -> list[dict[str, Any]]:
+    """Calls as `cluster.measured` takes them: medians over all jobs of the Playbook there."""
+    rows = [row for row in playbook() if row.fabric == fabric]
+    return [
+        {"collective": bus.collective, "ranks": bus.ranks, "ranks_per_node": NODE}
+        | {"bytes": CALL, "bus_bandwidth": bus.bandwidth}
+        for bus in buses_of(rows)
+        if bus.ranks > NODE
+    ]
 
 
 def summary(every: Sequence[Solved]) -> list[dict[str, Any]]:
