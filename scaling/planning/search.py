@@ -24,7 +24,7 @@ from scaling.collectives.torus import NoBox
 from scaling.meshes.errors import InputError
 from scaling.planning.bounds import least_memory
 from scaling.planning.space import Choices, ChoicesBatch, batched
-from scaling.planning.target import PlanTarget, SearchHit
+from scaling.planning.target import PlanTarget, SearchHit, Waiting, waves
 from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.simulate.batch import calls_of
@@ -42,33 +42,12 @@ FIRST_BOUNDED, FIRST_PRICED, GROWTH = 2048, 64, 4
 CUTS = ("memory", "time", "calls")  # by a bound on memory, by the loose and the tight one on time
 
 
-@dataclass(frozen=True, eq=False)
-class Waiting:
-    """Configurations of one mesh that are not priced yet."""
-
-    bounds: np.ndarray  # [configurations], of their values
-    target: PlanTarget
-    choices: Choices
-    mesh: int  # its number
-
-    @cached_property
-    def least(self) -> float:
-        """The least of the bounds."""
-        return float(self.bounds.min())
-
-    def only(self, chosen: np.ndarray) -> "Waiting":
-        """The configurations that are True, of which there are some."""
-        if chosen.all():
-            return self
-        return replace(self, bounds=self.bounds[chosen], choices=self.choices.only(chosen))
-
-
 @dataclass
 class Search:
     """What has been found so far."""
 
     top: int
-    hits: dict[int, SearchHit] = field(default_factory=dict)  # number of a mesh -> its best
+    hits: dict[tuple[Any, ...], SearchHit] = field(default_factory=dict)  # best of each mesh
     space: int = 0
     priced: int = 0
     infeasible: int = 0
@@ -77,6 +56,7 @@ class Search:
     left: int = 0  # configurations that a search which was stopped says nothing of
     least_left: float = np.inf  # no value of theirs is below
     shortfall: tuple[float, str] = (np.inf, "")  # least bytes that are missing, and where
+    closest: Waiting | None = None  # of what needs too much memory, with the bytes it lacks
     stop: float = np.inf  # of the clock: from then on nothing is begun
 
     @property
@@ -114,12 +94,8 @@ class Search:
                 yield choices if enough.all() else choices.only(enough)
 
     def loose(self, target: PlanTarget, every: Iterable[Choices]) -> Iterator[Waiting]:
-        """What may fit in memory, with its loose bound; of all that does not, the closest mesh.
-
-        That comes first, with the bytes that it lacks at least as a bound.
-        """
+        """What may fit in memory, with its loose bound; the mesh that comes closest is kept."""
         capacity = float(target.capacity(Program("", "analytic", {}, ())))  # the most of any
-        closest: Waiting | None = None
         fitting: list[Choices] = []
         for choices in batched(target.run, self.runnable(target, every)):
             parts = choices.parts(least_memory(target.run, choices) - capacity)
@@ -129,13 +105,11 @@ class Search:
                 self.refuse(TOO_LARGE, int((~fits).sum()))
                 if fits.any():
                     fitting.append(each if fits.all() else each.only(fits))
-                elif closest is None or missing.min() < closest.least:
-                    closest = Waiting(missing, target, each, -1)
-        if closest:
-            yield closest
+                elif self.closest is None or missing.min() < self.closest.least:
+                    self.closest = Waiting(missing, target, each)
         for choices in batched(target.run, fitting):
             pairs = zip(choices.parts(target.bound(choices)), choices.every, strict=True)
-            yield from (Waiting(bounds, target, each, 0) for bounds, each in pairs)
+            yield from (Waiting(bounds, target, each) for bounds, each in pairs)
 
     def lacking(self, target: PlanTarget, choices: ChoicesBatch, program: Program) -> np.ndarray:
         """Bytes that each setting needs at its peak, less what there is; the least is kept."""
@@ -148,7 +122,7 @@ class Search:
 
     def tight(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
         """Configurations with their tight bounds, of those that fit."""
-        for target, members, choices in _side_by_side(wave):
+        for target, members, choices in waves(wave):
             if self.is_over:
                 yield from members
                 continue
@@ -171,7 +145,7 @@ class Search:
 
     def price(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
         """Price configurations that fit, keep the best one of each mesh; what was not priced."""
-        for target, members, choices in _side_by_side(wave):
+        for target, members, choices in waves(wave):
             if self.is_over:
                 yield from members
                 continue
@@ -182,11 +156,11 @@ class Search:
             for one, *of_mesh in zip(members, *map(choices.parts, figures), strict=True):
                 index = int(np.argmin(of_mesh[0]))
                 least, seconds, *terms = (float(part[index]) for part in of_mesh)
-                before = self.hits.get(one.mesh)
+                before = self.hits.get(one.key)
                 if least < (before.value if before else np.inf):
                     parts = dict(zip(TERMS, terms, strict=True))
                     hit = SearchHit(one.choices, target, index, least, seconds, parts)
-                    self.hits[one.mesh] = hit
+                    self.hits[one.key] = hit
         vars(self).pop("best", None)
 
     def useful(self, waiting: Iterable[Waiting], by: str) -> list[Waiting]:
@@ -217,9 +191,12 @@ def search(
     After so many `seconds` nothing is begun but the first wave; what is left is counted.
     """
     start, state = time.monotonic(), Search(top)
-    every = [one for target, choices in targets for one in state.loose(target, choices)]
-    closest = sorted((one for one in every if one.mesh < 0), key=lambda one: one.least)[:1]
-    loose = [replace(one, mesh=i) for i, one in enumerate(every) if one.mesh >= 0]
+    known: dict[Any, PlanTarget] = {}
+    loose: list[Waiting] = []
+    for target, choices in targets:
+        alike = known.setdefault((target.cluster, id(target.profile)), target)
+        vars(target)["prices"] = alike.prices  # of runs that vary on one cluster
+        loose += state.loose(target, choices)
     _check_work(loose)
     loose.sort(key=lambda one: one.least)
     tight: list[Waiting] = []
@@ -234,7 +211,7 @@ def search(
         state.stop = np.inf if seconds is None else start + seconds
     state.left = sum(one.choices.count for one in (*loose, *tight))
     state.least_left = min((one.least for one in (*loose, *tight)), default=np.inf)
-    for one in closest if not state.hits else ():
+    if not state.hits and (one := state.closest):
         alone = ChoicesBatch((one.choices,))
         state.lacking(one.target, alone, one.target.program(alone))
     return state
@@ -245,17 +222,6 @@ def _first(waiting: list[Waiting], count: int) -> tuple[list[Waiting], list[Wait
     ends = np.cumsum([one.choices.count for one in waiting])
     number = int(np.searchsorted(ends, count)) + 1
     return waiting[:number], waiting[number:]
-
-
-def _side_by_side(
-    wave: Iterable[Waiting],
-) -> Iterator[tuple[PlanTarget, list[Waiting], ChoicesBatch]]:
-    """The configurations in batches of one target, and what each of their meshes waits as."""
-    wave = list(wave)
-    of_choices = {id(one.choices): one for one in wave}
-    for target in dict.fromkeys(one.target for one in wave):
-        for choices in batched(target.run, (o.choices for o in wave if o.target is target)):
-            yield target, [of_choices[id(each)] for each in choices.every], choices
 
 
 def _check_work(waiting: list[Waiting]) -> None:

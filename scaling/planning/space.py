@@ -12,19 +12,18 @@ that can do nothing for a model have size 1: `expert` without experts.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
 
 from scaling.analytic.step import REMATS, Grid, policies, structure
-from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshBatch, MeshShape, side_by_side
+from scaling.planning.refusals import Refusals
 from scaling.program.ir import Number
 from scaling.run import OURS, Run
-from scaling.run.parallelism.checks import check_trainable_mesh
-from scaling.run.parallelism.rules import rules_for
 
 TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages over fsdp; stage 0 is the axis `data`
 MOST = 4096  # configurations side by side: more take no less time each (2 cores, 1,024 devices)
@@ -124,8 +123,9 @@ def batched(run: Run, every: Iterable[Choices]) -> Iterator[ChoicesBatch]:
 
 def all_choices(run: Run, devices: int) -> Iterator[Choices]:
     """Every mesh of so many devices with its settings; with the run's mesh, that one alone."""
+    refusals = Refusals(run), Refusals(replace(run, remat=REMATS[0]))
     for mesh in [run.mesh] if run.mesh else meshes(run, devices):
-        yield choices(run, mesh)
+        yield choices(run, mesh, refusals)
 
 
 def meshes(run: Run, devices: int) -> Iterator[MeshShape]:
@@ -145,36 +145,31 @@ def _products(number: int, parts: int) -> Iterator[tuple[int, ...]]:
             yield (first, *rest)
 
 
-def choices(run: Run, mesh: MeshShape) -> Choices:
-    """The settings of one mesh; a mesh that cannot run has them for the count only."""
+def choices(
+    run: Run, mesh: MeshShape, refusals: tuple[Refusals, Refusals] | None = None
+) -> Choices:
+    """The settings of one mesh; a mesh that cannot run has them for the count only.
+
+    `refusals` are of the run, and of it with a remat policy of any software.
+    """
+    own, plain = refusals or (Refusals(run), Refusals(replace(run, remat=REMATS[0])))
     local = -(-run.batch.global_batch // mesh.batch_shards)
     stages = (TRAINED_ZERO if run.software == OURS else ZERO) if mesh.fsdp > 1 else (3,)
     counts = divisors(local)
     if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
         counts = [n for n in counts if n % mesh.stage == 0] or counts
     # Those of any software; and the run's own, where it can run on this mesh.
-    every_remat, plain = list(range(len(policies(run)))), replace(run, remat=REMATS[0])
-    if run.remat not in REMATS and _refusal(run, mesh, counts[0]):
+    every_remat = list(range(len(policies(run))))
+    if run.remat not in REMATS and own.of(mesh, counts[0]):
         every_remat.remove(policies(run).index(run.remat))
-    every = np.array(
-        [(n, stage, remat) for n in counts for stage in stages for remat in every_remat],
-        np.int64,
-    )
-    batch = np.full(len(every), float(run.batch.global_batch))
-    grid = Grid(every[:, 0].astype(float), batch, every[:, 1], every[:, 2])
-    return Choices(mesh, grid, _refusal(plain, mesh, counts[0]))
+    grid = _grid(run.batch.global_batch, tuple(counts), stages, tuple(every_remat))
+    return Choices(mesh, grid, plain.of(mesh, counts[0]))
 
 
-def _refusal(run: Run, mesh: MeshShape, microbatches: int) -> str:
-    """Why a run cannot run on a mesh; "" if it can."""
-    batch = replace(run.batch, microbatches=microbatches)
-    tried = replace(run, mesh=mesh, batch=batch, sharding=replace(run.sharding, zero_stage=3))
-    try:
-        if run.software == OURS:
-            check_trainable_mesh(tried, mesh, "plan")
-        elif run.pipeline.virtual_stages > 1:  # others' interleaved schedule divides as ours does
-            tried = replace(tried, pipeline=replace(run.pipeline, schedule="circular"))
-        rules_for(tried, mesh)
-    except InputError as error:
-        return str(error)
-    return ""
+@lru_cache(maxsize=1024)
+def _grid(
+    batch: int, counts: tuple[int, ...], stages: tuple[int, ...], remats: tuple[int, ...]
+) -> Grid:
+    """Every combination; one grid of all meshes that have the same."""
+    every = np.array(list(product(counts, stages, remats)), np.int64)
+    return Grid(every[:, 0].astype(float), np.full(len(every), float(batch)), *every.T[1:])

@@ -1,8 +1,9 @@
-"""Where configurations are priced, and the best setting that was found of a mesh."""
+"""Where configurations are priced, what waits for it, and the best setting found of a mesh."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -11,9 +12,9 @@ from scaling.collectives.torus import NoBox
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
-from scaling.meshes.shape import AxisSize, MeshShape
+from scaling.meshes.shape import AXES, AxisSize, MeshShape
 from scaling.planning.bounds import least_time
-from scaling.planning.space import Choices, ChoicesBatch, described
+from scaling.planning.space import Choices, ChoicesBatch, batched, described
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Number, Program, collectives
 from scaling.run import Run
@@ -92,3 +93,40 @@ class SearchHit:
     def run(self) -> Run:
         """The run with its mesh and settings."""
         return self.choices.run(self.target.run, self.index)
+
+
+@dataclass(frozen=True, eq=False)
+class Waiting:
+    """Configurations of one mesh that are not priced yet."""
+
+    bounds: np.ndarray  # [configurations], of their values
+    target: PlanTarget
+    choices: Choices
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The mesh and where it lies, of which one setting, and one run, may be the best."""
+        mesh, place = self.choices.mesh, self.target.cluster
+        return place.name, place.nodes, *(getattr(mesh, axis) for axis in AXES)
+
+    @cached_property
+    def least(self) -> float:
+        """The least of the bounds."""
+        return float(self.bounds.min())
+
+    def only(self, chosen: np.ndarray) -> "Waiting":
+        """The configurations that are True, of which there are some."""
+        if chosen.all():
+            return self
+        return replace(self, bounds=self.bounds[chosen], choices=self.choices.only(chosen))
+
+
+def waves(
+    wave: Iterable[Waiting],
+) -> Iterator[tuple[PlanTarget, list[Waiting], ChoicesBatch]]:
+    """The configurations in batches of one target, and what each of their meshes waits as."""
+    wave = list(wave)
+    of_choices = {id(one.choices): one for one in wave}
+    for target in dict.fromkeys(one.target for one in wave):
+        for choices in batched(target.run, (o.choices for o in wave if o.target is target)):
+            yield target, [of_choices[id(each)] for each in choices.every], choices

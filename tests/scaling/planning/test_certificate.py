@@ -93,7 +93,7 @@ def test_the_page_and_the_document_certify():
     parts = made["evaluated"] + cut["time"] + cut["calls"] + refused + made["left"]
     assert made["space"] == parts and made["gap"] == 0 and found.optimal
     assert "certificate: gap 0.00%: " in str(found)
-    with pytest.raises(InputError, match="--seconds -1: a search takes 0 or more"):
+    with pytest.raises(InputError, match="seconds -1: a search takes 0 or more"):
         sc.plan("gpt2-124m", cluster="dgx-h100", seconds=-1)
 
 

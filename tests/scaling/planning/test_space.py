@@ -7,9 +7,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
+from scaling.planning.refusals import Refusals
 from scaling.planning.space import all_choices, choices, meshes
 from scaling.run import Pipeline
+from scaling.run.parallelism.checks import check_trainable_mesh
+from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import recipe
 
 DENSE, EXPERTS = recipe("tiny"), recipe("tiny-moe")
@@ -47,6 +51,23 @@ def test_the_policy_that_a_run_names_is_one_more():
     assert runs == {"none", "selective", "full", "minimal"}
     offloaded = replace(DENSE, remat="minimal_offloaded")  # not in stages
     assert choices(offloaded, parse_mesh("stage=2")).count == 4 * 3
+
+
+@given(st.sampled_from(["jax", "megatron"]), st.integers(1, 64), st.booleans(), st.data())
+def test_a_refusal_is_that_of_the_whole_mesh(software, devices, moe, data):
+    """Though its parts are found once for all meshes."""
+    run = replace(EXPERTS if moe else DENSE, software=software)
+    refusals = Refusals(run)
+    for mesh in data.draw(st.lists(st.sampled_from([*meshes(run, devices)]), max_size=6)):
+        count, expected = data.draw(st.sampled_from([1, 2, 4])), ""
+        tried = replace(run, mesh=mesh, batch=replace(run.batch, microbatches=count))
+        try:
+            if software == "jax":
+                check_trainable_mesh(tried, mesh, "plan")
+            rules_for(tried, mesh)
+        except InputError as error:
+            expected = str(error)
+        assert refusals.of(mesh, count) == expected
 
 
 def test_what_cannot_run_says_why():
