@@ -27,9 +27,9 @@ from scaling.meshes.units import format_rate, format_size, format_time
 from scaling.profiles.profile import Evidence, MeasuredSpan, Profile, TimedCurve
 from scaling.program.ir import COLLECTIVE_KINDS, CollectiveKind, Number
 
-# Half ranges, 90 % quantiles (experiments/published/sick_networks.py): of a call like one that was
+# Half ranges, 90 % quantiles (experiments/published/score_measured.py): of a call like one that was
 # timed, and of a kind that takes the factors of others.
-LIKE, LENT = 0.2, 0.6
+LIKE, LENT = 0.13, 0.7
 # Times of what the fits say from which a unit is wrong: microseconds for seconds are 1e6, GB/s for
 # bytes/s 1e9. Chosen by this project.
 IMPLAUSIBLE = 1e5
