@@ -34,8 +34,7 @@ Row = tuple[str, str, float, float, float]  # test, part, errors with and withou
 
 def sweeps() -> Iterator[tuple[str, list[list[Case]]]]:
     """Machines, and the sweeps of each over sizes of one group of all ranks."""
-    machines: dict[str, dict[tuple[str, int, int, int, int, str], list[Case]]]
-    machines = defaultdict(lambda: defaultdict(list))
+    machines: dict[str, dict[object, list[Case]]] = defaultdict(lambda: defaultdict(list))
     for case in (*cases(), *system_cases()):
         if case.groups == 1 and case.algorithm == "auto":
             machines[case.machine][case.series].append(case)
@@ -105,9 +104,9 @@ def jobs(fabric: str) -> dict[str, list[Case]]:
 
 def table(every: Sequence[Row]) -> list[str]:
     """A line for each test and part."""
-    found = defaultdict(list)
-    for test, part, *figures in every:
-        found[test, part].append(figures)
+    found: dict[tuple[str, str], list[list[float]]] = defaultdict(list)
+    for test, part, *errors_ in every:
+        found[test, part].append(errors_)
     head = ["given", "systems", "n", "median", "mean", "90 %", "worst", "in range"]
     lines = [[*head, "fits alone: median", "90 %"]]
     for (test, part), figures in sorted(found.items()):

@@ -1,9 +1,11 @@
 """Measuring this machine, and measuring it first where a prediction needs that."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -47,13 +49,40 @@ class CalibrationResult(Result, Profile):
         return f"calibration of {self.machine}, {self.date}"
 
 
+@dataclass(frozen=True, repr=False)
+class NetworkResult(Result):
+    """Collectives that were timed here; prints as the table of `scaling calibrate --network`."""
+
+    machine: str
+    date: str
+    measured: tuple[MeasuredCall, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document of the file, which `--measured` reads."""
+        stated = lambda call: {k: v for k, v in vars(call).items() if v is not None}
+        return vars(self) | {"measured": [stated(call) for call in self.measured]}
+
+    def __str__(self) -> str:
+        from scaling.report.fits import bandwidth_table
+
+        return "\n".join([f"{self.machine}, {self.date}", *bandwidth_table(self.measured)])
+
+    def line(self) -> str:
+        return f"{len(self.measured)} calls timed on {self.machine}, {self.date}"
+
+
 @entrance
 def calibrate(
-    out: Path | str | None = None, quick: bool = False, devices: int | None = None
-) -> CalibrationResult:
+    out: Path | str | None = None,
+    quick: bool = False,
+    devices: int | None = None,
+    network: bool = False,
+) -> CalibrationResult | NetworkResult:
     """Measure this machine, write the calibration file and return the profile.
 
-    Predictions for `host`, and for one node of the same GPUs, use the file from then on.
+    Predictions for `host`, and for one node of the same GPUs, use the file from then on. With
+    `network`, time the collectives of all devices of this job instead, one process of several
+    (Slurm, Open MPI): `--measured` of predictions takes that file.
 
     >>> import scaling as sc
     >>> profile = sc.calibrate(quick=True, devices=2)    # doctest: +SKIP
@@ -64,10 +93,14 @@ def calibrate(
         out: file to write; None: in ~/.cache/scaling/calibrations.
         quick: fewer sizes, under a minute.
         devices: number of fake host devices, where no accelerator is present; None: 8.
+        network: time each collective inside a node and between more and more nodes, up to all of
+            this job, and write bandwidth.json (or `out`).
 
     Raises:
         InputError: the file cannot be written; found before anything is measured.
     """
+    if network:
+        return _timed_network(Path(out or "bandwidth.json"), quick, devices)
     check_new_file("--out", Path(out) if out else calibration_folder() / "new.json")
     with quiet():  # imports jax
         from scaling.meshes.devices import use_host_devices
@@ -82,6 +115,32 @@ def calibrate(
         path.parent.mkdir(parents=True, exist_ok=True)
         write_profile(profile, path)
     return CalibrationResult(**{f.name: getattr(profile, f.name) for f in fields(profile)})
+
+
+def _timed_network(path: Path, quick: bool, devices: int | None) -> NetworkResult:
+    """Times of the collectives of this job's devices, which its first process writes."""
+    check_new_file("--out", path)
+    with quiet():  # imports jax
+        from scaling.meshes.devices import use_host_devices
+        from scaling.training.launch.distributed import start_distributed
+
+        use_host_devices(devices or HOST_DEVICES)
+        start_distributed()
+        import jax
+
+        from scaling.calibration.network import timed_calls
+        from scaling.profiles.machine import machine
+
+        is_first = jax.process_index() == 0
+        tell = lambda text: print(text, file=sys.stderr, flush=True) if is_first else None
+        calls = timed_calls(quick, tell)
+        if not calls:
+            raise InputError("--network: this job has one device; start it on several")
+        result = NetworkResult(machine(), datetime.now(UTC).date().isoformat(), calls)
+        if is_first:
+            with writing(path, "choose another --out"):
+                path.write_text(json.dumps(result.to_dict(), indent=1) + "\n", encoding="utf-8")
+    return result
 
 
 def load_profile(

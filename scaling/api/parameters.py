@@ -29,8 +29,8 @@ SHARED: Mapping[str, str] = {
     "xgmi, ici, pcie, network, oversubscription (of leaf switches), latency, peak, memory, "
     "memory_bandwidth, launch; network xinf and latency x0 are free.",
     "measured": "bandwidths that were measured in a job, which override the model by level and "
-    "size: a file of what nccl-tests prints, or a list of calls in JSON (docs/clusters.md), or "
-    "such a list; None: those of the run's cluster.",
+    "size: a file of what nccl-tests prints, or JSON as of `scaling calibrate --network`, or "
+    "a list of calls; None: those of the run's cluster.",
     "calibration": "file of `scaling calibrate` to price with, or a Profile.",
     "batch": "sequences at once on the whole mesh; None: on each device as many as in a microbatch "
     "of training, or 4,096 tokens.",

@@ -150,7 +150,7 @@ def compiled(case: TimedCase, iterations: int) -> jax.stages.Compiled:
         specs: Any = dict(mesh=case.mesh, in_specs=every, out_specs=every)
         program = jax.shard_map(program, **specs, check_vma=False)
     with jax.set_mesh(case.mesh):
-        return jax.jit(program).lower(*_inputs(case)).compile()
+        return jax.jit(program).lower(*inputs(case)).compile()
 
 
 def repeated(
@@ -178,7 +178,7 @@ def over_all(mesh: Mesh) -> P:
     return P(tuple(axis for axis, size in mesh.shape.items() if size > 1))
 
 
-def _inputs(case: TimedCase) -> list[jax.ShapeDtypeStruct]:
+def inputs(case: TimedCase) -> list[jax.ShapeDtypeStruct]:
     """Shapes over all devices: along the first dimension, device after device."""
     sharding = jax.NamedSharding(case.mesh, over_all(case.mesh))
     shapes = [(case.mesh.size * first, *rest) for first, *rest in case.shapes]
@@ -187,9 +187,9 @@ def _inputs(case: TimedCase) -> list[jax.ShapeDtypeStruct]:
 
 def _bench(case: TimedCase, iterations: int, program: jax.stages.Compiled) -> Bench:
     """A bench with its inputs on the devices, warmed up."""
-    inputs = [jax.device_put(_values(case, s.shape), s.sharding) for s in _inputs(case)]
-    jax.block_until_ready(program(*inputs))
-    return Bench(case.sample, lambda: program(*inputs), iterations)
+    arrays = [jax.device_put(_values(case, s.shape), s.sharding) for s in inputs(case)]
+    jax.block_until_ready(program(*arrays))
+    return Bench(case.sample, lambda: program(*arrays), iterations)
 
 
 def _values(case: TimedCase, shape: tuple[int, ...]) -> np.ndarray:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from scaling.meshes.errors import InputError
 
 if TYPE_CHECKING:
-    from scaling.profiles.profile import Profile
     from scaling.questions.answer import Answer
 
 BETWEEN = "---"  # line between two texts
@@ -124,12 +123,16 @@ def planned(
     return show(outcome, json, plot)
 
 
-def calibration(call: "partial[Profile]") -> int:
-    """Measure, and print how well the fits hold."""
+def calibration(call: "partial[Any]") -> int:
+    """Measure, and print how well the fits hold, or the bandwidths."""
     from scaling.profiles.calibrations import calibration_path
 
     profile = call()
     print(profile)
+    if call.keywords.get("network"):
+        file = call.keywords.get("out") or "bandwidth.json"
+        print(f"next: scaling plan RUN --cluster NAME --nodes N --measured {file}")
+        return 0
     print(f"calibration: {call.keywords.get('out') or calibration_path(profile.machine)}")
     print("next: scaling predict demo --cluster host, or train: predictions now use it")
     return 0

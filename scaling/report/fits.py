@@ -8,10 +8,12 @@
 `scaling.profiles.profile.LinkFit` says what each constant is.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from scaling.collectives.algorithms import bus_factor
 from scaling.collectives.candidates import LoadedLevel
 from scaling.collectives.measured import measured_line
+from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.levels import NetworkLevel
 from scaling.meshes.units import format_rate, format_time, percent
@@ -39,6 +41,20 @@ def table(profile: Profile) -> str:
         cells = ("-" if error is None else f"{error:.1%}" for error in errors)
         rows.append((name, f"{e.samples}", *cells))
     return "\n".join([f"{profile.machine}, {profile.date}", *table_lines(HEAD, rows)])
+
+
+def bandwidth_table(calls: Sequence[MeasuredCall]) -> list[str]:
+    """Bus bandwidth of each kind's largest call, a row for each number of ranks."""
+    kinds = list(dict.fromkeys(call.collective for call in calls))
+    largest = {(call.collective, call.ranks, call.nodes): call for call in calls}  # the last one
+    rate = lambda call: format_rate(
+        call.bytes / call.seconds * bus_factor(call.collective, call.ranks)
+    )
+    rows = [
+        (f"{ranks} on {nodes}", *(rate(largest[kind, ranks, nodes]) for kind in kinds))
+        for ranks, nodes in dict.fromkeys((call.ranks, call.nodes) for call in calls)
+    ]
+    return table_lines(("ranks on nodes", *kinds), rows)
 
 
 def link_constants(step: Collective, priced: Priced) -> Iterator[str]:
