@@ -201,6 +201,8 @@ def tables(every: Sequence[Solved], memory: Sequence[Mapping[str, Any]]) -> Iter
 def write(folder: Path, every: Sequence[Solved], memory: Sequence[Mapping[str, Any]]) -> None:
     """Keep the summaries, and the configurations of sweeps with their ranks, in a folder."""
     folder.mkdir(parents=True, exist_ok=True)
+    lines = [HEAD, "```", *tables(every, memory), "```", ""]
+    (folder / "README.md").write_text("\n".join(lines), encoding="utf-8")
     document = {"summary": summary(every), "memory": list(memory)}
     (folder / "scores.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     with (folder / "problems.csv").open("w", newline="", encoding="utf-8") as file:
@@ -234,6 +236,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if folder is not None:
         write(folder, every, memory)
 
+
+HEAD = """\
+# First choices of the planner among configurations that others ran
+
+Made by `python -m experiments.published.score_plans --write`. `problems.csv`: each problem and
+chooser; `configurations.csv.gz`: each run with what each model says of it. "left out": the
+constants of the run's software were fitted without its source, or without its model. "network not
+measured": the catalogue's network, not what the jobs measured. `before.json`: commit 90f55c0c,
+which had no description of nanotron and priced it as Megatron, with the sick network's all-reduce
+bus bandwidth as that of a node; nothing was fitted on the Playbook's runs.
+"""
 
 if __name__ == "__main__":
     main()
