@@ -98,7 +98,7 @@ def judged(hit: SearchHit, every: Iterable[Choices]) -> Iterator[RuleOfThumb]:
 
     The plan of a broken rule is the best of those that follow it.
     """
-    node, spaces = hit.cluster.devices_per_node, list(every)
+    node, spaces = hit.cluster.devices_per_node, [each for each in every if not each.refusal]
     again = np.array([recomputed(remat) for remat in policies(hit.target.run)])
 
     def keys(rule: Rule, of: Choices) -> np.ndarray:
