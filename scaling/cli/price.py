@@ -1,17 +1,6 @@
-"""`scaling price`: a step that is not ours, from a script or from XLA's dump.
+"""`scaling price`: a step that is not ours, from a script or from XLA's dump."""
 
-A script's function is called as the script's own cluster would call it:
-
-    def make(mesh):                make(mesh) gets a jax mesh over the cluster's devices; make()
-        return step, args          finds them in jax.devices()
-    ... step, args, kwargs         or the step alone, lowered
-"""
-
-import inspect
 import math
-import sys
-from collections.abc import Mapping
-from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,12 +8,6 @@ from typing import Any
 import scaling as sc
 from scaling.cli.show import show_prediction
 from scaling.meshes.errors import InputError
-from scaling.run.user_code import described, folder_on_path, run_user_code, user_function
-
-HOW = (
-    "return (step, arguments) or (step, arguments, keywords), the step from jax.jit, or the step "
-    "lowered"
-)
 
 
 def price(
@@ -101,63 +84,15 @@ def price(
     return show_prediction(prediction, json, explain, trace, pictures, beside)
 
 
-def _takes_mesh(make: Any) -> bool:
-    """Return whether a function takes a mesh; raise InputError if it needs more."""
-    parameters = list(inspect.signature(make).parameters.values())
-    optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    needed = [p for p in parameters if p.default is p.empty and p.kind not in optional]
-    if len(needed) > 1 or any(p.kind is p.KEYWORD_ONLY for p in needed):
-        names = ", ".join(p.name for p in needed)
-        raise InputError(f"{make.__name__}({names}) must take a mesh, or nothing")
-    return bool(needed) or any(p.name == "mesh" for p in parameters)
-
-
-def _step(made: Any, where: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
-    """Return the step that a script's function returned, with its arguments and keywords.
-
-    Raises:
-        InputError: no step, and how to return one.
-    """
-    given = tuple(made) if isinstance(made, tuple) else (made,)
-    is_step = bool(given) and (hasattr(given[0], "lower") or hasattr(given[0], "as_text"))
-    if not is_step or len(given) > 3:
-        raise InputError(f"{where} returned {described(made)}: {HOW}")
-    step, arguments, keywords = (*given, (), {})[:3] if len(given) != 2 else (*given, {})
-    if not isinstance(arguments, tuple | list):
-        raise InputError(f"{where}: write the arguments as a tuple: (step, (x,))")
-    if not isinstance(keywords, Mapping):
-        raise InputError(f"{where}: write the keywords as a dict: (step, args, {{'name': x}})")
-    return step, tuple(arguments), keywords
-
-
 def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
     """Return the price of the step that a script makes."""
     from scaling.api.inputs import axis_sizes, cluster_for
+    from scaling.api.script import predict_made
 
     mesh, nodes, overrides = (options.pop(name, None) for name in ("mesh", "nodes", "overrides"))
     sizes = axis_sizes(mesh) if mesh else {}
     place = cluster_for(math.prod(sizes.values()), cluster, nodes, overrides)
-    mesh_of_all = lambda: sc.device_mesh(sizes or {"data": place.devices}, place)
-    file = Path(step.rpartition(":")[0])
-    # The script prints to stderr: stdout holds our page or its JSON only. Its folder is on the path
-    # also where the step is traced.
-    with sc.pretend(place), redirect_stdout(sys.stderr), folder_on_path(file):
-        from scaling.compile.stages import argument_mesh
-
-        path, make = user_function(step)
-        given = (mesh_of_all(),) if _takes_mesh(make) else ()
-        made, arguments, keywords = _step(run_user_code(path, lambda: make(*given)), step)
-        # It has been lowered, or its arguments say on which mesh it is to be.
-        is_laid = not hasattr(made, "lower") or argument_mesh((arguments, keywords)) is not None
-        return sc.predict_step(
-            made,
-            *arguments,
-            step_kwargs=keywords,
-            cluster=place,
-            mesh=mesh_of_all() if mesh and not is_laid else None,
-            name=file.stem,
-            **options,
-        )
+    return predict_made(step, place, sizes, **options)
 
 
 def _pair(text: str) -> tuple[str, str]:
