@@ -60,6 +60,7 @@ _ALSO = {  # asked for less often: they work, and are not listed
     "config": "scaling.api.config",
     "evaluate": "scaling.api.trained",
     "export": "scaling.api.export",
+    "plan_step": "scaling.api.plan_step",
     "plot_comparisons": "scaling.api.compare",
     "plot_side_by_side": "scaling.api.result",
     "scaling_curves": "scaling.api.curves",

@@ -1,8 +1,8 @@
 """A step that a function of the user makes, priced where its own cluster would be.
 
-    def make(mesh):                make(mesh) gets a jax mesh over the cluster's devices; make()
-        return step, args          finds them in jax.devices()
-    ... step, args, kwargs         or the step alone, lowered
+def make(mesh):                make(mesh) gets a jax mesh over the cluster's devices; make()
+    return step, args          finds them in jax.devices()
+... step, args, kwargs         or the step alone, lowered
 """
 
 import inspect
@@ -45,16 +45,16 @@ def predict_made(
     Raises:
         InputError: no such function, it fails, or it returns no step.
     """
-    is_named = isinstance(make, str)
-    file = Path(make.rpartition(":")[0]) if is_named else source_file(make)
-    where = make if is_named else getattr(make, "__name__", "make")
+    named = make if isinstance(make, str) else ""
+    file = Path(named.rpartition(":")[0]) if named else source_file(make)
+    where = named or getattr(make, "__name__", "make")
     mesh_of_all = lambda: device_mesh(axes or {"data": place.devices}, place)
     # The script prints to stderr: stdout holds our page or its JSON only. Its folder is on the path
     # also where the step is traced.
     with pretend(place), redirect_stdout(sys.stderr), folder_on_path(file):
         from scaling.compile.stages import argument_mesh
 
-        function: Any = user_function(make)[1] if is_named else make
+        function: Any = user_function(named)[1] if named else make
         given = (mesh_of_all(),) if _takes_mesh(function, setting or {}) else ()
         call = partial(function, *given, **(setting or {}))
         made, arguments, keywords = _step(run_user_code(file, call), where)
@@ -66,7 +66,7 @@ def predict_made(
             step_kwargs=keywords,
             cluster=place,
             mesh=mesh_of_all() if axes and not is_laid else None,
-            name=file.stem if is_named else where,
+            name=file.stem if named else where,
             **options,
         )
 
@@ -81,7 +81,9 @@ def source_file(function: Any) -> Path:
 
 def _takes_mesh(make: Any, setting: Mapping[str, Any]) -> bool:
     """Return whether a function takes a mesh; raise InputError if it needs more."""
-    parameters = [p for name, p in inspect.signature(make).parameters.items() if name not in setting]
+    parameters = [
+        p for name, p in inspect.signature(make).parameters.items() if name not in setting
+    ]
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = [p for p in parameters if p.default is p.empty and p.kind not in optional]
     if len(needed) > 1 or any(p.kind is p.KEYWORD_ONLY for p in needed):

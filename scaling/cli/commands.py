@@ -7,7 +7,7 @@ from scaling.cli.generated import Generated
 GROUPS: Mapping[str, tuple[str, ...]] = {  # in this order in the help
     "run a model": ("train", "eval", "sample", "export", "compare", "calibrate"),
     "predict a step": (
-        *("predict", "plan", "price", "collective", "config", "sharding", "cluster"),
+        *("predict", "plan", "price", "plan-step", "collective", "config", "sharding", "cluster"),
     ),
     "ask about a model, a chip or a mesh": (
         *("limits", "serve", "count", "budget", "chip", "kernel", "array"),
@@ -65,6 +65,14 @@ GENERATED: Mapping[str, Generated] = {
         "dumped.",
         hidden=("text", "name", "kernels"),
         first=("hlo", "cluster", "nodes", "mesh"),
+    ),
+    "plan-step": Generated(
+        "plan_step",
+        "scaling plan-step step.py:make --cluster dgx-h100 --nodes 2 --axes data,model",
+        ("make",),
+        "scaling.cli.show:plotted",
+        first=("cluster", "nodes", "axes", "max", "meshes", "variants", "top", "like"),
+        texts={"plot": "write a picture of the plans' step times, by term (.png or .svg)."},
     ),
     "plan": Generated(
         "plan",

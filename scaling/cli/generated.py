@@ -43,7 +43,8 @@ METAVARS = {  # by flag
 }
 # As well as what is annotated as a tuple of texts.
 REPEATED = ("set", "overrides", "what_if", "data", "choices", "fixed")
-NAMED = ("run", "cluster", "model")  # may be paths, and names of what comes with the project
+# May be paths, and names of what comes with the project:
+NAMED = ("run", "cluster", "model", "like")
 # What is seldom asked for stands last in the help.
 SELDOM = ("device_order", "overrides", "calibration", "measured", "ideal", "json", "verbose")
 # In a description: what only Python can give, and what is done without the parameter.

@@ -4,12 +4,16 @@ import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
+
+
+class Loaded(BaseException):
+    """Ends the loading of a file by its own call of a function that needs no more of it."""
 
 
 def described(made: Any) -> str:
@@ -21,23 +25,32 @@ def described(made: Any) -> str:
     return "nothing" if made is None else f"{article} {name}"
 
 
+def named_function(text: str) -> tuple[Path, str]:
+    """Return the file and the name of a function, `file.py:function`; nothing is loaded.
+
+    Raises:
+        InputError: no such file, or no function is named.
+    """
+    file, _, function = text.rpartition(":")
+    if not Path(file).is_file():
+        raise InputError(f"{text}: there is no file {file}")
+    if not function:
+        raise InputError(f"{text}: no function is named; write {file}:FUNCTION")
+    return Path(file), function
+
+
 def user_function(text: str) -> tuple[Path, Callable[..., Any]]:
     """Return the file and the function that `file.py:function` names.
 
     Raises:
         InputError: no such file or function, or the file's code fails.
     """
-    file, _, function = text.rpartition(":")
-    path = Path(file)
-    if not path.is_file():
-        raise InputError(f"{text}: there is no file {file}")
-    if not function:
-        raise InputError(f"{text}: no function is named; write {file}:FUNCTION")
+    path, function = named_function(text)
     module = run_user_code(path, lambda: _load_module(path))
     make = getattr(module, function, None)
     if not callable(make):
         public = [n for n in vars(module) if callable(getattr(module, n)) and n[0] != "_"]
-        raise InputError(f"{file} has no function {function!r}; {nearest(function, public)}")
+        raise InputError(f"{path} has no function {function!r}; {nearest(function, public)}")
     return path, make
 
 
@@ -47,7 +60,8 @@ def _load_module(path: Path) -> ModuleType:
     assert spec is not None and spec.loader is not None  # a .py file always has a loader
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses defined in the file look themselves up there
-    spec.loader.exec_module(module)
+    with suppress(Loaded):
+        spec.loader.exec_module(module)
     return module
 
 

@@ -21,7 +21,7 @@ from scaling.meshes import catalog
 from scaling.meshes.result import Result
 
 ROOT = Path(__file__).resolve().parents[3]
-COMPILED = ("predict", "predict_step", "pretend", "device_mesh", "compare")  # for GPUs
+COMPILED = ("predict", "predict_step", "pretend", "device_mesh", "compare", "plan_step")  # for GPUs
 ON_DEVICES = ("calibrate", "train", "sample", "compare")  # each has a file of those before it
 
 

@@ -1,0 +1,1 @@
+"""Programs of others whose meshes are planned: each `make(mesh)` is what a user writes."""

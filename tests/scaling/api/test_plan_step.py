@@ -1,0 +1,149 @@
+"""`sc.plan_step`: meshes, variants and settings of anybody's step, compiled and ranked."""
+
+import json
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import scaling as sc
+from scaling.profiles.profile import CollectiveFit
+from scaling.program.ir import COLLECTIVE_KINDS
+from tests.scaling.cli.running import check_refused, run
+from tests.scaling.host_profile import HERE, host_profile
+
+FITS = [
+    CollectiveFit(kind, n, 8 // n, 1e-5, 1e9, HERE) for kind in COLLECTIVE_KINDS for n in (2, 4, 8)
+]
+HOST = {"cluster": "host", "calibration": host_profile(collectives=tuple(FITS))}
+EXAMPLE = "experiments/foreign/planned/flax_mlp.py"
+SMALL = "width=256,layers=2,rows=2048"
+
+
+@pytest.fixture
+def make():
+    """A product whose sum travels over `model`; it needs an even number of devices there."""
+
+    def product(mesh, power=1):
+        if mesh.shape["model"] == 1:
+            raise RuntimeError("model is too short")
+        array = lambda *spec: jax.ShapeDtypeStruct(
+            (64, 64), jnp.float32, sharding=NamedSharding(mesh, P(*spec))
+        )
+        step = jax.jit(lambda x, w: jnp.linalg.matrix_power(x @ w, power))
+        return step, (array("data", "model"), array("model"))
+
+    return product
+
+
+def test_meshes_are_ranked_and_what_fails_says_why(make):
+    found = sc.plan_step(make, meshes="data=4,model=2; data=2,model=4; data=8,model=1", **HOST)
+    rows = found.rows()
+    assert [row["rank"] for row in rows] == [1, 2, 3]
+    assert rows[0]["step_time"] <= rows[1]["step_time"] and rows[0]["fits"] is not False
+    assert rows[2]["mesh"] == "data=8,model=1" and "model is too short" in rows[2]["why"]
+    assert found.best.mesh == rows[0]["mesh"] in repr(found)
+    assert "2 of 3 programs compiled" in str(found) and "model is too short" in str(found)
+    assert (
+        json.loads(json.dumps(found.to_dict(), allow_nan=False))["plans"][2]["prediction"] is None
+    )
+    assert found.best.prediction == sc.predict_step(
+        *_flat(make(sc.device_mesh(rows[0]["mesh"], "host"))), name="product", **HOST
+    )
+
+
+def _flat(made):
+    step, arguments = made
+    return step, *arguments
+
+
+def test_settings_and_options_are_variants_of_each_mesh(make, tmp_path):
+    variants = {"once": {}, "thrice": {"power": 3, "options": {}}}
+    found = sc.plan_step(make, meshes=["data=4,model=2"], variants=variants, **HOST)
+    times = {row["variant"]: row["step_time"] for row in found.rows()}
+    assert times["once"] < times["thrice"] and "thrice" in str(found)
+    found.plot(tmp_path / "plans.svg")
+    assert "thrice" in (tmp_path / "plans.svg").read_text()
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({}, "over which axes?"),
+        ({"axes": "data,model", "max": "tensor=2"}, "--max: unknown axis 'tensor'"),
+        ({"axes": "data,model", "max": {"data": 2, "model": 2}}, "no mesh over data,model"),
+        ({"meshes": "data=8,model=1"}, "RuntimeError: model is too short"),
+        ({"meshes": "data=8,model"}, "expected axis=size"),
+        ({"axes": "data,rows", "like": "tiny", "top": 1}, "axis 'rows'"),
+        ({"meshes": "model=2", "variants": "remat"}, "write NAME=VALUE"),
+        ({"meshes": "model=2", "variants": {"a": 3}}, "must be a mapping"),
+        ({"meshes": "model=2", "variants": "layers=2"}, "unexpected keyword"),
+        ({"meshes": "model=2", "tokens": -1}, "must be a positive number"),
+        ({"meshes": "model=2", "top": 0}, "must be a whole number"),
+    ],
+)
+def test_bad_input_is_one_line(make, asked, words):
+    with pytest.raises(sc.InputError) as error:
+        sc.plan_step(
+            make, **{**HOST, "cluster": "dgx-h100" if "axes" in asked else "host"}, **asked
+        )
+    told = str(error.value)
+    assert words.replace("--", "") in told.replace("--", "") and "\n" not in told
+
+
+def test_what_is_no_step_is_said(make):
+    with pytest.raises(sc.InputError, match="returned an int: return \\(step, arguments\\)"):
+        sc.plan_step(lambda mesh: 3, meshes="data=2", **HOST)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [("none.py:make", "there is no file none.py"), ("llama3-8b", "write FILE.py:FUNCTION")],
+)
+def test_what_names_no_function_is_one_line(capsys, given, words):
+    where = ("plan-step", given, "--cluster", "host", "--meshes", "data=2")
+    check_refused(run(capsys, *where), words)
+
+
+@pytest.mark.deviceless
+def test_the_flax_example_is_planned_in_processes(capsys):
+    where = ("--cluster", "dgx-h100", "--axes", "data,model", "--max", "model=2", "--json")
+    code, out, _ = run(capsys, "plan-step", f"{EXAMPLE}:make", *where, "--variants", SMALL)
+    rows = json.loads(out)["plans"]
+    assert code == 0 and {row["mesh"] for row in rows} == {"data=8,model=1", "data=4,model=2"}
+    assert all(row["fits"] and row["variant"] == SMALL for row in rows)
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize(("like", "top"), [(None, 1), ("tiny", 2)])
+def test_meshes_beyond_the_first_are_ranked_without_their_programs(make, like, top):
+    found = sc.plan_step(make, "dgx-h100", axes="data,model", max="model=4", top=top, like=like)
+    assert len(found.plans) == top and len(found.left_out) == 3 - top
+    assert ("closed form" if like else "collectives of 1 compiled") in found.ranked_by
+
+
+@pytest.mark.deviceless
+def test_a_script_that_plans_by_itself_is_not_run_again_and_again(tmp_path):
+    (tmp_path / "own.py").write_text(
+        "import jax, scaling as sc\n"
+        "def make(mesh):\n"
+        "    return jax.jit(lambda x: x + 1), (jax.ShapeDtypeStruct((8,), 'float32'),)\n"
+        "print(len(sc.plan_step(make, 'dgx-h100', meshes='data=8').plans), 'planned')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, tmp_path / "own.py"], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("1 planned\n", 0), done.stderr
+
+
+def test_maxtext_has_its_outermost_axes_over_the_nodes():
+    from experiments.foreign.planned.maxtext_llama2_7b import flags
+
+    found = flags({"data": 4, "fsdp": 4, "tensor": 4}, nodes=8)
+    assert "dcn_data_parallelism=4" in found and "ici_data_parallelism=1" in found
+    assert "dcn_fsdp_parallelism=2" in found and "ici_fsdp_parallelism=2" in found
+    assert "dcn_tensor_parallelism=1" in found and "ici_tensor_parallelism=4" in found
