@@ -23,7 +23,12 @@ import numpy as np
 
 from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.experts import exchanged_rows
-from scaling.analytic.saved import activations, kept_passes, offloaded_bytes
+from scaling.analytic.saved import (
+    activations,
+    kept_passes,
+    last_passes,
+    offloaded_bytes,
+)
 from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, EXPERTS, MLP, part_of, weights_of
@@ -183,7 +188,19 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
 
 
 def _of_others(step: StepSizes) -> Iterator[Buffer]:
-    """Buffers of other software: gradients are kept, two layers' weights gathered at a time."""
+    """Buffers of other software: gradients are kept, two layers' weights gathered at a time.
+
+    A pipeline's first stage keeps most activations, its last one has the logits: they count as far
+    as they exceed what the first keeps beyond the last. Likewise what comes when activations are
+    gone counts as far as it exceeds these.
+
+    Where autograd keeps each operation's tensors (nanotron @ 67c5ebb): float32 logits and their
+    softmax (models/llama.py, sharded_cross_entropy); a microbatch's gradients in compute format
+    until they are added to the float32 sums (optim/gradient_accumulator.py), of plain replicas in
+    DDP's buckets, which stay; by ZeRO-1 the parameters flattened twice after the update, and the
+    own shard once (distributed.py, all_gather_coalesced).
+    """
+    item, shape, traits = step.itemsize, step.shape, step.traits
     size = sharded_elements(step, 2) * BYTES[step.run.precision.gradients]
     yield Buffer("gradients", size, "gradients", True)
     of_kind = (
@@ -191,10 +208,24 @@ def _of_others(step: StepSizes) -> Iterator[Buffer]:
         for moe, _ in step.layer_kinds
     )
     of_layer = reduce(np.maximum, of_kind)
-    held = of_layer * XLA.prefetched * step.is_zero_stage(3) * (step.shape.fsdp > 1)
+    held = of_layer * XLA.prefetched * step.is_zero_stage(3) * (shape.fsdp > 1)
     yield Buffer("gathered weights", held, "communication")
-    logits = _logits(step) * step.stages.head  # where the slowest stage has some
-    yield Buffer("logits", logits * (FLOAT32 + step.itemsize), "temporary")
+    kept, one = activations(step), activations(step) / kept_passes(step)
+    is_plain = traits.kept == "each"
+    logits = _logits(step) * (FLOAT32 + (FLOAT32 if is_plain else item))
+    beyond = kept - one * last_passes(step)
+    yield Buffer("logits", np.maximum(logits - beyond, 0.0), "temporary")
+    if is_plain:
+        own, in_buckets = item * trained_elements(step, 4), np.greater(shape.data, 1)
+        yield Buffer("buckets of gradients", own * in_buckets, "gradients", True)
+        arising = np.maximum(own * (1 - in_buckets) - one, 0.0)
+        yield Buffer("gradients of a microbatch", arising, "gradients")
+        is_zero_1 = step.is_zero_stage(1) * np.greater(shape.fsdp, 1)
+        flat = own * (2 + 1 / shape.fsdp) * is_zero_1 - kept - arising - _working(step)
+        yield Buffer("flattened weights", np.maximum(flat, 0.0), "communication")
+        # The last gathered inputs of products, kept between steps.
+        whole = XLA.prefetched * step.stream * np.greater(shape.tensor, 1)
+        yield Buffer("gathered stream", whole, "communication", True)
 
 
 def _logits(step: StepSizes) -> Number:

@@ -76,6 +76,8 @@ def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     whole = tensor.name in NORMED and step.is_own_trainer
     cut = step.sequence_parallel and not whole if tensor.name in (*STREAM, *NORMED) else True
     size = step.tokens * tensor.elements * item / (step.shape.tensor if cut else 1)
+    if tensor.name.endswith("gate") and step.traits.kept == "each":
+        size = 2 * size  # and its activation, which is multiplied
     if tensor.name.startswith("expert_") and step.is_own_trainer:
         filled = step.tokens * step.experts.experts_per_token  # kept are all rows of the buffers
         size = size * (exchanged_rows(step) / filled)
@@ -139,6 +141,15 @@ def kept_passes(step: StepSizes) -> Number:
         return step.microbatches
     most = stages + (stages - 1) / virtual if virtual > 1 else stages
     return np.minimum(most, step.microbatches)[()]
+
+
+def last_passes(step: StepSizes) -> Number:
+    """How many passes' activations the last stage of other software keeps at a time: one by 1F1B,
+    and with V virtual stages all but the first of their first S passes (`kept_passes`)."""
+    stages, virtual = step.shape.stage, step.virtual_stages
+    if step.run.pipeline.schedule == "gpipe":
+        return kept_passes(step)
+    return np.minimum(((virtual - 1) * stages + 1) / virtual, kept_passes(step))[()]
 
 
 def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:
