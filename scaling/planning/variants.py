@@ -1,0 +1,118 @@
+"""What a plan may choose besides the settings of a mesh: each choice is a run of its own.
+
+    pipeline       schedules and virtual stages, and a last stage with fewer layers for its head
+    device order   each axis with neighbouring devices, in turn
+    precision      formats of the products
+    batch          doublings within a band of global batches
+
+The first variant is the run as it is. A variant stands for the meshes on which it is another step
+than those before it: a pipeline's on meshes with stages, an order where it moves an axis.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from scaling.meshes.cluster import Cluster
+from scaling.meshes.errors import InputError, is_count
+from scaling.meshes.shape import AXES, MeshShape
+from scaling.run import OURS, Pipeline, Run
+
+VIRTUAL = (2, 4)  # stages of a stage: published recipes have 2 to 8 (Megatron-LM, 2104.04473)
+INTERLEAVES = ("megatron", "nemo")  # software with an interleaved schedule
+SPLITS = ("megatron", "nemo", "aleph-alpha")  # ... that deals layers out as it is told
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A run, and the meshes for which it stands."""
+
+    run: Run
+    base: Run
+    pipelines: bool = False  # only meshes with stages
+
+    def covers(self, mesh: MeshShape) -> bool:
+        """True for meshes on which it is not the base."""
+        if self.pipelines and mesh.stage == 1:
+            return False
+        cut = lambda order: [axis for axis in order if getattr(mesh, axis) > 1]
+        orders = self.run.device_order, self.base.device_order
+        return orders[0] == orders[1] or cut(orders[0]) != cut(orders[1])
+
+
+def variants(
+    run: Run, wide: bool, batches: Sequence[int], formats: Sequence[str]
+) -> Iterator[Variant]:
+    """The run, and those that differ from it in what is asked for.
+
+    Args:
+        run: with or without a mesh.
+        wide: also other pipelines and device orders, of those that its software can run.
+        batches: global batches; none: the run's own.
+        formats: of the products; none: the run's own.
+    """
+    for batch in batches or [run.batch.global_batch]:
+        for compute in formats or [run.precision.compute]:
+            base = replace(
+                run,
+                batch=replace(run.batch, global_batch=batch),
+                precision=replace(run.precision, compute=compute),
+            )
+            for pipeline in [run.pipeline, *(pipelines(run) if wide else ())]:
+                for order in [run.device_order, *(orders(run) if wide else ())]:
+                    mesh = run.mesh and replace(run.mesh, device_order=order)
+                    other = replace(base, pipeline=pipeline, device_order=order, mesh=mesh)
+                    yield Variant(other, base, pipeline != run.pipeline)
+
+
+def pipelines(run: Run) -> Iterator[Pipeline]:
+    """Pipelines beside the run's own that its software can run."""
+    own = run.pipeline
+    if run.software == OURS:
+        every = [Pipeline("1f1b"), Pipeline("gpipe"), *(Pipeline("circular", n) for n in VIRTUAL)]
+    else:
+        more = VIRTUAL if run.software in INTERLEAVES else ()
+        every = [Pipeline("1f1b"), *(Pipeline("interleaved", n) for n in more)]
+        if run.software in SPLITS:
+            every.append(Pipeline("1f1b", layers="by-cost"))
+    yield from (pipeline for pipeline in every if pipeline != own)
+
+
+def orders(run: Run) -> Iterator[tuple[str, ...]]:
+    """Device orders in which another axis than the run's is innermost."""
+    for axis in run.device_order[:-1] if run.device_order == AXES else ():
+        yield (*(other for other in run.device_order if other != axis), axis)
+
+
+def runs_on(cluster: Cluster, every: Sequence[Variant]) -> Sequence[Variant]:
+    """Those whose products the chip multiplies; all where it does none of them."""
+    peaks = cluster.accelerator.peaks
+    return [v for v in every if v.run.precision.compute in peaks] or every
+
+
+def settings_besides(run: Run, base: Run) -> dict[str, Any]:
+    """What a variant sets, by dotted key of run.json."""
+    settings: Mapping[str, Any] = {
+        "batch.global_batch": (run.batch.global_batch, base.batch.global_batch),
+        "precision.compute": (run.precision.compute, base.precision.compute),
+        "pipeline.schedule": (run.pipeline.schedule, base.pipeline.schedule),
+        "pipeline.virtual_stages": (run.pipeline.virtual_stages, base.pipeline.virtual_stages),
+        "pipeline.layers": (run.pipeline.layers, base.pipeline.layers),
+    }
+    return {key: new for key, (new, old) in settings.items() if new != old}
+
+
+def batch_band(text: str) -> list[int]:
+    """Global batches to try of `512:2048`: doublings of the smaller, and the larger.
+
+    Raises:
+        InputError: it is no band, or ends below its start.
+    """
+    first, _, last = (part.strip() for part in text.partition(":"))
+    if not (is_count(first) and is_count(last) and int(first)):
+        raise InputError(f"--batch {text!r}: write sequences, or a band of them, such as 512:2048")
+    low, high = int(first), int(last)
+    if high < low:
+        raise InputError(f"--batch {text} is empty: it ends below its start; use {high}:{low}")
+    doublings = (low << i for i in range((high // low).bit_length()))
+    return sorted({*doublings, high})
