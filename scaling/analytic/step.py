@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from scaling.analytic.software import SoftwareTraits, traits_of, with_overlap
-from scaling.analytic.stages import Stages, stages_of
+from scaling.analytic.stages import Dealt, Stages, stages_of
 from scaling.meshes.shape import AnyMesh, AxisSize, MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
@@ -283,7 +283,12 @@ class StepSizes:
     def stages(self) -> Stages:
         """The layers of the fullest and of the slowest stage."""
         length = self.run.batch.seq_len
-        return stages_of(self.config, length, self.shape.stage, self.traits.stages)
+        return stages_of(self.config, length, self.shape.stage, self.dealt)
+
+    @property
+    def dealt(self) -> Dealt:
+        """How layers are dealt out over stages: as the run says, or as its software does."""
+        return "head" if self.run.pipeline.layers == "by-cost" else self.traits.stages
 
     def stored(self, layers: int) -> AxisSize:
         """How many of `layers` layers, equal ones of the model, the fullest stage stores."""
@@ -294,7 +299,7 @@ class StepSizes:
         return self._of_kind(layers, self.stages.slowest)
 
     def _of_kind(self, layers: int, of_stage: AxisSize) -> AxisSize:
-        if self.traits.stages == "layers":
+        if self.dealt == "layers":
             return -(-layers // self.shape.stage)
         return -(-layers * of_stage // self.config.n_layers)
 

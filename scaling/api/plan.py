@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
@@ -25,24 +25,26 @@ from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, Settings, check_named, load_run, timed_calls, with_batch
 from scaling.meshes.bandwidths import Measured, MeasuredCall
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, whole_number
+from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_dollars, format_size, three_digits
 from scaling.planning.certificate import certificate
 from scaling.planning.constraints import admitted, fixed_settings, largest, pairs_of
 from scaling.planning.front import FrontPoint, pareto_front
-from scaling.planning.objectives import HOUR, Goal, Tariff
+from scaling.planning.objectives import HOUR, Goal, Tariff, critical_batch_of
 from scaling.planning.reasons import changed_choice, losers, reason, shortfall, unmet
 from scaling.planning.result import Plan, Plans
 from scaling.planning.rules import judged
 from scaling.planning.search import SearchHit, settings_of, words_of
 from scaling.planning.sites import Site, node_counts, ranked, search_all
 from scaling.planning.space import all_choices
+from scaling.planning.variants import batch_band, settings_besides, variants
 from scaling.profiles.prices import PriceKind, dollars_per_hour
 from scaling.profiles.profile import Profile
 from scaling.run import OURS, Run, run_dict
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
+from scaling.run.run import Dtype
 from scaling.simulate.resolve import idle_nodes, target
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ def plan(
     mesh: MeshLike | None = None,
     *,
     set: Settings | None = None,
-    batch: int | None = None,
+    batch: int | str | None = None,
     seq_len: int | None = None,
     device_order: str | Iterable[str] | None = None,
     overrides: Overrides | None = None,
@@ -120,6 +122,9 @@ def plan(
     max_context: int | None = None,
     max_tensor: int | None = None,
     fixed: Mapping[str, Any] | Iterable[str] | None = None,
+    wide: bool = False,
+    precision: str | Iterable[str] | None = None,
+    critical_batch: float | str | None = None,
     pareto: bool = False,
     seconds: float | None = None,
     verify: int = 0,
@@ -148,7 +153,8 @@ def plan(
         nodes: hosts, or a range FROM:TO, of which both ends, divisors of TO and powers of two are
             tried; None: those of the run, else 1.
         mesh: axis sizes such as data=2,fsdp=4: plan the settings of this mesh only.
-        batch: sequences of a step on all devices: set batch.global_batch.
+        batch: sequences of a step on all devices (set batch.global_batch), or a band FROM:TO, of
+            which FROM, its doublings and TO are compared at the same loss.
         seq_len: tokens of a sequence: set batch.seq_len.
         top: most plans to return, each of another mesh.
         objective: what is least: time of a step, cost as devices x time, money by the hour of a
@@ -161,6 +167,11 @@ def plan(
             axis of the mesh.
         fixed: a setting that `plan` would choose and that is decided, such as mesh.stage=1,
             remat=none, batch.microbatches=4 or sharding.zero_stage=3, or a mapping.
+        wide: also try other pipelines (schedules, virtual stages, a last stage with fewer layers)
+            and device orders, of those that the run's software can run.
+        precision: formats of the products to try, such as bf16,fp8; None: the run's.
+        critical_batch: tokens of a step with which a loss takes twice the fewest tokens, such as
+            4M, for a band of batches; None: by the number of parameters (Kaplan et al. 2020).
         pareto: price all that fits, and say what is best in time, money or memory margin, given the
             other two.
         seconds: stop searching after so long, a first wave at least; `certificate` has the gap.
@@ -172,17 +183,21 @@ def plan(
     """
     start = time.monotonic()
     limits = amount("--deadline", deadline, "s"), amount("--budget", budget)
-    goal = Goal(objective, amount("--tokens", tokens), *limits)
+    band = batch_band(batch) if batch is not None else []
     top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
     if seconds is not None and not seconds >= 0:
         raise InputError(f"--seconds {seconds}: a search takes 0 or more")
     keep_devices_free()
-    set = with_batch(set, batch, seq_len)
+    set = with_batch(set, band[0] if band else None, seq_len)
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     resolved = resolved if mesh is not None else replace(resolved, mesh=None)
     check_settings(resolved)
     if resolved.software == OURS:
         check_optimizer(resolved)
+    critical = amount("--critical-batch", critical_batch) or critical_batch_of(resolved.model)
+    compared = (critical if band[1:] else None), float(resolved.batch.tokens)
+    goal = Goal(objective, amount("--tokens", tokens), *limits, *compared)
+    others = list(variants(resolved, wide, band, _formats(precision)))
     sizes = max_stage, max_data, max_fsdp, max_expert, max_context, max_tensor
     constraints = (
         *(largest(axis, n) for axis, n in zip(AXES, sizes, strict=True) if n is not None),
@@ -191,7 +206,7 @@ def plan(
     calls = timed_calls(measured, resolved, cluster)
     tariff = price_kind, price
     sites, typed, warnings = _sites(resolved, cluster, nodes, overrides, calibration, calls, tariff)
-    sites = [replace(site, constraints=constraints) for site in sites]
+    sites = [replace(site, constraints=constraints, variants=others) for site in sites]
     for site in sites:
         site.tariff.check(goal)
     states = search_all(sites, goal, top, seconds)
@@ -212,18 +227,20 @@ def plan(
     best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
     tariffs = {site.cluster.name: site.tariff for site in sites}
     described = lambda found: tuple(
-        _plan(rank, hit, prediction, best, goal, tariffs[hit.cluster.name])
+        _plan(rank, hit, prediction, best, goal, tariffs[hit.cluster.name], resolved)
         for rank, (hit, prediction) in enumerate(found, 1)
     )
     plans, firsts = described(pairs), [s.best[0] for s in states if pairs and sites[1:] and s.best]
     after = None
     if plans:
         name, chosen = plans[0].cluster.name, plans[0].run
-        how: dict[str, Any] = {"device_order": device_order, "overrides": overrides}
+        moved = chosen.device_order != resolved.device_order
+        order = ",".join(chosen.device_order) if moved else device_order
+        how: dict[str, Any] = {"device_order": order, "overrides": overrides}
         how |= {"calibration": calibration, "measured": measured}
         where = {"cluster": typed[name], "nodes": plans[0].cluster.nodes}
-        asked = request(run, **where, set=set, **how)
-        asked = asked.changed(mesh=str(chosen.mesh), set=settings_of(chosen))
+        settings = settings_of(chosen) | settings_besides(chosen, resolved)
+        asked = request(run, **where, set=set, **how).changed(mesh=str(chosen.mesh), set=settings)
         after = asked.words("predict", "--explain")
     state = min(states, key=lambda s: s.best[0].value if s.best else math.inf)
     first = pairs[0][0] if pairs else None
@@ -242,6 +259,7 @@ def plan(
         error=error,
         warnings=(*warnings, *_untrained(resolved)),
         constraints=tuple(constraint.text for constraint in constraints),
+        critical_batch=goal.critical,
         limits=goal.limits,
         certificate=certified,
         pareto=pareto_front(sites, goal) if pareto and plans else (),
@@ -252,6 +270,15 @@ def plan(
         network=_network(sites[0], plans[0], goal) if plans and sites[0].profile.network else None,
         next=after,
     )
+
+
+def _formats(texts: str | Iterable[str] | None) -> list[Dtype]:
+    """Formats of products, each of which is one."""
+    texts = texts.split(",") if isinstance(texts, str) else texts or ()
+    known: dict[str, Dtype] = {name: name for name in get_args(Dtype)}
+    asked = [text.strip() for text in texts]
+    check_keys(asked, known, "--precision", "format")
+    return [known[name] for name in asked]
 
 
 def _front_picture(points: Sequence[FrontPoint]) -> "Picture":
@@ -359,14 +386,23 @@ def _plan(
     best: Mapping[str, PredictionResult],
     goal: Goal,
     tariff: Tariff,
+    asked: Run,
 ) -> Plan:
     assert prediction.pricing.run is not None
-    why = prediction.bottleneck if rank == 1 else reason(prediction, best[prediction.source])
     run, price, dollars = prediction.pricing.run, tariff.price, tariff.dollars
+    besides = [f"{key}={value}" for key, value in settings_besides(run, asked).items()]
+    first, growth = best[prediction.source], goal.growth(run.batch.tokens)
+    why = prediction.bottleneck if rank == 1 else reason(prediction, first)
+    assert first.pricing.run is not None
+    if (least := first.pricing.run.batch.tokens) != run.batch.tokens:
+        each = float(prediction.step_time) / run.batch.tokens * growth
+        more = each / (float(first.step_time) / least * goal.growth(least)) - 1
+        why = f"{more:+.1%} time to the same loss: {run.batch.tokens:,} tokens a step"
     plan = Plan(rank, run, hit.cluster, prediction, why, price=dollars, price_range=price)
+    plan = replace(plan, besides=", ".join(besides), growth=growth)
     if goal.tokens is None or not prediction.tokens_per_second:
         return plan
-    seconds = goal.tokens / float(prediction.tokens_per_second)
+    seconds = goal.tokens * growth / float(prediction.tokens_per_second)
     used = prediction.devices * seconds
     return replace(
         plan,

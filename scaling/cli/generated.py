@@ -26,7 +26,7 @@ from scaling.api.request import FLAGS
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.units import parse_real, parse_whole
 
-METAVARS = {  # by flag
+METAVARS = {  # by flag, or by function and flag
     "cluster": "NAME",
     "mesh": "AXIS=N,...",
     "device-order": "AXIS,...",
@@ -37,6 +37,9 @@ METAVARS = {  # by flag
     **dict.fromkeys(("data", "choices", "also"), "PATH"),
     **dict.fromkeys(("trips", "local"), "KEY=VALUE"),
     "guess": "X",
+    **dict.fromkeys(("plan batch", "plan nodes"), "N|FROM:TO"),
+    "plan precision": "FORMAT,...",
+    "plan cluster": "NAME,...",
     "plot": "KIND=FILE",
     "source": "auto|analytic|compiled|stored",
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
@@ -272,7 +275,8 @@ def _options(function: Any, face: Generated, is_extra: bool = False) -> Iterator
             default = default or ()
         metavar, read, needed = _read(name, parameter.annotation, is_repeated)
         if read is not Path:
-            metavar = METAVARS.get(flag[2:], metavar)
+            own = METAVARS.get(f"{face.function} {flag[2:]}")
+            metavar = own or METAVARS.get(flag[2:], metavar)
         text = words(texts[name], called)
         text += " (repeatable)" * (is_repeated and not is_positional) + " (required)" * is_required
         if (

@@ -8,7 +8,7 @@ Every configuration that fits is priced, so the front is that of the whole space
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,6 +35,7 @@ class FrontPoint:
     margin: float  # bytes of a device that are free; infinite where its memory is not known
     share: float  # of what there is
     price: float | None  # dollars for an hour of a device
+    growth: float = 1.0  # tokens to the same loss over those with the smallest batch
 
     @property
     def devices(self) -> int:
@@ -44,8 +45,8 @@ class FrontPoint:
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens that all devices train on in a second."""
-        return self.run.batch.tokens / self.step_time
+        """Tokens of the smallest batch to the same loss that all devices do in a second."""
+        return self.run.batch.tokens / self.step_time / self.growth
 
     @property
     def dollars_per_million_tokens(self) -> float | None:
@@ -66,6 +67,11 @@ class FrontPoint:
             "microbatches": run.batch.microbatches,
             "remat": str(run.remat),
             "zero_stage": run.sharding.zero_stage,
+            "schedule": run.pipeline.schedule,
+            "virtual_stages": run.pipeline.virtual_stages,
+            "stage_layers": run.pipeline.layers,
+            "precision": run.precision.compute,
+            "device_order": ",".join(run.device_order),
             "step_time": self.step_time,
             "tokens_per_second": self.tokens_per_second,
             "dollars_per_million_tokens": self.dollars_per_million_tokens,
@@ -106,7 +112,8 @@ def _of_site(site: Site, goal: Goal) -> Iterator[FrontPoint]:
         found: list[FrontPoint] = []
         runnable = Search(1).runnable(target, admitted(every, site.constraints))
         for choices in batched(target.run, runnable):
-            found += _priced(site, target, choices)
+            growth = goal.growth(target.run.batch.tokens)
+            found += [replace(p, growth=growth) for p in _priced(site, target, choices)]
             figures = np.array([(point.step_time, -point.margin) for point in found])
             found = [found[i] for i in undominated(figures)]
         yield from found

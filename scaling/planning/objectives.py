@@ -16,10 +16,25 @@ import numpy as np
 from scaling.meshes.errors import InputError, check_keys
 from scaling.meshes.shape import AxisSize
 from scaling.meshes.units import format_days, format_dollars
+from scaling.models.accounting.parameters import count_parameters
+from scaling.models.config import ModelConfig, with_positions
 from scaling.profiles.prices import Price
 
 OBJECTIVES = ("time", "cost", "money", "energy")
 HOUR = 3600.0  # s
+# Loss of N parameters without embeddings, (8.8e13 / N)^0.076 nats, and the tokens of its critical
+# batch, 2e8 / loss^(1 / 0.21) (Kaplan et al. 2020, arXiv 2001.08361, equations 1.1 and 1.4).
+LOSS_SIZE, LOSS_POWER, BATCH_SIZE, BATCH_POWER = 8.8e13, 0.076, 2e8, 0.21
+
+
+def critical_batch_of(model: ModelConfig) -> float:
+    """Tokens of the batch with which a loss takes twice the fewest tokens, and twice the fewest
+    steps, at the end of a training by the rule of Kaplan et al."""
+    counted = count_parameters(with_positions(model, 1))
+    tables = ("token_embedding", "position_table", "output_head")
+    parameters = counted.active - sum(counted.components.get(name, 0) for name in tables)
+    loss = (LOSS_SIZE / parameters) ** LOSS_POWER
+    return float(BATCH_SIZE / loss ** (1 / BATCH_POWER))
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,18 @@ class Goal:
     tokens: float | None = None  # of the whole training
     deadline: float | None = None  # s
     budget: float | None = None  # dollars
+    critical: float | None = None  # critical batch, tokens; None: batches are all as good
+    least_batch: float = 0.0  # tokens of the smallest batch, which `tokens` are of
+
+    def growth(self, batch: float) -> float:
+        """Tokens to the same loss with a batch of so many tokens, over those with the smallest.
+
+        1 + B / B_crit times the fewest tokens that do (McCandlish et al. 2018, arXiv 1812.06162,
+        equation 2.11; Kaplan et al. 2020, arXiv 2001.08361, equation 5.4).
+        """
+        if self.critical is None:
+            return 1.0
+        return (1 + batch / self.critical) / (1 + self.least_batch / self.critical)
 
     def __post_init__(self) -> None:
         check_keys([self.objective], OBJECTIVES, "--objective", "objective")
@@ -85,7 +112,7 @@ class Tariff:
 def value_of(
     goal: Goal, tariff: Tariff, tokens: float, seconds: np.ndarray, devices: AxisSize
 ) -> np.ndarray:
-    """The objective for one token; infinite past a deadline or a budget.
+    """The objective for one token of the smallest batch; infinite past a deadline or a budget.
 
     Args:
         goal, tariff: what is least, and what a device takes.
@@ -93,6 +120,7 @@ def value_of(
         seconds: of a step.
         devices: that are used.
     """
+    tokens = tokens / goal.growth(tokens)
     shares = 1.0 if goal.objective == "time" else devices * tariff.per_second(goal.objective)
     total = seconds / tokens * (goal.tokens or 0.0)
     most = np.inf if goal.deadline is None else goal.deadline

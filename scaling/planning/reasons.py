@@ -101,7 +101,9 @@ def losers(state: Search) -> Iterator[Loser]:
         if hit is not best:
             seconds = hit.step_time, best.step_time
             sizes = hit.choices.mesh.devices, best.choices.mesh.devices
-            why = _longer(hit.time, best.time, seconds, sizes)
+            why = f"{hit.value / best.value - 1:+.1%} by the objective"
+            if hit.run.batch.tokens == best.run.batch.tokens:
+                why = _longer(hit.time, best.time, seconds, sizes)
             yield Loser(f"{AXES[axis]}, at best {hit.choices.mesh}", why)
     if state.pruned:
         why = "slower than all that is listed, even if nothing held their calls up"

@@ -27,6 +27,8 @@ class Plan:
     money: float | None = None  # dollars, likewise
     price: float | None = None  # dollars for an hour of a device, of
     price_range: Price | None = None
+    growth: float = 1.0  # tokens to the same loss over those with the smallest batch of a band
+    besides: str = ""  # what it sets besides its mesh, microbatches, remat and ZeRO stage
 
     @property
     def mesh(self) -> MeshShape | None:
@@ -49,7 +51,7 @@ class Plan:
         rate = self.prediction.tokens_per_second
         if self.price is None or not rate:
             return None
-        return self.price / 3600 * self.prediction.devices * 1e6 / float(rate)
+        return self.price / 3600 * self.prediction.devices * 1e6 / float(rate) * self.growth
 
     def row(self) -> dict[str, Any]:
         """Return its main figures, in SI units, by name."""
@@ -74,6 +76,7 @@ class Plan:
             "mfu": self.mfu,
             "memory": float(p.memory.peak),
             "capacity": p.memory.capacity,
+            "besides": self.besides,
             "why": self.why,
             **{name: value for name in totals if (value := getattr(self, name)) is not None},
         }
@@ -120,6 +123,7 @@ class Plans:
     error: str | None = None  # where nothing fits
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the run
     constraints: tuple[str, ...] = ()  # as typed
+    critical_batch: float | None = None  # tokens, by which a band of batches is compared
     limits: str = ""  # of the whole training: ` within 30 days and $2,000,000`
     rules: tuple[RuleOfThumb, ...] = ()
     clusters: tuple[Plan, ...] = ()  # the best plan on each, where several were asked about

@@ -10,7 +10,8 @@ from scaling.meshes.rules import divisors
 from scaling.planning.constraints import Constraint, admitted, contradiction
 from scaling.planning.objectives import Goal, Tariff, value_of
 from scaling.planning.search import PlanTarget, Search, SearchHit, search
-from scaling.planning.space import Choices, all_choices
+from scaling.planning.space import Choices
+from scaling.planning.variants import Variant, runs_on
 from scaling.profiles.profile import Profile
 from scaling.run import Run
 
@@ -25,20 +26,23 @@ class Site:
     profile: Profile
     tariff: Tariff
     constraints: Sequence[Constraint] = ()
+    variants: Sequence[Variant] = ()  # none: the run alone
 
     def spaces(self, goal: Goal) -> Iterator[tuple[PlanTarget, Iterator[Choices]]]:
         """Where configurations are priced, and all of them, whatever the constraints.
 
         For all objectives but time, and with a budget, fewer nodes are tried as well.
         """
-        counts, value = self.counts, partial(value_of, goal, self.tariff, self.run.batch.tokens)
+        counts, variants = self.counts, self.variants or [Variant(self.run, self.run)]
         fewer = goal.objective != "time" or goal.budget is not None
         if fewer and not self.run.mesh and not self.cluster.virtual_devices and len(counts) == 1:
             counts = divisors(counts[0])
         for nodes in counts:
             place = replace(self.cluster, nodes=nodes)
-            target = PlanTarget(self.run, place, self.profile, value)
-            yield target, all_choices(self.run, place.devices)
+            for variant in runs_on(place, variants):
+                value = partial(value_of, goal, self.tariff, variant.run.batch.tokens)
+                every = variant.choices(place.devices)
+                yield PlanTarget(variant.run, place, self.profile, value), every
 
     def search(self, goal: Goal, top: int, seconds: float | None = None) -> Search:
         """The best configurations that the constraints admit, found within so many seconds."""

@@ -14,9 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, is_count
+from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
+from scaling.meshes.units import parse_whole
+from scaling.planning.space import Choices, all_choices
 from scaling.run import OURS, Pipeline, Run
+from scaling.run.run import Dtype
 
 VIRTUAL = (2, 4)  # stages of a stage: published recipes have 2 to 8 (Megatron-LM, 2104.04473)
 INTERLEAVES = ("megatron", "nemo")  # software with an interleaved schedule
@@ -31,6 +34,10 @@ class Variant:
     base: Run
     pipelines: bool = False  # only meshes with stages
 
+    def choices(self, devices: int) -> Iterator[Choices]:
+        """The configurations of the meshes for which it stands."""
+        return (each for each in all_choices(self.run, devices) if self.covers(each.mesh))
+
     def covers(self, mesh: MeshShape) -> bool:
         """True for meshes on which it is not the base."""
         if self.pipelines and mesh.stage == 1:
@@ -41,7 +48,7 @@ class Variant:
 
 
 def variants(
-    run: Run, wide: bool, batches: Sequence[int], formats: Sequence[str]
+    run: Run, wide: bool, batches: Sequence[int], formats: Sequence[Dtype]
 ) -> Iterator[Variant]:
     """The run, and those that differ from it in what is asked for.
 
@@ -53,11 +60,8 @@ def variants(
     """
     for batch in batches or [run.batch.global_batch]:
         for compute in formats or [run.precision.compute]:
-            base = replace(
-                run,
-                batch=replace(run.batch, global_batch=batch),
-                precision=replace(run.precision, compute=compute),
-            )
+            precision = replace(run.precision, compute=compute)
+            base = replace(run, batch=replace(run.batch, global_batch=batch), precision=precision)
             for pipeline in [run.pipeline, *(pipelines(run) if wide else ())]:
                 for order in [run.device_order, *(orders(run) if wide else ())]:
                     mesh = run.mesh and replace(run.mesh, device_order=order)
@@ -102,17 +106,23 @@ def settings_besides(run: Run, base: Run) -> dict[str, Any]:
     return {key: new for key, (new, old) in settings.items() if new != old}
 
 
-def batch_band(text: str) -> list[int]:
-    """Global batches to try of `512:2048`: doublings of the smaller, and the larger.
+def batch_band(batch: int | str) -> list[int]:
+    """Global batches to try: one, or of `512:2048` the smaller, its doublings, and the larger.
 
     Raises:
-        InputError: it is no band, or ends below its start.
+        InputError: it is neither, or the band ends below its start.
     """
-    first, _, last = (part.strip() for part in text.partition(":"))
-    if not (is_count(first) and is_count(last) and int(first)):
-        raise InputError(f"--batch {text!r}: write sequences, or a band of them, such as 512:2048")
-    low, high = int(first), int(last)
+    if not isinstance(batch, str):
+        return [whole_number("--batch", batch)]
+    first, colon, last = (part.strip() for part in batch.partition(":"))
+    try:
+        low, high = parse_whole(first), parse_whole(last if colon else first)
+    except ValueError:
+        raise InputError(
+            f"--batch {batch!r}: write sequences, or a band of them, such as 512:2048"
+        ) from None
+    whole_number("--batch", low)
     if high < low:
-        raise InputError(f"--batch {text} is empty: it ends below its start; use {high}:{low}")
+        raise InputError(f"--batch {batch} is empty: it ends below its start; use {high}:{low}")
     doublings = (low << i for i in range((high // low).bit_length()))
     return sorted({*doublings, high})

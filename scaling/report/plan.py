@@ -24,8 +24,8 @@ from scaling.report.formatting import columns, folded, table_lines, terminal_wid
 
 KWH = 3.6e6  # J
 MOST_OF_FRONT = 12  # rows of a page; all are in --csv and --json
-TEXTS = "mesh", "remat", "cluster"  # columns that stand on the left
-WHERE = "cluster", "devices", "$/M tokens"  # columns where plans differ in them
+TEXTS = "mesh", "remat", "cluster", "besides"  # columns that stand on the left
+WHERE = "cluster", "devices", "sequences"  # columns where plans differ in them
 CURVES_HEAD = (
     *("devices", "mesh", "sequences", "step", "from", "to", "tokens/s", "MFU", "efficiency"),
 )
@@ -71,6 +71,8 @@ def _table(plans: Sequence[Plan]) -> list[str]:
     """A row for each plan, with why it is there; below the row where a line is too short."""
     every = [_cells(plan) for plan in plans]
     alike = [name for name in WHERE if len({cells[name] for cells in every}) == 1]
+    alike += [] if any(plan.besides for plan in plans) else ["besides"]
+    alike += ["$/M tokens"] if {"cluster", "devices"} <= {*alike} else []
     names = [name for name in every[0] if name not in alike]
     left = [i for i, name in enumerate(names) if name in TEXTS]
     head, *rows = columns([names, *([cells[n] for n in names] for cells in every)], left=left)
@@ -90,6 +92,7 @@ def _cells(plan: Plan) -> dict[str, str]:
         "cluster": plan.cluster.name,
         "devices": f"{p.devices:,}",
         "mesh": str(run.mesh),
+        "sequences": f"{run.batch.global_batch:,}",
         "microbatches": str(run.batch.microbatches),
         "remat": str(run.remat),
         "zero": str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
@@ -98,6 +101,7 @@ def _cells(plan: Plan) -> dict[str, str]:
         "MFU": "-" if p.mfu is None else percent(p.mfu),
         "memory": format_memory(p.memory.peak),
         "$/M tokens": "-" if dollars is None else f"{dollars:.3g}",
+        "besides": plan.besides,
     }
 
 
@@ -138,6 +142,11 @@ def _title(result: Plans) -> str:
         source = f"compiled programs of the first {result.verified}, closed form of the others"
     title = f"plans for {where}, by {result.objective}{result.limits}, {source}"
     asked = [f"constraints: {', '.join(result.constraints)}"] if result.constraints else []
+    if result.critical_batch:
+        asked.append(
+            "batches are compared at the same loss, which takes 1 + B / B_crit times the fewest "
+            f"tokens: B_crit is {three_digits(result.critical_batch)} tokens"
+        )
     return "\n".join([title, workload(result.plans[0].run), *asked, counts])
 
 

@@ -59,8 +59,15 @@ class Pipeline:
 
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "circular"] = "1f1b"
     virtual_stages: int = 1
+    # as many to each stage, or as the software deals them; or fewer to the last, for its head
+    layers: Literal["even", "by-cost"] = "even"
 
     def __post_init__(self) -> None:
+        if self.layers != "even" and self.virtual_stages > 1:
+            raise InputError(
+                f"pipeline.layers={self.layers!r} is for stages of one part each, and "
+                f"virtual_stages is {self.virtual_stages}; leave one of them out"
+            )
         check_range("virtual_stages", self.virtual_stages, 1)
 
 

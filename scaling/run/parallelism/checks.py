@@ -104,6 +104,8 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     unstaged = "the axes data, fsdp, expert, context and tensor"
     if stage > 1 and schedule not in TRAINED:
         yield f"pipeline.schedule {schedule!r}", f"use {_either(TRAINED)}"
+    if stage > 1 and run.pipeline.layers != "even":
+        yield f"pipeline.layers {run.pipeline.layers!r} {on_stages}", "use even"
     if stage > 1 and moe and moe.first_dense_layers:
         yield f"first_dense_layers {moe.first_dense_layers} {on_stages}", f"use 0, or {unstaged}"
     kept = kept_by(run.remat)

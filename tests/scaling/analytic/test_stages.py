@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,3 +38,19 @@ def test_a_vocabulary_of_three_layers_makes_the_last_stage_short():
     assert stages_of(MODEL, 4096, 4, "cost").slowest == 8  # the last one has 4 and the head
     last = stages_of(MODEL, 4096, 16, "cost")
     assert (last.fullest, last.slowest, last.head) == (2, 0, 1)  # the head alone
+
+
+@given(st.integers(2, 20), st.integers(2, 12), st.integers(1, 60))
+def test_a_lighter_last_stage_is_the_best_of_all_that_there_can_be(layers, stages, thousands):
+    stages = min(stages, layers)
+    model = replace(MODEL, n_layers=layers, vocab_size=4096 * thousands)
+    own = sum(stack.matrices * stack.size for stack in stacks(model)) / layers
+    head = model.vocab_size * model.d_model / (own + 4096 * model.n_heads * model.head_dim)
+    best = min(max(-(-(layers - n) // (stages - 1)), n + head) for n in range(1, layers))
+    found = stages_of(model, 4096, stages, "head")
+    assert abs(found.slowest + head * found.head - best) < 1e-9
+    even = stages_of(model, 4096, stages, "layers")
+    assert best <= even.slowest + head
+    several = stages_of(model, 4096, np.array([1, stages]), "head")
+    assert [several.fullest[1], several.slowest[1]] == [found.fullest, found.slowest]
+    assert [several.fullest[0], several.slowest[0], several.head[0]] == [layers, layers, 1]
