@@ -50,6 +50,7 @@ MODELS: Mapping[str, Model] = {
     "Calculon": calculon,
 }
 CALL = 2**30  # bytes of the jobs' test of their network, assumed: the source does not say
+ALIKE = 2.0  # far above the spread of jobs (1.1), far below what is another illness (9)
 WORDS = {"good": ", sound network", "slow": ", sick network", None: "", "": ""}
 
 
@@ -125,7 +126,7 @@ def answer(problem: Problem, keys: Sequence[Any]) -> Answer:
 
 def on_its_network(problem: Problem) -> Problem:
     """The problem with what jobs on its network measured, where they did."""
-    measured = measured_on(problem.fabric) if problem.fabric else []
+    measured = measured_on(problem.fabric, problem.rows[0].gpus) if problem.fabric else []
     rows = []
     for row in problem.rows:
         cluster = row.run["cluster"] | ({"measured": measured} if measured else {})
@@ -134,14 +135,22 @@ def on_its_network(problem: Problem) -> Problem:
 
 
 @cache
-def measured_on(fabric: str) -> list[dict[str, Any]]:
-    """Calls as `cluster.measured` takes them: medians over all jobs of the Playbook there."""
+def measured_on(fabric: str, gpus: int) -> list[dict[str, Any]]:
+    """Calls as `cluster.measured` takes them: medians over the Playbook's jobs that are as sick.
+
+    Those whose all-reduce inside a node reaches what it does in jobs of so many GPUs, within
+    `ALIKE`: the slow jobs of 2 and 4 nodes had a tenth of it, for whatever reason; larger ones all.
+    """
     rows = [row for row in playbook() if row.fabric == fabric]
+    inside = lambda row: next(
+        (b.bandwidth for b in row.buses if (b.collective, b.ranks) == ("all-reduce", NODE)), 0.0
+    )
+    own = median(inside(row) for row in rows if row.gpus == gpus)
+    rows = [row for row in rows if own / ALIKE < inside(row) < own * ALIKE]
     return [
         {"collective": bus.collective, "ranks": bus.ranks, "ranks_per_node": NODE}
         | {"bytes": CALL, "bus_bandwidth": bus.bandwidth}
         for bus in buses_of(rows)
-        if bus.ranks > NODE
     ]
 
 

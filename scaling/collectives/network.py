@@ -7,8 +7,9 @@ Calls of one kind over so many nodes, or of so many ranks inside one, are a curv
 of nodes log T is interpolated over log nodes. Above the largest call T / M stays; below the
 smallest it holds for the bytes alone, since a large call says nothing of latency. Beyond the most
 nodes T / M goes on growing as between the last two numbers of nodes, at most in proportion to the
-nodes: a fabric that carries no more in all, however many nodes send. A kind that was not timed
-takes the geometric mean of those that were, at the same level.
+nodes: a fabric that carries no more in all, however many nodes send. Over fewer nodes than were
+timed it shrinks likewise, down to 1. A kind that was not timed takes the geometric mean of those
+that were, at the same level.
 """
 
 from collections import defaultdict
@@ -122,9 +123,9 @@ def correction(
     kinds = " and ".join(sorted({curve.kind for curve in used}))
     words = f"x{float(np.max(mean)):.3g} by {kinds} timed "
     words += f"on {among} nodes" if nodes > 1 else f"among {among} ranks of a node"
-    is_beyond = nodes > max(1, reaches[-1])
+    is_beyond = nodes > 1 and not reaches[0] <= nodes <= reaches[-1]
     if is_beyond:
-        words += f", fewer than these {nodes}"
+        words += f", {'fewer' if nodes > reaches[-1] else 'more'} than these {nodes}"
     span = MeasuredSpan(
         ranks=(min(c.ranks for c in used), max(c.ranks for c in used)),
         nodes=(min(c.nodes for c in used), max(c.nodes for c in used)),
@@ -146,17 +147,17 @@ def _factor(
     curves = sorted(curves, key=lambda curve: curve.reach)
     at = [curve.reach for curve in curves]
     above = int(np.searchsorted(at, reach))
-    if above == 0:
-        return factor(curves[0])
-    if above < len(at):
+    if 0 < above < len(at):
         low, high = curves[above - 1 : above + 1]
         part = log(reach / low.reach) / log(high.reach / low.reach)
         return factor(low) ** (1 - part) * factor(high) ** part
-    last, growth = curves[-1], 0.0
-    if len(curves) > 1 and last.nodes > 1:
-        ratio = last.factor(np.inf) / curves[-2].factor(np.inf)
-        growth = min(max(log(ratio) / log(at[-1] / at[-2]), 0.0), 1.0)
-    return factor(last) * (reach / at[-1]) ** growth
+    ends, growth = (curves[:2] if above == 0 else curves[:-3:-1]), 0.0  # the nearest first
+    nearest = ends[0]
+    if len(ends) > 1 and nearest.nodes > 1:
+        ratio = float(ends[1].factor(np.inf) / nearest.factor(np.inf))
+        growth = min(max(log(ratio) / log(ends[1].reach / nearest.reach), 0.0), 1.0)
+    farther = factor(nearest) * (reach / nearest.reach) ** growth
+    return farther if above else np.maximum(farther, np.minimum(factor(nearest), 1.0))
 
 
 def _check_place(call: MeasuredCall, nodes: int, per_node: int, cluster: Cluster) -> None:

@@ -125,3 +125,15 @@ def test_reductions_in_switches_may_exceed_the_wire():
     """458 GB/s of an all-reduce in a node of H100 with links of 450: published, and right."""
     timed = with_timed_calls(FITS, P5, [bus("all-reduce", 1, 480e9)])
     assert seconds("all-reduce", GIB, group(1), timed) < seconds("all-reduce", GIB, group(1))
+
+
+def test_over_fewer_nodes_than_were_timed_a_fabric_that_saturates_is_sound():
+    calls = [bus("all-reduce", 8, 40e9), bus("all-reduce", 16, 20e9)]
+    timed = with_timed_calls(FITS, P5, calls)
+    ratio = lambda n: (
+        seconds("all-reduce", GIB, group(n), timed) / seconds("all-reduce", GIB, group(n))
+    )
+    assert ratio(4) == pytest.approx(ratio(8) / 2, rel=0.1) and ratio(2) < ratio(4)
+    alone = with_timed_calls(FITS, P5, calls[1:])  # nothing says that fewer nodes have more
+    assert seconds("all-reduce", GIB, group(2), alone) > 10 * seconds("all-reduce", GIB, group(2))
+    assert "more than these 4" in collective_time("all-reduce", GIB, group(4), P5, timed).bottleneck
