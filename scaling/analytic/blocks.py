@@ -204,7 +204,8 @@ WRITES = {
     "look-ups": "gradients of the token table",
     "backward": "copy of a stack, gradients, gathered weights, backward of a layer, "
     "turned weights, activations of a tick, saved of a tick, outputs of ticks, sums of ticks, "
-    "gradients of a tick, gradients of a microbatch, flattened weights",
+    "gradients of a tick, gradients of a microbatch, flattened weights, "
+    "logits of the last stage",
 }
 
 

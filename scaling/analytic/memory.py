@@ -213,19 +213,23 @@ def _of_others(step: StepSizes) -> Iterator[Buffer]:
     kept, one = activations(step), activations(step) / kept_passes(step)
     is_plain = traits.kept == "each"
     logits = _logits(step) * (FLOAT32 + (FLOAT32 if is_plain else item))
-    beyond = kept - one * last_passes(step)
-    yield Buffer("logits", np.maximum(logits - beyond, 0.0), "temporary")
+    is_one = np.equal(shape.stage, 1)
+    yield Buffer("logits", logits * is_one, "temporary")
+    there = kept + _working(step)  # where the first layers go backward
     if is_plain:
         own, in_buckets = item * trained_elements(step, 4), np.greater(shape.data, 1)
         yield Buffer("buckets of gradients", own * in_buckets, "gradients", True)
         arising = np.maximum(own * (1 - in_buckets) - one, 0.0)
         yield Buffer("gradients of a microbatch", arising, "gradients")
         is_zero_1 = step.is_zero_stage(1) * np.greater(shape.fsdp, 1)
-        flat = own * (2 + 1 / shape.fsdp) * is_zero_1 - kept - arising - _working(step)
-        yield Buffer("flattened weights", np.maximum(flat, 0.0), "communication")
+        flat = np.maximum(own * (2 + 1 / shape.fsdp) * is_zero_1 - there - arising, 0.0)
+        yield Buffer("flattened weights", flat, "communication")
+        there = there + arising + flat
         # The last gathered inputs of products, kept between steps.
         whole = XLA.prefetched * step.stream * np.greater(shape.tensor, 1)
         yield Buffer("gathered stream", whole, "communication", True)
+    last = (1 - is_one) * (logits + one * last_passes(step))
+    yield Buffer("logits of the last stage", np.maximum(last - there, 0.0), "temporary")
 
 
 def _logits(step: StepSizes) -> Number:
