@@ -38,7 +38,13 @@ from scaling.planning.rules import judged
 from scaling.planning.search import SearchHit, settings_of, words_of
 from scaling.planning.sites import Site, node_counts, ranked, search_all
 from scaling.planning.space import all_choices
-from scaling.planning.variants import batch_band, settings_besides, variants
+from scaling.planning.variants import (
+    VARIED,
+    batch_band,
+    settings_besides,
+    variants,
+    with_settings,
+)
 from scaling.profiles.prices import PriceKind, dollars_per_hour
 from scaling.profiles.profile import Profile
 from scaling.run import OURS, Run, run_dict
@@ -197,11 +203,13 @@ def plan(
     critical = amount("--critical-batch", critical_batch) or critical_batch_of(resolved.model)
     compared = (critical if band[1:] else None), float(resolved.batch.tokens)
     goal = Goal(objective, amount("--tokens", tokens), *limits, *compared)
-    others = list(variants(resolved, wide, band, _formats(precision)))
+    decided = pairs_of(fixed or (), "--fixed")
+    varied = {key: decided.pop(key) for key in VARIED if key in decided}
+    others = with_settings(variants(resolved, wide, band, _formats(precision)), varied)
     sizes = max_stage, max_data, max_fsdp, max_expert, max_context, max_tensor
     constraints = (
         *(largest(axis, n) for axis, n in zip(AXES, sizes, strict=True) if n is not None),
-        *fixed_settings(resolved, pairs_of(fixed or (), "--fixed")),
+        *fixed_settings(resolved, decided),
     )
     calls = timed_calls(measured, resolved, cluster)
     tariff = price_kind, price
@@ -258,7 +266,10 @@ def plan(
         verified=sum(plan.prediction.source == "compiled" for plan in plans),
         error=error,
         warnings=(*warnings, *_untrained(resolved)),
-        constraints=tuple(constraint.text for constraint in constraints),
+        constraints=(
+            *(constraint.text for constraint in constraints),
+            *(f"--fixed {key}={value}" for key, value in varied.items()),
+        ),
         critical_batch=goal.critical,
         limits=goal.limits,
         certificate=certified,

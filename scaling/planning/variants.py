@@ -9,8 +9,9 @@ The first variant is the run as it is. A variant stands for the meshes on which 
 than those before it: a pipeline's on meshes with stages, an order where it moves an axis.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any
 
 from scaling.meshes.cluster import Cluster
@@ -21,6 +22,10 @@ from scaling.planning.space import Choices, all_choices
 from scaling.run import OURS, Pipeline, Run
 from scaling.run.run import Dtype
 
+VARIED = (  # by dotted key of run.json
+    *("batch.global_batch", "precision.compute"),
+    *("pipeline.schedule", "pipeline.virtual_stages", "pipeline.layers"),
+)
 VIRTUAL = (2, 4)  # stages of a stage: published recipes have 2 to 8 (Megatron-LM, 2104.04473)
 INTERLEAVES = ("megatron", "nemo")  # software with an interleaved schedule
 SPLITS = ("megatron", "nemo", "aleph-alpha")  # ... that deals layers out as it is told
@@ -96,14 +101,26 @@ def runs_on(cluster: Cluster, every: Sequence[Variant]) -> Sequence[Variant]:
 
 def settings_besides(run: Run, base: Run) -> dict[str, Any]:
     """What a variant sets, by dotted key of run.json."""
-    settings: Mapping[str, Any] = {
-        "batch.global_batch": (run.batch.global_batch, base.batch.global_batch),
-        "precision.compute": (run.precision.compute, base.precision.compute),
-        "pipeline.schedule": (run.pipeline.schedule, base.pipeline.schedule),
-        "pipeline.virtual_stages": (run.pipeline.virtual_stages, base.pipeline.virtual_stages),
-        "pipeline.layers": (run.pipeline.layers, base.pipeline.layers),
-    }
-    return {key: new for key, (new, old) in settings.items() if new != old}
+    new, old = (attrgetter(*VARIED)(each) for each in (run, base))
+    return {key: a for key, a, b in zip(VARIED, new, old, strict=True) if a != b}
+
+
+def with_settings(every: Iterable[Variant], settings: Mapping[str, Any]) -> list[Variant]:
+    """The variants that have these settings, by dotted key.
+
+    Raises:
+        InputError: none has.
+    """
+    found = list(every)
+    for key, value in settings.items():
+        has = dict.fromkeys(str(attrgetter(key)(variant.run)) for variant in found)
+        found = [v for v in found if str(attrgetter(key)(v.run)) == str(value)]
+        if not found:
+            raise InputError(
+                f"--fixed {key}={value}: no run that is tried has it; there are {', '.join(has)} "
+                f"(--wide tries more pipelines): state it by --set {key}={value}"
+            )
+    return found
 
 
 def batch_band(batch: int | str) -> list[int]:

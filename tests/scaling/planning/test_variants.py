@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import scaling as sc
-from scaling.analytic.program import closed_form
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES, MeshShape
@@ -22,7 +21,7 @@ from scaling.profiles.profile import CollectiveFit
 from scaling.run import Pipeline, Train
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.recipes import recipe
-from scaling.simulate.step import price
+from scaling.simulate.batch import calls_of
 from tests.scaling.cli.running import check_refused
 from tests.scaling.cli.running import run as run_command
 from tests.scaling.host_profile import HERE, host_profile
@@ -76,11 +75,13 @@ def test_no_variant_is_below_its_bound(run):
                 continue
             least = choices.mesh.batch_shards * np.asarray(choices.grid.microbatches)
             choices = choices.only(least <= RUN.batch.global_batch)
-            program = closed_form(choices.run(variant.run, 0), choices.mesh, H100, choices.grid)
-            bound = target.bound(ChoicesBatch((choices,)))
-            assert np.all(bound <= price(program, H100, PROFILE).timeline.total * (1 + 1e-9))
+            batch = ChoicesBatch((choices,))
+            calls = calls_of(target.program(batch), target.prices)
+            for bound in (target.bound(batch), calls.least()):
+                assert np.all(bound <= calls.timeline().total * (1 + 1e-9)), variant
 
 
+@pytest.mark.slow
 def test_the_best_of_the_wide_space_is_the_best_of_its_variants():
     found = sc.plan(MEGATRON, "dgx-h100", wide=True, **FEW)
     each = []
@@ -93,6 +94,20 @@ def test_the_best_of_the_wide_space_is_the_best_of_its_variants():
     assert found.best.besides and found.best.besides in str(found)
 
 
+@pytest.mark.slow
+def test_a_wide_search_leaves_nothing_better_out():
+    """Whole spaces of all variants, as targets of one search."""
+    spaces = lambda: [
+        (PlanTarget(v.run, H100, PROFILE, lambda seconds, devices: seconds), v.choices(4))
+        for v in variants(MEGATRON, True, [], [])
+    ]
+    found, whole = (search(spaces(), top) for top in (2, 10**6))
+    assert whole.pruned == 0 and found.pruned > 0 and found.space == whole.space
+    assert [h.value for h in found.best[:2]] == pytest.approx([h.value for h in whole.best[:2]])
+    keys = [tuple(getattr(h.choices.mesh, axis) for axis in AXES) for h in whole.best]
+    assert len(keys) == len(set(keys))  # one for each mesh
+
+
 def test_the_command_after_a_wide_plan_prices_the_plan(capsys):
     words = ["gpt2-124m", "--cluster", "dgx-h100", "--set", "software=megatron", "--json"]
     words += ["--set", "batch.global_batch=8", "--wide", "--fixed", "mesh.stage=4", "--top", "1"]
@@ -103,6 +118,16 @@ def test_the_command_after_a_wide_plan_prices_the_plan(capsys):
     code, out, _ = run_command(capsys, *again, "--source", "analytic", "--json")
     assert code == 0
     assert json.loads(out)["step_time"] == found["plans"][0]["prediction"]["step_time"]
+
+
+def test_what_varies_can_be_fixed():
+    run, options = MEGATRON, {"wide": True, "max_context": 1, "max_data": 1, "top": 1}
+    fixed = {"pipeline.schedule": "interleaved", "mesh.stage": 2, "pipeline.virtual_stages": 2}
+    found = sc.plan(run, "dgx-h100", fixed=fixed, **options)
+    assert found.best.run.pipeline == Pipeline("interleaved", 2) and found.mesh.stage == 2
+    assert "--fixed pipeline.virtual_stages=2" in found.constraints
+    with pytest.raises(InputError, match="virtual_stages=3: .* there are 1, 2, 4"):
+        sc.plan(run, "dgx-h100", fixed={"pipeline.virtual_stages": 3}, **options)
 
 
 def test_a_batch_of_the_critical_size_takes_twice_the_fewest_tokens():
