@@ -10,7 +10,7 @@ the engine adds is linear in its constants, so that a pass is priced once and fi
 They are fitted on logarithms of mean steps (batch over tokens/s) and median times between tokens,
 those of boards' power on measured watts at measured steps; each model is left out in turn, with
 those of the same layers, and the left-out ones are scored. `--write` puts the fit on all rows into
-engines.toml, and the table into docs/costs/serving.md.
+engines.toml and power.toml, and the table into docs/costs/serving.md.
 
 Lengths of prompts are not in the table; the benchmark's code says what they consist of
 (github.com/ml-energy/benchmark, mlenergy/llm/datasets.py): turns of a chat with all that came
@@ -52,6 +52,7 @@ from scaling.report.formatting import columns
 
 FOLDER = Path(__file__).parent
 ENGINES = PACKAGE / "questions" / "data" / "engines.toml"
+POWER = PACKAGE / "profiles" / "data" / "power.toml"
 DOCS = PACKAGE.parent / "docs" / "costs" / "serving.md"
 PROMPTS = {"lm-arena-chat": 450, "gpqa": 250, "sourcegraph-fim": 1200}  # tokens
 REQUESTS = {"lm-arena-chat": 1024, "gpqa": 198, "sourcegraph-fim": 1024}  # different ones
@@ -304,6 +305,18 @@ def left_out() -> np.ndarray:
     return found
 
 
+@cache
+def watts_left_out() -> np.ndarray:
+    """Predicted over measured watts [rows] in steps as long as measured, each family left out."""
+    families_of, step = families(), figures("batch") / figures("tokens")
+    found = np.ones(len(step))
+    for model in sorted(set(families_of)):
+        own = families_of == model
+        constants = fitted(~own)[len(CONSTANTS) :]
+        found[own] = (watts(constants, step, features()) / figures("watts"))[own]
+    return found
+
+
 def spans(rows: np.ndarray) -> np.ndarray:
     """Measured over predicted [2, figures] of these rows, each model left out: a range's ends."""
     over = 1 / left_out()[:, rows]
@@ -363,18 +376,21 @@ def report() -> str:
 
 
 def write() -> None:
-    """Put the fit on all rows, and the ranges of left-out models, into engines.toml."""
+    """Put the fit on all rows, and the ranges of left-out models, into both files."""
     every = np.ones(len(measured()), bool)
     constants, (low, high) = fitted(every), spans(every)
-    text = ENGINES.read_text()
-    for name, value in zip((*CONSTANTS, *POWERS), constants, strict=True):
-        text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {float(f'{value:.3g}')}", text)
     n, models = (~waiting()).sum(), len(set(figures("model")[~waiting()]))
     evidence = f"fitted on {n} points of {models} models, ML.ENERGY leaderboard of 2026-02-16"
-    text = re.sub(r"(?m)^evidence = .*$", f'evidence = "{evidence} (score_serving.py)"', text)
-    ranges = iter((1, 2))
-    span = lambda _: f"range = [{low[i := next(ranges)]:.3f}, {high[i]:.3f}]"
-    ENGINES.write_text(re.sub(r"(?m)^range = .*$", span, text))
+    named = dict(zip((*CONSTANTS, *POWERS), constants, strict=True))
+    ends = np.percentile(1 / watts_left_out(), TAIL)
+    for file, figure in ((ENGINES, 1), (POWER, 2)):
+        text = file.read_text()
+        for name, value in named.items():
+            text = re.sub(rf"(?m)^{name} = .*$", f"{name} = {float(f'{value:.3g}')}", text)
+        text = re.sub(r"(?m)^evidence = .*$", f'evidence = "{evidence} (score_serving.py)"', text)
+        text = re.sub(r"(?m)^range = .*$", f"range = [{low[figure]:.3f}, {high[figure]:.3f}]", text)
+        text = re.sub(r"(?m)^(watts_range) = .*$", rf"\1 = [{ends[0]:.3f}, {ends[1]:.3f}]", text)
+        file.write_text(text)
     page = DOCS.read_text()
     DOCS.write_text(re.sub(r"(?m)(^\|.*model left out.*\n)(\|.*\n)+", markdown(), page))
 

@@ -50,6 +50,8 @@ def budget(
     compute: str | None = None,
     price: float | None = None,
     price_kind: PriceKind | None = None,
+    pue: float | None = None,
+    dollars_per_kwh: float | None = None,
     mtbf_hours: float | None = None,
     save_seconds: float | None = None,
     restart_seconds: float = 0.0,
@@ -84,9 +86,6 @@ def budget(
         batch: tokens of a step, such as 4M or 4Mi; None: the recipe's.
         bytes_per_parameter: weights with their optimizer: 10 has bf16 weights and fp32 moments, 16
             mixed precision.
-        mtbf_hours: hours between two failures of one device; None: as in Llama 3's training.
-        save_seconds: seconds of a checkpoint; None: all of the state at 2 TB/s.
-        restart_seconds: seconds from a failure until the job trains again.
         parameters: parameters of a model that has no name, such as 70e9 or 70B; without it and a
             model the most are asked for.
         active: how many of `parameters` a token uses.
@@ -153,6 +152,9 @@ def budget(
         slice_devices=host.torus.chips if host.torus else None,
         predicted=predicted,
         note=note,
+        nodes=-(-count // per_node) if count else 2,
+        pue=pue,
+        dollars_per_kwh=dollars_per_kwh,
         price=dollars_per_hour(host.accelerator, price_kind, price),
         asked=missing,
     )
@@ -199,4 +201,7 @@ def _predict(
         f"MFU {mfu:.3g} is predicted for {planned.plans[0].run.mesh}, {what}, with {sequences:,} "
         f"sequences of {length:,} tokens and software {run.software}"
     )
-    return PredictedStep(mfu, rate, words), ""
+    span = float(best.step_time_low), float(best.step_time_high)
+    ends = (span[0] / float(best.step_time), span[1] / float(best.step_time))
+    watts = None if best.power is None else float(best.power.total)
+    return PredictedStep(mfu, rate, words, ends, watts), ""

@@ -42,6 +42,11 @@ SHARED: Mapping[str, str] = {
     "compute": "format of the products, one that the chip multiplies; None: bf16, or its first.",
     "price": "dollars for an hour of a device; None: of the dated table, where it has the chip.",
     "price_kind": "kind of the table's price; None: on demand where it is known of the chip.",
+    "mtbf_hours": "hours between two failures of one device; None: as in Llama 3's training.",
+    "save_seconds": "seconds of a checkpoint; None: all of the state at 2 TB/s.",
+    "restart_seconds": "seconds from a failure until the job trains again.",
+    "pue": "power of the building over that of its machines; None: 1.32, between 1.1 and 1.58.",
+    "dollars_per_kwh": "price of electricity; None: 0.0806, as industry paid in the USA in 2023.",
     "tokens": "tokens of one step, for tokens/s.",
     "model_flops": "FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU.",
     "trips": "how often loops run whose number of iterations is only known as they run, by a name "

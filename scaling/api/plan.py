@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -23,11 +23,14 @@ from scaling.api.public_api import Drawn, entrance
 from scaling.api.request import request
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike, Settings, check_named, load_run, timed_calls, with_batch
+from scaling.api.whole_run import Operation, whole_run
+from scaling.meshes.accelerator import Accelerator
 from scaling.meshes.bandwidths import Measured, MeasuredCall
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_dollars, format_size, three_digits
+from scaling.models.accounting import count_parameters
 from scaling.planning.certificate import certificate
 from scaling.planning.constraints import admitted, fixed_settings, largest, pairs_of
 from scaling.planning.front import FrontPoint, pareto_front
@@ -45,8 +48,10 @@ from scaling.planning.variants import (
     variants,
     with_settings,
 )
-from scaling.profiles.prices import PriceKind, dollars_per_hour
+from scaling.profiles.prices import Price, PriceKind, dollars_per_hour
 from scaling.profiles.profile import Profile
+from scaling.questions.budget.failures import Reliability
+from scaling.questions.budget.training import GUIDE_BYTES
 from scaling.run import OURS, Run, run_dict
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
@@ -121,6 +126,11 @@ def plan(
     budget: float | str | None = None,
     price: float | None = None,
     price_kind: PriceKind | None = None,
+    mtbf_hours: float | None = None,
+    save_seconds: float | None = None,
+    restart_seconds: float = 0.0,
+    pue: float | None = None,
+    dollars_per_kwh: float | None = None,
     max_stage: int | None = None,
     max_data: int | None = None,
     max_fsdp: int | None = None,
@@ -164,9 +174,10 @@ def plan(
         seq_len: tokens of a sequence: set batch.seq_len.
         top: most plans to return, each of another mesh.
         objective: what is least: time of a step, cost as devices x time, money by the hour of a
-            device, or energy at the chips' power limit; all but time also try fewer nodes.
+            device, or energy with hosts and building, boards at the most that they draw; all but
+            time also try fewer nodes.
         tokens: tokens of the whole training, such as 15T: each plan also says its time,
-            device-hours, money and energy.
+            device-hours, money and energy, with failures, saves and restarts, and their ranges.
         deadline: the longest that the whole training may take, such as 30d or 12h.
         budget: the most dollars that the whole training may take, such as 2M.
         max_stage, max_data, max_fsdp, max_expert, max_context, max_tensor: largest size of this
@@ -212,8 +223,13 @@ def plan(
         *fixed_settings(resolved, decided),
     )
     calls = timed_calls(measured, resolved, cluster)
-    tariff = price_kind, price
-    sites, typed, warnings = _sites(resolved, cluster, nodes, overrides, calibration, calls, tariff)
+    reliability = Reliability(mtbf_hours, save_seconds, restart_seconds)
+    saved = GUIDE_BYTES * count_parameters(resolved.model).total
+    operation = Operation(reliability, saved, pue, dollars_per_kwh)
+    dear = lambda chip: dollars_per_hour(chip, price_kind, price)
+    sites, typed, warnings = _sites(
+        resolved, cluster, nodes, overrides, calibration, calls, dear, operation
+    )
     sites = [replace(site, constraints=constraints, variants=others) for site in sites]
     for site in sites:
         site.tariff.check(goal)
@@ -235,7 +251,7 @@ def plan(
     best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
     tariffs = {site.cluster.name: site.tariff for site in sites}
     described = lambda found: tuple(
-        _plan(rank, hit, prediction, best, goal, tariffs[hit.cluster.name], resolved)
+        _plan(rank, hit, prediction, best, goal, tariffs[hit.cluster.name], operation, resolved)
         for rank, (hit, prediction) in enumerate(found, 1)
     )
     plans, firsts = described(pairs), [s.best[0] for s in states if pairs and sites[1:] and s.best]
@@ -316,7 +332,8 @@ def _sites(
     overrides: Overrides | None,
     calibration: Path | str | Profile | None,
     calls: tuple[MeasuredCall, ...],
-    price: tuple[PriceKind | None, float | None],
+    price: Callable[[Accelerator], Price | None],
+    operation: Operation,
 ) -> tuple[list[Site], dict[str, ClusterLike | None], list[str]]:
     """The clusters that were named, each as it was typed by its name, and warnings."""
     if isinstance(cluster, str):
@@ -343,7 +360,7 @@ def _sites(
         profile, notes = load_profile(place, calibration, measured=calls)
         warnings += [*notes, *(idle_nodes(run.mesh, place) if run.mesh else ())]
         chip = place.accelerator
-        tariff = Tariff(chip.name, dollars_per_hour(chip, *price), chip.power)
+        tariff = Tariff(chip.name, price(chip), operation.most_watts(place), operation.goodput)
         sites.append(Site(run, place, counts or [place.nodes], profile, tariff))
     return sites, typed, warnings
 
@@ -397,10 +414,11 @@ def _plan(
     best: Mapping[str, PredictionResult],
     goal: Goal,
     tariff: Tariff,
+    operation: Operation,
     asked: Run,
 ) -> Plan:
     assert prediction.pricing.run is not None
-    run, price, dollars = prediction.pricing.run, tariff.price, tariff.dollars
+    run, price = prediction.pricing.run, tariff.price
     besides = [f"{key}={value}" for key, value in settings_besides(run, asked).items()]
     first, growth = best[prediction.source], goal.growth(run.batch.tokens)
     why = prediction.bottleneck if rank == 1 else reason(prediction, first)
@@ -409,16 +427,9 @@ def _plan(
         each = float(prediction.step_time) / run.batch.tokens * growth
         more = each / (float(first.step_time) / least * goal.growth(least)) - 1
         why = f"{more:+.1%} time to the same loss: {run.batch.tokens:,} tokens a step"
-    plan = Plan(rank, run, hit.cluster, prediction, why, price=dollars, price_range=price)
+    plan = Plan(rank, run, hit.cluster, prediction, why, price=tariff.dollars, price_range=price)
     plan = replace(plan, besides=", ".join(besides), growth=growth)
     if goal.tokens is None or not prediction.tokens_per_second:
         return plan
-    seconds = goal.tokens * growth / float(prediction.tokens_per_second)
-    used = prediction.devices * seconds
-    return replace(
-        plan,
-        total_time=seconds,
-        device_hours=used / HOUR,
-        energy=None if tariff.watts is None else tariff.watts * used,
-        money=None if dollars is None else dollars * used / HOUR,
-    )
+    tokens = goal.tokens * growth
+    return replace(plan, **whole_run(prediction, hit.cluster, tokens, price, operation))

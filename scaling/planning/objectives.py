@@ -3,12 +3,14 @@
     time      seconds of a step
     cost      devices x time
     money     dollars of the devices, by the hour
-    energy    joules of the devices at their power limit
+    energy    joules of the devices with host and building, boards at the most that they draw
 
 All are compared for one token, so that clusters and numbers of nodes can be. A deadline and a
-budget rule out what takes longer, or is dearer, for all tokens of the training.
+budget rule out what takes longer, or is dearer, for all tokens of the training, with what failures,
+saves and restarts take.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,6 +87,7 @@ class Tariff:
     name: str  # of the chip
     price: Price | None  # of an hour
     watts: float | None
+    goodput: Callable[[int], float] = lambda devices: 1.0  # of so many, with failures and saves
 
     @property
     def dollars(self) -> float | None:
@@ -122,7 +125,9 @@ def value_of(
     """
     tokens = tokens / goal.growth(tokens)
     shares = 1.0 if goal.objective == "time" else devices * tariff.per_second(goal.objective)
-    total = seconds / tokens * (goal.tokens or 0.0)
+    total = np.zeros_like(seconds)
+    if goal.tokens:
+        total = seconds / tokens * goal.tokens / max(tariff.goodput(int(np.max(devices))), 1e-12)
     most = np.inf if goal.deadline is None else goal.deadline
     dollars = total * devices * tariff.per_second("money")
     allowed = (total <= most) & (dollars <= (np.inf if goal.budget is None else goal.budget))

@@ -148,8 +148,9 @@ def unmet(goal: Goal, sites: Sequence[Site]) -> str:
 
     def figures(other: Goal) -> tuple[float, float, str]:
         hit, site = best_of(sites, other)
-        seconds = hit.step_time / hit.run.batch.tokens * tokens
-        dollars = seconds * hit.choices.mesh.devices * site.tariff.per_second("money")
+        devices = hit.choices.mesh.devices
+        seconds = hit.step_time / hit.run.batch.tokens * tokens / site.tariff.goodput(int(devices))
+        dollars = seconds * devices * site.tariff.per_second("money")
         nodes = f"{hit.cluster.nodes} node(s) of {hit.cluster.name}"
         return seconds, dollars, f"{words_of(hit.run)} on {nodes}"
 

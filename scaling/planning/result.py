@@ -21,10 +21,18 @@ class Plan:
     cluster: Cluster
     prediction: Prediction
     why: str  # what binds the first one; what the others lose to it
-    total_time: float | None = None  # s, for the tokens that were asked for
-    device_hours: float | None = None  # likewise
-    energy: float | None = None  # J, likewise, at the chips' power limit
-    money: float | None = None  # dollars, likewise
+    # For the tokens that were asked for, with failures, saves and restarts; ranges are both ends.
+    total_time: float | None = None  # s
+    device_hours: float | None = None
+    energy: float | None = None  # J, of boards, hosts, network and building
+    money: float | None = None  # dollars of the devices by the hour
+    electricity: float | None = None  # dollars of the energy
+    emissions: float | None = None  # kg of CO2 equivalent
+    goodput: float | None = None  # share of the time that trains
+    checkpoint_interval: float | None = None  # s between saves, by Daly
+    total_time_range: tuple[float, float] | None = None
+    energy_range: tuple[float, float] | None = None
+    money_range: tuple[float, float] | None = None
     price: float | None = None  # dollars for an hour of a device, of
     price_range: Price | None = None
     growth: float = 1.0  # tokens to the same loss over those with the smallest batch of a band
@@ -57,7 +65,8 @@ class Plan:
         """Return its main figures, in SI units, by name."""
         p, batch = self.prediction, self.run.batch
         tokens = p.tokens_per_second
-        totals = "total_time", "device_hours", "energy", "money", "dollars_per_million_tokens"
+        totals = "total_time device_hours energy money electricity emissions goodput".split()
+        totals.append("dollars_per_million_tokens")
         return {
             "rank": self.rank,
             "mesh": str(self.mesh),

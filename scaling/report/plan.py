@@ -22,7 +22,7 @@ from scaling.planning.front import FrontPoint
 from scaling.planning.result import Plan, Plans, RuleOfThumb
 from scaling.report.formatting import columns, folded, table_lines, terminal_width, workload
 
-KWH = 3.6e6  # J
+KWH, DAY = 3.6e6, 86_400.0  # J, s
 MOST_OF_FRONT = 12  # rows of a page; all are in --csv and --json
 TEXTS = "mesh", "remat", "cluster", "besides"  # columns that stand on the left
 WHERE = "cluster", "devices", "sequences"  # columns where plans differ in them
@@ -154,12 +154,25 @@ def _totals(plan: Plan) -> list[str]:
     if plan.total_time is None or plan.device_hours is None:
         return []
     days, hours = format_days(plan.total_time), three_digits(plan.device_hours)
-    used = f"the whole training: {days}, {hours} device-hours"
+    used = f"the whole training: {days}{_span(plan.total_time_range, DAY)}, {hours} device-hours"
     if plan.energy is not None:
-        used += f", {three_digits(plan.energy / KWH)} kWh at the power limit"
+        used += f", {three_digits(plan.energy / KWH)} kWh{_span(plan.energy_range, KWH)}"
+        used += f" for {format_dollars(plan.electricity or 0.0)}"
     if plan.money is not None and plan.price_range is not None:
-        used += f", {format_dollars(plan.money)} at {plan.price_range.words}"
+        used += (
+            f", {format_dollars(plan.money)}{_span(plan.money_range)} at {plan.price_range.words}"
+        )
+    if plan.goodput is not None and plan.checkpoint_interval is not None:
+        used += (
+            f"; failures and saves leave {percent(plan.goodput)} of the time, with a save every "
+        )
+        used += format_time(plan.checkpoint_interval)
     return [used]
+
+
+def _span(ends: tuple[float, float] | None, unit: float = 1.0) -> str:
+    """` (1.2 to 3.4)`; "" where an end is not known."""
+    return f" ({' to '.join(three_digits(end / unit) for end in ends)})" if ends else ""
 
 
 def curves_table(curves: Mapping[str, Sequence[Any]]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 from scaling.profiles.grades import Grade
+from scaling.profiles.power import BoardPower
 from scaling.program.ir import Collective, Number
 from scaling.program.serialization import plain
 
@@ -107,6 +108,7 @@ class Prediction:
     # None: they were given as a number
     unknown: tuple[UnknownPart, ...] = ()  # what bounds the step from below only
     conditionals: tuple[Conditional, ...] = ()  # the largest difference first
+    power: BoardPower | None = None  # of a board; None: what it draws at most is not known
 
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:

@@ -19,11 +19,12 @@ from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
+from scaling.profiles.power import BoardPower, power_file
 from scaling.profiles.shipped import said_of_untimed
 from scaling.program.ir import Collective, Number, as_float, kernels, some
 from scaling.run import Run
 from scaling.simulate.capacity import bytes_in_use, capacity_of
-from scaling.simulate.kernels import computed_flops, format_peak
+from scaling.simulate.kernels import WIDER, computed_flops, format_peak, peak_rate
 from scaling.simulate.prediction import (
     TERMS,
     CollectiveLine,
@@ -106,6 +107,7 @@ def summarize(
         causal_flops=causal if run or flops is None else None,
         unknown=unknown_parts(priced),
         conditionals=conditional_parts(priced),
+        power=board_power(priced),
     )
 
 
@@ -122,6 +124,22 @@ def _model_flops(run: Run, causal: bool) -> Number:
 def matrix_flops(priced: Priced) -> Number:
     """FLOPs of all matrix products that one device runs in one step."""
     return sum((kernel.flops * calls for kernel, calls in running_kernels(priced)), 0.0)
+
+
+def board_power(priced: Priced) -> BoardPower | None:
+    """Watts of a board in the mean of the step: kernels, and bytes of collectives, in and out."""
+    chip, line = priced.cluster.accelerator, priced.timeline
+    if chip.power is None or not chip.peaks:
+        return None
+    each = running_kernels(priced)
+    has_rate = lambda dtype: dtype in chip.peaks or WIDER.get(dtype) in chip.peaks
+    math = sum((k.flops * n / peak_rate(chip, k.dtype) for k, n in each if has_rate(k.dtype)), 0.0)
+    moved = sum((k.bytes * n for k, n in each), 0.0)
+    sent = sum((2 * c.bytes * n for c, n in running_collectives(priced)), 0.0)
+    total = np.maximum(line.total, 1e-12)
+    rates = math / total, moved / total, sent / total
+    busy = np.minimum((line.compute + line.optimizer) / total, 1.0)
+    return power_file().board.power(chip.power, *rates, busy)
 
 
 def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:

@@ -1,10 +1,13 @@
 """The answer to `scaling budget`: time, devices or MFU, and what they come to."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any
 
 from scaling.meshes.formula import symbols
-from scaling.questions.answer import Answer, Input, number
+from scaling.profiles.power import Ranged, combined, device_watts, power_file
+from scaling.questions.answer import Answer, Input, by_formula, number
 from scaling.questions.budget.failures import Reliability, failure_answers
 from scaling.questions.budget.training import (
     DAY,
@@ -70,6 +73,7 @@ def budget(training: Training, reliability: Reliability | None = None) -> Answer
         how = reliability or Reliability()
         failures = failure_answers(how, count, (time.ideal, time.fitted), state)
     parts += [*(_energy_and_money(training, hours) if hours else []), *failures]
+    parts += _with_failures(parts, failures)
     size = f"{training.name} of {training.parameters:.3g} parameters"
     name = f"{size}, {training.tokens:.3g} tokens on {training.chip.title}"
     return replace(main, section=SECTION, parts=tuple(parts), notes=(*main.notes, name))
@@ -126,16 +130,58 @@ def _steps(training: Training, count: int, time: SpentTime) -> list[Answer]:
 
 
 def _energy_and_money(training: Training, hours: SpentTime) -> list[Answer]:
-    notes = ("without hosts, network and cooling",)
-    parts = [hours.answer(training, "energy", "kWh", "h * w / 1000", notes=notes)]
-    if training.chip.power is None:
-        why = f"the catalogue has no power of {training.chip.name}"
-        parts = [Answer("energy", None, "kWh", binds=why)]
-    price = training.price
+    """What the devices take while they train: kWh with hosts and building, and dollars of both."""
+    chip, step, price = training.chip, training.predicted, training.price
+    used = hours.ideal if hours.fitted is None else hours.fitted
+    spent = Ranged(1.0, *(step.span if step else (1.0, 1.0))).times(used)
+    finite = lambda end: end if isfinite(end) else None
+    ranged = lambda part, all_of: replace(part, low=all_of.low, high=finite(all_of.high))
+    if chip.power is None:
+        parts = [Answer("energy", None, "kWh", binds=f"the catalogue has no power of {chip.name}")]
+    else:
+        file, most = power_file(), chip.power
+        mfu = training.mfu if training.mfu is not None else step.mfu if step else 1.0
+        board = (step and step.watts) or float(file.board.power(most, mfu).total)
+        watts = device_watts(board, most, training.nodes, training.pue)
+        beside = device_watts(0.0, most, training.nodes, 1.0).value
+        q = Input("q", watts.value / (board + beside), "", "building over machines (PUE)")
+        o = Input("o", beside, "W", "of host and network for a device")
+        notes = (f"boards: {file.board.evidence}", f"hosts: {file.host.source}", file.pue.source)
+        figures = {"w": board, **({} if hours.fitted is None else {"h": hours.fitted})}
+        h = Input("h", hours.ideal, "hours", "of all devices")
+        formula = "h * (w + o) * q / 1000"
+        energy = training.answer("energy", "kWh", formula, h, o, q, fitted=figures, notes=notes)
+        dollars, stated = file.dollars_per_kwh, training.dollars_per_kwh
+        k = Input("k", dollars.value if stated is None else stated, "dollars", "for a kWh")
+        e = Input("e", float(energy), "kWh")
+        c = Input("c", file.carbon.value, "kg", "of CO2 equivalent for a kWh")
+        source = ("the price is given" if stated is not None else dollars.source,)
+        parts = [
+            Answer("power of a board", board, "W", ideal=most, fitted=board),
+            ranged(energy, combined(spent, watts.times(1e-3))),
+            by_formula("electricity", "dollars", "e * k", (e, k), notes=source),
+            by_formula("emissions", "kg", "e * c", (e, c), notes=(file.carbon.source,)),
+        ]
     if price is None:
-        why = f"nobody states a price of {training.chip.name}: give --price"
+        why = f"nobody states a price of {chip.name}: give --price"
         return [*parts, Answer("money", None, "dollars", binds=why)]
-    p, said = price.input(training.chip), (price.words, price.source)
+    p, said = price.input(chip), (price.words, price.source)
     money = hours.answer(training, "money", "dollars", "h * p", p, notes=said)
-    low, high = (float(money) * end / price.default for end in (price.low, price.high))
-    return [*parts, replace(money, low=low, high=high)]
+    hourly = Ranged(price.default, price.low, price.high)
+    return [*parts, ranged(money, combined(spent, hourly))]
+
+
+def _with_failures(parts: Iterable[Answer], failures: Sequence[Answer]) -> list[Answer]:
+    """Device hours, energy and money of a training that fails and starts again."""
+    found = {part.name: part for part in failures}
+    if not found or not float(found["goodput"]):
+        return []
+    g = Input("g", float(found["goodput"]), "", "goodput")
+    again = []
+    for part in parts:
+        if part.name in ("device hours", "energy", "money") and part.answer is not None:
+            v = Input("v", float(part), part.unit, "without failures")
+            name = f"{part.name} with failures"
+            low, high = (end and float(end) / g.value for end in (part.low, part.high))
+            again.append(by_formula(name, part.unit, "v / g", (v, g), low=low, high=high))
+    return again

@@ -11,6 +11,7 @@ Failures come at random, one of any device ends the step of all.
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from scaling.meshes.errors import InputError
 from scaling.questions.answer import Answer, Input, by_formula
@@ -40,6 +41,14 @@ class Reliability:
         ):
             if value is not None and not least <= value <= 1e12:
                 raise InputError(f"{name} {value:g} must be from {least:g} to 1e12")
+
+
+@lru_cache(maxsize=1024)
+def goodput(reliability: Reliability, devices: int, state: float) -> tuple[float | None, float]:
+    """Return seconds between saves, and the share of the time that trains; None: nothing trains."""
+    parts = failure_answers(reliability, devices, (1.0, None), state)
+    found = {part.name: float(part) for part in parts}
+    return found.get("checkpoint interval, Daly"), found["goodput"]
 
 
 def failure_answers(

@@ -33,6 +33,8 @@ class PredictedStep:
     mfu: float
     tokens_per_second: float
     words: str  # the mesh, and where it comes from
+    span: tuple[float, float] = (1.0, 1.0)  # ends of the step over the step
+    watts: float | None = None  # of a board
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,9 @@ class Training(Lettered):
     predicted: PredictedStep | None = None
     note: str = "at the peak: state --mfu for a time that is reached"  # where nothing is predicted
     price: Price | None = None  # of a device; None: not known
+    nodes: int = 1
+    pue: float | None = None  # of the building; None: as shipped
+    dollars_per_kwh: float | None = None  # None: as shipped
     asked: Literal["tokens", "parameters", ""] = ""  # a count that follows from all the others
 
     @cached_property

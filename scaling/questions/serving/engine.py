@@ -1,8 +1,6 @@
-"""What an inference engine adds to its kernels: seconds of a pass, tiles of experts; and power.
+"""What an inference engine adds to its kernels: seconds of a pass, tiles of experts.
 
     seconds of a pass = kernels + collectives + B x sequence + L x layer + ...
-    W of a board      = Q (idle + (limit - idle) (1 - exp(-x)))
-                    x = peak FLOPs / (C t) + byte bytes / (Q t)
 
 Without an engine kernels and collectives follow one another with nothing between them. What an
 engine does is a fact with a source; its seconds are fitted on measured steps, each model left out
@@ -11,7 +9,6 @@ in turn (experiments/published/score_serving.py). Both stand in questions/data/e
 
 from dataclasses import dataclass, fields
 from functools import cache
-from math import expm1
 
 from scaling.meshes.errors import check_keys
 from scaling.meshes.reading import package_toml, read
@@ -51,28 +48,10 @@ class Engine:
 
 
 @dataclass(frozen=True)
-class Power:
-    """Watts of a board while it serves."""
-
-    evidence: str
-    idle: float  # of the most that it draws, between kernels
-    limit: float  # of the most that it draws, at most
-    byte: float  # J of a byte of memory: of x, where little is drawn
-    peak: float  # of x, at the peak of its products
-    range: Range  # of J of a token
-
-    def watts(self, most: float, byte_rate: float, utilization: float) -> float:
-        """Watts of a board that draws `most` at most, at bytes/s and a share of the peak."""
-        x = self.peak * utilization + self.byte * byte_rate / most
-        return most * (self.idle + (self.limit - self.idle) * -expm1(-x))
-
-
-@dataclass(frozen=True)
 class EngineFile:
-    """The engines by their names, and the power of boards."""
+    """The engines by their names."""
 
     engines: dict[str, Engine]
-    power: Power
 
 
 NO_ENGINE = Engine()

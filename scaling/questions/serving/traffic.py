@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 from scaling.meshes.errors import check_range
 from scaling.profiles.io import ideal
+from scaling.profiles.power import power_file
 from scaling.questions.answer import Answer, Input, Value
 from scaling.questions.least import least_where
 from scaling.questions.serving.case import ServingCase
 from scaling.questions.serving.decode import decode_seconds, decode_step
-from scaling.questions.serving.engine import engine_file
 from scaling.questions.serving.kernels import ForwardPass
 from scaling.questions.serving.memory import fitting_batch, memory_of
 from scaling.questions.serving.step import (
@@ -138,13 +138,14 @@ def energy(
         seconds: the fitted step.
         beside: a pass with prompts, which a `share` of all steps is.
     """
-    chip, power = case.servers.cluster.accelerator, engine_file().power
+    chip, power = case.servers.cluster.accelerator, power_file().board
     if chip.power is None:
         return []
     alone = decode_pass(case.servers, case.model, case.batch, case.context)
     each = [(totals(alone), 1 - share), *([(totals(beside), share)] if beside else [])]
     moved, math = (sum(part * both[i] for both, part in each) for i in (0, 1))
-    watts = lambda step: power.watts(chip.power, moved / step, math / step)
+    most = chip.power
+    watts = lambda step: float(power.power(most, math / step, moved / step).total)
     w = Input("w", watts(t.value), "W", "of a device")
     drawn, of = watts(seconds), " with prompts mixed in" * (beside is not None)
     name, formula = "energy of a token" + of, f"N * w * {t.symbol} / B"

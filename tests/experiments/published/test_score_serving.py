@@ -7,15 +7,16 @@ import pytest
 
 from experiments.published import score_serving as scored
 from scaling.models.accounting import count_parameters
+from scaling.profiles.power import power_file
 from scaling.questions.serving.decode import decode_step
-from scaling.questions.serving.engine import engine_file, engine_of
+from scaling.questions.serving.engine import engine_of
 from scaling.questions.serving.traffic import ServedRequest, request_answers, throughput
 
 SHIPPED = np.array(
     [
         *(getattr(engine_of("vllm").overheads, name) for name in scored.CONSTANTS[:-1]),
         engine_of("vllm").large_tiles,
-        *(getattr(engine_file().power, name) for name in scored.POWERS),
+        *(getattr(power_file().board, name) for name in scored.POWERS),
     ]
 )
 

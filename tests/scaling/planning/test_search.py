@@ -104,9 +104,14 @@ def test_plans_are_predictions_in_order_that_fit():
     first = found.plans[0]
     assert first.prediction.memory.fits and first.prediction.source == "analytic"
     assert first.prediction == sc.predict(first.run, "dgx-h100", source="analytic")
-    assert first.total_time == pytest.approx(1e9 / first.prediction.tokens_per_second)
+    steps = 1e9 / first.prediction.tokens_per_second
+    assert first.total_time == pytest.approx(steps / first.goodput) and 0.99 < first.goodput < 1
     assert first.device_hours == pytest.approx(8 * first.total_time / 3600)
-    assert first.energy == pytest.approx(8 * 700 * first.total_time)
+    board, limit = first.prediction.power.total, 8 * 700 * first.total_time
+    assert 0.2 * 700 < board < 0.9 * 700 and 0.5 * limit < first.energy < 2 * limit
+    for name in ("total_time", "energy", "money"):
+        low, high = getattr(first, f"{name}_range")
+        assert low < getattr(first, name) < high
     assert [plan.why for plan in found.plans][1].startswith("+")
     assert "why others lose" in str(found) and "next: sc.predict(" in str(found)
 

@@ -64,8 +64,14 @@ def test_devices_follow_from_the_batch():
 def test_the_mfu_is_that_of_the_best_plan():
     answer = check(sc.budget("gpt2-124m", "10B", mesh="fsdp=8"))
     plan = sc.plan("gpt2-124m", "dgx-h100", mesh="fsdp=8", top=1, tokens=10e9).plans[0]
-    assert float(answer) == pytest.approx(plan.total_time)
-    assert float(answer["device hours"]) == pytest.approx(plan.device_hours)
+    assert float(answer["training with failures"]) == pytest.approx(plan.total_time)
+    with_failures = lambda name: float(answer[f"{name} with failures"])
+    assert with_failures("device hours") == pytest.approx(plan.device_hours)
+    assert with_failures("money") == pytest.approx(plan.money)
+    assert with_failures("energy") == pytest.approx(plan.energy / 3.6e6)
+    assert answer["energy"].high / float(answer["energy"]) == pytest.approx(
+        plan.energy_range[1] / plan.energy
+    )
     assert answer.ideal < answer.fitted
     assert "is predicted for" in answer.notes[0]
     assert float(textbook(answer)["device hours"]) == pytest.approx(answer.ideal * 8 / 3600)
