@@ -48,7 +48,7 @@ VALUE = r"'[^']*'|[^\s;:)`]*[^\s,;:.)`]"
 PAIR = rf"[\w.]+=(?:{VALUE})"
 CHOICE = r"(?:compiled|cost|host|int8|last)\b|\w+-[\w-]+"
 OPTION = re.compile(
-    rf"`[^`]*`|(?P<pairs>--(?P<table>set|override) {PAIR}(?: --(?P=table) {PAIR})*)"
+    rf"`[^`]*`|(?P<pairs>--(?P<table>set|override|fixed) {PAIR}(?: --(?P=table) {PAIR})*)"
     rf"|--(?P<name>[a-z][a-z-]*)(?!\w)(?: (?P<value>{PAIR}|'[^']*'|{CHOICE}|\d(?:{VALUE})?))?"
 )
 

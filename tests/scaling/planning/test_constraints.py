@@ -181,3 +181,8 @@ def test_the_pareto_front_is_that_of_the_whole_space(capsys, tmp_path):
         "sharding.zero_stage": front[-1]["zero_stage"],
     })  # fmt: skip
     assert float(least.memory.capacity - least.memory.peak) == pytest.approx(front[-1]["margin"])
+
+
+def test_python_is_told_of_parameters():
+    with pytest.raises(InputError, match=r"max_tensor=2 and fixed=\{'mesh.tensor': '4'\}"):
+        sc.plan(RUN, "dgx-h100", max_tensor=2, fixed={"mesh.tensor": 4})

@@ -126,7 +126,7 @@ def test_what_varies_can_be_fixed():
     found = sc.plan(run, "dgx-h100", fixed=fixed, **options)
     assert found.best.run.pipeline == Pipeline("interleaved", 2) and found.mesh.stage == 2
     assert "--fixed pipeline.virtual_stages=2" in found.constraints
-    with pytest.raises(InputError, match="virtual_stages=3: .* there are 1, 2, 4"):
+    with pytest.raises(InputError, match="virtual_stages.*3.*there are 1, 2, 4"):
         sc.plan(run, "dgx-h100", fixed={"pipeline.virtual_stages": 3}, **options)
 
 
