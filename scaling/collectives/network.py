@@ -20,7 +20,7 @@ from math import log
 import numpy as np
 
 from scaling.collectives.algorithms import bus_factor
-from scaling.collectives.contention import PlacedGroups
+from scaling.collectives.contention import PlacedGroups, place_groups
 from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.cluster import Cluster, max_nodes
 from scaling.meshes.errors import InputError, check_keys
@@ -76,11 +76,12 @@ def timed_curves(
         sizes = np.array(sorted(by_size))
         timed = np.array([np.median(by_size[size]) for size in sizes])
         place = replace(cluster, nodes=nodes)
+        spans = place_groups(groups, place).nodes  # hosts of one NVLink domain are one
         modelled, least = model(kind, np.array([1.0, *sizes]), groups, place)
         _check_times(kind, sizes, timed, modelled[1:], least[1:], groups.size, place)
         curves.append(
             TimedCurve(
-                *(kind, nodes, per_node, float(modelled[0])),
+                *(kind, spans, groups.size // spans, float(modelled[0])),
                 modelled=tuple(map(float, modelled[1:])),
                 timed=tuple(map(float, np.maximum.accumulate(timed))),
                 bytes=(float(sizes[0]), float(sizes[-1])),
@@ -105,7 +106,8 @@ def correction(
     own = [curve for curve in at_level if curve.kind == kind]
     if not at_level:
         return None
-    active = groups.size / len(np.unique(groups // placement.cluster.devices_per_node))
+    of_node = placement.cluster.devices_per_node * placement.cluster.domain_nodes
+    active = groups.size / len(np.unique(groups // of_node))
     reach = nodes if nodes > 1 else groups.shape[1]
     factors: list[np.ndarray] = []
     used: list[TimedCurve] = []

@@ -137,3 +137,13 @@ def test_over_fewer_nodes_than_were_timed_a_fabric_that_saturates_is_sound():
     alone = with_timed_calls(FITS, P5, calls[1:])  # nothing says that fewer nodes have more
     assert seconds("all-reduce", GIB, group(2), alone) > 10 * seconds("all-reduce", GIB, group(2))
     assert "more than these 4" in collective_time("all-reduce", GIB, group(4), P5, timed).bottleneck
+
+
+def test_hosts_of_one_nvlink_domain_are_one_node():
+    racks = catalog.load("gb200-nvl72", 32)
+    fits = profile_of(racks.accelerator)
+    whole = np.arange(64)[None]
+    time = 3 * collective_time("all-reduce", GIB, whole, racks, fits).time
+    call = MeasuredCall("all-reduce", 64, GIB, nodes=16, seconds=time)
+    cost = collective_time("all-reduce", GIB, whole, racks, with_timed_calls(fits, racks, [call]))
+    assert cost.time == pytest.approx(time) and "64 ranks of a node" in cost.bottleneck
