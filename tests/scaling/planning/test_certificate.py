@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import scaling as sc
+from scaling.collectives.cost import with_timed_calls
 from scaling.meshes import catalog
+from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.errors import InputError
 from scaling.planning import search as module
 from scaling.planning.certificate import certificate
@@ -20,8 +22,10 @@ from scaling.simulate.batch import calls_of
 
 EVERY = 10**6  # more meshes than there are: no bound leaves one out
 SAME = 1e-9  # relative, of sums of float64
+SICK = "p5, sick"  # with what a job measured there
 SPACES = [
     ("tiny-moe", "jax", "dgx-v100", 1),
+    pytest.param("tiny-moe", "megatron", SICK, 2, marks=pytest.mark.slow),
     pytest.param("gpt2-124m", "jax", "dgx-v100", 2, marks=pytest.mark.slow),
     pytest.param("tiny-moe", "megatron", "dgx-h100", 2, marks=pytest.mark.slow),
     pytest.param("llama3-8b", "jax", "dgx-h100", 2, marks=pytest.mark.slow),
@@ -36,9 +40,16 @@ SPACES = [
 
 def placed(name: str, software: str, cluster: str, nodes: int) -> PlanTarget:
     run: Run = replace(recipe(name), mesh=None, software=software)
-    place = catalog.load(cluster, nodes)
+    place = catalog.load(cluster.removesuffix(", sick"), nodes)
     value = lambda seconds, devices: seconds
-    return PlanTarget(run, place, profile_of(place.accelerator), value)
+    profile = profile_of(place.accelerator)
+    if cluster == SICK:
+        calls = [
+            MeasuredCall("all-reduce", 8, 2.0**20, seconds=1e-5),  # faster than the fits
+            MeasuredCall("all-gather", 16, 2.0**30, nodes=2, bus_bandwidth=30e9),
+        ]
+        profile = with_timed_calls(profile, place, calls)
+    return PlanTarget(run, place, profile, value)
 
 
 @pytest.mark.parametrize(("name", "software", "cluster", "nodes"), SPACES)
