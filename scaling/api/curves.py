@@ -10,7 +10,8 @@ from scaling.api.inputs import ClusterLike, MeshLike, Overrides
 from scaling.api.predict import predict
 from scaling.api.public_api import Drawn, entrance
 from scaling.api.result import PredictionResult
-from scaling.api.runs import RunLike, Settings, load_run
+from scaling.api.runs import RunLike, Settings, load_run, timed_calls
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, reworded, whole_number
 from scaling.profiles.profile import Profile
 
@@ -64,6 +65,7 @@ def scaling_curves(
     device_order: str | Iterable[str] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
     causal_flops: bool = False,
 ) -> ScalingCurves:
     """Predict a run on more and more nodes, with its batch as it is and with one that grows.
@@ -74,7 +76,8 @@ def scaling_curves(
     ([8, 16], True)
 
     Args:
-        run, source, set, device_order, overrides, calibration, causal_flops: as for `predict`.
+        run, source, set, device_order, overrides, calibration, measured, causal_flops: as for
+            `predict`.
         cluster: catalogue name, TOML file or Cluster.
         nodes: numbers of hosts in rising order, "1,2,4,8" or a sequence; the batch of the run is
             that on the first.
@@ -86,7 +89,8 @@ def scaling_curves(
     counts = _counts(nodes)
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
     resolved = resolved if mesh is not None else replace(resolved, mesh=None)
-    more = {"overrides": overrides, "calibration": calibration, "causal_flops": causal_flops}
+    more: dict[str, Any] = {"overrides": overrides, "calibration": calibration}
+    more |= {"causal_flops": causal_flops, "measured": timed_calls(measured, resolved, cluster)}
 
     def on(count: int, batch: int) -> PredictionResult:
         grown = replace(resolved, batch=replace(resolved.batch, global_batch=batch))
@@ -95,7 +99,7 @@ def scaling_curves(
             data = _grown(resolved.mesh.data, counts[0], count, what, hint)
             grown = replace(grown, mesh=replace(resolved.mesh, data=data))
         with reworded(f"on {count} nodes with {batch} sequences: "):
-            return predict(grown, cluster, count, source=source, **more)  # type: ignore[arg-type]
+            return predict(grown, cluster, count, source=source, **more)
 
     batch = resolved.batch.global_batch
     what, hint = f"a batch of {batch}", f"set batch.global_batch to a multiple of {counts[0]}"

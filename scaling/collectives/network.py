@@ -167,7 +167,7 @@ def _check_place(call: MeasuredCall, nodes: int, per_node: int, cluster: Cluster
     where = f"measured: {call.collective} among {call.ranks} ranks"
     if per_node > cluster.devices_per_node:
         raise InputError(
-            f"{where} on {nodes} nodes is {per_node} on each; a node of {cluster.name} has "
+            f"{where} on {nodes} node(s) is {per_node} on each; a node of {cluster.name} has "
             f"{cluster.devices_per_node}: state nodes, or another cluster"
         )
     if nodes * per_node != call.ranks:

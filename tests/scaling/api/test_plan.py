@@ -61,3 +61,11 @@ def test_what_a_sick_network_changes_in_the_choice():
     carried = run | {"cluster": {"name": "dgx-h100", "nodes": 2, "measured": sick}}
     assert sc.plan(carried, top=1).step_time == first.step_time
     assert sc.load_run(carried).cluster.measured[0].bus_bandwidth == 10e9
+
+
+def test_one_network_was_measured_not_two():
+    row = {"collective": "all-reduce", "ranks": 8, "bytes": 2**30, "seconds": 0.01}
+    with pytest.raises(InputError, match="measured is of one cluster"):
+        sc.plan("gpt2-124m", cluster="dgx-h100,p5", measured=[row])
+    curves = sc.scaling_curves("gpt2-124m", "p5", (1, 2), source="analytic", measured=[row])
+    assert "timed among 8 ranks" in curves.strong[0].bottleneck
