@@ -75,7 +75,7 @@ def left_out(rows: Sequence[Tried]) -> list[Guess]:
 
     def constants(row: Tried) -> Mapping[str, float]:
         without = fits.get(row.run["software"], {}).get("without", {})
-        return without.get(row.model, without.get(row.source, {}))
+        return without.get(f"{row.source}, {row.model}", without.get(row.source, {}))
 
     return priced(rows, constants)
 

@@ -20,7 +20,6 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -36,7 +35,7 @@ from experiments.published.plan_models import (
     shipped,
     unmeasured,
 )
-from experiments.published.sweeps import NODE, Problem, buses_of, playbook, problems
+from experiments.published.sweeps import NODE, Problem, measured_on, playbook, problems
 from scaling.planning.rules import FEWEST, MEGATRON, layout_of
 from scaling.report.formatting import columns
 from scaling.run import read_run
@@ -49,8 +48,6 @@ MODELS: Mapping[str, Model] = {
     "scaling, network not measured": unmeasured,
     "Calculon": calculon,
 }
-CALL = 2**30  # bytes of the jobs' test of their network, assumed: the source does not say
-ALIKE = 2.0  # far above the spread of jobs (1.1), far below what is another illness (9)
 WORDS = {"good": ", sound network", "slow": ", sick network", None: "", "": ""}
 
 
@@ -132,26 +129,6 @@ def on_its_network(problem: Problem) -> Problem:
         cluster = row.run["cluster"] | ({"measured": measured} if measured else {})
         rows.append(replace(row, fabric=problem.fabric, run=row.run | {"cluster": cluster}))
     return replace(problem, rows=tuple(rows))
-
-
-@cache
-def measured_on(fabric: str, gpus: int) -> list[dict[str, Any]]:
-    """Calls as `cluster.measured` takes them: medians over the Playbook's jobs that are as sick.
-
-    Those whose all-reduce inside a node reaches what it does in jobs of so many GPUs, within
-    `ALIKE`: the slow jobs of 2 and 4 nodes had a tenth of it, for whatever reason; larger ones all.
-    """
-    rows = [row for row in playbook() if row.fabric == fabric]
-    inside = lambda row: next(
-        (b.bandwidth for b in row.buses if (b.collective, b.ranks) == ("all-reduce", NODE)), 0.0
-    )
-    own = median(inside(row) for row in rows if row.gpus == gpus)
-    rows = [row for row in rows if own / ALIKE < inside(row) < own * ALIKE]
-    return [
-        {"collective": bus.collective, "ranks": bus.ranks, "ranks_per_node": NODE}
-        | {"bytes": CALL, "bus_bandwidth": bus.bandwidth}
-        for bus in buses_of(rows)
-    ]
 
 
 def summary(every: Sequence[Solved]) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
-from experiments.published.training import measured_runs
+from experiments.published.training import Measured, measured_runs
 from scaling.meshes.units import BINARY, DECIMAL
 
 GB, GIB = DECIMAL["G"], BINARY["Gi"]
@@ -34,8 +34,14 @@ MODELS = {
 }
 SHAPE = ("n_layers", "d_model", "n_heads", "n_kv_heads", "d_ff", "vocab_size", "tied_embeddings")
 SEQUENCE, NODE = 4096, 8  # tokens; GPUs
+CALL = 2**30  # bytes of the jobs' test of their network, assumed: the source does not say
+ALIKE = 2.0  # far above the spread of jobs (1.1), far below what is another illness (9)
 BUSES = (("reduce", "all-reduce"), ("gather", "all-gather"), ("scatter", "reduce-scatter"))
 SOFTWARE = "nanotron"
+TIGHT = 68 * GIB  # reserved, of 80 GB
+REFERENCE = (
+    "eyao600/Rapid-LLM validation_scripts/huggingface_data/bench_final2_mod_add.csv @ 9a8d0a10"
+)
 FEWEST = 4  # configurations that make a problem
 
 
@@ -132,6 +138,45 @@ def _tried(row: dict[str, str]) -> Tried:
         fabric=row["fabric"] or None,  # type: ignore[arg-type]
         ranks=ok and fixed,
         evidence=row["status"] != "failed" and (ok or fixed or axes["stage"] == 1),
+    )
+
+
+@lru_cache
+def measured_on(fabric: str, gpus: int) -> list[dict[str, Any]]:
+    """Calls as `cluster.measured` takes them: medians over the Playbook's jobs that are as sick.
+
+    Those whose all-reduce inside a node reaches what it does in jobs of so many GPUs, within
+    `ALIKE`: the slow jobs of 2 and 4 nodes had a tenth of it, for whatever reason; larger ones all.
+    """
+    rows = [row for row in playbook() if row.fabric == fabric]
+    inside = lambda row: next(
+        (b.bandwidth for b in row.buses if (b.collective, b.ranks) == ("all-reduce", NODE)), 0.0
+    )
+    own = median(inside(row) for row in rows if row.gpus == gpus)
+    rows = [row for row in rows if own / ALIKE < inside(row) < own * ALIKE]
+    return [
+        {"collective": bus.collective, "ranks": bus.ranks, "ranks_per_node": NODE}
+        | {"bytes": CALL, "bus_bandwidth": bus.bandwidth}
+        for bus in buses_of(rows)
+    ]
+
+
+@lru_cache(maxsize=1)
+def timed() -> tuple[Measured, ...]:
+    """The Playbook's runs that say how long the software takes, each model a source of its own: on
+    a sound network, tensor inside of a node, and `TIGHT` memory left aside, where times are
+    multiples of their neighbours'."""
+    within = lambda row: row.mesh.get("tensor", 1) <= NODE and (row.reserved or 0.0) < TIGHT
+    # Inside of a node their test copied lists of tensors besides (nanotron @ 67c5ebb, trainer.py).
+    calls = lambda gpus: [call for call in measured_on("good", gpus) if call["ranks"] > NODE]
+    cluster = lambda row: row.run["cluster"] | {"measured": calls(row.gpus)}
+    return tuple(
+        Measured(
+            *(row.id, f"{row.source}, {row.model}", REFERENCE, "2025-01", "h100", row.model),
+            *(row.step_time or 0.0, None, None, "A", "", row.run | {"cluster": cluster(row)}),
+        )
+        for row in playbook()
+        if row.ranks and row.fabric == "good" and within(row)
     )
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.published import jax_programs, score_systems
-from experiments.published.fit_software import FITS, placed, sample, software_of
+from experiments.published.fit_software import FITS, placed, published, sample, software_of
 from experiments.published.score_training import (
     Scored,
     fits_table,
@@ -25,7 +25,7 @@ from experiments.published.score_training import (
     table,
     worst,
 )
-from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
+from experiments.published.training import FOLDER, Measured, memory_runs, part_of
 from scaling.api.pricing import Pricing, with_step_error
 from scaling.api.result import priced_results
 from scaling.meshes.errors import InputError
@@ -40,7 +40,7 @@ RESULTS = FOLDER.parent / "results"
 
 def held_out() -> list[Scored]:
     """Rows that no constant was fitted on, with the shipped constants."""
-    rows = [row for row in measured_runs() if part_of(row) == "left"]
+    rows = [row for row in published() if part_of(row) == "left"]
     return _scores(rows)
 
 
@@ -48,7 +48,7 @@ def sources_left_out() -> list[Scored]:
     """At most `MOST` rows of each source, with constants that were fitted without it."""
     fits = json.loads(FITS.read_text(encoding="utf-8"))
     constants = lambda row: fits[software_of(row)]["without"][row.source]
-    return _scores(sample(measured_runs()), constants)
+    return _scores(sample(published()), constants)
 
 
 def scatter_points(scores: Iterable[Scored]) -> list[ScatterPoint]:

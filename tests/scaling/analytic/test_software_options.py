@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scaling.analytic.program import analytic_program
+from scaling.analytic.software import traits_of
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.profiles.io import profile_of
-from scaling.program.ir import Collective, Loop
+from scaling.program.ir import Collective, Loop, collectives
 from scaling.run import Batch, Overlap, Pipeline, Precision, Run, Sharding
 from scaling.simulate.step import price
 
@@ -28,6 +29,7 @@ RUN = Run(
     software="megatron",
 )
 SHAPE = MeshShape(fsdp=16, stage=4, tensor=2)
+KINDS = "all-reduce", "all-gather"
 
 
 def sent(kind, **formats):
@@ -102,3 +104,42 @@ def test_the_trainer_has_no_such_options():
         replace(RUN, software="jax", overlap=Overlap(tensor=True))
     with pytest.raises(InputError, match="other software"):
         replace(RUN, software="jax", precision=Precision(gather="fp8"))
+
+
+NANOTRON = replace(
+    RUN,
+    software="nanotron",
+    precision=Precision(parameters="bf16"),
+    pipeline=Pipeline(),
+    sharding=Sharding(zero_stage=1, sequence_parallel=True),
+)
+
+
+def test_nanotrons_zero_1_all_reduces_whole_gradients_and_gathers_weights_beside_nothing():
+    found = list(collectives(analytic_program(NANOTRON, MeshShape(fsdp=16))))
+    calls = [(op, n) for op, n in found if op.axes == ("fsdp",)]
+    assert {op.kind for op, _ in calls} == {"all-reduce", "all-gather"}
+    assert not any(op.asynchronous for op, _ in calls)
+    total = {kind: sum(op.bytes * n for op, n in calls if op.kind == kind) for kind in KINDS}
+    assert total["all-reduce"] == pytest.approx(2 * total["all-gather"])  # float32, bf16
+
+
+def test_its_plain_replicas_are_summed_beside_the_last_backward_pass():
+    found = list(collectives(analytic_program(NANOTRON, MeshShape(data=16))))
+    layers = [op for op, _ in found if op.axes == ("data",) and "layers" in op.origin.layer]
+    assert layers and all(op.asynchronous for op in layers)
+
+
+@pytest.mark.parametrize(("stages", "late"), [(1, 0.0), (4, 2 * 0.25)])
+def test_a_host_takes_its_time_for_each_of_ten_collectives_of_a_layer(stages, late):
+    """Four forward, four backward, two that gather again; more beside a pipeline over nodes."""
+    traits = replace(traits_of("nanotron"), launch=0.0, collective=1.0, crossing=0.25)
+    run = replace(NANOTRON, batch=Batch(16, 512, 16))
+    times = []
+    for layers in (24, 48):
+        longer = replace(run, model=replace(MODEL, n_layers=layers))
+        shape, place = MeshShape(stage=stages, tensor=2), catalog.load("dgx-h100")
+        program = analytic_program(longer, shape, traits=traits, node=4)
+        times.append(float(price(program, place, profile_of(place.accelerator)).timeline.total))
+    trips = 16 / stages + 1 - 1 / stages  # of a layer: microbatches, and the bubble
+    assert times[1] - times[0] == pytest.approx(24 * trips * 10 * (1 + late), rel=0.01)
