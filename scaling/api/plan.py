@@ -2,44 +2,42 @@
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from scaling.api.calibrate import load_profile
 from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
     Overrides,
     amount,
-    as_overrides,
     keep_devices_free,
 )
+from scaling.api.plan_result import PlanResult, plan_of
+from scaling.api.plan_sites import sites_of
 from scaling.api.predict import predict
-from scaling.api.public_api import Drawn, entrance
+from scaling.api.public_api import entrance
 from scaling.api.request import request
 from scaling.api.result import PredictionResult
-from scaling.api.runs import RunLike, Settings, check_named, load_run, timed_calls, with_batch
-from scaling.api.whole_run import Operation, whole_run
-from scaling.meshes.accelerator import Accelerator
-from scaling.meshes.bandwidths import Measured, MeasuredCall
-from scaling.meshes.cluster import Cluster
+from scaling.api.runs import RunLike, Settings, load_run, timed_calls, with_batch
+from scaling.api.whole_run import Operation
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import AXES, MeshShape
-from scaling.meshes.units import format_dollars, format_size, three_digits
+from scaling.meshes.units import format_size
 from scaling.models.accounting import count_parameters
 from scaling.planning.certificate import certificate
 from scaling.planning.constraints import admitted, fixed_settings, largest, pairs_of
-from scaling.planning.front import FrontPoint, pareto_front
-from scaling.planning.objectives import HOUR, Goal, Tariff, critical_batch_of
-from scaling.planning.reasons import changed_choice, losers, reason, shortfall, unmet
-from scaling.planning.result import Plan, Plans
+from scaling.planning.front import pareto_front
+from scaling.planning.objectives import Goal, critical_batch_of
+from scaling.planning.reasons import changed_choice, losers, shortfall, unmet
+from scaling.planning.result import Plan
 from scaling.planning.rules import judged
 from scaling.planning.search import SearchHit, settings_of, words_of
-from scaling.planning.sites import Site, node_counts, ranked, search_all
+from scaling.planning.sites import Site, ranked, search_all
 from scaling.planning.space import all_choices
 from scaling.planning.variants import (
     VARIED,
@@ -48,61 +46,14 @@ from scaling.planning.variants import (
     variants,
     with_settings,
 )
-from scaling.profiles.prices import Price, PriceKind, dollars_per_hour
+from scaling.profiles.prices import PriceKind, dollars_per_hour
 from scaling.profiles.profile import Profile
 from scaling.questions.budget.failures import Reliability
 from scaling.questions.budget.training import GUIDE_BYTES
-from scaling.run import OURS, Run, run_dict
+from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
 from scaling.run.run import Dtype
-from scaling.simulate.resolve import idle_nodes, target
-
-if TYPE_CHECKING:
-    from scaling.pictures.shapes import Picture
-
-
-@dataclass(frozen=True, repr=False)
-class PlanResult(Drawn, Plans):
-    """Plans that print as the page of `scaling plan`; see `Plans` for the figures."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the document that `scaling plan --json` prints."""
-        stated = lambda table: {k: v for k, v in vars(table).items() if v is not None}
-        document = stated(self)
-        for name in ("plans", "clusters"):
-            document[name] = []
-            for plan in getattr(self, name):
-                row = stated(plan) | {"cluster": plan.cluster.name, "run": run_dict(plan.run)}
-                row |= {"price_range": vars(plan.price_range)} if plan.price_range else {}
-                document[name].append(row | {"prediction": plan.prediction.to_dict()})
-        document["pareto"] = [point.row() for point in self.pareto]
-        document["rules"] = [vars(rule) for rule in self.rules]
-        document["certificate"] = vars(self.certificate)
-        document["losers"] = [vars(loser) for loser in self.losers]
-        return document
-
-    def picture(self) -> "Picture":
-        """Return the plans' step times, by term; the Pareto front where it was asked for."""
-        if not self.plans:
-            raise InputError(f"plot: there is no plan to draw: {self.error}")
-        if self.pareto:
-            return _front_picture(self.pareto)
-        from scaling.pictures.bars import step_bars
-
-        first = self.plans[0]
-        title = f"{first.run.name} on {first.cluster.nodes} x {first.cluster.name}: best plans"
-        bars = {f"{plan.rank}. {plan.run.mesh}": plan.prediction for plan in self.plans}
-        return step_bars(bars, title)
-
-    def __str__(self) -> str:
-        from scaling.report.plan import plan_page
-
-        return plan_page(self)
-
-    def line(self) -> str:
-        best = f"{self.best.mesh} {self.best.step_time:.4g} s" if self.best else "nothing fits"
-        return f"{len(self.plans)} plans of {self.space} configurations: {best}"
 
 
 @entrance
@@ -227,7 +178,7 @@ def plan(
     saved = GUIDE_BYTES * count_parameters(resolved.model).total
     operation = Operation(reliability, saved, pue, dollars_per_kwh)
     dear = lambda chip: dollars_per_hour(chip, price_kind, price)
-    sites, typed, warnings = _sites(
+    sites, typed, warnings = sites_of(
         resolved, cluster, nodes, overrides, calibration, calls, dear, operation
     )
     sites = [replace(site, constraints=constraints, variants=others) for site in sites]
@@ -251,7 +202,7 @@ def plan(
     best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
     tariffs = {site.cluster.name: site.tariff for site in sites}
     described = lambda found: tuple(
-        _plan(rank, hit, prediction, best, goal, tariffs[hit.cluster.name], operation, resolved)
+        plan_of(rank, hit, prediction, best, goal, tariffs[hit.cluster.name], operation, resolved)
         for rank, (hit, prediction) in enumerate(found, 1)
     )
     plans, firsts = described(pairs), [s.best[0] for s in states if pairs and sites[1:] and s.best]
@@ -308,63 +259,6 @@ def _formats(texts: str | Iterable[str] | None) -> list[Dtype]:
     return [known[name] for name in asked]
 
 
-def _front_picture(points: Sequence[FrontPoint]) -> "Picture":
-    """The front for a billion tokens; in device-hours where nobody states a price."""
-    from scaling.pictures.front import FrontMark, front
-
-    priced, billion = all(point.price is not None for point in points), 1e9
-    marks = []
-    for point in points:
-        seconds = billion / point.tokens_per_second
-        cost = seconds / HOUR * point.devices * (point.price or 0.0 if priced else 1.0)
-        where = f"{point.devices} devices of {point.cluster.name}, {point.share:.1%} free"
-        marks.append(FrontMark(seconds, cost, point.share, f"{point.run.mesh} on {where}"))
-    title = f"{points[0].run.name}: time, money and memory margin"
-    what, show = ("dollars", format_dollars) if priced else ("device-hours", three_digits)
-    names = "time for a billion tokens", f"{what} for a billion tokens"
-    return front(marks, title, names, show)
-
-
-def _sites(
-    run: Run,
-    cluster: ClusterLike | Iterable[ClusterLike] | None,
-    nodes: int | str | None,
-    overrides: Overrides | None,
-    calibration: Path | str | Profile | None,
-    calls: tuple[MeasuredCall, ...],
-    price: Callable[[Accelerator], Price | None],
-    operation: Operation,
-) -> tuple[list[Site], dict[str, ClusterLike | None], list[str]]:
-    """The clusters that were named, each as it was typed by its name, and warnings."""
-    if isinstance(cluster, str):
-        cluster = [name.strip() for name in cluster.split(",")]
-    several = [cluster] if cluster is None or isinstance(cluster, Path | Cluster) else list(cluster)
-    if calls and several[1:]:
-        raise InputError("--measured is of one cluster: name that --cluster alone")
-    counts = None if nodes is None else node_counts(nodes)
-    if run.mesh and counts and counts[1:]:
-        raise InputError(
-            f"--nodes {nodes} and --mesh {run.mesh} contradict each other: the mesh says how many "
-            "devices there are; leave one of them out"
-        )
-    typed: dict[str, ClusterLike | None] = {}
-    sites, warnings = [], []
-    for each in several:
-        count = counts[-1] if counts else None
-        place = target(run, each, count, as_overrides(overrides)).cluster
-        if place.name in typed:
-            raise InputError(f"--cluster names {place.name} twice; name it once")
-        typed[place.name] = each
-        if calibration is None:
-            check_named(each, run, place)
-        profile, notes = load_profile(place, calibration, measured=calls)
-        warnings += [*notes, *(idle_nodes(run.mesh, place) if run.mesh else ())]
-        chip = place.accelerator
-        tariff = Tariff(chip.name, price(chip), operation.most_watts(place), operation.goodput)
-        sites.append(Site(run, place, counts or [place.nodes], profile, tariff))
-    return sites, typed, warnings
-
-
 def _network(site: Site, first: Plan, goal: Goal) -> str:
     """What the calls that were timed change in the choice."""
     fits = replace(site, profile=replace(site.profile, network=()))
@@ -405,31 +299,3 @@ def _verified_value(hit: SearchHit, prediction: PredictionResult) -> float:
     """The objective by the compiled program."""
     seconds = np.asarray(float(prediction.step_time))
     return float(hit.target.value(seconds, prediction.devices))
-
-
-def _plan(
-    rank: int,
-    hit: SearchHit,
-    prediction: PredictionResult,
-    best: Mapping[str, PredictionResult],
-    goal: Goal,
-    tariff: Tariff,
-    operation: Operation,
-    asked: Run,
-) -> Plan:
-    assert prediction.pricing.run is not None
-    run, price = prediction.pricing.run, tariff.price
-    besides = [f"{key}={value}" for key, value in settings_besides(run, asked).items()]
-    first, growth = best[prediction.source], goal.growth(run.batch.tokens)
-    why = prediction.bottleneck if rank == 1 else reason(prediction, first)
-    assert first.pricing.run is not None
-    if (least := first.pricing.run.batch.tokens) != run.batch.tokens:
-        each = float(prediction.step_time) / run.batch.tokens * growth
-        more = each / (float(first.step_time) / least * goal.growth(least)) - 1
-        why = f"{more:+.1%} time to the same loss: {run.batch.tokens:,} tokens a step"
-    plan = Plan(rank, run, hit.cluster, prediction, why, price=tariff.dollars, price_range=price)
-    plan = replace(plan, besides=", ".join(besides), growth=growth)
-    if goal.tokens is None or not prediction.tokens_per_second:
-        return plan
-    tokens = goal.tokens * growth
-    return replace(plan, **whole_run(prediction, hit.cluster, tokens, price, operation))

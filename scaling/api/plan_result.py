@@ -1,0 +1,120 @@
+"""What `scaling plan` returns: plans and predictions, as a page, a document and a picture."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from scaling.api.public_api import Drawn
+from scaling.api.result import PredictionResult
+from scaling.api.whole_run import Operation, whole_run
+from scaling.meshes.errors import InputError
+from scaling.meshes.units import format_dollars, three_digits
+from scaling.planning.front import FrontPoint
+from scaling.planning.objectives import HOUR, Goal, Tariff
+from scaling.planning.reasons import reason
+from scaling.planning.result import Plan, Plans
+from scaling.planning.search import SearchHit
+from scaling.planning.variants import settings_besides
+from scaling.run import Run, run_dict
+
+if TYPE_CHECKING:
+    from scaling.pictures.shapes import Picture
+
+
+@dataclass(frozen=True, repr=False)
+class PlanResult(Drawn, Plans):
+    """Plans that print as the page of `scaling plan`; see `Plans` for the figures."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the document that `scaling plan --json` prints."""
+        stated = lambda table: {k: v for k, v in vars(table).items() if v is not None}
+        document = stated(self)
+        for name in ("plans", "clusters"):
+            document[name] = []
+            for plan in getattr(self, name):
+                row = stated(plan) | {"cluster": plan.cluster.name, "run": run_dict(plan.run)}
+                row |= {"price_range": vars(plan.price_range)} if plan.price_range else {}
+                document[name].append(row | {"prediction": plan.prediction.to_dict()})
+        document["pareto"] = [point.row() for point in self.pareto]
+        document["rules"] = [vars(rule) for rule in self.rules]
+        document["certificate"] = vars(self.certificate)
+        document["losers"] = [vars(loser) for loser in self.losers]
+        return document
+
+    def picture(self) -> "Picture":
+        """Return the plans' step times, by term; the Pareto front where it was asked for."""
+        if not self.plans:
+            raise InputError(f"plot: there is no plan to draw: {self.error}")
+        if self.pareto:
+            return _front_picture(self.pareto)
+        from scaling.pictures.bars import step_bars
+
+        first = self.plans[0]
+        title = f"{first.run.name} on {first.cluster.nodes} x {first.cluster.name}: best plans"
+        bars = {f"{plan.rank}. {plan.run.mesh}": plan.prediction for plan in self.plans}
+        return step_bars(bars, title)
+
+    def __str__(self) -> str:
+        from scaling.report.plan import plan_page
+
+        return plan_page(self)
+
+    def line(self) -> str:
+        best = f"{self.best.mesh} {self.best.step_time:.4g} s" if self.best else "nothing fits"
+        return f"{len(self.plans)} plans of {self.space} configurations: {best}"
+
+
+def plan_of(
+    rank: int,
+    hit: SearchHit,
+    prediction: PredictionResult,
+    best: Mapping[str, PredictionResult],
+    goal: Goal,
+    tariff: Tariff,
+    operation: Operation,
+    asked: Run,
+) -> Plan:
+    """A hit as a plan.
+
+    Args:
+        rank: of the plan, from 1 on.
+        hit: what the search has found.
+        prediction: of its step.
+        best: prediction of the first plan, by its source.
+        goal: what is least, and the tokens of the whole training.
+        tariff, operation: what a device takes, and what a training loses.
+        asked: the run as it was given.
+    """
+    assert prediction.pricing.run is not None
+    run, price = prediction.pricing.run, tariff.price
+    besides = [f"{key}={value}" for key, value in settings_besides(run, asked).items()]
+    first, growth = best[prediction.source], goal.growth(run.batch.tokens)
+    why = prediction.bottleneck if rank == 1 else reason(prediction, first)
+    assert first.pricing.run is not None
+    if (least := first.pricing.run.batch.tokens) != run.batch.tokens:
+        each = float(prediction.step_time) / run.batch.tokens * growth
+        more = each / (float(first.step_time) / least * goal.growth(least)) - 1
+        why = f"{more:+.1%} time to the same loss: {run.batch.tokens:,} tokens a step"
+    plan = Plan(rank, run, hit.cluster, prediction, why, price=tariff.dollars, price_range=price)
+    plan = replace(plan, besides=", ".join(besides), growth=growth)
+    if goal.tokens is None or not prediction.tokens_per_second:
+        return plan
+    tokens = goal.tokens * growth
+    return replace(plan, **whole_run(prediction, hit.cluster, tokens, price, operation))
+
+
+def _front_picture(points: Sequence[FrontPoint]) -> "Picture":
+    """The front for a billion tokens; in device-hours where nobody states a price."""
+    from scaling.pictures.front import FrontMark, front
+
+    priced, billion = all(point.price is not None for point in points), 1e9
+    marks = []
+    for point in points:
+        seconds = billion / point.tokens_per_second
+        cost = seconds / HOUR * point.devices * (point.price or 0.0 if priced else 1.0)
+        where = f"{point.devices} devices of {point.cluster.name}, {point.share:.1%} free"
+        marks.append(FrontMark(seconds, cost, point.share, f"{point.run.mesh} on {where}"))
+    title = f"{points[0].run.name}: time, money and memory margin"
+    what, show = ("dollars", format_dollars) if priced else ("device-hours", three_digits)
+    names = "time for a billion tokens", f"{what} for a billion tokens"
+    return front(marks, title, names, show)
