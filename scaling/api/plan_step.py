@@ -1,13 +1,10 @@
 """The best meshes, options and settings of any jitted step, each compiled: `plan_step`."""
 
-import ast
 import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +14,6 @@ from scaling.api.inputs import (
     ClusterLike,
     Overrides,
     as_axes,
-    as_texts,
     axis_sizes,
     cluster_for,
     keep_devices_free,
@@ -27,11 +23,18 @@ from scaling.api.pricing import predicted, step_figures
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult
 from scaling.api.runs import RunLike
+from scaling.api.step_choices import (
+    Axes,
+    all_meshes,
+    imbalance,
+    mesh_text,
+    settings_of,
+    several,
+)
 from scaling.api.step_plans import StepPlansResult
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, check_keys, nearest, whole_number
-from scaling.meshes.rules import divisors
-from scaling.meshes.shape import AXES, parse_sizes
+from scaling.meshes.errors import InputError, nearest, whole_number
+from scaling.meshes.shape import AXES
 from scaling.meshes.units import format_size
 from scaling.planning.reasons import reason
 from scaling.planning.rescaled import exponents, rescaled
@@ -39,14 +42,12 @@ from scaling.planning.steps import StepPlan
 from scaling.profiles.profile import Profile
 from scaling.run.user_code import named_function
 
-Axes = Mapping[str, int]
 # What others call the axes of `like`.
 ALIASES = {
     **{"dp": "data", "batch": "data", "replica": "data", "tp": "tensor", "model": "tensor"},
     **{"mp": "tensor", "pp": "stage", "pipe": "stage", "pipeline": "stage"},
     **{"cp": "context", "sequence": "context", "seq": "context", "ep": "expert"},
 }
-TRUTH = {"true": "True", "false": "False"}
 
 
 @entrance
@@ -112,15 +113,15 @@ def plan_step(
     top = whole_number("--top", top)
     jobs = whole_number("--jobs", jobs or len(os.sched_getaffinity(0)))
     keep_devices_free()
-    stated = [axis_sizes(mesh) for mesh in _several(meshes)]
+    stated = [axis_sizes(mesh) for mesh in several(meshes)]
     place = cluster_for(_most_devices(stated), cluster, nodes, overrides)
-    candidates = stated or _meshes(as_axes(axes, "--axes"), max or {}, place)
-    settings = _settings(variants)
+    candidates = stated or all_meshes(as_axes(axes, "--axes"), max or {}, place)
+    settings = settings_of(variants)
     profile, _ = load_profile(place, calibration)
     figures = {"tokens": tokens, "model_flops": model_flops, "memory_fraction": memory_fraction}
 
     def outcomes(over: Sequence[Axes]) -> dict[tuple[str, str], Outcome]:
-        asked = {(_text(m), name): (m, s) for m in over for name, s in settings.items()}
+        asked = {(mesh_text(m), name): (m, s) for m in over for name, s in settings.items()}
         requests = [
             {"place": place, "axes": dict(m), "calibration": calibration, **s, **figures}
             for m, s in asked.values()
@@ -132,18 +133,20 @@ def plan_step(
     ranked_by, chosen, found = "", list(candidates), {}
     if len(candidates) > top and like is not None:
         ranked_by = "the closed form of what it is like"
-        seconds = {_text(m): _by_closed_form(like, m, place, profile) for m in candidates}
+        seconds = {mesh_text(m): _by_closed_form(like, m, place, profile) for m in candidates}
     elif len(candidates) > top:
-        chosen = sorted(candidates, key=_imbalance)[: min(top, 1 + len(candidates[0]))]
+        chosen = sorted(candidates, key=imbalance)[: min(top, 1 + len(candidates[0]))]
         found = outcomes(chosen)
         first = next(iter(settings))
-        probes = [p for m in chosen if isinstance(p := found[_text(m), first], PredictionResult)]
+        probes = [
+            p for m in chosen if isinstance(p := found[mesh_text(m), first], PredictionResult)
+        ]
         ranked_by = f"the collectives of {len(probes)} compiled meshes, rescaled"
         seconds = _by_collectives(probes, candidates) if probes else {}
     if ranked_by:
-        order = sorted(candidates, key=lambda m: seconds.get(_text(m), math.inf))
+        order = sorted(candidates, key=lambda m: seconds.get(mesh_text(m), math.inf))
         known = {mesh for mesh, _ in found}
-        rest = [m for m in order if _text(m) not in known][: top - len(known)]
+        rest = [m for m in order if mesh_text(m) not in known][: top - len(known)]
         found |= outcomes(rest)
     else:
         found = outcomes(chosen)
@@ -156,86 +159,6 @@ def plan_step(
 
 def _most_devices(meshes: Iterable[Axes]) -> int:
     return max((math.prod(mesh.values()) for mesh in meshes), default=1)
-
-
-def _several(given: str | Iterable[Any] | None) -> list[Any]:
-    """Return meshes or variants one by one: a text has them between semicolons."""
-    texts = given.split(";") if isinstance(given, str) else (given or ())
-    return [text.strip() if isinstance(text, str) else text for text in texts]
-
-
-def _text(mesh: Axes) -> str:
-    return ",".join(f"{axis}={n}" for axis, n in mesh.items())
-
-
-def _meshes(axes: Sequence[str], limits: str | Axes, place: Cluster) -> list[Axes]:
-    """Return every mesh of all devices over the axes, within the limits.
-
-    Raises:
-        InputError: no axes, a limit of an axis that there is not, no such mesh.
-    """
-    if not axes:
-        raise InputError("over which axes? add --axes data,model, as the function calls them")
-    if isinstance(limits, str):
-        limits = parse_sizes(limits, "--max", "axis", "model=8")
-    check_keys(limits, axes, "--max", "axis")
-    sizes = [
-        [n for n in divisors(place.devices) if n <= whole_number("--max", limits.get(axis, n))]
-        for axis in axes
-    ]
-    found: list[Axes] = [
-        dict(zip(axes, each, strict=True))
-        for each in product(*sizes)
-        if math.prod(each) == place.devices
-    ]
-    if not found:
-        raise InputError(
-            f"no mesh over {','.join(axes)} has the {place.devices} devices of {place.nodes} x "
-            f"{place.name} within --max {_text(limits)}: raise it, or name an axis without"
-        )
-    return found
-
-
-def _settings(variants: Any) -> dict[str, dict[str, Any]]:
-    """Return name of a variant -> keywords of `predict_made`.
-
-    Raises:
-        InputError: a text that is no setting.
-    """
-    if variants is None:
-        return {"": {}}
-    if not isinstance(variants, Mapping):
-        variants = dict(map(_variant, _several(variants)))
-    found = {}
-    for name, values in variants.items():
-        if not isinstance(values, Mapping):
-            raise InputError(f"--variants: {name}={values!r} must be a mapping of settings")
-        setting, options = dict(values), dict(values.get("options") or {})
-        setting.pop("options", None)
-        options |= {k: setting.pop(k) for k in list(setting) if k.startswith("xla_")}
-        found[str(name)] = {"setting": setting, "options": options}
-    return found
-
-
-def _variant(given: Any) -> tuple[str, Mapping[str, Any]]:
-    """Return the name and the settings of `remat=full,layers=4`; values are Python's, or texts."""
-    if isinstance(given, Mapping):
-        return ",".join(f"{key}={value}" for key, value in given.items()), given
-    values: dict[str, Any] = {}
-    for pair in as_texts(given, "--variants", "remat=full")[0].split(","):
-        key, equals, value = (part.strip() for part in pair.partition("="))
-        if not key or not equals:
-            raise InputError(f"--variants {given!r}: write NAME=VALUE,..., such as remat=full")
-        values[key] = value
-        with suppress(SyntaxError, ValueError):  # else it is a text
-            values[key] = ast.literal_eval(TRUTH.get(value, value))
-    return given, values
-
-
-def _imbalance(mesh: Axes) -> float:
-    """0 where all axes are equally long: there all collectives of a step are met."""
-    logs = [math.log(n) for n in mesh.values()]
-    return sum((x - sum(logs) / len(logs)) ** 2 for x in logs)
 
 
 def _by_closed_form(like: RunLike, mesh: Axes, place: Cluster, profile: Profile) -> float:
@@ -263,7 +186,7 @@ def _by_collectives(probes: Sequence[PredictionResult], meshes: Sequence[Axes]) 
     programs = [probe.pricing.program for probe in probes]
     split = exponents(programs)
     at = lambda mesh: replace(probes[0].pricing, program=rescaled(programs[0], mesh, split))
-    return {_text(mesh): float(predicted(at(mesh)).step_time) for mesh in meshes}
+    return {mesh_text(mesh): float(predicted(at(mesh)).step_time) for mesh in meshes}
 
 
 def _ranked(found: Mapping[tuple[str, str], Outcome]) -> tuple[StepPlan, ...]:
