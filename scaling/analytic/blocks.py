@@ -223,11 +223,12 @@ def _without_once(block: Sequence[Operation]) -> list[Operation]:
 
 
 def _tidy(block: Block) -> Block:
-    """the block without operations that no configuration runs."""
+    """The block without operations that no configuration runs."""
     found: list[Operation] = []
     for op in block:
         if isinstance(op, Loop):
-            body = _tidy(op.body) if some(op.trips) else ()
+            # The slowest stage may have no layers; those of the fullest one keep their memory.
+            body = _tidy(op.body) if some(op.trips) or op.writes else ()
             if not body:
                 continue
             op = replace(op, body=body)
