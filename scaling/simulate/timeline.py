@@ -33,9 +33,9 @@ those in the past, that of a host which stays ahead, and ends of what is in flig
 
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import count
+from itertools import count, groupby
 from typing import Any
 
 import numpy as np
@@ -48,6 +48,7 @@ from scaling.program.ir import (
     Kernel,
     Loop,
     Number,
+    Operation,
     Program,
     Wait,
     as_float,
@@ -55,7 +56,7 @@ from scaling.program.ir import (
 )
 from scaling.simulate.prediction import TimeParts
 from scaling.simulate.side_by_side import (
-    Clock,
+    CLOCKS,
     Clocks,
     Event,
     Part,
@@ -66,6 +67,7 @@ from scaling.simulate.side_by_side import (
     where,
 )
 
+COMPUTE, ISSUED = CLOCKS.index("compute"), CLOCKS.index("issued")  # the first that there are
 BUSY: tuple[Part, Part] = ("compute", "host")  # what is bubble in the trips of a loop without work
 MOST_RUN = 1_000_000  # operations that are run one by one, chosen by this project: half a minute
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
@@ -104,7 +106,8 @@ def run_schedule(
         host: seconds per step during which the device waits for the host.
         record: keep every event, of every iteration of every loop (for a trace), until there are
             MOST_EVENTS; the times are then numbers.
-        named: also sum by the name of the operation, which takes longer.
+        named: also sum by the name of the operation, which takes longer: without, kernels that
+            follow each other are one.
         lost: share of its rate that a kernel loses beside a collective, by the collective's name.
         shortest: of every conditional the shortest branch runs, not the longest.
         busy: share of its time that each pool of links is busy with a collective, by name: float
@@ -113,8 +116,10 @@ def run_schedule(
         held_up: time that a collective takes beside a kernel over that alone, less one.
     """
     alone = {name: as_float(seconds) for name, seconds in times.items()}
+    joins = not (named or record or some(held_up))
+    schedule = _joined(program.schedule, alone) if joins else program.schedule
     streams = Streams(alone, record, named, lost or {}, busy, held_up, shortest=shortest)
-    streams.block(program.schedule)
+    streams.block(schedule)
     exposed = streams.by_name("exposed")
     waited = sum(exposed.values(), 0.0)
     return Timeline(
@@ -202,16 +207,18 @@ class Streams(Clocks):
             self.block(loop.body)
             iteration, self.sums = self.sums, outer
             active = left > 0
-            moved = {c: now - before.get(c, now) for c, now in self.clocks.items()}
-            late = moved["issued"] - moved["compute"]  # s by which the host falls back
-            times = 1 if self.recording else sooner(left, self._alike(before, late))
+            both = *self.clocks.values(), *(before.get(c, now) for c, now in self.clocks.items())
+            table = np.stack(np.broadcast_arrays(left, *both)[1:])
+            now, then = table[: len(self.clocks)], table[len(self.clocks) :]
+            late = now[ISSUED] - then[ISSUED] - now[COMPUTE] + then[COMPUTE]  # of the host, s more
+            counts = not self.recording and before.keys() == self.clocks.keys()
+            times = sooner(left, self._alike(now, then, late)) if counts else 1
             for key, seconds in iteration.items():
                 self.add(key, where(active, times * seconds, 0.0))
-            period, least = moved["compute"], ROUNDING * self.clocks["compute"]
-            for clock, now in self.clocks.items():
-                alike: Any = later(moved[clock] - period, period - moved[clock]) <= least
-                shift = where(alike, period, moved[clock]) * (times - 1)
-                self.clocks[clock] = where(active, now + shift, before.get(clock, now))
+            moved, least = now - then, ROUNDING * now[COMPUTE]
+            shift = np.where(abs(moved - moved[COMPUTE]) <= least, moved[COMPUTE], moved)
+            reached = np.where(active, now + shift * (times - 1), then)
+            self.clocks = dict(zip(self.clocks, reached, strict=True))
             self.ahead = self.ahead - (times - 1) * later(0.0, late)
             self.ahead = sooner(ahead, where(active, self.ahead, np.inf))
             left = left - times
@@ -259,31 +266,59 @@ class Streams(Clocks):
         other.in_flight = {stream: flying.copy() for stream, flying in self.in_flight.items()}
         return other
 
-    def _alike(self, before: Mapping[Clock, Number], late: Number) -> Number:
+    def _alike(self, now: np.ndarray, then: np.ndarray, late: Number) -> Number:
         """Number of iterations, with the one that has just run, that are alike; 1: not known.
 
         All clocks that moved have moved alike. One that stood still is left alone if it lies in the
         past: nothing waits for it. So is one that was still ahead of the compute stream at the end,
         for as many iterations as that does not reach it; and the host, while it is ahead: it falls
         back by `late`.
+
+        Args:
+            now, then: clocks after the iteration and before it, [clocks, ...].
         """
-        after, start = self.clocks, before["compute"]
-        if after.keys() != before.keys():
-            return 1
-        period, least = after["compute"] - start, ROUNDING * after["compute"]
-        more: Any = np.inf
-        for clock, n in after.items():
-            if clock != "issued":
-                moved, ahead = n - before[clock], later(0.0, n - start)
-                off = np.minimum(np.abs(moved - period), np.abs(moved) + ahead)
-                between, slower = before[clock] - after["compute"], period - moved
-                left = np.floor(between / np.where(slower > 0, slower, 1.0))
-                left = np.where(slower > 0, np.maximum(0.0, left), np.where(between > 0, np.inf, 0))
-                more = sooner(more, np.where(off <= least, np.inf, left))
+        moved, least = now - then, ROUNDING * now[COMPUTE]
+        slower, past = moved[COMPUTE] - moved, np.maximum(0.0, now - then[COMPUTE])
+        is_alike = np.minimum(np.abs(slower), np.abs(moved) + past) <= least
+        between, falls = then - now[COMPUTE], slower > 0
+        ends = np.where(between > 0, np.inf, 0.0)
+        left = np.where(falls, between / np.where(falls, slower, 1.0), ends)
+        left = np.where(is_alike, np.inf, np.maximum(0.0, np.floor(left)))
+        left[ISSUED] = np.inf
         is_ahead, keeps_up = self.ahead >= -least, late <= least
         host = np.where(keeps_up, np.inf, np.floor(self.ahead / np.where(keeps_up, 1.0, late)))
         host = np.where(is_ahead, host, np.where(np.abs(late) <= least, np.inf, 0.0))
-        return 1 + np.minimum(more, host)[()]
+        return 1 + np.minimum(left.min(axis=0), host)[()]
+
+
+def _joined(block: Block, times: dict[str, Number]) -> Block:
+    """The block with kernels that follow each other as one, and loops of one as one; times grow.
+
+    The host is never late for them, and nothing begins or ends between them.
+    """
+    ops: list[Operation] = []
+    for op in block:
+        if isinstance(op, Loop):
+            op = replace(op, body=_joined(op.body, times))
+            if len(op.body) == 1 and _is_plain(op.body[0]) and not some(op.bubble_trips):
+                name = f"{op.name}: {op.body[0].name}"
+                times[name] = np.trunc(op.trips) * times[op.body[0].name]
+                op = replace(op.body[0], name=name)
+        ops.append(op)
+    found: list[Operation] = []
+    for (plain, _), run in groupby(ops, lambda op: (_is_plain(op), op.origin.phase == "optimizer")):
+        every = list(run)
+        if plain and len(every) > 1:
+            name = " + ".join(op.name for op in every)
+            times[name] = sum(times[op.name] for op in every)
+            every = [replace(every[0], name=name)]
+        found += every
+    return tuple(found)
+
+
+def _is_plain(op: Operation) -> bool:
+    """True for a kernel of the compute stream that the host takes no time for."""
+    return isinstance(op, Kernel) and not op.asynchronous and not some(op.issue)
 
 
 def _selected(choices: Sequence[Mapping[Any, Number]], index: np.ndarray) -> dict[Any, Number]:

@@ -533,6 +533,15 @@ def test_a_slower_step_never_makes_the_whole_faster(case, data) -> None:
         assert run(more).total >= run(times).total * (1 - SAME)
 
 
+@given(timed(), st.data())
+def test_kernels_and_loops_of_them_joined_take_as_long(case, data) -> None:
+    """Where nothing is summed by name."""
+    how = data.draw(beside(case[0]))
+    quick, full = (run_schedule(*case, named=named, **how) for named in (False, True))
+    for name in (*PARTS, "hidden_communication"):
+        assert getattr(quick, name) == near(getattr(full, name))
+
+
 @given(programs(), st.data())
 def test_configurations_side_by_side_are_as_one_by_one(made, data) -> None:
     """Some steps differ between three configurations, others have one time for all."""
