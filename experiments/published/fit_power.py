@@ -28,24 +28,34 @@ ROBUST = 0.1  # relative error from which on a row weighs less (soft L1)
 START, LOW, HIGH = (0.2, 2.0), (0.0, 1.0), (0.25, 4.0)  # idle, exponent; least limit is 0.3 of draw
 
 
-def shares() -> dict[str, np.ndarray]:
-    """By GPU [rows, 2]: limit over draw, rate over that at the largest limit."""
-    trainings: dict[tuple[str, ...], list[tuple[float, ...]]] = defaultdict(list)
+def trainings() -> dict[str, list[list[tuple[float, ...]]]]:
+    """By GPU its trainings: limit, seconds and watts of each, the largest limit first."""
+    found: dict[tuple[str, ...], list[tuple[float, ...]]] = defaultdict(list)
     with gzip.open(TABLE, "rt", encoding="utf-8") as file:
         for row in csv.DictReader(line for line in file if not line.startswith("#")):
             key = tuple(row[k] for k in ("gpu", "dataset", "network", "batch_size", "optimizer"))
             figures = (row[k] for k in ("power_limit", "time_per_epoch", "average_power"))
-            trainings[key].append(tuple(map(float, figures)))
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for (gpu, *_), rows in trainings.items():
-        *limited, (_, fastest, draw) = sorted(rows)
+            found[key].append(tuple(map(float, figures)))
+    by_gpu: dict[str, list[list[tuple[float, ...]]]] = defaultdict(list)
+    for (gpu, *_), rows in found.items():
         if len(rows) >= FEWEST:
-            found[gpu] += [
+            by_gpu[gpu].append(sorted(rows, reverse=True))
+    return by_gpu
+
+
+def shares() -> dict[str, np.ndarray]:
+    """By GPU [rows, 2]: limit over draw, rate over that at the largest limit."""
+    return {
+        gpu: np.array(
+            [
                 (limit / draw, fastest / seconds)
-                for limit, seconds, power in limited
+                for (_, fastest, draw), *limited in each
+                for limit, seconds, power in reversed(limited)
                 if limit < BINDS[0] * draw and power > BINDS[1] * limit
             ]
-    return {gpu: np.array(rows) for gpu, rows in found.items()}
+        )
+        for gpu, each in trainings().items()
+    }
 
 
 def fitted(rows: np.ndarray) -> np.ndarray:
