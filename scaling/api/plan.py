@@ -38,7 +38,7 @@ from scaling.planning.result import Plan
 from scaling.planning.rules import judged
 from scaling.planning.search import SearchHit, settings_of, words_of
 from scaling.planning.sites import Site, ranked, search_all
-from scaling.planning.space import all_choices
+from scaling.planning.space import ChoicesBatch, all_choices
 from scaling.planning.variants import (
     VARIED,
     batch_band,
@@ -54,6 +54,9 @@ from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.checks import check_settings, check_trainable
 from scaling.run.run import Dtype
+from scaling.simulate.capacity import LIKELY, RESERVE, RISK
+
+MOST_BEYOND = 3  # plans beyond the risk that are shown
 
 
 @entrance
@@ -93,6 +96,7 @@ def plan(
     precision: str | Iterable[str] | None = None,
     critical_batch: float | str | None = None,
     pareto: bool = False,
+    risk: float = RISK,
     seconds: float | None = None,
     verify: int = 0,
 ) -> PlanResult:
@@ -142,6 +146,8 @@ def plan(
             4M, for a band of batches; None: by the number of parameters (Kaplan et al. 2020).
         pareto: price all that fits, and say what is best in time, money or memory margin, given the
             other two.
+        risk: largest probability of running out of memory, as other software's allocator takes
+            more or less; what is faster beyond it is shown apart.
         seconds: stop searching after so long, a first wave at least; `certificate` has the gap.
         verify: price so many of the best plans again from their compiled programs.
 
@@ -155,6 +161,8 @@ def plan(
     top, verify = whole_number("--top", top), whole_number("--verify", verify, 0)
     if seconds is not None and not seconds >= 0:
         raise InputError(f"--seconds {seconds}: a search takes 0 or more")
+    if not 0 < risk < 1:
+        raise InputError(f"--risk {risk}: a probability above 0 and below 1, such as {RISK}")
     keep_devices_free()
     set = with_batch(set, band[0] if band else None, seq_len)
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
@@ -181,7 +189,7 @@ def plan(
     sites, typed, warnings = sites_of(
         resolved, cluster, nodes, overrides, calibration, calls, dear, operation
     )
-    sites = [replace(site, constraints=constraints, variants=others) for site in sites]
+    sites = [replace(site, constraints=constraints, variants=others, risk=risk) for site in sites]
     for site in sites:
         site.tariff.check(goal)
     states = search_all(sites, goal, top, seconds)
@@ -245,9 +253,32 @@ def plan(
         clusters=described(
             (hit, _predicted(hit)) for hit in sorted(firsts, key=lambda hit: hit.value)
         ),
+        beyond=_beyond(sites, goal, hits[0] if hits else None, risk),
         network=_network(sites[0], plans[0], goal) if plans and sites[0].profile.network else None,
         next=after,
     )
+
+
+def _beyond(
+    sites: Sequence[Site], goal: Goal, best: SearchHit | None, risk: float
+) -> tuple[Plan, ...]:
+    """Plans that fit more likely than not and are faster than the best that the risk allows."""
+    if sites[0].run.software not in RESERVE or risk >= 1 - LIKELY:
+        return ()
+    states = search_all([replace(site, risk=1 - LIKELY) for site in sites], goal, MOST_BEYOND)
+    plans: list[Plan] = []
+    for hit in ranked(states)[:MOST_BEYOND]:
+        prediction = _predicted(hit)
+        memory, likely = prediction.memory, float(prediction.memory.fit_probability or 0.0)
+        if likely < 1 - risk and hit.step_time < (best.step_time if best else math.inf):
+            one = hit.choices.only(np.arange(hit.choices.count) == hit.index)
+            strict = replace(hit.target, risk=risk)
+            needs = np.max(strict.needed(strict.program(ChoicesBatch((one,)))))
+            lacks = format_size(float(needs) - (memory.capacity or 0.0))
+            faster = f", {1 - hit.step_time / best.step_time:.1%} faster" if best else ""
+            why = f"fits with {likely:.0%}: lacks {lacks}{faster}"
+            plans.append(Plan(len(plans) + 1, hit.run, hit.cluster, prediction, why))
+    return tuple(plans)
 
 
 def _formats(texts: str | Iterable[str] | None) -> list[Dtype]:

@@ -29,7 +29,7 @@ class PlanResult(Drawn, Plans):
         """Return the document that `scaling plan --json` prints."""
         stated = lambda table: {k: v for k, v in vars(table).items() if v is not None}
         document = stated(self)
-        for name in ("plans", "clusters"):
+        for name in ("plans", "clusters", "beyond"):
             document[name] = []
             for plan in getattr(self, name):
                 row = stated(plan) | {"cluster": plan.cluster.name, "run": run_dict(plan.run)}

@@ -27,8 +27,11 @@ ALWAYS = "forward", "backward"  # loops that each program has, in READS and WRIT
 STREAMS = 4  # gathers of the residual stream in a layer, forward and backward, and as many sums
 
 
-def least_memory(run: Run, choices: Choices | ChoicesBatch) -> np.ndarray:
-    """Bytes of one device that no setting gets below: [configurations]."""
+def least_memory(run: Run, choices: Choices | ChoicesBatch, share: float = 1.0) -> np.ndarray:
+    """Bytes of one device that no setting gets below: [configurations].
+
+    `share` is what the allocator takes over what is not stored from step to step.
+    """
     step = step_sizes(described(run, choices), choices.mesh, choices.grid)
     made = buffers(step)  # without a fused attention there are scores, too
     made = {name: b for name, b in made.items() if b.category != "pinned_host"}
@@ -36,7 +39,7 @@ def least_memory(run: Run, choices: Choices | ChoicesBatch) -> np.ndarray:
     names_of = lambda loop: (buffers_of_loop(loop, READS), buffers_of_loop(loop, WRITES))
     used = [made.keys() & {*reads, *writes} for reads, writes in map(names_of, ALWAYS)]
     loops = [sum(made[n].bytes for n in names if not made[n].persistent) for names in used]
-    return np.broadcast_to(stored + reduce(np.maximum, loops), (choices.count,))
+    return np.broadcast_to(stored + share * reduce(np.maximum, loops), (choices.count,))
 
 
 def least_time(

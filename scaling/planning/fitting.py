@@ -14,7 +14,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.run import Run
-from scaling.simulate.capacity import capacity_of
+from scaling.simulate.capacity import LIKELY, capacity_of, fit_probability
 from scaling.simulate.memory import memory_use
 
 
@@ -39,8 +39,11 @@ def fitting_runs(run: Run, mesh: MeshShape, cluster: Cluster) -> Iterator[tuple[
     capacity = capacity_of(cluster, program, run.software).bytes
     if capacity is None:
         return
-    peaks, most = (np.broadcast_to(x, (len(every),)) for x in (memory_use(program).peak, capacity))
-    for (remat, count), peak, fits in zip(every, peaks, peaks <= most, strict=True):
+    likely = fit_probability(program, memory_use(program).peak, capacity, run.software)
+    figures = memory_use(program).peak, np.greater_equal(likely, LIKELY)
+    for (remat, count), peak, fits in zip(
+        every, *(np.broadcast_to(x, (len(every),)) for x in figures), strict=True
+    ):
         if fits:
             changed = replace(run, batch=replace(run.batch, microbatches=count), remat=remat)
             yield changed, float(peak)

@@ -22,7 +22,6 @@ from scaling.planning.sites import Site
 from scaling.planning.space import ChoicesBatch, batched
 from scaling.run import Run
 from scaling.simulate.batch import timeline_of
-from scaling.simulate.memory import memory_use
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ def _priced(site: Site, target: PlanTarget, choices: ChoicesBatch) -> Iterator[F
             yield from _priced(site, target, ChoicesBatch((each,)))
         return
     capacity = np.broadcast_to(target.capacity(program), (choices.count,))
-    margin = capacity - memory_use(program).peak
+    margin = capacity - target.needed(program)
     allowed = np.isfinite(target.value(seconds, choices.mesh.devices))
     fits = np.flatnonzero((margin >= 0) & allowed)
     for i in fits[undominated(np.stack([seconds[fits], -margin[fits]], axis=1))]:

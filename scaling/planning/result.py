@@ -85,6 +85,7 @@ class Plan:
             "mfu": self.mfu,
             "memory": float(p.memory.peak),
             "capacity": p.memory.capacity,
+            "fit_probability": p.memory.fit_probability,
             "besides": self.besides,
             "why": self.why,
             **{name: value for name in totals if (value := getattr(self, name)) is not None},
@@ -136,6 +137,7 @@ class Plans:
     limits: str = ""  # of the whole training: ` within 30 days and $2,000,000`
     rules: tuple[RuleOfThumb, ...] = ()
     clusters: tuple[Plan, ...] = ()  # the best plan on each, where several were asked about
+    beyond: tuple[Plan, ...] = ()  # faster, at a higher risk of running out of memory
     certificate: Certificate | None = None
     pareto: tuple[FrontPoint, ...] = ()  # where it was asked for, the fastest first
     next: str | None = None  # the command, or the call, that prices the best plan alone

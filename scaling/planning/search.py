@@ -28,7 +28,6 @@ from scaling.planning.target import PlanTarget, SearchHit, Waiting, waves
 from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.simulate.batch import calls_of
-from scaling.simulate.memory import memory_use
 from scaling.simulate.prediction import TERMS
 
 TOO_LARGE = "does not fit in memory"
@@ -98,7 +97,7 @@ class Search:
         capacity = float(target.capacity(Program("", "analytic", {}, ())))  # the most of any
         fitting: list[Choices] = []
         for choices in batched(target.run, self.runnable(target, every)):
-            parts = choices.parts(least_memory(target.run, choices) - capacity)
+            parts = choices.parts(least_memory(target.run, choices, target.share) - capacity)
             for missing, each in zip(parts, choices.every, strict=True):
                 fits = missing <= 0
                 self.cut["memory"] += int((~fits).sum())
@@ -112,9 +111,9 @@ class Search:
             yield from (Waiting(bounds, target, each) for bounds, each in pairs)
 
     def lacking(self, target: PlanTarget, choices: ChoicesBatch, program: Program) -> np.ndarray:
-        """Bytes that each setting needs at its peak, less what there is; the least is kept."""
-        peak = np.broadcast_to(memory_use(program).peak, (choices.count,))
-        missing = peak - target.capacity(program)
+        """Bytes that each setting takes at its peak, less what there is; the least is kept."""
+        needed = np.broadcast_to(target.needed(program), (choices.count,))
+        missing = needed - target.capacity(program)
         least = int(np.argmin(missing))
         if 0 < missing[least] < self.shortfall[0]:
             self.shortfall = float(missing[least]), words_of(choices.run(target.run, least))
@@ -149,9 +148,11 @@ class Search:
             if self.is_over:
                 yield from members
                 continue
-            line = calls_of(target.program(choices), target.prices).timeline()
+            program = target.program(choices)
+            line = calls_of(program, target.prices).timeline()
             self.priced += choices.count
-            value = target.value(np.asarray(line.total), choices.mesh.devices)
+            expected = np.asarray(target.expected(program, line.total))
+            value = target.value(expected, choices.mesh.devices)
             figures = (value, line.total, *(getattr(line, name) for name in TERMS))
             for one, *of_mesh in zip(members, *map(choices.parts, figures), strict=True):
                 index = int(np.argmin(of_mesh[0]))

@@ -14,6 +14,7 @@ from scaling.planning.space import Choices
 from scaling.planning.variants import Variant, runs_on
 from scaling.profiles.profile import Profile
 from scaling.run import Run
+from scaling.simulate.capacity import RISK
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Site:
     tariff: Tariff
     constraints: Sequence[Constraint] = ()
     variants: Sequence[Variant] = ()  # none: the run alone
+    risk: float = RISK  # of running out of memory, at most
 
     def spaces(self, goal: Goal) -> Iterator[tuple[PlanTarget, Iterator[Choices]]]:
         """Where configurations are priced, and all of them, whatever the constraints.
@@ -42,7 +44,7 @@ class Site:
             for variant in runs_on(place, variants):
                 value = partial(value_of, goal, self.tariff, variant.run.batch.tokens)
                 every = variant.choices(place.devices)
-                yield PlanTarget(variant.run, place, self.profile, value), every
+                yield PlanTarget(variant.run, place, self.profile, value, self.risk), every
 
     def search(self, goal: Goal, top: int, seconds: float | None = None) -> Search:
         """The best configurations that the constraints admit, found within so many seconds."""

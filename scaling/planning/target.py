@@ -19,7 +19,15 @@ from scaling.profiles.profile import Profile
 from scaling.program.ir import Number, Program, collectives
 from scaling.run import Run
 from scaling.simulate.batch import Prices
-from scaling.simulate.capacity import capacity_of
+from scaling.simulate.capacity import (
+    RESERVE,
+    RISK,
+    capacity_of,
+    fit_probability,
+    needed_bytes,
+    needed_share,
+)
+from scaling.simulate.memory import memory_use
 
 Value = Callable[
     [np.ndarray, AxisSize], np.ndarray
@@ -34,6 +42,7 @@ class PlanTarget:
     cluster: Cluster
     profile: Profile
     value: Value
+    risk: float = RISK  # of running out of memory, at most
 
     @cached_property
     def prices(self) -> Prices:
@@ -54,6 +63,23 @@ class PlanTarget:
         """Bytes that a program can take on one device; infinite where that is not known."""
         most = capacity_of(self.cluster, program, self.run.software).bytes
         return np.inf if most is None else most
+
+    @property
+    def share(self) -> float:
+        """What a step takes at that risk over its closed form, beside what is stored."""
+        return needed_share(self.run.software, self.risk)
+
+    def needed(self, program: Program) -> Number:
+        """Bytes that a step takes of a device, more with the risk's probability."""
+        return needed_bytes(program, memory_use(program).peak, self.run.software, self.risk)
+
+    def expected(self, program: Program, seconds: Number) -> Number:
+        """Seconds of a step over the probability that it fits: as many tries as it takes."""
+        most = capacity_of(self.cluster, program, self.run.software).bytes
+        if most is None or self.run.software not in RESERVE:
+            return seconds
+        peak = memory_use(program).peak
+        return seconds / fit_probability(program, peak, most, self.run.software)
 
     def misfit(self, mesh: MeshShape) -> str:
         """Why a mesh does not fit on the cluster; "" if it does."""

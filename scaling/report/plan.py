@@ -25,7 +25,7 @@ from scaling.report.formatting import columns, folded, table_lines, terminal_wid
 KWH, DAY = 3.6e6, 86_400.0  # J, s
 MOST_OF_FRONT = 12  # rows of a page; all are in --csv and --json
 TEXTS = "mesh", "remat", "cluster", "besides"  # columns that stand on the left
-WHERE = "cluster", "devices", "sequences"  # columns where plans differ in them
+WHERE = "cluster", "devices", "sequences", "fits"  # columns where plans differ in them
 CURVES_HEAD = (
     *("devices", "mesh", "sequences", "step", "from", "to", "tokens/s", "MFU", "efficiency"),
 )
@@ -43,6 +43,8 @@ def plan_page(result: Plans) -> str:
         lines += ["the best of each cluster", *_table(result.clusters)]
     if result.pareto:
         lines += _front(result.pareto)
+    if result.beyond:
+        lines += ["faster, but beyond the risk of running out of memory", *_table(result.beyond)]
     lines += [result.network] if result.network else []
     if result.losers:
         count = lambda n: "" if n is None else f"{n:,}"
@@ -87,6 +89,7 @@ def _table(plans: Sequence[Plan]) -> list[str]:
 def _cells(plan: Plan) -> dict[str, str]:
     """The texts of a row by the name of their column."""
     run, p, dollars = plan.run, plan.prediction, plan.dollars_per_million_tokens
+    memory, likely = p.memory, p.memory.fit_probability
     return {
         "": str(plan.rank),
         "cluster": plan.cluster.name,
@@ -99,7 +102,8 @@ def _cells(plan: Plan) -> dict[str, str]:
         "step": format_time(p.step_time),
         "tokens/s": "-" if p.tokens_per_second is None else three_digits(p.tokens_per_second),
         "MFU": "-" if p.mfu is None else percent(p.mfu),
-        "memory": format_memory(p.memory.peak),
+        "memory": format_memory(memory.peak if memory.needed is None else memory.needed),
+        "fits": "-" if memory.needed is None or likely is None else f"{likely:.0%}",
         "$/M tokens": "-" if dollars is None else f"{dollars:.3g}",
         "besides": plan.besides,
     }

@@ -163,10 +163,14 @@ def _memory(memory: MemoryParts, capacity_source: str) -> str:
 
 
 def verdict(memory: MemoryParts) -> str:
-    """`12 GB of 78.1 GB: fits`."""
+    """`12 GB of 78.1 GB: fits`; of PyTorch, with what probability and margin."""
     if memory.capacity is None:
         return f"{format_memory(memory.peak)} on each device, capacity not known"
     state = "fits" if memory.fits else "DOES NOT FIT"
+    if memory.needed is not None and memory.fit_probability is not None:
+        spare = memory.capacity - float(memory.needed)
+        left = f"{format_memory(abs(spare))} {'to spare' if spare >= 0 else 'missing'}"
+        state += f" with {memory.fit_probability:.0%}, {left}"
     return f"{format_memory(memory.peak)} of {format_memory(memory.capacity)}: {state}"
 
 

@@ -4,17 +4,22 @@
                             usable - CUDA context - NCCL)      what is left for the pool
              in use   = pool + CUDA context + NCCL             the pool is taken when JAX starts
     PyTorch  capacity = usable - CUDA context - NCCL           cached blocks are given back in need
-             in use   = reserve x peak + CUDA context + NCCL   at most all that there is
+             in use   = reserved + CUDA context + NCCL         at most all that there is
+             reserved = reserve x peak
+             needed   = stored + s (peak - stored), s lognormal: a step fits with the probability
+                        that this is below the capacity
 
 XLA allocates one pool when it starts, a share of all memory that the driver reports (openxla/xla,
 xla/pjrt/gpu/gpu_helpers.cc: total memory x memory fraction); `scaling train` sets the share to
 `MEMORY_FRACTION`, of other programs it is `xla_pool`. The context and NCCL's buffers lie outside
-the pool. PyTorch's allocator keeps freed blocks; `RESERVE` is what it held at most over what was
-allocated at most. Devices of a CPU share the memory of their host, of which every byte counts.
+the pool. PyTorch's allocator keeps freed blocks, which it gives back in need; what is stored
+between steps leaves no fragments. XLA's plan is kept to the byte: it fits or it does not. Devices
+of a CPU share the memory of their host, of which every byte counts.
 """
 
 import math
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -23,8 +28,11 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_rate
 from scaling.program.ir import CollectiveKind, Number, Program, as_float, collectives
+from scaling.simulate.memory import persistent_bytes
 from scaling.simulate.side_by_side import later
 
+NORMAL = NormalDist()
+_cdf = np.frompyfunc(NORMAL.cdf, 1, 1)
 POOLED = ("NVIDIA", "AMD")  # vendors of the chips on which XLA allocates such a pool
 # Bytes of one H100 in use besides arrays before the first collective (github.com/NVIDIA/nccl,
 # issue 1685); the catalogue's notes say 0.5 to 1 GB for context and library workspaces.
@@ -46,10 +54,21 @@ NCCL_NETWORK = 2.0**29
 # splits its own from the first with shared resources (openxla/xla, gpu_clique*: split_share), so
 # that they take this much at most.
 COMMUNICATOR = 0.65 * 2**30
-# Most bytes that PyTorch reserved over the most that were allocated, by software: the medians that
-# experiments/published/reserve.py prints. DeepSpeed's is fitted on nvidia-smi over the closed form
-# of its step (15 runs), and so holds what that leaves out as well.
-RESERVE = {"megatron": 1.16, "nemo": 1.16, "pytorch-fsdp": 1.31, "deepspeed": 1.35}
+# Most bytes that PyTorch reserved over the most that were allocated, by software, where the device
+# had room: the medians that experiments/published/reserve.py prints. DeepSpeed's is fitted on
+# nvidia-smi over the closed form of its step (15 runs), and so holds what that leaves out as well;
+# nanotron's on reserved bytes over the closed form. Aleph Alpha's is assumed to be Megatron's.
+RESERVE = {
+    "megatron": 1.16, "nemo": 1.16, "pytorch-fsdp": 1.31, "deepspeed": 1.35, "nanotron": 1.34,
+    "aleph-alpha": 1.16,
+}  # fmt: skip
+# Bytes that a step of PyTorch takes at least, over those of its closed form beside what is stored
+# between steps: fragments, and what the closed form leaves out. Median, and sigma of the logarithm,
+# of the lognormal with which it is most likely that 909 configurations of nanotron ran and 244 ran
+# out of memory (`python -m experiments.published.reserve`); assumed of other software.
+NEEDED, SPREAD = 1.19, 0.22
+RISK = 0.05  # of running out of memory that a plan takes, unless another is stated
+LIKELY = 0.5  # what fits with this probability or more is said to fit
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,27 @@ def capacity_of(
     nccl = f" and {format_rate(float(buffers), 'B')} of NCCL" if buffers else ""
     context = f"{format_rate(CONTEXT, 'B')} of CUDA's context"
     return Capacity(float(capacity), f"{driver}, less {context}{nccl}")
+
+
+def needed_share(software: str, risk: float = 1 - LIKELY) -> float:
+    """What a step takes over its closed form beside what is stored, more with this probability."""
+    return NEEDED * math.exp(SPREAD * NORMAL.inv_cdf(1 - risk)) if software in RESERVE else 1.0
+
+
+def needed_bytes(program: Program, peak: Number, software: str, risk: float = 1 - LIKELY) -> Number:
+    """Bytes of a device that a step of this peak takes, more with this probability."""
+    stored = persistent_bytes(program)
+    return stored + (peak - stored) * needed_share(software, risk)
+
+
+def fit_probability(program: Program, peak: Number, capacity: Number, software: str) -> Number:
+    """The probability with which a step of this peak (bytes) fits into so many bytes."""
+    if software not in RESERVE:
+        return as_float(np.less_equal(peak, capacity))
+    stored = persistent_bytes(program)
+    room = np.maximum(capacity - stored, 1.0) / (NEEDED * np.maximum(peak - stored, 1.0))
+    likely = np.asarray(_cdf(np.log(room) / SPREAD), float)
+    return as_float(np.where(np.less_equal(stored, capacity), likely, 0.0))
 
 
 def bytes_in_use(

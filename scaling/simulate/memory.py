@@ -60,6 +60,12 @@ def memory_use(program: Program) -> MemoryUse:
     return MemoryUse(sum(kept.values(), 0.0), kept, host, walk.at, there, walk.during)
 
 
+def persistent_bytes(program: Program) -> Number:
+    """Bytes on one device that are stored from step to step."""
+    kept = (b for b in program.buffers if b.persistent and b.category != "pinned_host")
+    return sum((buffer.bytes for buffer in kept), 0.0)
+
+
 def memory_over_time(use: MemoryUse, events: Sequence[Event]) -> tuple[np.ndarray, np.ndarray]:
     """Seconds at which the memory of one configuration changes [n], and the bytes from there on, by
     category of ON_DEVICE [n, 6].

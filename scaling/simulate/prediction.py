@@ -41,8 +41,10 @@ class MemoryParts:
     communication: Number
     pinned_host: Number
     capacity: float | None  # what a program can allocate; None: not known
-    fits: bool | None
+    fits: bool | None  # more likely than not
     in_use: Number | None = None  # as nvidia-smi shows it; None: no such driver
+    needed: Number | None = None  # of a device by PyTorch, median; None: as XLA plans, the peak
+    fit_probability: Number | None = None  # None: capacity is not known
 
 
 @dataclass(frozen=True)

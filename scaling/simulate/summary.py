@@ -23,7 +23,14 @@ from scaling.profiles.power import BoardPower, power_file
 from scaling.profiles.shipped import said_of_untimed
 from scaling.program.ir import Collective, Number, as_float, kernels, some
 from scaling.run import Run
-from scaling.simulate.capacity import bytes_in_use, capacity_of
+from scaling.simulate.capacity import (
+    LIKELY,
+    RESERVE,
+    bytes_in_use,
+    capacity_of,
+    fit_probability,
+    needed_bytes,
+)
 from scaling.simulate.kernels import WIDER, computed_flops, format_peak, peak_rate
 from scaling.simulate.prediction import (
     TERMS,
@@ -238,18 +245,32 @@ def _main_dtype(priced: Priced) -> str:
 def _memory(priced: Priced, capacity: Number | None, software: str, pool: Pool) -> MemoryParts:
     use = priced.memory
     shown = bytes_in_use(priced.cluster, priced.program, use.peak, software, pool)
-    fits = None if capacity is None else bool(np.all(use.peak <= capacity))
+    program, likely = priced.program, None
+    if capacity is not None:
+        likely = fit_probability(program, use.peak, capacity, software)
+    fits = None if likely is None else bool(np.all(likely >= LIKELY))
+    needed = needed_bytes(program, use.peak, software) if software in RESERVE else None
     parts = {str(category): size for category, size in use.by_category.items()}
     host, least = use.pinned_host, None if capacity is None else float(np.min(capacity))
-    return MemoryParts(use.peak, **parts, pinned_host=host, capacity=least, fits=fits, in_use=shown)
+    return MemoryParts(
+        use.peak,
+        **parts,
+        pinned_host=host,
+        capacity=least,
+        fits=fits,
+        in_use=shown,
+        needed=needed,
+        fit_probability=likely,
+    )
 
 
 def _warnings(
     priced: Priced, memory: MemoryParts, run: Run | None, hfu: Number | None
 ) -> Iterable[str]:
     if memory.fits is False:
-        need, have = format_size(float(np.max(memory.peak))), format_size(memory.capacity or 0.0)
-        yield f"does not fit: {need} needed at the peak, {have} there on one device"
+        need = float(np.max(memory.peak if memory.needed is None else memory.needed))
+        needed, have = format_size(need), format_size(memory.capacity or 0.0)
+        yield f"does not fit: {needed} needed at the peak, {have} there on one device"
     if hfu is not None and np.any(hfu > 1):
         ran = sum(computed_flops(k, priced.profile) * calls for k, calls in running_kernels(priced))
         if (share := float(np.max(hfu * ran / matrix_flops(priced)))) <= 1:

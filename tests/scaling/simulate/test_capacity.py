@@ -1,7 +1,11 @@
 """A program fits if XLA's pool holds it, and the pool leaves room for the context and NCCL."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
@@ -15,7 +19,9 @@ from scaling.simulate.capacity import (
     RESERVE,
     bytes_in_use,
     capacity_of,
+    fit_probability,
     nccl_buffers,
+    needed_bytes,
 )
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
@@ -128,3 +134,25 @@ def test_the_driver_shows_more_than_what_is_allocated():
         shown = bytes_in_use(H100, program("all-gather"), peak, software)
         shown = np.broadcast_to(shown, peak.shape)
         assert np.all(shown >= peak) and np.all(np.diff(shown) >= 0) and np.all(shown <= USABLE)
+
+
+@given(st.sampled_from([*RESERVE]), st.floats(0.01, 0.99), st.floats(0, 0.9), st.floats(1e9, 1e12))
+def test_what_is_reserved_at_a_risk_fits_with_the_probability_that_it_leaves(
+    software, risk, stored, peak
+):
+    step = replace(program(), buffers=(Buffer("s", stored * peak, "parameters", True),))
+    needed = needed_bytes(step, peak, software, risk)
+    assert fit_probability(step, peak, needed, software) == pytest.approx(1 - risk, abs=1e-6)
+    peaks = np.linspace(peak, 3 * peak, 9)
+    assert np.all(np.diff(fit_probability(step, peaks, needed, software)) <= 0)
+
+
+def test_a_step_whose_weights_fill_the_device_does_not_fit():
+    step = replace(program(), buffers=(Buffer("s", 2e9, "parameters", True),))
+    assert fit_probability(step, 2e9, 1e9, "megatron") == 0
+
+
+def test_a_program_of_xla_fits_or_it_does_not():
+    peaks = np.array([0.0, 1e9, 1e9 + 1])
+    assert fit_probability(program(), peaks, 1e9, "jax").tolist() == [1.0, 1.0, 0.0]
+    assert needed_bytes(program(), 1e9, "jax", 0.3) == 1e9

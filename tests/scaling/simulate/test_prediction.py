@@ -19,7 +19,7 @@ TIME = {
 }  # fmt: skip
 MEMORY = {
     "peak", "parameters", "gradients", "optimizer_state", "activations", "temporary",
-    "communication", "pinned_host", "capacity", "fits", "in_use",
+    "communication", "pinned_host", "capacity", "fits", "in_use", "needed", "fit_probability",
 }  # fmt: skip
 COLLECTIVE = {
     "kind", "axis", "bytes", "dtype", "count", "time", "exposed", "algorithm", "level",
