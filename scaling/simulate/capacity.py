@@ -66,7 +66,7 @@ RESERVE = {
 # between steps: fragments, and what the closed form leaves out. Median, and sigma of the logarithm,
 # of the lognormal with which it is most likely that 909 configurations of nanotron ran and 244 ran
 # out of memory (`python -m experiments.published.reserve`); assumed of other software.
-NEEDED, SPREAD = 1.19, 0.22
+NEEDED, SPREAD = 1.18, 0.22
 RISK = 0.05  # of running out of memory that a plan takes, unless another is stated
 LIKELY = 0.5  # what fits with this probability or more is said to fit
 
