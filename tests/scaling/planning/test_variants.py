@@ -12,6 +12,7 @@ import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES, MeshShape
+from scaling.planning.bounds import least_memory
 from scaling.planning.objectives import Goal, Tariff, critical_batch_of, value_of
 from scaling.planning.search import PlanTarget, search
 from scaling.planning.space import ChoicesBatch
@@ -22,6 +23,7 @@ from scaling.run import Pipeline, Train
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.recipes import recipe
 from scaling.simulate.batch import calls_of
+from scaling.simulate.memory import memory_use
 from tests.scaling.cli.running import check_refused
 from tests.scaling.cli.running import run as run_command
 from tests.scaling.host_profile import HERE, host_profile
@@ -76,7 +78,10 @@ def test_no_variant_is_below_its_bound(run):
             least = choices.mesh.batch_shards * np.asarray(choices.grid.microbatches)
             choices = choices.only(least <= RUN.batch.global_batch)
             batch = ChoicesBatch((choices,))
-            calls = calls_of(target.program(batch), target.prices)
+            program = target.program(batch)
+            peak = memory_use(program).peak
+            assert np.all(least_memory(variant.run, batch) <= peak * (1 + 1e-9)), variant
+            calls = calls_of(program, target.prices)
             for bound in (target.bound(batch), calls.least()):
                 assert np.all(bound <= calls.timeline().total * (1 + 1e-9)), variant
 
