@@ -1,0 +1,217 @@
+"""Public training recipes, priced as they are written, and beside the best plan of their devices.
+
+    python -m experiments.published.audit [--write docs/audit.md]      5 minutes on two cores
+
+recipes.jsonl has a line for each: repository, path and commit, what had to be assumed, and the
+configuration as run.json. Nothing was run for this: a recipe and its best plan are two predictions
+of one model of costs. Where the same configuration was measured by its authors, that stands beside.
+"""
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import scaling as sc
+from scaling.meshes.units import format_time
+from scaling.planning.search import words_of
+from scaling.run import Run, read_run
+
+HERE = Path(__file__).parent
+LONGEST = 60.0  # s of a search; the largest take 40 on an idle core
+NOTICED = 0.2  # share of a step from which on a better plan is listed
+BENCHMARKS = "Megatron-Bridge"  # whose recipes are those of its table of performance
+GB = 1e9
+HEAD = """# Audit of public recipes
+
+Made by `python -m experiments.published.audit --write docs/audit.md`: {recipes} configurations
+that NeMo, Megatron-Bridge, Megatron-LM, nanotron, torchtitan and MaxText publish
+(`experiments/published/recipes.jsonl`: repository, path, commit, and what had to be assumed),
+priced by the closed form of their software, and planned again: same model, devices, tokens and
+software, another mesh, microbatches, remat and ZeRO stage. **Nothing was run here**: both are
+predictions of one model of costs, which knows no reason for a choice but time and memory; a plan
+may ask for a ZeRO stage that the recipe's software does less well.
+
+How far off the model is on these very configurations: {error}
+"""
+COLUMNS = (
+    *("", "recipe", "devices", "as written", "memory", "step (range)", "MFU", "measured"),
+    *("best plan", "step", "saved"),
+)
+TABLE = (f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|")
+
+
+@dataclass(frozen=True)
+class Audited:
+    """One recipe as priced, and its best plan."""
+
+    recipe: dict[str, Any]
+    run: Run
+    prediction: sc.Prediction
+    best: Any  # Plan, or None where nothing fits
+    error: str | None  # why nothing fits
+    measured: float | None  # s, by its authors
+
+    @property
+    def name(self) -> str:
+        path, _, function = self.recipe["reference"].partition(", ")
+        file = path.split(" @ ")[0].rpartition("/")[2]
+        config = function.removeprefix("models/")
+        return (
+            f"{self.recipe['source']} `{config if '_' in config and '.' not in config else file}`"
+        )
+
+    @property
+    def lack(self) -> float:
+        """Bytes that each device has too few; below 0 they are free."""
+        memory = self.prediction.memory
+        return float(memory.peak) - (memory.capacity or float("inf"))
+
+    @property
+    def saved(self) -> float | None:
+        """Share of the step that the best plan saves; None where one of them does not fit."""
+        if self.best is None or self.lack > 0:
+            return None
+        return 1 - self.best.step_time / float(self.prediction.step_time)
+
+
+def recipes() -> list[dict[str, Any]]:
+    """The recipes, as they are stored."""
+    return [json.loads(line) for line in (HERE / "recipes.jsonl").read_text().splitlines()]
+
+
+def key(run: Run) -> tuple[Any, ...]:
+    """Equal for runs of one configuration: model, batch, mesh, format and cluster."""
+    model, place = run.model, run.cluster
+    shape = (model.d_model, model.n_layers, model.vocab_size, run.batch, run.mesh)
+    return (*shape, run.precision.compute, place and (place.name, place.nodes))
+
+
+@cache
+def measured_times() -> dict[tuple[Any, ...], list[float]]:
+    """Configuration -> s of a step, of NVIDIA's own tables among the published runs."""
+    times: dict[tuple[Any, ...], list[float]] = {}
+    for line in (HERE / "training_runs.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        if "NVIDIA" in row["source"] or "Megatron-Bridge" in row["source"]:
+            times.setdefault(key(read_run(row["run"])), []).append(row["step_time"])
+    return times
+
+
+def audited(recipe: dict[str, Any]) -> Audited:
+    """Price a recipe, and plan it."""
+    run = read_run(recipe["run"])
+    free = {k: v for k, v in recipe["run"].items() if k != "mesh"}
+    found = sc.plan(free, top=1, seconds=LONGEST)
+    times = measured_times().get(key(run))
+    prediction = sc.predict(run, source="analytic")
+    return Audited(
+        recipe, run, prediction, found.best, found.error, median(times) if times else None
+    )
+
+
+def row(number: int, a: Audited) -> str:
+    """A line of the table."""
+    p = a.prediction
+    ends = f"{format_time(p.step_time_low)} to {format_time(p.step_time_high)}"
+    memory = f"{p.memory.peak / GB:.0f} of {(p.memory.capacity or 0) / GB:.0f} GB"
+    best = "nothing fits" if a.best is None else words(a.best.run)
+    cells = (
+        str(number),
+        a.name,
+        f"{p.devices:,} {a.prediction.cluster.accelerator.name}",
+        words(a.run),
+        f"**{memory}**" if a.lack > 0 else memory,
+        f"{format_time(p.step_time)} ({ends})",
+        "-" if p.mfu is None else f"{p.mfu:.0%}",
+        "-" if a.measured is None else format_time(a.measured),
+        best,
+        "-" if a.best is None else format_time(a.best.step_time),
+        "-" if a.saved is None else f"{max(a.saved, 0):.0%}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def words(run: Run) -> str:
+    """A configuration in few words."""
+    text = words_of(run).removeprefix("mesh ").replace("batch.microbatches=", "microbatches ")
+    return text.replace("sharding.zero_stage=", "ZeRO ").replace("remat=", "remat ")
+
+
+def errors(rows: Sequence[Audited]) -> str:
+    """What the model says of configurations that their authors ran."""
+    ran = [a for a in rows if a.measured is not None]
+    if not ran:
+        return "none of them has a published time."
+    off = [float(a.prediction.step_time) / (a.measured or 1.0) - 1 for a in ran]
+    alarms = [a for a in ran if a.lack > 0]
+    inside = sum(
+        a.prediction.step_time_low <= (a.measured or 0) <= a.prediction.step_time_high for a in ran
+    )
+    theirs = [a for a in rows if a.recipe["source"] == BENCHMARKS]
+    refused = sum(a.lack > 0 for a in theirs)
+    return (
+        f"{len(ran)} have a time that their authors measured.\nPredicted over measured, less one: "
+        f"median {median(off):+.0%}, from {min(off):+.0%} to {max(off):+.0%}; {inside} of "
+        f"{len(ran)} in the printed range, {len(alarms)} said not to fit.\nThe {len(theirs)} of "
+        f"{BENCHMARKS} are its authors' benchmarks, so that all of them ran, and of {refused} the "
+        "model says\nthat they do not fit: gradients, optimizer state and recomputation that their "
+        'defaults make smaller are not in\nour lines of them. **Its "does not fit" is a doubt, not '
+        "a proof**, and so is what a plan saves below its own range."
+    )
+
+
+def findings(rows: Sequence[Audited]) -> Iterator[str]:
+    """The two lists: what does not fit, and what leaves time on the table."""
+    tight = sorted((a for a in rows if a.lack > 0), key=lambda a: -a.lack)
+    yield f"\n## Does not fit by the model: {len(tight)} of {len(rows)}\n"
+    for a in tight:
+        ran = "; **it was run by its authors**" if a.measured else ""
+        change = a.error or f"fits as {words(a.best.run)}, {format_time(a.best.step_time)}"
+        notes = a.recipe["notes"]
+        yield f"- {a.name}: lacks {a.lack / GB:.1f} GB a device; {change}{ran}. ({notes})"
+    slow = sorted((a for a in rows if (a.saved or 0) > NOTICED), key=lambda a: -(a.saved or 0))
+    fit = len(rows) - len(tight)
+    yield f"\n## Leaves more than {NOTICED:.0%} on the table: {len(slow)} of {fit} that fit\n"
+    for a in slow:
+        yield (
+            f"- {a.name}: {words(a.run)} takes {format_time(a.prediction.step_time)}; "
+            f"{words(a.best.run)} {format_time(a.best.step_time)}, {a.saved:.0%} less. "
+            f"({a.recipe['notes']})"
+        )
+    rest = [a.saved for a in rows if a.saved is not None]
+    if rest:
+        middle = max(median(rest), 0)
+        yield f"\nOver all {len(rest)} that fit, the best plan saves {middle:.0%} in the median."
+
+
+def page(rows: Sequence[Audited]) -> str:
+    """The page."""
+    head = HEAD.format(recipes=len(rows), error=errors(rows))
+    table = [*TABLE, *(row(i, a) for i, a in enumerate(rows, 1))]
+    return "\n".join([head.rstrip(), *findings(rows), "\n## All recipes\n", *table]) + "\n"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, help="the page")
+    path = parser.parse_args().write
+    rows = []
+    with ProcessPoolExecutor() as pool:
+        for found in pool.map(audited, recipes()):
+            rows.append(found)
+            print(row(len(rows), found), flush=True)
+    text = page(rows)
+    if path:
+        path.write_text(text)
+    else:
+        print(text.partition("\n## All recipes")[0])
+
+
+if __name__ == "__main__":
+    main()
