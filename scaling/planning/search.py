@@ -56,6 +56,7 @@ class Search:
     least_left: float = np.inf  # no value of theirs is below
     shortfall: tuple[float, str] = (np.inf, "")  # least bytes that are missing, and where
     closest: Waiting | None = None  # of what needs too much memory, with the bytes it lacks
+    deferred: list[Waiting] = field(default_factory=list)  # of a wave, as the time was up
     stop: float = np.inf  # of the clock: from then on nothing is begun
 
     @property
@@ -121,9 +122,10 @@ class Search:
 
     def tight(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
         """Configurations with their tight bounds, of those that fit."""
+        found = False
         for target, members, choices in waves(wave):
-            if self.is_over:
-                yield from members
+            if self.is_over and found:
+                self.deferred += members
                 continue
             program = target.program(choices)
             missing = self.lacking(target, choices, program)
@@ -140,12 +142,13 @@ class Search:
             for one, bound, lacks in zip(members, *parts, strict=True):
                 self.refuse(TOO_LARGE, int((lacks > 0).sum()))
                 if (lacks <= 0).any():
+                    found = True
                     yield replace(one, bounds=bound).only(lacks <= 0)
 
     def price(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
         """Price configurations that fit, keep the best one of each mesh; what was not priced."""
         for target, members, choices in waves(wave):
-            if self.is_over:
+            if self.is_over and self.hits:
                 yield from members
                 continue
             program = target.program(choices)
@@ -189,7 +192,7 @@ def search(
 ) -> Search:
     """Find the `top` best meshes: the same result as pricing all.
 
-    After so many `seconds` nothing is begun but the first wave; what is left is counted.
+    After so many `seconds`, and something that fits, no batch is begun; what is left is counted.
     """
     start, state = time.monotonic(), Search(top)
     known: dict[Any, PlanTarget] = {}
@@ -202,14 +205,15 @@ def search(
     loose.sort(key=lambda one: one.least)
     tight: list[Waiting] = []
     bounded, priced = FIRST_BOUNDED, FIRST_PRICED
-    while (loose or tight) and not state.is_over:
+    state.stop = np.inf if seconds is None else start + seconds
+    while (loose or tight) and not (state.is_over and state.hits):
         now, loose = _first(loose, bounded)
         tight = state.useful([*tight, *state.tight(now)], "calls")
+        loose, state.deferred = [*loose, *state.deferred], []
         now, tight = _first(tight, priced)
         tight += state.price(now)
         loose, tight = state.useful(loose, "time"), state.useful(tight, "calls")
         bounded, priced = bounded * GROWTH, priced * (1 if loose else GROWTH)
-        state.stop = np.inf if seconds is None else start + seconds
     state.left = sum(one.choices.count for one in (*loose, *tight))
     state.least_left = min((one.least for one in (*loose, *tight)), default=np.inf)
     if not state.hits and (one := state.closest):
