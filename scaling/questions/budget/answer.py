@@ -134,8 +134,10 @@ def _energy_and_money(training: Training, hours: SpentTime) -> list[Answer]:
     chip, step, price = training.chip, training.predicted, training.price
     used = hours.ideal if hours.fitted is None else hours.fitted
     spent = Ranged(1.0, *(step.span if step else (1.0, 1.0))).times(used)
-    finite = lambda end: end if isfinite(end) else None
-    ranged = lambda part, all_of: replace(part, low=all_of.low, high=finite(all_of.high))
+    known = lambda end, value: end if isfinite(end) and end != value else None
+    ranged = lambda part, all_of: replace(
+        part, low=known(all_of.low, all_of.value), high=known(all_of.high, all_of.value)
+    )
     if chip.power is None:
         parts = [Answer("energy", None, "kWh", binds=f"the catalogue has no power of {chip.name}")]
     else:
