@@ -160,7 +160,7 @@ def errors(rows: Sequence[Audited]) -> str:
         f"median {median(off):+.0%}, from {min(off):+.0%} to {max(off):+.0%}; {inside} of "
         f"{len(ran)} in the printed range, {len(alarms)} said not to fit.\nThe {len(theirs)} of "
         f"{BENCHMARKS} are its authors' benchmarks, so that all of them ran, and of {refused} the "
-        "model says\nthat they do not fit: gradients, optimizer state and recomputation that their "
+        "model says\nthat they do not fit: optimizer state and recomputation that their "
         'defaults make smaller are not in\nour lines of them. **Its "does not fit" is a doubt, not '
         "a proof**, and so is what a plan saves below its own range."
     )
