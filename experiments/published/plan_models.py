@@ -31,10 +31,11 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, side_by_side
 from scaling.meshes.units import BINARY
+from scaling.planning.target import PlanTarget
 from scaling.profiles.profile import Profile
 from scaling.run import Run, read_run
 from scaling.simulate.batch import Prices, timeline_of
-from scaling.simulate.capacity import bytes_in_use, capacity_of
+from scaling.simulate.capacity import LIKELY, capacity_of, fit_probability
 from scaling.simulate.memory import memory_use
 from scaling.simulate.resolve import target
 
@@ -47,8 +48,15 @@ class Guess:
     """What a model says of one configuration."""
 
     time: float  # s; infinite where it refuses the run
-    fits: bool
-    memory: float = 0.0  # bytes in use
+    fits: bool  # more likely than not
+    cost: float | None = None  # s expected, by which a plan ranks; None: the time
+    safe: bool | None = None  # fits at the risk that a plan takes; None: as it fits
+
+    @property
+    def key(self) -> tuple[bool, float]:
+        """What a plan ranks by, the least first."""
+        safe = self.fits if self.safe is None else self.safe
+        return not safe, self.time if self.cost is None else self.cost
 
 
 Model = Callable[[Sequence[Tried]], Sequence[Guess]]
@@ -128,13 +136,14 @@ def _side_by_side(
     )
     flash = flash_rate(run, cluster.accelerator.compute_capability)
     program = analytic_program(run, side_by_side(meshes, [1] * n), grid, flash, traits)
-    time = timeline_of(program, prices).total
-    peak = memory_use(program).peak
-    most = capacity_of(cluster, program, run.software).bytes
-    fits = np.less_equal(peak, np.inf if most is None else most)
-    used = bytes_in_use(cluster, program, peak, run.software)
-    figures = (np.broadcast_to(x, (n,)) for x in (time, fits, peak if used is None else used))
-    return [Guess(float(t), bool(f), float(m)) for t, f, m in zip(*figures, strict=True)]
+    time = np.asarray(timeline_of(program, prices).total)
+    place = PlanTarget(run, cluster, prices.profile, lambda seconds, devices: seconds)
+    most, peak = capacity_of(cluster, program, run.software).bytes, memory_use(program).peak
+    chance = 1.0 if most is None else fit_probability(program, peak, most, run.software)
+    safe = np.less_equal(place.needed(program), place.capacity(program))
+    figures = time, np.greater_equal(chance, LIKELY), place.expected(program, time), safe
+    columns = (np.broadcast_to(figure, (n,)).tolist() for figure in figures)
+    return [Guess(*row) for row in zip(*columns, strict=True)]
 
 
 def calculon(rows: Iterable[Tried]) -> list[Guess]:
@@ -150,6 +159,6 @@ def _calculon() -> dict[tuple[str, str], Guess]:
         for row in csv.DictReader(line for line in file if not line.startswith("#")):
             if row["seconds"]:
                 memory = float(row["GiB"]) * BINARY["Gi"]
-                guess = Guess(float(row["seconds"]), memory <= CALCULON_MEMORY, memory)
+                guess = Guess(float(row["seconds"]), memory <= CALCULON_MEMORY)
                 guesses[row["fabric"], row["id"]] = guess
         return guesses

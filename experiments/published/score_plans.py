@@ -94,7 +94,7 @@ def solved(problem: Problem, guesses: Mapping[str, Sequence[Guess]]) -> Solved:
             for guess, row in pairs
             if row.step_time and np.isfinite(guess.time)
         ]
-        how = answer(problem, [(not guess.fits, guess.time) for guess in said])
+        how = answer(problem, [guess.key for guess in said])
         tau = kendalltau(*zip(*ran, strict=True)).statistic if len(ran) > 1 else None
         answers[name] = replace(how, tau=None if tau is None else float(tau))
     layouts = [layout_of(read_run(row.run, row.id), NODE) for row in problem.rows]
@@ -102,7 +102,7 @@ def solved(problem: Problem, guesses: Mapping[str, Sequence[Guess]]) -> Solved:
     for rule in (FEWEST, MEGATRON):
         keys = [(rule.key(x), x.microbatches, -x.zero_stage) for x in layouts]
         for words, lacking in (
-            ("predicted to fit", [not guess.fits for guess in first]),
+            ("predicted to fit", [guess.key[0] for guess in first]),
             ("ran", [row.status != "ok" for row in problem.rows]),
         ):
             name = f"{rule.name}, of what {words}"
