@@ -26,6 +26,7 @@ from scaling.analytic.experts import exchanged_rows
 from scaling.analytic.saved import (
     activations,
     kept_passes,
+    kept_tensors,
     last_passes,
     offloaded_bytes,
 )
@@ -260,6 +261,11 @@ def _working(step: StepSizes) -> Number:
         matrix = config.d_model * expert_width(config) if moe else 0
         here = -(-step.experts.n_experts // shape.expert) / shape.tensor if moe else 0
         numbers = numbers + XLA.expert_matrices * (matrix * here)
+    else:  # made again, and gradients of hidden units
+        made = sum((kept.again for kept in kept_tensors(step, moe)), 0.0)
+        gradients = (XLA.working_hidden / 3) * hidden_units(step, moe)
+        again = made / step.itemsize + gradients * step.remat_is("full")
+        numbers = np.maximum(numbers, again)
     if step.flash:
         return step.itemsize * numbers
     pairs = step.sequences * step.heads * float(step.run.batch.seq_len) ** 2 / shape.context

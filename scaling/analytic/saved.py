@@ -49,6 +49,7 @@ class KeptTensor:
     tensor: Activation
     device: Number
     host: Number  # in the host's memory
+    again: Number  # where the layer is computed again, in its backward pass
 
 
 def saved_bytes(step: StepSizes, moe: bool, without: Sequence[str] = ()) -> Number:
@@ -82,7 +83,8 @@ def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
         filled = step.tokens * step.experts.experts_per_token  # kept are all rows of the buffers
         size = size * (exchanged_rows(step) / filled)
     on_host = step.on_host(tensor.kept_as)
-    return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size)
+    again = step.remat_is("full") * (tensor.kept_as != ALWAYS) * size
+    return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size, again)
 
 
 def _is_kept(step: StepSizes, tensor: Activation) -> Number:
