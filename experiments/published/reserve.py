@@ -1,25 +1,105 @@
-"""Bytes that PyTorch's allocator reserves over those that a step allocates, by software.
+"""Bytes that PyTorch's allocator takes over those that a step allocates, by software.
 
-    python -m experiments.published.reserve
+    python -m experiments.published.reserve                            half a minute
 
-`reserve.csv` has the largest bytes reserved and allocated (or active, where nothing else was
-published) of one rank, in the units of its source. The factor is the median over sources of their
-medians; its error is that of each source by the median of the others. Megatron-DeepSpeed's is
-fitted on what nvidia-smi showed of BigScience's runs (part `fit`), over the closed form's peak
-(`scaling.simulate.capacity`); its errors are those of whole devices, beside those of the peak.
+shown   `reserve.csv` has the largest bytes reserved and allocated (or active, where nothing else
+        was published) of one rank, in the units of its source. The factor is the median over
+        sources of their medians; its error is that of each source by the median of the others.
+        Megatron-DeepSpeed's is fitted on what nvidia-smi showed of BigScience's runs (part `fit`),
+        over the closed form's peak (`scaling.simulate.capacity`); its errors are those of whole
+        devices, beside those of the peak.
+needed  what a step takes at least over its closed form, beside what is stored between steps: the
+        lognormal with which it is most likely that those of the Playbook's configurations ran that
+        did. Scored on models, and on numbers of GPUs, that it was not fitted on.
 """
 
 import csv
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
 from statistics import mean, median
 
+import numpy as np
+from scipy.optimize import minimize
+from scipy.stats import norm
+
 from experiments.published.fit_software import priced
+from experiments.published.sweeps import playbook
 from experiments.published.training import FOLDER, Measured, Part, measured_runs, part_of
-from scaling.simulate.capacity import CONTEXT, nccl_buffers
+from scaling.analytic.program import analytic_program
+from scaling.report.formatting import columns
+from scaling.run import read_run
+from scaling.simulate.capacity import CONTEXT, RISK, capacity_of, nccl_buffers
+from scaling.simulate.memory import memory_use, persistent_bytes
+from scaling.simulate.resolve import target
 
 PAIRS = FOLDER / "reserve.csv"
 DEEPSPEED = "deepspeed"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A configuration that somebody tried."""
+
+    model: str
+    gpus: int
+    ran: bool  # else it ran out of memory
+    room: float  # bytes beside what is stored, over those that the closed form takes there
+
+
+@cache
+def outcomes() -> tuple[Outcome, ...]:
+    """The Playbook's configurations that say something of memory."""
+    found = []
+    for row in (row for row in playbook() if row.evidence):
+        run = read_run(row.run, row.id)
+        place = target(run)
+        program = analytic_program(run, place.mesh)
+        stored = float(persistent_bytes(program))
+        left = float(capacity_of(place.cluster, program, run.software).bytes or 0.0) - stored
+        room = max(left, 1.0) / max(float(memory_use(program).peak) - stored, 1.0)
+        found.append(Outcome(row.model, row.gpus, row.status == "ok", room))
+    return tuple(found)
+
+
+def needed(rows: Iterable[Outcome]) -> tuple[float, float]:
+    """Median and sigma of the logarithm of what is needed, most likely with these outcomes."""
+    every = list(rows)
+    log_room, ran = np.log([row.room for row in every]), np.array([row.ran for row in every])
+
+    def unlikely(x: np.ndarray) -> float:
+        spare = (log_room - x[0]) / np.exp(x[1])
+        return -float(np.where(ran, norm.logcdf(spare), norm.logsf(spare)).sum())
+
+    found = minimize(unlikely, (0.0, -1.0), method="Nelder-Mead").x
+    return float(np.exp(found[0])), float(np.exp(found[1]))
+
+
+def scores() -> Iterator[list[str]]:
+    """Lines of a table: what was left out, the fit without it, and how well it tells there who runs
+    out: precision and recall by probability, and by the risk of a plan; the peak alone beside."""
+    head = ["scored on", "n", "ran out", "needed", "sigma", "precision", "recall"]
+    yield [*head, f"at risk {RISK:g}", "recall", "peak alone", "recall"]
+    rows = outcomes()
+    yield _line("all, fitted on all", rows, rows)
+    keys: tuple[Callable[[Outcome], str], ...] = (lambda r: r.model, lambda r: f"{r.gpus} GPUs")
+    for key in keys:
+        for name in dict.fromkeys(map(key, rows)):
+            own = [row for row in rows if key(row) == name]
+            yield _line(name, own, [row for row in rows if key(row) != name])
+
+
+def _line(name: str, scored: Iterable[Outcome], others: Iterable[Outcome]) -> list[str]:
+    own, (middle, sigma) = list(scored), needed(others)
+    cells = [name, str(len(own)), str(sum(not row.ran for row in own))]
+    cells += [f"{middle:.2f}", f"{sigma:.2f}"]
+    for least in (middle, middle * float(np.exp(sigma * norm.ppf(1 - RISK))), 1.0):
+        told = [row for row in own if row.room < least]
+        right = sum(not row.ran for row in told)
+        for n in (len(told), sum(not row.ran for row in own)):
+            cells.append(f"{right / n:.3f}" if n else "-")
+    return cells
 
 
 def ratios() -> dict[str, dict[str, float]]:
@@ -70,6 +150,7 @@ def report() -> Iterator[str]:
     yield f"{DEEPSPEED}: {factor:.3f}, fitted on {len(errors['fit'])} runs of one source"
     for part, rows in errors.items():
         yield f"  {part}, {len(rows)} runs: {_said(rows)}; the peak alone {_said(before[part])}"
+    yield from ("", *columns(list(scores()), left=(0,)))
 
 
 def _said(errors: Iterable[float]) -> str:
