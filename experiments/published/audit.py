@@ -40,7 +40,7 @@ may ask for a ZeRO stage that the recipe's software does less well.
 How far off the model is on these very configurations: {error}
 """
 COLUMNS = (
-    *("", "recipe", "devices", "as written", "memory", "step (range)", "MFU", "measured"),
+    *("", "recipe", "devices", "as written", "memory needed, fits", "step (range)", "MFU", "measured"),
     *("best plan", "step", "saved"),
 )
 TABLE = (f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|")
@@ -68,9 +68,10 @@ class Audited:
 
     @property
     def lack(self) -> float:
-        """Bytes that each device has too few; below 0 they are free."""
+        """Bytes that each device has too few, more likely than not; below 0 they are free."""
         memory = self.prediction.memory
-        return float(memory.peak) - (memory.capacity or float("inf"))
+        needed = memory.peak if memory.needed is None else memory.needed
+        return float(needed) - (memory.capacity or float("inf"))
 
     @property
     def saved(self) -> float | None:
@@ -119,7 +120,9 @@ def row(number: int, a: Audited) -> str:
     """A line of the table."""
     p = a.prediction
     ends = f"{format_time(p.step_time_low)} to {format_time(p.step_time_high)}"
-    memory = f"{p.memory.peak / GB:.0f} of {(p.memory.capacity or 0) / GB:.0f} GB"
+    capacity = p.memory.capacity or 0.0
+    memory = f"{(a.lack + capacity) / GB:.0f} of {capacity / GB:.0f} GB"
+    memory += f", {float(p.memory.fit_probability or 0.0):.0%}"
     best = "nothing fits" if a.best is None else words(a.best.run)
     cells = (
         str(number),
@@ -159,10 +162,9 @@ def errors(rows: Sequence[Audited]) -> str:
         f"{len(ran)} have a time that their authors measured.\nPredicted over measured, less one: "
         f"median {median(off):+.0%}, from {min(off):+.0%} to {max(off):+.0%}; {inside} of "
         f"{len(ran)} in the printed range, {len(alarms)} said not to fit.\nThe {len(theirs)} of "
-        f"{BENCHMARKS} are its authors' benchmarks, so that all of them ran, and of {refused} the "
-        "model says\nthat they do not fit: optimizer state and recomputation that their "
-        'defaults make smaller are not in\nour lines of them. **Its "does not fit" is a doubt, not '
-        "a proof**, and so is what a plan saves below its own range."
+        f"{BENCHMARKS} are its authors' benchmarks and presumably ran, and of {refused} the model "
+        'says\nthat they do not fit: **"does not fit" is a doubt, not a proof**, and so is what a '
+        "plan saves below its own range."
     )
 
 
