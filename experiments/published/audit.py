@@ -40,7 +40,16 @@ may ask for a ZeRO stage that the recipe's software does less well.
 How far off the model is on these very configurations: {error}
 """
 COLUMNS = (
-    *("", "recipe", "devices", "as written", "memory needed, fits", "step (range)", "MFU", "measured"),
+    *(
+        "",
+        "recipe",
+        "devices",
+        "as written",
+        "memory needed, fits",
+        "step (range)",
+        "MFU",
+        "measured",
+    ),
     *("best plan", "step", "saved"),
 )
 TABLE = (f"| {' | '.join(COLUMNS)} |", "|---" * len(COLUMNS) + "|")

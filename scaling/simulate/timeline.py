@@ -210,14 +210,16 @@ class Streams(Clocks):
             both = *self.clocks.values(), *(before.get(c, now) for c, now in self.clocks.items())
             table = np.stack(np.broadcast_arrays(left, *both)[1:])
             now, then = table[: len(self.clocks)], table[len(self.clocks) :]
-            late = now[ISSUED] - then[ISSUED] - now[COMPUTE] + then[COMPUTE]  # of the host, s more
             counts = not self.recording and before.keys() == self.clocks.keys()
-            times = sooner(left, self._alike(now, then, late)) if counts else 1
+            with np.errstate(invalid="ignore"):  # inf - inf, where an operation never ends
+                # Of the host, s that an iteration takes more.
+                late = now[ISSUED] - then[ISSUED] - now[COMPUTE] + then[COMPUTE]
+                times = sooner(left, self._alike(now, then, late)) if counts else 1
+                moved, least = now - then, ROUNDING * now[COMPUTE]
+                shift = np.where(abs(moved - moved[COMPUTE]) <= least, moved[COMPUTE], moved)
+                reached = np.where(active, now + shift * (times - 1), then)
             for key, seconds in iteration.items():
                 self.add(key, where(active, times * seconds, 0.0))
-            moved, least = now - then, ROUNDING * now[COMPUTE]
-            shift = np.where(abs(moved - moved[COMPUTE]) <= least, moved[COMPUTE], moved)
-            reached = np.where(active, now + shift * (times - 1), then)
             self.clocks = dict(zip(self.clocks, reached, strict=True))
             self.ahead = self.ahead - (times - 1) * later(0.0, late)
             self.ahead = sooner(ahead, where(active, self.ahead, np.inf))

@@ -92,6 +92,7 @@ def _decides(run: Run) -> dict[str, Any]:
     """What of run.json decides the step, besides the mesh, with the trainer's own choices."""
     stated = replace(run.precision, reduce=run.precision.reduce or OWN_REDUCE)
     document = run_dict(replace(run, precision=stated))
+    del document["pipeline"]["layers"]  # the trainer's stages are even
     return {k: v for k, v in document.items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
 
 
