@@ -44,6 +44,7 @@ def test_this_machine_is_planned_by_what_its_calibration_measured():
     assert alone.step_time == pytest.approx(float(found.step_time))
 
 
+@pytest.mark.slow  # two searches on 16 nodes
 def test_what_a_sick_network_changes_in_the_choice():
     row = {"collective": "all-reduce", "ranks": 16, "nodes": 2, "bytes": 2**30}
     sick = [row | {"bus_bandwidth": 10e9}]
