@@ -1,4 +1,4 @@
-"""What the source documents conclude, corrected: a page for each, in English and in Korean.
+"""Pages that correct the conclusions of the source documents, each in English and in Korean.
 
     python -m experiments.plans.documents          # writes docs/documents/*.md
 
@@ -20,7 +20,7 @@ from statistics import mean, median
 from typing import Any
 
 import scaling as sc
-from experiments.plans.measured import DDP, P5E, QWEN, QWEN_BATCH, Row, cards, epochs, qwen
+from experiments.plans.measured import DDP, P5E, QWEN, QWEN_BATCH, Row, cards, epoch, epochs, qwen
 from scaling.meshes import catalog
 from scaling.meshes.units import format_memory, format_time, percent, three_digits
 from scaling.planning.result import Plan
@@ -141,7 +141,7 @@ def _measured(row: Row) -> tuple[str, str, str]:
 
 
 def _lacks(model: str, cluster: str, batch: int) -> str:
-    """What the nearest configuration lacks on each device."""
+    """Return the bytes that the nearest configuration lacks on each device, as text."""
     error = best(model, cluster, batch=batch, seq_len=2048)[1]
     found = re.search(r"lacks ([\d.,]+ \w+)", error)
     return found[1] if found else "0 GB"
@@ -173,10 +173,10 @@ def epochs_page() -> Figures:
     }  # fmt: skip
     for model in STAND_INS:
         for compute in ("fp16", "fp32"):
-            base = _epoch_step(model, "dgx-station-v100", 4, compute)
+            base = epoch(model, "dgx-station-v100", 4, compute).predicted().step_time
             for name, (cluster, count) in machines.items():
-                newer = _epoch_step(model, cluster, count, "bf16")
-                ratios.setdefault(f"{name}_{compute}", []).append(base / newer)
+                newer = epoch(model, cluster, count, "bf16").predicted().step_time
+                ratios.setdefault(f"{name}_{compute}", []).append(float(base / newer))
     figures: dict[str, str] = {}
     for name, values in ratios.items():
         low, high = min(values), max(values)
@@ -198,14 +198,6 @@ def epochs_page() -> Figures:
     figures["peak_a100"] = f"{a100.peak('fp16') / v100.peak('fp16'):.1f}"
     figures["peak_h200"] = f"{h200.peak('fp16') / v100.peak('fp16'):.1f}"
     return figures
-
-
-def _epoch_step(model: str, cluster: str, count: int, compute: str) -> float:
-    """Seconds of a step of 64 sequences on so many devices."""
-    return step(
-        model, cluster, f"data={count}", used=count, software="pytorch-fsdp", remat="full",
-        batch__global_batch=64, batch__microbatches=1, precision__compute=compute,
-    )  # fmt: skip
 
 
 def p5e() -> Figures:

@@ -1,4 +1,4 @@
-"""What the source documents measured, each run with the command that predicts it.
+"""Runs that the source documents measured, each with the command that predicts it.
 
 Measured seconds are samples per step over the stated samples per second. The figure of RTX 3090's
 PCIe links was fitted on what DDP waits for on 2 to 10 of these cards; no other row was fitted on.
@@ -94,16 +94,16 @@ def qwen() -> Iterator[Row]:
 
 def epochs() -> Iterator[Row]:
     """GPT-2 on four V100, A100 and one H200: how much faster the newer ones are."""
-    small = {"batch.global_batch": 64, "batch.microbatches": 1, "software": "pytorch-fsdp"}
-    for cluster, count, compute in (
-        ("dgx-station-v100", 4, "fp16"),
-        ("dgx-station-v100", 4, "fp32"),
-        ("dgx-a100-40g", 4, "bf16"),
-        ("dgx-h200", 1, "bf16"),
-        ("rtx-pro-6000-4", 4, "bf16"),
-    ):
-        settings: dict[str, object] = {**small, "precision.compute": compute, "remat": "full"}
-        place = ("gpt2-124m", cluster, 1, f"data={count}")
-        yield Row(
-            f"{count} x {cluster}, {compute}", *place, settings, {"gpus_per_node": float(count)}
-        )
+    yield epoch("gpt2-124m", "dgx-station-v100", 4, "fp16")
+    yield epoch("gpt2-124m", "dgx-station-v100", 4, "fp32")
+    yield epoch("gpt2-124m", "dgx-a100-40g", 4, "bf16")
+    yield epoch("gpt2-124m", "dgx-h200", 1, "bf16")
+    yield epoch("gpt2-124m", "rtx-pro-6000-4", 4, "bf16")
+
+
+def epoch(model: str, cluster: str, count: int, compute: str) -> Row:
+    """A step of 64 sequences on so many devices of one host."""
+    settings: dict[str, object] = {"software": "pytorch-fsdp", "remat": "full"}
+    settings |= {"batch.global_batch": 64, "batch.microbatches": 1, "precision.compute": compute}
+    place = (model, cluster, 1, f"data={count}")
+    return Row(f"{count} x {cluster}, {compute}", *place, settings, {"gpus_per_node": float(count)})

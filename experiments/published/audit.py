@@ -156,7 +156,7 @@ def words(run: Run) -> str:
 
 
 def errors(rows: Sequence[Audited]) -> str:
-    """What the model says of configurations that their authors ran."""
+    """Return sentences on the errors of the model for configurations that their authors ran."""
     ran = [a for a in rows if a.measured is not None]
     if not ran:
         return "none of them has a published time."

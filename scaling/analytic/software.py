@@ -46,11 +46,13 @@ class SoftwareTraits:
     reduce: Literal["bf16", "fp32"]  # format of sums of gradients over devices in its recipes
     gather: Literal["bf16", "fp8"]  # format of gathers of weights for products in fp8 there
     flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
-    stages: Dealt  # how layers are dealt out over the stages of a pipeline
-    kept: Literal["fused", "each"]  # what autograd keeps of an activation and of the loss: fused
-    # ones their inputs, else each operation its own (`scaling.analytic.memory`)
-    zero_1: Literal["scatter", "all-reduce"]  # sums of gradients by ZeRO-1; all-reduced ones, and
-    # the gathers of weights after them, run beside nothing
+    stages: Dealt = "layers"  # how layers are dealt out over the stages of a pipeline
+    # What autograd keeps of an activation and of the loss: fused ones their inputs, else each
+    # operation its own (`scaling.analytic.memory`).
+    kept: Literal["fused", "each"] = "fused"
+    # Sums of gradients by ZeRO-1; all-reduced ones, and the gathers of weights after them, run
+    # beside nothing.
+    zero_1: Literal["scatter", "all-reduce"] = "scatter"
 
 
 @cache

@@ -204,7 +204,7 @@ def plan(
     if verify and pairs:
         again = [(hit, _predicted(hit, "compiled")) for hit in hits[:verify]]
         fit = [(hit, p) for hit, p in again if p.memory.fits is not False]
-        fit.sort(key=lambda pair: _verified_value(*pair))
+        fit.sort(key=lambda pair: _objective(*pair))
         pairs = [*fit, *pairs[verify:]]
         error = None if pairs else _shortfall_of([prediction for _, prediction in again])
     best = {p.source: p for hit, p in pairs[:1] for p in (closed[hit], p)}  # of each front end
@@ -253,30 +253,37 @@ def plan(
         clusters=described(
             (hit, _predicted(hit)) for hit in sorted(firsts, key=lambda hit: hit.value)
         ),
-        beyond=_beyond(sites, goal, hits[0] if hits else None, risk),
+        beyond=_beyond(sites, goal, risk, seconds, *pairs[:1]),
         network=_network(sites[0], plans[0], goal) if plans and sites[0].profile.network else None,
         next=after,
     )
 
 
 def _beyond(
-    sites: Sequence[Site], goal: Goal, best: SearchHit | None, risk: float
+    sites: Sequence[Site],
+    goal: Goal,
+    risk: float,
+    seconds: float | None,
+    best: tuple[SearchHit, PredictionResult] | None = None,
 ) -> tuple[Plan, ...]:
-    """Plans that fit more likely than not and are faster than the best that the risk allows."""
+    """Plans that fit more likely than not and are better than the best that the risk allows."""
     if sites[0].run.software not in RESERVE or risk >= 1 - LIKELY:
         return ()
-    states = search_all([replace(site, risk=1 - LIKELY) for site in sites], goal, MOST_BEYOND)
+    wider = [replace(site, risk=1 - LIKELY) for site in sites]
+    states = search_all(wider, goal, MOST_BEYOND, seconds)
+    least = _objective(*best) if best else math.inf
     plans: list[Plan] = []
     for hit in ranked(states)[:MOST_BEYOND]:
         prediction = _predicted(hit)
         memory, likely = prediction.memory, float(prediction.memory.fit_probability or 0.0)
-        if likely < 1 - risk and hit.step_time < (best.step_time if best else math.inf):
+        value = _objective(hit, prediction)
+        if likely < 1 - risk and value < least:
             one = hit.choices.only(np.arange(hit.choices.count) == hit.index)
             strict = replace(hit.target, risk=risk)
             needs = np.max(strict.needed(strict.program(ChoicesBatch((one,)))))
             lacks = format_size(float(needs) - (memory.capacity or 0.0))
-            faster = f", {1 - hit.step_time / best.step_time:.1%} faster" if best else ""
-            why = f"fits with {likely:.0%}: lacks {lacks}{faster}"
+            less = f", {1 - value / least:.1%} less {goal.objective}" if best else ""
+            why = f"fits with {100 * likely:.3g}%: lacks {lacks}{less}"
             plans.append(Plan(len(plans) + 1, hit.run, hit.cluster, prediction, why))
     return tuple(plans)
 
@@ -326,7 +333,7 @@ def _shortfall_of(compiled: list[PredictionResult]) -> str:
     )
 
 
-def _verified_value(hit: SearchHit, prediction: PredictionResult) -> float:
-    """The objective by the compiled program."""
+def _objective(hit: SearchHit, prediction: PredictionResult) -> float:
+    """The objective of a prediction of a hit, as if it fitted for certain."""
     seconds = np.asarray(float(prediction.step_time))
     return float(hit.target.value(seconds, prediction.devices))

@@ -44,7 +44,7 @@ def plan_page(result: Plans) -> str:
     if result.pareto:
         lines += _front(result.pareto)
     if result.beyond:
-        lines += ["faster, but beyond the risk of running out of memory", *_table(result.beyond)]
+        lines += ["better, but beyond the risk of running out of memory", *_table(result.beyond)]
     lines += [result.network] if result.network else []
     if result.losers:
         count = lambda n: "" if n is None else f"{n:,}"

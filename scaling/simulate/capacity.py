@@ -67,7 +67,7 @@ RESERVE = {
 # of the lognormal with which it is most likely that 909 configurations of nanotron ran and 244 ran
 # out of memory (`python -m experiments.published.reserve`). Software without such rows borrows
 # them, with the widest sigma that any of the models left out there has.
-NEEDED, SPREAD, BORROWED = 1.18, 0.22, 0.26
+NEEDED, SPREAD = 1.18, dict.fromkeys(RESERVE, 0.26) | {"nanotron": 0.22}
 RISK = 0.05  # of running out of memory that a plan takes, unless another is stated
 LIKELY = 0.5  # what fits with this probability or more is said to fit
 
@@ -104,11 +104,7 @@ def needed_share(software: str, risk: float = 1 - LIKELY) -> float:
     """What a step takes over its closed form beside what is stored, more with this probability."""
     if software not in RESERVE:
         return 1.0
-    return NEEDED * math.exp(_spread(software) * NORMAL.inv_cdf(1 - risk))
-
-
-def _spread(software: str) -> float:
-    return SPREAD if software == "nanotron" else BORROWED
+    return NEEDED * math.exp(SPREAD[software] * NORMAL.inv_cdf(1 - risk))
 
 
 def needed_bytes(program: Program, peak: Number, software: str, risk: float = 1 - LIKELY) -> Number:
@@ -123,7 +119,7 @@ def fit_probability(program: Program, peak: Number, capacity: Number, software: 
         return as_float(np.less_equal(peak, capacity))
     stored = persistent_bytes(program)
     room = np.maximum(capacity - stored, 1.0) / (NEEDED * np.maximum(peak - stored, 1.0))
-    likely = np.asarray(_cdf(np.log(room) / _spread(software)), float)
+    likely = np.asarray(_cdf(np.log(room) / SPREAD[software]), float)
     return as_float(np.where(np.less_equal(stored, capacity), likely, 0.0))
 
 

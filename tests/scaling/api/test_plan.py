@@ -74,3 +74,20 @@ def test_one_network_was_measured_not_two():
     )
     assert sick.strong[0].step_time > sound.strong[0].step_time
     assert sick.strong[1].step_time == sound.strong[1].step_time  # between nodes, not measured
+
+
+def test_what_is_better_beyond_the_risk_is_shown_apart():
+    how = {"nodes": 2, "set": {"software": "deepspeed"}, "top": 1}
+    found = sc.plan("llama3-8b", "dgx-a100-40g", risk=0.002, **how)
+    assert found.best.prediction.memory.fit_probability >= 0.998
+    for plan in found.beyond:
+        assert 0.5 <= plan.prediction.memory.fit_probability < 0.998
+        assert plan.step_time < found.step_time and "lacks" in plan.why
+    assert found.beyond and "beyond the risk" in str(found)
+    assert len(found.to_dict()["beyond"]) == len(found.beyond)
+
+
+@pytest.mark.parametrize("risk", [0, 1, 2])
+def test_a_risk_is_a_probability(risk):
+    with pytest.raises(sc.InputError, match=f"--risk {risk}|risk={risk}"):
+        sc.plan("tiny", "dgx-h100", risk=risk)
