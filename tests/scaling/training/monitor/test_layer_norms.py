@@ -21,7 +21,10 @@ def test_they_and_the_other_gradients_make_up_the_whole_norm():
 @pytest.mark.parametrize(
     "case",
     [
-        Case("data=2,fsdp=2,tensor=2", microbatches=2, tuning="layer norms"),
+        pytest.param(
+            Case("data=2,fsdp=2,tensor=2", microbatches=2, tuning="layer norms"),
+            marks=pytest.mark.slow,
+        ),
         Case("stage=2", schedule="circular", microbatches=4, tuning="layer norms"),
     ],
     ids=str,
