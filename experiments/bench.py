@@ -42,6 +42,7 @@ from scaling.training import prepare
 from scaling.training.loop import train
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
+from scaling.training.transformer import training_of
 
 DEVICES = 8  # fake ones, as many as the tests use
 BATCH = Batch(global_batch=DEVICES, seq_len=128)
@@ -199,7 +200,7 @@ def _steps(name: str, run: Run, baseline: Run, rounds: int) -> Ratio:
 def _logged(plan: prepare.PreparedRun, programs: prepare.Programs) -> float:
     """Median seconds from the end of a step to that of the next, in a short run."""
     with tempfile.TemporaryDirectory() as folder:
-        train(plan, programs, Options(Path(folder)))
+        train(plan, training_of(plan, programs), Options(Path(folder)))
         ends = [line["time"] for line in read_metrics(folder) if "loss" in line]
     return median(later - earlier for earlier, later in pairwise(ends[WARM_UP:]))
 

@@ -23,6 +23,7 @@ from scaling.training.loop import train
 from scaling.training.prepare import compile_programs, plan
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
+from scaling.training.transformer import training_of
 
 STEPS, MEAN = 100, 10  # steps of a run; losses averaged in the table
 MODEL = ModelConfig(256, d_model=64, n_layers=2, n_heads=4, d_ff=192)
@@ -60,7 +61,7 @@ def losses(run: Run) -> list[float]:
     """The loss of every step, in nats per byte."""
     with tempfile.TemporaryDirectory() as folder:
         made = plan(run)
-        train(made, compile_programs(made), Options(Path(folder)))
+        train(made, training_of(made, compile_programs(made)), Options(Path(folder)))
         return [line["loss"] for line in read_metrics(Path(folder)) if "loss" in line]
 
 

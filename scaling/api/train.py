@@ -154,6 +154,7 @@ def _train(
             finished_step,
             lock_run_folder,
         )
+        from scaling.training.transformer import training_of
 
         done = finished_step(options, run.train.steps)
         if done is not None:
@@ -174,7 +175,8 @@ def _train(
         check()
         with explain_unwritable(options.folder):
             predicted = predict_first(planned, programs, options.folder)
-        return train_loop(planned, programs, replace(options, predicted=predicted), check)
+        training = training_of(planned, programs, options.initial)
+        return train_loop(planned, training, replace(options, predicted=predicted), check)
 
 
 def predict_first(plan: "PreparedRun", programs: "Programs", folder: Path) -> "Predicted | None":

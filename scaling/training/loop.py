@@ -26,20 +26,21 @@ from scaling.run import run_dict
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, save_start, start
 from scaling.training.checkpoint.schedule import CheckpointSchedule
-from scaling.training.data.batches import Batch, TrainingBatches
 from scaling.training.launch.lost_peer import abort_on_lost_peer
 from scaling.training.launch.stopping import StopSignal, stop_on_nan
 from scaling.training.monitor.environment import measured
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
 from scaling.training.monitor.progress import ProgressLine
-from scaling.training.monitor.report import StepReport, held_out_losses, started_clock
-from scaling.training.prepare import PreparedRun, Programs, own_rows, place_tokens
+from scaling.training.monitor.report import StepReport, started_clock
+from scaling.training.protocol import Plan, Training
 from scaling.training.run_folder.folder import Options, explain_unwritable, own_folder
 from scaling.training.run_folder.measured import MEASURED
 from scaling.training.run_folder.metrics import MetricsLog, open_sinks
-from scaling.training.step import TrainState
 from scaling.training.weights.naming import to_dict
+
+WATCHED = ("loss", "grad_norm")  # metrics that must be finite
+DATA_ENDED = "the end of its data"
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class RunResult:
     step: int  # finished steps
     new_steps: int  # of them, in this process
     loss: float  # of the last one; NaN if there was none
-    stopped_by: str = ""  # name of the signal that ended it early
+    stopped_by: str = ""  # what ended it early: the name of a signal, or DATA_ENDED
 
 
 @dataclass
@@ -58,7 +59,7 @@ class InFlight:
 
     step: int
     metrics: dict[str, Any]  # float32 scalars, of experts also arrays, on the devices
-    batch: Batch  # this process's rows
+    batch: Any  # as the data gave it
     waited: float  # s, for the batch
     dispatched: float  # seconds on the monotonic clock
     finished: Future[float]  # on the same clock
@@ -69,14 +70,17 @@ class InFlight:
 
 
 def train(
-    plan: PreparedRun,
-    programs: Programs,
+    plan: Plan,
+    training: Training,
     options: Options,
     check: Callable[[], None] = lambda: None,
 ) -> RunResult:
-    """Train to `run.train.steps`, or until a signal; everything is written below the folder.
+    """Train to `run.train.steps`, the end of the data, or a signal.
+
+    Everything is written below the folder.
 
     Args:
+        training: whose step is compiled, with the shapes of its state.
         check: called before every write; raises InputError if the folder is not ours any more.
 
     Raises:
@@ -93,11 +97,9 @@ def train(
         )
         names = stack.enter_context(abort_on_lost_peer(checkpoints))
         stack.enter_context(explain_unwritable(folder))
-        size, own = run.batch.global_batch, own_rows(programs).tolist()
-        batches = TrainingBatches(plan.source, size, run.train.seed, own)
-        stack.callback(batches.close)
-        state, notes = start(plan, options, programs, checkpoints, batches)
-        step, first = int(state.step), jax.process_index() == 0
+        stack.callback(training.data.close)
+        state, step, notes = start(plan, training, options, checkpoints)
+        first = jax.process_index() == 0
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
         clock = started_clock(options, step)
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
@@ -111,22 +113,21 @@ def train(
         stop = stack.enter_context(StopSignal())
         every = run.train.checkpoint_every, run.train.checkpoint_minutes
         schedule = CheckpointSchedule(*every, step)
-        report = StepReport(plan, log, line, clock, Hosts(step, names), options.predicted)
-        loop = _Loop(
-            plan, programs, folder, checkpoints, schedule, batches, report, profile, stop, check
+        report = StepReport(
+            plan.mesh, training.tokens, log, line, clock, Hosts(step, names), options.predicted
         )
+        loop = _Loop(plan, training, folder, checkpoints, schedule, report, profile, stop, check)
         stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
-        return loop.run(state)
+        return loop.run(state, step)
 
 
 @dataclass
 class _Loop:
-    plan: PreparedRun
-    programs: Programs
+    plan: Plan
+    training: Training
     folder: Path
     checkpoints: Checkpoints
     schedule: CheckpointSchedule
-    batches: TrainingBatches
     report: StepReport
     profile: ProfileRecorder
     stop: StopSignal
@@ -136,14 +137,18 @@ class _Loop:
     # Waits for steps: a later dispatch, in which CPUs work themselves, hides their end.
     watcher: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1))
 
-    def run(self, state: TrainState) -> RunResult:
-        """Steps until the end or a signal, then the last checkpoint and `measured.json`."""
-        train = self.plan.run.train
-        done = first = int(state.step)
+    def run(self, state: Any, first: int) -> RunResult:
+        """Steps after `first`, to the end or a signal; then a checkpoint and `measured.json`."""
+        train, done = self.plan.run.train, first
         ahead: InFlight | None = None
         self.report.clock.first = time.time()
         stopped_by = self.stop.before_step(done + 1)
         while done < train.steps and not stopped_by:
+            started = time.perf_counter()
+            if (batch := next(self.training.data, None)) is None:
+                stopped_by = DATA_ENDED
+                break
+            waited = time.perf_counter() - started
             done += 1
             intervals = train.checkpoint_every, train.eval_every
             is_read_at_once = done == train.steps or any(n and done % n == 0 for n in intervals)
@@ -154,7 +159,7 @@ class _Loop:
             ):
                 self._read(ahead)
                 ahead = None
-            state, this = self._dispatch(state, done)
+            state, this = self._dispatch(state, done, batch, waited)
             if ahead is not None:
                 self._read(ahead)
             ahead = self._after(state, this, last=done == train.steps)
@@ -165,7 +170,7 @@ class _Loop:
         stopped_by = stopped_by if done < train.steps else ""
         return RunResult(done, done - first, self.report.loss, stopped_by)
 
-    def _after(self, state: TrainState, this: InFlight, last: bool) -> InFlight | None:
+    def _after(self, state: Any, this: InFlight, last: bool) -> InFlight | None:
         """Report, end a recording, evaluate, save, where due; the step if it is still in flight."""
         step, eval_every = this.step, self.plan.run.train.eval_every
         evaluate = bool(eval_every) and (last or step % eval_every == 0)
@@ -180,13 +185,13 @@ class _Loop:
             self.report.compare_hosts(step)
         if evaluate:
             with self.report.clock.pause("evaluation"):
-                losses = held_out_losses(self.plan, self.programs, state)
-            self.report.held_out(step, losses)
+                figures = self.training.evaluate(state) if self.training.evaluate else {}
+            self.report.evaluated(step, figures)
         if save:
             self._save(state, step)
         return None if read else this
 
-    def _finish(self, state: TrainState, first: int, done: int) -> None:
+    def _finish(self, state: Any, first: int, done: int) -> None:
         """Save the last step unless it is saved; write `measured.json`.
 
         Raises:
@@ -207,17 +212,15 @@ class _Loop:
             raise report.log.failure
         if jax.process_index() == 0:
             figures = report.times(first + 1), self.profile.recorded, report.clock.figures()
-            document = measured(self.plan, self.programs, *figures)
+            of = self.plan.run.name, self.plan.mesh, self.training.compiled
+            document = measured(*of, *figures)
             write_json(self.folder / MEASURED, document)
 
-    def _dispatch(self, state: TrainState, step: int) -> tuple[TrainState, InFlight]:
-        started = time.perf_counter()
-        batch = next(self.batches)
-        waited = time.perf_counter() - started
-        tokens = place_tokens(self.programs, batch)
-        self.profile.before(step, state.step)
+    def _dispatch(self, state: Any, step: int, batch: Any, waited: float) -> tuple[Any, InFlight]:
+        placed = self.training.place(batch) if self.training.place else batch
+        self.profile.before(step, state)
         dispatched = time.perf_counter()
-        state, metrics = self.programs.run_step(state, tokens)
+        state, metrics = self.training.step(state, placed)
         finished = self.watcher.submit(_finished, metrics)
         return state, InFlight(step, metrics, batch, waited, dispatched, finished)
 
@@ -232,13 +235,14 @@ class _Loop:
         self.report.step(this.step, values, arrays, step_time, this.waited)
         if self.report.log.failure:
             self.stop.stop()
-        if not all(map(math.isfinite, values.values())):
-            stop_on_nan(this.step, values, this.batch, self.folder, self.checkpoints)
+        if not all(math.isfinite(values.get(name, 0.0)) for name in WATCHED):
+            batch = self.training.data.named(this.batch)
+            stop_on_nan(this.step, values, batch, self.folder, self.checkpoints)
 
-    def _save(self, state: TrainState, step: int) -> None:
+    def _save(self, state: Any, step: int) -> None:
         self.check()
         self.saved = step
-        place = {**self.batches.get_state(), METRICS: self.report.log.kept()}
+        place = {**self.training.data.get_state(), METRICS: self.report.log.kept()}
         run, clock = run_dict(self.plan.run), self.report.clock
         before = clock.pauses["checkpoints"]
         with clock.pause("checkpoints"):

@@ -17,12 +17,11 @@ from scaling.meshes.durable import write_json
 from scaling.run import run_dict, save_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.read import place_in_data
-from scaling.training.data.batches import TrainingBatches
 from scaling.training.data.sums import DATA
 from scaling.training.data.tokenizer import copy_tokenizer
 from scaling.training.launch.consensus import broadcast_from_first
 from scaling.training.monitor.environment import describe_environment
-from scaling.training.prepare import PreparedRun, Programs, initial_state
+from scaling.training.protocol import Plan, Training
 from scaling.training.run_folder import measured
 from scaling.training.run_folder.folder import (
     TOKENIZER,
@@ -33,33 +32,28 @@ from scaling.training.run_folder.folder import (
 )
 from scaling.training.run_folder.metrics import ends_whole, mend_metrics
 from scaling.training.run_folder.steps import interrupted_steps, step_path
-from scaling.training.step import TrainState
-from scaling.training.weights.naming import from_dict, reorder_layers, to_dict
+from scaling.training.weights.naming import from_dict, to_dict
 
 METRICS = "metrics"  # key beside the place in the data: records of metrics.jsonl
 MAY_DIFFER = ("name", "mesh", "device_order", "train/steps")  # named elsewhere, or on purpose
 
 
 def start(
-    plan: PreparedRun,
-    options: Options,
-    programs: Programs,
-    checkpoints: Checkpoints,
-    batches: TrainingBatches,
-) -> tuple[TrainState, list[str]]:
+    plan: Plan, training: Training, options: Options, checkpoints: Checkpoints
+) -> tuple[Any, int, list[str]]:
     """A fresh state, or the newest intact checkpoint with the data iterator put in its place.
 
     Returns:
-        The state, and lines for the user.
+        The state, its finished steps, and lines for the user.
 
     Raises:
         InputError: no intact checkpoint, or one of another model, optimiser or data.
     """
     if not options.resume:
-        return initial_state(plan, programs, options.initial), []
-    arrays, place, saved = checkpoints.restore(to_dict(programs.state))
-    batches.set_state(place)
-    step = int(arrays["step"])
+        return training.init() if training.init else training.state, 0, []
+    arrays, place, saved = checkpoints.restore(to_dict(training.state))
+    training.data.set_state(place)
+    step = checkpoints.latest() or 0  # the one just read: newer ones are known to be damaged
     lines = [f"resumed after step {step}"]
     if jax.process_index() == 0:  # whose lines the checkpoint holds
         lines += mend_metrics(options.folder, place.get(METRICS, ()), step)
@@ -67,17 +61,18 @@ def start(
         lines.append(f"left out: step {', '.join(map(str, interrupted))}, not saved to its end")
     if changed := list(changes(saved, run_dict(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
-    return from_dict(programs.state, reorder_layers(arrays, saved, plan.run)), lines
+    arrays = training.restored(arrays, saved) if training.restored else arrays
+    return from_dict(training.state, arrays), step, lines
 
 
-def save_start(plan: PreparedRun, folder: Path) -> None:
+def save_start(plan: Plan, folder: Path) -> None:
     """Write what the run is started with, before its first step."""
     if jax.process_index() == 0:
         save_run(plan.run, folder / "run.json")
         if plan.sums is not None:
             write_json(folder / DATA, plan.sums)
-        if plan.run.train.tokenizer is not None:
-            copy_tokenizer(plan.run.train.tokenizer, folder / TOKENIZER)
+            if plan.run.train.tokenizer is not None:
+                copy_tokenizer(plan.run.train.tokenizer, folder / TOKENIZER)
         (folder / measured.MEASURED).unlink(
             missing_ok=True
         )  # of earlier steps, maybe on another mesh

@@ -24,6 +24,7 @@ SEEDS = 1 << 32  # of grain's shuffle: uint32
 
 # inputs, targets: int32 [rows, seq_len]; and of packed documents segments int32, weights float32
 Batch = tuple[np.ndarray, ...]
+ARRAYS = ("inputs", "targets", "segments", "weights")
 
 
 class _OwnRows:
@@ -61,6 +62,10 @@ class TrainingBatches(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         return next(self._batches)
+
+    def named(self, batch: Batch) -> dict[str, np.ndarray]:
+        """The arrays of a batch by name."""
+        return dict(zip(ARRAYS, batch, strict=False))
 
     def get_state(self) -> dict[str, Any]:
         """The iterator's position as JSON, with the data and settings that it belongs to."""

@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -14,8 +15,6 @@ from jax.experimental import multihost_utils
 from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.data.batches import Batch
-from scaling.training.gradients import Tokens
 
 
 class NotFinite(RuntimeError):
@@ -67,11 +66,15 @@ class StopSignal:
 
 
 def stop_on_nan(
-    step: int, values: dict[str, float], batch: Batch, folder: Path, checkpoints: Checkpoints
+    step: int,
+    values: dict[str, float],
+    batch: Mapping[str, Any],
+    folder: Path,
+    checkpoints: Checkpoints,
 ) -> None:
     """Save the batch of a step whose metrics `values` are not finite, and stop.
 
-    A job of several processes saves the rows of the first one.
+    A job of several processes saves the rows of the first one. `batch`: its arrays by name.
 
     Raises:
         NotFinite: always; the message names the saved files and the way to go on.
@@ -79,10 +82,9 @@ def stop_on_nan(
     path, failed = folder / f"nan_step_{step}.npz", ""
     saved = f"is saved in {path}"
     if jax.process_index() == 0:
-        arrays: Any = dict(zip(Tokens._fields, batch, strict=False))
         try:
             path.unlink(missing_ok=True)  # what is a link is not written through
-            np.savez(path, step=step, **arrays)
+            np.savez(path, step=step, **batch)
             sync(path)
             sync(folder)
         except OSError as error:
@@ -97,8 +99,9 @@ def stop_on_nan(
         newest, then = "No checkpoint was saved", "start again in a new --run-dir"
     elif last == step - 1:
         newest += ", whose state led here: remove it to go back further"
+    norm = f", gradient norm {values['grad_norm']}" if "grad_norm" in values else ""
     raise NotFinite(
-        f"step {step}: loss {values['loss']}, gradient norm {values['grad_norm']}; its batch "
+        f"step {step}: loss {values['loss']}{norm}; its batch "
         f"{saved}. {newest}. Lower train.learning_rate or raise train.warmup_steps, then {then}."
         f"{failed}"
     )

@@ -20,7 +20,6 @@ from jax.sharding import Mesh
 from scaling.compile.lower import planned_peak
 from scaling.compile.options import compiler_options
 from scaling.program.versions import installed_versions
-from scaling.training.prepare import PreparedRun, Programs
 from scaling.training.run_folder.measured import VERSIONS, measured_document
 
 # Of NCCL and its network plugins, libfabric, UCX, XLA, jax, CUDA and TPUs.
@@ -60,16 +59,17 @@ def machine_name(mesh: Mesh) -> str:
 
 
 def measured(
-    plan: PreparedRun,
-    programs: Programs,
+    name: str,
+    mesh: Mesh,
+    compiled: jax.stages.Compiled,
     step_times: Mapping[int, float],
     recorded: tuple[int, int] | None,
     clock: Mapping[str, Any],
 ) -> dict[str, Any]:
     """The document of measured.json for the steps of this process; see `measured_document`."""
-    peaks = {"measured": peak_memory(plan.mesh), "compiled": planned_peak(programs.step, plan.mesh)}
-    where = machine_name(plan.mesh), installed_versions(VERSIONS)
-    return measured_document(plan.run.name, *where, step_times, peaks, recorded, clock)
+    peaks = {"measured": peak_memory(mesh), "compiled": planned_peak(compiled, mesh)}
+    where = machine_name(mesh), installed_versions(VERSIONS)
+    return measured_document(name, *where, step_times, peaks, recorded, clock)
 
 
 def peak_memory(mesh: Mesh) -> int | None:

@@ -46,7 +46,7 @@ def progress_line(
     step: int,
     total: int,
     loss: float,
-    tokens_per_second: float,
+    tokens_per_second: float | None,
     step_time: float,
     predicted: Predicted | None = None,
     width: int | None = None,
@@ -58,7 +58,7 @@ def progress_line(
     rate and that share, then the prediction are left out to fit `width` characters.
     """
     head = f"step {step:,}/{total:,} | loss {loss:.4f} | "
-    rate = f"{tokens_per_second:,.0f} tokens/s | "
+    rate = f"{tokens_per_second:,.0f} tokens/s | " if tokens_per_second else ""
     measured = f"{_duration(step_time)}/step"
     beside = "" if predicted is None else f" (predicted {_duration(predicted.step_time)})"
     left = f" | {timedelta(seconds=round((total - step) * step_time))} left"
@@ -101,11 +101,11 @@ class ProgressLine(AbstractContextManager["ProgressLine"]):
             self._task = self._live.add_task("compiling", total=total - first)
 
     def update(
-        self, step: int, loss: float, rate: float, step_time: float, checkpoints: float = 0.0
+        self, step: int, loss: float, rate: float | None, step_time: float, checkpoints: float = 0.0
     ) -> None:
         """Show that `step` steps are done.
 
-        `rate` is in tokens/s, `step_time` in seconds, averaged as the caller likes.
+        `rate` is in tokens/s (None: not counted), `step_time` in seconds.
         """
         width = self._live.console.width - BAR_WIDTH - 1 if self._live else None
         figures = (loss, rate, step_time, self._predicted, width, checkpoints)

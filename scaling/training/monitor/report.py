@@ -12,7 +12,6 @@ checkpoint included, is in the wall time and not in the useful time.
 """
 
 import math
-import statistics
 import time
 from array import array
 from collections.abc import Iterator, Mapping
@@ -20,18 +19,14 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from jax.sharding import Mesh
+
 from scaling.meshes.errors import InputError
-from scaling.models.transformer import Transformer
-from scaling.training.data.batches import held_out_batches
-from scaling.training.data.tokens import parts_of
 from scaling.training.monitor.environment import peak_memory
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.progress import NOT_KNOWN, Predicted, ProgressLine
-from scaling.training.optim.trained import joined
-from scaling.training.prepare import PreparedRun, Programs, own_rows, place_tokens
 from scaling.training.run_folder.folder import Options, own_folder
 from scaling.training.run_folder.metrics import MetricsLog, readable_metrics, step_times
-from scaling.training.step import TrainState
 
 PAUSES = ("checkpoints", "evaluation")
 COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
@@ -102,7 +97,8 @@ def started_clock(options: Options, done: int) -> Clock:
 class StepReport:
     """Writes what is known of each step to all that show it."""
 
-    plan: PreparedRun
+    mesh: Mesh
+    tokens: int | None  # of one step; None: not counted
     log: MetricsLog
     line: ProgressLine
     clock: Clock
@@ -128,7 +124,7 @@ class StepReport:
         """
         self.seconds.append(step_time)
         self.loss = values["loss"]
-        tokens = self.plan.run.batch.tokens
+        tokens, rate = self.tokens, self.tokens and self.tokens / step_time
         self.clock.useful += step_time
         self.clock.data += waited
         self.hosts.step(step_time, waited)
@@ -136,27 +132,29 @@ class StepReport:
             step,
             loss=values["loss"],
             tokens=tokens,
-            tokens_seen=tokens * step,
+            tokens_seen=tokens and tokens * step,
             step_time=step_time,
-            tokens_per_second=tokens / step_time,
-            learning_rate=values["learning_rate"],
-            grad_norm=values["grad_norm"],
+            tokens_per_second=rate,
+            learning_rate=values.get("learning_rate"),
+            grad_norm=values.get("grad_norm"),
             time=time.time(),
             data_time=waited,
             checkpoint_time=self.clock.checkpoints_since_last(),
-            peak_memory=peak_memory(self.plan.mesh),
+            peak_memory=peak_memory(self.mesh),
             goodput=self.clock.goodput,
             **(self.predicted.at(step_time) if self.predicted else NOT_KNOWN),
             **{name: value for name, value in values.items() if name not in COMMON},
             **arrays,
         )
-        figures = values["loss"], tokens / step_time, step_time
+        figures = values["loss"], rate, step_time
         self.line.update(step, *figures, self.clock.checkpoint_share)
 
-    def held_out(self, step: int, losses: Mapping[str, float]) -> None:
-        """Report held-out losses."""
-        self.log.write(step, **losses)
-        self.line.note(f"step {step}: held-out loss {losses['held_out_loss']:.4f}")
+    def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
+        """Report held-out losses, or whatever was measured of a state."""
+        self.log.write(step, **figures)
+        for name, value in list(figures.items())[:1]:
+            words = name.replace("held_out", "held-out").replace("_", " ")
+            self.line.note(f"step {step}: {words} {value:.4f}")
 
     def compare_hosts(self, step: int) -> None:
         """Log what each host takes for its data and for the same work; name the slow ones."""
@@ -168,30 +166,3 @@ class StepReport:
     def times(self, first: int) -> dict[int, float]:
         """Seconds of the new steps by number, from `first` on."""
         return dict(enumerate(self.seconds, first))
-
-
-def held_out_losses(plan: PreparedRun, programs: Programs, state: TrainState) -> dict[str, float]:
-    """Mean losses of the held-out batches, as `metrics.jsonl` names them.
-
-    `held_out_loss`, of a mixture by its shares, and that of each source; `held_out_loss_ema` of the
-    running mean of the parameters, if there is one.
-    """
-    parts, run, own = list(parts_of(plan.source)), plan.run, own_rows(programs).tolist()
-    size = run.batch.global_batch, run.train.eval_batches
-    shared = lambda losses: sum(losses[name] * share for name, _, share in parts)
-
-    def of(params: Transformer) -> dict[str, float]:
-        """The mean over the held-out batches of each source."""
-        means = {}
-        for name, part, _ in parts:
-            placed = (place_tokens(programs, b) for b in held_out_batches(part, *size, own))
-            losses = [programs.evaluate(params, tokens) for tokens in placed]  # none is waited for
-            means[name] = statistics.fmean(map(float, losses))
-        return means
-
-    losses = of(state.params)
-    named = {"held_out_loss": shared(losses)}
-    named |= {f"held_out_loss/{name}": loss for name, loss in losses.items() if name}
-    if state.ema is not None:
-        named["held_out_loss_ema"] = shared(of(joined(state.ema, state.params)))
-    return named

@@ -16,12 +16,12 @@ from scaling.run.parallelism.rules import rules_for
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.data.sources import open_source
 from scaling.training.execution import execution_for
-from scaling.training.loop import train
 from scaling.training.prepare import PreparedRun, Programs, initial_state
 from scaling.training.run_folder.folder import Options
 from scaling.training.step import abstract_state, init_state
 from scaling.training.trained_model import newest_model, on_mesh
 from scaling.training.weights.naming import layer_order_of, to_dict
+from tests.scaling.training.fakes import train
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 

@@ -7,7 +7,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
+from scaling.training import loop
+from scaling.training.loop import RunResult
 from scaling.training.prepare import PreparedRun, Programs
+from scaling.training.run_folder.folder import Options
+from scaling.training.transformer import training_of
 
 
 class FakeStep:
@@ -37,6 +41,11 @@ def with_step(prepared: tuple[PreparedRun, Programs], **fakes: Any) -> tuple[Pre
     plan, programs = prepared
     step = FakeStep(programs.step, **fakes)
     return plan, replace(programs, step=step, run_step=step)
+
+
+def train(plan: PreparedRun, programs: Programs, options: Options, *check: Any) -> RunResult:
+    """Train one of our own runs, from its first batch on or as it is resumed."""
+    return loop.train(plan, training_of(plan, programs, options.initial), options, *check)
 
 
 def scaling(

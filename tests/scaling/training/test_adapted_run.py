@@ -13,7 +13,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.lora import Lora
 from scaling.models.transformer import Transformer
-from scaling.training.loop import train
 from scaling.training.prepare import initial_state
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
@@ -23,7 +22,7 @@ from scaling.training.weights.exported import export_weights
 from scaling.training.weights.naming import to_dict
 from tests.harness import execution_of
 from tests.scaling.training.checkpoint.test_resume import Interrupted, final_state
-from tests.scaling.training.fakes import with_step
+from tests.scaling.training.fakes import train, with_step
 
 LORA = Lora(4, 8.0, ("query", "out", "down"))
 EMA = 0.5

@@ -23,13 +23,13 @@ from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.data.batches import TrainingBatches
 from scaling.training.data.sums import data_sums
 from scaling.training.launch.stopping import NotFinite
-from scaling.training.loop import RunResult, train
+from scaling.training.loop import RunResult
 from scaling.training.run_folder import metrics
 from scaling.training.run_folder.checksums import find_damage
 from scaling.training.run_folder.folder import Options, lock_run_folder
 from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.run_folder.steps import saved_steps as steps_in
-from tests.scaling.training.fakes import with_step
+from tests.scaling.training.fakes import train, with_step
 
 STEPS = 8
 KEYS = "step loss tokens tokens_seen step_time tokens_per_second learning_rate grad_norm".split()

@@ -14,10 +14,10 @@ import pytest
 from scaling.models.config import ModelConfig
 from scaling.run import Batch
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.loop import train
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.weights.naming import to_dict
+from tests.scaling.training.fakes import train
 
 pytestmark = pytest.mark.slow  # they compile for each mesh, or mount a disk
 ROOT = Path(__file__).resolve().parents[3]

@@ -11,12 +11,11 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.run import Batch, Precision, Run, Train
-from scaling.training.loop import train
 from scaling.training.prepare import compile_programs, plan
 from scaling.training.run_folder.folder import Options
 from scaling.training.sample import Sampling, encode_prompts, generate
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
-from tests.scaling.training.fakes import with_step
+from tests.scaling.training.fakes import train, with_step
 
 STEPS, HALF = 6, 3
 MODEL = ModelConfig(256, d_model=32, n_layers=2, n_heads=4, d_ff=64, n_kv_heads=2)

@@ -16,11 +16,11 @@ from scaling.models.config import ModelConfig
 from scaling.run import Batch, Run, save_run
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.data.tokenizer import BYTES
-from scaling.training.loop import train
 from scaling.training.run_folder.folder import Options
 from scaling.training.sample import Sampling, _likeliest, encode_prompts, generate
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder, tokenizer_of
 from scaling.training.weights.naming import to_dict
+from tests.scaling.training.fakes import train
 
 STEPS, SEQ_LEN = 8, 16
 ONE, slow = MeshShape(), pytest.mark.slow

@@ -15,13 +15,12 @@ from scaling.meshes.shape import MeshShape
 from scaling.run import Context, Pipeline, Run, run_dict
 from scaling.training.data.batches import held_out_batches
 from scaling.training.evaluation.scores import row_of, scores
-from scaling.training.loop import train
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.trained_model import newest_model, on_mesh, run_of_folder
 from scaling.training.weights.naming import layer_order_of, reorder_layers
 from tests.harness import MODELS
-from tests.scaling.training.fakes import scaling
+from tests.scaling.training.fakes import scaling, train
 
 STEPS = 4
 RTOL = 1e-4

@@ -21,11 +21,10 @@ from scaling.run import Precision, Sharding, run_dict
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, changes
 from scaling.training.data.tokens import Windows
-from scaling.training.loop import train
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
 from scaling.training.weights.naming import to_dict
-from tests.scaling.training.fakes import scaling, with_step
+from tests.scaling.training.fakes import scaling, train, with_step
 
 STEPS, HALF = 8, 4
 CUBE = {"data": 2, "fsdp": 2, "tensor": 2}

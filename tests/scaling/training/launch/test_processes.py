@@ -11,10 +11,9 @@ import pytest
 from experiments.chat.make import HERE
 from scaling.meshes.shape import MeshShape
 from scaling.run import run_dict, save_run
-from scaling.training.loop import train
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
-from tests.scaling.training.fakes import scaling
+from tests.scaling.training.fakes import scaling, train
 
 CHATS = HERE / "chats.jsonl"
 DEADLINE = 600  # seconds for processes to come up, compile and end on a busy machine

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
 from scaling.training import loop
-from scaling.training.loop import train
 from scaling.training.monitor.profile import ProfileRecorder, parse_range
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
-from tests.scaling.training.fakes import with_step
+from tests.scaling.training.fakes import train, with_step
 
 
 @given(st.text(max_size=8) | st.from_regex(r"[0-9]{1,3}:[0-9]{1,3}", fullmatch=True))
