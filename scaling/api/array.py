@@ -9,6 +9,7 @@ from pathlib import Path
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_axes, axis_sizes, cluster_for
 from scaling.api.public_api import entrance
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.cluster import Cluster, torus_shape
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.placement import torus_box, torus_dims
@@ -39,6 +40,7 @@ def array(
     device_order: str | Iterable[str] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
     ideal: bool = False,
     hops: bool = False,
     compile: bool = False,
@@ -76,7 +78,8 @@ def array(
             their axes do not divide, a mesh that does not fit.
     """
     check_dtype(dtype)
-    if cluster is None and (nodes is not None or overrides or calibration is not None):
+    of_cluster = overrides or any(x is not None for x in (nodes, calibration, measured))
+    if cluster is None and of_cluster:
         raise InputError("nodes, figures and calibrations are those of a cluster: add --cluster")
     sizes = _ordered_mesh(axis_sizes(mesh) if mesh else {}, as_axes(device_order))
     asked = parse_expression(expression, list(sizes))
@@ -94,7 +97,7 @@ def array(
     where = None
     if cluster is not None:
         where = cluster_for(setting.devices, cluster, nodes, overrides)
-        profile, _ = load_profile(where, calibration)
+        profile, _ = load_profile(where, calibration, measured=measured)
         place = MeshOnCluster(where, profile, ideal_profile(hops), ideal)
         setting = replace(setting, place=place)
     answer = array_answer(asked, setting)

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,7 +12,7 @@ from scaling.api.output_paths import check_new_file
 from scaling.api.public_api import entrance
 from scaling.collectives.cost import with_timed_calls
 from scaling.compile.quiet import quiet
-from scaling.meshes.bandwidths import MeasuredCall
+from scaling.meshes.bandwidths import Measured, MeasuredCall, measured_calls
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import writing
@@ -148,7 +147,7 @@ def load_profile(
     calibration: Path | str | Profile | None = None,
     ideal: bool = False,
     hops: bool = False,
-    measured: Iterable[MeasuredCall] = (),
+    measured: Measured | None = None,
 ) -> tuple[Profile, list[str]]:
     """Return the efficiencies to price with, and warnings about them.
 
@@ -159,19 +158,21 @@ def load_profile(
         calibration: a Profile, or a file of `scaling calibrate`; used as it is.
         ideal: no latency, every link at its full bandwidth.
         hops: with `ideal`, count the latencies of the catalogue.
-        measured: calls that were timed on the cluster, which correct the fits of its links.
+        measured: calls that were timed on the cluster, or their file, which correct the fits of its
+            links.
     """
     if ideal:
         return ideal_profile(hops), []
+    calls = () if measured is None else measured_calls(measured)
     if isinstance(calibration, Profile):
-        return with_timed_calls(calibration, cluster, measured), []
+        return with_timed_calls(calibration, cluster, calls), []
     devices = cluster.devices
     if calibration is None and cluster.virtual_devices and host_calibration(devices) is None:
         count = f"{devices} device{'s' * (devices > 1)}"
         print(f"this machine is measured first, quickly, with {count}", file=sys.stderr)
         calibrate_in_subprocess(devices)
     profile, warnings = profile_for(cluster, None if calibration is None else Path(calibration))
-    return with_timed_calls(profile, cluster, measured), warnings
+    return with_timed_calls(profile, cluster, calls), warnings
 
 
 def calibrate_in_subprocess(devices: int) -> None:

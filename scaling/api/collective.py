@@ -12,7 +12,7 @@ from scaling.api.public_api import Drawn, entrance, warn
 from scaling.collectives.algorithms import ALGORITHMS
 from scaling.collectives.candidates import BEST_POSSIBLE
 from scaling.meshes import catalog
-from scaling.meshes.bandwidths import Measured, measured_calls
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.shape import parse_order
@@ -142,10 +142,7 @@ def price_collective(
     groups = collective_groups(place, shape, as_axes(axis, "--axis"))
     if devices is not None:
         groups = listed_groups(devices, place)
-    profile, more = load_profile(
-        *(place, calibration, ideal, hops),
-        measured=() if measured is None else measured_calls(measured),
-    )
+    profile, more = load_profile(place, calibration, ideal, hops, measured)
     priced = partial(
         collective_prices,
         kind,  # type: ignore[arg-type]

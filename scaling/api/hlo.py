@@ -14,6 +14,7 @@ from scaling.hlo.mesh_fit import check_mesh
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
 from scaling.hlo.user_hints import KernelWork
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
 from scaling.program.ir import placed_on
@@ -33,6 +34,7 @@ def predict_hlo(
     kernels: Mapping[str, KernelWork] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
     what_if: str | Iterable[str] = (),
     memory_fraction: float | None = None,
 ) -> PredictionResult:
@@ -75,7 +77,7 @@ def predict_hlo(
             f"devices: use axis sizes that multiply to {dump.devices}"
         )
     place = cluster_for(dump.devices, cluster, nodes, overrides)
-    profile, warnings = load_profile(place, calibration)
+    profile, warnings = load_profile(place, calibration, measured=measured)
     try:
         program = read_program(
             dump.text, axes, name or dump.name, dump.peak, trips=trips, kernels=kernels

@@ -6,8 +6,9 @@ from pathlib import Path
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_overrides, load_cluster
 from scaling.api.public_api import entrance, warn
-from scaling.api.runs import RunLike, Settings, load_run
+from scaling.api.runs import RunLike, Settings, load_run, timed_calls
 from scaling.meshes import catalog
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import Profile
@@ -26,6 +27,7 @@ def limits(
     device_order: str | Iterable[str] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
 ) -> Answer:
     """Return the batch from which communication is hidden, and the limits of every axis.
 
@@ -45,6 +47,7 @@ def limits(
         InputError: unknown names, a mesh that does not fit, one device.
     """
     resolved = load_run(run, mesh=mesh, device_order=device_order, set=set)
+    calls = timed_calls(measured, resolved, cluster)
     stated = resolved.cluster if cluster is None else None
     if stated is not None:
         cluster, nodes = stated.file or stated.name or "", nodes or stated.nodes
@@ -58,6 +61,6 @@ def limits(
             "--cluster (scaling cluster list)"
         )
     doubts = [] if isinstance(cluster, Cluster) else catalog.warnings_of(cluster, place)
-    profile, more = load_profile(place, calibration)
+    profile, more = load_profile(place, calibration, measured=calls)
     warn(doubts + more)
     return answer_limits(resolved, place, profile)

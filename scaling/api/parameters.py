@@ -30,7 +30,7 @@ SHARED: Mapping[str, str] = {
     "memory_bandwidth, launch; network xinf and latency x0 are free.",
     "measured": "bandwidths that were measured in a job, which override the model by level and "
     "size: a file of what nccl-tests prints, or JSON as of `scaling calibrate --network`, or "
-    "a list of calls; None: those of the run's cluster.",
+    "a sequence; None: those of the run's cluster, where it states any.",
     "calibration": "file of `scaling calibrate` to price with, or a Profile.",
     "batch": "sequences at once on the whole mesh; None: on each device as many as in a microbatch "
     "of training, or 4,096 tokens.",

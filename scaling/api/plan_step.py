@@ -32,6 +32,7 @@ from scaling.api.step_choices import (
     several,
 )
 from scaling.api.step_plans import StepPlansResult
+from scaling.meshes.bandwidths import Measured, measured_calls
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, nearest, whole_number
 from scaling.meshes.shape import AXES
@@ -68,6 +69,7 @@ def plan_step(
     memory_fraction: float | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
 ) -> StepPlansResult:
     """Compile a step of yours for its most promising meshes, and rank them by predicted time.
 
@@ -117,13 +119,15 @@ def plan_step(
     place = cluster_for(_most_devices(stated), cluster, nodes, overrides)
     candidates = stated or all_meshes(as_axes(axes, "--axes"), max or {}, place)
     settings = settings_of(variants)
-    profile, _ = load_profile(place, calibration)
+    calls = () if measured is None else measured_calls(measured)
+    profile, _ = load_profile(place, calibration, measured=calls)
+    how = {"calibration": calibration, "measured": calls}
     figures = {"tokens": tokens, "model_flops": model_flops, "memory_fraction": memory_fraction}
 
     def outcomes(over: Sequence[Axes]) -> dict[tuple[str, str], Outcome]:
         asked = {(mesh_text(m), name): (m, s) for m in over for name, s in settings.items()}
         requests = [
-            {"place": place, "axes": dict(m), "calibration": calibration, **s, **figures}
+            {"place": place, "axes": dict(m), **how, **s, **figures}
             for m, s in asked.values()
         ]
         made = predict_elsewhere(make, requests, jobs, f"compiling {len(asked)} programs")

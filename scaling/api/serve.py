@@ -14,6 +14,7 @@ from scaling.api.inputs import (
 )
 from scaling.api.public_api import entrance, warn
 from scaling.api.runs import RunLike, Settings, load_run
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import parse_size
@@ -58,6 +59,7 @@ def serve(
     set: Settings | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
 ) -> Answer:
     """Return the time of a decode step with throughput, memory, thresholds, requests and money.
 
@@ -130,7 +132,7 @@ def serve(
     else:
         per_token = parse_size(kv_per_token) if isinstance(kv_per_token, str) else kv_per_token or 0
         served = bare_model(size, amount("--active", active), float(per_token), formats)
-    profile, doubts = load_profile(place, calibration)
+    profile, doubts = load_profile(place, calibration, measured=measured)
     warn(doubts)
     servers = Servers(place, shape, engine_of(software), expert_parallel)
     case = ServingCase(served, servers, profile, int(batch), int(context))

@@ -23,6 +23,7 @@ from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult, priced_result
 from scaling.compile.quiet import quiet
 from scaling.hlo.user_hints import KernelWork
+from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.profile import Profile
@@ -45,6 +46,7 @@ def predict_step(
     kernels: Mapping[str, KernelWork] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
+    measured: Measured | None = None,
     what_if: str | Iterable[str] = (),
     memory_fraction: float | None = None,
     estimates: bool = False,
@@ -99,7 +101,7 @@ def predict_step(
     stated = load_cluster(cluster, nodes, overrides=overrides)
     made = staged(step, arguments, words, stated, mesh, options)
     place = cluster_for(devices_of(made), cluster, nodes, overrides)
-    profile, warnings = load_profile(place, calibration)
+    profile, warnings = load_profile(place, calibration, measured=measured)
     given = {k: v for k, v in (("trips", trips), ("kernels", kernels)) if v}
     program, text = program_of(made, place, name, estimates, given)
     write_text(dump_hlo, text)
