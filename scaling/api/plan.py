@@ -30,7 +30,7 @@ from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_size
 from scaling.models.accounting import count_parameters
 from scaling.planning.certificate import certificate
-from scaling.planning.constraints import admitted, fixed_settings, largest, pairs_of
+from scaling.planning.constraints import fixed_settings, largest, pairs_of
 from scaling.planning.front import pareto_front
 from scaling.planning.objectives import Goal, critical_batch_of
 from scaling.planning.reasons import changed_choice, losers, shortfall, unmet
@@ -129,8 +129,8 @@ def plan(
         seq_len: tokens of a sequence: set batch.seq_len.
         top: most plans to return, each of another mesh.
         objective: what is least: time of a step, cost as devices x time, money by the hour of a
-            device, or energy with hosts and building, boards at the most that they draw; all but
-            time also try fewer nodes.
+            device, or energy with hosts, network and building, boards as their step uses them; all
+            but time also try fewer nodes.
         tokens: tokens of the whole training, such as 15T: each plan also says its time,
             device-hours, money and energy, with failures, saves and restarts, and their ranges.
         deadline: the longest that the whole training may take, such as 30d or 12h.
@@ -148,7 +148,8 @@ def plan(
             other two.
         risk: largest probability of running out of memory, as other software's allocator takes
             more or less; what is faster beyond it is shown apart.
-        seconds: stop searching after so long, a first wave at least; `certificate` has the gap.
+        seconds: stop searching after so long, a first wave at least, and one for each rule of
+            thumb; `certificate` has the gap.
         verify: price so many of the best plans again from their compiled programs.
 
     Raises:
@@ -193,6 +194,18 @@ def plan(
     for site in sites:
         site.tariff.check(goal)
     states = search_all(sites, goal, top, seconds)
+    left = lambda: None if seconds is None else max(start + seconds - time.monotonic(), 0.0)
+    rules_of = lambda hit: list(
+        judged(hit, all_choices(hit.target.run, hit.cluster.devices, constraints), left())
+    )
+    of_cluster = dict(zip((site.cluster.name for site in sites), states, strict=True))
+    first = next(iter(ranked(states)), None)
+    rules = rules_of(first) if first else []
+    # A search that was stopped may have missed what a rule finds.
+    while first and (better := [hit for _, hit in rules if hit and hit.value < first.value]):
+        first = min(better, key=lambda hit: hit.value)
+        of_cluster[first.cluster.name].keep(first)
+        rules = rules_of(first)
     certified = certificate(states)
     hits = ranked(states)[:top]
     closed = {hit: _predicted(hit) for hit in hits}
@@ -226,8 +239,8 @@ def plan(
         asked = request(run, **where, set=set, **how).changed(mesh=str(chosen.mesh), set=settings)
         after = asked.words("predict", "--explain")
     state = min(states, key=lambda s: s.best[0].value if s.best else math.inf)
-    first = pairs[0][0] if pairs else None
-    space = all_choices(first.target.run, first.cluster.devices) if first else ()
+    if pairs and pairs[0][0] is not first:  # by its compiled program another is the first
+        rules = rules_of(pairs[0][0])
     return PlanResult(
         plans,
         sum(s.space for s in states),
@@ -249,12 +262,14 @@ def plan(
         limits=goal.limits,
         certificate=certified,
         pareto=pareto_front(sites, goal) if pareto and plans else (),
-        rules=tuple(judged(first, admitted(space, constraints))) if first else (),
+        rules=tuple(rule for rule, _ in rules) if pairs else (),
         clusters=described(
             (hit, _predicted(hit)) for hit in sorted(firsts, key=lambda hit: hit.value)
         ),
-        beyond=_beyond(sites, goal, risk, seconds, *pairs[:1]),
-        network=_network(sites[0], plans[0], goal) if plans and sites[0].profile.network else None,
+        beyond=_beyond(sites, goal, risk, left(), *pairs[:1]),
+        network=_network(sites[0], plans[0], goal, left())
+        if plans and sites[0].profile.network
+        else None,
         next=after,
     )
 
@@ -297,10 +312,10 @@ def _formats(texts: str | Iterable[str] | None) -> list[Dtype]:
     return [known[name] for name in asked]
 
 
-def _network(site: Site, first: Plan, goal: Goal) -> str:
+def _network(site: Site, first: Plan, goal: Goal, seconds: float | None) -> str:
     """What the calls that were timed change in the choice."""
     fits = replace(site, profile=replace(site.profile, network=()))
-    other = fits.search(goal, 1).best[0]
+    other = fits.search(goal, 1, seconds).best[0]
     here = predict(other.run, other.cluster, source="analytic", calibration=site.profile)
     lost = float(here.step_time) / first.step_time
     lost *= 1.0 if goal.objective == "time" else here.devices / first.prediction.devices
@@ -335,5 +350,10 @@ def _shortfall_of(compiled: list[PredictionResult]) -> str:
 
 def _objective(hit: SearchHit, prediction: PredictionResult) -> float:
     """The objective of a prediction of a hit, as if it fitted for certain."""
-    seconds = np.asarray(float(prediction.step_time))
-    return float(hit.target.value(seconds, prediction.devices))
+    seconds, draw, power = (
+        np.asarray(float(prediction.step_time)),
+        hit.target.draw,
+        prediction.power,
+    )
+    watts = (draw(power.total),) if draw and power else ()
+    return float(hit.target.value(seconds, prediction.devices, *watts))

@@ -95,6 +95,11 @@ def plan_of(
         each = float(prediction.step_time) / run.batch.tokens * growth
         more = each / (float(first.step_time) / least * goal.growth(least)) - 1
         why = f"{more:+.1%} time to the same loss: {run.batch.tokens:,} tokens a step"
+    elif rank > 1 and (draw := hit.target.draw):
+        watts = [float(draw(p.power.total)) for p in (prediction, first) if p.power]
+        times = [float(p.step_time) * p.devices for p in (prediction, first)]
+        more = watts[0] * times[0] / (watts[1] * times[1]) - 1
+        why = f"{more:+.1%} energy: {watts[0]:,.0f} W a device; time {why}"
     plan = Plan(rank, run, hit.cluster, prediction, why, price=tariff.dollars, price_range=price)
     plan = replace(plan, besides=", ".join(besides), growth=growth)
     if goal.tokens is None or not prediction.tokens_per_second:

@@ -65,6 +65,7 @@ def sites_of(
         profile, notes = load_profile(place, calibration, measured=calls)
         warnings += [*notes, *(idle_nodes(run.mesh, place) if run.mesh else ())]
         chip = place.accelerator
-        tariff = Tariff(chip.name, price(chip), operation.most_watts(place), operation.goodput)
+        draw = operation.draw if chip.power and chip.peaks else None
+        tariff = Tariff(chip.name, price(chip), draw, operation.goodput)
         sites.append(Site(run, place, counts or [place.nodes], profile, tariff))
     return sites, typed, warnings

@@ -127,8 +127,7 @@ def plan_step(
     def outcomes(over: Sequence[Axes]) -> dict[tuple[str, str], Outcome]:
         asked = {(mesh_text(m), name): (m, s) for m in over for name, s in settings.items()}
         requests = [
-            {"place": place, "axes": dict(m), **how, **s, **figures}
-            for m, s in asked.values()
+            {"place": place, "axes": dict(m), **how, **s, **figures} for m, s in asked.values()
         ]
         made = predict_elsewhere(make, requests, jobs, f"compiling {len(asked)} programs")
         return dict(zip(asked, made, strict=True))

@@ -14,8 +14,9 @@ from typing import Any
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import check_range
 from scaling.planning.objectives import HOUR
-from scaling.profiles.power import Ranged, combined, device_watts, power_file
+from scaling.profiles.power import Ranged, combined, device_watts, mean_watts, power_file
 from scaling.profiles.prices import Price
+from scaling.program.ir import Number
 from scaling.questions.budget.failures import Reliability, goodput
 from scaling.simulate.prediction import Prediction
 
@@ -41,12 +42,9 @@ class Operation:
         """Share of the time of so many devices that trains."""
         return goodput(self.reliability, devices, self.state)[1]
 
-    def most_watts(self, cluster: Cluster) -> float | None:
-        """Most W for a device that works, with host, network and building; None: not known."""
-        most = cluster.accelerator.power
-        if most is None:
-            return None
-        return device_watts(power_file().board.limit * most, most, cluster.nodes, self.pue).value
+    def draw(self, board: Number, most: float, nodes: int) -> Number:
+        """W for a device by those of its board, with host, network and building."""
+        return mean_watts(board, most, nodes, self.pue)
 
 
 def whole_run(

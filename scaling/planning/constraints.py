@@ -2,44 +2,45 @@
 
     --max-tensor 4    --fixed mesh.stage=1    --fixed remat=none    --fixed batch.microbatches=4
 
-A constraint keeps some configurations of each mesh. Where all together keep none, the fewest of
-them that do so are named.
+A constraint says which values of one setting are allowed: a space has no others. Where several
+leave none, the fewest of them that do so are named.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import combinations
-
-import numpy as np
+from typing import Any, TypeVar
 
 from scaling.analytic.step import policies
 from scaling.meshes.errors import InputError, check_keys, is_count, whole_number
 from scaling.meshes.shape import AXES
-from scaling.planning.space import Choices
 from scaling.run import Run
 
-GRID = {"batch.microbatches": "microbatches", "sharding.zero_stage": "zero_stage"}
-KEYS = (*(f"mesh.{axis}" for axis in AXES), *GRID, "remat")  # what a plan chooses
+SETTINGS = ("batch.microbatches", "sharding.zero_stage", "remat")  # that a mesh has several of
+KEYS = (*(f"mesh.{axis}" for axis in AXES), *SETTINGS)  # what a plan chooses
 SHOWN = 12  # values that a message lists at most
-Values = Callable[[Choices], np.ndarray]  # of a mesh's configurations: [configurations]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Constraint:
-    """What configurations must be: an option, and the value that it looks at."""
+    """The values that one setting may have."""
 
     text: str  # as it is typed
-    values: Values  # of what is constrained
-    keeps: Values  # True where a configuration is kept
+    key: str  # of KEYS
+    allows: Callable[[Any], bool]
+
+
+def allowed(constraints: Sequence[Constraint], key: str, values: Iterable[T]) -> list[T]:
+    """The values of a setting that all constraints allow."""
+    own = [constraint for constraint in constraints if constraint.key == key]
+    return [value for value in values if all(one.allows(value) for one in own)]
 
 
 def largest(axis: str, size: int) -> Constraint:
     """The constraint of an axis to at most so many devices."""
-    name = f"max-{axis}"
-    most = whole_number(f"--{name}", size)
-    values = lambda choices: np.full(choices.count, getattr(choices.mesh, axis))
-    return Constraint(f"--{name} {most}", values, lambda choices: values(choices) <= most)
+    most = whole_number(f"--max-{axis}", size)
+    return Constraint(f"--max-{axis} {most}", f"mesh.{axis}", lambda n: n <= most)
 
 
 def fixed_settings(run: Run, settings: Mapping[str, object]) -> Iterator[Constraint]:
@@ -50,7 +51,6 @@ def fixed_settings(run: Run, settings: Mapping[str, object]) -> Iterator[Constra
     """
     check_keys(settings, KEYS, "--fixed", "key that a plan chooses")
     for key, value in settings.items():
-        text = f"--fixed {key}={value}"
         if key == "remat":
             names = [str(policy) for policy in policies(run)]
             check_keys([str(value)], names, "--fixed remat", "policy")
@@ -58,24 +58,7 @@ def fixed_settings(run: Run, settings: Mapping[str, object]) -> Iterator[Constra
         else:
             wanted = int(value) if isinstance(value, str) and is_count(value) else value
             wanted = whole_number(f"--fixed {key}", wanted, int("zero" not in key))
-        values = partial(_values, run, key)
-        yield Constraint(text, values, partial(_is, key, values, wanted))
-
-
-def _values(run: Run, key: str, choices: Choices) -> np.ndarray:
-    """The setting of each configuration."""
-    if key == "remat":
-        names = np.array([str(policy) for policy in policies(run)])
-        return names[np.asarray(choices.grid.remat)]
-    if key in GRID:
-        return np.asarray(getattr(choices.grid, GRID[key]))
-    return np.full(choices.count, getattr(choices.mesh, key.removeprefix("mesh.")))
-
-
-def _is(key: str, values: Values, wanted: object, choices: Choices) -> np.ndarray:
-    """True where the setting is as wanted; without fsdp there is no ZeRO stage."""
-    free = key == "sharding.zero_stage" and choices.mesh.fsdp == 1
-    return (values(choices) == wanted) | free
+        yield Constraint(f"--fixed {key}={value}", key, wanted.__eq__)
 
 
 def pairs_of(texts: Mapping[str, object] | Iterable[str], option: str) -> dict[str, object]:
@@ -98,29 +81,20 @@ def pairs_of(texts: Mapping[str, object] | Iterable[str], option: str) -> dict[s
     return found
 
 
-def admitted(every: Iterable[Choices], constraints: Sequence[Constraint]) -> Iterator[Choices]:
-    """The configurations that all constraints keep."""
-    for choices in every:
-        kept = np.ones(choices.count, bool)
-        for constraint in constraints:
-            kept &= constraint.keeps(choices)
-        if kept.any():
-            yield choices if kept.all() else choices.only(kept)
+def contradiction(
+    constraints: Sequence[Constraint], values: Callable[[Sequence[Constraint], str], set[Any]]
+) -> str:
+    """The fewest constraints that leave no configuration together, in words.
 
-
-def contradiction(every: Iterable[Choices], constraints: Sequence[Constraint]) -> str:
-    """The fewest constraints that keep no configuration together, in words."""
-    spaces = list(every)
-    kept = [np.concatenate([c.keeps(each) for each in spaces]) for c in constraints]
-    numbers = range(len(constraints))
-    sets = (some for size in numbers for some in combinations(numbers, size + 1))
-    least = next(some for some in sets if not np.logical_and.reduce([kept[i] for i in some]).any())
-    named = [constraints[i] for i in least]
-    texts = " and ".join(constraint.text for constraint in named)
-    if len(named) > 1:
+    Args:
+        constraints: that leave none, all together.
+        values: of a setting, by its key, in the space that constraints leave; none: it is empty.
+    """
+    sets = (s for size in range(len(constraints)) for s in combinations(constraints, size + 1))
+    least = next(some for some in sets if not values(some, some[0].key))
+    texts = " and ".join(constraint.text for constraint in least)
+    if len(least) > 1:
         return f"{texts} contradict each other: no configuration is as they say; leave one out"
-    found = sorted({v for each in spaces for v in named[0].values(each).tolist()})
-    listed = ", ".join(
-        f"{value:g}" if isinstance(value, float) else str(value) for value in found[:SHOWN]
-    )
+    found = sorted(values((), least[0].key))
+    listed = ", ".join(map(str, found[:SHOWN]))
     return f"{texts}: no configuration is so; there are {listed}" + ", ..." * (len(found) > SHOWN)

@@ -15,7 +15,6 @@ import numpy as np
 
 from scaling.collectives.torus import NoBox
 from scaling.meshes.cluster import Cluster
-from scaling.planning.constraints import admitted
 from scaling.planning.objectives import Goal
 from scaling.planning.search import PlanTarget, Search
 from scaling.planning.sites import Site
@@ -109,7 +108,7 @@ def _of_site(site: Site, goal: Goal) -> Iterator[FrontPoint]:
     """The fronts of each number of nodes, where time and money are one."""
     for target, every in site.spaces(goal):
         found: list[FrontPoint] = []
-        runnable = Search(1).runnable(target, admitted(every, site.constraints))
+        runnable = Search(1).runnable(target, every)
         for choices in batched(target.run, runnable):
             growth = goal.growth(target.run.batch.tokens)
             found += [replace(p, growth=growth) for p in _priced(site, target, choices)]

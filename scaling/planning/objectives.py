@@ -3,7 +3,7 @@
     time      seconds of a step
     cost      devices x time
     money     dollars of the devices, by the hour
-    energy    joules of the devices with host and building, boards at the most that they draw
+    energy    joules of the devices with host, network and building, boards as they are used
 
 All are compared for one token, so that clusters and numbers of nodes can be. A deadline and a
 budget rule out what takes longer, or is dearer, for all tokens of the training, with what failures,
@@ -21,6 +21,7 @@ from scaling.meshes.units import format_days, format_dollars
 from scaling.models.accounting.parameters import count_parameters
 from scaling.models.config import ModelConfig, with_positions
 from scaling.profiles.prices import Price
+from scaling.program.ir import Number
 
 OBJECTIVES = ("time", "cost", "money", "energy")
 HOUR = 3600.0  # s
@@ -86,7 +87,8 @@ class Tariff:
 
     name: str  # of the chip
     price: Price | None  # of an hour
-    watts: float | None
+    # W of a device by (W of its board, most W of that, nodes), with host, network and building.
+    draw: Callable[[Number, float, int], Number] | None = None
     goodput: Callable[[int], float] = lambda devices: 1.0  # of so many, with failures and saves
 
     @property
@@ -100,20 +102,25 @@ class Tariff:
         option = "--budget" if goal.objective != "money" else "--objective money"
         if needs_price and self.price is None:
             raise InputError(f"{option}: nobody states a price of {self.name}; give --price")
-        if goal.objective == "energy" and self.watts is None:
+        if goal.objective == "energy" and self.draw is None:
             raise InputError(
                 f"--objective energy: {self.name} has no figure 'power' (W); state it in an "
                 "accelerator file of your own, or use --objective cost"
             )
 
-    def per_second(self, objective: str) -> float:
-        """Of one device: 1 device-second, dollars, or joules."""
-        figures = {"money": (self.dollars or 0.0) / HOUR, "energy": self.watts or 0.0}
-        return figures.get(objective, 1.0)
+    @property
+    def dollars_per_second(self) -> float:
+        """Of one device; 0 where nobody states a price."""
+        return (self.dollars or 0.0) / HOUR
 
 
 def value_of(
-    goal: Goal, tariff: Tariff, tokens: float, seconds: np.ndarray, devices: AxisSize
+    goal: Goal,
+    tariff: Tariff,
+    tokens: float,
+    seconds: np.ndarray,
+    devices: AxisSize,
+    watts: Number = 1.0,
 ) -> np.ndarray:
     """The objective for one token of the smallest batch; infinite past a deadline or a budget.
 
@@ -122,13 +129,15 @@ def value_of(
         tokens: of a step.
         seconds: of a step.
         devices: that are used.
+        watts: of one device, where energy is least.
     """
     tokens = tokens / goal.growth(tokens)
-    shares = 1.0 if goal.objective == "time" else devices * tariff.per_second(goal.objective)
+    of_device = {"money": tariff.dollars_per_second, "energy": watts}.get(goal.objective, 1.0)
+    shares = 1.0 if goal.objective == "time" else devices * of_device
     total = np.zeros_like(seconds)
     if goal.tokens:
         total = seconds / tokens * goal.tokens / max(tariff.goodput(int(np.max(devices))), 1e-12)
     most = np.inf if goal.deadline is None else goal.deadline
-    dollars = total * devices * tariff.per_second("money")
+    dollars = total * devices * tariff.dollars_per_second
     allowed = (total <= most) & (dollars <= (np.inf if goal.budget is None else goal.budget))
     return np.where(allowed, seconds / tokens * shares, np.inf)

@@ -102,7 +102,7 @@ def losers(state: Search) -> Iterator[Loser]:
             seconds = hit.step_time, best.step_time
             sizes = hit.choices.mesh.devices, best.choices.mesh.devices
             why = f"{hit.value / best.value - 1:+.1%} by the objective"
-            if hit.run.batch.tokens == best.run.batch.tokens:
+            if hit.run.batch.tokens == best.run.batch.tokens and hit.target.draw is None:
                 why = _longer(hit.time, best.time, seconds, sizes)
             yield Loser(f"{AXES[axis]}, at best {hit.choices.mesh}", why)
     if state.pruned:
@@ -150,7 +150,7 @@ def unmet(goal: Goal, sites: Sequence[Site]) -> str:
         hit, site = best_of(sites, other)
         devices = hit.choices.mesh.devices
         seconds = hit.step_time / hit.run.batch.tokens * tokens / site.tariff.goodput(int(devices))
-        dollars = seconds * devices * site.tariff.per_second("money")
+        dollars = seconds * devices * site.tariff.dollars_per_second
         nodes = f"{hit.cluster.nodes} node(s) of {hit.cluster.name}"
         return seconds, dollars, f"{words_of(hit.run)} on {nodes}"
 

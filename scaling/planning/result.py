@@ -110,6 +110,7 @@ class RuleOfThumb:
     follows: bool
     cost: float | None = None  # of following it: the objective over the first plan's, less one
     plan: str | None = None  # the best that follows it, where the first does not
+    at_most: bool = False  # the search for it was stopped: another may cost less
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ it, and, with the best plan among those of least number, what following it would
     guide       How to Scale Your Model, on training: FSDP until the batch is too small for it
 """
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
@@ -93,11 +94,15 @@ def recomputed(remat: Remat) -> int:
     return {"none": 0, "full": 2}.get(str(remat), 1)
 
 
-def judged(hit: SearchHit, every: Iterable[Choices]) -> Iterator[RuleOfThumb]:
+def judged(
+    hit: SearchHit, every: Iterable[Choices], seconds: float | None = None
+) -> Iterator[tuple[RuleOfThumb, SearchHit | None]]:
     """Which rules the best configuration follows among all of its space, and what breaking saves.
 
-    The plan of a broken rule is the best of those that follow it.
+    The plan of a broken rule, given beside it, is the best of those that follow it; after so many
+    seconds in all, the best of a first wave of them, which costs at most that.
     """
+    stop = None if seconds is None else time.monotonic() + seconds
     node, spaces = hit.cluster.devices_per_node, [each for each in every if not each.refusal]
     again = np.array([recomputed(remat) for remat in policies(hit.target.run)])
 
@@ -109,11 +114,15 @@ def judged(hit: SearchHit, every: Iterable[Choices]) -> Iterator[RuleOfThumb]:
         own = [c for c in spaces if not rule.settings or c.mesh.sizes == hit.choices.mesh.sizes]
         table = [(each, keys(rule, each)) for each in own]
         mine = keys(rule, hit.choices)[hit.index]
-        verdict = RuleOfThumb(rule.name, rule.source, True)
+        verdict, best = RuleOfThumb(rule.name, rule.source, True), None
         for key in sorted({k for _, row in table for k in row.tolist() if k < mine}):
             some = [each.only(row == key) for each, row in table if key in row]
-            if found := search([(hit.target, some)], 1).best:
-                cost, words = found[0].value / hit.value - 1, words_of(found[0].run)
-                verdict = RuleOfThumb(rule.name, rule.source, False, cost, words)
+            left = None if stop is None else max(stop - time.monotonic(), 0.0)
+            found = search([(hit.target, some)], 1, left)
+            if found.best:
+                best = found.best[0]
+                cost, at_most = best.value / hit.value - 1, found.least_left < best.value
+                words = words_of(best.run)
+                verdict = RuleOfThumb(rule.name, rule.source, False, cost, words, at_most)
                 break
-        yield verdict
+        yield verdict, best

@@ -130,14 +130,15 @@ class Search:
             program = target.program(choices)
             missing = self.lacking(target, choices, program)
             try:
-                least = calls_of(program, target.prices).least()
+                calls = calls_of(program, target.prices)
+                least = calls.least()
             except NoBox:
                 reasons = [target.misplaced(one.choices.mesh, program) for one in members]
                 for one, reason in zip(members, reasons, strict=True):
                     self.refuse(reason, one.choices.count * bool(reason))
                 yield from self.tight(o for o, r in zip(members, reasons, strict=True) if not r)
                 continue
-            bounds = target.value(np.asarray(least), choices.mesh.devices)
+            bounds = target.values(calls, least, choices.mesh.devices)
             parts = map(choices.parts, (bounds, missing))
             for one, bound, lacks in zip(members, *parts, strict=True):
                 self.refuse(TOO_LARGE, int((lacks > 0).sum()))
@@ -152,10 +153,10 @@ class Search:
                 yield from members
                 continue
             program = target.program(choices)
-            line = calls_of(program, target.prices).timeline()
+            calls = calls_of(program, target.prices)
+            line = calls.timeline()
             self.priced += choices.count
-            expected = np.asarray(target.expected(program, line.total))
-            value = target.value(expected, choices.mesh.devices)
+            value = target.values(calls, line.total, choices.mesh.devices, line)
             figures = (value, line.total, *(getattr(line, name) for name in TERMS))
             for one, *of_mesh in zip(members, *map(choices.parts, figures), strict=True):
                 index = int(np.argmin(of_mesh[0]))
@@ -165,6 +166,11 @@ class Search:
                     parts = dict(zip(TERMS, terms, strict=True))
                     hit = SearchHit(one.choices, target, index, least, seconds, parts)
                     self.hits[one.key] = hit
+        vars(self).pop("best", None)
+
+    def keep(self, hit: SearchHit) -> None:
+        """Take what was found elsewhere in the space for the best of its mesh."""
+        self.hits[hit.key] = hit
         vars(self).pop("best", None)
 
     def useful(self, waiting: Iterable[Waiting], by: str) -> list[Waiting]:

@@ -3,16 +3,18 @@
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, is_count, whole_number
 from scaling.meshes.rules import divisors
-from scaling.planning.constraints import Constraint, admitted, contradiction
+from scaling.planning.constraints import Constraint, contradiction
 from scaling.planning.objectives import Goal, Tariff, value_of
 from scaling.planning.search import PlanTarget, Search, SearchHit, search
 from scaling.planning.space import Choices
 from scaling.planning.variants import Variant, runs_on
 from scaling.profiles.profile import Profile
+from scaling.program.ir import Number
 from scaling.run import Run
 from scaling.simulate.capacity import RISK
 
@@ -31,7 +33,7 @@ class Site:
     risk: float = RISK  # of running out of memory, at most
 
     def spaces(self, goal: Goal) -> Iterator[tuple[PlanTarget, Iterator[Choices]]]:
-        """Where configurations are priced, and all of them, whatever the constraints.
+        """Where configurations are priced, and those that the constraints leave.
 
         For all objectives but time, and with a budget, fewer nodes are tried as well.
         """
@@ -43,14 +45,18 @@ class Site:
             place = replace(self.cluster, nodes=nodes)
             for variant in runs_on(place, variants):
                 value = partial(value_of, goal, self.tariff, variant.run.batch.tokens)
-                every = variant.choices(place.devices)
-                yield PlanTarget(variant.run, place, self.profile, value, self.risk), every
+                draw = partial(self._drawn, nodes) if goal.objective == "energy" else None
+                every = variant.choices(place.devices, self.constraints)
+                yield PlanTarget(variant.run, place, self.profile, value, self.risk, draw), every
+
+    def _drawn(self, nodes: int, board: Number) -> Number:
+        """W of a device of so many nodes by those of its board."""
+        assert self.tariff.draw is not None and self.cluster.accelerator.power is not None
+        return self.tariff.draw(board, self.cluster.accelerator.power, nodes)
 
     def search(self, goal: Goal, top: int, seconds: float | None = None) -> Search:
         """The best configurations that the constraints admit, found within so many seconds."""
-        spaces = self.spaces(goal)
-        every = [(place, admitted(every, self.constraints)) for place, every in spaces]
-        return search(every, top, seconds)
+        return search(list(self.spaces(goal)), top, seconds)
 
 
 def search_all(
@@ -64,8 +70,13 @@ def search_all(
     each = None if seconds is None else seconds / len(sites)
     states = [site.search(goal, top, each) for site in sites]
     if not any(state.space for state in states) and (constraints := sites[0].constraints):
-        every = (c for site in sites for _, choices in site.spaces(goal) for c in choices)
-        raise InputError(contradiction(every, constraints))
+
+        def values(some: Sequence[Constraint], key: str) -> set[Any]:
+            spaces = (replace(site, constraints=some).spaces(goal) for site in sites)
+            every = ((target.run, c) for space in spaces for target, cs in space for c in cs)
+            return {value for run, choices in every for value in choices.values(run, key)}
+
+        raise InputError(contradiction(constraints, values))
     return states
 
 

@@ -10,7 +10,7 @@ that can do nothing for a model have size 1: `expert` without experts.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, lru_cache
 from itertools import product
@@ -21,6 +21,7 @@ import numpy as np
 from scaling.analytic.step import REMATS, Grid, policies, structure
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshBatch, MeshShape, side_by_side
+from scaling.planning.constraints import Constraint, allowed
 from scaling.planning.refusals import Refusals
 from scaling.program.ir import Number
 from scaling.run import OURS, Run
@@ -47,6 +48,15 @@ class Choices:
         """The configurations that are True in bool [configurations]."""
         grid = (np.asarray(getattr(self.grid, f.name))[chosen] for f in fields(Grid))
         return replace(self, grid=Grid(*grid))
+
+    def values(self, run: Run, key: str) -> set[Any]:
+        """The values of a setting that a plan chooses, by its dotted key."""
+        if key == "remat":
+            return {str(policies(run)[i]) for i in np.asarray(self.grid.remat)}
+        table, _, name = key.partition(".")
+        if table == "mesh":
+            return {getattr(self.mesh, name)}
+        return {int(value) for value in np.asarray(getattr(self.grid, name))}
 
     def run(self, run: Run, index: int) -> Run:
         """The run of one configuration."""
@@ -121,40 +131,69 @@ def batched(run: Run, every: Iterable[Choices]) -> Iterator[ChoicesBatch]:
     yield from (ChoicesBatch(tuple(members)) for members in alike.values())
 
 
-def all_choices(run: Run, devices: int) -> Iterator[Choices]:
-    """Every mesh of so many devices with its settings; with the run's mesh, that one alone."""
+def all_choices(
+    run: Run,
+    devices: int,
+    constraints: Sequence[Constraint] = (),
+    covers: Callable[[MeshShape], bool] = lambda mesh: True,
+) -> Iterator[Choices]:
+    """Every mesh of so many devices with its settings; with the run's mesh, that one alone.
+
+    Args:
+        run: with or without a mesh.
+        devices: of each mesh.
+        constraints: that leave out meshes and settings.
+        covers: False for further meshes that are left out.
+    """
     refusals = Refusals(run), Refusals(replace(run, remat=REMATS[0]))
-    for mesh in [run.mesh] if run.mesh else meshes(run, devices):
-        yield choices(run, mesh, refusals)
+    for mesh in meshes(run, devices, constraints):
+        if covers(mesh):
+            found = choices(run, mesh, refusals, constraints)
+            if found.count:
+                yield found
 
 
-def meshes(run: Run, devices: int) -> Iterator[MeshShape]:
+def meshes(run: Run, devices: int, constraints: Sequence[Constraint] = ()) -> Iterator[MeshShape]:
     """Every way to share the devices out over the axes, tensor innermost growing last."""
-    axes = AXES if run.model.moe else AXES_OF_DENSE
-    for sizes in _products(devices, len(axes)):
-        yield MeshShape(**dict(zip(axes, sizes, strict=True)), device_order=run.device_order)
-
-
-def _products(number: int, parts: int) -> Iterator[tuple[int, ...]]:
-    """Every tuple of so many positive integers whose product is `number`."""
-    if parts == 1:
-        yield (number,)
+    every = divisors(devices)
+    sizes = {axis: set(allowed(constraints, f"mesh.{axis}", every)) for axis in AXES}
+    if run.mesh:
+        if all(allowed(constraints, f"mesh.{axis}", [n]) for axis, n in run.mesh.sizes.items()):
+            yield run.mesh
         return
-    for first in reversed(divisors(number)):
-        for rest in _products(number // first, parts - 1):
-            yield (first, *rest)
+    axes = AXES if run.model.moe else AXES_OF_DENSE
+    if all(1 in sizes[axis] for axis in AXES if axis not in axes):
+        for product_ in _products(devices, [sizes[axis] for axis in axes]):
+            shape = dict(zip(axes, product_, strict=True))
+            yield MeshShape(**shape, device_order=run.device_order)
+
+
+def _products(number: int, parts: Sequence[Container[int]]) -> Iterator[tuple[int, ...]]:
+    """Every tuple of positive integers, one of each part, whose product is `number`."""
+    first, *others = parts
+    for size in reversed(divisors(number)) if others else [number]:
+        if size in first:
+            rests = _products(number // size, others) if others else [()]
+            yield from ((size, *rest) for rest in rests)
 
 
 def choices(
-    run: Run, mesh: MeshShape, refusals: tuple[Refusals, Refusals] | None = None
+    run: Run,
+    mesh: MeshShape,
+    refusals: tuple[Refusals, Refusals] | None = None,
+    constraints: Sequence[Constraint] = (),
 ) -> Choices:
     """The settings of one mesh; a mesh that cannot run has them for the count only.
 
-    `refusals` are of the run, and of it with a remat policy of any software.
+    `refusals` are of the run, and of it with a remat policy of any software. Without fsdp there is
+    no ZeRO stage to constrain.
     """
     own, plain = refusals or (Refusals(run), Refusals(replace(run, remat=REMATS[0])))
     local = -(-run.batch.global_batch // mesh.batch_shards)
-    stages = (TRAINED_ZERO if run.software == OURS else ZERO) if mesh.fsdp > 1 else (3,)
+    stages = [3]
+    if mesh.fsdp > 1:
+        known = TRAINED_ZERO if run.software == OURS else ZERO
+        stages = allowed(constraints, "sharding.zero_stage", known)
     counts = divisors(local)
     if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
         counts = [n for n in counts if n % mesh.stage == 0] or counts
@@ -162,8 +201,12 @@ def choices(
     every_remat = list(range(len(policies(run))))
     if run.remat not in REMATS and own.of(mesh, counts[0]):
         every_remat.remove(policies(run).index(run.remat))
-    grid = _grid(run.batch.global_batch, tuple(counts), stages, tuple(every_remat))
-    return Choices(mesh, grid, plain.of(mesh, counts[0]))
+    refusal = plain.of(mesh, counts[0])
+    counts = allowed(constraints, "batch.microbatches", counts)
+    names = [str(policy) for policy in policies(run)]
+    every_remat = [i for i in every_remat if allowed(constraints, "remat", [names[i]])]
+    grid = _grid(run.batch.global_batch, tuple(counts), tuple(stages), tuple(every_remat))
+    return Choices(mesh, grid, refusal)
 
 
 @lru_cache(maxsize=1024)
@@ -171,5 +214,5 @@ def _grid(
     batch: int, counts: tuple[int, ...], stages: tuple[int, ...], remats: tuple[int, ...]
 ) -> Grid:
     """Every combination; one grid of all meshes that have the same."""
-    every = np.array(list(product(counts, stages, remats)), np.int64)
+    every = np.array(list(product(counts, stages, remats)), np.int64).reshape(-1, 3)
     return Grid(every[:, 0].astype(float), np.full(len(every), float(batch)), *every.T[1:])

@@ -15,10 +15,11 @@ from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import AXES, AxisSize, MeshShape
 from scaling.planning.bounds import least_time
 from scaling.planning.space import Choices, ChoicesBatch, batched, described
+from scaling.profiles.power import power_file
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Number, Program, collectives
 from scaling.run import Run
-from scaling.simulate.batch import Prices
+from scaling.simulate.batch import Calls, Prices
 from scaling.simulate.capacity import (
     RESERVE,
     RISK,
@@ -28,10 +29,11 @@ from scaling.simulate.capacity import (
     needed_share,
 )
 from scaling.simulate.memory import memory_use
+from scaling.simulate.summary import board_power
+from scaling.simulate.timeline import Timeline
 
-Value = Callable[
-    [np.ndarray, AxisSize], np.ndarray
-]  # (seconds of a step, devices) -> what is least
+Key = tuple[Any, ...]  # of a mesh and where it lies
+Value = Callable[..., np.ndarray]  # (seconds of a step, devices[, W of one]) -> what is least
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,8 @@ class PlanTarget:
     profile: Profile
     value: Value
     risk: float = RISK  # of running out of memory, at most
+    # W of a device by those of its board, where energy is least.
+    draw: Callable[[Number], Number] | None = None
 
     @cached_property
     def prices(self) -> Prices:
@@ -57,7 +61,26 @@ class PlanTarget:
     def bound(self, choices: ChoicesBatch) -> np.ndarray:
         """The least value of each configuration, at least."""
         seconds = least_time(self.run, self.cluster, self.profile, choices)
-        return self.value(seconds, choices.mesh.devices)
+        if self.draw is None:
+            return self.value(seconds, choices.mesh.devices)
+        idle = power_file().board.idle * (self.cluster.accelerator.power or 0.0)
+        return self.value(seconds, choices.mesh.devices, self.draw(idle))
+
+    def values(
+        self, calls: Calls, seconds: Number, devices: AxisSize, line: Timeline | None = None
+    ) -> np.ndarray:
+        """What is least, of steps with this timeline, or a bound, of steps of so many seconds.
+
+        Energy grows with the seconds of a step and with those of its kernels.
+        """
+        program = calls.program
+        expected = np.asarray(self.expected(program, seconds) if line else seconds)
+        if self.draw is None:
+            return self.value(expected, devices)
+        busy = line.compute + line.optimizer if line else calls.computing
+        power = board_power(self.cluster, program.mesh, program.operations, seconds, busy)
+        assert power is not None
+        return self.value(expected, devices, self.draw(power.total))
 
     def capacity(self, program: Program) -> Number:
         """Bytes that a program can take on one device; infinite where that is not known."""
@@ -120,6 +143,11 @@ class SearchHit:
         """The run with its mesh and settings."""
         return self.choices.run(self.target.run, self.index)
 
+    @property
+    def key(self) -> Key:
+        """See `Waiting.key`."""
+        return _key(self.choices, self.target)
+
 
 @dataclass(frozen=True, eq=False)
 class Waiting:
@@ -130,10 +158,9 @@ class Waiting:
     choices: Choices
 
     @property
-    def key(self) -> tuple[Any, ...]:
+    def key(self) -> Key:
         """The mesh and where it lies, of which one setting, and one run, may be the best."""
-        mesh, place = self.choices.mesh, self.target.cluster
-        return place.name, place.nodes, *(getattr(mesh, axis) for axis in AXES)
+        return _key(self.choices, self.target)
 
     @cached_property
     def least(self) -> float:
@@ -145,6 +172,11 @@ class Waiting:
         if chosen.all():
             return self
         return replace(self, bounds=self.bounds[chosen], choices=self.choices.only(chosen))
+
+
+def _key(choices: Choices, target: PlanTarget) -> Key:
+    place, sizes = target.cluster, choices.mesh.sizes
+    return place.name, place.nodes, *(sizes[axis] for axis in AXES)
 
 
 def waves(

@@ -18,6 +18,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import parse_whole
+from scaling.planning.constraints import Constraint
 from scaling.planning.space import Choices, all_choices
 from scaling.run import OURS, Pipeline, Run
 from scaling.run.run import Dtype
@@ -39,9 +40,9 @@ class Variant:
     base: Run
     pipelines: bool = False  # only meshes with stages
 
-    def choices(self, devices: int) -> Iterator[Choices]:
-        """The configurations of the meshes for which it stands."""
-        return (each for each in all_choices(self.run, devices) if self.covers(each.mesh))
+    def choices(self, devices: int, constraints: Sequence[Constraint] = ()) -> Iterator[Choices]:
+        """The configurations of the meshes for which it stands, as constraints have it."""
+        return all_choices(self.run, devices, constraints, self.covers)
 
     def covers(self, mesh: MeshShape) -> bool:
         """True for meshes on which it is not the base."""

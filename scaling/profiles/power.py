@@ -140,6 +140,13 @@ def device_watts(board: float, most: float, nodes: int, pue: float | None = None
     return combined(Ranged(machines, *ends), building)
 
 
+def mean_watts(board: Number, most: float, nodes: int, pue: float | None = None) -> Number:
+    """The value of `device_watts`, of arrays as well."""
+    file = power_file()
+    machines = board + file.host.value * most + file.network.value * (nodes > 1)
+    return machines * (file.pue.value if pue is None else pue)
+
+
 def combined(*factors: Ranged) -> Ranged:
     """The product of figures that are off independently: deviations of logarithms as squares."""
     value = math.prod(each.value for each in factors)

@@ -59,7 +59,7 @@ def plan_page(result: Plans) -> str:
 def _rules(rules: Sequence[RuleOfThumb]) -> list[str]:
     """The rules of thumb that the first plan breaks, at what cost of following; and the others."""
     broken = [
-        (f"  {x.rule} ({x.source})", f"{x.cost:+.1%}", x.plan or "")
+        (f"  {x.rule} ({x.source})", f"{'at most ' * x.at_most}{x.cost:+.1%}", x.plan or "")
         for x in rules
         if x.cost is not None
     ]

@@ -134,6 +134,11 @@ class Calls:
         where = self.prices.cluster, self.profile
         return scheduled(self.program, self.times, *where, self.busy, named=False)
 
+    @property
+    def computing(self) -> Number:
+        """Seconds of the kernels that are not bubble, alone."""
+        return _computing(self.program.schedule, self.times)
+
     def least(self) -> Number:
         """Seconds that the step takes at least: calls that run one after the other, alone.
 
@@ -183,6 +188,17 @@ def _least(block: Block, times: Mapping[str, Number]) -> tuple[Number, list[Numb
             if (stream := issued.pop(op.name, None)) is not None:
                 streams[stream] = streams[stream] + times[op.name]
     return reduce(np.maximum, streams, device), streams
+
+
+def _computing(block: Block, times: Mapping[str, Number]) -> Number:
+    """Seconds of the kernels of a block without those of bubbles and copies beside."""
+    seconds: Number = 0.0
+    for op in block:
+        if isinstance(op, Loop):
+            seconds = seconds + np.trunc(op.trips - op.bubble_trips) * _computing(op.body, times)
+        elif isinstance(op, Kernel) and not op.asynchronous:
+            seconds = seconds + times[op.name]
+    return seconds
 
 
 def _kernel_times(

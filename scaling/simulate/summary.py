@@ -9,10 +9,11 @@ communication, for the host or for another pipeline stage's work, is the bottlen
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.memory_pool import TRAINERS, Pool
@@ -21,7 +22,7 @@ from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
 from scaling.profiles.power import BoardPower, power_file
 from scaling.profiles.shipped import said_of_untimed
-from scaling.program.ir import Collective, Number, as_float, kernels, some
+from scaling.program.ir import Collective, Kernel, Number, Operation, as_float, kernels, some
 from scaling.run import Run
 from scaling.simulate.capacity import (
     LIKELY,
@@ -40,7 +41,7 @@ from scaling.simulate.prediction import (
     TimeParts,
     axis_name,
 )
-from scaling.simulate.step import Priced, running_collectives, running_kernels
+from scaling.simulate.step import Priced, running, running_collectives, running_kernels
 from scaling.simulate.uncertainty import grade, step_range
 from scaling.simulate.unknown import conditional_parts, unknown_parts
 
@@ -89,6 +90,7 @@ def summarize(
     available = peak * devices * total if peak else 0.0
     hfu = _ratio(matrix_flops(priced) * devices, available)
     parts, hidden = priced.timeline, priced.timeline.hidden_communication
+    busy = parts.compute + parts.optimizer
     terms = {term: getattr(parts, term) for term in TERMS}
     terms["hidden_communication"] = as_float(np.where(hidden > ROUNDING * parts.total, hidden, 0.0))
     return Prediction(
@@ -114,7 +116,7 @@ def summarize(
         causal_flops=causal if run or flops is None else None,
         unknown=unknown_parts(priced),
         conditionals=conditional_parts(priced),
-        power=board_power(priced),
+        power=board_power(priced.cluster, priced.program.mesh, running(priced), total, busy),
     )
 
 
@@ -133,20 +135,36 @@ def matrix_flops(priced: Priced) -> Number:
     return sum((kernel.flops * calls for kernel, calls in running_kernels(priced)), 0.0)
 
 
-def board_power(priced: Priced) -> BoardPower | None:
-    """Watts of a board in the mean of the step: kernels, and bytes of collectives, in and out."""
-    chip, line = priced.cluster.accelerator, priced.timeline
+def board_power(
+    cluster: Cluster,
+    mesh: Mapping[str, Number],
+    every: Iterable[tuple[Operation, Number]],
+    total: Number,
+    busy: Number,
+) -> BoardPower | None:
+    """Watts of a board in the mean of a step: kernels, and bytes of collectives, in and out.
+
+    None where it is not known what the board draws at most.
+
+    Args:
+        cluster: of the boards.
+        mesh: sizes of its axes.
+        every: operations with their calls in a step.
+        total, busy: seconds of the step, and of its kernels.
+    """
+    chip, every = cluster.accelerator, list(every)
     if chip.power is None or not chip.peaks:
         return None
-    each = running_kernels(priced)
+    each = [(op, n) for op, n in every if isinstance(op, Kernel)]
+    calls = [(op, n * op.part) for op, n in every if isinstance(op, Collective)]
+    moves = lambda c: bool(c.groups) | np.greater(math.prod(mesh[axis] for axis in c.axes), 1)
     has_rate = lambda dtype: dtype in chip.peaks or WIDER.get(dtype) in chip.peaks
-    math = sum((k.flops * n / peak_rate(chip, k.dtype) for k, n in each if has_rate(k.dtype)), 0.0)
+    used = sum((k.flops * n / peak_rate(chip, k.dtype) for k, n in each if has_rate(k.dtype)), 0.0)
     moved = sum((k.bytes * n for k, n in each), 0.0)
-    sent = sum((2 * c.bytes * n for c, n in running_collectives(priced)), 0.0)
-    total = np.maximum(line.total, 1e-12)
-    rates = math / total, moved / total, sent / total
-    busy = np.minimum((line.compute + line.optimizer) / total, 1.0)
-    return power_file().board.power(chip.power, *rates, busy)
+    sent = sum((2 * c.bytes * n * moves(c) for c, n in calls), 0.0)
+    total = np.maximum(total, 1e-12)
+    rates = used / total, moved / total, sent / total
+    return power_file().board.power(chip.power, *rates, np.minimum(busy / total, 1.0))
 
 
 def collective_lines(priced: Priced) -> tuple[CollectiveLine, ...]:

@@ -36,8 +36,9 @@ def test_they_are_what_is_priced():
     assert factor(array) > 10
     summed = [{**SLOW[0], "collective": "all-reduce"}]
     case = {"batch": 256, "context": 1024, "cluster": "dgx-h100"}
-    assert sc.serve("llama3-70b", **case, measured=summed).answer > sc.serve(
-        "llama3-70b", **case
-    ).answer
+    assert (
+        sc.serve("llama3-70b", **case, measured=summed).answer
+        > sc.serve("llama3-70b", **case).answer
+    )
     with pytest.raises(InputError, match="those of a cluster"):
         sc.array("A[I_X,J] -> A[I,J]", mesh="X=8", shape="I=8,J=8", measured=SLOW)

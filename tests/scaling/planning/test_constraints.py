@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 import scaling as sc
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AXES
-from scaling.planning.constraints import admitted, contradiction, fixed_settings, largest, pairs_of
+from scaling.planning.constraints import contradiction, fixed_settings, largest, pairs_of
 from scaling.planning.front import undominated
 from scaling.planning.objectives import Goal, Tariff, value_of
 from scaling.planning.sites import node_counts
@@ -24,7 +24,7 @@ from tests.scaling.cli.running import run as run_command
 
 RUN = replace(recipe("gpt2-124m"), mesh=None)
 RUN = replace(RUN, batch=replace(RUN.batch, global_batch=8))
-TARIFF = Tariff("chip", Price(2.0, 2.0, 2.0, "stated", "", ""), 700.0)
+TARIFF = Tariff("chip", Price(2.0, 2.0, 2.0, "stated", "", ""))
 EVERY = tuple(all_choices(RUN, 4))
 
 
@@ -38,7 +38,7 @@ def runs_of(every):
     microbatches=st.none() | st.sampled_from([1, 2, 4]),
     remat=st.none() | st.sampled_from(["none", "full"]),
 )
-def test_what_is_admitted_is_what_a_filter_of_runs_leaves(most, microbatches, remat):
+def test_a_constrained_space_is_what_a_filter_of_runs_leaves(most, microbatches, remat):
     settings = {"batch.microbatches": microbatches, "remat": remat}
     settings = {key: value for key, value in settings.items() if value is not None}
     constraints = [*(largest(*each) for each in most.items()), *fixed_settings(RUN, settings)]
@@ -48,7 +48,7 @@ def test_what_is_admitted_is_what_a_filter_of_runs_leaves(most, microbatches, re
         and remat in (None, run.remat)
     )
     wanted = [run for run in runs_of(EVERY) if kept(run)]
-    assert runs_of(admitted(EVERY, constraints)) == wanted
+    assert runs_of(all_choices(RUN, 4, constraints)) == wanted
 
 
 def test_the_fewest_that_contradict_each_other_are_named():
@@ -57,9 +57,12 @@ def test_the_fewest_that_contradict_each_other_are_named():
         largest("tensor", 2),
         *fixed_settings(RUN, {"remat": "full", "mesh.tensor": "4"}),
     ]
-    text = contradiction(all_choices(RUN, 8), constraints)
+    values = lambda some, key: {
+        value for each in all_choices(RUN, 8, some) for value in each.values(RUN, key)
+    }
+    text = contradiction(constraints, values)
     assert text.startswith("--max-tensor 2 and --fixed mesh.tensor=4 contradict")
-    alone = contradiction(all_choices(RUN, 8), [*fixed_settings(RUN, {"mesh.data": 3})])
+    alone = contradiction([*fixed_settings(RUN, {"mesh.data": 3})], values)
     assert alone.startswith("--fixed mesh.data=3") and alone.endswith("1, 2, 4, 8")
 
 
@@ -95,18 +98,34 @@ def test_numbers_of_nodes(text, counts):
 
 @given(st.floats(1e-3, 1e3), st.integers(1, 4096), st.floats(1e3, 1e9))
 def test_objectives_are_shares_of_one_another(seconds, devices, tokens):
-    of = lambda **goal: float(value_of(Goal(**goal), TARIFF, tokens, np.array(seconds), devices))
+    of = lambda watts=1.0, **goal: float(
+        value_of(Goal(**goal), TARIFF, tokens, np.array(seconds), devices, watts)
+    )
     each = of()
     assert each == pytest.approx(seconds / tokens)
     assert of(objective="cost") == pytest.approx(each * devices)
     assert of(objective="money") == pytest.approx(each * devices * 2 / 3600)
-    assert of(objective="energy") == pytest.approx(each * devices * 700)
+    assert of(700.0, objective="energy") == pytest.approx(each * devices * 700)
     whole = each * 1e12
     assert of(tokens=1e12, deadline=whole * 1.01) == each
     assert of(tokens=1e12, deadline=whole * 0.99) == np.inf
     dollars = whole * devices * 2 / 3600
     assert of(tokens=1e12, budget=dollars * 1.01) == each
     assert of(tokens=1e12, budget=dollars * 0.99) == np.inf
+
+
+@pytest.mark.parametrize("software", ["jax", "pytorch-fsdp"])
+def test_energy_is_that_of_the_expected_draw_and_none_better_is_left_out(software):
+    run = replace(RUN, software=software)
+    limits = {"max_stage": 2, "max_context": 1, "objective": "energy", "tokens": "1T"}
+    found = sc.plan(run, "dgx-h100", top=3, **limits)
+    joules = [plan.energy * plan.goodput for plan in found.plans]
+    assert joules == sorted(joules) and found.certificate.gap == 0 and found.pruned
+    whole = sc.plan(run, "dgx-h100", top=10**6, **limits)
+    assert whole.pruned == 0 and found.best.run == whole.best.run
+    least = min(plan.energy * plan.goodput for plan in whole.plans)
+    assert joules[0] == pytest.approx(least, rel=1e-9)
+    assert "% energy: " in found.plans[1].why and " W a device; time " in found.plans[1].why
 
 
 def test_pairs_are_of_texts_and_of_mappings():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import scaling as sc
 from scaling.meshes import catalog
 from scaling.meshes.shape import MeshShape
+from scaling.planning import search as search_module
 from scaling.planning.rules import FEWEST, MEGATRON, RULES, Layout, judged, layout_of
 from scaling.planning.search import PlanTarget, search
 from scaling.planning.space import ChoicesBatch, all_choices
@@ -46,7 +47,7 @@ def everything():
 
 def test_a_rule_is_broken_if_something_that_fits_follows_it_better_and_costs_the_best_of_those():
     hit = search([(target(), all_choices(RUN, 4))], top=1).best[0]
-    verdicts = list(judged(hit, all_choices(RUN, 4)))
+    verdicts = [verdict for verdict, _ in judged(hit, all_choices(RUN, 4))]
     assert [verdict.rule for verdict in verdicts] == [rule.name for rule in RULES]
     own = layout_of(hit.run, 8)
     for rule, verdict in zip(RULES, verdicts, strict=True):
@@ -74,10 +75,21 @@ def test_megatron_takes_the_fewest_devices_for_a_copy_and_fills_a_node_first(ten
         assert MEGATRON.key(layout(8, tensor * stage // 8)) < key
 
 
+def test_rules_are_judged_when_the_search_was_stopped_and_what_is_better_is_taken(monkeypatch):
+    monkeypatch.setattr(search_module, "FIRST_BOUNDED", 1)
+    whole, found = (sc.plan(RUN, "dgx-h100", top=1, seconds=s) for s in (None, 0))
+    assert found.certificate.left and len(found.rules) == len(RULES)
+    assert all(rule.cost is None or rule.cost >= 0 for rule in found.rules)
+    best, least = found.step_time, whole.step_time
+    assert best * (1 - found.certificate.gap) <= least <= best
+
+
 def test_page_and_document_say_which_rules_the_first_plan_follows():
     found = sc.plan(RUN, "dgx-h100", nodes=1, top=1)
     document = found.to_dict()["rules"]
-    assert [set(row) for row in document] == [{"rule", "source", "follows", "cost", "plan"}] * 7
+    assert [set(row) for row in document] == [
+        {"rule", "source", "follows", "cost", "plan", "at_most"}
+    ] * 7
     page = " ".join(str(found).split())
     for row in document:
         assert row["rule"] in page and row["follows"] == (row["cost"] is None)

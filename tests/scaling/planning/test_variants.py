@@ -148,7 +148,7 @@ def test_larger_batches_never_take_fewer_tokens(critical, doublings):
     sizes = 1e5 * 2.0 ** np.arange(doublings + 1)
     growth = np.array([goal.growth(size) for size in sizes])
     assert np.all(np.diff(growth) > 0) and np.all(np.diff(growth / sizes) < 0)  # and fewer steps
-    tariff = Tariff("chip", None, None)
+    tariff = Tariff("chip", None)
     value = value_of(goal, tariff, sizes[-1], np.array(1.0), 8)
     assert float(value) == pytest.approx(growth[-1] / sizes[-1])
 
