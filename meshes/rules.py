@@ -6,8 +6,9 @@ Activations are cut over the batch everywhere. If sequence-parallel, the residua
 blocks is cut over `tensor` as well, so that it and its norms are not repeated there: over its batch
 ("stream") where that divides, since NCCL gathers and scatters a tensor's first dimension, and each
 other one costs a copy; else over its sequence ("residual").
-Weights are stored cut over `fsdp` along "embed" and over `tensor` along heads, mlp or vocab; those
-of experts also over `expert`, each device holding some of them.
+Weights are stored cut over `tensor` along heads, mlp or vocab; those of experts over `expert`, each
+device holding some of them; and along "embed" over every other axis that cuts tokens but `data`,
+which stays for copies. All devices of a mesh that meet other tokens with the same weight share it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,14 +20,15 @@ from scaling.meshes.shape import MeshShape
 Dims = tuple[str | None, ...]  # a tensor's logical dimensions; None: one that is never cut
 Entry = None | str | tuple[str, ...]  # mesh axes of one tensor dimension, as in a PartitionSpec
 
-REPLICAS = ("data", "expert", "context")  # axes that cut tokens and no dense parameter
+REPLICAS = ("data", "expert", "context")  # axes beside fsdp over which other software's copies lie
 
 DEFAULT: Mapping[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp", "expert"),
     "stream": ("data", "fsdp", "expert"),  # the batch of the residual stream
     "sequence": ("context",),  # inside attention and MLP
     "residual": ("context", "tensor"),  # between them
-    "embed": ("fsdp",),  # d_model of a weight; gathered just before use
+    # d_model of a weight, gathered just before use; an axis of another dimension cuts that one
+    "embed": ("fsdp", "expert", "context"),
     "heads": ("tensor",),
     "kv_heads": ("tensor",),
     "mlp": ("tensor",),
@@ -56,7 +58,7 @@ class Rules:
 
     def spec(self, *dims: str | None) -> tuple[Entry, ...]:
         """Entries for `PartitionSpec(*entries)`; InputError if two dimensions share a mesh axis."""
-        cuts = [self.axes(dim) for dim in dims]
+        cuts = [self.axes(dim) if dim != "embed" else self.gathered_axes(*dims) for dim in dims]
         used = [axis for axes in cuts for axis in axes]
         twice = sorted({axis for axis in used if used.count(axis) > 1})
         if twice:
@@ -65,6 +67,12 @@ class Rules:
                 "give one of these dimensions another rule"
             )
         return tuple(axes[0] if len(axes) == 1 else axes or None for axes in cuts)
+
+    def gathered_axes(self, *dims: str | None) -> tuple[str, ...]:
+        """Mesh axes over which a weight with these dimensions is gathered before it is multiplied:
+        those of "embed" that none of its other dimensions has."""
+        others = {axis for dim in dims if dim != "embed" for axis in self.axes(dim)}
+        return tuple(axis for axis in self.axes("embed") if axis not in others)
 
     @property
     def stream_cut(self) -> tuple[tuple[str, ...], int]:
@@ -78,18 +86,24 @@ class Rules:
 
     def shards(self, *dims: str | None) -> int:
         """Number of parts a tensor with these dimensions is sharded into."""
-        return self.mesh.size(axis for dim in dims for axis in self.axes(dim))
+        return self.mesh.size(named(self.spec(*dims)))
 
 
 def make_rules(
-    mesh: MeshShape, sequence_parallel: bool, whole: Iterable[str] = (), sequences: int = 1
+    mesh: MeshShape,
+    sequence_parallel: bool,
+    whole: Iterable[str] = (),
+    sequences: int = 1,
+    embed: tuple[str, ...] = DEFAULT["embed"],
 ) -> Rules:
     """The default rules on `mesh`; the sizes of `whole` dimensions do not divide: never sharded.
 
-    `sequence_parallel` shards the residual stream over `tensor` as well: by its batch if `tensor`
-    divides the `sequences` of a microbatch on a batch shard, else by its sequence.
+    `embed` are the axes that shard d_model of weights. `sequence_parallel` shards the residual
+    stream over `tensor` as well: by its batch if `tensor` divides the `sequences` of a microbatch
+    on a batch shard, else by its sequence.
     """
     table = {dim: () if dim in set(whole) else axes for dim, axes in DEFAULT.items()}
+    table["embed"] = embed
     by_batch = sequences % mesh.tensor == 0
     if by_batch or not sequence_parallel:
         table["residual"] = table["sequence"]

@@ -41,7 +41,7 @@ SETTINGS = {
     ),
     **dict.fromkeys(
         ("zero", "zero1", "zero2", "zero3"),
-        "ZeRO shards over the axis 'fsdp', in the stage that sharding.zero_stage says",
+        "ZeRO shards over fsdp, expert and context, in the stage that sharding.zero_stage says",
     ),
 }
 

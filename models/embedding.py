@@ -1,9 +1,9 @@
 """Token and position embeddings, looked up inside a `shard_map`.
 
-The table is stored sharded over `tensor` along the vocabulary and over fsdp along d_model. Each
-device all-gathers its part of the vocabulary over fsdp and looks up the tokens that fall into it;
+The table is stored sharded over `tensor` along the vocabulary and along d_model as any weight. Each
+device all-gathers its part of the vocabulary and looks up the tokens that fall into it;
 the results are all-reduced over `tensor` (reduce-scattered, if sequence-parallel). The gradient is
-reduce-scattered over fsdp, its shard all-reduced over data.
+reduce-scattered along d_model, its shard all-reduced over data.
 """
 
 # Dims: B batch, S sequence, D model, V vocabulary, T position table

@@ -39,7 +39,7 @@ class Execution:
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
     schedule: str = "1f1b"  # `scaling.run.parallelism.pipeline`
-    zero_stage: int = 3  # ZeRO on the fsdp axis, see `scaling.models.zero`
+    zero_stage: int = 3  # ZeRO on the axes of "embed", see `scaling.models.zero`
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
     lora: Lora | None = None  # adapters beside matrices, see `scaling.models.adapters`
     frozen: Literal["fp32", "bf16"] = "fp32"  # format in which frozen matrices are stored
@@ -57,7 +57,7 @@ class Execution:
 
     @property
     def gathers_weights_once(self) -> bool:
-        """True if matrices are all-gathered over fsdp once per step (ZeRO stage 1)."""
+        """True if matrices are all-gathered once per step (ZeRO stage 1)."""
         return self.zero_stage < 3 and bool(self.rules.axes("embed"))
 
     @property

@@ -14,8 +14,8 @@ With a capacity factor an all-to-all over expert takes rows there, and another o
 Padding of packed documents has no expert: number E of 0 to E - 1. So it takes no row and no room,
 and does not count in load and losses; only the shared experts see it, as a dense MLP does.
 
-Experts are stored sharded over expert, their embed dimension over fsdp, their hidden units over
-tensor. Devices along tensor exchange the same tokens, each for its part of the hidden units.
+Experts are stored sharded over expert, their embed dimension over fsdp and context, their hidden
+units over tensor. Devices along tensor exchange the same tokens, each for its part of these.
 """
 
 # Dims: b, s a device's shard of batch and sequence, T tokens, K experts per token, E experts,

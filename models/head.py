@@ -140,7 +140,7 @@ def _split(chunks: int, x_BS: jax.Array) -> jax.Array:
 
 
 def _gather_head(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
-    """The stored head in compute format, whole over fsdp and transposed: [D, V].
+    """The stored head in compute format, whole along d_model and transposed: [D, V].
 
     It is all-gathered once and saved, because its backward pass follows its forward pass. XLA
     makes a transposed copy of a sum over chunks [V, D] before it is reduce-scattered along D.

@@ -18,7 +18,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.meshes.rules import REPLICAS, Dims
+from scaling.meshes.rules import REPLICAS, Dims, named
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.initializers import is_matrix, is_variable
 from scaling.models.remat import with_dependency
@@ -95,10 +95,10 @@ def all_gather_weight(
     dtype: Any = None,
     after: jax.Array | None = None,
 ) -> jax.Array:
-    """A stored weight inside a `shard_map`, all-gathered over fsdp along "embed".
+    """A stored weight inside a `shard_map`, all-gathered along "embed".
 
     As it is stored if gathered already (`Execution.gathers_weights_once`). Before the gather the
-    weight is marked varying over the replicas, so that its gradient is reduce-scattered over fsdp
+    weight is marked varying over the replicas, so that its gradient is reduce-scattered
     first, and only the shard is summed over them.
 
     Args:
@@ -109,8 +109,9 @@ def all_gather_weight(
         after: what the gather waits for (`scaling.models.remat.with_dependency`).
     """
     rules = execution.rules
-    fsdp = () if execution.gathers_weights_once else rules.axes("embed")
-    sharded = {*fsdp, *(axis for dim in dims if dim != "embed" for axis in rules.axes(dim))}
+    own = rules.gathered_axes(*dims)
+    gathered = () if execution.gathers_weights_once else own
+    sharded = named(rules.spec(*dims)) - {*own} | {*gathered}
     others = tuple(axis for axis in token_axes if axis not in sharded)
 
     def gather(w: jax.Array, after: jax.Array | None) -> jax.Array:
@@ -118,7 +119,8 @@ def all_gather_weight(
         for group in filter(None, (together, *((a,) for a in others if a not in jointly))):
             w = jax.lax.pcast(w, group, to="varying")
         w = w if after is None else with_dependency(w, after)
-        return jax.lax.all_gather(w, fsdp, axis=dims.index("embed"), tiled=True) if fsdp else w
+        axis = dims.index("embed")
+        return jax.lax.all_gather(w, gathered, axis=axis, tiled=True) if gathered else w
 
     return in_format(execution, dtype or execution.dtype, w, gather, after)
 

@@ -2,9 +2,9 @@
 
 Fully sharded data parallelism of one matrix product:
 
-    forward   all-gather the weight over fsdp, multiply
+    forward   all-gather the weight over the axes that shard its "embed", multiply
     backward  all-gather it again, multiply twice,
-              reduce-scatter the weight's gradient over fsdp, all-reduce the shard over data
+              reduce-scatter the weight's gradient over them, all-reduce the shard over data
 """
 
 from collections.abc import Callable

@@ -1,9 +1,10 @@
-"""ZeRO stage 1 (arXiv 1910.02054, section 5): weights are all-gathered over fsdp once per step.
+"""ZeRO stage 1 (arXiv 1910.02054, section 5): weights are all-gathered once per step.
 
-    stored between steps    float32 weights and optimizer state, sharded over fsdp, as in stage 3
-    during a step           every matrix gathered, in compute format; one copy per fsdp device
-    gradients               partial sums of whole matrices, reduce-scattered over fsdp after the
-                            last microbatch
+    stored between steps    float32 weights and optimizer state, sharded as in stage 3, over fsdp,
+                            expert and context (`scaling.meshes.rules`)
+    during a step           every matrix whole along "embed", in compute format, on each device
+    gradients               partial sums of whole matrices, reduce-scattered after the last
+                            microbatch
 
 Stored arrays, and so checkpoints, are the same in both stages. Without a pipeline a step
 differentiates with respect to the gathered weights. In a pipeline all microbatches are one
@@ -29,17 +30,17 @@ from scaling.models.partial_sums import mark_reduced
 
 
 def all_gather_params(params: Any, execution: Execution) -> Any | None:
-    """The parameters with matrices all-gathered over fsdp in compute format (routers in float32).
+    """The parameters with matrices all-gathered in compute format (routers in float32).
 
     Vectors stay as they are. None under stage 3, where a matrix is gathered for each product.
     """
     if not execution.gathers_weights_once:
         return None
-    axes = set(execution.rules.axes("embed"))
 
     def gather(path: tuple, param: nnx.Variable) -> nnx.Variable:
         if not is_matrix(param):
             return param
+        axes = set(execution.rules.gathered_axes(*param.dims))
         partitions = spec_of(param[...]).partitions
         gathered = P(*(None if named([entry]) & axes else entry for entry in partitions))
         weight = param[...] if is_router(path) else param[...].astype(execution.dtype)
@@ -57,7 +58,7 @@ def is_router(path: tuple) -> bool:
 def reduce_scatter_grads(gradients: Any, params: Any, execution: Execution) -> Any:
     """Partial sums of whole gradients as float32 shards like those of `params`.
 
-    Reduce-scattered over fsdp, in the format that they have or in float32 (`Execution.reduce`); the
+    Reduce-scattered in the format that they have or in float32 (`Execution.reduce`); the
     shards are all-reduced over the other replicas.
     """
 
@@ -75,8 +76,8 @@ def float32_accumulators(
 ) -> tuple[Any, Any | None]:
     """The arguments of `with_float32_grads` for weights that the pipeline's loop uses.
 
-    Gradients are partial sums over `axes` (see `mark_reduced`) and over fsdp until after the loop,
-    where they are reduce-scattered and reach `params`.
+    Gradients are partial sums over `axes` (see `mark_reduced`) and those of "embed" until after the
+    loop, where they are reduce-scattered and reach `params`.
 
     Args:
         axes: see `mark_reduced`.
@@ -134,7 +135,7 @@ _with_float32_grad.defvjp(
 
 
 def _reduce_scatter(gradient: jax.Array, spec: P) -> jax.Array:
-    """A gradient like a stored weight of `spec`: reduce-scattered over fsdp, then the shard is
+    """A gradient like a stored weight of `spec`: reduce-scattered, then the shard is
     all-reduced over the other replicas, but for those that the weight is marked `reduced` over."""
     unreduced = spec_of(gradient).unreduced - named(spec.partitions)
     shard = reshard(gradient, P(*spec.partitions, unreduced=unreduced))

@@ -33,9 +33,9 @@ def adapted(step: StepSizes, moe: bool) -> list[Stack]:
 
 
 def adapter_elements(step: StepSizes) -> Number:
-    """Numbers in the adapters of a device. What has d_model is cut over fsdp, heads and hidden
-    units over tensor."""
-    length = lambda stack: stack.rows / step.shape.fsdp + stack.columns * step.share(stack)
+    """Numbers in the adapters of a device. What has d_model is cut as in weights, heads and
+    hidden units over tensor."""
+    length = lambda stack: stack.rows / step.weight_shards + stack.columns * step.share(stack)
     return sum(
         _rank(step) * step.stored(layers) * length(stack)
         for moe, layers in step.layer_kinds

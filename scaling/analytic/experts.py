@@ -6,12 +6,11 @@ per token, T tokens of one microbatch on one device, P devices along expert, L n
 experts.
 
     over          kind            elements               why
-    fsdp          all-gather      M L 2 (A + G)          as any matrix; the router, D n, in float32
-    fsdp          reduce-scatter  M L (A + G)            likewise
-    replicas      all-reduce      L A / fsdp             data, expert and context together: A and
-                                                         the router are replicated over all three
-    data+context  all-reduce      L G / fsdp             experts have seen the tokens of all devices
-                                                         along expert already
+    shards        all-gather      M L 2 A                as any matrix, over fsdp, expert and
+    shards        reduce-scatter  M L A                  context; the router, D n, in float32
+    fsdp+context  all-gather      M L 2 G                experts are dealt out over expert, and have
+    fsdp+context  reduce-scatter  M L G                  seen the tokens of all devices along it
+    data          all-reduce      L (A + G) / shards     the shards of each
     expert        all-gather      M L 2 P T D            tokens out, and gradients of results
     expert        reduce-scatter  M L 2 P T D            results back, and gradients of tokens
     expert        all-gather      M L 2 P T k            weights and numbers of the chosen experts

@@ -123,19 +123,19 @@ def stack_copies(step: StepSizes, name: str, phase: Phase, saved: Number) -> Ker
     return fusion(step, f"{phase} {name}", Origin(phase, "layers"), 2 * saved, operations=0)
 
 
-def layer_elements(step: StepSizes, moe: bool, part: str = "") -> Number:
-    """Elements of a layer's matrices on a device, whole over fsdp: of attention, MLP, or both."""
+def layer_elements(step: StepSizes, moe: bool, part: str = "", sharded: Number = 0) -> Number:
+    """Elements of a layer's matrices on a device: of attention, MLP, or both; whole, or where
+    `sharded` is 1 of their shards."""
     own = (w for w in weights_of(step) if w.in_layer and w.moe == moe and part in ("", w.part))
-    return sum(w.elements for w in own)
+    return sum(w.elements * (1 - sharded + sharded / w.shards) for w in own)
 
 
 def casts(step: StepSizes, moe: bool, part: str, phase: Phase) -> list[Kernel]:
     """Stored weights of a part in compute format; none where they are stored so."""
     if BYTES[stored_format(step)] == step.itemsize:  # fp16 is written as bf16
         return []
-    size = layer_elements(step, moe, part) * (FLOAT32 + step.itemsize)
-    shards = step.is_zero_stage(3) / step.shape.fsdp + (1 - step.is_zero_stage(3))
-    return [in_layers(step, f"{part} cast", phase, part, size * shards)]
+    elements = layer_elements(step, moe, part, step.is_zero_stage(3))
+    return [in_layers(step, f"{part} cast", phase, part, elements * (FLOAT32 + step.itemsize))]
 
 
 def quantized(step: StepSizes, products: Sequence[LayerProduct], phase: Phase) -> list[Kernel]:
@@ -153,7 +153,7 @@ def widened(step: StepSizes, moe: bool) -> list[Kernel]:
     """Gradients of weights in the format in which they are scattered (`precision.reduce`)."""
     if step.arising_itemsize == step.itemsize:
         return []
-    scattered = step.is_zero_stage(3) * np.greater(step.shape.fsdp, 1)
+    scattered = step.is_zero_stage(3) * np.greater(step.weight_shards, 1)
     moved = layer_elements(step, moe) * scattered
     moved = moved * (step.itemsize + step.arising_itemsize) * step.trains_all
     return [in_layers(step, "widened", "backward", "", moved)]
@@ -161,10 +161,9 @@ def widened(step: StepSizes, moe: bool) -> list[Kernel]:
 
 def gradient_sums(step: StepSizes, moe: bool) -> Kernel:
     """Gradients of weights, into the arrays of all layers; other software reads the sums, too."""
-    shards = step.is_zero_stage(2, 3) / step.shape.fsdp + step.is_zero_stage(0, 1)
     passes = 1 if step.is_own_trainer else 2
     item = step.arising_itemsize + passes * step.summed_itemsize
-    moved = layer_elements(step, moe) * shards * item * step.trains_all
+    moved = layer_elements(step, moe, "", step.is_zero_stage(2, 3)) * item * step.trains_all
     return in_layers(step, "gradients", "backward", "", moved)
 
 

@@ -1,6 +1,6 @@
 """Memory of a device: what is stored between steps, and what a step keeps and needs meanwhile.
 
-    parameters       in their stored format; sharded over fsdp from ZeRO stage 3 on
+    parameters       in their stored format; sharded from ZeRO stage 3 on
     optimizer state  moments, and a float32 copy of 16-bit parameters; sharded from stage 1 on
     gradients        sums of microbatches; sharded from stage 2 on
     activations      what remat keeps of each layer, of each microbatch in flight
@@ -10,10 +10,10 @@
 The trainer stores parameters and optimiser state sharded in every stage but 0, and its gradients
 are float32 shards where a layer's are scattered (stage 3).
 
-Other software shards over all devices that hold the same weights and share the batch: context and
-expert join fsdp, context alone for routed experts (NVIDIA/Megatron-LM, megatron/core/
-parallel_state.py: the distributed optimizer's group is data-parallel with context-parallel;
-torchtitan's FSDP mesh is dp_shard with cp).
+All software shards over all devices that hold the same weights and share the batch: context and
+expert join fsdp, context alone for routed experts (`scaling.meshes.rules`; NVIDIA/Megatron-LM,
+megatron/core/parallel_state.py: the distributed optimizer's group is data-parallel with
+context-parallel; torchtitan's FSDP mesh is dp_shard with cp).
 """
 
 from collections.abc import Iterator
@@ -41,28 +41,24 @@ from scaling.run.parallelism.pipeline import recomputes
 STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
 
 
-def elements(step: StepSizes, in_layers: bool = False) -> Number:
-    """The parameters of a device, or those of its layers' matrices, not sharded over fsdp."""
-    return sum(w.elements * w.stored for w in weights_of(step) if w.in_layer or not in_layers)
-
-
-def shards(step: StepSizes, first: int) -> Number:
-    """The shards over fsdp of what is sharded from ZeRO stage `first` on, else 1."""
-    return np.where(step.is_zero_stage(*range(first, 4)), step.shape.fsdp, 1)[()]
+def elements(step: StepSizes, in_layers: bool = False, first: int = 4) -> Number:
+    """The parameters of a device, or those of its layers' matrices; divided by the shards of each
+    where it is sharded, that is from ZeRO stage `first` on (4: none is)."""
+    own = (w for w in weights_of(step) if w.in_layer or not in_layers)
+    sharded = step.is_zero_stage(*range(first, 4))
+    return sum(w.elements * w.stored * (1 - sharded + sharded / w.shards) for w in own)
 
 
 def trained_elements(step: StepSizes, first: int, in_layers: bool = False) -> Number:
-    """The `elements` that have gradients, as `shards` has them; of a run with adapters those."""
-    if step.trains_all:
-        return elements(step, in_layers) / shards(step, first)
-    return adapter_elements(step)
+    """The `elements` that have gradients; of a run with adapters those of these."""
+    return elements(step, in_layers, first) if step.trains_all else adapter_elements(step)
 
 
 def sharded_elements(step: StepSizes, first: int) -> Number:
     """Parameters of a device of which ZeRO shards something from that stage on, each divided by the
     number of its shards."""
     if step.is_own_trainer:
-        return elements(step) / shards(step, first)
+        return elements(step, first=first)
     whole = np.equal(step.shape.fsdp, 1) & np.greater(step.shape.data, 1)  # replicas
     is_sharded = np.greater_equal(step.grid.zero_stage, first) & ~whole
     of_experts = step.shape.fsdp * step.shape.context  # devices that share them and the batch,
@@ -125,7 +121,8 @@ def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
     chunked = np.greater(step.loss_chunks, 1)
     of_head = item * table * chunked * step.trains_all
     yield Buffer("gradients of the head", of_head, "gradients")
-    yield Buffer("gathered head", item * table * (shape.fsdp > 1), "communication")
+    is_sharded = np.greater(step.weight_shards, 1)
+    yield Buffer("gathered head", item * table * is_sharded, "communication")
     whole = step.vocab_is_sharded or "tensor" not in step.active_axes
     shared = step.config.tied_embeddings and whole
     looked_up = step.trains_all and (step.is_1f1b or not (step.runs_in_ticks or shared))
@@ -133,8 +130,8 @@ def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("gradients of the token table", 2 * FLOAT32 * table * looked_up, "gradients")
     gathered = item * elements(step) * step.is_zero_stage(1, 2)
     yield Buffer("gathered weights", gathered, "communication")
-    turned = elements(step, True) * _turned(step) * FLOAT32 / shape.fsdp * np.greater(shape.fsdp, 1)
-    yield Buffer("turned weights", turned * step.is_zero_stage(3), "temporary")
+    turned = FLOAT32 * elements(step, True, first=3) * _turned(step)
+    yield Buffer("turned weights", turned * is_sharded * step.is_zero_stage(3), "temporary")
     # Outputs of a norm, whole over tensor.
     layers = sum(step.stored(n) for _, n in step.layer_kinds)
     stack = (1 - step.recomputes_some) * layers * step.tokens * step.config.d_model * item
@@ -165,17 +162,18 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     The last stage's stream is shared out over the stages, whole over tensor. By 1F1B there are the
     streams and the outputs of one tick.
     """
-    shape, parts, again = step.shape, shards(step, 2), recomputes(step.run)
-    of_layers, tables = elements(step, in_layers=True), 2 * step.table
+    shape, parts, again = step.shape, step.weight_shards, recomputes(step.run)
+    of_layers, sharded = elements(step, in_layers=True, first=2), step.is_zero_stage(2, 3)
     stacks = (XLA.streams + XLA.outputs * again) * (2 if step.is_1f1b else step.iterations)
     yield Buffer("streams of ticks", stacks * step.stream_shard, "activations")
     outputs = step.stream / shape.stage * (1 if step.is_1f1b else step.microbatches)
     yield Buffer("outputs of ticks", outputs, "activations")
-    yield Buffer("sums of table gradients", FLOAT32 * tables / parts, "gradients")
-    yield Buffer("sums of ticks", FLOAT32 * of_layers / parts, "gradients")
-    tick = each * of_layers / step.virtual_stages / parts
+    tables = 2 * step.table * (1 - sharded + sharded / parts)
+    yield Buffer("sums of table gradients", FLOAT32 * tables, "gradients")
+    yield Buffer("sums of ticks", FLOAT32 * of_layers, "gradients")
+    tick = each * of_layers / step.virtual_stages
     yield Buffer("gradients of a tick", tick, "gradients")
-    turned = FLOAT32 * tables / 2 / shape.fsdp * step.is_zero_stage(3) * np.greater(shape.fsdp, 1)
+    turned = FLOAT32 * step.table / parts * step.is_zero_stage(3) * np.greater(parts, 1)
     name, both = ("turned tables", 2) if step.is_1f1b else ("turned head", 1)
     yield Buffer(name, both * turned, "temporary")
     if not again:  # a tick's are copied from the stacks of all
@@ -184,7 +182,7 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     if step.is_1f1b:
         yield Buffer("made by a tick", saved, "temporary")
         # Scattered beside the backward pass: whole, and the shard.
-        scattered = step.itemsize * step.table * (1 + 1 / shape.fsdp) * np.greater(shape.fsdp, 1)
+        scattered = step.itemsize * step.table * (1 + 1 / parts) * np.greater(parts, 1)
         yield Buffer("gradients of the head in turn", scattered, "gradients")
 
 

@@ -4,21 +4,24 @@
     of a latent) and C columns; C' its columns on one tensor device
 
     optimiser   over     kind         elements per matrix       why
-    muon        tensor   all-to-all   2 x L' D C / (fsdp tensor)    whole matrices for the products,
-    muon        fsdp     all-to-all   the same                      and their steps back again
-    adafactor   tensor   all-reduce   L D / fsdp                    float32: means of rows
-    adafactor   fsdp     all-reduce   L C'                          float32: means of columns
+    muon        tensor   all-to-all   2 x L' D C / (shards tensor)  whole matrices for the products,
+    muon        shards   all-to-all   the same                      and their steps back again
+    adafactor   tensor   all-reduce   L D / shards                  float32: means of rows
+    adafactor   shards   all-reduce   L C'                          float32: means of columns
 
-L': the layers are rounded up to a multiple of fsdp x tensor before they are multiplied by experts.
+shards: the axes that shard D, as those of `scaling.analytic.weights`. L': the layers are rounded up
+to a multiple of shards x tensor before they are multiplied by experts.
 Muon moves the format of its products (`precision.between`) and no table; Adafactor's tables are
 matrices as well, of one layer. Routers and matrices that make latents are not cut over tensor, nor
-moved over it: their layers are rounded up to a multiple of fsdp alone. The sizes of Adafactor's
-steps, a number per matrix, are left out.
+moved over it: their layers are rounded up to a multiple of the shards alone. The sizes of
+Adafactor's steps, a number per matrix, are left out.
 """
 
+import math
 from collections.abc import Iterator
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
+from scaling.analytic.weights import shard_axes
 from scaling.meshes.shape import AnyMesh, AxisSize
 from scaling.models.accounting.matrices import Stack, stacks
 from scaling.program.ir import Number
@@ -34,12 +37,11 @@ def optimizer_transfers(step: StepSizes) -> Iterator[Transfer]:
 
 
 def _muon(step: StepSizes) -> Iterator[Transfer]:
-    shape = step.shape
     for stack in stacks(step.config):
-        layers, axes = _dealt_out(stack, shape)
-        part = layers * _experts(stack, shape) * stack.rows * stack.columns
-        for axis in axes:
-            over, size = step.axis_names(axis), part * step.itemsize
+        layers, every = _dealt_out(step, stack)
+        part = layers * _experts(stack, step.shape) * stack.rows * stack.columns
+        for axes in every:
+            over, size = step.axis_names(*axes), part * step.itemsize
             yield Transfer(over, "all-to-all", size, 2, f"momentum of {stack.name}")
 
 
@@ -48,16 +50,18 @@ def muon_flops(step: StepSizes) -> Number:
     flops: Number = 0.0
     for stack in stacks(step.config) if step.run.optimizer == "muon" else ():
         rows, columns = sorted((stack.rows, stack.columns))
-        layers, _ = _dealt_out(stack, step.shape)
+        layers, _ = _dealt_out(step, stack)
         matrices = layers * _experts(stack, step.shape)
         flops = flops + MUON_ITERATIONS * matrices * 2 * rows * rows * (2 * columns + rows)
     return flops
 
 
-def _dealt_out(stack: Stack, shape: AnyMesh) -> tuple[AxisSize, tuple[str, ...]]:
-    """Layers of which a device has complete matrices, and the axes that deal them out."""
-    axes = ("tensor", "fsdp") if stack.over_tensor else ("fsdp",)
-    return -(-stack.layers // (shape.stage * shape.size(axes))), axes
+def _dealt_out(step: StepSizes, stack: Stack) -> tuple[AxisSize, tuple[tuple[str, ...], ...]]:
+    """Layers of which a device has complete matrices, and the axes that deal them out in turn."""
+    shape, own = step.shape, shard_axes(step, bool(stack.experts))
+    every = (("tensor",), own) if stack.over_tensor else (own,)
+    parts = shape.stage * math.prod(map(shape.size, every))
+    return -(-stack.layers // parts), every
 
 
 def _adafactor(step: StepSizes) -> Iterator[Transfer]:
@@ -72,12 +76,13 @@ def _adafactor(step: StepSizes) -> Iterator[Transfer]:
     of_layers = [(stack, stack.layers / step.shape.stage) for stack in stacks(config)]
     for stack, layers in [*of_layers, *((table, 1) for table in tables)]:
         size = layers * _experts(stack, step.shape) * FLOAT32
-        rows = stack.rows / step.shape.fsdp
+        axes = shard_axes(step, bool(stack.experts))
+        rows = stack.rows / step.shape.size(axes)
         columns = stack.columns / (step.shape.tensor if stack.over_tensor else 1)
         tensor = step.axis_names("tensor") if stack.over_tensor else ""
-        fsdp = step.axis_names("fsdp")
         yield Transfer(tensor, "all-reduce", size * rows, 1, f"rows of {stack.name}")
-        yield Transfer(fsdp, "all-reduce", size * columns, 1, f"columns of {stack.name}")
+        over, what = step.axis_names(*axes), f"columns of {stack.name}"
+        yield Transfer(over, "all-reduce", size * columns, 1, what)
 
 
 def _experts(stack: Stack, shape: AnyMesh) -> Number:

@@ -23,7 +23,7 @@ from scaling.models.config import ModelConfig, Moe, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import OURS, Run
 from scaling.run.parallelism.pipeline import recomputes
-from scaling.run.parallelism.rules import is_sequence_parallel
+from scaling.run.parallelism.rules import is_sequence_parallel, weight_axes, weight_shards
 
 FLOAT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
@@ -174,13 +174,23 @@ class StepSizes:
         return self.recomputes_some if self.is_own_trainer else self.remat_is("full")
 
     def is_zero_stage(self, *stages: int) -> Number:
-        """1 where fsdp is one of these ZeRO stages, else 0; without fsdp it is stage 3."""
+        """1 where weights are in one of these ZeRO stages, else 0; where none are sharded, in 3."""
         return sum(self._has_zero_stage[stage] for stage in stages)
 
     @cached_property
     def _has_zero_stage(self) -> list[Number]:
-        stage = np.where(self.shape.fsdp > 1, self.grid.zero_stage, 3)
+        stage = np.where(np.greater(self.weight_shards, 1), self.grid.zero_stage, 3)
         return [as_int(np.equal(stage, one)) for one in range(4)]
+
+    @cached_property
+    def weight_axes(self) -> tuple[str, ...]:
+        """Axes that shard dense weights."""
+        return weight_axes(self.run, self.shape)
+
+    @cached_property
+    def weight_shards(self) -> AxisSize:
+        """Shards of a dense weight over these axes."""
+        return weight_shards(self.run, self.shape)
 
     @cached_property
     def trains_all(self) -> int:
@@ -397,6 +407,7 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
         run.model.vocab_size % mesh.tensor == 0,
         mesh.stage > 1 and (1 + (layers == parts)),
         mesh.context > 1 and (1 + hops // RINGS_ALIKE),
+        weight_axes(run, mesh),
     )
 
 

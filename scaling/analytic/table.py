@@ -6,20 +6,20 @@ compiled program is compared with.
     KV  b x seq_len / context x 2 kv_heads / tensor x head_dim: keys and values of one device
     v   vectors of one layer: norms, biases
     W   matrices of one layer, E   token table or output head, P   position table: elements that
-        one device multiplies by, so cut over tensor (P never), whole over fsdp
+        one device multiplies by, so cut over tensor (P never), whole over the shards
+    shards   fsdp, expert and context together: the axes that shard weights (`meshes.rules`)
 
 Bytes per step and device as nccl-tests counts them: elements in compute format unless stated.
 
     over     kind             elements               why
-    fsdp     all-gather       M (2 W L + 2 E + P)    a matrix where it is multiplied, forward and
+    shards   all-gather       M (2 W L + 2 E + P)    a matrix where it is multiplied, forward and
                                                      again backward; the head once, because its
                                                      backward pass follows at once; looking up has
                                                      no products, so nothing to gather backward
-    fsdp     reduce-scatter   M (W L + 2 E + P)      each gradient where it arises: a device has
+    shards   reduce-scatter   M (W L + 2 E + P)      each gradient where it arises: a device has
                                                      room for shards only
-    data     all-reduce       (W L + 2 E + P)/fsdp   the shard of each gradient, once per step;
-                                                     float32 if it is a sum of microbatches; over
-                                                     data, expert and context together
+    data     all-reduce       (W L + 2 E + P)/shards the shard of each gradient, once per step;
+                                                     float32 if it is a sum of microbatches
     tensor   all-gather       M (4 L + 2) X          inputs of attention, MLP and head; gradients
                                                      of outputs of attention, MLP and embedding
     tensor   reduce-scatter   M (4 L + 2) X          the transpose of each of these
@@ -45,6 +45,7 @@ Variations:
 - Without sequence parallelism X is not cut. Its sums over tensor are all-reduces: 2 L forward, 2 L
   backward, L to recompute, one each for embedding and head. The transpose of a sum moves nothing.
 - A loss in chunks (`scaling.models.accounting.logits`) moves its statistics in as many calls.
+- Expert or context that does not divide d_model copies weights, as data does.
 - A vocabulary that tensor does not divide stays whole: embedding and head move no X and no
   statistics. With sequence parallelism each device then meets its own tokens, and the shards of
   the tables' gradients are summed over tensor as well; so are those of P, always.

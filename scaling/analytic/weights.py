@@ -1,7 +1,8 @@
 """Communication of matrices and tables: the weights of `scaling.analytic.table`, and those of
 `scaling.analytic.experts`.
 
-Over fsdp, by ZeRO stage (arXiv 1910.02054, section 5):
+Over the axes that shard them (fsdp, expert and context; of routed experts fsdp and context; of
+other software fsdp alone), by ZeRO stage (arXiv 1910.02054, section 5):
 
     W L + E + P: matrices of all layers, tables (a tied one once), position table
 
@@ -11,7 +12,7 @@ Over fsdp, by ZeRO stage (arXiv 1910.02054, section 5):
     2      reduce-scatter   as in stage 3  a device has room for shards of gradients only
     1      all-gather       W L + E + P    once per step, in compute format
     1      reduce-scatter   W L + E + P    after the last microbatch; float32 if it is a sum
-    0      all-reduce       W L + E + P    likewise: fsdp is one more axis of replicas
+    0      all-reduce       W L + E + P    likewise: each is one more axis of replicas
 
 In a pipeline a device has the layers of its stage, L / S, and gradients are sums over ticks, so
 float32 always. Gradients of weights that meet each tensor device's own tokens (a table, positions,
@@ -52,13 +53,15 @@ class Weights:
 
     what: str
     part: str  # of a layer, or "embed", "head"
-    elements: Number  # of one on a device, unsharded over fsdp
+    elements: Number  # of one on a device, whole over `axes`
     itemsize: int
     stored: Number  # how many a device has
     runs: Number  # per step, of the layer or the table, forward and backward
     gathers: Number  # per step, for products forward; those of a layer backward, too
+    axes: tuple[str, ...]  # that shard it
+    shards: Number  # along them
+    replicas: tuple[str, ...]
     over_tensor: bool = False  # each tensor device's tokens make a part of the gradient
-    replicas: tuple[str, ...] = REPLICAS
     moe: bool = False
 
     @property
@@ -75,28 +78,29 @@ def weights_of(step: StepSizes) -> tuple[Weights, ...]:
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
-    fsdp, each, once = step.axis_names("fsdp"), step.is_zero_stage(3), step.is_zero_stage(1, 2)
-    apart = _zero_1_apart(step)
+    each, once, apart = step.is_zero_stage(3), step.is_zero_stage(1, 2), _zero_1_apart(step)
     for moe, layers in step.layer_kinds:  # ticks that run again; of one layer not the last product
         calls = step.recompute * step.passes(layers) * each
         for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
             size, place = elements * _itemsize(step, what), f"again {part} weights"
-            yield Transfer(fsdp, "all-gather", size, calls, what, place, moe)
+            axes = step.axis_names(*shard_axes(step, what == EXPERTS))
+            yield Transfer(axes, "all-gather", size, calls, what, place, moe)
     for w in weights_of(step):
+        axes = step.axis_names(*w.axes)
         size = w.elements * (BYTES["fp8"] if w.in_layer and step.gathers_fp8 else w.itemsize)
         for place, calls in (
             (f"forward {w.part} weights", w.gathers * each),
             (f"backward {w.part} weights", w.gathers * each * w.in_layer),
             (f"start {w.part}", w.stored * once * (1 - apart)),
         ):
-            yield Transfer(fsdp, "all-gather", size, calls, w.what, place, w.moe)
+            yield Transfer(axes, "all-gather", size, calls, w.what, place, w.moe)
         every = f"{w.what} of {w.part}"  # in one call
-        yield Transfer(fsdp, "all-gather", size * w.stored, apart, every, "end", w.moe)
+        yield Transfer(axes, "all-gather", size * w.stored, apart, every, "end", w.moe)
         yield from _sums(step, w)
 
 
 def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
-    """Scatters over fsdp, sums over replicas, and over tensor where its devices' tokens differ.
+    """Scatters over shards, sums over replicas, and over tensor where its devices' tokens differ.
 
     The trainer sums over tensor in each microbatch. If gradients are no sum of microbatches, that
     sum is joined with the one over replicas, and each layer sums its own; else they wait for the
@@ -119,19 +123,19 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
         arises = itemsize = step.gradient_itemsize
         each_time = in_loop = 0
     arising, summed = w.elements * arises, w.elements * itemsize
-    shard = np.where(stage(0), 1, 1 / step.shape.fsdp)[()]
+    shard = np.where(stage(0), 1, 1 / w.shards)[()]
     apart = each_time * (1 - stage(1))  # from the scatter
     joined = apart * (1 - is_sum)
     yield line("all-reduce", ("tensor",), arising, w.runs * stage(1) * each_time, where)
     all_reduced = _zero_1_apart(step)
-    yield line("reduce-scatter", ("fsdp",), summed, w.stored * stage(1) * (1 - all_reduced), end)
-    yield line("all-reduce", ("fsdp",), summed * w.stored, all_reduced, "end")
-    yield line("reduce-scatter", ("fsdp",), arising, w.runs * stage(2, 3), where)
+    yield line("reduce-scatter", w.axes, summed, w.stored * stage(1) * (1 - all_reduced), end)
+    yield line("all-reduce", w.axes, summed * w.stored, all_reduced, "end")
+    yield line("reduce-scatter", w.axes, arising, w.runs * stage(2, 3), where)
     for place, at_place in ((where, in_loop), (end, 1 - in_loop)):
         for tensor, with_tensor in (((), 1 - joined), (("tensor",), joined)):
-            for fsdp, zero in ((("fsdp",), stage(0)), ((), stage(1, 2, 3))):
+            for shards, zero in ((w.axes, stage(0)), ((), stage(1, 2, 3))):
                 axes, calls = (
-                    (*w.replicas, *tensor, *fsdp),
+                    (*w.replicas, *tensor, *shards),
                     w.stored * at_place * with_tensor * zero,
                 )
                 yield line("all-reduce", axes, summed * shard, calls, place)
@@ -159,12 +163,24 @@ def _of_layers(step: StepSizes) -> Iterator[Weights]:
                 number,
                 _itemsize(step, what),
                 step.stored(layers),
-                runs=passes,
-                gathers=passes,
+                passes,
+                passes,
+                *_shared(step, what),
                 over_tensor=what in (LATENTS, ROUTER),
-                replicas=OF_EXPERTS if what == EXPERTS else REPLICAS,
                 moe=moe,
             )
+
+
+def shard_axes(step: StepSizes, experts: bool) -> tuple[str, ...]:
+    """The axes that shard weights, of routed experts or others: `expert` deals out the former."""
+    return tuple(axis for axis in step.weight_axes if axis != "expert" or not experts)
+
+
+def _shared(step: StepSizes, what: str) -> tuple[tuple[str, ...], Number, tuple[str, ...]]:
+    """The axes that shard such weights, their size, and the axes that copy the shards."""
+    axes = shard_axes(step, what == EXPERTS)
+    copies = OF_EXPERTS if what == EXPERTS else REPLICAS
+    return axes, step.shape.size(axes), tuple(axis for axis in copies if axis not in axes)
 
 
 def _elements(step: StepSizes, moe: bool, last: bool = True) -> dict[tuple[str, str], Number]:
@@ -199,9 +215,10 @@ def _of_tables(step: StepSizes) -> Iterator[Weights]:
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens, tied = not step.vocab_is_sharded, config.tied_embeddings
     looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else runs
+    axes, shards, replicas = _shared(step, TABLES)
+    replicas = (*replicas, "stage") if own_trainer else replicas
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
-        *(what, part, elements, step.itemsize, stored, runs, gathers, own),
-        replicas=(*REPLICAS, "stage") if own_trainer else REPLICAS,
+        *(what, part, elements, step.itemsize, stored, runs, gathers, axes, shards, replicas, own)
     )
     if own_trainer or not (tied or "stage" in step.active_axes):
         yield use(TABLES, "embed", step.table, 1, runs, looked_up, own_tokens)

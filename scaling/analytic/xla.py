@@ -61,7 +61,9 @@ class XlaLayer(Layer):
         step, hidden = self.step, self.step.traits.hidden_weights
         mlp, attention = (self._sent(f"backward {p} gradients", hidden) for p in (MLP, ATTENTION))
         whole = kernels.layer_elements(step, self.moe) * step.itemsize
-        most = np.where(step.shape.fsdp > 1, XLA.combined * step.shape.fsdp, XLA.joined)
+        most = np.where(
+            np.greater(step.weight_shards, 1), XLA.combined * step.weight_shards, XLA.joined
+        )
         joined, beside = np.less_equal(whole, most) * 1, ScheduledCollectives(mlp.beside)
         last, *entering = self._by_product(beside.masked(1 - joined))
         carried = attention.merged(beside.masked(joined, "joined")).merged(last)

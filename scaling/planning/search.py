@@ -27,6 +27,7 @@ from scaling.planning.space import Choices, ChoicesBatch, batched
 from scaling.planning.target import PlanTarget, SearchHit, Waiting, waves
 from scaling.program.ir import Program
 from scaling.run import Run
+from scaling.run.parallelism.rules import weight_shards
 from scaling.simulate.batch import calls_of
 from scaling.simulate.prediction import TERMS
 
@@ -250,7 +251,7 @@ def settings_of(run: Run) -> dict[str, Any]:
     """What a plan sets beside the mesh, by dotted key of run.json."""
     zero = {"sharding.zero_stage": run.sharding.zero_stage}
     settings = {"batch.microbatches": run.batch.microbatches, "remat": str(run.remat)}
-    return settings | (zero if run.mesh and run.mesh.fsdp > 1 else {})
+    return settings | (zero if run.mesh and weight_shards(run, run.mesh) > 1 else {})
 
 
 def words_of(run: Run) -> str:

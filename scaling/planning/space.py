@@ -2,7 +2,7 @@
 
     mesh             each way to write the number of devices as a product over the axes
     microbatches     each divisor of the sequences of one batch shard
-    zero stage       over fsdp: 1 and 3 for our trainer, 1 to 3 for other software
+    zero stage       where weights are sharded: 1 and 3 for our trainer, 1 to 3 for other software
     remat            none, selective, full, and what the run names
 
 What is left as the run says: the model, the global batch, formats, the pipeline's schedule. Axes
@@ -25,8 +25,9 @@ from scaling.planning.constraints import Constraint, allowed
 from scaling.planning.refusals import Refusals
 from scaling.program.ir import Number
 from scaling.run import OURS, Run
+from scaling.run.parallelism.rules import weight_shards
 
-TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages over fsdp; stage 0 is the axis `data`
+TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages of sharded weights; stage 0 is the axis `data`
 MOST = 4096  # configurations side by side: more take no less time each (2 cores, 1,024 devices)
 AXES_OF_DENSE = tuple(axis for axis in AXES if axis != "expert")
 
@@ -191,7 +192,7 @@ def choices(
     own, plain = refusals or (Refusals(run), Refusals(replace(run, remat=REMATS[0])))
     local = -(-run.batch.global_batch // mesh.batch_shards)
     stages = [3]
-    if mesh.fsdp > 1:
+    if weight_shards(run, mesh) > 1:
         known = TRAINED_ZERO if run.software == OURS else ZERO
         stages = allowed(constraints, "sharding.zero_stage", known)
     counts = divisors(local)

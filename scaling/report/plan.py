@@ -20,6 +20,7 @@ from scaling.meshes.units import (
 from scaling.pictures.curves import efficiency
 from scaling.planning.front import FrontPoint
 from scaling.planning.result import Plan, Plans, RuleOfThumb
+from scaling.planning.search import settings_of
 from scaling.report.formatting import columns, folded, table_lines, terminal_width, workload
 
 KWH, DAY = 3.6e6, 86_400.0  # J, s
@@ -98,7 +99,7 @@ def _cells(plan: Plan) -> dict[str, str]:
         "sequences": f"{run.batch.global_batch:,}",
         "microbatches": str(run.batch.microbatches),
         "remat": str(run.remat),
-        "zero": str(run.sharding.zero_stage) if run.mesh and run.mesh.fsdp > 1 else "-",
+        "zero": str(settings_of(run).get("sharding.zero_stage", "-")),
         "step": format_time(p.step_time),
         "tokens/s": "-" if p.tokens_per_second is None else three_digits(p.tokens_per_second),
         "MFU": "-" if p.mfu is None else percent(p.mfu),

@@ -16,7 +16,7 @@ from scaling.report.formatting import columns
 from scaling.run.optimizers import Optimizer
 from scaling.training.weights.naming import leaf_names
 
-REPLICAS = {"data", "context"}  # axes that cut tokens and copy every parameter
+REPLICAS = {"data"}  # copies every parameter
 FLOAT32 = BYTES["fp32"]
 WORTH_A_LINE = 0.01  # share of all parameter bytes from which a whole tensor is named singly
 
@@ -110,7 +110,7 @@ def held_line(held: dict[str, int]) -> str:
     """`held_bytes` in words."""
     return (
         f"zero_stage {held['zero_stage']}: during a step also {held['matrices']:,} bytes/device of "
-        f"matrices gathered over fsdp; {held['gradients']:,} of their gradients"
+        f"gathered matrices; {held['gradients']:,} of their gradients"
     )
 
 

@@ -1,8 +1,8 @@
 """The gradients of a step: means over its microbatches, sharded like the parameters.
 
-With several microbatches the gradients are accumulated as partial sums per device of `data` and
-`context` (and `expert`, except for the experts' own) and reduced over these once, after the last
-one; over fsdp they are reduce-scattered each time, because each device stores its shard only (under
+With several microbatches the gradients are accumulated as partial sums per device of `data` (and of
+what else copies a weight) and reduced over it once, after the last one; over the axes that shard
+the weight they are reduce-scattered each time, because each device stores its shard only (under
 ZeRO stage 1 once, after the last one: models/zero.py).
 
 With experts the gradients are those of the loss plus the weighted balancing losses.

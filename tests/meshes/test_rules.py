@@ -16,12 +16,16 @@ shapes = st.builds(MeshShape, **{axis: st.integers(1, 3) for axis in AXES})
 dims = st.sampled_from([None, *DEFAULT])
 
 
-def test_weights_are_cut_over_fsdp_and_tensor() -> None:
-    rules = make_rules(ALL, sequence_parallel=True)
-    assert rules.spec("embed", "mlp") == ("fsdp", "tensor")
-    assert rules.spec("embed", "heads", None) == ("fsdp", "tensor", None)
-    assert rules.spec("vocab", "embed") == ("tensor", "fsdp")
-    assert rules.shards("embed", "mlp") == 4 * 8
+def test_weights_are_cut_over_every_axis_but_data() -> None:
+    rules, every = make_rules(ALL, sequence_parallel=True), ("fsdp", "expert", "context")
+    assert rules.spec("embed", "mlp") == (every, "tensor")
+    assert rules.spec("embed", "heads", None) == (every, "tensor", None)
+    assert rules.spec("vocab", "embed") == ("tensor", every)
+    assert rules.shards("embed", "mlp") == 4 * 2 * 2 * 8
+    assert rules.spec("experts", "mlp", "embed") == ("expert", "tensor", ("fsdp", "context"))
+    assert rules.shards("experts", "mlp", "embed") == 4 * 2 * 2 * 8
+    fewer = make_rules(ALL, sequence_parallel=True, embed=("fsdp", "context"))
+    assert fewer.spec("embed", "mlp") == (("fsdp", "context"), "tensor")
 
 
 def test_activations_are_cut_over_batch_and_sequence() -> None:
@@ -35,7 +39,7 @@ def test_activations_are_cut_over_batch_and_sequence() -> None:
 
 def test_dimensions_that_must_stay_whole_are_not_cut() -> None:
     rules = make_rules(ALL, sequence_parallel=True, whole=["vocab"])
-    assert rules.spec("vocab", "embed") == (None, "fsdp")
+    assert rules.spec("vocab", "embed") == (None, ("fsdp", "expert", "context"))
     assert make_rules(ALL, sequence_parallel=True).axes("vocab") == ("tensor",)
 
 
@@ -44,7 +48,9 @@ def test_a_spec_uses_each_axis_once_or_is_refused(
     shape: MeshShape, sequence_parallel: bool, names: list[str | None]
 ) -> None:
     rules = make_rules(shape, sequence_parallel)
-    cuts = [axis for name in names for axis in rules.axes(name)]
+    others = {axis for name in names if name != "embed" for axis in rules.axes(name)}
+    used = lambda name: [a for a in rules.axes(name) if name != "embed" or a not in others]
+    cuts = [axis for name in names for axis in used(name)]
     try:
         spec = rules.spec(*names)
     except InputError:

@@ -13,6 +13,7 @@ from scaling.models.lora import check_lora
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.pipeline import TRAINED
+from scaling.run.parallelism.rules import weight_axes
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
 TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
@@ -123,8 +124,9 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     if mla and model.positions == "rope" and mla.qk_rope_head_dim % 2:
         rotary = f"rotary positions on mla.qk_rope_head_dim={mla.qk_rope_head_dim}"
         yield f"{latent} with {rotary}", "use an even qk_rope_head_dim"
-    if mesh.fsdp > 1 and zero in ZERO_FIXES:
-        yield f"sharding.zero_stage {zero} over fsdp", ZERO_FIXES[zero]
+    shards = [axis for axis in weight_axes(run, mesh) if getattr(mesh, axis) > 1]
+    if shards and zero in ZERO_FIXES:
+        yield f"sharding.zero_stage {zero} over {', '.join(shards)}", ZERO_FIXES[zero]
     if precision.compute not in TRAINED_FORMATS:
         yield f"precision.compute {precision.compute!r}", f"use {_either(TRAINED_FORMATS)}"
     for name in ("parameters", "gradients"):

@@ -5,9 +5,11 @@ Imports no jax: planning and the simulator use the same rules.
 
 from collections.abc import Iterator
 
+import numpy as np
+
 from scaling.meshes.errors import InputError, reworded
-from scaling.meshes.rules import Rules, check_divisible, make_rules
-from scaling.meshes.shape import MeshShape, check_devices
+from scaling.meshes.rules import DEFAULT, Rules, check_divisible, make_rules
+from scaling.meshes.shape import AnyMesh, AxisSize, MeshShape, check_devices
 from scaling.models.accounting.matrices import expert_width, n_dense_layers
 from scaling.models.config import ModelConfig
 from scaling.run import OURS, Run
@@ -46,13 +48,35 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
     model = run.model
     replicated = ("vocab",) if model.vocab_size % mesh.tensor else ()
     sequences = run.batch.global_batch // (run.batch.microbatches * mesh.batch_shards)
-    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated, sequences or 1)
+    embed = weight_axes(run, mesh)
+    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated, sequences or 1, embed)
     _check_batch(run, mesh)
     _check_sequence(run, rules)
     for name, size, axis in _sharded_dims(model):
         check_divisible(f"model.{name}", size, (axis,), mesh)
     check_stages(run, rules)
     return rules
+
+
+def weight_axes(run: Run, mesh: AnyMesh) -> tuple[str, ...]:
+    """The mesh axes that shard d_model of weights: fsdp; in our trainer context and expert as well.
+
+    One that does not divide d_model (and latents) together with the others copies the weights, as
+    `data` does. The same for all meshes of one `scaling.analytic.step.structure`.
+    """
+    if run.software != OURS:
+        return ("fsdp",)
+    sizes = [size for _, size, axis in _sharded_dims(run.model) if axis == "fsdp"]
+    axes = ["fsdp"]
+    for axis in ("context", "expert"):
+        if not any(np.any(np.mod(size, mesh.size((*axes, axis)))) for size in sizes):
+            axes.append(axis)
+    return tuple(axis for axis in DEFAULT["embed"] if axis in axes)
+
+
+def weight_shards(run: Run, mesh: AnyMesh) -> AxisSize:
+    """Shards of a dense weight along these axes."""
+    return mesh.size(weight_axes(run, mesh))
 
 
 def _sharded_dims(model: ModelConfig) -> Iterator[tuple[str, int, str]]:
@@ -72,14 +96,22 @@ def _sharded_dims(model: ModelConfig) -> Iterator[tuple[str, int, str]]:
 
 def notes(run: Run, rules: Rules) -> list[str]:
     """Lines for the user about tensors that the rules replicate against the mesh."""
-    tensor, vocab = rules.mesh.tensor, run.model.vocab_size
-    if rules.axes("vocab") or tensor == 1:
-        return []
-    padded = -(-vocab // tensor) * tensor
-    return [
-        f"model.vocab_size={vocab} is not divisible by tensor={tensor}: the embedding and the "
-        f"output head stay whole on each tensor device; vocab_size={padded} would cut them"
-    ]
+    mesh, vocab, lines = rules.mesh, run.model.vocab_size, []
+    if not rules.axes("vocab") and mesh.tensor > 1:
+        padded = -(-vocab // mesh.tensor) * mesh.tensor
+        lines.append(
+            f"model.vocab_size={vocab} is not divisible by tensor={mesh.tensor}: the embedding and "
+            f"the output head stay whole on each tensor device; vocab_size={padded} would cut them"
+        )
+    used = rules.axes("embed")
+    for axis in DEFAULT["embed"]:
+        if (size := getattr(mesh, axis)) > 1 and axis not in used:
+            product = " x ".join(f"{a}={getattr(mesh, a)}" for a in (*used, axis))
+            lines.append(
+                f"model.d_model={run.model.d_model} or a latent is not divisible by {product}: "
+                f"each of the {size} devices along {axis} stores the same shards of weights"
+            )
+    return lines
 
 
 def _check_batch(run: Run, mesh: MeshShape) -> None:

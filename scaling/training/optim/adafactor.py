@@ -12,7 +12,8 @@ dimensions of the stack. There is no momentum, and the rate is not relative to t
 parameter, so that it means what it does in AdamW.
 
 On a mesh rows are sharded like d_model and columns like the other dimension. The means of rows are
-one all-reduce over `tensor`, of [L, D/fsdp]; those of columns one over fsdp, of [L, F/tensor].
+one all-reduce over `tensor`, of [L, D/shards]; those of columns one over the axes that
+shard D, of [L, F/tensor].
 """
 
 from typing import Any

@@ -9,11 +9,11 @@ It is for the matrices of the layers; token table, positions, head and vectors h
 
 On a mesh a product X X^T would sum over sharded columns in each of five iterations. Instead the
 stack of L matrices (of one stage, and of each expert) is redistributed: one all-to-all over each
-axis that shards the matrices gives every device L / (fsdp x tensor) complete ones (rounded up: with
-more devices than layers some have only zeros), and another one brings the steps back. Elements, in
-the format of the products:
+axis that shards the matrices gives every device L / (shards x tensor) complete ones (rounded up:
+with more devices than layers some have only zeros), and another one brings the steps back.
+Elements, in the format of the products:
 
-    all-to-all   tensor, fsdp    2 x each, of the parameter's part on one device (L rounded up)
+    all-to-all   tensor, shards  2 x each, of the parameter's part on one device (L rounded up)
 
 Devices along `data` all do the same. `optax.contrib.scale_by_muon` computes the same on one device;
 it exports its iteration only with its momentum, for arrays that are not sharded.

@@ -114,11 +114,11 @@ def test_mixtral_over_experts_by_hand() -> None:
     router, tables, tokens = 4096 * 8, 2 * 32_000 * 4096, 8 * 8192
     run = run_of(preset("mixtral-8x7b"), 128, 4096, remat="selective")
     assert expected_bytes(run, MeshShape(fsdp=8, expert=8)) == {
-        ("fsdp", "all-gather"): BF16 * (2 * 32 * (attention + expert) + tables)
+        ("fsdp", "all-gather"): BF16 * 2 * 32 * expert,
+        ("fsdp", "reduce-scatter"): BF16 * 32 * expert,
+        ("fsdp+expert", "all-gather"): BF16 * (2 * 32 * attention + tables)
         + FLOAT32 * 2 * 32 * router,
-        ("fsdp", "reduce-scatter"): BF16 * (32 * (attention + expert) + tables)
-        + FLOAT32 * 32 * router,
-        ("expert", "all-reduce"): BF16 * (32 * attention + tables) / 8,
+        ("fsdp+expert", "reduce-scatter"): BF16 * (32 * attention + tables) + FLOAT32 * 32 * router,
         # tokens out, gradients of results, out again; a token's two weights and experts out twice
         ("expert", "all-gather"): 32 * tokens * (3 * BF16 * 4096 + 2 * 2 * (FLOAT32 + 4)),
         ("expert", "reduce-scatter"): 32 * tokens * (2 * BF16 * 4096 + 2 * FLOAT32),
@@ -139,10 +139,15 @@ def test_deepseek_like_layers_with_tensor_by_hand() -> None:
     assert table["tensor", "all-gather"] == 2 * ((4 * 3 + 2) * stream + 2 * 2 * chosen)
     assert table["tensor", "reduce-scatter"] == 2 * ((4 * 3 + 2) * stream + 2 * chosen)
     attention, expert, dense = 4 * 128 * 128, 3 * 128 * 256, 3 * 128 * 512
-    # experts are summed over data only, all else over expert as well; float32, as accumulated
-    assert table["data", "all-reduce"] == FLOAT32 * 2 * 2 * expert / 2
-    replicated = (3 * attention + dense + 2 * expert + 2 * 1000 * 128) / 2 + 2 * 128 * 4
-    assert table["data+expert", "all-reduce"] == FLOAT32 * replicated
+    # each device's two experts, and half of all else; float32, as accumulated
+    others = (3 * attention + dense + 2 * expert + 2 * 1000 * 128) / 2
+    halves = (others + 2 * 128 * 4) / 2
+    assert table["data", "all-reduce"] == FLOAT32 * (2 * 2 * expert / 2 + halves)
+    wide = 2 * FLOAT32 * 2 * 128 * 4  # routers
+    tables = 2 * 1000 * 128 / 2
+    gathered = 2 * BF16 * (2 * others - tables) + 2 * wide
+    assert table["expert", "all-gather"] == gathered
+    assert table["expert", "reduce-scatter"] == 2 * BF16 * others + wide
 
 
 def test_experts_on_data_and_context_by_hand() -> None:
@@ -154,12 +159,18 @@ def test_experts_on_data_and_context_by_hand() -> None:
     both = 3 * 2 * tokens  # tokens of the devices along expert in three layers
     assert table["expert", "all-gather"] == both * (2 * BF16 * 128 + 2 * (FLOAT32 + 4))
     assert table["expert", "reduce-scatter"] == both * (2 * BF16 * 128 + 2 * FLOAT32)
+    # context cuts d_model of experts, expert and context that of all else
     attention, expert = 4 * 128 * 128, 3 * 128 * 256
-    assert table["data+context", "all-reduce"] == BF16 * 3 * 2 * expert
-    others = BF16 * (3 * (attention + expert) + 2 * 1000 * 128)
+    experts, tables = BF16 * 3 * 2 * expert, BF16 * 2 * 1000 * 128
+    layers = BF16 * 3 * (attention + expert)
     routers, norms = FLOAT32 * 3 * 128 * 4, FLOAT32 * (2 * 3 + 1) * 128
     load = FLOAT32 * 3 * (2 * 4 + 3)
-    assert table["data+expert+context", "all-reduce"] == others + routers + norms + load
+    assert table["context", "all-gather"] == 2 * experts
+    assert table["context", "reduce-scatter"] == experts
+    assert table["expert+context", "all-gather"] == 2 * (layers + routers) + tables
+    assert table["expert+context", "reduce-scatter"] == layers + routers + tables
+    assert table["data", "all-reduce"] == experts / 2 + (layers + routers + tables) / 4
+    assert table["data+expert+context", "all-reduce"] == norms + load
     assert table["context", "permute"] == BF16 * 3 * 3 * tokens * 2 * 128
 
 

@@ -84,6 +84,9 @@ def test_rules_cut_every_tensor_into_equal_parts(run, mesh):
     except InputError:
         return
     assert [d for d, size in sizes(run).items() if size % rules.shards(d)] == []
+    more = {a: mesh.sizes[a] for a in ("expert", "context") if a not in rules.axes("embed")}
+    shards = [rules.shards("embed") * size for size in more.values() if size > 1]
+    assert all(run.model.d_model % size for size in shards)  # no more axes could shard weights
     per_microbatch, rest = divmod(run.batch.global_batch, run.batch.microbatches)
     assert rest == 0 and per_microbatch % rules.shards("batch") == 0
     for dims in WEIGHTS:  # no mesh axis on two dimensions of one tensor
