@@ -28,6 +28,7 @@ from scaling.questions.axis_answers import (
 )
 from scaling.questions.exchanges import BACKWARD, DATA, FORWARD, FSDP
 from scaling.questions.mixed_limits import best_split, bubble, hop
+from scaling.run.parallelism.rules import weight_axes
 
 NOTHING = "no axis of the mesh sums or gathers weights"
 OF_WEIGHTS = {DATA.name: "data", FORWARD.name: "fsdp", BACKWARD.name: "fsdp"}
@@ -46,12 +47,14 @@ def limits_of_mesh(s: LimitsContext, mesh: MeshShape) -> Answer:
         InputError: the mesh does not fit, or cannot be laid on the torus.
     """
     check_fits(mesh, s.cluster)
-    # Gradients of experts have seen the tokens of all devices along expert already.
-    of_experts = s.mlp.experts > 1
-    summed = [axis for axis in REPLICAS if not (axis == "expert" and of_experts)]
-    summed = [axis for axis in summed if getattr(mesh, axis) > 1]
-    parts = tuple(_axes(s, mesh, summed))
-    rows = tuple(_row(part, mesh, summed, s) for part in parts if part.name in NEEDS)
+    # Experts are dealt out over `expert`, and have seen the tokens of all devices along it.
+    own = ("expert",) if s.mlp.experts > 1 else ()
+    is_free = lambda axis: getattr(mesh, axis) > 1 and axis not in own
+    sharded = [axis for axis in weight_axes(s.run, mesh) if is_free(axis)]
+    summed = [axis for axis in REPLICAS if is_free(axis) and axis not in sharded]
+    parts = tuple(_axes(s, mesh, summed, sharded))
+    along = {"data": summed, "fsdp": sharded}
+    rows = tuple(_row(part, mesh, along, s) for part in parts if part.name in NEEDS)
     name = f"tokens per device from which mesh {mesh} is hidden"
     weights = [part for part in parts if part.name in OF_WEIGHTS]
     if not weights:
@@ -64,17 +67,19 @@ def limits_of_mesh(s: LimitsContext, mesh: MeshShape) -> Answer:
     return replace(worst, name=name, binds=binds, parts=parts, rows=rows, notes=(note,))
 
 
-def _axes(s: LimitsContext, mesh: MeshShape, summed: list[str]) -> Iterator[Answer]:
+def _axes(
+    s: LimitsContext, mesh: MeshShape, summed: list[str], sharded: list[str]
+) -> Iterator[Answer]:
     """The axes over which weights are gathered and gradients summed, then those of activations."""
     groups = lambda *axes: groups_on(mesh, axes, s.cluster)
     has_experts = s.mlp.experts > 1 and mesh.expert > 1
     cut = MeshShape(tensor=mesh.tensor, stage=mesh.stage, expert=mesh.expert if has_experts else 1)
-    beside_data, switched = replace(cut, fsdp=mesh.fsdp), None
+    beside_data, switched = replace(cut, fsdp=mesh.size(sharded)), None
     if summed:
         yield weights_limit(s, "data", groups(*summed), beside_data)
         switched = switch_limit(s, groups(*summed), beside_data)
-    if mesh.fsdp > 1:
-        yield from (weights_limit(s, over.name, groups("fsdp"), cut, over) for over in FSDP)
+    if sharded:
+        yield from (weights_limit(s, over.name, groups(*sharded), cut, over) for over in FSDP)
     if switched is not None:
         yield switched
     batch = s.run.batch  # rows: of a microbatch, that one device multiplies with its weights
@@ -97,10 +102,15 @@ def _axes(s: LimitsContext, mesh: MeshShape, summed: list[str]) -> Iterator[Answ
         yield hop(s, mesh, rows)
 
 
-def _row(part: Answer, mesh: MeshShape, summed: list[str], s: LimitsContext) -> dict[str, Value]:
-    """One axis: what it needs, what the run has, and how many times that is enough."""
+def _row(
+    part: Answer, mesh: MeshShape, along: dict[str, list[str]], s: LimitsContext
+) -> dict[str, Value]:
+    """One axis: what it needs, what the run has, and how many times that is enough.
+
+    `along` are the axes over which gradients are summed, "data", and weights sharded, "fsdp".
+    """
     axis, needed = OF_WEIGHTS.get(part.name, part.name), float(part)
-    axes = summed if axis == "data" else [axis]
+    axes = along.get(axis, [axis])
     has = {
         "tensor": float(mesh.tensor),
         "expert": float(s.mlp.inner),
@@ -108,7 +118,7 @@ def _row(part: Answer, mesh: MeshShape, summed: list[str], s: LimitsContext) -> 
     }.get(axis, s.run.batch.tokens / mesh.devices)
     margin = (needed / has if axis == "tensor" else has / needed) if needed else None
     return {
-        "axis": "+".join(axes) if axis == "data" else part.name,
+        "axis": part.name.replace(axis, "+".join(axes), 1),
         "devices": mesh.size(axes),
         "link": part.binds,
         "needs": NEEDS[part.name],
