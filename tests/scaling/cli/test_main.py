@@ -250,7 +250,7 @@ def test_sharding_says_what_each_device_holds_of_a_sequence_and_what_travels(cli
     (line,) = [line for line in out.splitlines() if line.startswith("context=4")]
     assert code == 0 and "8 chunks of 1024 tokens device i holds i and 7-i" in line
     assert "ring: 3 permutes of 8 MiB" in line
-    assert "replicated over fsdp, which" in out  # over context all parameters are, by design
+    assert "fsdp+context" in out and "replicated over fsdp, context, which" in out  # norms
     _, out, _ = cli("sharding", "llama3-8b", "--mesh", "fsdp=64,context=4", "--json")
     assert json.loads(out)["sequence"] == {
         "method": "ring",

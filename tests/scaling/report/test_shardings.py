@@ -63,7 +63,7 @@ def test_bytes_are_those_of_the_shape_and_its_even_cut(mesh, model):
 @pytest.mark.parametrize("mesh", MESHES)
 def test_every_sharding_axis_either_cuts_a_tensor_or_is_called_free(mesh):
     shape = MeshShape(**MESHES[mesh])
-    usable = {axis for axis, n in shape.sizes.items() if n > 1 and axis not in ("data", "context")}
+    usable = {axis for axis, n in shape.sizes.items() if n > 1 and axis != "data"}
     for row in table_of(shape):
         assert set(axes_of(row)) | set(row.free_axes) == usable
         assert not set(axes_of(row)) & set(row.free_axes)
