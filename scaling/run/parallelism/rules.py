@@ -3,9 +3,8 @@
 Imports no jax: planning and the simulator use the same rules.
 """
 
+import math
 from collections.abc import Iterator
-
-import numpy as np
 
 from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.rules import DEFAULT, Rules, check_divisible, make_rules
@@ -66,11 +65,14 @@ def weight_axes(run: Run, mesh: AnyMesh) -> tuple[str, ...]:
     """
     if run.software != OURS:
         return ("fsdp",)
-    sizes = [size for _, size, axis in _sharded_dims(run.model) if axis == "fsdp"]
-    axes = ["fsdp"]
-    for axis in ("context", "expert"):
-        if not any(np.any(np.mod(size, mesh.size((*axes, axis)))) for size in sizes):
-            axes.append(axis)
+    mla, axes, parts = run.model.mla, list[str](), 1
+    latents = (mla.q_lora_rank or 0, mla.kv_lora_rank) if mla else ()
+    divided = math.gcd(run.model.d_model, *latents)
+    for axis in ("fsdp", "context", "expert"):
+        size = getattr(mesh, axis)
+        size = size if isinstance(size, int) else int(size[0])
+        if axis == "fsdp" or divided % (parts * size) == 0:
+            axes, parts = [*axes, axis], parts * size
     return tuple(axis for axis in DEFAULT["embed"] if axis in axes)
 
 
