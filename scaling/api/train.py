@@ -5,7 +5,7 @@ import os
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -126,7 +126,8 @@ def train(
         from scaling.training.starting import options_of  # imports jax
 
         options = options_of(run, folder, resume, record_profile, init, (tensorboard, wandb))
-    outcome = _train(run, options, devices, allow_changed_data)
+    with ExitStack() as stack:
+        outcome = _train(run, options, devices, allow_changed_data, stack)
     return TrainResult(run, folder, **vars(outcome))
 
 
@@ -136,7 +137,7 @@ def report(outcome: TrainResult) -> None:
 
 
 def _train(
-    run: Run, options: "Options", devices: int | None, allow_changed_data: bool
+    run: Run, options: "Options", devices: int | None, allow_changed_data: bool, stack: ExitStack
 ) -> "RunResult":
     with _quiet_unless_in_job():
         from scaling.training.starting import check_state_fits, on_devices, start_jax
@@ -146,6 +147,7 @@ def _train(
 
         from scaling.compile.options import use_compilation_cache
         from scaling.training.checkpoint.resume import mend_finished
+        from scaling.training.launch.watchdog import watchdog
         from scaling.training.loop import RunResult
         from scaling.training.loop import train as train_loop
         from scaling.training.prepare import check_same_data, compile_programs, plan
@@ -161,6 +163,7 @@ def _train(
             _print(mend_finished(options.folder, done))
             return RunResult(done, 0, math.nan)
         use_compilation_cache()
+        watch = stack.enter_context(watchdog(options.folder, run.train))
         run, notice = on_devices(run, options, jax.device_count())
         _print(notice)
         planned = plan(run)
@@ -176,7 +179,7 @@ def _train(
         with explain_unwritable(options.folder):
             predicted = predict_first(planned, programs, options.folder)
         training = training_of(planned, programs, options.initial)
-        return train_loop(planned, training, replace(options, predicted=predicted), check)
+        return train_loop(planned, training, replace(options, predicted=predicted), check, watch)
 
 
 def predict_first(plan: "PreparedRun", programs: "Programs", folder: Path) -> "Predicted | None":

@@ -9,9 +9,10 @@ from typing import Any
 import scaling as sc
 from scaling.api.request import typed_words
 from scaling.meshes.errors import InputError, check_range
+from scaling.training.launch.supervisor import STUCK
 
 MOST_CODE = 125  # exit codes above are the shell's own (POSIX)
-OTHER_CODES = {1: "failed", 2: "was given bad input"}  # of `scaling.cli.main`
+OTHER_CODES = {1: "failed", 2: "was given bad input", STUCK: "was stuck"}  # of `scaling.cli.main`
 
 
 def train(
@@ -89,5 +90,5 @@ def check_stopped_code(code: int) -> None:
     if code in OTHER_CODES:
         raise InputError(
             f"--stopped-code {code} also says that a run {OTHER_CODES[code]}; choose 0, or 3 to "
-            f"{MOST_CODE}"
+            f"{STUCK - 1}"
         )

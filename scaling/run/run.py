@@ -141,6 +141,7 @@ class Train:
     checkpoint_every: int | None = None  # steps, beside those by time; 0: only at the end
     checkpoint_minutes: float | None = None  # 0: never by time; None: 10, more where saves are slow
     keep_checkpoints: int = 2
+    watchdog_minutes: float | None = None  # a step may take; 0: for ever; None: 5, or 10 medians
     eval_every: int = 0  # steps; 0: never
     eval_batches: int = 4
     log_layer_norms: bool = False  # the gradient norm of each layer, in metrics.jsonl

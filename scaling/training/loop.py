@@ -28,6 +28,7 @@ from scaling.training.checkpoint.resume import METRICS, save_start, start
 from scaling.training.checkpoint.schedule import CheckpointSchedule
 from scaling.training.launch.lost_peer import abort_on_lost_peer
 from scaling.training.launch.stopping import StopSignal, stop_on_nan
+from scaling.training.launch.watchdog import Watchdog
 from scaling.training.monitor.environment import measured
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.profile import PROFILE, ProfileRecorder, how_to_open
@@ -74,6 +75,7 @@ def train(
     training: Training,
     options: Options,
     check: Callable[[], None] = lambda: None,
+    watch: Watchdog | None = None,
 ) -> RunResult:
     """Train to `run.train.steps`, the end of the data, or a signal.
 
@@ -82,12 +84,14 @@ def train(
     Args:
         training: whose step is compiled, with the shapes of its state.
         check: called before every write; raises InputError if the folder is not ours any more.
+        watch: notices when nothing goes on.
 
     Raises:
         NotFinite: the step's number and batch are saved as `nan_step_N.npz`.
         InputError: the checkpoint to resume from does not fit, or a file cannot be written.
     """
     run, folder = plan.run, options.folder
+    watch = watch or Watchdog(folder)
     check()
     make_folders(folder)
     with ExitStack() as stack:
@@ -95,6 +99,7 @@ def train(
         checkpoints = stack.enter_context(
             Checkpoints(folder / "checkpoints", run.train.keep_checkpoints)
         )
+        watch.finish = checkpoints.finish
         names = stack.enter_context(abort_on_lost_peer(checkpoints))
         stack.enter_context(explain_unwritable(folder))
         stack.callback(training.data.close)
@@ -102,6 +107,7 @@ def train(
         first = jax.process_index() == 0
         sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
         clock = started_clock(options, step)
+        clock.mark = watch.mark
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
         if step < run.train.steps:  # else everything stays as it is
             save_start(plan, folder)
@@ -116,7 +122,8 @@ def train(
         report = StepReport(
             plan.mesh, training.tokens, log, line, clock, Hosts(step, names), options.predicted
         )
-        loop = _Loop(plan, training, folder, checkpoints, schedule, report, profile, stop, check)
+        acts = report, profile, stop, check, watch
+        loop = _Loop(plan, training, folder, checkpoints, schedule, *acts)
         stack.callback(loop.watcher.shutdown, wait=False)  # a step may hang when a peer is lost
         return loop.run(state, step)
 
@@ -132,6 +139,7 @@ class _Loop:
     profile: ProfileRecorder
     stop: StopSignal
     check: Callable[[], None]  # before every write: the folder is still ours
+    watch: Watchdog
     saved: int = -1  # step of the last save; the folder may not show it to every process yet
     ready: float = 0.0  # when the last step that was read had finished
     # Waits for steps: a later dispatch, in which CPUs work themselves, hides their end.
@@ -144,6 +152,7 @@ class _Loop:
         self.report.clock.first = time.time()
         stopped_by = self.stop.before_step(done + 1)
         while done < train.steps and not stopped_by:
+            self.watch.mark("data", done + 1)
             started = time.perf_counter()
             if (batch := next(self.training.data, None)) is None:
                 stopped_by = DATA_ENDED
@@ -219,6 +228,7 @@ class _Loop:
     def _dispatch(self, state: Any, step: int, batch: Any, waited: float) -> tuple[Any, InFlight]:
         placed = self.training.place(batch) if self.training.place else batch
         self.profile.before(step, state)
+        self.watch.mark("step")
         dispatched = time.perf_counter()
         state, metrics = self.training.step(state, placed)
         finished = self.watcher.submit(_finished, metrics)

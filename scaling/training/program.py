@@ -93,6 +93,7 @@ def _decides(run: Run) -> dict[str, Any]:
     stated = replace(run.precision, reduce=run.precision.reduce or OWN_REDUCE)
     document = run_dict(replace(run, precision=stated))
     del document["pipeline"]["layers"]  # the trainer's stages are even
+    del document["train"]["watchdog_minutes"]  # it watches the step
     return {k: v for k, v in document.items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
 
 

@@ -21,7 +21,7 @@ NUMBER = re.compile(r"\d+\.\d+")
 LARGEST_PROGRAM = 2**31  # bytes of a serialised program: a protocol buffer (protobuf.dev, limits)
 NOT_NEGATIVE = (  # settings of `train`
     *("warmup_steps", "eval_every", "clip_norm", "z_loss", "weight_decay", "pgle_runs"),
-    *("checkpoint_every", "checkpoint_minutes"),
+    *("checkpoint_every", "checkpoint_minutes", "watchdog_minutes"),
 )
 LARGEST_SEED = 2**32 - 1  # of grain's shuffle, which takes an unsigned 32-bit seed
 ZERO_FIXES = {

@@ -15,6 +15,7 @@ import os
 import re
 import sys
 import textwrap
+import threading
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -29,6 +30,7 @@ from scaling.training.launch.consensus import process_names
 from scaling.training.launch.distributed import process_name
 from scaling.training.launch.stopping import NotFinite
 from scaling.training.launch.supervisor import ANOTHER, BAD_INPUT, LOST, lost_peer_message
+from scaling.training.launch.watchdog import ENDING
 from scaling.training.run_folder.steps import latest_step
 
 LAST_CHANCE = 5.0  # s for a checkpoint that is being written; without its peers it may not end
@@ -86,6 +88,8 @@ def abort(
         names: of all processes, where they are known.
     """
     code = LOST
+    if ENDING.is_set():
+        threading.Event().wait()  # the watchdog ends this process, and says why
     if jax.process_count() > 1 and (lost := lost_peer(error)):
         reason = textwrap.shorten(str(lost), REASON_CHARACTERS)
         saved = latest_step(folder / "checkpoints") if saved is None else saved

@@ -29,10 +29,11 @@ from scaling.training.launch.distributed import (
     job_kind,
     process_name,
 )
+from scaling.training.launch.heartbeats import Beat, read_beat
 from scaling.training.run_folder.steps import latest_step
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-LOST, BAD_INPUT = 1, 2  # exit codes
+LOST, BAD_INPUT, STUCK = 1, 2, 124  # exit codes; 124 is that of timeout(1)
 ANOTHER = "another process of the job"  # where jax does not say which one is gone
 SHELL_SIGNAL = 128  # added to the number of the signal that ended a process
 ABORTED = SHELL_SIGNAL + signal.SIGABRT  # by jax.distributed: the others are gone
@@ -41,9 +42,13 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Environment variables of the training process.
 BEGAN = "SCALING_TRAIN_BEGAN"  # unix time at which the first attempt began
 RESTARTED = "SCALING_TRAIN_RESTARTED"  # set in every attempt but the first
+BEATS = "SCALING_TRAIN_BEATS"  # file descriptor for heartbeats, lines of `launch.heartbeats`
 SETTLE = 2.0  # s until the others have seen that the coordinator is gone
 LONGEST_END = HEARTBEAT + 10.0  # s until the old processes of a job have ended
 POLL = 0.2  # s
+UNANSWERED = 2 * HEARTBEAT  # s: a job has lost a process that is stopped for longer
+LAST_WORDS = 2.0  # s for a stuck process to print its stack
+PIPE = 2**16  # bytes of heartbeats read at once
 
 
 def run_with_restarts(
@@ -77,7 +82,7 @@ def run_with_restarts(
                 metrics.unlink(missing_ok=True)
         elif attempt and "--resume" not in arguments:
             argv = [*arguments, "--resume"]
-        code, stopped = _attempt(argv, environment)
+        code, stopped = _attempt(argv, environment, process_name(env) if several else "")
         environment[RESTARTED] = "1"
         if several and code - SHELL_SIGNAL in SIGNALS and not stopped:
             who, name = process_name(env), SIGNALS[code - SHELL_SIGNAL]
@@ -115,24 +120,27 @@ def lost_peer_message(
 
     `saved` is the last checkpoint in the run folder; without one the folder may have been moved.
     """
+    return (
+        f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
+        f"{how_to_go_on(saved, folder)}"
+    )
+
+
+def how_to_go_on(saved: int | None, folder: Path) -> str:
+    """The advice after an end whose last checkpoint is `saved`."""
     if saved is not None:
-        advice = (
+        return (
             f"the checkpoint of step {saved} is the last: the same command with --resume goes on "
             "from it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
         )
-    elif os.path.isdir(folder):
-        advice = (
+    if os.path.isdir(folder):
+        return (
             f"{folder} holds no checkpoint: start again in a new --run-dir (train.checkpoint_every "
             "says how often to save)"
         )
-    else:
-        advice = (
-            f"{folder} is not there: if it was moved, put it back, and go on with --resume if it "
-            "holds a checkpoint; else start again"
-        )
     return (
-        f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
-        f"{advice}"
+        f"{folder} is not there: if it was moved, put it back, and go on with --resume if it "
+        "holds a checkpoint; else start again"
     )
 
 
@@ -153,8 +161,11 @@ def _wait_for_old_job(env: Mapping[str, str]) -> None:
     time.sleep(SETTLE)
 
 
-def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int, bool]:
-    """Exit code of one child, and whether a signal stopped it."""
+def _attempt(arguments: list[str], environment: Mapping[str, str], who: str) -> tuple[int, bool]:
+    """Exit code of one child, and whether a signal stopped it.
+
+    `who` is its name in a job of several.
+    """
     received: list[int] = []
     child: subprocess.Popen | None = None
 
@@ -164,18 +175,63 @@ def _attempt(arguments: list[str], environment: Mapping[str, str]) -> tuple[int,
             child.send_signal(number)
 
     before = {number: signal.signal(number, pass_on) for number in STOPPING}
+    heard, told = os.pipe()
     try:
         command = [sys.executable, "-P", "-m", "scaling", *arguments]
         # In a session of its own: signals come from us alone.
-        child = subprocess.Popen(command, start_new_session=True, env=environment)
+        given = {**environment, BEATS: str(told)}
+        child = subprocess.Popen(command, start_new_session=True, env=given, pass_fds=[told])
+        os.close(told)
+        os.set_blocking(heard, False)
         for number in received:  # before there was a child
             child.send_signal(number)
-        code = None
+        code, line, since = None, "", time.monotonic()
         while code is None:  # a signal just before a wait would be passed on only when that ends
             with suppress(subprocess.TimeoutExpired):
                 code = child.wait(POLL)
+            with suppress(BlockingIOError):
+                whole = os.read(heard, PIPE).decode().rpartition("\n")[0]
+                if last := whole.rpartition("\n")[2]:
+                    line, since = last, time.monotonic()
+            silent = time.monotonic() - since
+            if code is None and line and _is_stuck(read_beat(line), silent, child.pid, bool(who)):
+                code = _end_stuck(child, read_beat(line), silent, who or "the training process")
     finally:
+        os.close(heard)
         for number, handler in before.items():
             signal.signal(number, handler)
     ended_by_signal = -code in STOPPING
     return (SHELL_SIGNAL - code if code < 0 else code), bool(received) or ended_by_signal
+
+
+def _is_stuck(beat: Beat, silent: float, pid: int, several: bool) -> bool:
+    """True if a child whose last heartbeat is `silent` seconds old will not go on by itself.
+
+    Alone it may be stopped for as long as somebody likes.
+    """
+    if silent < UNANSWERED:
+        return False
+    is_stopped = _state(pid) in ("T", "t")
+    return several if is_stopped else silent > beat.limit
+
+
+def _state(pid: int) -> str:
+    """The letter of a process's state, as in proc(5); "" where there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def _end_stuck(child: subprocess.Popen, beat: Beat, silent: float, who: str) -> int:
+    """Have a child that says nothing print its stack, kill it, and say so."""
+    state = _state(child.pid)
+    for number in (signal.SIGQUIT, signal.SIGCONT):  # `faulthandler` waits for no lock of Python's
+        child.send_signal(number)
+    time.sleep(LAST_WORDS)
+    child.kill()
+    child.wait()
+    why = "is stopped by a signal" if state in ("T", "t") else "does not answer"
+    message = f"stuck: {who} {why} for {silent:.0f} s, {beat.where()}; its stack stands above"
+    print(message, file=sys.stderr, flush=True)
+    return STUCK

@@ -14,7 +14,7 @@ checkpoint included, is in the wall time and not in the useful time.
 import math
 import time
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -43,10 +43,12 @@ class Clock:
     first: float = field(default_factory=time.time)  # unix time at which the loop began
     pauses: dict[str, float] = field(default_factory=lambda: dict.fromkeys(PAUSES, 0.0))
     reported: float = 0.0  # s, of the pauses for checkpoints that were told of
+    mark: Callable[[str], object] = lambda place: None  # of the watchdog
 
     @contextmanager
     def pause(self, what: str) -> Iterator[None]:
         """Add the seconds within it to one of PAUSES."""
+        self.mark(what)
         started = time.perf_counter()
         try:
             yield
@@ -158,6 +160,7 @@ class StepReport:
 
     def compare_hosts(self, step: int) -> None:
         """Log what each host takes for its data and for the same work; name the slow ones."""
+        self.clock.mark("comparison")
         seconds, messages = self.hosts.look(step)
         self.log.write(step, **seconds)
         for message in messages:
