@@ -31,7 +31,7 @@ from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import LayerProduct, matmul
 from scaling.analytic.software import XLA
 from scaling.analytic.step import FLOAT32, StepSizes, as_int
-from scaling.analytic.weights import weights_of
+from scaling.analytic.weights import weights_of, zero_1_apart
 from scaling.models.accounting.matrices import BYTES, query_key_dim
 from scaling.program.ir import Kernel, Number, Origin, Phase
 
@@ -44,6 +44,10 @@ LAUNCHED = {
     "gradients": (0, 12), "loss": (22, 10), "embed": (12, 8),
 }  # fmt: skip
 LAUNCHES = 3
+# Tensors of a layer in nanotron (@ 67c5ebb, models/llama.py): q+k+v, o, gate+up, down, two norms; and
+# besides layers: table, norm, head.
+TENSORS, TABLES = 6, 3
+PASSES = 6  # over weights: flattened, gathered into a list (ProcessGroupNCCL.cpp), copied back
 MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor
 
 
@@ -225,7 +229,22 @@ def update(step: StepSizes) -> list[Kernel]:
         muon,
         fusion(step, "gradient norm", origin, own * step.summed_itemsize),
         fusion(step, f"{step.run.optimizer} update", origin, moved, operations=4),
+        _gathered_pieces(step, origin),
     ]
+
+
+def _gathered_pieces(step: StepSizes, origin: Origin) -> Kernel:
+    """Copies of what is gathered after the update of ZeRO-1, where that takes a list of tensors.
+
+    Each tensor of each rank is a piece of its own, which one operation of the host copies, after
+    all are flattened and gathered (nanotron @ 67c5ebb, distributed.py: all_gather_coalesced). There
+    are more pieces than launches that wait in a queue, so the host is never ahead.
+    """
+    copied = zero_1_apart(step) * np.greater(step.shape.fsdp, 1)
+    pieces = step.shape.fsdp * (TENSORS * step.stages.fullest + TABLES)
+    moved = PASSES * step.itemsize * trained_elements(step, 4) * copied
+    kernel = fusion(step, "copies of gathered pieces", origin, moved, operations=0)
+    return replace(kernel, issue=pieces * copied * step.traits.launch, late=True)
 
 
 def accumulation(step: StepSizes) -> Kernel:

@@ -20,6 +20,7 @@ import numpy as np
 from scaling.meshes.shape import AxisSize
 from scaling.models.accounting.matrices import stacks
 from scaling.models.config import ModelConfig
+from scaling.program.ir import Number
 
 Dealt = Literal["layers", "cost", "head"]
 
@@ -33,8 +34,15 @@ class Stages:
     head: AxisSize  # 1 where that one has the output head, else 0
 
 
-def stages_of(config: ModelConfig, seq_len: int, stages: AxisSize, dealt: Dealt) -> Stages:
-    """The layers of so many stages."""
+def stages_of(
+    config: ModelConfig, seq_len: int, stages: AxisSize, dealt: Dealt, host: Number = 0.0
+) -> Stages:
+    """The layers of so many stages.
+
+    Args:
+        host: parameters whose products take as long as the host takes for a layer, which takes no
+            less.
+    """
     layers = config.n_layers
     even = -(-layers // stages)
     if dealt == "layers":
@@ -51,7 +59,8 @@ def stages_of(config: ModelConfig, seq_len: int, stages: AxisSize, dealt: Dealt)
     fullest = ends(1)
     before = np.minimum(np.ceil(layers / share) - 1, stages - 1)  # stages that end with a layer
     left = layers - np.where(before > 0, ends(before), 0)  # in that of the head
-    has_head = np.greater(left * of_layer + head, fullest * of_layer)
+    slow = np.maximum(of_layer, host)
+    has_head = np.greater(left * slow + head, fullest * slow)
     return Stages(
         _unless_one(stages, fullest, layers),
         _unless_one(stages, np.where(has_head, left, fullest), layers),

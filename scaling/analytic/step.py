@@ -28,6 +28,10 @@ from scaling.run.parallelism.rules import is_sequence_parallel, weight_axes, wei
 FLOAT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
 NODE = 8  # devices of a node, where no cluster is given
+# Of a layer forward and backward: collectives over tensor (before and after attention and MLP, and
+# two gathers again), operations of the host (`scaling.analytic.kernels.LAUNCHED`).
+COLLECTIVES, OPERATIONS = 10, 56
+RATE = 4e14  # FLOP/s of products in steps on an H100; decides which stage is the slowest, no time
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 
 
@@ -293,7 +297,10 @@ class StepSizes:
     def stages(self) -> Stages:
         """The layers of the fullest and of the slowest stage."""
         length = self.run.batch.seq_len
-        return stages_of(self.config, length, self.shape.stage, self.dealt)
+        calls = COLLECTIVES * np.greater(self.shape.tensor, 1)
+        seconds = calls * self.issue_of("tensor") + OPERATIONS * self.traits.launch
+        host = seconds * RATE * self.shape.tensor / (6 * self.tokens)
+        return stages_of(self.config, length, self.shape.stage, self.dealt, host)
 
     @property
     def dealt(self) -> Dealt:

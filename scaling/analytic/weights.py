@@ -78,7 +78,7 @@ def weights_of(step: StepSizes) -> tuple[Weights, ...]:
 
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
-    each, once, apart = step.is_zero_stage(3), step.is_zero_stage(1, 2), _zero_1_apart(step)
+    each, once, apart = step.is_zero_stage(3), step.is_zero_stage(1, 2), zero_1_apart(step)
     for moe, layers in step.layer_kinds:  # ticks that run again; of one layer not the last product
         calls = step.recompute * step.passes(layers) * each
         for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
@@ -127,7 +127,7 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
     apart = each_time * (1 - stage(1))  # from the scatter
     joined = apart * (1 - is_sum)
     yield line("all-reduce", ("tensor",), arising, w.runs * stage(1) * each_time, where)
-    all_reduced = _zero_1_apart(step)
+    all_reduced = zero_1_apart(step)
     yield line("reduce-scatter", w.axes, summed, w.stored * stage(1) * (1 - all_reduced), end)
     yield line("all-reduce", w.axes, summed * w.stored, all_reduced, "end")
     yield line("reduce-scatter", w.axes, arising, w.runs * stage(2, 3), where)
@@ -147,7 +147,7 @@ def _sums(step: StepSizes, w: Weights) -> Iterator[Transfer]:
             yield line("all-reduce", ("stage",), summed, 1, end)
 
 
-def _zero_1_apart(step: StepSizes) -> Number:
+def zero_1_apart(step: StepSizes) -> Number:
     """1 where ZeRO-1 all-reduces gradients and gathers weights in turn, beside nothing, else 0."""
     return step.is_zero_stage(1) * (step.traits.zero_1 == "all-reduce")
 

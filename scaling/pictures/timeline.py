@@ -39,6 +39,7 @@ COLOURS = {  # of what runs, in the order of the legend
 LANES = {  # pixels of a lane, and below it; the share from which on a column of it is drawn
     "compute": (26.0, 2.0, 0.5),
     "communication": (7.0, 2.0, 0.0),
+    "weights": (7.0, 2.0, 0.0),
     "permute": (7.0, 10.0, 0.0),
 }
 MOST_STAGES = 32  # rows of more are too thin to be read: the first and last ones are drawn
@@ -58,8 +59,10 @@ def timeline(priced: Priced, title: str = "") -> Picture:
         shown = [*shown[: MOST_STAGES // 2], *shown[-MOST_STAGES // 2 :]]
     end = max((event.end for event in priced.timeline.events), default=1.0)
     rows: dict[str, Row] = {}
+    used = {"compute", "communication", "permute"} | {e.stream for e in priced.timeline.events}
+    lanes = {lane: sizes for lane, sizes in LANES.items() if lane in used}
     for stage in shown:
-        for lane, sizes in LANES.items():
+        for lane, sizes in lanes.items():
             name = f"stage {stage}" if len(stages) > 1 else "every device"
             bars = [
                 Bar(span.start, span.end, WORDS.get(span.what, "communication"))

@@ -94,6 +94,7 @@ class Kernel(Operation):
     host_bytes: Number = 0.0  # of the host's memory, read and written
     share: float = 1.0  # rate of its products over that of the best kernel of the chip
     issue: Number = 0.0  # s that the host takes to start it
+    late: bool = False  # only when all before it is over: its launches fill the host's queue
     # Of an attention: the share of its scores that the mask leaves, heads of keys and values (0: as
     # many as of queries), head dimension of values (0: as of keys), and the library that runs it.
     visible: Number = CAUSAL
@@ -124,6 +125,7 @@ class Collective(Operation):
     issue: Number = 0.0  # s that the host takes to start it
     part: Number = 1.0  # of the call and its time, where only a part of it runs beside something
     line: str = ""  # of the compiled program, for messages
+    apart: bool = False  # of a communicator with a stream of its own
 
 
 @dataclass(frozen=True)

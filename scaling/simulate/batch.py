@@ -40,6 +40,7 @@ from scaling.program.ir import (
     kernels,
 )
 from scaling.simulate.kernels import kernel_time
+from scaling.simulate.side_by_side import COMMUNICATION, stream_of
 from scaling.simulate.step import device_groups, scheduled, where_run
 from scaling.simulate.timeline import Timeline
 
@@ -171,7 +172,7 @@ def timeline_of(program: Program, prices: Prices) -> Timeline:
 def _least(block: Block, times: Mapping[str, Number]) -> tuple[Number, list[Number]]:
     """Seconds of a block at least, and of what each stream communicates inside of it."""
     device: Number = 0.0
-    streams: list[Number] = [0.0, 0.0]
+    streams: list[Number] = [0.0] * len(COMMUNICATION)
     issued: dict[str, int] = {}
     for op in block:
         if isinstance(op, Loop):
@@ -182,7 +183,7 @@ def _least(block: Block, times: Mapping[str, Number]) -> tuple[Number, list[Numb
         elif isinstance(op, Kernel):
             device = device + (0.0 if op.asynchronous else times[op.name])
         elif isinstance(op, Collective):
-            issued[op.name] = int(op.kind == "permute")
+            issued[op.name] = COMMUNICATION.index(stream_of(op))
             device = device + (0.0 if op.asynchronous else times[op.name])
         if isinstance(op, Wait) or (isinstance(op, Collective) and not op.asynchronous):
             if (stream := issued.pop(op.name, None)) is not None:

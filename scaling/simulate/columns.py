@@ -25,6 +25,7 @@ from scaling.profiles.profile import Profile
 from scaling.program.ir import Block, Category, Collective, Kernel, Loop, Number, Operation, Program
 from scaling.simulate.memory import MemoryUse, memory_use
 from scaling.simulate.prediction import TERMS
+from scaling.simulate.side_by_side import stream_of
 from scaling.simulate.step import (
     Costed,
     CostTable,
@@ -86,9 +87,9 @@ class Column:
             number = self.names.setdefault(op.name, len(self.names))
             one: tuple[Any, ...] = type(op), number, op.reads, op.writes, op.over
             if isinstance(op, Kernel):
-                one += op.asynchronous, op.origin.phase == "optimizer", op.issue
+                one += op.asynchronous, op.origin.phase == "optimizer", op.issue, op.late
             elif isinstance(op, Collective):
-                one += op.asynchronous, op.kind == "permute", op.issue
+                one += op.asynchronous, stream_of(op), op.issue
             elif isinstance(op, Loop):
                 self.trips.append((op.trips, op.bubble_trips))
                 one += op.trips >= 1, self._structure(op.body)

@@ -10,20 +10,22 @@ Times may be numpy arrays over configurations.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain
+from functools import reduce
+from itertools import product
 from typing import Literal, get_args
 
 import numpy as np
 
 from scaling.program.ir import Collective, Kernel, Number, Operation, as_float, some
 
-Stream = Literal["compute", "communication", "permute", "copy"]
+Stream = Literal["compute", "communication", "permute", "weights", "copy"]
 Part = Literal[
     "compute", "bubble", "optimizer", "exposed", "copied", "communication", "host", "time"
 ]  # copied: the part of host that waits for asynchronous copies
 Clock = Stream | Literal["issued"] | tuple[Literal["start", "end"], str]
 Key = tuple[Part, str]  # what is summed, and the operation where it is kept by name
 STREAMS: tuple[Stream, ...] = get_args(Stream)
+COMMUNICATION: tuple[Stream, ...] = "communication", "permute", "weights"
 CLOCKS: tuple[Clock, ...] = (*STREAMS, "issued")
 MOST_EVENTS = 500_000  # that are kept, chosen by this project: ten seconds' work, a trace of 100 MB
 
@@ -88,24 +90,24 @@ class Clocks:
     def lost_beside(self, kernel: Kernel) -> Number:
         """Seconds by which the collectives in flight hold up a kernel that starts now.
 
-        Beside two at once it loses what it loses beside the one that takes more of it. Those of one
-        stream follow each other without a gap, as all were issued before now.
+        Beside several at once it loses what it loses beside the one that takes most of it. Those of
+        one stream follow each other without a gap, as all were issued before now.
         """
         left = self.times[kernel.name]
         lost: Number = 0.0
         reached: Number = 0.0
-        permutes = [*self._spans("permute")]
-        after = [(np.inf, 0.0)] if permutes else []
-        for end, share in chain(self._spans("communication"), after):
-            for other, of_other in (*permutes, (np.inf, 0.0)):
-                until, most = sooner(end, other), later(share, of_other)
-                if not some(length := later(0.0, until - reached)):
-                    continue
-                done = sooner(left, length * (1 - most))
-                lost, left = lost + done * most / (1 - most), left - done
-                reached = later(reached, until)
-                if not some(left):
-                    return lost
+        flying = [spans for stream in COMMUNICATION if (spans := [*self._spans(stream)])]
+        after = [(np.inf, 0.0)]
+        for each in product(*(spans if len(flying) == 1 else spans + after for spans in flying)):
+            ends, shares = zip(*each, strict=True) if each else ((0.0,), (0.0,))
+            until, most = reduce(sooner, ends), reduce(later, shares)
+            if not some(length := later(0.0, until - reached)):
+                continue
+            done = sooner(left, length * (1 - most))
+            lost, left = lost + done * most / (1 - most), left - done
+            reached = later(reached, until)
+            if not some(left):
+                return lost
         return lost
 
     def _spans(self, stream: Stream) -> Iterator[tuple[Number, Number]]:
@@ -119,10 +121,9 @@ class Clocks:
         """Lengthen the collectives beside a kernel of so many seconds."""
         most = seconds * self.held_up / (1 + self.held_up)
         late = lambda end: sooner(most, self.held_up * later(0.0, end - start))
-        streams: tuple[Stream, Stream] = ("communication", "permute")
-        until = later(*(self.clocks[stream] for stream in streams))
+        until = reduce(later, (self.clocks[stream] for stream in COMMUNICATION))
         self.add(("communication", ""), late(until))
-        for stream in streams:
+        for stream in COMMUNICATION:
             for name in self.in_flight[stream]:
                 self._move(name, *(late(self.clocks[at, name]) for at in ("start", "end")))
             self.clocks[stream] = self.clocks[stream] + late(self.clocks[stream])
@@ -169,10 +170,10 @@ class Clocks:
         most = np.max(wanted, axis=0, initial=1.0)
         return most if most.size > 1 else float(most[0])
 
-    def together(self, first: str, second: str) -> Number:
-        """Seconds during which two operations in flight both run."""
-        start = later(self.clocks["start", first], self.clocks["start", second])
-        return later(0.0, sooner(self.clocks["end", first], self.clocks["end", second]) - start)
+    def together(self, *names: str) -> Number:
+        """Seconds during which operations in flight all run."""
+        start = reduce(later, (self.clocks["start", name] for name in names))
+        return later(0.0, reduce(sooner, (self.clocks["end", name] for name in names)) - start)
 
     def run_on(
         self, operation: Operation, stream: Stream, start: Number, lost: Number = 0.0
@@ -193,7 +194,9 @@ class Clocks:
 
 def stream_of(collective: Collective) -> Stream:
     """The stream of a collective."""
-    return "permute" if collective.kind == "permute" else "communication"
+    if collective.kind == "permute":
+        return "permute"
+    return "weights" if collective.apart else "communication"
 
 
 def where(condition: Number, first: Number, second: Number) -> Number:

@@ -69,7 +69,7 @@ class Priced(Costed):
 
 
 # Figures of a kernel that its cost does not depend on.
-UNPRICED = {*"name origin reads writes over inside asynchronous estimate issue".split()}
+UNPRICED = {*"name origin reads writes over inside asynchronous estimate issue late".split()}
 priced_figures = attrgetter("origin.phase", *({f.name for f in fields(Kernel)} - UNPRICED))
 
 

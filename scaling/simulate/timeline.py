@@ -17,7 +17,8 @@ own; waiting for them counts as `host`, because they copy to and from the host.
 
 The host issues kernels and collectives in order, `issue` seconds each, from the start of the step,
 and runs ahead: an operation starts when the device is free and it has been issued. Seconds in which
-the compute stream waits for that are `host`, also where communication runs beside.
+the compute stream waits for that are `host`, also where communication runs beside. A `late` kernel
+it issues only when all before is over.
 
 Hidden communication is the union of the intervals of both streams, less the exposed part.
 
@@ -35,7 +36,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import reduce
-from itertools import count, groupby
+from itertools import count, groupby, product
 from typing import Any
 
 import numpy as np
@@ -57,10 +58,10 @@ from scaling.program.ir import (
 from scaling.simulate.prediction import TimeParts
 from scaling.simulate.side_by_side import (
     CLOCKS,
+    COMMUNICATION,
     Clocks,
     Event,
     Part,
-    Stream,
     later,
     sooner,
     stream_of,
@@ -168,16 +169,24 @@ class Streams(Clocks):
     def collective(self, collective: Collective) -> None:
         """Issue a collective, and wait for a synchronous one at once.
 
-        Its time beside collectives of the other stream, which are still in flight then, is theirs.
+        Its time beside collectives of other streams, which are still in flight then, is theirs.
         """
         self._wait_for_host(collective)
-        other: Stream = "communication" if collective.kind == "permute" else "permute"
-        others = list(self.in_flight[other])
-        seconds = self.issue(collective, stream_of(collective))
-        if self.busy is not None and others:
-            seconds = seconds + self.share_links(collective, other, others)
-        for name in others:
-            seconds = seconds - self.together(name, collective.name)
+        own, name = stream_of(collective), collective.name
+        others = {
+            stream: flying
+            for stream in COMMUNICATION
+            if stream != own and (flying := list(self.in_flight[stream]))
+        }
+        seconds = self.issue(collective, own)
+        if self.busy is not None:
+            for stream, flying in others.items():
+                seconds = seconds + self.share_links(collective, stream, flying)
+        for flying in others.values():
+            for other in flying:
+                seconds = seconds - self.together(other, name)
+        for both in product(*others.values()) if len(others) > 1 else ():
+            seconds = seconds + self.together(*both, name)
         self.add(("communication", ""), seconds)
         if not collective.asynchronous:
             self.wait(collective)
@@ -256,7 +265,10 @@ class Streams(Clocks):
         if not some(operation.issue):
             return
         now, nothing = self.clocks["compute"], np.equal(self.times[operation.name], 0.0)
-        issued = self.clocks["issued"] + where(nothing, 0.0, operation.issue)
+        begin = self.clocks["issued"]
+        if isinstance(operation, Kernel) and operation.late:
+            begin = where(nothing, begin, later(begin, now))
+        issued = begin + where(nothing, 0.0, operation.issue)
         self.clocks["issued"], self.clocks["compute"] = issued, later(now, issued)
         self.ahead = sooner(self.ahead, now - issued)
         self.add(("host", ""), self.clocks["compute"] - now)

@@ -38,6 +38,9 @@ def test_a_vocabulary_of_three_layers_makes_the_last_stage_short():
     assert stages_of(MODEL, 4096, 4, "cost").slowest == 8  # the last one has 4 and the head
     last = stages_of(MODEL, 4096, 16, "cost")
     assert (last.fullest, last.slowest, last.head) == (2, 0, 1)  # the head alone
+    layer = sum(stack.matrices * stack.size for stack in stacks(MODEL)) / MODEL.n_layers
+    waits = stages_of(MODEL, 4096, 16, "cost", host=10 * layer)
+    assert (waits.slowest, waits.head) == (2, 0)  # where the host is late, layers are slower
 
 
 @given(st.integers(2, 20), st.integers(2, 12), st.integers(1, 60))

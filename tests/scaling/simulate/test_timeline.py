@@ -26,6 +26,7 @@ from scaling.program.ir import (
     Wait,
 )
 from scaling.simulate import side_by_side
+from scaling.simulate.side_by_side import COMMUNICATION, STREAMS, stream_of
 from scaling.simulate.timeline import Timeline, run_schedule
 
 PARTS = ("compute", "optimizer", "exposed_communication", "bubble", "host")
@@ -272,7 +273,7 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
     """Steps in a random order; every asynchronous one is waited for somewhere after its start."""
     block: list[Operation] = []
     for _ in range(draw(st.integers(0, 4))):
-        kinds = ["kernel", "optimizer", "gather", "gather", "permute", "sync", "copy"]
+        kinds = ["kernel", "optimizer", "gather", "gather", "weights", "permute", "sync", "copy"]
         nested = ["loop", "loop" if names.hosted else "branch"]
         kind = draw(st.sampled_from(kinds + nested * (depth > 0)))
         if kind == "loop":
@@ -283,6 +284,8 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
             block.append(Branch(names.new("b"), branches=inner))
         elif kind == "gather":
             block.append(Collective(names.new("g")))
+        elif kind == "weights":
+            block.append(Collective(names.new("w"), apart=True))
         elif kind == "permute":
             block.append(Collective(names.new("p"), kind="permute"))
         elif kind == "sync":
@@ -294,6 +297,8 @@ def blocks(draw, names: _Names, depth: int = 2) -> Block:
     if names.hosted:
         issued = lambda s: isinstance(s, Kernel | Collective)
         block = [replace(s, issue=draw(SECONDS)) if issued(s) else s for s in block]
+        late = lambda s: isinstance(s, Kernel) and s.name.startswith("k") and draw(st.booleans())
+        block = [replace(s, late=True) if late(s) else s for s in block]
     for step in [s for s in block if isinstance(s, Kernel | Collective) and s.asynchronous]:
         after = block.index(step) + 1
         block.insert(draw(st.integers(after, len(block))), Wait(step.name))
@@ -394,6 +399,8 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
     for step in steps:
         now = over[last["compute"]] if "compute" in last else 0.0
         if isinstance(step, Kernel | Collective):
+            if isinstance(step, Kernel) and step.late and step.issue and times[step.name]:
+                issued = max(issued, now)
             issued += step.issue * bool(times[step.name])
             over.append(max(now, issued))
             last["compute"] = len(over) - 1
@@ -401,7 +408,7 @@ def longest_path(steps: tuple[Operation, ...], times: Mapping[str, float]) -> di
             now = over[-1]
         seconds = times.get(step.name, 0.0)
         if isinstance(step, Collective):
-            stream = "permute" if step.kind == "permute" else "communication"
+            stream = stream_of(step)
             over_at = finish(stream, seconds, last.get(stream))
             sent.append((over_at - seconds, over_at))
         elif isinstance(step, Kernel) and step.asynchronous:
@@ -474,7 +481,7 @@ def test_a_kernel_does_its_work_at_the_speed_that_the_worst_of_what_runs_beside_
     made, times = case
     how = data.draw(beside(made))
     line, lost = run_schedule(made, times, record=True, **how), how["lost"] or {}
-    sent = [e for e in line.events if e.stream in ("communication", "permute")]
+    sent = [e for e in line.events if e.stream in COMMUNICATION]
     for e in line.events:
         if e.stream == "compute":
             cuts = {e.start, e.end, *(t for o in sent for t in (o.start, o.end))}
@@ -489,7 +496,7 @@ def test_a_kernel_does_its_work_at_the_speed_that_the_worst_of_what_runs_beside_
 def test_events_of_one_stream_do_not_overlap_and_sum_to_the_time_of_their_steps(case, data) -> None:
     how = data.draw(beside(case[0]))
     line = run_schedule(*case, record=True, **how)
-    for stream in ("compute", "communication", "permute", "copy"):
+    for stream in STREAMS:
         events = [e for e in line.events if e.stream == stream and e.end > e.start]
         for one, next_one in zip(events, events[1:], strict=False):
             assert one.end <= next_one.start * (1 + SAME)
@@ -509,7 +516,7 @@ def test_no_link_carries_more_in_an_interval_than_it_can(case, data) -> None:
     made, times = case
     wants = data.draw(shares(made))
     line = run_schedule(made, times, record=True, busy=wants)
-    sent = [e for e in line.events if e.stream in ("communication", "permute") and e.end > e.start]
+    sent = [e for e in line.events if e.stream in COMMUNICATION and e.end > e.start]
     off = SAME * (1 + line.total)  # of sums of floats
     for start in {e.start for e in sent}:
         for end in {e.end for e in sent}:
