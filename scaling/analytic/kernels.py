@@ -44,8 +44,8 @@ LAUNCHED = {
     "gradients": (0, 12), "loss": (22, 10), "embed": (12, 8),
 }  # fmt: skip
 LAUNCHES = 3
-# Tensors of a layer in nanotron (@ 67c5ebb, models/llama.py): q+k+v, o, gate+up, down, two norms; and
-# besides layers: table, norm, head.
+# Tensors of a layer in nanotron (@ 67c5ebb, models/llama.py): q+k+v, o, gate+up, down, two norms;
+# and besides layers: table, norm, head.
 TENSORS, TABLES = 6, 3
 PASSES = 6  # over weights: flattened, gathered into a list (ProcessGroupNCCL.cpp), copied back
 MASK = 0.5  # bytes of a dropout mask per byte of a 16-bit tensor

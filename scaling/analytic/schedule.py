@@ -163,7 +163,8 @@ class Traffic:
             bytes=shared,
             dtype=self._dtype(transfer),
             issue=self.step.issue_of(transfer.axes),
-            apart=not self.step.is_own_trainer and bool({"data", "fsdp"} & {*transfer.axes.split("+")}),
+            apart=not self.step.is_own_trainer
+            and (first in ("start", "end") or rest.endswith(("weights", "gradients"))),
         )
         return [
             replace(one, name=f"{name} {i}" if i else name, bytes=shared * np.less(i, needed))

@@ -1,4 +1,4 @@
-"""Start and end of every operation: the schedule run on a compute and two communication streams.
+"""Start and end of every operation: the schedule run on a compute and three communication streams.
 
     compute  |matmul|matmul|......wait|matmul|        ....: exposed communication
     comm          |all-gather[fsdp]---|                     |---|: hidden where compute is busy
@@ -7,8 +7,9 @@
 A kernel starts when the compute stream is free. An asynchronous collective is issued there too, but
 starts when its own stream is free: permutes have one, all others another, and on each one runs at a
 time, in the order of issue, as XLA's GPU runtime has it (openxla/xla, AsyncStreamKind, P2P and
-COLLECTIVE). What runs side by side takes longer
-(`scaling.simulate.side_by_side`).
+COLLECTIVE). Those `apart` have a third: what moves weights and gradients in software on PyTorch,
+where each communicator has a stream (pytorch/pytorch, ProcessGroupNCCL). What runs side by side
+takes longer (`scaling.simulate.side_by_side`).
 
 A Wait holds the compute stream until its collective is over; a synchronous collective holds both.
 What takes no time, such as what a configuration does not run, is not issued and waits for no
@@ -20,7 +21,7 @@ and runs ahead: an operation starts when the device is free and it has been issu
 the compute stream waits for that are `host`, also where communication runs beside. A `late` kernel
 it issues only when all before is over.
 
-Hidden communication is the union of the intervals of both streams, less the exposed part.
+Hidden communication is the union of the intervals of these streams, less the exposed part.
 
 Compute in the bubble trips of a loop (`simulate.pipeline_bubble`) is the bubble of a pipeline.
 

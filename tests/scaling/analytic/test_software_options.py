@@ -124,10 +124,18 @@ def test_nanotrons_zero_1_all_reduces_whole_gradients_and_gathers_weights_beside
     assert total["all-reduce"] == pytest.approx(2 * total["all-gather"])  # float32, bf16
 
 
+def test_its_zero_1_copies_each_tensor_of_each_rank_by_an_operation_of_its_own():
+    late = lambda shape: [
+        op.issue for op, _ in analytic_program(NANOTRON, shape).operations if getattr(op, "late", 0)
+    ]
+    assert late(MeshShape(fsdp=16)) == [pytest.approx(16 * (6 * 24 + 3) * 8e-6)]
+    assert not any(late(MeshShape(data=16)))
+
+
 def test_its_plain_replicas_are_summed_beside_the_last_backward_pass():
     found = list(collectives(analytic_program(NANOTRON, MeshShape(data=16))))
     layers = [op for op, _ in found if op.axes == ("data",) and "layers" in op.origin.layer]
-    assert layers and all(op.asynchronous for op in layers)
+    assert layers and all(op.asynchronous and op.apart for op in layers)
 
 
 @pytest.mark.parametrize(("stages", "late"), [(1, 0.0), (4, 2 * 0.25)])
