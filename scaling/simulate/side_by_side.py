@@ -97,8 +97,8 @@ class Clocks:
         lost: Number = 0.0
         reached: Number = 0.0
         flying = [spans for stream in COMMUNICATION if (spans := [*self._spans(stream)])]
-        after = [(np.inf, 0.0)]
-        for each in product(*(spans if len(flying) == 1 else spans + after for spans in flying)):
+        after = ((np.inf, 0.0),) * (len(flying) > 1)
+        for each in product(*((*spans, *after) for spans in flying)):
             ends, shares = zip(*each, strict=True) if each else ((0.0,), (0.0,))
             until, most = reduce(sooner, ends), reduce(later, shares)
             if not some(length := later(0.0, until - reached)):
