@@ -2,6 +2,7 @@
 
     python -m experiments.front_ends --out experiments/results        about 8 minutes, no GPU
     python -m experiments.front_ends --against FILE                   seconds: closed forms anew
+    python -m experiments.front_ends --against FILE --only expert     those cases are compiled, too
 
 Each case is compiled for its cluster as the trainer would compile it, and priced by the same
 figures as its closed form. Goals: FLOPs 1 %, bytes per (axes, kind) 2 %, peak memory 5 %, step
@@ -296,7 +297,9 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def save(results: Sequence[Result], folder: Path, against: Path | None = None) -> Path:
+def save(
+    results: Sequence[Result], folder: Path, against: Path | None = None, only: str = ""
+) -> Path:
     """Write the results below `folder`, in one of this day."""
     place = folder / f"{date.today().isoformat()}-front-ends"
     place.mkdir(parents=True, exist_ok=True)
@@ -320,7 +323,8 @@ def save(results: Sequence[Result], folder: Path, against: Path | None = None) -
         "and so is its closed form (`scaling/analytic`), by the same figures. Closed form over",
         "compiled, less 1; bytes: the worst of (axes, kind) over all bytes of a step, in calls of",
         "64 KiB and more. Below: each missed goal with its cause.",
-        f"Compiled figures are those of `{against.parent.name}`, which the closed form has seen."
+        f"Compiled figures are those of `{against.parent.name}`, which the closed form has seen"
+        f"{f', but for names with {only}' * bool(only)}."
         if against
         else "Unseen are the last six cases.",
         "",
@@ -336,26 +340,25 @@ def main(arguments: list[str] | None = None) -> None:
     """Compile and compare all cases, print the table, save the results."""
     parser = argparse.ArgumentParser(prog="python -m experiments.front_ends")
     parser.add_argument("--out", type=Path, default=Path("runs"))
-    parser.add_argument("--only", default="", help="cases whose name has this text")
-    parser.add_argument("--against", type=Path, help="a results file: compile nothing")
+    parser.add_argument("--only", nargs="*", help="compile cases whose name has one of these texts")
+    parser.add_argument("--against", type=Path, help="a results file: of it all other cases")
     args = parser.parse_args(arguments)
-    if args.against:
-        stored = json.loads(args.against.read_text(encoding="utf-8"))["cases"]
-        found = {each["name"]: each for each in stored}
-        every = (case for case in (*CASES, *UNSEEN) if case.name in found)
-        again = [compared_again(case, found[case.name]) for case in every]
-        print(f"{table(again)}\nresults: {save(again, args.out, args.against)}")
-        return
-    import jax
-
-    jax.config.update("jax_platforms", "cpu")  # the devices compiled for are not here
+    stored = json.loads(args.against.read_text(encoding="utf-8"))["cases"] if args.against else ()
+    known = {each["name"]: each for each in stored}
+    only = args.only if args.only is not None else [""] * (not args.against)
     results = []
     for case in (*CASES, *UNSEEN):
-        if args.only in case.name:
+        if any(text in case.name for text in only):
+            import jax
+
+            jax.config.update("jax_platforms", "cpu")  # the devices compiled for are not here
             results.append(compared(case))
             print({k: round(v, 3) for k, v in results[-1].errors.items()}, case.name, flush=True)
             jax.clear_caches()
-    print(f"\n{table(results)}\nresults: {save(results, args.out)}")
+        elif case.name in known:
+            results.append(compared_again(case, known[case.name]))
+    path = save(results, args.out, args.against, " or ".join(only))
+    print(f"\n{table(results)}\nresults: {path}")
 
 
 if __name__ == "__main__":

@@ -23,10 +23,9 @@ from scaling.program.ir import Collective, Kernel, Loop, Operation, bodies, oper
 from scaling.run import Run
 from scaling.run.parallelism.rules import is_sequence_parallel
 from scaling.simulate.step import Priced, running_kernels
+from scaling.simulate.summary import LEAST_CALL, is_hidden
 
 SHARE = 1 / 4  # of the stream: smaller arrays are latents, statistics, single heads
-LEAST = 64 * 1024  # bytes of a collective; smaller ones cost latency
-HIDDEN = 0.5  # share of a collective's time
 HEAD = ("head", "loss")  # where a kernel comes from (`scaling.hlo.attribution`)
 STACKED = "dynamic"  # in XLA's names of kernels that slice stacks or update them, or what they call
 FLOAT32 = BYTES["fp32"]
@@ -60,7 +59,7 @@ def quality_of(priced: Priced, text: str, run: Run, shape: MeshShape) -> Quality
     tokens = run.batch.tokens / shards / shape.context / micro
     cut = shape.tensor if is_sequence_parallel(run, shape) else 1
     least = SHARE * tokens * run.model.d_model / cut
-    calls = [op for op in inside if isinstance(op, Collective) and op.bytes >= LEAST]
+    calls = [op for op in inside if isinstance(op, Collective) and op.bytes >= LEAST_CALL]
     module = parse_module(text)
     stacked = {i.name for c in module.computations.values() for i in c if _is_stacked(i)}
     moving = [op for op in inside if op.name not in stacked]
@@ -69,7 +68,7 @@ def quality_of(priced: Priced, text: str, run: Run, shape: MeshShape) -> Quality
     return Quality(
         copies=tuple(op.name for op in moving if _copies(op, least * BYTES[run.precision.between])),
         float32=tuple(float32_arrays(module, loops, FLOAT32 * least)),
-        overlapped=sum(_is_hidden(priced, call) for call in calls),
+        overlapped=sum(is_hidden(priced, call.name) for call in calls),
         collectives=len(calls),
         products=float(flops * shape.devices / needed.total),
         head=head_products(priced, run, shape),
@@ -122,11 +121,6 @@ def float32_arrays(module: Module, loops: list[Loop], least: float) -> Iterator[
                 sizes = (FLOAT32 * a.elements for a in arrays(found.shape) if a.dtype == "f32")
                 if any(size > least for size in sizes):
                     yield found.name
-
-
-def _is_hidden(priced: Priced, call: Collective) -> bool:
-    total = priced.timeline.by_name[call.name]
-    return bool(priced.timeline.exposed_by_name.get(call.name, 0.0) <= (1 - HIDDEN) * total)
 
 
 def head_products(priced: Priced, run: Run, shape: MeshShape) -> float:

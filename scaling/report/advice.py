@@ -17,7 +17,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_memory, format_time
 from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Remat, SavedTensors, tensor_names
 from scaling.run import OURS, Run
-from scaling.simulate.prediction import MemoryParts, Prediction
+from scaling.simulate.prediction import CROWDED, MemoryParts, Prediction
 
 T = TypeVar("T")
 TryRun = Callable[[Run], Prediction | None]  # None: cannot be priced at once
@@ -86,7 +86,7 @@ def _ranked(
     here = _tried(run, closed)
     if here is None:
         return candidates
-    ratio = float(prediction.step_time) / (here[0] or 1.0)
+    ratio = 1.0 if prediction.is_crowded else float(prediction.step_time) / (here[0] or 1.0)
     more = float(prediction.memory.peak) - here[1]
     room = prediction.memory.capacity or math.inf
     ranked = []
@@ -104,7 +104,8 @@ def _ranked(
 def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> ChangedRun | None:
     """The fastest remat policy by its closed form among those that fit, if it is another one.
 
-    Memory is that of the prediction plus the difference of the closed forms.
+    Memory is that of the prediction plus the difference of the closed forms. Of a crowded step it
+    is the fastest that leaves XLA the room to hide collectives, which closed forms take for given.
     """
     here = _tried(run, closed)
     if here is None or prediction.memory.capacity is None:
@@ -112,9 +113,11 @@ def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> ChangedRu
     policies = [_of_model(r, run) for r in LADDER if run.software == OURS or r in POLICIES]
     pairs = ((r, _tried(replace(run, remat=r), closed)) for r in policies if r != run.remat)
     more, room = float(prediction.memory.peak) - here[1], prediction.memory.capacity
+    room *= CROWDED if prediction.is_crowded else 1
     fitting = [(r, p) for r, p in pairs if p is not None and p[1] + more <= room]
     remat, best = min(fitting, key=lambda pair: pair[1][0], default=(run.remat, here))
     faster = best[0] < (1 - GAIN) * here[0]
+    faster = faster or prediction.is_crowded
     if remat == run.remat or (prediction.memory.fits and not faster):
         return None
     return _remat(run, remat)

@@ -51,7 +51,7 @@ def page(prediction: Prediction, where: str, work: str = "") -> str:
     parts = [
         _headline(prediction, where, work),
         _time(prediction),
-        _memory(prediction.memory, prediction.capacity_source),
+        _memory(prediction),
         _collectives(prediction),
         f"bottleneck: {prediction.bottleneck}",
         *(f"warning: {text}" for text in prediction.warnings),
@@ -151,7 +151,8 @@ def _time(prediction: Prediction) -> str:
     return "\n".join(lines)
 
 
-def _memory(memory: MemoryParts, capacity_source: str) -> str:
+def _memory(prediction: Prediction) -> str:
+    memory, capacity_source = prediction.memory, prediction.capacity_source
     parts = [(name.replace("_", " "), getattr(memory, name)) for name in ON_DEVICE]
     rows = [(f"  {name}", format_memory(size)) for name, size in parts if size > 0]
     lines = [f"memory {verdict(memory)}", *columns(rows)]
@@ -159,6 +160,11 @@ def _memory(memory: MemoryParts, capacity_source: str) -> str:
         lines.append(f"  (capacity: {capacity_source})")
     if memory.in_use is not None:
         lines.append(f"  (the driver shows {format_memory(memory.in_use)} in use)")
+    if (calls := prediction.hidden_calls) and prediction.is_crowded:
+        lines.append(
+            f"  (XLA hides {calls.hidden} of {calls.every} collectives: so near the capacity it "
+            "schedules for memory)"
+        )
     return "\n".join(lines)
 
 

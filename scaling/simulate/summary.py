@@ -36,6 +36,7 @@ from scaling.simulate.kernels import WIDER, computed_flops, format_peak, peak_ra
 from scaling.simulate.prediction import (
     TERMS,
     CollectiveLine,
+    HiddenCalls,
     MemoryParts,
     Prediction,
     TimeParts,
@@ -49,6 +50,7 @@ Calls = tuple[Collective, Number]  # a collective, and how often a step calls it
 # The walk's peak may be this far from the compiler's without a warning: what it is off in the
 # programs of the tests. Below LEAST_MEMORY, bytes, rounding each buffer up to 256 bytes is more.
 MEMORY_ERROR, LEAST_MEMORY = 0.02, 2**20
+LEAST_CALL = 64 * 1024  # bytes of a collective; smaller ones cost latency
 ROUNDING = 1e-9  # relative error of float64 sums: shorter times count as 0
 BOTTLENECKS = {
     "compute": "compute: kernels limited by arithmetic take",
@@ -117,7 +119,20 @@ def summarize(
         unknown=unknown_parts(priced),
         conditionals=conditional_parts(priced),
         power=board_power(priced.cluster, priced.program.mesh, running(priced), total, busy),
+        hidden_calls=hidden_calls(priced) if priced.program.source == "compiled" else None,
     )
+
+
+def hidden_calls(priced: Priced) -> HiddenCalls:
+    """How many of the large collectives of a compiled program run beside compute."""
+    large = {c.name for c, _ in running_collectives(priced) if c.bytes >= LEAST_CALL}
+    return HiddenCalls(sum(is_hidden(priced, name) for name in large), len(large))
+
+
+def is_hidden(priced: Priced, name: str) -> bool:
+    """True for a collective that runs beside compute for half of its time or more."""
+    total, exposed = priced.timeline.by_name[name], priced.timeline.exposed_by_name.get(name, 0.0)
+    return bool(exposed <= total / 2)
 
 
 def _model_flops(run: Run, causal: bool) -> Number:

@@ -11,6 +11,7 @@ from scaling.models.accounting.remat import SavedTensors
 from scaling.models.config import Moe
 from scaling.report.advice import advice as found_advice
 from scaling.run import Batch
+from scaling.simulate.prediction import HiddenCalls
 from scaling.simulate.summary import summarize
 
 
@@ -111,6 +112,18 @@ def test_free_memory_lets_less_be_recomputed(prediction, run):
     assert advice(run, prediction, half) == []  # no closed form, no comparison
     little = closed(full=(1e9, 8.0), selective=(9e9, 7.9))
     assert advice(run, prediction, Trial(prediction, step_time=1e-9), little) == []
+
+
+def test_a_crowded_step_is_tried_with_room_for_what_could_be_hidden(prediction, run):
+    """Closed forms take hidden calls for given: by them more is recomputed for nothing."""
+    run, room = replace(run, remat="none"), prediction.memory.capacity
+    forms = closed(none=(0.95 * room, 5.0), selective=(0.93 * room, 5.5), full=(0.4 * room, 6.0))
+    memory = replace(prediction.memory, peak=0.95 * room)
+    crowded = replace(prediction, memory=memory, hidden_calls=HiddenCalls(0, 17), step_time=8.0)
+    (found,) = advice(run, crowded, Trial(prediction, step_time=6.0), forms)
+    assert found.startswith("--set remat=full: 6 s a step instead of 8 s")
+    calm = replace(crowded, hidden_calls=HiddenCalls(17, 17))
+    assert advice(run, calm, Trial(prediction, step_time=6.0), forms) == []
 
 
 def test_no_policy_names_what_the_model_does_not_have(prediction, run):

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from scaling.report.prediction import MOST_LINES, page
+from scaling.simulate.prediction import HiddenCalls, prediction_dict
 from scaling.simulate.summary import summarize
 
 
@@ -62,6 +63,19 @@ def test_owners_of_nothing_are_left_out(prediction):
         "(capacity: 0.92 of the 84.9 GB that the driver reports, the share of XLA's pool)",
         "(the driver shows 81.5 GB in use)",
     ]  # fmt: skip
+
+
+def test_a_step_whose_collectives_are_not_hidden_for_want_of_memory_is_said(prediction):
+    full = replace(prediction.memory, peak=0.95 * prediction.memory.capacity)
+    crowded = replace(prediction, memory=full, hidden_calls=HiddenCalls(2, 17))
+    assert "(XLA hides 2 of 17 collectives: " in page(crowded, "")
+    assert prediction_dict(crowded)["hidden_calls"] == {"hidden": 2, "every": 17}
+    for calm in (
+        replace(crowded, memory=prediction.memory),
+        replace(crowded, hidden_calls=HiddenCalls(9, 17)),
+        replace(crowded, hidden_calls=None),
+    ):
+        assert not calm.is_crowded and "collectives: " not in page(calm, "")
 
 
 def test_memory_that_does_not_fit_or_is_not_known_is_said(prediction):
