@@ -126,9 +126,10 @@ AxisSize = int | np.ndarray  # of an axis: of one mesh, or one for each configur
 
 @dataclass(frozen=True, eq=False)
 class MeshBatch(AxisSizes[AxisSize]):
-    """Sizes of the axes of several meshes of one device order: int arrays [configurations].
+    """Sizes of the axes of several meshes: int arrays [configurations].
 
-    Reads like a `MeshShape`; an axis that no mesh cuts is the number 1.
+    Reads like a `MeshShape`; an axis that no mesh cuts is the number 1. The order is that of the
+    first, which axes are named in; where the groups of each lie, `simulate.batch.calls_of` is told.
     """
 
     data: AxisSize
@@ -144,7 +145,7 @@ AnyMesh = MeshShape | MeshBatch  # of one configuration, or of each
 
 
 def side_by_side(meshes: Sequence[MeshShape], counts: Sequence[int]) -> MeshBatch:
-    """Meshes of one device order, each for so many configurations."""
+    """Meshes, each for so many configurations."""
     table = np.array([[getattr(mesh, axis) for mesh in meshes] for axis in AXES], np.int64)
     sizes = (row if (row > 1).any() else 1 for row in np.repeat(table, counts, axis=1))
     return MeshBatch(**dict(zip(AXES, sizes, strict=True)), device_order=meshes[0].device_order)

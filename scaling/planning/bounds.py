@@ -42,13 +42,11 @@ def least_memory(run: Run, choices: Choices | ChoicesBatch, share: float = 1.0) 
     return np.broadcast_to(stored + share * reduce(np.maximum, loops), (choices.count,))
 
 
-def least_time(
-    run: Run, cluster: Cluster, profile: Profile, choices: Choices | ChoicesBatch
-) -> np.ndarray:
+def least_time(run: Run, cluster: Cluster, profile: Profile, choices: ChoicesBatch) -> np.ndarray:
     """Seconds of a step that no setting gets below: [configurations]."""
     step = step_sizes(described(run, choices), choices.mesh, choices.grid)
-    products = credited_forward(run.model, run.batch.global_batch, run.batch.seq_len, causal=True)
-    flops = {name: float(n) for name, n in products.components.items()}  # too many for int64
+    products = credited_forward(run.model, 1, run.batch.seq_len, causal=True).components
+    flops = {name: float(n) * step.grid.global_batch for name, n in products.items()}
     attention, head = sum(flops.pop(name) for name in ATTENTION), flops.pop("head")
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
@@ -62,7 +60,8 @@ def least_time(
     passes = np.asarray(step.microbatches * step.virtual_stages, float)  # of a stage; the rest
     busy_share = passes / (passes + step.shape.stage - 1)  # are bubble
     work = (layers / busy_share + head / rate) / choices.mesh.devices
-    seconds = work + _fusions(step, cluster, profile) + _stream(step, cluster, profile)
+    stream = _stream(step, choices, cluster, profile)
+    seconds = work + _fusions(step, cluster, profile) + stream
     return np.broadcast_to(seconds, (choices.count,))
 
 
@@ -96,14 +95,15 @@ def _fusions(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
     return memory_time(bytes_, cluster.accelerator, profile.memory)
 
 
-def _stream(step: StepSizes, cluster: Cluster, profile: Profile) -> Number:
+def _stream(step: StepSizes, choices: ChoicesBatch, cluster: Cluster, profile: Profile) -> Number:
     """Seconds of the residual stream over tensor, of layers without experts."""
     if not step.is_own_trainer or not step.sequence_parallel or cluster.torus is not None:
         return 0.0  # of a torus the other axes decide which links a group has
     size = step.tokens * step.config.d_model * step.itemsize
-    order = step.shape.device_order
-    apart = step.shape.size(order[order.index("tensor") + 1 :])  # neighbours of a group, in devices
-    pairs = np.stack(np.broadcast_arrays(np.atleast_1d(step.shape.tensor), apart))
+    inside = lambda order: order[order.index("tensor") + 1 :]
+    meshes = [each.mesh for each in choices.every]
+    apart = [mesh.size(inside(mesh.device_order)) for mesh in meshes]  # neighbours of a group
+    pairs = np.array([[mesh.tensor for mesh in meshes], apart]).repeat(choices.counts, axis=1)
     distinct, number = np.unique(pairs, axis=1, return_inverse=True)
     groups = [np.arange(parts)[None] * stride for parts, stride in distinct.T]
     least = lambda group: collective_time("all-gather", 1.0, group, cluster, profile).lower_bound

@@ -35,7 +35,8 @@ class Refusals:
         if refusal := self._of(_check_trained, microbatches, **alone):
             return refusal
         if sequences % shards or sequences // shards % microbatches:
-            return _refusal(rules_for, self._with(microbatches), mesh)  # names each axis
+            each = {"data": mesh.data, "fsdp": mesh.fsdp, "expert": mesh.expert}
+            return self._of(rules_for, microbatches, **each)  # names each axis
         parts = between, {"expert": mesh.expert}, {"fsdp": mesh.fsdp}, between | alone | {"fsdp": 1}
         return next(filter(None, (self._of(rules_for, microbatches, **p) for p in parts)), "")
 

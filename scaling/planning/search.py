@@ -23,12 +23,11 @@ import numpy as np
 from scaling.collectives.torus import NoBox
 from scaling.meshes.errors import InputError
 from scaling.planning.bounds import least_memory
-from scaling.planning.space import Choices, ChoicesBatch, batched
-from scaling.planning.target import PlanTarget, SearchHit, Waiting, waves
+from scaling.planning.space import Choices, ChoicesBatch
+from scaling.planning.target import PlanTarget, SearchHit, Waiting, values, waves
 from scaling.program.ir import Program
 from scaling.run import Run
 from scaling.run.parallelism.rules import weight_shards
-from scaling.simulate.batch import calls_of
 from scaling.simulate.prediction import TERMS
 
 TOO_LARGE = "does not fit in memory"
@@ -94,23 +93,33 @@ class Search:
             if enough.any():
                 yield choices if enough.all() else choices.only(enough)
 
-    def loose(self, target: PlanTarget, every: Iterable[Choices]) -> Iterator[Waiting]:
+    def loose(self, spaces: Iterable[tuple[PlanTarget, Iterable[Choices]]]) -> Iterator[Waiting]:
         """What may fit in memory, with its loose bound; the mesh that comes closest is kept."""
-        capacity = float(target.capacity(Program("", "analytic", {}, ())))  # the most of any
-        fitting: list[Choices] = []
-        for choices in batched(target.run, self.runnable(target, every)):
-            parts = choices.parts(least_memory(target.run, choices, target.share) - capacity)
-            for missing, each in zip(parts, choices.every, strict=True):
+        known: dict[Any, PlanTarget] = {}
+        ready: list[Waiting] = []
+        for target, every in spaces:
+            alike = known.setdefault((target.cluster, id(target.profile)), target)
+            vars(target)["prices"] = alike.prices  # of runs that vary on one cluster
+            runnable = self.runnable(target, every)
+            ready += (Waiting(np.zeros(each.count), target, each) for each in runnable)
+        fitting: list[Waiting] = []
+        for members, choices in waves(ready):
+            target = members[0].target
+            capacity = float(target.capacity(Program("", "analytic", {}, ())))  # the most of any
+            lacks = least_memory(target.run, choices, target.share) - capacity
+            for one, missing in zip(members, choices.parts(lacks), strict=True):
                 fits = missing <= 0
                 self.cut["memory"] += int((~fits).sum())
                 self.refuse(TOO_LARGE, int((~fits).sum()))
                 if fits.any():
-                    fitting.append(each if fits.all() else each.only(fits))
+                    fitting.append(one.only(fits))
                 elif self.closest is None or missing.min() < self.closest.least:
-                    self.closest = Waiting(missing, target, each)
-        for choices in batched(target.run, fitting):
-            pairs = zip(choices.parts(target.bound(choices)), choices.every, strict=True)
-            yield from (Waiting(bounds, target, each) for bounds, each in pairs)
+                    self.closest = replace(one, bounds=missing)
+        for members, choices in waves(fitting):
+            target = members[0].target
+            bounds = values(members, choices, target.bound(choices), target.watts())
+            for one, least in zip(members, bounds, strict=True):
+                yield replace(one, bounds=least)
 
     def lacking(self, target: PlanTarget, choices: ChoicesBatch, program: Program) -> np.ndarray:
         """Bytes that each setting takes at its peak, less what there is; the least is kept."""
@@ -124,14 +133,15 @@ class Search:
     def tight(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
         """Configurations with their tight bounds, of those that fit."""
         found = False
-        for target, members, choices in waves(wave):
+        for members, choices in waves(wave):
             if self.is_over and found:
                 self.deferred += members
                 continue
+            target = members[0].target
             program = target.program(choices)
             missing = self.lacking(target, choices, program)
             try:
-                calls = calls_of(program, target.prices)
+                calls = target.calls(program, choices)
                 least = calls.least()
             except NoBox:
                 reasons = [target.misplaced(one.choices.mesh, program) for one in members]
@@ -139,9 +149,8 @@ class Search:
                     self.refuse(reason, one.choices.count * bool(reason))
                 yield from self.tight(o for o, r in zip(members, reasons, strict=True) if not r)
                 continue
-            bounds = target.values(calls, least, choices.mesh.devices)
-            parts = map(choices.parts, (bounds, missing))
-            for one, bound, lacks in zip(members, *parts, strict=True):
+            bounds = values(members, choices, least, target.watts(calls, least))
+            for one, bound, lacks in zip(members, bounds, choices.parts(missing), strict=True):
                 self.refuse(TOO_LARGE, int((lacks > 0).sum()))
                 if (lacks <= 0).any():
                     found = True
@@ -149,23 +158,25 @@ class Search:
 
     def price(self, wave: Iterable[Waiting]) -> Iterator[Waiting]:
         """Price configurations that fit, keep the best one of each mesh; what was not priced."""
-        for target, members, choices in waves(wave):
+        for members, choices in waves(wave):
             if self.is_over and self.hits:
                 yield from members
                 continue
+            target = members[0].target
             program = target.program(choices)
-            calls = calls_of(program, target.prices)
+            calls = target.calls(program, choices)
             line = calls.timeline()
             self.priced += choices.count
-            value = target.values(calls, line.total, choices.mesh.devices, line)
-            figures = (value, line.total, *(getattr(line, name) for name in TERMS))
-            for one, *of_mesh in zip(members, *map(choices.parts, figures), strict=True):
+            seconds, watts = target.expected(program, line.total), target.watts(calls, line.total, line)
+            figures = map(choices.parts, (line.total, *(getattr(line, name) for name in TERMS)))
+            every = values(members, choices, seconds, watts)
+            for one, *of_mesh in zip(members, every, *figures, strict=True):
                 index = int(np.argmin(of_mesh[0]))
-                least, seconds, *terms = (float(part[index]) for part in of_mesh)
+                least, total, *terms = (float(part[index]) for part in of_mesh)
                 before = self.hits.get(one.key)
                 if least < (before.value if before else np.inf):
                     parts = dict(zip(TERMS, terms, strict=True))
-                    hit = SearchHit(one.choices, target, index, least, seconds, parts)
+                    hit = SearchHit(one.choices, one.target, index, least, total, parts)
                     self.hits[one.key] = hit
         vars(self).pop("best", None)
 
@@ -202,14 +213,8 @@ def search(
     After so many `seconds`, and something that fits, no batch is begun; what is left is counted.
     """
     start, state = time.monotonic(), Search(top)
-    known: dict[Any, PlanTarget] = {}
-    loose: list[Waiting] = []
-    for target, choices in targets:
-        alike = known.setdefault((target.cluster, id(target.profile)), target)
-        vars(target)["prices"] = alike.prices  # of runs that vary on one cluster
-        loose += state.loose(target, choices)
+    loose = sorted(state.loose(targets), key=lambda one: one.least)
     _check_work(loose)
-    loose.sort(key=lambda one: one.least)
     tight: list[Waiting] = []
     bounded, priced = FIRST_BOUNDED, FIRST_PRICED
     state.stop = np.inf if seconds is None else start + seconds

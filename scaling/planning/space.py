@@ -146,27 +146,42 @@ def all_choices(
         constraints: that leave out meshes and settings.
         covers: False for further meshes that are left out.
     """
+    every = _in_order(replace(run, device_order=AXES), devices, tuple(constraints))
+    for each, mesh in zip(every, meshes(run, devices, constraints), strict=True):
+        if each.count and covers(mesh):
+            yield replace(each, mesh=mesh)
+
+
+@lru_cache(maxsize=8)
+def _in_order(
+    run: Run, devices: int, constraints: tuple[Constraint, ...]
+) -> tuple[Choices, ...]:
+    """Those of the usual device order: in another, meshes have the same settings and refusals."""
     refusals = Refusals(run), Refusals(replace(run, remat=REMATS[0]))
-    for mesh in meshes(run, devices, constraints):
-        if covers(mesh):
-            found = choices(run, mesh, refusals, constraints)
-            if found.count:
-                yield found
+    every = meshes(run, devices, constraints)
+    return tuple(choices(run, mesh, refusals, constraints) for mesh in every)
 
 
-def meshes(run: Run, devices: int, constraints: Sequence[Constraint] = ()) -> Iterator[MeshShape]:
+def meshes(
+    run: Run, devices: int, constraints: Sequence[Constraint] = ()
+) -> tuple[MeshShape, ...]:
     """Every way to share the devices out over the axes, tensor innermost growing last."""
-    every = divisors(devices)
-    sizes = {axis: set(allowed(constraints, f"mesh.{axis}", every)) for axis in AXES}
     if run.mesh:
-        if all(allowed(constraints, f"mesh.{axis}", [n]) for axis, n in run.mesh.sizes.items()):
-            yield run.mesh
-        return
-    axes = AXES if run.model.moe else AXES_OF_DENSE
-    if all(1 in sizes[axis] for axis in AXES if axis not in axes):
-        for product_ in _products(devices, [sizes[axis] for axis in axes]):
-            shape = dict(zip(axes, product_, strict=True))
-            yield MeshShape(**shape, device_order=run.device_order)
+        sizes = run.mesh.sizes.items()
+        every_is = all(allowed(constraints, f"mesh.{axis}", [n]) for axis, n in sizes)
+        return (run.mesh,) if every_is else ()
+    every = AXES if run.model.moe else AXES_OF_DENSE
+    of_axis = {a: divisors(devices) if a in every else [1] for a in AXES}
+    found = (frozenset(allowed(constraints, f"mesh.{a}", of_axis[a])) for a in AXES)
+    return _meshes(devices, tuple(found), run.device_order)
+
+
+@lru_cache(maxsize=8)  # the orders of one number of devices
+def _meshes(
+    devices: int, sizes: tuple[frozenset[int], ...], order: tuple[str, ...]
+) -> tuple[MeshShape, ...]:
+    every = (zip(AXES, each, strict=True) for each in _products(devices, sizes))
+    return tuple(MeshShape(**dict(each), device_order=order) for each in every)
 
 
 def _products(number: int, parts: Sequence[Container[int]]) -> Iterator[tuple[int, ...]]:
@@ -195,19 +210,25 @@ def choices(
     if weight_shards(run, mesh) > 1:
         known = TRAINED_ZERO if run.software == OURS else ZERO
         stages = allowed(constraints, "sharding.zero_stage", known)
-    counts = divisors(local)
-    if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
-        counts = [n for n in counts if n % mesh.stage == 0] or counts
+    counts = _counts(local, mesh.stage if run.pipeline.virtual_stages > 1 else 1)
     # Those of any software; and the run's own, where it can run on this mesh.
     every_remat = list(range(len(policies(run))))
     if run.remat not in REMATS and own.of(mesh, counts[0]):
         every_remat.remove(policies(run).index(run.remat))
     refusal = plain.of(mesh, counts[0])
-    counts = allowed(constraints, "batch.microbatches", counts)
-    names = [str(policy) for policy in policies(run)]
-    every_remat = [i for i in every_remat if allowed(constraints, "remat", [names[i]])]
-    grid = _grid(run.batch.global_batch, tuple(counts), tuple(stages), tuple(every_remat))
+    if constraints:
+        counts = tuple(allowed(constraints, "batch.microbatches", counts))
+        names = [str(policy) for policy in policies(run)]
+        every_remat = [i for i in every_remat if allowed(constraints, "remat", [names[i]])]
+    grid = _grid(run.batch.global_batch, counts, tuple(stages), tuple(every_remat))
     return Choices(mesh, grid, refusal)
+
+
+@lru_cache(maxsize=1024)
+def _counts(local: int, turns: int) -> tuple[int, ...]:
+    """Microbatches of so many sequences: of virtual stages whole turns, where there are some."""
+    every = divisors(local)
+    return tuple(n for n in every if n % turns == 0) or tuple(every)
 
 
 @lru_cache(maxsize=1024)

@@ -1,6 +1,7 @@
 """Where configurations are priced, what waits for it, and the best setting found of a mesh."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -12,14 +13,14 @@ from scaling.collectives.torus import NoBox
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
-from scaling.meshes.shape import AXES, AxisSize, MeshShape
+from scaling.meshes.shape import AXES, MeshShape
 from scaling.planning.bounds import least_time
 from scaling.planning.space import Choices, ChoicesBatch, batched, described
 from scaling.profiles.power import power_file
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Number, Program, collectives
 from scaling.run import Run
-from scaling.simulate.batch import Calls, Prices
+from scaling.simulate.batch import Calls, Prices, calls_of
 from scaling.simulate.capacity import (
     RESERVE,
     RISK,
@@ -58,29 +59,41 @@ class PlanTarget:
         run = described(self.run, choices)
         return closed_form(run, choices.mesh, self.cluster, choices.grid)
 
-    def bound(self, choices: ChoicesBatch) -> np.ndarray:
-        """The least value of each configuration, at least."""
-        seconds = least_time(self.run, self.cluster, self.profile, choices)
-        if self.draw is None:
-            return self.value(seconds, choices.mesh.devices)
-        idle = power_file().board.idle * (self.cluster.accelerator.power or 0.0)
-        return self.value(seconds, choices.mesh.devices, self.draw(idle))
+    def calls(self, program: Program, choices: ChoicesBatch) -> Calls:
+        """The program of some choices with the seconds of its calls."""
+        meshes = [each.mesh.sizes for each in choices.every]
+        number = np.repeat(np.arange(len(meshes)), choices.counts)
+        return calls_of(program, self.prices, (meshes, number))
 
-    def values(
-        self, calls: Calls, seconds: Number, devices: AxisSize, line: Timeline | None = None
-    ) -> np.ndarray:
-        """What is least, of steps with this timeline, or a bound, of steps of so many seconds.
+    def bound(self, choices: ChoicesBatch) -> np.ndarray:
+        """Seconds of a step that no configuration gets below."""
+        return least_time(self.run, self.cluster, self.profile, choices)
+
+    @cached_property
+    def kind(self) -> tuple[Any, ...]:
+        """What targets have in common whose configurations are priced side by side: their runs
+        differ in nothing but the batch and the device order."""
+        batch = replace(self.run.batch, global_batch=1)
+        run = replace(self.run, batch=batch, mesh=None, device_order=AXES)
+        return run, self.cluster, id(self.profile), self.risk
+
+    def watts(
+        self, calls: Calls | None = None, seconds: Number = 0.0, line: Timeline | None = None
+    ) -> Number | None:
+        """W of a device in a step with this timeline, at least in one of so many seconds, or idle;
+        None where energy does not matter.
 
         Energy grows with the seconds of a step and with those of its kernels.
         """
-        program = calls.program
-        expected = np.asarray(self.expected(program, seconds) if line else seconds)
         if self.draw is None:
-            return self.value(expected, devices)
+            return None
+        if calls is None:
+            return self.draw(power_file().board.idle * (self.cluster.accelerator.power or 0.0))
         busy = line.compute + line.optimizer if line else calls.computing
+        program = calls.program
         power = board_power(self.cluster, program.mesh, program.operations, seconds, busy)
         assert power is not None
-        return self.value(expected, devices, self.draw(power.total))
+        return self.draw(power.total)
 
     def capacity(self, program: Program) -> Number:
         """Bytes that a program can take on one device; infinite where that is not known."""
@@ -179,12 +192,24 @@ def _key(choices: Choices, target: PlanTarget) -> Key:
     return place.name, place.nodes, *(sizes[axis] for axis in AXES)
 
 
-def waves(
-    wave: Iterable[Waiting],
-) -> Iterator[tuple[PlanTarget, list[Waiting], ChoicesBatch]]:
-    """The configurations in batches of one target, and what each of their meshes waits as."""
-    wave = list(wave)
-    of_choices = {id(one.choices): one for one in wave}
-    for target in dict.fromkeys(one.target for one in wave):
-        for choices in batched(target.run, (o.choices for o in wave if o.target is target)):
-            yield target, [of_choices[id(each)] for each in choices.every], choices
+def waves(wave: Iterable[Waiting]) -> Iterator[tuple[list[Waiting], ChoicesBatch]]:
+    """The configurations in batches of one kind, and what each of their meshes waits as."""
+    of_target: dict[PlanTarget, list[Waiting]] = defaultdict(list)
+    for one in wave:
+        of_target[one.target].append(one)
+    alike: dict[tuple[Any, ...], list[Waiting]] = defaultdict(list)
+    for target, members in of_target.items():
+        alike[target.kind] += members
+    for members in alike.values():
+        of_choices = {id(one.choices): one for one in members}
+        for choices in batched(members[0].target.run, (one.choices for one in members)):
+            yield [of_choices[id(each)] for each in choices.every], choices
+
+
+def values(
+    members: Sequence[Waiting], choices: ChoicesBatch, seconds: Number, watts: Number | None
+) -> list[np.ndarray]:
+    """What each member's steps of so many seconds are judged by: [configurations] of each."""
+    parts = zip(*(choices.parts(x) for x in (seconds, watts) if x is not None), strict=True)
+    pairs = zip(members, parts, strict=True)
+    return [one.target.value(s, one.choices.mesh.devices, *w) for one, (s, *w) in pairs]

@@ -48,6 +48,10 @@ from scaling.simulate.timeline import Timeline
 FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
 Layout = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
 # first
+Meshes = tuple[
+    Sequence[Mapping[str, int]], np.ndarray
+]  # sizes in device order, outermost first, of
+# several meshes, and which of them each configuration has: int [configurations]
 
 
 @dataclass(frozen=True)
@@ -150,8 +154,13 @@ class Calls:
         return least
 
 
-def calls_of(program: Program, prices: Prices) -> Calls:
+def calls_of(program: Program, prices: Prices, meshes: Meshes | None = None) -> Calls:
     """The program priced on a cluster.
+
+    Args:
+        program: of the closed form.
+        prices: of its collectives.
+        meshes: with the device order of each, where there are several; None: the program's.
 
     Raises:
         InputError: a figure that the program needs is in neither the cluster nor the profile.
@@ -159,7 +168,7 @@ def calls_of(program: Program, prices: Prices) -> Calls:
     profile = prices.profile.of_program(program.is_xla)
     times = dict(_kernel_times(program, prices.cluster, profile))
     busy: dict[str, np.ndarray | None] = {}
-    for name, seconds, shares in _collective_times(program, prices):
+    for name, seconds, shares in _collective_times(program, prices, meshes or _meshes(program)):
         times[name], busy[name] = seconds, shares
     return Calls(program, prices, times, busy)
 
@@ -219,16 +228,19 @@ def _kernel_times(
         yield from _named(by_name, kernel_time(one, cluster.accelerator, profile, link).time)
 
 
+def _meshes(program: Program) -> Meshes:
+    table = np.array(np.broadcast_arrays(*map(np.atleast_1d, program.mesh.values())))
+    distinct, number = np.unique(table, axis=1, return_inverse=True)
+    return [dict(zip(program.mesh, map(int, sizes), strict=True)) for sizes in distinct.T], number
+
+
 def _collective_times(
-    program: Program, prices: Prices
+    program: Program, prices: Prices, meshes: Meshes
 ) -> Iterator[tuple[str, Number, np.ndarray | None]]:
     """Name, seconds and the share of them that each pool of links is busy."""
     alike: dict[Any, dict[str, Collective]] = defaultdict(dict)
     for collective, _ in collectives(program):
         alike[collective.kind, collective.axes, collective.groups][collective.name] = collective
-    table = np.array(np.broadcast_arrays(*map(np.atleast_1d, program.mesh.values())))
-    distinct, number = np.unique(table, axis=1, return_inverse=True)
-    meshes = [dict(zip(program.mesh, map(int, sizes), strict=True)) for sizes in distinct.T]
     for (kind, axes, stated), by_name in alike.items():
         sizes, parts = (_rows([getattr(c, n) for c in by_name.values()]) for n in ("bytes", "part"))
         if stated:
@@ -236,8 +248,10 @@ def _collective_times(
             cost = collective_time(kind, sizes, groups, prices.cluster, prices.profile)
             seconds, busy = cost.time, cost.busy
         else:
-            layouts = [prices.layout(mesh, axes) for mesh in meshes]
-            seconds, busy = prices.seconds(kind, sizes, layouts, number)
+            of_mesh = [prices.layout(mesh, axes) for mesh in meshes[0]]
+            layouts = {layout: i for i, layout in enumerate(dict.fromkeys(of_mesh))}
+            number = np.array([layouts[layout] for layout in of_mesh])[meshes[1]]
+            seconds, busy = prices.seconds(kind, sizes, list(layouts), number)
         for call, (name, time) in enumerate(_named(by_name, seconds * parts)):
             yield name, time, None if busy is None else busy[:, call]
 
