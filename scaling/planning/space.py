@@ -153,18 +153,14 @@ def all_choices(
 
 
 @lru_cache(maxsize=8)
-def _in_order(
-    run: Run, devices: int, constraints: tuple[Constraint, ...]
-) -> tuple[Choices, ...]:
+def _in_order(run: Run, devices: int, constraints: tuple[Constraint, ...]) -> tuple[Choices, ...]:
     """Those of the usual device order: in another, meshes have the same settings and refusals."""
     refusals = Refusals(run), Refusals(replace(run, remat=REMATS[0]))
     every = meshes(run, devices, constraints)
     return tuple(choices(run, mesh, refusals, constraints) for mesh in every)
 
 
-def meshes(
-    run: Run, devices: int, constraints: Sequence[Constraint] = ()
-) -> tuple[MeshShape, ...]:
+def meshes(run: Run, devices: int, constraints: Sequence[Constraint] = ()) -> tuple[MeshShape, ...]:
     """Every way to share the devices out over the axes, tensor innermost growing last."""
     if run.mesh:
         sizes = run.mesh.sizes.items()
