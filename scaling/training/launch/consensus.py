@@ -1,9 +1,15 @@
-"""Values that the processes of a job agree on; all of them call these at the same points."""
+"""Values that the processes of a job agree on; all of them call these at the same points.
+
+Only a Coordinator's keys each writes and reads when it likes.
+"""
 
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
 
+import jax
 import numpy as np
 from jax.experimental import multihost_utils
 from jax.typing import ArrayLike
@@ -55,3 +61,29 @@ def mismatched_processes(numbers: np.ndarray) -> list[int]:
     """Processes whose numbers, [n] on each, are not those of process 0."""
     everybody = gather(numbers)
     return [int(i) for i in np.flatnonzero((everybody != everybody[0]).any(axis=1))]
+
+
+@dataclass(frozen=True)
+class Coordinator:
+    """The keys and values of jax's coordination service, which its public interface lacks."""
+
+    client: Any
+    prefix: str
+
+    def set(self, key: str, text: str) -> None:
+        """Write, over what was there."""
+        self.client.key_value_set(self.prefix + key, text, allow_overwrite=True)
+
+    def get(self, key: str) -> str | None:
+        """Read; None if nothing is there."""
+        try:
+            return self.client.key_value_try_get(self.prefix + key)
+        except jax.errors.JaxRuntimeError as error:
+            if "NOT_FOUND" not in str(error):
+                raise
+            return None
+
+    def below(self, folder: str) -> dict[str, str]:
+        """All below a folder."""
+        pairs = self.client.key_value_dir_get(self.prefix + folder)
+        return {key.rpartition("/")[2]: text for key, text in pairs}

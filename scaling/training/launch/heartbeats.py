@@ -9,12 +9,13 @@ A place has a limit. The job is stuck when all that are behind are over theirs: 
 process that still writes a checkpoint, whose limit is long, has patience.
 """
 
-import ipaddress
 import json
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+
+from scaling.training.launch.links import Link
 
 # Limits chosen by this project: "within minutes", but above any pause of a sound job. PyTorch's are
 # 10 minutes of NCCL's groups and 30 of others (docs.pytorch.org/docs/stable/distributed.html).
@@ -22,7 +23,9 @@ FLOOR = 5 * 60.0  # s for a step, at least
 TIMES = 10.0  # medians of the steps before, if that is longer
 LONG = 30 * 60.0  # s for the rest: compiling, restoring, connections of the first steps, a save
 LEARN = 3  # steps before FLOOR holds
-SILENT = 20.0  # s without an answer: four heartbeats; a thread that lives answers every few
+BEAT = 5.0  # s between heartbeats, in a job of many more: see RATE
+RATE = 500  # heartbeats/s that the coordinator takes at most; chosen by this project
+SILENT = 4  # heartbeats that did not come
 NAMED = 8  # processes that a message names
 ASKED = 64  # of which stacks and links are looked at where nobody is behind
 DIFFERENT = 3  # stacks that are shown then
@@ -37,8 +40,6 @@ PLACES = {
 }
 SHORT = ("data", "step", "comparison")  # others may take LONG
 
-Link = tuple[str, str]  # address of this end of a connection, and of the peer
-
 
 @dataclass(frozen=True)
 class Beat:
@@ -50,7 +51,7 @@ class Beat:
     waited: float  # s there
     limit: float  # s that it may be there
     host: str
-    silent: float = 0.0  # s since it was heard, as the listener counts
+    silent: float = 0.0  # s since it was heard, if SILENT heartbeats of it did not come
 
     def text(self) -> str:
         """One line of JSON."""
@@ -92,7 +93,7 @@ def stuck(beats: Mapping[int, Beat]) -> list[int] | None:
     behind = [i for i, beat in beats.items() if beat.count == least]
     if any(beats[i].waited <= beats[i].limit for i in behind):
         return None
-    silent = [i for i, beat in beats.items() if beat.silent > SILENT]
+    silent = [i for i, beat in beats.items() if beat.silent]
     return silent or (behind if len(behind) < len(beats) else [])
 
 
@@ -112,10 +113,12 @@ def verdict(
     lines = []
     for i in culprits[:NAMED]:
         beat = beats[i]
-        mute = f", and does not answer for {beat.silent:.0f} s" if beat.silent > SILENT else ""
+        state = f"stands still for {beat.waited:.0f} s"
+        if beat.silent:
+            state = f"does not answer for {beat.silent:.0f} s, and was last heard"
         lines.append(
-            f"stuck: process {i} ({beat.host}) stands still for {beat.waited:.0f} s {beat.where()}"
-            f"{mute}; its limit is {beat.limit:.0f} s (train.watchdog_minutes)"
+            f"stuck: process {i} ({beat.host}) {state} {beat.where()}; its limit is "
+            f"{beat.limit:.0f} s (train.watchdog_minutes)"
         )
         lines += [f"  {stacks[i]}"] if i in stacks else []
     if len(culprits) > NAMED:
@@ -137,30 +140,6 @@ def verdict(
     for where, processes in _alike({i: b.where() for i, b in beats.items() if i not in culprits}):
         lines += [f"{processes}: {where}"] if culprits else []
     return "\n".join(lines)
-
-
-def unanswered(table: str, sockets: Collection[str]) -> list[Link]:
-    """Connections of a `/proc/net/tcp` (proc(5)) that send something again and again.
-
-    Args:
-        sockets: inodes of those that count.
-    """
-    rows = [line.split() for line in table.splitlines()[1:]]
-    return sorted(
-        {
-            (_address(row[1]), _address(row[2]))
-            for row in rows
-            if int(row[6], 16) and f"socket:[{row[9]}]" in sockets
-        }
-    )
-
-
-def _address(text: str) -> str:
-    """10.77.0.1 of 01004D0A:1F90: each four bytes in the order of an x86 or ARM machine."""
-    raw = bytes.fromhex(text.partition(":")[0])
-    words = b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
-    address = ipaddress.ip_address(words)
-    return str(getattr(address, "ipv4_mapped", None) or address)
 
 
 def _alike(texts: Mapping[int, str]) -> list[tuple[str, str]]:

@@ -33,6 +33,7 @@ from scaling.training.launch.heartbeats import Beat, read_beat
 from scaling.training.run_folder.steps import latest_step
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
+STOPPED = ("T", "t")  # states of a process: by a signal, by a debugger; proc(5)
 LOST, BAD_INPUT, STUCK = 1, 2, 124  # exit codes; 124 is that of timeout(1)
 ANOTHER = "another process of the job"  # where jax does not say which one is gone
 SHELL_SIGNAL = 128  # added to the number of the signal that ended a process
@@ -211,8 +212,9 @@ def _is_stuck(beat: Beat, silent: float, pid: int, several: bool) -> bool:
     """
     if silent < UNANSWERED:
         return False
-    is_stopped = _state(pid) in ("T", "t")
-    return several if is_stopped else silent > beat.limit
+    if _state(pid) in STOPPED:
+        return several
+    return silent > beat.limit + UNANSWERED  # the others shall say before who it is
 
 
 def _state(pid: int) -> str:
@@ -231,7 +233,7 @@ def _end_stuck(child: subprocess.Popen, beat: Beat, silent: float, who: str) -> 
     time.sleep(LAST_WORDS)
     child.kill()
     child.wait()
-    why = "is stopped by a signal" if state in ("T", "t") else "does not answer"
+    why = "is stopped by a signal" if state in STOPPED else "does not answer"
     message = f"stuck: {who} {why} for {silent:.0f} s, {beat.where()}; its stack stands above"
     print(message, file=sys.stderr, flush=True)
     return STUCK

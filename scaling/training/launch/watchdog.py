@@ -27,46 +27,37 @@ import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol
 
 import jax
 
 from scaling.run import Train
+from scaling.training.launch.consensus import Coordinator
 from scaling.training.launch.heartbeats import (
     ASKED,
+    BEAT,
     LONG,
     NAMED,
+    RATE,
     SILENT,
     Beat,
-    Link,
     read_beat,
     step_limit,
     stuck,
-    unanswered,
     verdict,
 )
-from scaling.training.launch.supervisor import BEATS, BEGAN, STUCK, how_to_go_on
+from scaling.training.launch.links import lost_links
+from scaling.training.launch.supervisor import BEATS, BEGAN, STUCK, UNANSWERED, how_to_go_on
 from scaling.training.run_folder.steps import latest_step
 
 TICK = 1.0  # s
-BEAT = SILENT / 4  # s between exchanges
-RATE = 500  # heartbeats/s that the coordinator takes at most; chosen by this project
 REMEMBERED = 100  # steps whose seconds are known
 FRAMES = 8  # of a stack, innermost first
 LAST_SAVE = 30.0  # s for a save in progress
 ENDING = threading.Event()  # set when the watchdog ends this process
 _numbers = itertools.count()  # of the watchdogs of this process: each has keys of its own
-
-
-class Store(Protocol):
-    """What all processes can read and write."""
-
-    def set(self, key: str, text: str) -> None: ...
-    def get(self, key: str) -> str | None: ...
-    def below(self, folder: str) -> dict[str, str]: ...
 
 
 class Watchdog(AbstractContextManager["Watchdog"]):
@@ -79,7 +70,7 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         compiles: int = 0,
         index: int = 0,
         processes: int = 1,
-        store: Store | None = None,
+        store: Coordinator | None = None,
         leave: Callable[[int], object] = os._exit,
     ):
         """Make one, on every process.
@@ -92,13 +83,15 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         """
         self._folder, self._minutes, self._compiles = folder, minutes, compiles
         self._index, self._processes, self._store, self._leave = index, processes, store, leave
+        self._period = max(BEAT, processes / RATE)  # s
         self._main, self._host = threading.get_ident(), socket.gethostname()
+        self._own = Beat(0, 0, "start", 0.0, LONG, self._host)  # the last one, by the ticker
         self._place = 0, 0, "start"  # places passed, step, this one; written by the main thread
         self._steps = 0
         self._noted = self._place, 0.0  # and the seconds there, by the ticker
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)  # of steps, to a TICK
         self._heard: dict[int, tuple[str | None, float]] = {}  # beats, and s since they came
-        self._verdict, self._told = "", False
+        self._verdict, self._told, self._more = "", False, 0.0
         self._closed, self._threads = threading.Event(), list[threading.Thread]()
         self.finish: Callable[[float], object] = lambda seconds: None  # a save in progress
 
@@ -112,8 +105,7 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         if self._minutes != 0:
             with suppress(OSError, ValueError):  # no stderr
                 faulthandler.register(signal.SIGQUIT)
-            period = max(BEAT, self._processes / RATE)
-            for turn, seconds in ((self.tick, TICK), (self.exchange, period)):
+            for turn, seconds in ((self.tick, TICK), (self.exchange, self._period)):
                 if turn == self.tick or self._store is not None:
                     thread = threading.Thread(target=self._every, args=(turn, seconds), daemon=True)
                     self._threads.append(thread)
@@ -144,7 +136,9 @@ class Watchdog(AbstractContextManager["Watchdog"]):
             self._noted = self._place, 0.0
         else:
             self._noted = place, waited + gap
-        beat = self._beat()
+        (count, step, here), waited = self._noted
+        limit = step_limit(self._minutes, here, self._steps - self._compiles, self._seconds)
+        self._own = beat = Beat(count, step, here, waited, limit, self._host)
         if self._store is None and not self._verdict and stuck({0: beat}) is not None:
             self._verdict = verdict({0: beat}, [0], {0: self._stack()}, {})
         if (pipe := supervisor_pipe()) is not None:
@@ -161,18 +155,18 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         answer, there is no verdict.
         """
         assert self._store is not None
-        own, first = self._beat(), self._index == 0
+        own, first = self._own, self._index == 0
         with suppress(jax.errors.JaxRuntimeError):  # no coordinator: jax ends this process
             if own.waited > own.limit / 2:
                 self._store.set(f"stacks/{self._index}", self._stack())
-                self._store.set(f"links/{self._index}", json.dumps(_lost_links()))
+                self._store.set(f"links/{self._index}", json.dumps(lost_links()))
             self._store.set(f"beats/{self._index}", own.text())
             if not first and (said := self._store.get("verdict")):
                 self._verdict = said
                 return
             beats = self._listen(range(self._processes) if first else (0, self._index), gap)
             culprits = stuck(beats)
-            if culprits is None or not (first or beats[0].silent > SILENT):
+            if culprits is None or not (first or beats[0].silent):
                 return
             asked = culprits[:NAMED] or range(min(ASKED, self._processes))
             stacks, links = (
@@ -180,6 +174,8 @@ class Watchdog(AbstractContextManager["Watchdog"]):
                 for what in ("stacks", "links")
             )
             pairs = {i: json.loads(text) for i, text in links.items()}
+            if first and any(beats[i].silent for i in culprits):
+                self._more = UNANSWERED  # for its supervisor: jax ends it where this one is gone
             self._verdict = verdict(beats, culprits, stacks, pairs)
             if first:
                 self._store.set("verdict", self._verdict)
@@ -195,49 +191,35 @@ class Watchdog(AbstractContextManager["Watchdog"]):
             silent = silent + gap if text == before else 0.0
             self._heard[i] = text, silent
             beat = read_beat(text) if text else Beat(0, 0, "start", 0.0, LONG, "not heard of yet")
-            beats[i] = replace(beat, waited=beat.waited + silent, silent=silent)
+            mute = silent if silent > SILENT * self._period else 0.0
+            beats[i] = replace(beat, waited=beat.waited + silent, silent=mute)
         return beats
-
-    def _beat(self) -> Beat:
-        (count, step, place), waited = self._noted
-        limit = step_limit(self._minutes, place, self._steps - self._compiles, self._seconds)
-        return Beat(count, step, place, waited, limit, self._host)
 
     def _stack(self) -> str:
         """Where the main thread is, innermost first."""
-        frames = traceback.extract_stack(sys._current_frames()[self._main])[::-1][:FRAMES]
-        return " < ".join(f"{Path(f.filename).name}:{f.lineno} in {f.name}" for f in frames)
+        frames = itertools.islice(traceback.walk_stack(sys._current_frames()[self._main]), FRAMES)
+        codes = [(frame.f_code, line) for frame, line in frames]
+        return " < ".join(f"{Path(c.co_filename).name}:{n} in {c.co_name}" for c, n in codes)
 
     def _end(self) -> None:
         """Say what is stuck and end this process; only say it if nobody would start it again."""
         ends = self._store is not None or BEGAN in os.environ
         if ends:
             ENDING.set()
-            self.finish(LAST_SAVE)
-        saved = latest_step(self._folder / "checkpoints")
-        lines = [self._verdict]
-        if self._index:
-            lines = [f"process {self._index} ({self._host}) ends: the job is stuck", self._stack()]
-        elif ends:
-            lines += ["the state of that step cannot be saved", how_to_go_on(saved, self._folder)]
-        with suppress(OSError, ValueError):  # nobody reads
-            print("\n".join(lines), file=sys.stderr, flush=True)
+        who = f"process {self._index} ({self._host})"
+        _say(f"{who} ends with a stuck job: {self._stack()}" if self._index else self._verdict)
         if ends:
+            self.finish(LAST_SAVE)
+            if not self._index:
+                _say(how_to_go_on(latest_step(self._folder / "checkpoints"), self._folder))
             # So that all know before the first is gone, and the coordinator goes last.
-            time.sleep(2 * BEAT if self._index else 3 * BEAT)
+            time.sleep((2 if self._index else 3) * self._period + self._more)
             self._leave(STUCK)
 
 
-def _lost_links() -> list[Link]:
-    """TCP connections of this process that get no answer; [] where Linux does not say."""
-    links, sockets = [], set()
-    with suppress(OSError):
-        for fd in os.listdir("/proc/self/fd"):
-            with suppress(OSError):  # closed by now
-                sockets.add(os.readlink(f"/proc/self/fd/{fd}"))
-        for name in ("tcp", "tcp6"):
-            links += unanswered(Path(f"/proc/self/net/{name}").read_text(), sockets)
-    return links
+def _say(text: str) -> None:
+    with suppress(OSError, ValueError):  # nobody reads
+        print(text, file=sys.stderr, flush=True)
 
 
 @cache
@@ -249,32 +231,6 @@ def supervisor_pipe() -> int | None:
     os.set_inheritable(int(number), False)
     os.set_blocking(int(number), False)
     return int(number)
-
-
-@dataclass(frozen=True)
-class Coordinator:
-    """The keys and values of jax's coordination service, which its public interface lacks."""
-
-    client: Any
-    prefix: str
-
-    def set(self, key: str, text: str) -> None:
-        """Write, over what was there."""
-        self.client.key_value_set(self.prefix + key, text, allow_overwrite=True)
-
-    def get(self, key: str) -> str | None:
-        """Read; None if nothing is there."""
-        try:
-            return self.client.key_value_try_get(self.prefix + key)
-        except jax.errors.JaxRuntimeError as error:
-            if "NOT_FOUND" not in str(error):
-                raise
-            return None
-
-    def below(self, folder: str) -> dict[str, str]:
-        """All below a folder."""
-        pairs = self.client.key_value_dir_get(self.prefix + folder)
-        return {key.rpartition("/")[2]: text for key, text in pairs}
 
 
 def watchdog(folder: Path, train: Train) -> Watchdog:

@@ -17,6 +17,7 @@ import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -72,11 +73,12 @@ class Hosts:
         """True if a look follows this step."""
         return self._several and (last or step >= self._next)
 
-    def look(self, step: int) -> tuple[dict[str, list[float]], list[str]]:
+    def look(self, step: int) -> tuple[dict[str, Any], list[str]]:
         """Compare the processes, after `step` and while no step is in flight.
 
         Returns:
-            Seconds of each process by name, and a message for each one that has become slow.
+            Seconds of each process by name, with the slowest one and how much of a step it lags
+            behind the median at most; and a message for each one that has become slow.
         """
         assert self._work is not None
         own = self._work(), statistics.fmean(self._waits), statistics.fmean(self._steps)
@@ -91,7 +93,11 @@ class Hosts:
         slow = {(kind, f[0]): f[1] for kind, f in (("data", data), ("host", host)) if f}
         new = [message for key, message in slow.items() if key not in self._named]
         self._named = set(slow)
-        return {"hosts_data_time": waits, "hosts_work_time": work}, new
+        lags = np.array(waits) / step_time + np.array(work) / _typical(np.array(work))
+        slowest = int(np.argmax(lags))
+        named = {"slowest_process": slowest, "slowest": self._names[slowest]}
+        lag = {"slowest_lag": float(lags[slowest] - _typical(lags)[0])}
+        return {"hosts_data_time": waits, "hosts_work_time": work, **named, **lag}, new
 
 
 def same_work() -> Callable[[], float]:

@@ -152,6 +152,30 @@ def test_an_end_by_a_signal_is_explained_and_is_exit_code_1(
     assert words in capfd.readouterr().err
 
 
+BEAT = """echo '[3, 12, "step", 0.0, 0.0, "a", 0.0]' > /proc/self/fd/$SCALING_TRAIN_BEATS"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc is of Linux")
+@pytest.mark.parametrize(
+    ("body", "environment", "words"),
+    [
+        (f"{BEAT}\nexec sleep 600", {}, "stuck: the training process does not answer"),
+        (f"{BEAT}\nkill -STOP $$", JOB, f"({socket.gethostname()}) is stopped by a signal"),
+    ],
+)
+def test_a_child_that_says_nothing_any_more_is_ended_and_started_again(
+    child, tmp_path, monkeypatch, capfd, body, environment, words
+):
+    monkeypatch.setattr(supervisor, "UNANSWERED", 0.1)
+    monkeypatch.setattr(supervisor, "LAST_WORDS", 0.0)
+    calls = child(f"[ $n -ge 2 ] && exit 0\n{body}")
+    environment = {**os.environ, **environment}
+    assert run_with_restarts(["train"], 1, tmp_path, environment) == 0
+    assert len(calls()) == 2
+    said = capfd.readouterr().err
+    assert words in said and "in step 12" in said and "ended with 124; restart 1 of 1" in said
+
+
 def test_without_a_checkpoint_nobody_is_told_to_resume(tmp_path):
     said = lost_peer_message("process 0", "gone", None, tmp_path)
     assert "--resume" not in said and "train.checkpoint_every" in said

@@ -59,6 +59,16 @@ def test_a_slow_host_is_named_once_until_it_was_well(job):
     assert sum(map(len, looked(comparison, LOOKS, 1.0)[1])) == 1
 
 
+def test_the_slowest_process_of_each_look_is_said(job):
+    comparison, slowdown = job
+    for slower, slowest, lag in ((1.5, 1, 0.5), (0.5, 0, 1.0)):
+        slowdown[0] = slower
+        comparison.step(1.0, 0.0)
+        figures, _ = comparison.look(101)
+        assert (figures["slowest_process"], figures["slowest"]) == (slowest, NAMES[slowest])
+        assert figures["slowest_lag"] == pytest.approx(lag)
+
+
 def test_the_last_step_is_followed_by_a_look(job):
     assert job[0].is_due(101, last=True)
 
