@@ -31,7 +31,6 @@ from scaling.training.launch.distributed import process_name
 from scaling.training.launch.stopping import NotFinite
 from scaling.training.launch.supervisor import ANOTHER, BAD_INPUT, LOST, lost_peer_message
 from scaling.training.launch.watchdog import ENDING
-from scaling.training.run_folder.steps import latest_step
 
 LAST_CHANCE = 5.0  # s for a checkpoint that is being written; without its peers it may not end
 OWN_FAULTS = ("RESOURCE_EXHAUSTED", "INVALID_ARGUMENT", "UNIMPLEMENTED")  # of XLA, not a peer's
@@ -60,7 +59,7 @@ def abort_on_lost_peer(checkpoints: Checkpoints) -> Iterator[list[str]]:
         if jax.process_count() == 1:
             raise
         checkpoints.finish(LAST_CHANCE)
-        abort(error, checkpoints.folder.parent, checkpoints.latest(), names)
+        abort(error, checkpoints.folder.parent, names)
 
 
 @contextmanager
@@ -77,14 +76,11 @@ def end_with_peers(folder: Path) -> Iterator[None]:
         abort(error, folder)
 
 
-def abort(
-    error: Exception, folder: Path, saved: int | None = None, names: Sequence[str] = ()
-) -> NoReturn:
+def abort(error: Exception, folder: Path, names: Sequence[str] = ()) -> NoReturn:
     """Print why this process cannot go on, and end it at once.
 
     Args:
         folder: of the run.
-        saved: step of the last checkpoint in it, if that is known.
         names: of all processes, where they are known.
     """
     code = LOST
@@ -92,11 +88,10 @@ def abort(
         threading.Event().wait()  # the watchdog ends this process, and says why
     if jax.process_count() > 1 and (lost := lost_peer(error)):
         reason = textwrap.shorten(str(lost), REASON_CHARACTERS)
-        saved = latest_step(folder / "checkpoints") if saved is None else saved
         match = NUMBER.search(str(lost))  # the process that the error is about, as far as it says
         number = int(match[1]) if match else len(names)
         peer = names[number] if number < len(names) else ANOTHER
-        message = lost_peer_message(process_name(), reason, saved, folder, peer)
+        message = lost_peer_message(process_name(), reason, folder, peer)
     elif isinstance(error, InputError):
         message, code = f"error: {error}", BAD_INPUT
     else:

@@ -90,8 +90,7 @@ def run_with_restarts(
             message = f"stopped: {who} was ended by {name}; the other processes of the job end too"
             if code == ABORTED:
                 because = "jax names it above, as a task that crashed, if it is known"
-                saved = latest_step(folder / "checkpoints")
-                message = lost_peer_message(who, because, saved, folder)
+                message = lost_peer_message(who, because, folder)
             print(message, file=sys.stderr, flush=True)
             code = LOST
         # Input that was good once still is: then a job of several could not come together.
@@ -114,22 +113,17 @@ def die_with_parent() -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
 
 
-def lost_peer_message(
-    who: str, reason: str, saved: int | None, folder: Path, peer: str = ANOTHER
-) -> str:
-    """The message of the process `who` whose `peer` is gone.
-
-    `saved` is the last checkpoint in the run folder; without one the folder may have been moved.
-    """
+def lost_peer_message(who: str, reason: str, folder: Path, peer: str = ANOTHER) -> str:
+    """The message of the process `who` whose `peer` is gone, of a run in `folder`."""
     return (
         f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
-        f"{how_to_go_on(saved, folder)}"
+        f"{how_to_go_on(folder)}"
     )
 
 
-def how_to_go_on(saved: int | None, folder: Path) -> str:
-    """The advice after an end whose last checkpoint is `saved`."""
-    if saved is not None:
+def how_to_go_on(folder: Path) -> str:
+    """The advice after the end of a run, by its last checkpoint."""
+    if (saved := latest_step(folder / "checkpoints")) is not None:
         return (
             f"the checkpoint of step {saved} is the last: the same command with --resume goes on "
             "from it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"

@@ -50,7 +50,6 @@ from scaling.training.launch.heartbeats import (
 )
 from scaling.training.launch.links import lost_links
 from scaling.training.launch.supervisor import BEATS, BEGAN, STUCK, UNANSWERED, how_to_go_on
-from scaling.training.run_folder.steps import latest_step
 
 TICK = 1.0  # s
 REMEMBERED = 100  # steps whose seconds are known
@@ -124,7 +123,10 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         last = time.monotonic()
         while not self._closed.wait(seconds):
             now = time.monotonic()
-            turn(min(now - last, 2 * seconds))
+            try:
+                turn(min(now - last, 2 * seconds))
+            except Exception:  # it goes on watching
+                _say(f"watchdog: {traceback.format_exc()}")
             last = now
 
     def tick(self, gap: float) -> None:
@@ -211,7 +213,7 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         if ends:
             self.finish(LAST_SAVE)
             if not self._index:
-                _say(how_to_go_on(latest_step(self._folder / "checkpoints"), self._folder))
+                _say(how_to_go_on(self._folder))
             # So that all know before the first is gone, and the coordinator goes last.
             time.sleep((2 if self._index else 3) * self._period + self._more)
             self._leave(STUCK)

@@ -1,7 +1,7 @@
 """A process that cannot go on alone says why and ends at once."""
 
 import os
-from pathlib import Path
+import threading
 
 import jax
 import pytest
@@ -20,24 +20,23 @@ class Left(BaseException):
 class Saved:
     """Checkpoints of which the newest is step 40."""
 
-    folder = Path("run/checkpoints")
+    def __init__(self, run):
+        self.folder = run / "checkpoints"
+        (self.folder / "step_00000040").mkdir(parents=True)
 
     def finish(self, seconds):
         self.waited = seconds
 
-    def latest(self):
-        return 40
-
 
 @pytest.fixture
-def leaving(monkeypatch):
+def leaving(monkeypatch, tmp_path):
     """As one of three processes: ends a block with an error; returns the exit code."""
 
     def end(code):
         raise Left(code)
 
     def left(error):
-        with pytest.raises(Left) as caught, abort_on_lost_peer(Saved()):
+        with pytest.raises(Left) as caught, abort_on_lost_peer(Saved(tmp_path / "run")):
             raise error
         return caught.value.args[0]
 
@@ -66,14 +65,24 @@ def test_a_disk_that_is_full_on_one_host_ends_it_as_bad_input(leaving, capsys):
     assert capsys.readouterr().err == "error: the disk is full\n"
 
 
-def test_a_stop_that_all_come_to_is_left_to_all(leaving):
-    with pytest.raises(NotFinite), abort_on_lost_peer(Saved()):
+def test_a_stop_that_all_come_to_is_left_to_all(leaving, tmp_path):
+    with pytest.raises(NotFinite), abort_on_lost_peer(Saved(tmp_path)):
         raise NotFinite("step 3")
 
 
-def test_a_process_alone_ends_as_it_always_did():
-    with pytest.raises(ZeroDivisionError), abort_on_lost_peer(Saved()):
+def test_a_process_alone_ends_as_it_always_did(tmp_path):
+    with pytest.raises(ZeroDivisionError), abort_on_lost_peer(Saved(tmp_path)):
         raise ZeroDivisionError
+
+
+def test_who_is_ended_by_the_watchdog_does_not_say_another_reason(leaving, monkeypatch, capsys):
+    def waits(event):
+        raise Left("for the watchdog")
+
+    monkeypatch.setattr(launch.lost_peer.ENDING, "is_set", lambda: True)
+    monkeypatch.setattr(threading.Event, "wait", waits)
+    assert leaving(jax.errors.JaxRuntimeError("UNKNOWN: Gloo: closed")) == "for the watchdog"
+    assert capsys.readouterr().err == ""
 
 
 # As jaxlib 0.10.2 raises it of an array that is read on the host.

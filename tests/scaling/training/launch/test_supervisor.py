@@ -177,7 +177,7 @@ def test_a_child_that_says_nothing_any_more_is_ended_and_started_again(
 
 
 def test_without_a_checkpoint_nobody_is_told_to_resume(tmp_path):
-    said = lost_peer_message("process 0", "gone", None, tmp_path)
+    said = lost_peer_message("process 0", "gone", tmp_path)
     assert "--resume" not in said and "train.checkpoint_every" in said
 
 
