@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from scaling.api.compare import compare as compare
     from scaling.api.hlo import predict_hlo as predict_hlo
     from scaling.api.inputs import load_cluster as load_cluster
+    from scaling.api.minimize import minimize as minimize
     from scaling.api.plan import plan as plan
     from scaling.api.predict import predict as predict
     from scaling.api.runs import load_run as load_run
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from scaling.meshes.shape import MeshShape as MeshShape
     from scaling.run import Batch as Batch
     from scaling.run import Run as Run
+    from scaling.training.protocol import Training as Training
 
 _PUBLIC = {  # name -> the module that defines it
     "predict": "scaling.api.predict",
@@ -47,6 +49,8 @@ _PUBLIC = {  # name -> the module that defines it
     "sample": "scaling.api.trained",
     "load_cluster": "scaling.api.inputs",
     "load_run": "scaling.api.runs",
+    "Training": "scaling.training.protocol",
+    "minimize": "scaling.api.minimize",
     "Run": "scaling.run",
     "Batch": "scaling.run",
     "MeshShape": "scaling.meshes.shape",

@@ -6,12 +6,12 @@ set     batch.global_batch=256   train.learning_rate=1e-4   remat=full   model.p
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts
+from scaling.api.inputs import ClusterLike, MeshLike, as_axes, as_mesh, as_texts, axis_sizes
 from scaling.api.public_api import entrance
 from scaling.meshes.bandwidths import Measured, MeasuredCall, measured_calls
 from scaling.meshes.cluster import Cluster
@@ -21,7 +21,8 @@ from scaling.meshes.shape import parse_mesh, parse_order
 from scaling.models.config import ModelConfig
 from scaling.profiles.calibrations import host_calibration
 from scaling.run import Run, read_run, run_dict
-from scaling.run.recipes import resolve
+from scaling.run.own import OwnRun, own_run
+from scaling.run.recipes import resolve, with_steps
 
 RunLike = Run | str | Path | Mapping[str, Any]
 Settings = Mapping[str, Any] | Iterable[str]
@@ -66,6 +67,34 @@ def load_run(
         shape = run.mesh and replace(run.mesh, device_order=order)
         run = replace(run, device_order=order, mesh=shape)
     return run if mesh is None else replace(run, mesh=as_mesh(mesh, run.device_order))
+
+
+def load_trained(
+    run: RunLike | OwnRun | Callable[..., Any],
+    *,
+    mesh: MeshLike | None,
+    device_order: str | Iterable[str] | None,
+    set: Settings | None,
+    steps: int | None,
+) -> Run | OwnRun:
+    """Return the run that `train` is given: as `load_run`, or that of a function with a mesh.
+
+    Raises:
+        InputError: as `load_run`; a setting that the function does not take.
+    """
+    made = run if isinstance(run, OwnRun) else None
+    if callable(run):
+        made = own_run(run, parse_settings(set or ()))
+        if made is None:
+            raise InputError(f"{run.__name__} must take a mesh: def {run.__name__}(mesh)")
+    elif isinstance(run, str | Path) and ".py:" in str(run):
+        made = own_run(str(run), parse_settings(set or ()))
+    if made is None:
+        assert not callable(run) and not isinstance(run, OwnRun)
+        return with_steps(load_run(run, mesh=mesh, device_order=device_order, set=set), steps)
+    if device_order is not None:
+        raise InputError("--device-order: write the axes of --mesh in their order, outermost first")
+    return with_steps(made if mesh is None else replace(made, mesh=axis_sizes(mesh)), steps)
 
 
 def check_named(cluster: ClusterLike | None, run: Run, place: Cluster) -> None:

@@ -3,6 +3,7 @@
 def make(mesh):                make(mesh) gets a jax mesh over the cluster's devices; make()
     return step, args          finds them in jax.devices()
 ... step, args, kwargs         or the step alone, lowered
+... scaling.Training(...)      what `scaling train` takes: its step, with its state and first batch
 """
 
 import inspect
@@ -57,7 +58,7 @@ def predict_made(
         function: Any = user_function(named)[1] if named else make
         given = (mesh_of_all(),) if _takes_mesh(function, setting or {}) else ()
         call = partial(function, *given, **(setting or {}))
-        made, arguments, keywords = _step(run_user_code(file, call), where)
+        made, arguments, keywords, counted = _step(run_user_code(file, call), where)
         # It has been lowered, or its arguments say on which mesh it is to be.
         is_laid = not hasattr(made, "lower") or argument_mesh((arguments, keywords)) is not None
         return predict_step(
@@ -67,7 +68,7 @@ def predict_made(
             cluster=place,
             mesh=mesh_of_all() if axes and not is_laid else None,
             name=file.stem if named else where,
-            **options,
+            **counted | {name: value for name, value in options.items() if value is not None},
         )
 
 
@@ -92,12 +93,21 @@ def _takes_mesh(make: Any, setting: Mapping[str, Any]) -> bool:
     return bool(needed) or any(p.name == "mesh" for p in parameters)
 
 
-def _step(made: Any, where: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:
-    """Return the step that a function returned, with its arguments and keywords.
+def _step(
+    made: Any, where: str
+) -> tuple[Any, tuple[Any, ...], Mapping[str, Any], dict[str, float]]:
+    """Return the step that a function returned, its arguments and keywords, and what it counts.
 
     Raises:
         InputError: no step, and how to return one.
     """
+    from scaling.training.protocol import Training
+
+    if isinstance(made, Training):
+        batch = next(iter(made.data))
+        arguments = made.state, made.place(batch) if made.place else batch
+        counts = {"tokens": made.tokens, "model_flops": made.model_flops}
+        return made.step, arguments, {}, {k: v for k, v in counts.items() if v is not None}
     given = tuple(made) if isinstance(made, tuple) else (made,)
     is_step = bool(given) and (hasattr(given[0], "lower") or hasattr(given[0], "as_text"))
     if not is_step or len(given) > 3:
@@ -107,4 +117,4 @@ def _step(made: Any, where: str) -> tuple[Any, tuple[Any, ...], Mapping[str, Any
         raise InputError(f"{where}: write the arguments as a tuple: (step, (x,))")
     if not isinstance(keywords, Mapping):
         raise InputError(f"{where}: write the keywords as a dict: (step, args, {{'name': x}})")
-    return step, tuple(arguments), keywords
+    return step, tuple(arguments), keywords, {}

@@ -4,7 +4,7 @@ import math
 import os
 import shlex
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,21 +12,28 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from scaling.api.inputs import MeshLike
 from scaling.api.public_api import entrance
-from scaling.api.runs import RunLike, Settings, load_run
+from scaling.api.runs import RunLike, Settings, load_trained
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result
 from scaling.meshes.units import format_memory
-from scaling.report.training import header_lines, random_base_lines, sharding_lines
+from scaling.report.training import (
+    header_lines,
+    own_header_lines,
+    random_base_lines,
+    sharding_lines,
+)
 from scaling.run import Run
-from scaling.run.recipes import with_steps
+from scaling.run.own import OwnRun
 from scaling.training.launch.distributed import job_kind
 from scaling.training.run_folder import default_folder
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
     from scaling.training.loop import RunResult
     from scaling.training.monitor.progress import Predicted
-    from scaling.training.prepare import PreparedRun, Programs
+    from scaling.training.own import OwnPlan
+    from scaling.training.prepare import PreparedRun
+    from scaling.training.protocol import Plan, Training
     from scaling.training.run_folder.folder import Options
 
 
@@ -34,7 +41,7 @@ if TYPE_CHECKING:  # they import jax, which must wait until the devices are know
 class TrainResult(Result):
     """The end of a run; prints as `scaling train` ends."""
 
-    run: Run
+    run: Run | OwnRun
     folder: Path
     step: int  # finished steps
     new_steps: int  # of them, in this process
@@ -65,9 +72,13 @@ class TrainResult(Result):
         return f"trained to step {self.step}, loss {self.loss:.4f}"
 
     def _use_of_checkpoint(self) -> str:
-        """Return the command that samples from a run on text, or exports another."""
+        """Return the command that samples from a run on text, exports another, or prices yours."""
         from scaling.training.trained_model import tokenizer_of
 
+        if isinstance(self.run, OwnRun):
+            words = ["scaling", "price", self.run.function, "--cluster", "dgx-h100"]
+            mesh = ",".join(f"{axis}={n}" for axis, n in self.run.mesh.items())
+            return shlex.join([*words, *(["--mesh", mesh] if mesh else [])])
         folder = str(self.folder)
         try:
             tokenizer_of(self.run)
@@ -79,7 +90,7 @@ class TrainResult(Result):
 
 @entrance
 def train(
-    run: RunLike,
+    run: RunLike | OwnRun | Callable[..., Any],
     mesh: MeshLike | None = None,
     *,
     device_order: str | Iterable[str] | None = None,
@@ -94,10 +105,11 @@ def train(
     wandb: bool = False,
     allow_changed_data: bool = False,
 ) -> TrainResult:
-    """Train a run on the devices present.
+    """Train a run on the devices present: ours, or the state, step and data of your own function.
 
     What is returned has its last step and loss. The run folder gets run.json, metrics.jsonl,
-    predicted.json, measured.json and checkpoints/.
+    predicted.json, measured.json and checkpoints/. A function of yours, my.py:run or the function
+    itself, takes a jax mesh and returns a `Training`; `set` then has its other arguments by name.
 
     >>> import scaling as sc
     >>> outcome = sc.train("tiny", devices=2, run_dir="runs/tiny")   # doctest: +SKIP
@@ -120,15 +132,15 @@ def train(
         InputError: whatever does not fit, before anything is compiled.
         NotFinite: the loss or a gradient is not finite.
     """
-    run = with_steps(load_run(run, mesh=mesh, device_order=device_order, set=set), steps)
-    folder = Path(run_dir) if run_dir is not None else default_folder(run)
+    made = load_trained(run, mesh=mesh, device_order=device_order, set=set, steps=steps)
+    folder = Path(run_dir) if run_dir is not None else default_folder(made)
     with _quiet_unless_in_job():
         from scaling.training.starting import options_of  # imports jax
 
-        options = options_of(run, folder, resume, record_profile, init, (tensorboard, wandb))
+        options = options_of(made, folder, resume, record_profile, init, (tensorboard, wandb))
     with ExitStack() as stack:
-        outcome = _train(run, options, devices, allow_changed_data, stack)
-    return TrainResult(run, folder, **vars(outcome))
+        outcome = _train(made, options, devices, allow_changed_data, stack)
+    return TrainResult(made, folder, **vars(outcome))
 
 
 def report(outcome: TrainResult) -> None:
@@ -137,10 +149,14 @@ def report(outcome: TrainResult) -> None:
 
 
 def _train(
-    run: Run, options: "Options", devices: int | None, allow_changed_data: bool, stack: ExitStack
+    run: Run | OwnRun,
+    options: "Options",
+    devices: int | None,
+    allow_changed_data: bool,
+    stack: ExitStack,
 ) -> "RunResult":
     with _quiet_unless_in_job():
-        from scaling.training.starting import check_state_fits, on_devices, start_jax
+        from scaling.training.starting import check_state_fits, start_jax
 
         start_jax(run, options, devices)
         import jax
@@ -150,13 +166,11 @@ def _train(
         from scaling.training.launch.watchdog import watchdog
         from scaling.training.loop import RunResult
         from scaling.training.loop import train as train_loop
-        from scaling.training.prepare import check_same_data, compile_programs, plan
         from scaling.training.run_folder.folder import (
             explain_unwritable,
             finished_step,
             lock_run_folder,
         )
-        from scaling.training.transformer import training_of
 
         done = finished_step(options, run.train.steps)
         if done is not None:
@@ -164,25 +178,59 @@ def _train(
             return RunResult(done, 0, math.nan)
         use_compilation_cache()
         watch = stack.enter_context(watchdog(options.folder, run.train))
-        run, notice = on_devices(run, options, jax.device_count())
-        _print(notice)
-        planned = plan(run)
-        if options.resume:
-            _print(check_same_data(options.folder, planned.sums, allow_changed_data))
-        _print(header_lines(planned))
+        planned, compiled = (
+            _own(run, options, jax.device_count())
+            if isinstance(run, OwnRun)
+            else _ours(run, options, jax.device_count(), allow_changed_data)
+        )
     with lock_run_folder(options) as check:
         with _quiet_unless_in_job("compiling ..."):
-            programs = compile_programs(planned)
-        check_state_fits(programs.step)
-        _print(sharding_lines(planned, programs) + random_base_lines(run, options))
+            training, lines = compiled()
+        check_state_fits(training.compiled)
+        _print(lines)
         check()
         with explain_unwritable(options.folder):
-            predicted = predict_first(planned, programs, options.folder)
-        training = training_of(planned, programs, options.initial)
+            predicted = predict_first(planned, training, options.folder)
         return train_loop(planned, training, replace(options, predicted=predicted), check, watch)
 
 
-def predict_first(plan: "PreparedRun", programs: "Programs", folder: Path) -> "Predicted | None":
+Compiled = Callable[[], tuple["Training", list[str]]]  # with lines for the user
+
+
+def _ours(
+    run: Run, options: "Options", devices: int, allow_changed_data: bool
+) -> tuple["PreparedRun", Compiled]:
+    """Check one of our own runs; what compiles it."""
+    from scaling.training.prepare import check_same_data, compile_programs, plan
+    from scaling.training.starting import on_devices
+    from scaling.training.transformer import training_of
+
+    run, notice = on_devices(run, options, devices)
+    _print(notice)
+    planned = plan(run)
+    if options.resume:
+        _print(check_same_data(options.folder, planned.sums, allow_changed_data))
+    _print(header_lines(planned))
+
+    def compiled() -> tuple["Training", list[str]]:
+        programs = compile_programs(planned)
+        lines = sharding_lines(planned, programs) + random_base_lines(run, options)
+        return training_of(planned, programs, options.initial), lines
+
+    return planned, compiled
+
+
+def _own(run: OwnRun, options: "Options", devices: int) -> tuple["OwnPlan", Compiled]:
+    """Call the function of a run and check what it returns; what compiles it."""
+    from scaling.training.own import compile_own, plan_own
+    from scaling.training.starting import own_continued
+
+    planned = plan_own(own_continued(run, options, devices), options.resume)
+    _print(own_header_lines(planned))
+    return planned, lambda: compile_own(planned)
+
+
+def predict_first(plan: "Plan", training: "Training", folder: Path) -> "Predicted | None":
     """Write the prediction before the first step; return what it says of one step, if known."""
     import jax
 
@@ -195,7 +243,8 @@ def predict_first(plan: "PreparedRun", programs: "Programs", folder: Path) -> "P
     if jax.process_index() != 0:
         return None
     try:
-        priced, prediction = predict_compiled(programs.step, plan.mesh, plan.run)
+        counted = training.tokens, training.model_flops
+        priced, prediction = predict_compiled(training.compiled, plan.mesh, plan.run, None, counted)
     except (InputError, UnknownHlo) as error:  # it never stops a run
         remove_prediction(folder)
         _print([f"no prediction: {error}"])

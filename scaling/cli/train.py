@@ -9,6 +9,7 @@ from typing import Any
 import scaling as sc
 from scaling.api.request import typed_words
 from scaling.meshes.errors import InputError, check_range
+from scaling.run.own import OwnRun
 from scaling.training.launch.supervisor import STUCK
 
 MOST_CODE = 125  # exit codes above are the shell's own (POSIX)
@@ -75,12 +76,12 @@ def train_here(call: "partial[Any]", stopped_code: int) -> int:
 
 def _run_and_folder(
     run: str, run_dir: Path | None = None, steps: int | None = None, **options: Any
-) -> tuple[sc.Run, Path]:
-    from scaling.run.recipes import with_steps
+) -> tuple[sc.Run | OwnRun, Path]:
+    from scaling.api.runs import load_trained
     from scaling.training.run_folder import default_folder
 
     changes = {name: options.get(name) for name in ("mesh", "device_order", "set")}
-    resolved = with_steps(sc.load_run(run, **changes), steps)
+    resolved = load_trained(run, steps=steps, **changes)
     return resolved, run_dir or default_folder(resolved)
 
 

@@ -48,7 +48,7 @@ class PredictedFile:
     grade: Grade
     cluster: PricedCluster
     mesh: Mapping[str, int]  # axis sizes, outermost first
-    batch: Batch
+    batch: Batch | None  # None: of a run whose batches are not ours
     model: str = ""  # in words
 
     def __post_init__(self) -> None:
@@ -59,9 +59,11 @@ class PredictedFile:
     def setting(self) -> str:
         """Model, mesh and batch: `2 layers, d_model 64; mesh fsdp=8; 16 x 512 tokens`."""
         axes = ",".join(f"{axis}={n}" for axis, n in self.mesh.items() if n > 1) or "one device"
-        batch = f"{self.batch.global_batch:,} x {self.batch.seq_len:,} tokens a step"
-        pieces = f" in {n} microbatches" if (n := self.batch.microbatches) > 1 else ""
-        return "; ".join(filter(None, (self.model, f"mesh {axes}", batch + pieces)))
+        words = [self.model, f"mesh {axes}"]
+        if (batch := self.batch) is not None:
+            pieces = f" in {n} microbatches" if (n := batch.microbatches) > 1 else ""
+            words.append(f"{batch.global_batch:,} x {batch.seq_len:,} tokens a step{pieces}")
+        return "; ".join(filter(None, words))
 
 
 @dataclass(frozen=True)

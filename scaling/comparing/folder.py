@@ -15,13 +15,15 @@ from scaling.comparing.documents import MeasuredFile, PredictedFile, T, read_doc
 from scaling.meshes.durable import sync, write_json
 from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.reading import read_json
+from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
 from scaling.profiles.io import read_profile, write_profile
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program
 from scaling.program.serialization import load_program, save_program
-from scaling.run import Run, load_run
+from scaling.run import Run
+from scaling.run.own import OwnRun, load_any
 from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.resolve import cluster_from_record, cluster_record
 from scaling.simulate.step import Priced, price
@@ -43,7 +45,7 @@ MISSING = {
 class RunFolder:
     """The files of one finished run."""
 
-    run: Run
+    run: Run | OwnRun
     prediction: PredictedFile
     measured: MeasuredFile
     program: Program | None
@@ -57,23 +59,31 @@ class RunFolder:
         return " and ".join(name for name, found in files.items() if found is None)
 
 
-def write_prediction(folder: Path, run: Run, priced: Priced, prediction: Prediction) -> None:
+def write_prediction(
+    folder: Path, run: Run | OwnRun, priced: Priced, prediction: Prediction
+) -> None:
     """Keep a prediction of `run` with all that it was made from."""
     folder.mkdir(parents=True, exist_ok=True)
     remove_prediction(folder)  # what is a link is not written through
-    model = run.model
-    parameters = count_parameters(with_positions(model, run.batch.seq_len)).total
     document = prediction_dict(prediction) | {
         "cluster": cluster_record(priced.cluster),
         "mesh": dict(priced.program.mesh),
-        "batch": asdict(run.batch),
-        "model": f"{model.n_layers} layers, d_model {model.d_model}, {parameters:,} parameters",
+        "batch": asdict(run.batch) if isinstance(run, Run) else None,
+        "model": _words(run),
     }
     save_program(priced.program, folder / PROGRAM)
     write_profile(priced.profile, folder / CALIBRATION)
     for name in (PROGRAM, CALIBRATION):
         sync(folder / name)
     write_json(folder / PREDICTED, document)
+
+
+def _words(run: Run | OwnRun) -> str:
+    if isinstance(run, OwnRun):
+        return run.function
+    model = run.model
+    parameters = count_parameters(with_positions(model, run.batch.seq_len)).total
+    return f"{model.n_layers} layers, d_model {model.d_model}, {parameters:,} parameters"
 
 
 def remove_prediction(folder: Path) -> None:
@@ -95,7 +105,7 @@ def read_folder(folder: Path) -> RunFolder:
     predicted = _document(PredictedFile, folder, PREDICTED)
     program, profile = folder / PROGRAM, folder / CALIBRATION
     found = RunFolder(
-        load_run(folder / "run.json"),
+        load_any(folder / "run.json"),
         predicted,
         measured,
         load_program(program) if program.is_file() else None,
@@ -115,7 +125,9 @@ def priced_again(files: RunFolder) -> Priced:
     assert files.program is not None and files.profile is not None
     stated, machine = files.prediction.cluster, files.measured.machine
     with reworded(f"{PREDICTED}: cluster: ", "; train the run again"):
-        cluster = cluster_from_record(stated.name, stated.nodes, stated.gpus_per_node, files.run)
+        cluster = cluster_from_record(
+            stated.name, stated.nodes, stated.gpus_per_node, files.run.cluster
+        )
     kind = "cpu" if cluster.virtual_devices else cluster.accelerator.title
     if f" x {kind}, " not in machine:
         raise InputError(
@@ -132,10 +144,11 @@ def priced_again(files: RunFolder) -> Priced:
 def _check_same_run(folder: Path, found: RunFolder) -> None:
     """The prediction is of the mesh and the batch that were trained."""
     run, predicted = found.run, found.prediction
-    trained = run.mesh.sizes if run.mesh else {}
+    trained = run.mesh.sizes if isinstance(run.mesh, MeshShape) else run.mesh or {}
     priced = found.program.mesh if found.program else predicted.mesh
+    batches = asdict(predicted.batch) if predicted.batch else {}
     for name, key, there, here in (
-        (PREDICTED, "batch", asdict(predicted.batch), asdict(run.batch)),
+        (PREDICTED, "batch", batches, asdict(run.batch) if isinstance(run, Run) else {}),
         (PREDICTED, "mesh", _larger(predicted.mesh), _larger(trained)),
         (PROGRAM, "mesh", _larger(priced), _larger(trained)),
     ):

@@ -1,5 +1,6 @@
 """What `scaling train` prints: what is about to run, how it is sharded, how it ended."""
 
+import math
 from typing import TYPE_CHECKING
 
 from scaling.models.accounting import count_parameters
@@ -9,6 +10,7 @@ from scaling.run.parallelism.rules import notes
 from scaling.run.parallelism.sequence import sequence_cut
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
+    from scaling.training.own import OwnPlan
     from scaling.training.prepare import PreparedRun, Programs
     from scaling.training.run_folder.folder import Options
 
@@ -25,6 +27,24 @@ def header_lines(plan: "PreparedRun") -> list[str]:
         *(str(line) for line in split if line),
         f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
         f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
+    ]
+
+
+def own_header_lines(plan: "OwnPlan") -> list[str]:
+    """Return what is about to run of a function's state, step and data."""
+    import jax
+
+    from scaling.training.weights.naming import to_dict
+
+    run, device = plan.run, plan.mesh.devices.flat[0]
+    arrays, batch = jax.tree.leaves(plan.training.state), to_dict(plan.batch)
+    count = sum(math.prod(leaf.shape) for leaf in arrays)
+    axes = ",".join(f"{axis}={n}" for axis, n in run.mesh.items())
+    parts = (f"{name} {x.dtype}{list(x.shape)}".strip() for name, x in batch.items())
+    return [
+        f"{run.name}: a state of {count:,} numbers in {len(arrays)} arrays on {axes} "
+        f"({plan.mesh.size} x {device.device_kind})",
+        f"step: a batch of {', '.join(parts)}",
     ]
 
 

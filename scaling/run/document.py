@@ -25,6 +25,11 @@ def read_run(data: Any, where: str = "run.json") -> Run:
     """
     if not isinstance(data, dict):
         raise InputError(f"{where}: expected a table of keys, got {data!r}")
+    if "function" in data:
+        raise InputError(
+            f"{where} is a run of {data['function']}, whose model is not ours: train, price and "
+            "compare take it"
+        )
     check_keys(data, (f.name for f in fields(Run)), where)
     for key in ("model", "batch"):
         if key not in data:

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from scaling.meshes.errors import CLOSE, InputError, whole_number
 from scaling.meshes.reading import read_json
@@ -24,8 +24,10 @@ from scaling.models.config import ModelConfig, with_positions
 from scaling.models.huggingface.read import read_config
 from scaling.models.presets import preset, preset_names
 from scaling.run import Batch, Precision, Run, Train, read_run
+from scaling.run.own import OwnRun
 from scaling.run.user_code import described, run_user_code, user_function
 
+Trained = TypeVar("Trained", Run, OwnRun)
 # Name of a preset, or of all that begin like it -> (sequences, tokens per sequence) of one step,
 # where the training of the model itself used or implies one.
 BATCHES = {
@@ -197,7 +199,10 @@ def resolve(text: str) -> Run:
         path, make = user_function(text)
         run = run_user_code(path, make)
         if not isinstance(run, Run):
-            raise InputError(f"{text} returned {described(run)}; return a scaling.Run")
+            raise InputError(
+                f"{text} returned {described(run)}; return a scaling.Run, or, to train a model of "
+                f"your own, take the mesh: def {make.__name__}(mesh)"
+            )
         return run
     path = Path(text)
     if path.suffix == ".py":
@@ -242,7 +247,7 @@ def file_of(text: str) -> Path | None:
     return path
 
 
-def with_steps(run: Run, steps: int | None) -> Run:
+def with_steps(run: Trained, steps: int | None) -> Trained:
     """Return the run with another number of steps (None: unchanged)."""
     if steps is None:
         return run

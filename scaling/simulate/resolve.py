@@ -56,12 +56,7 @@ def target(
     """
     place, warnings = _cluster(run, cluster, nodes, overrides)
     if place.virtual_devices:
-        if place.nodes > 1 and not place.node_network_bandwidth:
-            raise InputError(
-                f"{place.nodes} nodes of {place.name} are hosts of a testbed: state the rate of a "
-                "host's link, such as --override node_network_bandwidth=1Gbit"
-            )
-        place = _sized(place, run)
+        place = with_devices(place, run.mesh.devices if run.mesh else place.devices)
     mesh = resolved_mesh(run, None if run.mesh else place.devices)
     check_fits(mesh, place)
     run, notes = with_dividing_microbatches(replace(run, mesh=mesh), mesh)
@@ -147,16 +142,18 @@ def cluster_record(cluster: Cluster) -> dict[str, Any]:
     return {"name": cluster.name, **sizes}
 
 
-def cluster_from_record(name: str, nodes: int, gpus_per_node: int, run: Run) -> Cluster:
+def cluster_from_record(
+    name: str, nodes: int, gpus_per_node: int, own: ClusterChoice | None
+) -> Cluster:
     """Return the cluster of a `cluster_record`.
 
     Raises:
         InputError: the catalogue has no such cluster.
     """
     if name == HOST:
-        return target(run, HOST, nodes).cluster
-    if run.cluster is not None:
-        stated = stated_cluster(run.cluster, nodes, gpus_per_node)
+        return with_devices(catalog.load(HOST, nodes), nodes * gpus_per_node)
+    if own is not None:
+        stated = stated_cluster(own, nodes, gpus_per_node)
         if stated.name == name:
             return stated
     return stated_cluster(ClusterChoice(name), nodes, gpus_per_node)
@@ -189,9 +186,17 @@ def _cluster(
     return loaded, catalog.warnings_of(name, loaded)
 
 
-def _sized(cluster: Cluster, run: Run) -> Cluster:
-    """Return this machine, or its hosts, with the devices of the mesh, which share its memory."""
-    devices = run.mesh.devices if run.mesh else cluster.devices
+def with_devices(cluster: Cluster, devices: int) -> Cluster:
+    """Return this machine, or hosts of a testbed, with so many devices, which share its memory.
+
+    Raises:
+        InputError: several hosts whose links have no rate.
+    """
+    if cluster.nodes > 1 and not cluster.node_network_bandwidth:
+        raise InputError(
+            f"{cluster.nodes} nodes of {cluster.name} are hosts of a testbed: state the rate of a "
+            "host's link, such as --override node_network_bandwidth=1Gbit"
+        )
     chip = cluster.accelerator
     if chip.memory is None:
         bytes_of_host = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -22,7 +22,7 @@ import jax
 import numpy as np
 
 from scaling.meshes.durable import make_folders, write_json
-from scaling.run import run_dict
+from scaling.run.own import document_of
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, save_start, start
 from scaling.training.checkpoint.schedule import CheckpointSchedule
@@ -41,7 +41,6 @@ from scaling.training.run_folder.metrics import MetricsLog, open_sinks
 from scaling.training.weights.naming import to_dict
 
 WATCHED = ("loss", "grad_norm")  # metrics that must be finite
-DATA_ENDED = "the end of its data"
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ class RunResult:
     step: int  # finished steps
     new_steps: int  # of them, in this process
     loss: float  # of the last one; NaN if there was none
-    stopped_by: str = ""  # what ended it early: the name of a signal, or DATA_ENDED
+    stopped_by: str = ""  # name of the signal that ended it early
 
 
 @dataclass
@@ -105,7 +104,7 @@ def train(
         stack.callback(training.data.close)
         state, step, notes = start(plan, training, options, checkpoints)
         first = jax.process_index() == 0
-        sinks = open_sinks(options.sinks if first else (), folder, run.name, run_dict(run))
+        sinks = open_sinks(options.sinks if first else (), folder, run.name, document_of(run))
         clock = started_clock(options, step)
         clock.mark = watch.mark
         log = stack.enter_context(MetricsLog(own_folder(folder), sinks))
@@ -155,7 +154,7 @@ class _Loop:
             self.watch.mark("data", done + 1)
             started = time.perf_counter()
             if (batch := next(self.training.data, None)) is None:
-                stopped_by = DATA_ENDED
+                self.report.line.note(f"the data ended after step {done:,}")
                 break
             waited = time.perf_counter() - started
             done += 1
@@ -253,7 +252,7 @@ class _Loop:
         self.check()
         self.saved = step
         place = {**self.training.data.get_state(), METRICS: self.report.log.kept()}
-        run, clock = run_dict(self.plan.run), self.report.clock
+        run, clock = document_of(self.plan.run), self.report.clock
         before = clock.pauses["checkpoints"]
         with clock.pause("checkpoints"):
             self.report.log.sync()

@@ -21,19 +21,25 @@ from scaling.profiles.calibrations import profile_for
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Program, placed_on
 from scaling.run import Run
+from scaling.run.own import OwnRun
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.simulate.pipeline_bubble import mark_bubbles
-from scaling.simulate.resolve import HOST, stated_cluster, target
+from scaling.simulate.resolve import HOST, stated_cluster, with_devices
 from scaling.simulate.step import Priced, price
 from scaling.simulate.summary import Prediction, summarize
 
 
 def predict_compiled(
-    step: jax.stages.Compiled, mesh: Mesh, run: Run, profile: Profile | None = None
+    step: jax.stages.Compiled,
+    mesh: Mesh,
+    run: Run | OwnRun,
+    profile: Profile | None = None,
+    given: tuple[float | None, float | None] = (None, None),
 ) -> tuple[Priced, Prediction]:
     """Price the compiled step of `run` on the present devices of the mesh it was compiled for.
 
     Args:
+        given: tokens and model FLOPs of a step that is not our model's.
         profile: efficiencies; None: those calibrated or shipped.
 
     Raises:
@@ -45,6 +51,9 @@ def predict_compiled(
         profile, more = profile_for(cluster, None)
         warnings += more
     program = program_of(step, mesh, run.name)
+    if isinstance(run, OwnRun):
+        priced = price(program, cluster, profile)
+        return priced, summarize(priced, warnings=warnings, given=given)
     if run.mesh is not None:
         program = mark_bubbles(program, pipeline_schedule(run, run.mesh))
     priced = price(program, cluster, profile)
@@ -64,7 +73,7 @@ def program_of(step: jax.stages.Compiled, mesh: Mesh, name: str) -> Program:
     return placed_on(program, device_numbers(mesh))
 
 
-def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
+def cluster_of(mesh: Mesh, run: Run | OwnRun) -> tuple[Cluster, list[str]]:
     """The cluster that the devices of a mesh belong to, and warnings about the choice.
 
     The run's own cluster if it has these devices, else a cluster of the catalogue: the GPU maker's
@@ -79,9 +88,9 @@ def cluster_of(mesh: Mesh, run: Run) -> tuple[Cluster, list[str]]:
     if device.platform == "cpu":
         rate = os.environ.get(LINK_RATE)
         if hosts == 1 or rate is None:
-            return target(run, HOST, 1).cluster, []
+            return with_devices(catalog.load(HOST), mesh.size), []
         figures = {"node_network_bandwidth": float(rate)}
-        return target(run, HOST, hosts, figures).cluster, []
+        return with_devices(catalog.load(HOST, hosts, figures), mesh.size), []
     per_host = -(-mesh.size // hosts)
     gpus = f"{per_host} {device.device_kind} in a host"
     warnings = []

@@ -1,6 +1,7 @@
 """Before a run trains: its folder and options, its devices, and what a resumed one goes on with."""
 
 import json
+import math
 import os
 from dataclasses import replace
 from operator import attrgetter
@@ -14,6 +15,7 @@ from scaling.meshes.units import format_memory
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
 from scaling.run import Run, load_run
+from scaling.run.own import OwnRun, load_any
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.rules import resolved_mesh, rules_for
 from scaling.run.recipes import with_dividing_microbatches
@@ -26,7 +28,7 @@ from scaling.training.weights.imported import open_weights
 
 
 def options_of(
-    run: Run,
+    run: Run | OwnRun,
     folder: Path,
     resume: bool,
     record_profile: str | None,
@@ -35,7 +37,9 @@ def options_of(
 ) -> Options:
     """Check the folder, the profile's steps, the sinks and the initial weights."""
     profile = parse_range(record_profile, run.train.steps) if record_profile else None
-    if profile and run.train.pgle_runs:
+    if isinstance(run, OwnRun) and init is not None:
+        raise InputError(f"--init: {run.function} makes its own state: read the weights there")
+    if profile and isinstance(run, Run) and run.train.pgle_runs:
         raise InputError(
             f"--record-profile {record_profile} with train.pgle_runs={run.train.pgle_runs}: one "
             "profiler runs at a time; record in another run, or use train.pgle_runs=0"
@@ -45,9 +49,9 @@ def options_of(
     options = Options(folder, resume, profile, names, initial=initial)
     check_sinks(names)
     check_folder(options)
-    if resume:
+    if resume and isinstance(run, Run):
         _check_same_model(run, folder)
-    if initial is not None and not resume:
+    if initial is not None and not resume and isinstance(run, Run):
         open_weights(initial, run.model)
     return options
 
@@ -75,9 +79,10 @@ def _check_same_model(run: Run, folder: Path) -> None:
             )
 
 
-def start_jax(run: Run, options: Options, devices: int | None) -> None:
+def start_jax(run: Run | OwnRun, options: Options, devices: int | None) -> None:
     """Make the fake devices that are wanted, or join the other processes of a job."""
-    check_device_count(run, options, devices)
+    if isinstance(run, Run):
+        check_device_count(run, options, devices)
     if devices is not None:
         use_host_devices(devices)
     reserve_gpu_memory()
@@ -100,6 +105,18 @@ def on_devices(run: Run, options: Options, devices: int) -> tuple[Run, list[str]
     run, notice = continued(run, options, devices)
     run, lowered = with_dividing_microbatches(run, run.mesh or resolved_mesh(run, devices))
     return run, notice + [f"note: {line}" for line in lowered]
+
+
+def own_continued(run: OwnRun, options: Options, devices: int) -> OwnRun:
+    """Return a resumed run with the mesh of its folder, if it names none and has the devices."""
+    if not options.resume or run.mesh:
+        return run
+    try:
+        before = load_any(options.folder / "run.json")
+    except InputError:  # missing, or only written in part
+        return run
+    fits = isinstance(before, OwnRun) and math.prod(before.mesh.values()) == devices
+    return replace(run, mesh=before.mesh) if isinstance(before, OwnRun) and fits else run
 
 
 def continued(run: Run, options: Options, devices: int) -> tuple[Run, list[str]]:

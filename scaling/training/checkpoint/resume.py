@@ -14,7 +14,7 @@ from typing import Any
 import jax
 
 from scaling.meshes.durable import write_json
-from scaling.run import run_dict, save_run
+from scaling.run.own import document_of
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.read import place_in_data
 from scaling.training.data.sums import DATA
@@ -59,7 +59,7 @@ def start(
         lines += mend_metrics(options.folder, place.get(METRICS, ()), step)
     if interrupted := [s for s in interrupted_steps(checkpoints.folder) if s > step]:
         lines.append(f"left out: step {', '.join(map(str, interrupted))}, not saved to its end")
-    if changed := list(changes(saved, run_dict(plan.run))):
+    if changed := list(changes(saved, document_of(plan.run))):
         lines.append(f"not as it was saved: {', '.join(changed)}")
     arrays = training.restored(arrays, saved) if training.restored else arrays
     return from_dict(training.state, arrays), step, lines
@@ -68,7 +68,7 @@ def start(
 def save_start(plan: Plan, folder: Path) -> None:
     """Write what the run is started with, before its first step."""
     if jax.process_index() == 0:
-        save_run(plan.run, folder / "run.json")
+        write_json(folder / "run.json", document_of(plan.run))
         if plan.sums is not None:
             write_json(folder / DATA, plan.sums)
             if plan.run.train.tokenizer is not None:

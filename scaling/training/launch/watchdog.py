@@ -34,6 +34,7 @@ from pathlib import Path
 import jax
 
 from scaling.run import Train
+from scaling.run.own import Loop
 from scaling.training.launch.consensus import Coordinator
 from scaling.training.launch.heartbeats import (
     ASKED,
@@ -235,12 +236,14 @@ def supervisor_pipe() -> int | None:
     return int(number)
 
 
-def watchdog(folder: Path, train: Train) -> Watchdog:
+def watchdog(folder: Path, train: Train | Loop) -> Watchdog:
     """The watchdog of a run on all processes of the job, which make it at the same point."""
     from jax._src.distributed import global_state  # jax 0.10.2 has no public name for it
 
     index, processes = jax.process_index(), jax.process_count()
     store = Coordinator(global_state.client, f"scaling/watchdog/{next(_numbers)}/")
     alone = processes == 1
-    settings = train.watchdog_minutes, train.pgle_runs
-    return Watchdog(folder, *settings, index, processes, None if alone else store)
+    compiles = train.pgle_runs if isinstance(train, Train) else 0
+    return Watchdog(
+        folder, train.watchdog_minutes, compiles, index, processes, None if alone else store
+    )

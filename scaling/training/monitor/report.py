@@ -29,6 +29,10 @@ from scaling.training.run_folder.folder import Options, own_folder
 from scaling.training.run_folder.metrics import MetricsLog, readable_metrics, step_times
 
 PAUSES = ("checkpoints", "evaluation")
+FIGURES = (  # of every step, which the loop writes itself
+    *("step", "tokens", "tokens_seen", "step_time", "tokens_per_second", "time", "data_time"),
+    *("checkpoint_time", "peak_memory", "goodput", "mfu", "hfu"),
+)
 COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
 
 

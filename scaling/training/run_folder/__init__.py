@@ -18,9 +18,10 @@ from pathlib import Path
 
 from scaling.meshes.errors import InputError
 from scaling.run import Run
+from scaling.run.own import OwnRun
 
 
-def default_folder(run: Run) -> Path:
+def default_folder(run: Run | OwnRun) -> Path:
     """Return runs/NAME.
 
     Raises:

@@ -32,14 +32,33 @@ def leaf_names(tree: Any) -> list[str]:
 
 
 def to_dict(state: Any) -> dict[str, jax.Array]:
-    """The state as a flat dictionary of arrays by name."""
-    return dict(zip(leaf_names(state), jax.tree.leaves(state), strict=True))
+    """The state as a flat dictionary of arrays by name, random keys as their numbers."""
+    leaves = [_numbers(x) if is_key(x) else x for x in jax.tree.leaves(state)]
+    return dict(zip(leaf_names(state), leaves, strict=True))
 
 
 def from_dict(like: Tree, arrays: dict[str, Any]) -> Tree:
     """The state with the structure of `like` and the leaves of `arrays`."""
-    leaves = [arrays[name] for name in leaf_names(like)]
+    pairs = zip(jax.tree.leaves(like), leaf_names(like), strict=True)
+    leaves = [_as_keys(arrays[n], x) if is_key(x) else arrays[n] for x, n in pairs]
     return jax.tree.unflatten(jax.tree.structure(like), leaves)
+
+
+def _as_keys(numbers: jax.Array, like: Any) -> jax.Array:
+    kinds: list[Any] = []  # of a key jax says it, not of the shape of one
+    jax.eval_shape(lambda key: kinds.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(numbers, impl=kinds[0])
+
+
+def _numbers(key: Any) -> Any:
+    if isinstance(key, jax.Array):
+        return jax.random.key_data(key)
+    return jax.eval_shape(jax.random.key_data, key).update(sharding=key.sharding)
+
+
+def is_key(leaf: Any) -> bool:
+    """Whether an array, or its shape, is one of `jax.random.key`."""
+    return jax.dtypes.issubdtype(getattr(leaf, "dtype", int), jax.dtypes.prng_key)
 
 
 def layer_order_of(run: Run) -> np.ndarray:

@@ -35,7 +35,10 @@ def made(hand_step):
 def test_what_an_earlier_run_predicted_goes_where_there_is_no_prediction(
     tmp_path, toy, made, monkeypatch, capsys
 ):
-    plan, programs = SimpleNamespace(run=toy(), mesh=None), SimpleNamespace(step=None)
+    plan, programs = (
+        SimpleNamespace(run=toy(), mesh=None),
+        SimpleNamespace(compiled=None, tokens=None, model_flops=None),
+    )
 
     def refuse(*_):
         raise InputError("never measured")

@@ -263,7 +263,9 @@ def test_a_node_of_gpus_that_was_measured_here_has_its_own_calibration(run, kept
 @pytest.mark.parametrize(("name", "mesh"), [("dgx-h100", "fsdp=8"), ("host", "fsdp=4")])
 def test_a_recorded_cluster_is_made_again(run, name, mesh):
     found = target(run, name, mesh=mesh)
-    assert cluster_from_record(**cluster_record(found.cluster), run=found.run) == found.cluster
+    assert (
+        cluster_from_record(**cluster_record(found.cluster), own=found.run.cluster) == found.cluster
+    )
 
 
 # --- nodes without work -------------------------------------------------------------------------

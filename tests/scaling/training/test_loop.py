@@ -430,7 +430,7 @@ def command(prepare, monkeypatch, tmp_path):
             call.compiled.append(plan)
             return programs
 
-        monkeypatch.setattr("scaling.load_run", lambda *_, **__: run, raising=False)
+        monkeypatch.setattr("scaling.api.runs.load_run", lambda *_, **__: run, raising=False)
         monkeypatch.setattr(preparing, "plan", lambda run: plan)
         monkeypatch.setattr(preparing, "compile_programs", compile_programs)
         monkeypatch.setattr(options, "use_compilation_cache", lambda: None)

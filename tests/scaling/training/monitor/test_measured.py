@@ -43,7 +43,8 @@ def numbered(times, first=1):
 
 
 def document_of(plan, times, recorded=None):
-    return measured(plan, programs(), times, recorded, Clock(0.0).figures())
+    of = plan.run.name, plan.mesh, programs().step
+    return measured(*of, times, recorded, Clock(0.0).figures())
 
 
 def step_time(times, recorded=None):
