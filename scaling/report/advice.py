@@ -1,7 +1,7 @@
 """Changes that make a run faster, from its prediction: only what a second pricing has confirmed.
 
-candidates   a mesh, microbatches or remat that may help against what binds the step; of the remat
-             policies the fastest that fits, by closed forms, which are priced at once
+candidates   a mesh, microbatches, ZeRO stage or remat that may help against what binds the step; of
+             the remat policies the fastest that fits, by closed forms, which are priced at once
 ranked       by their closed forms, so that few are compiled
 confirmed    priced by `try_run`: it fits, and takes at least 2 % less time (or fits at last)
 """
@@ -17,6 +17,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_memory, format_time
 from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Remat, SavedTensors, tensor_names
 from scaling.run import OURS, Run
+from scaling.run.parallelism.rules import weight_shards
 from scaling.simulate.prediction import CROWDED, MemoryParts, Prediction
 
 T = TypeVar("T")
@@ -145,6 +146,10 @@ def _candidates(
     if prediction.memory.fits is False:
         yield from _less_memory(run, mesh, prediction.memory, remat)
         return
+    if mesh.stage > 1 and run.sharding.zero_stage == 3 and weight_shards(run, mesh) > 1:
+        # else weights are gathered in every iteration, the tables on every stage
+        once = replace(run.sharding, zero_stage=1)
+        yield ChangedRun(replace(run, sharding=once), {"sharding.zero_stage": 1})
     total = float(prediction.step_time) or 1.0
     if float(prediction.time.bubble) / total > MUCH:
         yield from _microbatches(run, mesh, 2.0)

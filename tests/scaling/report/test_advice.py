@@ -10,7 +10,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.remat import SavedTensors
 from scaling.models.config import Moe
 from scaling.report.advice import advice as found_advice
-from scaling.run import Batch
+from scaling.run import Batch, Sharding
 from scaling.simulate.prediction import HiddenCalls
 from scaling.simulate.summary import summarize
 
@@ -124,6 +124,16 @@ def test_a_crowded_step_is_tried_with_room_for_what_could_be_hidden(prediction, 
     assert found.startswith("--set remat=full: 6 s a step instead of 8 s")
     calm = replace(crowded, hidden_calls=HiddenCalls(17, 17))
     assert advice(run, calm, Trial(prediction, step_time=6.0), forms) == []
+
+
+def test_a_pipeline_gathers_its_weights_once_if_that_is_faster(prediction, run):
+    run = replace(run, mesh=MeshShape(stage=2, fsdp=4))
+    (found,) = advice(run, prediction, Trial(prediction, step_time=prediction.step_time / 2))
+    assert found.startswith("--set sharding.zero_stage=1: ")
+    for mesh, stage in (({"stage": 8}, 3), ({"stage": 2, "fsdp": 4}, 1), ({"fsdp": 8}, 3)):
+        other = replace(run, mesh=MeshShape(**mesh), sharding=Sharding(stage))
+        advice(other, prediction, trial := Trial(prediction))
+        assert all(tried.sharding == other.sharding for tried in trial.runs)
 
 
 def test_no_policy_names_what_the_model_does_not_have(prediction, run):
