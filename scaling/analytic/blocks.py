@@ -43,6 +43,7 @@ class Blocks:
     """A step of other software as blocks of operations; `XlaBlocks` are the trainer's."""
 
     step: StepSizes
+    mark: str = ""  # of its layers
     layer: ClassVar[type[Layer]] = Layer
     once_parts: ClassVar[tuple[str, ...]] = "", " embed", " head"  # of places, due once per step
     once_runs: ClassVar[int | None] = 1  # None: equal ones are one call
@@ -75,8 +76,13 @@ class Blocks:
 
     def layers(self, edge: bool = False) -> list[Layer]:
         """One layer of each kind that the model has."""
-        kinds = self.step.layer_kinds
-        return [self.layer(self.step, self.traffic, moe, n, edge) for moe, n in kinds]
+        kinds, mark = self.step.layer_kinds, self.mark
+        return [self.layer(self.step, self.traffic, moe, n, edge, mark) for moe, n in kinds]
+
+    @cached_property
+    def kept(self) -> "Blocks | None":
+        """The blocks of the layers that keep everything, where the others compute all again."""
+        return replace(self, step=self.step.kept, mark=" kept") if self.step.is_partial else None
 
     def schedule(self) -> list[Operation]:
         """The microbatches in turn, after the bubble; beside the last ones it communicates once."""
@@ -115,14 +121,16 @@ class Blocks:
         edge: bool = False,
     ) -> list[Operation]:
         """A loop over the layers of each kind on a device, or over one of `parts` of them."""
-        return [
-            self.loop(
-                f"{name} {'layers with experts' if layer.moe else 'layers'}",
-                self.step.worked(layer.layers) // parts * times,
-                of_layer(layer),
-            )
-            for layer in self.layers(edge)
-        ]
+        step, found = self.step, []
+        for i, layer in enumerate(self.layers(edge)):
+            title = f"{name} {'layers with experts' if layer.moe else 'layers'}"
+            again = step.again(layer.layers)
+            found.append(self.loop(title, again // parts * times, of_layer(layer)))
+            if self.kept:
+                others = step.worked(layer.layers) - again
+                body = of_layer(self.kept.layers(edge)[i])
+                found.append(self.loop(f"{title} kept", others, body))
+        return found
 
     def bubble(self) -> list[Operation]:
         """Return the operations of one microbatch on the other stages, for which this one waits."""
@@ -131,10 +139,20 @@ class Blocks:
         trips = as_float(np.rint(others / step.virtual_stages))
         elsewhere = 1 - step.stages.head
         is_zero = step.run.pipeline.schedule == "zero_bubble"
-        back = core_kernels(step, "backward") if is_zero else layer.backward()
+        body = lambda of: [
+            *of.forward(),
+            *(core_kernels(step, "backward") if is_zero else of.backward()),
+        ]
+        kept: list[Operation] = []
+        if self.kept:
+            again = np.ceil((step.stages.all_again - step.stages.again) / step.virtual_stages)
+            again = np.where(np.isfinite(step.grid.again), np.minimum(again, trips), trips)
+            rest, trips = trips - again, as_float(again)
+            kept = [self.loop("bubble kept", rest, body(self.kept.layers()[-1]), rest)]
         hops = [self.alone(f"{way} tick", step.iterations) for way in ("forward", "backward")]
         return [
-            self.loop("bubble", trips, [*layer.forward(), *back], trips),
+            self.loop("bubble", trips, body(layer), trips),
+            *kept,
             self.loop("pipeline fill", step.shape.stage - 1, [*hops[0], *hops[1]]),
             self.loop("bubble of the head", elsewhere, self.head(), elsewhere),
         ]

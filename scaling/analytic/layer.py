@@ -65,6 +65,7 @@ class Layer:
     moe: bool
     layers: int
     edge: bool = False  # in the microbatch beside which weights are gathered and gradients summed
+    mark: str = ""  # after the names of its operations, which others have as well
 
     @property
     def runs(self) -> Number:
@@ -73,11 +74,11 @@ class Layer:
 
     def forward(self) -> list[Operation]:
         """The forward pass."""
-        return self._named(self._forward("forward"))
+        return self._marked(self._named(self._forward("forward")))
 
     def backward(self) -> list[Operation]:
         """What remat computes again, and the backward pass."""
-        return self._named(self._backward())
+        return self._marked(self._named(self._backward()))
 
     @property
     def products(self) -> tuple[LayerProduct, ...]:
@@ -117,6 +118,15 @@ class Layer:
             return op if waited_for else replace(op, name=f"{before}{op.name}{after}")
 
         return [named(op) for op in block]
+
+    def _marked(self, block: Sequence[Operation]) -> list[Operation]:
+        """The block with names of its own, waits and collectives too."""
+        if not self.mark:
+            return list(block)
+        inner = lambda op: (
+            replace(op, body=tuple(self._marked(op.body))) if isinstance(op, Loop) else op
+        )
+        return [replace(inner(op), name=f"{op.name}{self.mark}") for op in block]
 
     def _forward(self, place: str, times: Number = 1) -> list[Operation]:
         """A forward pass; `times`: 1 where it keeps what it saves."""

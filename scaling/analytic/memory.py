@@ -27,7 +27,7 @@ from scaling.analytic.saved import (
     activations,
     kept_passes,
     kept_tensors,
-    last_passes,
+    of_last_stage,
     offloaded_bytes,
 )
 from scaling.analytic.software import XLA
@@ -209,7 +209,7 @@ def _of_others(step: StepSizes) -> Iterator[Buffer]:
     of_layer = reduce(np.maximum, of_kind)
     held = of_layer * XLA.prefetched * step.is_zero_stage(3) * (shape.fsdp > 1)
     yield Buffer("gathered weights", held, "communication")
-    kept, one = activations(step), activations(step) / kept_passes(step)
+    kept, one = activations(step), of_last_stage(step)
     is_plain = traits.kept == "each"
     logits = _logits(step) * (FLOAT32 + (FLOAT32 if is_plain else item))
     is_one = np.equal(shape.stage, 1)
@@ -227,7 +227,7 @@ def _of_others(step: StepSizes) -> Iterator[Buffer]:
         # The last gathered inputs of products, kept between steps.
         whole = XLA.prefetched * step.stream * np.greater(shape.tensor, 1)
         yield Buffer("gathered stream", whole, "communication", True)
-    last = (1 - is_one) * (logits + one * last_passes(step))
+    last = (1 - is_one) * (logits + one * kept_passes(step, shape.stage - 1))
     yield Buffer("logits of the last stage", np.maximum(last - there, 0.0), "temporary")
 
 

@@ -113,7 +113,14 @@ def _dropped(step: StepSizes) -> Number:
 def activations(
     step: StepSizes, of_layer: Callable[[StepSizes, bool], Number] = saved_bytes
 ) -> Number:
-    """Bytes that all layers of a device keep, `of_layer` each, with experts or without."""
+    """Bytes that all layers of a device keep, `of_layer` each, with experts or without.
+
+    Where stages differ, those of the one that keeps most.
+    """
+    if step.stages.table is not None:
+        number = np.arange(len(step.stages.table[0]))[:, None]
+        kept = of_stages(step, of_layer) * kept_passes(step, number)
+        return _figure(kept.max(axis=0))
     parts = step.virtual_stages if step.runs_in_ticks else 1
     return saved_in_layers(step, of_layer) / parts * kept_passes(step)
 
@@ -125,12 +132,37 @@ def saved_in_layers(
     return sum(step.stored(n) * of_layer(step, moe) for moe, n in step.layer_kinds)
 
 
-def kept_passes(step: StepSizes) -> Number:
-    """How many passes' activations the first stage keeps at a time: the trainer's are through one
-    part of its layers, those of other software through all.
+def of_stages(
+    step: StepSizes, of_layer: Callable[[StepSizes, bool], Number] = saved_bytes
+) -> np.ndarray:
+    """Bytes that each stage keeps of a pass, [stages, configurations], by the table of stages."""
+    assert step.stages.table is not None
+    layers, again = step.stages.table
+    mean = lambda of: sum(n * of_layer(of, moe) for moe, n in of.layer_kinds) / of.config.n_layers
+    return (layers - again) * mean(step.kept) + again * mean(step)
 
-    1F1B: as many as there are stages; several virtual stages: (S - 1) / (S V) more (arXiv
-    2205.05198, section 4.2.3).
+
+def of_last_stage(step: StepSizes) -> Number:
+    """Bytes that the last stage of other software keeps of a pass."""
+    if step.stages.table is None:
+        return activations(step) / kept_passes(step)
+    each = of_stages(step)
+    last = np.broadcast_to(np.atleast_1d(step.shape.stage) - 1, (1, each.shape[1])).astype(int)
+    return _figure(np.take_along_axis(each, last, axis=0)[0])
+
+
+def _figure(figures: np.ndarray) -> Number:
+    """Figures [configurations]; of a single one its own."""
+    return figures if len(figures) > 1 else float(figures[0])
+
+
+def kept_passes(step: StepSizes, stage: Number = 0) -> Number:
+    """How many passes' activations a stage keeps at a time, the first by default: the trainer's are
+    through one part of its layers, those of other software through all.
+
+    1F1B: as many as there are stages from it on; several virtual stages: the first (S - 1) / (S V)
+    more (arXiv 2205.05198, section 4.2.3), each next one 2 / V less, which has it twice as short
+    a way to the last one and back.
     """
     stages, virtual = step.shape.stage, step.virtual_stages
     if "stage" not in step.active_axes:
@@ -141,17 +173,8 @@ def kept_passes(step: StepSizes) -> Number:
         return 1 if recomputes(step.run) else step.iterations
     if step.run.pipeline.schedule == "gpipe":
         return step.microbatches
-    most = stages + (stages - 1) / virtual if virtual > 1 else stages
+    most = stages + (stages - 1 - 2 * stage) / virtual if virtual > 1 else stages - stage
     return np.minimum(most, step.microbatches)[()]
-
-
-def last_passes(step: StepSizes) -> Number:
-    """How many passes' activations the last stage of other software keeps at a time: one by 1F1B,
-    and with V virtual stages all but the first of their first S passes (`kept_passes`)."""
-    stages, virtual = step.shape.stage, step.virtual_stages
-    if step.run.pipeline.schedule == "gpipe":
-        return kept_passes(step)
-    return np.minimum(((virtual - 1) * stages + 1) / virtual, kept_passes(step))[()]
 
 
 def saved_rows(run: Run, mesh: MeshShape) -> list[SavedRow]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Literal
 
-from scaling.analytic.stages import Dealt
+from scaling.analytic.stages import Dealt, Recomputes
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import package_toml, read
 from scaling.run import Overlap
@@ -47,6 +47,7 @@ class SoftwareTraits:
     gather: Literal["bf16", "fp8"]  # format of gathers of weights for products in fp8 there
     flash_2: bool  # FlashAttention-2, which does not use what Hopper brought
     stages: Dealt = "layers"  # how layers are dealt out over the stages of a pipeline
+    recomputes: Recomputes = "all"  # layers of a stage, by remat "full"
     # What autograd keeps of an activation and of the loss: fused ones their inputs, else each
     # operation its own (`scaling.analytic.memory`).
     kept: Literal["fused", "each"] = "fused"

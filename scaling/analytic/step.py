@@ -1,14 +1,20 @@
 """A transfer, and the sizes of a step that all transfers and kernels follow from."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from scaling.analytic.software import SoftwareTraits, traits_of, with_overlap
+from scaling.analytic.software import (
+    SoftwareTraits,
+    software_traits,
+    traits_of,
+    with_overlap,
+)
 from scaling.analytic.stages import Dealt, Stages, stages_of
+from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AnyMesh, AxisSize, MeshShape
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
@@ -27,6 +33,7 @@ from scaling.run.parallelism.rules import is_sequence_parallel, weight_axes, wei
 
 FLOAT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
+FULL = REMATS.index("full")
 NODE = 8  # devices of a node, where no cluster is given
 # Of a layer forward and backward: collectives over tensor (before and after attention and MLP, and
 # two gathers again), operations of the host (`scaling.analytic.kernels.LAUNCHED`).
@@ -56,6 +63,8 @@ class Grid:
     global_batch: Number  # sequences
     zero_stage: Number
     remat: Number  # index into `policies`
+    again: Number = np.inf  # `pipeline.remat_layers`, where remat is "full"; infinite: all layers
+    fewer: Number = 0.0  # `pipeline.remat_fewer`
 
 
 def policies(run: Run) -> tuple[Remat, ...]:
@@ -66,7 +75,9 @@ def policies(run: Run) -> tuple[Remat, ...]:
 def grid_of(run: Run) -> Grid:
     """The run's own settings as a grid of one configuration."""
     batch, remat = run.batch, policies(run).index(run.remat)
-    return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat)
+    some = run.remat == "full" and run.pipeline.remat_layers
+    again = (run.pipeline.remat_layers, run.pipeline.remat_fewer) if some else ()
+    return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat, *again)
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,6 +163,17 @@ class StepSizes:
         """1 where remat keeps a tensor in the host's memory, else 0."""
         offloaded = lambda kept: kept is not None and name in kept.offload
         return self.where_remat(lambda remat: offloaded(kept_by(remat)))
+
+    @cached_property
+    def is_partial(self) -> bool:
+        """True if stages compute some of their layers again and keep all of the others."""
+        return bool(np.any(np.isfinite(self.grid.again)))
+
+    @cached_property
+    def kept(self) -> "StepSizes":
+        """The step as those layers are that keep everything."""
+        none = replace(self.grid, remat=0 * self.grid.remat, again=np.inf, fewer=0.0)
+        return replace(self, grid=none)
 
     def recomputes(self, product: str) -> Number:
         """1 where the backward pass computes a product of a layer again, else 0.
@@ -296,16 +318,17 @@ class StepSizes:
     @cached_property
     def stages(self) -> Stages:
         """The layers of the fullest and of the slowest stage."""
-        length = self.run.batch.seq_len
+        length, parts = self.run.batch.seq_len, self.virtual_stages
         calls = COLLECTIVES * np.greater(self.shape.tensor, 1)
         seconds = calls * self.issue_of("tensor") + OPERATIONS * self.traits.launch
         host = seconds * RATE * self.shape.tensor / (6 * self.tokens)
-        return stages_of(self.config, length, self.shape.stage, self.dealt, host)
+        again = parts * self.grid.again, parts * self.grid.fewer, self.remat_is("full")
+        return stages_of(self.config, length, self.shape.stage, self.dealt, host, *again)
 
     @property
     def dealt(self) -> Dealt:
         """How layers are dealt out over stages: as the run says, or as its software does."""
-        return "head" if self.run.pipeline.layers == "by-cost" else self.traits.stages
+        return "ends" if self.run.pipeline.layers == "by-cost" else self.traits.stages
 
     def stored(self, layers: int) -> AxisSize:
         """How many of `layers` layers, equal ones of the model, the fullest stage stores."""
@@ -315,8 +338,15 @@ class StepSizes:
         """How many of `layers` layers, equal ones of the model, the slowest stage runs."""
         return self._of_kind(layers, self.stages.slowest)
 
+    def again(self, layers: int) -> Number:
+        """How many of those it computes again as remat says; the others keep everything."""
+        worked, stages = self.worked(layers), self.stages
+        if not self.is_partial:
+            return worked
+        return np.rint(worked * stages.again / np.maximum(stages.slowest, 1))
+
     def _of_kind(self, layers: int, of_stage: AxisSize) -> AxisSize:
-        if self.dealt == "layers":
+        if self.stages.table is None and self.dealt == "layers":
             return -(-layers // self.shape.stage)
         return -(-layers * of_stage // self.config.n_layers)
 
@@ -387,6 +417,7 @@ def step_sizes(
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     traits = with_overlap(traits or traits_of(run.software), run.overlap)
+    check_recomputed(run, traits)
     parts = int(np.max(shape.tensor))
     parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))
     divides = traits.name != OURS or bool(np.all(run.model.vocab_size % shape.tensor == 0))
@@ -401,6 +432,21 @@ def step_sizes(
         flash,
         node,
     )
+
+
+def check_recomputed(run: Run, traits: SoftwareTraits) -> None:
+    """Raise InputError for stages that compute again what their software cannot tell apart."""
+    own, known = run.pipeline, software_traits().values()
+    for key, value, able in (
+        ("remat_layers", own.remat_layers, ("alike", "each")),
+        ("remat_fewer", own.remat_fewer, ("each",)),
+    ):
+        if value and traits.recomputes not in able:
+            names = ", ".join(one.name for one in known if one.recomputes in able)
+            raise InputError(
+                f"pipeline.{key}={value}: {run.software} is not known to tell layers, or stages, "
+                f"apart where it computes them again; leave it out, or price {names}"
+            )
 
 
 def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:

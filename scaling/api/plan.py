@@ -30,7 +30,7 @@ from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import format_size
 from scaling.models.accounting import count_parameters
 from scaling.planning.certificate import certificate
-from scaling.planning.constraints import fixed_settings, largest, pairs_of
+from scaling.planning.constraints import PARTIAL, fixed_settings, largest, pairs_of
 from scaling.planning.front import pareto_front
 from scaling.planning.objectives import Goal, critical_batch_of
 from scaling.planning.reasons import changed_choice, losers, shortfall, unmet
@@ -139,8 +139,9 @@ def plan(
             axis of the mesh.
         fixed: a setting that `plan` would choose and that is decided, such as mesh.stage=1,
             remat=none, batch.microbatches=4 or sharding.zero_stage=3, or a mapping.
-        wide: also try other pipelines (schedules, virtual stages, a last stage with fewer layers)
-            and device orders, of those that the run's software can run.
+        wide: also try other pipelines (schedules, virtual stages, first and last stages with fewer
+            layers), remat of some layers of a stage, and device orders, of those that the run's
+            software can run.
         precision: formats of the products to try, such as bf16,fp8; None: the run's.
         critical_batch: tokens of a step with which a loss takes twice the fewest tokens, such as
             4M, for a band of batches; None: by the number of parameters (Kaplan et al. 2020).
@@ -176,7 +177,8 @@ def plan(
     goal = Goal(objective, amount("--tokens", tokens), *limits, *compared)
     decided = pairs_of(fixed or (), "--fixed")
     varied = {key: decided.pop(key) for key in VARIED if key in decided}
-    others = with_settings(variants(resolved, wide, band, _formats(precision)), varied)
+    formats, partial = _formats(precision), PARTIAL in decided
+    others = with_settings(variants(resolved, wide, band, formats, partial), varied)
     sizes = max_stage, max_data, max_fsdp, max_expert, max_context, max_tensor
     constraints = (
         *(largest(axis, n) for axis, n in zip(AXES, sizes, strict=True) if n is not None),

@@ -51,10 +51,14 @@ def least_time(run: Run, cluster: Cluster, profile: Profile, choices: ChoicesBat
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
     tick = lambda name: step.recompute * (not name.endswith(MLP[-1]))  # whose result only adds up
-    again = lambda name: np.maximum(step.recomputes(name), tick(name))
+    # Of layers of several kinds nobody knows which are computed again.
+    one_kind = len(step.layer_kinds) == 1
+    of_all = step.stages.all_again / run.model.n_layers * one_kind
+    share = np.where(np.isfinite(step.grid.again), of_all, 1.0)[()]
+    again = lambda name: np.maximum(step.recomputes(name), tick(name)) * share
     gradients = 1 + step.trains_all  # of inputs, and of matrices unless frozen
     layers = sum(n * (1 + again(name) + gradients) for name, n in flops.items()) / rate
-    core = np.maximum(step.remat_is("full"), step.recompute)  # computed again
+    core = np.maximum(step.remat_is("full"), step.recompute) * share  # computed again
     layers = layers + attention * ((1 + core) / forward + 2 / backward)
     head = head * (1 + gradients)  # in no bubble
     passes = np.asarray(step.microbatches * step.virtual_stages, float)  # of a stage; the rest

@@ -7,16 +7,21 @@ leave none, the fewest of them that do so are named.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import combinations
+from operator import eq
 from typing import Any, TypeVar
 
-from scaling.analytic.step import policies
+from scaling.analytic.software import traits_of
+from scaling.analytic.step import check_recomputed, policies
 from scaling.meshes.errors import InputError, check_keys, is_count, whole_number
 from scaling.meshes.shape import AXES
 from scaling.run import Run
 
-SETTINGS = ("batch.microbatches", "sharding.zero_stage", "remat")  # that a mesh has several of
+# Of which a mesh has several.
+PARTIAL = "pipeline.remat_layers"
+SETTINGS = ("batch.microbatches", "sharding.zero_stage", "remat", PARTIAL)
 KEYS = (*(f"mesh.{axis}" for axis in AXES), *SETTINGS)  # what a plan chooses
 SHOWN = 12  # values that a message lists at most
 T = TypeVar("T")
@@ -58,7 +63,10 @@ def fixed_settings(run: Run, settings: Mapping[str, object]) -> Iterator[Constra
         else:
             wanted = int(value) if isinstance(value, str) and is_count(value) else value
             wanted = whole_number(f"--fixed {key}", wanted, int("zero" not in key))
-        yield Constraint(f"--fixed {key}={value}", key, wanted.__eq__)
+        if key == PARTIAL:  # raises where the stages of its software are alike
+            pipeline = replace(run.pipeline, remat_layers=whole_number(key, wanted))
+            check_recomputed(replace(run, pipeline=pipeline), traits_of(run.software))
+        yield Constraint(f"--fixed {key}={value}", key, partial(eq, wanted))
 
 
 def pairs_of(texts: Mapping[str, object] | Iterable[str], option: str) -> dict[str, object]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from scaling.analytic.program import closed_form
-from scaling.analytic.step import REMATS, Grid, policies
+from scaling.analytic.step import FULL, REMATS, Grid, policies
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
@@ -34,7 +34,12 @@ def fitting_runs(run: Run, mesh: MeshShape, cluster: Cluster) -> Iterator[tuple[
     batch = np.full(len(every), float(run.batch.global_batch))
     zero = np.full(len(every), run.sharding.zero_stage)
     remats = np.array([order.index(remat) for remat, _ in every])
-    grid = Grid(np.array([float(n) for _, n in every]), batch, zero, remats)
+    own = run.pipeline.remat_layers or np.inf
+    again = (
+        np.where(remats == FULL, own, np.inf),
+        np.where(remats == FULL, run.pipeline.remat_fewer, 0),
+    )
+    grid = Grid(np.array([float(n) for _, n in every]), batch, zero, remats, *again)
     program = closed_form(run, mesh, cluster, grid)
     capacity = capacity_of(cluster, program, run.software).bytes
     if capacity is None:

@@ -68,6 +68,8 @@ class FrontPoint:
             "schedule": run.pipeline.schedule,
             "virtual_stages": run.pipeline.virtual_stages,
             "stage_layers": run.pipeline.layers,
+            "remat_layers": run.pipeline.remat_layers,
+            "remat_fewer": run.pipeline.remat_fewer,
             "precision": run.precision.compute,
             "device_order": ",".join(run.device_order),
             "step_time": self.step_time,

@@ -25,6 +25,7 @@ from scaling.planning.space import Choices
 from scaling.program.ir import Number
 from scaling.run import Run
 
+SOME = 1  # what remat computes again: neither nothing nor everything
 DIGIT = 2.0**20  # of a number that orders by one thing first: more than axes have devices
 
 
@@ -86,12 +87,13 @@ def layout_of(run: Run, node: int) -> Layout:
     """What rules see of a run, on nodes of so many devices."""
     assert run.mesh is not None
     zero = run.sharding.zero_stage if run.mesh.fsdp > 1 else 0
-    return Layout(run.mesh, node, run.batch.microbatches, zero, recomputed(run.remat))
+    again = recomputed(run.remat) if run.pipeline.remat_layers is None else SOME
+    return Layout(run.mesh, node, run.batch.microbatches, zero, again)
 
 
 def recomputed(remat: Remat) -> int:
     """0 if nothing is computed again, 2 if everything is, else 1."""
-    return {"none": 0, "full": 2}.get(str(remat), 1)
+    return {"none": 0, "full": 2}.get(str(remat), SOME)
 
 
 def judged(
@@ -107,7 +109,9 @@ def judged(
     again = np.array([recomputed(remat) for remat in policies(hit.target.run)])
 
     def keys(rule: Rule, of: Choices) -> np.ndarray:
-        settings = of.grid.microbatches, of.grid.zero_stage, again[np.asarray(of.grid.remat)]
+        some = np.isfinite(of.grid.again)
+        remats = np.where(some, SOME, again[np.asarray(of.grid.remat)])
+        settings = of.grid.microbatches, of.grid.zero_stage, remats
         return np.broadcast_to(rule.key(Layout(of.mesh, node, *settings)), (of.count,))
 
     for rule in RULES:

@@ -23,6 +23,7 @@ import numpy as np
 from scaling.collectives.torus import NoBox
 from scaling.meshes.errors import InputError
 from scaling.planning.bounds import least_memory
+from scaling.planning.constraints import PARTIAL
 from scaling.planning.space import Choices, ChoicesBatch
 from scaling.planning.target import PlanTarget, SearchHit, Waiting, values, waves
 from scaling.program.ir import Program
@@ -259,6 +260,8 @@ def settings_of(run: Run) -> dict[str, Any]:
     """What a plan sets beside the mesh, by dotted key of run.json."""
     zero = {"sharding.zero_stage": run.sharding.zero_stage}
     settings = {"batch.microbatches": run.batch.microbatches, "remat": str(run.remat)}
+    if run.pipeline.remat_layers is not None and run.remat == "full":
+        settings[PARTIAL] = run.pipeline.remat_layers
     return settings | (zero if run.mesh and weight_shards(run, run.mesh) > 1 else {})
 
 

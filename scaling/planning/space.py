@@ -4,6 +4,7 @@
     microbatches     each divisor of the sequences of one batch shard
     zero stage       where weights are sharded: 1 and 3 for our trainer, 1 to 3 for other software
     remat            none, selective, full, and what the run names
+    its layers       of other software, where that is asked for: how many a stage computes again
 
 What is left as the run says: the model, the global batch, formats, the pipeline's schedule. Axes
 that can do nothing for a model have size 1: `expert` without experts.
@@ -18,16 +19,20 @@ from typing import Any
 
 import numpy as np
 
-from scaling.analytic.step import REMATS, Grid, policies, structure
+from scaling.analytic.software import traits_of
+from scaling.analytic.step import FULL, REMATS, Grid, policies, structure
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshBatch, MeshShape, side_by_side
-from scaling.planning.constraints import Constraint, allowed
+from scaling.planning.constraints import PARTIAL, Constraint, allowed
 from scaling.planning.refusals import Refusals
 from scaling.program.ir import Number
 from scaling.run import OURS, Run
 from scaling.run.parallelism.rules import weight_shards
 
 TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages of sharded weights; stage 0 is the axis `data`
+# Of a stage's layers, and all but 1, 2, 4 up to an eighth: chosen by this project.
+EIGHTHS = np.arange(1, 8) / 8
+FALLS = (0.0, 0.5, 1.0)  # of them that the last stage leaves out, where each stage has its number
 MOST = 4096  # configurations side by side: more take no less time each (2 cores, 1,024 devices)
 AXES_OF_DENSE = tuple(axis for axis in AXES if axis != "expert")
 
@@ -47,13 +52,14 @@ class Choices:
 
     def only(self, chosen: np.ndarray) -> "Choices":
         """The configurations that are True in bool [configurations]."""
-        grid = (np.asarray(getattr(self.grid, f.name))[chosen] for f in fields(Grid))
-        return replace(self, grid=Grid(*grid))
+        return replace(self, grid=Grid(*(row[chosen] for row in _rows(self.grid))))
 
     def values(self, run: Run, key: str) -> set[Any]:
         """The values of a setting that a plan chooses, by its dotted key."""
         if key == "remat":
             return {str(policies(run)[i]) for i in np.asarray(self.grid.remat)}
+        if key == PARTIAL:
+            return {int(n) for n in _rows(self.grid)[-2] if np.isfinite(n)}
         table, _, name = key.partition(".")
         if table == "mesh":
             return {getattr(self.mesh, name)}
@@ -61,14 +67,18 @@ class Choices:
 
     def run(self, run: Run, index: int) -> Run:
         """The run of one configuration."""
-        pick = lambda figures: int(np.asarray(figures)[index])
+        *own, again, fewer = (row[index] for row in _rows(self.grid))
+        microbatches, _, zero_stage, remat = map(int, own)
+        layers = int(again) if np.isfinite(again) else None
+        pipeline = replace(run.pipeline, remat_layers=layers, remat_fewer=float(fewer))
         return replace(
             run,
+            pipeline=pipeline,
             mesh=self.mesh,
             device_order=self.mesh.device_order,
-            batch=replace(run.batch, microbatches=pick(self.grid.microbatches)),
-            sharding=replace(run.sharding, zero_stage=pick(self.grid.zero_stage)),
-            remat=policies(run)[pick(self.grid.remat)],
+            batch=replace(run.batch, microbatches=microbatches),
+            sharding=replace(run.sharding, zero_stage=zero_stage),
+            remat=policies(run)[remat],
         )
 
 
@@ -96,8 +106,7 @@ class ChoicesBatch:
     @cached_property
     def grid(self) -> Grid:
         """The settings of each configuration."""
-        grids = [choices.grid for choices in self.every]
-        return Grid(*(np.concatenate([getattr(g, f.name) for g in grids]) for f in fields(Grid)))
+        return Grid(*map(np.concatenate, zip(*(_rows(c.grid) for c in self.every), strict=True)))
 
     def run(self, run: Run, index: int) -> Run:
         """The run of one configuration."""
@@ -111,6 +120,13 @@ class ChoicesBatch:
         """Figures [configurations], or one of all, as [configurations of a mesh] of each mesh."""
         full = np.broadcast_to(np.asarray(figures, float), (self.count,))
         return np.split(full, np.cumsum(self.counts)[:-1])
+
+
+def _rows(grid: Grid) -> list[np.ndarray]:
+    """The settings of a grid, each [configurations]."""
+    figures = [np.asarray(getattr(grid, field.name)) for field in fields(Grid)]
+    shape = figures[0].shape
+    return [row if row.shape == shape else np.broadcast_to(row, shape) for row in figures]
 
 
 def described(run: Run, choices: Choices | ChoicesBatch) -> Run:
@@ -136,6 +152,7 @@ def all_choices(
     run: Run,
     devices: int,
     constraints: Sequence[Constraint] = (),
+    partial: bool = False,
     covers: Callable[[MeshShape], bool] = lambda mesh: True,
 ) -> Iterator[Choices]:
     """Every mesh of so many devices with its settings; with the run's mesh, that one alone.
@@ -144,20 +161,23 @@ def all_choices(
         run: with or without a mesh.
         devices: of each mesh.
         constraints: that leave out meshes and settings.
+        partial: stages compute some of their layers again, not all.
         covers: False for further meshes that are left out.
     """
-    every = _in_order(replace(run, device_order=AXES), devices, tuple(constraints))
+    every = _in_order(replace(run, device_order=AXES), devices, tuple(constraints), partial)
     for each, mesh in zip(every, meshes(run, devices, constraints), strict=True):
         if each.count and covers(mesh):
             yield replace(each, mesh=mesh)
 
 
 @lru_cache(maxsize=8)
-def _in_order(run: Run, devices: int, constraints: tuple[Constraint, ...]) -> tuple[Choices, ...]:
+def _in_order(
+    run: Run, devices: int, constraints: tuple[Constraint, ...], partial: bool
+) -> tuple[Choices, ...]:
     """Those of the usual device order: in another, meshes have the same settings and refusals."""
     refusals = Refusals(run), Refusals(replace(run, remat=REMATS[0]))
     every = meshes(run, devices, constraints)
-    return tuple(choices(run, mesh, refusals, constraints) for mesh in every)
+    return tuple(choices(run, mesh, refusals, constraints, partial) for mesh in every)
 
 
 def meshes(run: Run, devices: int, constraints: Sequence[Constraint] = ()) -> tuple[MeshShape, ...]:
@@ -194,11 +214,12 @@ def choices(
     mesh: MeshShape,
     refusals: tuple[Refusals, Refusals] | None = None,
     constraints: Sequence[Constraint] = (),
+    partial: bool = False,
 ) -> Choices:
     """The settings of one mesh; a mesh that cannot run has them for the count only.
 
-    `refusals` are of the run, and of it with a remat policy of any software. Without fsdp there is
-    no ZeRO stage to constrain.
+    `refusals` are of the run, and of it with a remat policy of any software. Where weights are not
+    sharded there is no ZeRO stage to constrain.
     """
     own, plain = refusals or (Refusals(run), Refusals(replace(run, remat=REMATS[0])))
     local = -(-run.batch.global_batch // mesh.batch_shards)
@@ -216,8 +237,33 @@ def choices(
         counts = tuple(allowed(constraints, "batch.microbatches", counts))
         names = [str(policy) for policy in policies(run)]
         every_remat = [i for i in every_remat if allowed(constraints, "remat", [names[i]])]
-    grid = _grid(run.batch.global_batch, counts, tuple(stages), tuple(every_remat))
+    stated = [(run.pipeline.remat_layers, run.pipeline.remat_fewer)]
+    some = _again(run, mesh, constraints) if partial else stated
+    every: dict[int, Sequence[tuple[int | None, float]]] = {
+        i: some if i == FULL else [(None, 0.0)] for i in every_remat if i == FULL or not partial
+    }
+    remats = (
+        (i, np.inf if k is None else k, fewer)
+        for i, pairs in every.items()
+        for k, fewer in pairs
+        if allowed(constraints, PARTIAL, [k])
+    )
+    grid = _grid(run.batch.global_batch, counts, tuple(stages), tuple(remats))
     return Choices(mesh, grid, refusal)
+
+
+def _again(
+    run: Run, mesh: MeshShape, constraints: Sequence[Constraint]
+) -> list[tuple[int | None, float]]:
+    """Layers of the first stage that are computed again, and how many fewer of each next one."""
+    layers = -(-run.model.n_layers // (mesh.stage * run.pipeline.virtual_stages))
+    is_fixed = any(constraint.key == PARTIAL for constraint in constraints)
+    few = (layers - (1 << i) for i in range(layers.bit_length()) if 8 << i < layers)
+    parts = np.ceil(layers * EIGHTHS).astype(int)
+    some = range(1, layers) if is_fixed else sorted({*few, *parts.tolist()})
+    later = mesh.stage - 1 if traits_of(run.software).recomputes == "each" else 0
+    falls = FALLS if later else FALLS[:1]
+    return [(int(k), fall * int(k) / max(later, 1)) for k in some if k < layers for fall in falls]
 
 
 @lru_cache(maxsize=1024)
@@ -229,8 +275,12 @@ def _counts(local: int, turns: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=1024)
 def _grid(
-    batch: int, counts: tuple[int, ...], stages: tuple[int, ...], remats: tuple[int, ...]
+    batch: int,
+    counts: tuple[int, ...],
+    stages: tuple[int, ...],
+    remats: tuple[tuple[int, float, float], ...],
 ) -> Grid:
     """Every combination; one grid of all meshes that have the same."""
-    every = np.array(list(product(counts, stages, remats)), np.int64).reshape(-1, 3)
-    return Grid(every[:, 0].astype(float), np.full(len(every), float(batch)), *every.T[1:])
+    every = [(n, batch, zero, *remat) for n, zero, remat in product(counts, stages, remats)]
+    rows = np.array(every, float).reshape(-1, len(fields(Grid))).T
+    return Grid(rows[0], rows[1], *rows[2:4].astype(np.int64), *rows[4:])

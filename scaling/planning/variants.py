@@ -1,6 +1,7 @@
 """What a plan may choose besides the settings of a mesh: each choice is a run of its own.
 
-    pipeline       schedules and virtual stages, and a last stage with fewer layers for its head
+    pipeline       schedules and virtual stages, and a first and a last stage with fewer layers
+    remat          stages that compute some of their layers again, not all or none
     device order   each axis with neighbouring devices, in turn
     precision      formats of the products
     batch          doublings within a band of global batches
@@ -14,11 +15,12 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Any
 
+from scaling.analytic.software import traits_of
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, whole_number
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.meshes.units import parse_whole
-from scaling.planning.constraints import Constraint
+from scaling.planning.constraints import PARTIAL, Constraint
 from scaling.planning.space import Choices, all_choices
 from scaling.run import OURS, Pipeline, Run
 from scaling.run.run import Dtype
@@ -39,10 +41,11 @@ class Variant:
     run: Run
     base: Run
     pipelines: bool = False  # only meshes with stages
+    partial: bool = False  # stages compute some of their layers again
 
     def choices(self, devices: int, constraints: Sequence[Constraint] = ()) -> Iterator[Choices]:
         """The configurations of the meshes for which it stands, as constraints have it."""
-        return all_choices(self.run, devices, constraints, self.covers)
+        return all_choices(self.run, devices, constraints, self.partial, self.covers)
 
     def covers(self, mesh: MeshShape) -> bool:
         """True for meshes on which it is not the base."""
@@ -54,7 +57,11 @@ class Variant:
 
 
 def variants(
-    run: Run, wide: bool, batches: Sequence[int], formats: Sequence[Dtype]
+    run: Run,
+    wide: bool,
+    batches: Sequence[int],
+    formats: Sequence[Dtype],
+    partial: bool = False,
 ) -> Iterator[Variant]:
     """The run, and those that differ from it in what is asked for.
 
@@ -63,7 +70,10 @@ def variants(
         wide: also other pipelines and device orders, of those that its software can run.
         batches: global batches; none: the run's own.
         formats: of the products; none: the run's own.
+        partial: also remat of some layers of a stage, which `wide` has, of software that does it.
     """
+    is_own = run.pipeline.remat_layers is not None or traits_of(run.software).recomputes == "all"
+    remats = (False, True) if (wide or partial) and not is_own else (False,)
     for batch in batches or [run.batch.global_batch]:
         for compute in formats or [run.precision.compute]:
             precision = replace(run.precision, compute=compute)
@@ -72,7 +82,8 @@ def variants(
                 for order in [run.device_order, *(orders(run) if wide else ())]:
                     mesh = run.mesh and replace(run.mesh, device_order=order)
                     other = replace(base, pipeline=pipeline, device_order=order, mesh=mesh)
-                    yield Variant(other, base, pipeline != run.pipeline)
+                    for some in remats:
+                        yield Variant(other, base, pipeline != run.pipeline, some)
 
 
 def pipelines(run: Run) -> Iterator[Pipeline]:
@@ -85,6 +96,8 @@ def pipelines(run: Run) -> Iterator[Pipeline]:
         every = [Pipeline("1f1b"), *(Pipeline("interleaved", n) for n in more)]
         if run.software in SPLITS:
             every.append(Pipeline("1f1b", layers="by-cost"))
+    again = own.remat_layers, own.remat_fewer
+    every = [replace(p, remat_layers=again[0], remat_fewer=again[1]) for p in every]
     yield from (pipeline for pipeline in every if pipeline != own)
 
 
@@ -102,8 +115,9 @@ def runs_on(cluster: Cluster, every: Sequence[Variant]) -> Sequence[Variant]:
 
 def settings_besides(run: Run, base: Run) -> dict[str, Any]:
     """What a variant sets, by dotted key of run.json."""
-    new, old = (attrgetter(*VARIED)(each) for each in (run, base))
-    return {key: a for key, a, b in zip(VARIED, new, old, strict=True) if a != b}
+    keys = (*VARIED, PARTIAL, "pipeline.remat_fewer")
+    new, old = (attrgetter(*keys)(each) for each in (run, base))
+    return {key: a for key, a, b in zip(keys, new, old, strict=True) if a != b}
 
 
 def with_settings(every: Iterable[Variant], settings: Mapping[str, Any]) -> list[Variant]:

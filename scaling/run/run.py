@@ -59,8 +59,12 @@ class Pipeline:
 
     schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "circular"] = "1f1b"
     virtual_stages: int = 1
-    # as many to each stage, or as the software deals them; or fewer to the last, for its head
+    # as many to each stage, or as the software deals them; or fewer to the first and the last
     layers: Literal["even", "by-cost"] = "even"
+    # Of other software, remat "full": layers of the first stage (of each of its virtual stages)
+    # that are computed again, None: all; and how many fewer each next stage computes again.
+    remat_layers: int | None = None
+    remat_fewer: float = 0.0
 
     def __post_init__(self) -> None:
         if self.layers != "even" and self.virtual_stages > 1:
@@ -69,6 +73,13 @@ class Pipeline:
                 f"virtual_stages is {self.virtual_stages}; leave one of them out"
             )
         check_range("virtual_stages", self.virtual_stages, 1)
+        check_range("remat_layers", self.remat_layers or 1, 1)
+        check_range("remat_fewer", self.remat_fewer, 0)
+        if self.remat_layers == 0 or (self.remat_fewer and self.remat_layers is None):
+            raise InputError(
+                "pipeline.remat_layers is of a stage, at least 1 (remat none computes none again), "
+                "and pipeline.remat_fewer says how many of them a later stage leaves out"
+            )
 
 
 @dataclass(frozen=True)
@@ -218,6 +229,12 @@ class Run:
             raise InputError(
                 "overlap and precision.gather='fp8' describe other software; what runs beside "
                 "compute in software 'jax' is scheduled by XLA: leave them out"
+            )
+        if self.software == OURS and self.pipeline.remat_layers is not None:
+            raise InputError(
+                f"pipeline.remat_layers={self.pipeline.remat_layers}: software 'jax' runs one "
+                "program in all stages, whose loop computes every layer again or none; leave it "
+                "out, or price software whose stages have programs of their own, such as megatron"
             )
         order = self.device_order or AXES
         order = self.mesh.device_order if self.mesh else MeshShape(device_order=order).device_order

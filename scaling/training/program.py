@@ -92,7 +92,8 @@ def _decides(run: Run) -> dict[str, Any]:
     """What of run.json decides the step, besides the mesh, with the trainer's own choices."""
     stated = replace(run.precision, reduce=run.precision.reduce or OWN_REDUCE)
     document = run_dict(replace(run, precision=stated))
-    del document["pipeline"]["layers"]  # the trainer's stages are even
+    for key in ("layers", "remat_layers", "remat_fewer"):  # the trainer's stages are alike
+        del document["pipeline"][key]
     del document["train"]["watchdog_minutes"]  # it watches the step
     return {k: v for k, v in document.items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
 

@@ -32,20 +32,24 @@ H100 = catalog.load("dgx-h100")
 PROFILE = profile_of(H100.accelerator)
 RUN = replace(recipe("gpt2-124m"), mesh=None)
 RUN = replace(RUN, batch=replace(RUN.batch, global_batch=8))
-MEGATRON = replace(RUN, software="megatron")
+MEGATRON, NEMO = replace(RUN, software="megatron"), replace(RUN, software="nemo")
 FEW = {"max_context": 1, "max_data": 1, "fixed": {"mesh.stage": 4}, "top": 1}
 
 
-@pytest.mark.parametrize("run", [RUN, MEGATRON], ids=["jax", "megatron"])
+@pytest.mark.parametrize("run", [RUN, NEMO], ids=["jax", "nemo"])
 def test_no_configuration_is_there_twice(run):
     seen = set()
     for variant in variants(run, True, [], []):
         for choices in variant.choices(4):
             cut = tuple(a for a in variant.run.device_order if getattr(choices.mesh, a) > 1)
             pipeline = variant.run.pipeline if choices.mesh.stage > 1 else None
-            key = tuple(choices.mesh.sizes[axis] for axis in AXES), cut, pipeline
+            key = tuple(choices.mesh.sizes[axis] for axis in AXES), cut, pipeline, variant.partial
             assert key not in seen
             seen.add(key)
+            runs = {choices.run(variant.run, i) for i in range(choices.count)}
+            assert len(runs) == choices.count and variant.partial == all(
+                run.pipeline.remat_layers is not None for run in runs
+            )
     base = {key[0] for key in seen}
     assert len(base) == len({tuple(m.mesh.sizes[a] for a in AXES) for m in _plain(run)})
     assert len(seen) > 3 * len(base)
@@ -68,7 +72,7 @@ def test_our_trainer_is_offered_what_it_runs():
         check_trainable(split, MeshShape(stage=2))
 
 
-@pytest.mark.parametrize("run", [RUN, MEGATRON], ids=["jax", "megatron"])
+@pytest.mark.parametrize("run", [RUN, NEMO], ids=["jax", "nemo"])
 def test_no_variant_is_below_its_bound(run):
     for variant in variants(run, True, [], []):
         target = PlanTarget(variant.run, H100, PROFILE, lambda seconds, devices: seconds)
@@ -100,17 +104,50 @@ def test_the_best_of_the_wide_space_is_the_best_of_its_variants():
 
 
 @pytest.mark.slow
-def test_a_wide_search_leaves_nothing_better_out():
+@pytest.mark.parametrize("run", [MEGATRON, NEMO], ids=["megatron", "nemo"])
+def test_a_wide_search_leaves_nothing_better_out(run):
     """Whole spaces of all variants, as targets of one search."""
     spaces = lambda: [
         (PlanTarget(v.run, H100, PROFILE, lambda seconds, devices: seconds), v.choices(4))
-        for v in variants(MEGATRON, True, [], [])
+        for v in variants(run, True, [], [])
     ]
     found, whole = (search(spaces(), top) for top in (2, 10**6))
     assert whole.pruned == 0 and found.pruned > 0 and found.space == whole.space
     assert [h.value for h in found.best[:2]] == pytest.approx([h.value for h in whole.best[:2]])
     keys = [tuple(getattr(h.choices.mesh, axis) for axis in AXES) for h in whole.best]
     assert len(keys) == len(set(keys))  # one for each mesh
+
+
+def test_stages_that_compute_some_layers_again_are_priced_as_each_alone():
+    run = replace(NEMO, batch=replace(RUN.batch, global_batch=16))
+    (variant,) = [v for v in variants(run, False, [], [], partial=True) if v.partial]
+    target = PlanTarget(run, H100, PROFILE, lambda seconds, devices: seconds)
+    meshes = [MeshShape(stage=4, fsdp=2), MeshShape(stage=2, tensor=2, data=2)]
+    spaces = [c for c in variant.choices(8) if c.mesh.sizes in [mesh.sizes for mesh in meshes]]
+    for choices in spaces:
+        batch = ChoicesBatch((choices.only(np.arange(choices.count) % 25 == 7),))
+        program = target.program(batch)
+        seconds = calls_of(program, target.prices).timeline().total
+        peaks = np.broadcast_to(memory_use(program).peak, (batch.count,))
+        for i in range(batch.count):
+            alone = sc.predict(batch.run(run, i), "dgx-h100", source="analytic")
+            assert seconds[i] == pytest.approx(float(alone.step_time), rel=1e-9)
+            assert peaks[i] == pytest.approx(float(alone.memory.peak), rel=1e-9)
+
+
+def test_remat_of_some_layers_is_fixed_where_software_has_it():
+    options = {"max_context": 1, "max_data": 1, "max_tensor": 1, "top": 1}
+    fixed = {"mesh.stage": 2, "pipeline.remat_layers": 3}
+    found = sc.plan(MEGATRON, "dgx-h100", fixed=fixed, **options)
+    assert found.best.run.remat == "full" and found.best.run.pipeline.remat_layers == 3
+    assert "pipeline.remat_layers=3" in found.best.besides and "remat_layers': 3" in found.next
+    with pytest.raises(InputError, match="software 'jax' runs one program in all stages"):
+        sc.plan(RUN, "dgx-h100", fixed=fixed, **options)
+    with pytest.raises(InputError, match="deepspeed is not known to tell layers"):
+        sc.plan(replace(RUN, software="deepspeed"), "dgx-h100", fixed=fixed, **options)
+    with pytest.raises(InputError, match="remat_fewer=1.0: megatron .* price nemo"):
+        stated = {"remat": "full", "pipeline": {"remat_layers": 3, "remat_fewer": 1.0}}
+        sc.predict(MEGATRON, "dgx-h100", source="analytic", set=stated)
 
 
 def test_the_command_after_a_wide_plan_prices_the_plan(capsys):
