@@ -44,7 +44,7 @@ CASES = {
     "sleeps": Case("sleeps in Python", 1, SLEEPS),
     "sleeps-0": Case("the first process sleeps", 0, SLEEPS),
     "spins": Case("spins in Python", 1, SPINS),
-    "lock": Case("sleeps in C and keeps Python's lock", 1, KEEPS_LOCK),
+    "lock": Case("waits in C and keeps Python's lock", 1, KEEPS_LOCK),
     "lock-0": Case("the first process does", 0, KEEPS_LOCK),
     "stopped": Case("is stopped (SIGSTOP)", 1, signal.SIGSTOP),
     "stopped-0": Case("the first process is", 0, signal.SIGSTOP),

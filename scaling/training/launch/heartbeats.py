@@ -27,7 +27,7 @@ BEAT = 5.0  # s between heartbeats, in a job of many more: see RATE
 RATE = 500  # heartbeats/s that the coordinator takes at most; chosen by this project
 SILENT = 4  # heartbeats that did not come
 NAMED = 8  # processes that a message names
-ASKED = 64  # of which stacks and links are looked at where nobody is behind
+ASKED = 64  # whose links, and stacks where nobody is behind, are looked at
 DIFFERENT = 3  # stacks that are shown then
 PLACES = {
     "start": "before the first step",
@@ -86,8 +86,8 @@ def step_limit(minutes: float | None, place: str, steps: int, seconds: Sequence[
 def stuck(beats: Mapping[int, Beat]) -> list[int] | None:
     """Processes for which the others wait; [] if nobody is behind; None while the job may go on.
 
-    Of those that are over their limit a silent one is stuck for certain; else those that have
-    passed the fewest places are, unless all have passed as many.
+    Silent ones are stuck for certain; where all answer, those that have passed the fewest places
+    are, unless all have passed as many.
     """
     least = min(beat.count for beat in beats.values())
     behind = [i for i, beat in beats.items() if beat.count == least]
@@ -130,15 +130,15 @@ def verdict(
             f"collective between them is lost, or a device stands still; the limit is "
             f"{beat.limit:.0f} s (train.watchdog_minutes)"
         )
-        if votes := Counter(end for pairs in links.values() for pair in pairs for end in pair):
-            most = sorted(end for end, n in votes.items() if n == max(votes.values()))
-            owners = {own: i for i, pairs in links.items() for own, _ in pairs}
-            ends = (f"{e} (process {owners[e]})" if e in owners else e for e in most)
-            lines.append(f"look at the link of {', '.join(ends)}: what is sent there is lost")
         for stack, processes in _alike(stacks)[:DIFFERENT]:
             lines.append(f"  {processes}: {stack}")
     for where, processes in _alike({i: b.where() for i, b in beats.items() if i not in culprits}):
         lines += [f"{processes}: {where}"] if culprits else []
+    if votes := Counter(end for pairs in links.values() for pair in pairs for end in pair):
+        most = sorted(end for end, n in votes.items() if n == max(votes.values()))
+        owners = {own: i for i, pairs in links.items() for own, _ in pairs}
+        ends = (f"{e} (process {owners[e]})" if e in owners else e for e in most)
+        lines.append(f"look at the link of {', '.join(ends)}: what is sent there is lost")
     return "\n".join(lines)
 
 

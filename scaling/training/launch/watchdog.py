@@ -154,8 +154,8 @@ class Watchdog(AbstractContextManager["Watchdog"]):
     def exchange(self, gap: float) -> None:
         """Tell the others where this process is; judge, or hear the verdict.
 
-        `gap` seconds after the last time. Of process 0 each of the others judges: if it does not
-        answer, there is no verdict.
+        `gap` seconds after the last time. If process 0 does not answer there is no verdict, and
+        each of the others comes to its own.
         """
         assert self._store is not None
         own, first = self._own, self._index == 0
@@ -171,10 +171,10 @@ class Watchdog(AbstractContextManager["Watchdog"]):
             culprits = stuck(beats)
             if culprits is None or not (first or beats[0].silent):
                 return
-            asked = culprits[:NAMED] or range(min(ASKED, self._processes))
+            some = range(min(ASKED, self._processes))
             stacks, links = (
                 {i: text for i in asked if (text := self._store.get(f"{what}/{i}"))}
-                for what in ("stacks", "links")
+                for what, asked in (("stacks", culprits[:NAMED] or some), ("links", some))
             )
             pairs = {i: json.loads(text) for i, text in links.items()}
             if first and any(beats[i].silent for i in culprits):
