@@ -69,6 +69,25 @@ def qwen3(draw: np.random.Generator) -> Config:
     return _rotary(draw) | window | {"rope_parameters": yarn}
 
 
+def mistral(draw: np.random.Generator) -> Config:
+    """A sliding window on every layer; heads of d_model / n_heads where none are given."""
+    rotary = _rotary(draw) | {"sliding_window": [None, 7][int(draw.integers(2))]}
+    if draw.integers(2) and rotary["hidden_size"] % (2 * rotary["num_attention_heads"]) == 0:
+        del rotary["head_dim"]
+    return rotary
+
+
+def qwen2(draw: np.random.Generator) -> Config:
+    """Biases of q, k and v; heads of d_model / n_heads."""
+    rotary = _rotary(draw) | {"num_attention_heads": 4, "num_key_value_heads": 2}
+    del rotary["head_dim"]
+    return rotary | {
+        "use_sliding_window": bool(draw.integers(2)),
+        "sliding_window": 7,
+        "max_window_layers": 0,
+    }
+
+
 def mixtral(draw: np.random.Generator) -> Config:
     """Two of several experts, softmax over the chosen."""
     return _rotary(draw) | {
@@ -129,6 +148,8 @@ def deepseek_v3(draw: np.random.Generator) -> Config:
 FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
     "gpt2": gpt2,
     "llama": llama,
+    "mistral": mistral,
+    "qwen2": qwen2,
     "qwen3": qwen3,
     "mixtral": mixtral,
     "qwen3_moe": qwen3_moe,
