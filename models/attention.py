@@ -1,4 +1,4 @@
-"""Causal self-attention with grouped queries (arXiv 2305.13245), optional QK-norm and window.
+"""Causal self-attention with grouped queries (arXiv 2305.13245), optional QK-norm, window and cap.
 
 The attention core runs inside a `shard_map`, on whole sequences and the device's own heads: cuDNN's
 flash kernel has no rule of its own for explicit shardings, and needs none there. Sequences that are
@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
+from scaling.meshes.rules import Rules
 from scaling.models.adapters import adapted, adapted_product, adapters_of
 from scaling.models.attention_kernels.context import context_attention
 from scaling.models.attention_kernels.flash import flash_attention
@@ -58,15 +59,21 @@ class Attention(nnx.Module):
         self.key_bias_MK = bias(qkv_bias, rules, (M, K), ("kv_heads", None))
         self.value_bias_MK = bias(qkv_bias, rules, (M, K), ("kv_heads", None))
         self.out_bias_D = bias(config.bias, rules, (D,), (None,))
-        self.query_norm = Norm(config, rules, K, "rmsnorm") if config.qk_norm else None
-        self.key_norm = Norm(config, rules, K, "rmsnorm") if config.qk_norm else None
+        self.query_norm = _head_norm(config, rules, N, "heads") if config.qk_norm else None
+        self.key_norm = _head_norm(config, rules, M, "kv_heads") if config.qk_norm else None
         self.adapters = adapters_of(execution, key, self)
 
-    def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
-        rotate = sequence_rotation(self.config, self.execution, x_BSD.shape[1], documents)
-        window = self.config.sliding_window
-        a_BSNK = attend(*self.heads(x_BSD, rotate), self.execution, window, documents)
-        return self.output(a_BSNK)
+    def __call__(
+        self,
+        x_BSD: jax.Array,
+        documents: Documents | None = None,
+        config: ModelConfig | None = None,
+    ) -> jax.Array:
+        """`config` is the model as this layer sees it; None: all layers are alike."""
+        config = config or self.config
+        rotate = sequence_rotation(config, self.execution, x_BSD.shape[1], documents)
+        heads = self.heads(x_BSD, rotate)
+        return self.output(attend(*heads, self.execution, *score_rules(config), documents))
 
     def heads(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries [B, S, N, K], keys and values [B, S, M, K] as they enter the attention."""
@@ -93,12 +100,27 @@ class Attention(nnx.Module):
         k_BSMK, v_BSMK = add_bias(k, self.key_bias_MK), add_bias(v, self.value_bias_MK)
         if self.query_norm is not None and self.key_norm is not None:
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
+        if (dim := self.config.score_dim) not in (0, K):  # the kernels divide by sqrt(K)
+            q_BSNK = (q_BSNK * jnp.float32((K / dim) ** 0.5)).astype(q_BSNK.dtype)
         return rotate(q_BSNK), rotate(k_BSMK), v_BSMK
 
     def output(self, a_BSNK: jax.Array) -> jax.Array:
         """The output projection of the heads' results: [B, S, D]."""
         y_BSD = adapted_product(self, "bsnk,nkd->bsd", a_BSNK, "out_NKD", STREAM, partial=True)
         return add_bias(y_BSD, self.out_bias_D)
+
+
+def _head_norm(config: ModelConfig, rules: Rules, heads: int, dim: str) -> Norm:
+    """RMSNorm of each head of q or k, or of all of them together (OLMo 2)."""
+    K = config.head_dim
+    if config.qk_norm_over == "head":
+        return Norm(config, rules, K, "rmsnorm")
+    return Norm(config, rules, (heads, K), "rmsnorm", dims=(dim, None))
+
+
+def score_rules(config: ModelConfig) -> tuple[int | None, float]:
+    """The window and the softcap of a layer's scores, as `attend` takes them."""
+    return config.sliding_window, config.score_softcap
 
 
 def sequence_rotation(
@@ -116,22 +138,24 @@ def attend(
     v_BSMV: jax.Array,
     execution: Execution,
     window: int | None,
+    softcap: float = 0.0,
     documents: Documents | None = None,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], each device on its own rows and heads.
 
-    Each position sees `window` tokens of its document, itself included; None: all before it. Saved
-    for the backward pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
+    Each position sees `window` tokens of its document, itself included; None: all before it. With a
+    `softcap` c scores s are c tanh(s / c), which no flash kernel has. Saved for the backward pass:
+    q, k, v, the result and, by flash kernels, its log-sum-exp.
     """
     q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
     v_BSMV = checkpoint_name(v_BSMV, "value")
     B, S, _, K = q_BSNK.shape
     chex.assert_shape([k_BSMK, v_BSMV], [(B, S, None, K), (*k_BSMK.shape[:3], None)])
     if execution.rules.axes("sequence"):
-        assert documents is None  # refused by check_trainable
+        assert documents is None and not softcap  # refused by check_trainable
         return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMV)
-    is_flash = execution.attention_kernel == "cudnn"
-    core: Callable = functools.partial(_stored_scores, execution, window)
+    is_flash = execution.attention_kernel == "cudnn" and not softcap
+    core: Callable = functools.partial(_stored_scores, execution, window, softcap)
     if is_flash:
         core = functools.partial(_flash_in_documents if documents else flash_attention, window)
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
@@ -145,14 +169,20 @@ def attend(
 
 
 def _stored_scores(
-    execution: Execution, window: int | None, q: Any, k: Any, v: Any, segments_BS: Any = None
+    execution: Execution,
+    window: int | None,
+    softcap: float,
+    q: Any,
+    k: Any,
+    v: Any,
+    segments_BS: Any = None,
 ) -> jax.Array:
     """Attention by XLA, also within packed documents."""
     seen = None if segments_BS is None else same_document(segments_BS)[:, None]
-    if q.shape[-1] != v.shape[-1]:
+    if q.shape[-1] != v.shape[-1] or softcap:
         mask = causal_mask(q.shape[1], q.shape[1], window)
         mask = mask if seen is None else mask & seen[:, None]
-        return reference_attention(q, k, v, mask, execution.precision)
+        return reference_attention(q, k, v, mask, execution.precision, softcap=softcap)
     with jax.default_matmul_precision(execution.precision.name.lower()):
         return jax.nn.dot_product_attention(
             *(q, k, v),

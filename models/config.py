@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from scaling.meshes.errors import InputError, check_fields
 
@@ -140,6 +140,44 @@ class Yarn:
         _check_positive(self, ("attention_factor",))
 
 
+@dataclass(frozen=True)
+class LongRope:
+    """LongRoPE (arXiv 2402.13753): each pair of channels has a stretch of its own.
+
+    Names and meanings are Hugging Face's (`rope_type: longrope`).
+    """
+
+    short_factor: tuple[float, ...]  # of each pair, in sequences up to the original length
+    long_factor: tuple[float, ...]  # and in longer ones
+    original_max_positions: int
+    factor: float = 1.0  # of the longest sequence over the original: sets the scale of q and k
+    attention_factor: float | None = None  # that scale; None: follows from the others
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("original_max_positions", "factor"), 1)
+        _check_positive(self, ("attention_factor",))
+        if not self.short_factor or len(self.short_factor) != len(self.long_factor):
+            raise InputError(
+                f"longrope has {len(self.short_factor)} short and {len(self.long_factor)} long "
+                "factors; give one of each for every pair of rotated channels"
+            )
+        if not all(0 < factor < math.inf for factor in (*self.short_factor, *self.long_factor)):
+            raise InputError("the factors of longrope must be positive numbers")
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """What the layers at one place of a pattern have of their own."""
+
+    sliding_window: int | None = None  # tokens each position sees, itself included; None: all
+    rope_theta: float = 0.0  # 0: the model's
+    is_stretched: bool = True  # by the model's rope_scaling, yarn, longrope or rope_factor
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("sliding_window",), 1)
+        check_fields(self, ("rope_theta",), 0)
+
+
 LARGEST_VOCABULARY = 2**31 - 1  # token ids are int32
 LARGEST_SIZE = 1 << 20  # so that the bytes of layers x inputs x outputs stay below 2**63
 
@@ -155,7 +193,7 @@ class ModelConfig:
     d_ff: int
     n_kv_heads: int = 0  # 0: n_heads
     head_dim: int = 0  # 0: d_model / n_heads
-    mlp: Literal["swiglu", "gelu", "relu"] = "swiglu"  # gelu is the tanh form
+    mlp: Literal["swiglu", "geglu", "gelu", "relu"] = "swiglu"  # gelu is the tanh form
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norm_eps: float = 1e-5
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
@@ -170,10 +208,38 @@ class ModelConfig:
     sliding_window: int | None = None  # tokens each position sees, itself included
     mla: Mla | None = None
     moe: Moe | None = None
+    layers: tuple[LayerKind, ...] = ()  # repeated over the layers; empty: all are alike
+    norms: Literal["before", "after", "both"] = "before"  # of attention and MLP
+    norm_offset: bool = False  # norms multiply by 1 + their scale (Gemma)
+    qk_norm_over: Literal["head", "projection"] = "head"  # what qk_norm normalises at once
+    embedding_scale: bool = False  # embedded tokens are multiplied by sqrt(d_model) (Gemma)
+    score_dim: int = 0  # scores are q k / sqrt of it; 0: of the length of q and k
+    score_softcap: float = 0.0  # c: scores s become c tanh(s / c) (Gemma 2); 0: none
+    logit_softcap: float = 0.0  # likewise of the logits
+    rotated: float = 1.0  # share of a head's channels, the first ones, that are rotated
+    rope_factor: float = 1.0  # rotary positions are divided by it
+    longrope: LongRope | None = None  # another way to stretch rotary positions
+    fused_files: bool = False  # its files hold q, k and v as one tensor, gate and up too (Phi-3)
+
+    @property
+    def is_gated(self) -> bool:
+        """True for an MLP whose hidden units are products of two."""
+        return self.mlp in GATED
+
+    @property
+    def has_post_norms(self) -> bool:
+        """True where a norm follows attention and MLP."""
+        return self.norms != "before"
+
+    @property
+    def rotated_channels(self) -> int:
+        """Channels of a head that rotary positions rotate: the first, or latent attention's own."""
+        return self.mla.qk_rope_head_dim if self.mla else int(self.head_dim * self.rotated)
 
     def __post_init__(self) -> None:
         check_fields(self, ("vocab_size",), 1, LARGEST_VOCABULARY)
-        check_fields(self, ("rope_theta", "sliding_window"), 1)
+        check_fields(self, ("rope_theta", "sliding_window", "rope_factor"), 1)
+        check_fields(self, ("score_dim", "score_softcap", "logit_softcap"), 0)
         check_fields(self, ("d_model", "n_layers", "n_heads", "d_ff"), 1, LARGEST_SIZE)
         check_fields(self, ("n_kv_heads", "head_dim"), 0, LARGEST_SIZE)
         check_fields(self, ("max_positions", "norm_eps"), 0)
@@ -196,12 +262,62 @@ class ModelConfig:
             )
         if self.qkv_bias and self.mla:
             raise InputError("latent attention has no qkv_bias; set qkv_bias to false")
-        if self.yarn and self.rope_scaling:
-            raise InputError("give either rope_scaling or yarn: both stretch rotary positions")
+        self._check_pattern()
+        stretches = ("rope_scaling", "yarn", "longrope")
+        given = [name for name in stretches if getattr(self, name)]
+        if len(given) > 1 or given and self.rope_factor != 1:
+            named = " or ".join((*given, *["rope_factor"] * (self.rope_factor != 1)))
+            raise InputError(f"give either {named}: both stretch rotary positions")
         if self.yarn and self.rope_theta == 1:
             raise InputError("yarn needs wavelengths that differ; use rope_theta above 1")
         if self.positions == "rope" and not self.mla and self.head_dim % 2:
             raise InputError(f"rotary positions need an even head_dim, got {self.head_dim}")
+        if self.mla and (self.rotated != 1 or self.score_dim or self.qk_norm_over != "head"):
+            raise InputError("latent attention has no rotated, score_dim or qk_norm_over")
+        if not 0 < self.rotated <= 1 or self.positions == "rope" and self.rotated_channels % 2:
+            raise InputError(
+                f"rotated={self.rotated} must be a share of head_dim={self.head_dim} above 0 that "
+                "is an even number of channels"
+            )
+        if self.longrope and len(self.longrope.short_factor) != self.rotated_channels // 2:
+            raise InputError(
+                f"longrope has {len(self.longrope.short_factor)} factors for "
+                f"{self.rotated_channels // 2} pairs of rotated channels"
+            )
+
+    def _check_pattern(self) -> None:
+        """Raise InputError for a pattern beside settings of all layers, or beside dense layers."""
+        if not self.layers:
+            return
+        if self.sliding_window is not None:
+            raise InputError("sliding_window is of all layers; give that of each in layers")
+        if len(self.layers) > self.n_layers:
+            raise InputError(f"layers has {len(self.layers)} places for n_layers={self.n_layers}")
+        if self.moe and (self.moe.first_dense_layers or self.n_layers % len(self.layers)):
+            raise InputError(
+                f"a mixture of experts has whole patterns of {len(self.layers)} layers and no "
+                f"first_dense_layers, not n_layers={self.n_layers} with "
+                f"first_dense_layers={self.moe.first_dense_layers}"
+            )
+
+
+GATED = ("swiglu", "geglu")
+
+
+def layer_configs(config: ModelConfig) -> tuple[ModelConfig, ...]:
+    """The model as the layers at each place of its pattern see it; itself where all are alike."""
+    return tuple(_at_place(config, kind) for kind in config.layers) or (config,)
+
+
+def _at_place(config: ModelConfig, kind: LayerKind) -> ModelConfig:
+    plain: dict[str, Any] = {"rope_scaling": None, "yarn": None, "longrope": None, "rope_factor": 1}
+    return replace(
+        config,
+        layers=(),
+        sliding_window=kind.sliding_window,
+        rope_theta=kind.rope_theta or config.rope_theta,
+        **({} if kind.is_stretched else plain),
+    )
 
 
 def with_positions(config: ModelConfig, seq_len: int) -> ModelConfig:

@@ -23,14 +23,15 @@ import jax
 import jax.numpy as jnp
 
 from scaling.meshes.errors import InputError
-from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers, query_key_dim
+from scaling.models.accounting.matrices import layer_stacks, query_key_dim
 from scaling.models.attention import HEADS, KV_HEADS, Attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
-from scaling.models.config import ModelConfig
+from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.execution import Execution
 from scaling.models.latent_attention import LatentAttention
+from scaling.models.pattern import scan_layers
 from scaling.models.positions import rotation_at
-from scaling.models.transformer import Transformer
+from scaling.models.transformer import Transformer, normed
 
 
 class KVCache(NamedTuple):
@@ -52,10 +53,11 @@ class KVCache(NamedTuple):
 
 
 class Cache(NamedTuple):
-    """The cache of all layers; of a mixture of experts its leading dense layers apart."""
+    """The cache of all layers, stack by stack (`models.accounting.matrices.layer_stacks`)."""
 
     dense_layers: KVCache | None
     layers: KVCache
+    last_layers: KVCache | None
 
 
 def empty_cache(config: ModelConfig, execution: Execution, batch: int, length: int) -> Cache:
@@ -70,9 +72,10 @@ def empty_cache(config: ModelConfig, execution: Execution, batch: int, length: i
         raise InputError(
             f"{length} positions are beyond the model's {config.max_positions} learned ones"
         )
-    dense, moe = n_dense_layers(config), n_moe_layers(config)
-    make = lambda layers: _zeros(config, execution, (layers, batch, length))
-    return Cache(make(dense) if dense and moe else None, make(moe or dense))
+    stacks = {stack.name: len(stack.layers) for stack in layer_stacks(config)}
+    make = lambda layers: _zeros(config, execution, (layers, batch, length)) if layers else None
+    caches: dict[str, Any] = {name: make(stacks.get(name, 0)) for name in Cache._fields}
+    return Cache(**caches)
 
 
 def decode_step(
@@ -88,31 +91,38 @@ def decode_step(
     positions_BT = jnp.minimum(positions_BT, cache.layers.keys.shape[2] - 1)
     x_BTD = model.embedding(tokens_BT, positions_BS=positions_BT)
 
-    def layer(x_BTD: jax.Array, both: Any) -> tuple[jax.Array, KVCache]:
+    def layer(kind: ModelConfig, x_BTD: jax.Array, both: Any) -> tuple[jax.Array, KVCache]:
         block, layer_cache = both
-        attention, h_BTD = block.attention, block.attention_norm(x_BTD)
+        attention, h_BTD = block.attention, normed(block.attention_norm, x_BTD)
         if isinstance(attention, LatentAttention):
-            y_BTD, new = decode_latent_attention(attention, h_BTD, layer_cache, positions_BT)
+            y_BTD, new = decode_latent_attention(attention, h_BTD, layer_cache, positions_BT, kind)
         else:
-            y_BTD, new = decode_attention(attention, h_BTD, layer_cache, positions_BT)
-        return block.feed_forward(x_BTD + y_BTD)[0], new
+            y_BTD, new = decode_attention(attention, h_BTD, layer_cache, positions_BT, kind)
+        return block.feed_forward(block.with_attention(x_BTD, y_BTD))[0], new
 
-    dense_layers = cache.dense_layers
-    if dense_layers is not None:
-        x_BTD, dense_layers = jax.lax.scan(layer, x_BTD, (model.dense_layers, dense_layers))
-    x_BTD, layers = jax.lax.scan(layer, x_BTD, (model.layers, cache.layers))
-    return x_BTD, Cache(dense_layers, layers)
+    kinds, caches = layer_configs(model.config), cache._asdict()
+    for name, old in caches.items():
+        if old is not None:
+            both = getattr(model, name), old
+            of_kind = lambda kind: functools.partial(layer, kind)
+            x_BTD, caches[name] = scan_layers(of_kind, kinds, x_BTD, both)
+    return x_BTD, Cache(**caches)
 
 
 def decode_attention(
-    attention: Attention, x_BTD: jax.Array, cache: KVCache, positions_BT: jax.Array
+    attention: Attention,
+    x_BTD: jax.Array,
+    cache: KVCache,
+    positions_BT: jax.Array,
+    config: ModelConfig,
 ) -> tuple[jax.Array, KVCache]:
     """Attention [B, T, D] of tokens at these positions to those before and themselves; the new
     cache.
 
     The cache holds keys and values [B, U, M, K] of U positions, filled up to the first of these.
+    `config` is the model as this layer sees it.
     """
-    execution, config = attention.execution, attention.config
+    execution, cap = attention.execution, config.score_softcap
     positions = cache.keys.shape[1]
     rotate = rotation_at(config, positions_BT, positions)
     q_BTNK, k_BTMK, v_BTMK = attention.heads(x_BTD, rotate)
@@ -120,7 +130,7 @@ def decode_attention(
     def core(q: jax.Array, k: jax.Array, v: jax.Array, cache: KVCache, start: jax.Array) -> tuple:
         cache = cache.append(k, v, start)
         mask = _mask(config, q.shape[1], positions, start)
-        return reference_attention(q, *cache, mask, execution.precision), cache
+        return reference_attention(q, *cache, mask, execution.precision, softcap=cap), cache
 
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
     both = KVCache(keys, keys)
@@ -135,14 +145,18 @@ def decode_attention(
 
 
 def decode_latent_attention(
-    attention: LatentAttention, x_BTD: jax.Array, cache: KVCache, positions_BT: jax.Array
+    attention: LatentAttention,
+    x_BTD: jax.Array,
+    cache: KVCache,
+    positions_BT: jax.Array,
+    config: ModelConfig,
 ) -> tuple[jax.Array, KVCache]:
     """As `decode_attention`; the cache holds norm(c) [B, U, 1, R] and rotated k_r [B, U, 1, r].
 
     KVb is not applied to the cache but to the queries and to the attention's result (2405.04434,
     section 2.1.2):  q_n (c K)^T = (q_n K^T) c^T  and  p (c V) = (p c) V.
     """
-    execution, config = attention.execution, attention.config
+    execution, cap = attention.execution, config.score_softcap
     n, positions = attention.mla.qk_nope_head_dim, cache.keys.shape[1]
     scale, rotate = query_key_dim(config) ** -0.5, rotation_at(config, positions_BT, positions)
     q_BTR, c_BTR, k_BTR = attention.latents(x_BTD, rotate)
@@ -155,7 +169,7 @@ def decode_latent_attention(
         q = jnp.concatenate([product("btnk,rnk->btnr", qn, kv[..., :n]), qr], axis=-1)
         k = jnp.concatenate(cache, axis=-1)
         mask = _mask(config, q.shape[1], positions, start)
-        a = reference_attention(q, k, cache.keys, mask, execution.precision, scale)
+        a = reference_attention(q, k, cache.keys, mask, execution.precision, scale, cap)
         return product("btnr,rnv->btnv", a, kv[..., n:]), cache
 
     heads, shared = execution.spec(*HEADS), execution.spec("batch", "sequence", None)

@@ -29,6 +29,7 @@ class Embedding(nnx.Module):
     def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         V, D, T = config.vocab_size, config.d_model, config.max_positions
         self.execution = execution
+        self.scale = config.d_model**0.5 if config.embedding_scale else 1.0
         keys = jax.random.split(key)
         self.table_VD = matrix(execution.rules, keys[0], (V, D), ("vocab", "embed"))
         learned = config.positions == "learned"
@@ -53,7 +54,8 @@ class Embedding(nnx.Module):
             tables += [self.positions_TD[...], *([] if positions_BS is None else [positions_BS])]
         specs = [execution.spec("batch", "sequence"), *map(spec_of, tables)]
         look_up, out = partial(_look_up, execution), execution.spec("stream", "residual", None)
-        return on_shards(look_up, tuple(specs), out, tokens_BS, *tables)
+        x_BSD = on_shards(look_up, tuple(specs), out, tokens_BS, *tables)
+        return x_BSD if self.scale == 1 else x_BSD * jnp.asarray(self.scale, x_BSD.dtype)
 
 
 def _look_up(

@@ -64,7 +64,7 @@ class Experts(nnx.Module):
         make = lambda name, shape, *std: matrix(
             execution.rules, keys[name], shape, DIMS[name], *std
         )
-        gated = config.mlp == "swiglu"
+        gated = config.is_gated
         self.router_DE = make("router", (D, E))
         self.router_bias_E = (
             constant(execution.rules, 0.0, (E,), (None,)) if moe.selection_bias else None

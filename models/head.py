@@ -1,6 +1,6 @@
 """The output head and the loss. The vocabulary stays sharded over `tensor` throughout.
 
-    logits = x head^T                                     float32
+    logits = x head^T                                     float32, softcapped where a model says so
     loss   = mean( w (log sum exp(logits) - logit of the target + z (log sum exp(logits))^2) )
 
     w   weight of a token, 1 on average
@@ -22,6 +22,7 @@ from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
 from scaling.models.accounting.logits import loss_chunks
+from scaling.models.attention_kernels.reference import softcapped
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.one_pass import mean_over_chunks
 from scaling.models.pipeline.shard_map import on_shards
@@ -44,9 +45,11 @@ def gather_tokens(execution: Execution, x_BSD: jax.Array) -> jax.Array:
     return reshard(x_BSD, P(*spec.partitions, reduced=frozenset(vocab)))
 
 
-def logits(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
+def logits(
+    execution: Execution, x_BSD: jax.Array, head_VD: jax.Array, softcap: float = 0.0
+) -> jax.Array:
     """float32 logits [B, S, V] of hidden states as `gather_tokens` returns them."""
-    return _multiply(execution, x_BSD, _gather_head(execution, x_BSD, head_VD))
+    return softcapped(_multiply(execution, x_BSD, _gather_head(execution, x_BSD, head_VD)), softcap)
 
 
 def linear_cross_entropy(
@@ -56,6 +59,7 @@ def linear_cross_entropy(
     targets_BS: jax.Array,
     weights_BS: jax.Array | None = None,
     z_loss: float = 0.0,
+    softcap: float = 0.0,
 ) -> tuple[jax.Array, jax.Array]:
     """The minimised loss per token, and the cross-entropy in it, in nats: float32 scalars.
 
@@ -65,12 +69,13 @@ def linear_cross_entropy(
         targets_BS: the next tokens.
         weights_BS: float32 weights, 1 on average over all tokens of a step; None: all 1.
         z_loss: weight of the z-loss.
+        softcap: of the logits; 0: none.
     """
     chex.assert_equal_shape_prefix([x_BSD, targets_BS], 2)
     head_DV = _gather_head(execution, x_BSD, head_VD)
     token_spec = spec_of(x_BSD).partitions[:2]
     given = jax.tree.map(lambda x_BS: reshard(x_BS, P(*token_spec)), (targets_BS, weights_BS))
-    loss = functools.partial(_loss, execution, z_loss)
+    loss = functools.partial(_loss, execution, z_loss, softcap)
     size = execution.rules.mesh.size
     tokens = targets_BS.size // size(axes_of(x_BSD))  # of one device, as the rows of the head
     chunks = loss_chunks(tokens, head_DV.shape[1] // size(axes_of(head_DV)))
@@ -120,11 +125,17 @@ def shifted_terms(
 
 
 def _loss(
-    execution: Execution, z_loss: float, head_DV: jax.Array, _: None, x: jax.Array, given: Targets
+    execution: Execution,
+    z_loss: float,
+    softcap: float,
+    head_DV: jax.Array,
+    _: None,
+    x: jax.Array,
+    given: Targets,
 ) -> tuple[jax.Array, jax.Array]:
     """The loss of tokens [B, S] or [T] with a gathered head."""
     with jax.named_scope("head"):
-        logits = _multiply(execution, x, head_DV)
+        logits = softcapped(_multiply(execution, x, head_DV), softcap)
     with jax.named_scope("loss"):
         targets, weights = given
         return cross_entropy(logits, targets, weights, z_loss)

@@ -20,7 +20,7 @@ from flax import nnx
 
 from scaling.models.accounting.matrices import query_key_dim
 from scaling.models.adapters import adapted_product, adapters_of
-from scaling.models.attention import HEADS, STREAM, attend, sequence_rotation
+from scaling.models.attention import HEADS, STREAM, attend, score_rules, sequence_rotation
 from scaling.models.config import ModelConfig
 from scaling.models.documents import Documents
 from scaling.models.execution import Execution
@@ -60,10 +60,16 @@ class LatentAttention(nnx.Module):
         self.out_NVD = make(keys[4], (N, V, D), ("heads", None, "embed"), std)
         self.adapters = adapters_of(execution, key, self)
 
-    def __call__(self, x_BSD: jax.Array, documents: Documents | None = None) -> jax.Array:
-        window = self.config.sliding_window
-        a_BSNV = attend(*self._heads(x_BSD, documents), self.execution, window, documents)
-        return self.output(a_BSNV)
+    def __call__(
+        self,
+        x_BSD: jax.Array,
+        documents: Documents | None = None,
+        config: ModelConfig | None = None,
+    ) -> jax.Array:
+        """`config` is the model as this layer sees it; None: all layers are alike."""
+        config = config or self.config
+        heads = self._heads(x_BSD, documents, config)
+        return self.output(attend(*heads, self.execution, *score_rules(config), documents))
 
     def latents(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, ...]:
         """The inputs of the queries (normed, or x itself), norm(c) and rotated k_r: [B, S, R] each.
@@ -92,11 +98,11 @@ class LatentAttention(nnx.Module):
         return n_BSNK, rotate(r_BSNK)
 
     def _heads(
-        self, x_BSD: jax.Array, documents: Documents | None
+        self, x_BSD: jax.Array, documents: Documents | None, config: ModelConfig
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries, keys and values as they enter the attention."""
         execution, mla = self.execution, self.mla
-        rotate = sequence_rotation(self.config, execution, x_BSD.shape[1], documents)
+        rotate = sequence_rotation(config, execution, x_BSD.shape[1], documents)
         q_BSR, c_BSR, k_BSR = self.latents(x_BSD, rotate)
         q_BSNK = jnp.concatenate(self.queries(q_BSR, rotate), axis=-1)
         kv_BSNK = self._expanded(c_BSR, "kv_b_RNK")

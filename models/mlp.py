@@ -1,6 +1,6 @@
-"""The feed-forward network: SwiGLU (arXiv 2002.05202), GELU (tanh form) or ReLU.
+"""The feed-forward network: SwiGLU, GEGLU (arXiv 2002.05202), GELU (tanh form) or ReLU.
 
-swiglu:  (silu(x gate) * (x up)) down          gelu, relu:  act(x up) down
+swiglu, geglu:  (act(x gate) * (x up)) down          gelu, relu:  act(x up) down
 """
 
 # Dims: B batch, S sequence, D model, F hidden
@@ -18,7 +18,12 @@ from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
 from scaling.models.sharding import project
 
-ACTIVATIONS = {"swiglu": jax.nn.silu, "gelu": jax.nn.gelu, "relu": jax.nn.relu}
+ACTIVATIONS = {
+    "swiglu": jax.nn.silu,
+    "geglu": jax.nn.gelu,
+    "gelu": jax.nn.gelu,
+    "relu": jax.nn.relu,
+}
 
 
 class Mlp(nnx.Module):
@@ -33,7 +38,7 @@ class Mlp(nnx.Module):
         self.execution, self.kind = execution, config.mlp
         keys = jax.random.split(key, 3)
         std = residual_std(config.n_layers)
-        gated = config.mlp == "swiglu"
+        gated = config.is_gated
         self.up_DF = matrix(execution.rules, keys[0], (D, F), ("embed", "mlp"))
         self.gate_DF = matrix(execution.rules, keys[1], (D, F), ("embed", "mlp")) if gated else None
         self.down_FD = matrix(execution.rules, keys[2], (F, D), ("mlp", "embed"), std)

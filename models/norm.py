@@ -2,31 +2,43 @@
 
 rms:    y = x / sqrt(mean(x^2) + eps) * scale
 layer:  y = (x - mean(x)) / sqrt(var(x) + eps) * scale + bias
+
+With `norm_offset` (Gemma) 1 + scale takes the place of scale.
 """
 
 import jax
 import jax.numpy as jnp
 from flax import nnx
 
-from scaling.meshes.rules import Rules
+from scaling.meshes.rules import Dims, Rules
 from scaling.models.config import ModelConfig
 from scaling.models.initializers import constant
 
 
 class Norm(nnx.Module):
-    """Normalises the last dimension. The scale is replicated: too small to be worth a gather."""
+    """Normalises the last dimension, or the last two by a scale of both.
+
+    The scale is replicated over what does not shard `dims`: too small to be worth a gather.
+    """
 
     def __init__(
-        self, config: ModelConfig, rules: Rules, size: int, kind: str = "", eps: float = 0.0
+        self,
+        config: ModelConfig,
+        rules: Rules,
+        size: int | tuple[int, int],
+        kind: str = "",
+        eps: float = 0.0,
+        dims: Dims = (None,),
     ):
-        self.kind = kind or config.norm
-        self.eps = eps or config.norm_eps
-        self.scale = constant(rules, 1.0, (size,), (None,))
+        shape = size if isinstance(size, tuple) else (size,)
+        self.kind, self.axes = kind or config.norm, tuple(range(-len(shape), 0))
+        self.eps, self.offset = eps or config.norm_eps, config.norm_offset
+        self.scale = constant(rules, 0.0 if self.offset else 1.0, shape, dims)
         has_bias = self.kind == "layernorm" and config.bias
-        self.bias = constant(rules, 0.0, (size,), (None,)) if has_bias else None
+        self.bias = constant(rules, 0.0, shape, dims) if has_bias else None
 
     def __call__(self, x: jax.Array) -> jax.Array:
-        """x [..., size] -> the same shape, format and sharding.
+        """x [..., *size] -> the same shape, format and sharding.
 
         Only `x` is kept for the backward pass; the float32 steps between are computed again.
         """
@@ -35,9 +47,9 @@ class Norm(nnx.Module):
     def _normalize(self, x: jax.Array) -> jax.Array:
         y = x.astype(jnp.float32)
         if self.kind == "layernorm":
-            y = y - jnp.mean(y, axis=-1, keepdims=True)
-        y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=-1, keepdims=True) + self.eps)
-        y = y * self.scale[...]
+            y = y - jnp.mean(y, axis=self.axes, keepdims=True)
+        y = y * jax.lax.rsqrt(jnp.mean(jnp.square(y), axis=self.axes, keepdims=True) + self.eps)
+        y = y * (1 + self.scale[...] if self.offset else self.scale[...])
         if self.bias is not None:
             y = y + self.bias[...]
         return y.astype(x.dtype)

@@ -1,17 +1,18 @@
 """Rotary positions (RoFormer, arXiv 2104.09864), in the half-split form of Llama and GPT-NeoX.
 
-Channel pair (i, i + K/2) of a head is rotated by the angle  position * theta^(-2i/K).
+Channel pair (i, i + R/2) of a head is rotated by the angle  position * theta^(-2i/R), where R are
+the rotated channels: all of a head, or its first (`ModelConfig.rotated`).
 """
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
-from jax.typing import ArrayLike
 
 from scaling.models.config import ModelConfig, RopeScaling, Yarn
 from scaling.models.execution import spec_of
@@ -22,18 +23,27 @@ YARN_GROWTH = 0.1  # of the scale per e-fold of the factor: arXiv 2309.00071, eq
 LEAST_RAMP = 0.001  # keeps 0 / 0 away where the ramp begins and ends at the same pair
 
 
-def rotary_frequencies(config: ModelConfig) -> np.ndarray:
-    """Angle per position of each rotated channel pair: float64 [rotated channels / 2]."""
-    channels = config.mla.qk_rope_head_dim if config.mla else config.head_dim
+def rotary_frequencies(config: ModelConfig, longest: int = 0) -> np.ndarray:
+    """Angle per position of each rotated channel pair: float64 [rotated channels / 2].
+
+    `longest` is the number of positions, by which LongRoPE chooses its factors.
+    """
+    channels = config.rotated_channels
     exponent = np.arange(0, channels, 2) / channels
-    plain = config.rope_theta**-exponent
+    plain = config.rope_theta**-exponent / config.rope_factor
     if config.yarn is not None:
         return _yarn(plain, config.rope_theta, config.yarn)
+    if (long := config.longrope) is not None:
+        is_long = longest > long.original_max_positions
+        return plain / np.array(long.long_factor if is_long else long.short_factor)
     return plain if config.rope_scaling is None else _llama3_scaling(plain, config.rope_scaling)
 
 
 def attention_factor(config: ModelConfig) -> float:
-    """The factor of rotated queries and keys: 1 except for YaRN."""
+    """The factor of rotated queries and keys: 1 except for YaRN and LongRoPE."""
+    if (long := config.longrope) is not None:  # arXiv 2402.13753, appendix; Hugging Face's words
+        growth = math.log(long.factor) / math.log(max(long.original_max_positions, 2))
+        return long.attention_factor or math.sqrt(1 + growth)
     yarn = config.yarn
     if yarn is None:
         return 1.0
@@ -82,16 +92,19 @@ def rotation_at(config: ModelConfig, positions_BS: jax.Array, most: int) -> Rota
 
 
 def _cos_sin(config: ModelConfig, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Cosines and sines, float32 [1, S, 1, K/2], scaled, of angles exact in float64."""
-    angles = np.outer(positions, rotary_frequencies(config))[None, :, None, :]
+    """Cosines and sines, float32 [1, S, 1, R/2], scaled, of angles exact in float64."""
+    frequencies = rotary_frequencies(config, len(positions))
+    angles = np.outer(positions, frequencies)[None, :, None, :]
     factor = attention_factor(config)
     cos, sin = ((factor * f(angles)).astype(np.float32) for f in (np.cos, np.sin))
     return cos, sin
 
 
-def _rotate(x_BSNK: jax.Array, cos: ArrayLike, sin: ArrayLike) -> jax.Array:
-    low, high = jnp.split(x_BSNK.astype(jnp.float32), 2, axis=-1)
-    rotated = jnp.concatenate([low * cos - high * sin, high * cos + low * sin], axis=-1)
+def _rotate(x_BSNK: jax.Array, cos: Any, sin: Any) -> jax.Array:
+    half = cos.shape[-1]
+    ends = [half] if 2 * half == x_BSNK.shape[-1] else [half, 2 * half]
+    low, high, *rest = jnp.split(x_BSNK.astype(jnp.float32), ends, axis=-1)
+    rotated = jnp.concatenate([low * cos - high * sin, high * cos + low * sin, *rest], axis=-1)
     return rotated.astype(x_BSNK.dtype)
 
 

@@ -1,24 +1,29 @@
-"""A decoder-only transformer: embed, N pre-norm blocks, norm, output head.
+"""A decoder-only transformer: embed, N blocks, norm, output head.
 
     x = embed(tokens)
     for block in blocks:                  one `lax.scan` over the stacked layers
-        x = x + attention(norm(x))
+        x = x + attention(norm(x))        or norm(attention(x)), or both norms
         x = x + mlp(norm(x))              or experts, after some dense layers of their own scan
     logits = norm(x) head
+
+Layers whose attention differs in turn (`ModelConfig.layers`) are scanned pattern by pattern; those
+that fill no whole pattern are a stack of their own, `last_layers`.
 
 An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take it as it is.
 """
 
 # Dims: B batch, S sequence, D model, V vocabulary, L layers
 
+import functools
+
 import chex
 import jax
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
-from scaling.models.accounting.matrices import n_dense_layers, n_moe_layers
+from scaling.models.accounting.matrices import layer_stacks
 from scaling.models.attention import Attention
-from scaling.models.config import ModelConfig
+from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.documents import Documents, documents_of
 from scaling.models.embedding import Embedding
 from scaling.models.execution import Execution
@@ -29,43 +34,63 @@ from scaling.models.latent_attention import LatentAttention
 from scaling.models.mlp import Mlp
 from scaling.models.moe.routing import Routing
 from scaling.models.norm import Norm
+from scaling.models.pattern import scan_layers
 from scaling.models.remat import rematerialized
 
 
 class Block(nnx.Module):
-    """One pre-norm layer: attention, then MLP or experts, each added to the residual stream."""
+    """One layer: attention, then MLP or experts, each added to the residual stream."""
 
     def __init__(
         self, config: ModelConfig, execution: Execution, key: jax.Array, moe: bool = False
     ):
         keys = jax.random.split(key)
-        self.attention_norm = Norm(config, execution.rules, config.d_model)
+        norm = lambda exists: Norm(config, execution.rules, config.d_model) if exists else None
+        before, after = config.norms != "after", config.has_post_norms
+        self.attention_norm, self.attention_post_norm = norm(before), norm(after)
         attention = LatentAttention if config.mla else Attention
         self.attention = attention(config, execution, keys[0])
-        self.mlp_norm = Norm(config, execution.rules, config.d_model)
+        self.mlp_norm, self.mlp_post_norm = norm(before), norm(after)
         self.mlp = Experts(config, execution, keys[1]) if moe else Mlp(config, execution, keys[1])
 
     def __call__(
-        self, x_BSD: jax.Array, documents: Documents | None = None
+        self,
+        x_BSD: jax.Array,
+        documents: Documents | None = None,
+        config: ModelConfig | None = None,
     ) -> tuple[jax.Array, Routing | None]:
-        """The residual stream after this layer; with experts also their load and losses."""
+        """The residual stream after this layer; with experts also their load and losses.
+
+        `config` is the model as this layer sees it (`layer_configs`); None: all layers are alike.
+        """
         with jax.named_scope("attention"):
-            y_BSD = self.attention(self.attention_norm(x_BSD), documents)
-            x_BSD = x_BSD + checkpoint_name(y_BSD, "attention_out")
+            y_BSD = self.attention(normed(self.attention_norm, x_BSD), documents, config)
+            x_BSD = self.with_attention(x_BSD, y_BSD)
         return self.feed_forward(x_BSD, documents)
+
+    def with_attention(self, x_BSD: jax.Array, y_BSD: jax.Array) -> jax.Array:
+        """The stream after the first half of the layer; `y_BSD` is what its attention returned."""
+        y_BSD = checkpoint_name(y_BSD, "attention_out")
+        return x_BSD + normed(self.attention_post_norm, y_BSD)
 
     def feed_forward(
         self, x_BSD: jax.Array, documents: Documents | None = None
     ) -> tuple[jax.Array, Routing | None]:
         """The second half of the layer: MLP or experts, which padding does not reach."""
         with jax.named_scope("mlp"):
-            h_BSD = self.mlp_norm(x_BSD)
+            h_BSD, routing = normed(self.mlp_norm, x_BSD), None
             if isinstance(self.mlp, Experts):
                 y_BSD, routing = self.mlp(
                     h_BSD, None if documents is None else documents.is_token_BS
                 )
-                return x_BSD + y_BSD, routing
-            return x_BSD + self.mlp(h_BSD), None
+            else:
+                y_BSD = self.mlp(h_BSD)
+            return x_BSD + normed(self.mlp_post_norm, y_BSD), routing
+
+
+def normed(norm: Norm | None, x_BSD: jax.Array) -> jax.Array:
+    """`norm(x)`; x where there is none."""
+    return x_BSD if norm is None else norm(x_BSD)
 
 
 class Transformer(nnx.Module):
@@ -76,18 +101,27 @@ class Transformer(nnx.Module):
         embed_key, head_key, blocks_key = jax.random.split(key, 3)
         self.embedding = Embedding(config, execution, embed_key)
         keys = jax.random.split(blocks_key, config.n_layers)
-        dense, has_experts = n_dense_layers(config), n_moe_layers(config) > 0
-        stack = lambda keys, moe: stacked_layers(
-            execution, lambda key: Block(config, execution, key, moe), keys
-        )
-        self.dense_layers = stack(keys[:dense], False) if has_experts and dense else None
-        self.layers = stack(keys[dense:] if has_experts else keys, has_experts)
+        stacks = {
+            stack.name: stacked_layers(
+                execution,
+                functools.partial(Block, config, execution, moe=stack.moe),
+                keys[stack.layers.start : stack.layers.stop],
+            )
+            for stack in layer_stacks(config)
+        }
+        self.dense_layers = stacks.get("dense_layers")
+        self.layers, self.last_layers = stacks["layers"], stacks.get("last_layers")
         self.final_norm = Norm(config, execution.rules, config.d_model)
         shape = (config.vocab_size, config.d_model)
         tied = config.tied_embeddings
         self.head_VD = (
             None if tied else matrix(execution.rules, head_key, shape, ("vocab", "embed"))
         )
+
+    @property
+    def stacks(self) -> list[Block]:
+        """The stacks of layers, from the first one."""
+        return [getattr(self, stack.name) for stack in layer_stacks(self.config)]
 
     def __call__(self, tokens_BS: jax.Array) -> jax.Array:
         return self.logits(self.hidden_states(tokens_BS)[0])
@@ -108,16 +142,19 @@ class Transformer(nnx.Module):
             documents = None if segments_BS is None else documents_of(segments_BS)
             positions_BS = None if documents is None else documents.positions_BS
             x_BSD = self.embedding(tokens_BS, positions_BS=positions_BS)
-        apply = rematerialized(lambda x_BSD, block: block(x_BSD, documents), self.execution)
+        layer = lambda kind: rematerialized(
+            lambda x_BSD, block: block(x_BSD, documents, kind), self.execution
+        )
+        routing = None
         with jax.named_scope("layers"):
-            if self.dense_layers is not None:
-                x_BSD, _ = jax.lax.scan(apply, x_BSD, self.dense_layers)
-            return jax.lax.scan(apply, x_BSD, self.layers)
+            for stack in self.stacks:
+                x_BSD, routing = scan_layers(layer, layer_configs(self.config), x_BSD, stack)
+        return x_BSD, routing
 
     def logits(self, x_BSD: jax.Array) -> jax.Array:
         """float32 logits [B, S, V] of the stream after the last layer."""
         with jax.named_scope("head"):
-            return logits(self.execution, *self._head(x_BSD))
+            return logits(self.execution, *self._head(x_BSD), self.config.logit_softcap)
 
     def loss(
         self,
@@ -129,7 +166,8 @@ class Transformer(nnx.Module):
         """The losses that `linear_cross_entropy` returns, of the stream after the last layer."""
         with jax.named_scope("head"):
             x_BSD, head_VD = self._head(x_BSD)
-        return linear_cross_entropy(self.execution, x_BSD, head_VD, targets_BS, weights_BS, z_loss)
+        given = targets_BS, weights_BS, z_loss, self.config.logit_softcap
+        return linear_cross_entropy(self.execution, x_BSD, head_VD, *given)
 
     def _head(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The operands of the output head: normalised states [B, S, D], stored weight [V, D]."""

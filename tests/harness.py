@@ -41,6 +41,7 @@ from scaling.training.running import program_of
 from scaling.training.step import Tokens, TrainState, jitted_step
 from scaling.training.step import abstract_arguments as step_arguments
 from scaling.training.weights.naming import from_dict, layer_order_of, leaf_names, to_dict
+from tests.models.one_device import GEMMA_KIND
 
 SEQUENCES, SEQ_LEN = 16, 32
 STEPS = 2
@@ -77,6 +78,8 @@ MODELS = {
     "odd": replace(_many_heads(qk_norm=True, bias=True, sliding_window=7), vocab_size=127),
     "latent": _toy(mla=LATENT, yarn=Yarn(4.0, 8, mscale_all_dim=1.0)),
     "direct": _toy(mla=replace(LATENT, q_lora_rank=None), sliding_window=7),
+    "gemma": _toy(n_kv_heads=4, **GEMMA_KIND),
+    "olmo": _toy(qk_norm=True, qk_norm_over="projection", norms="after", rotated=0.5),
     "mixtral": _toy(moe=MOE),
     "plain experts": _toy(mlp="gelu", positions="none", moe=MOE),
     "padded": _toy(moe=replace(MOE, capacity_factor=4.0)),  # room for every token

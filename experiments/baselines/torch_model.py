@@ -39,7 +39,7 @@ class Mlp(nn.Module):
 
     def __init__(self, config: ModelConfig):
         super().__init__()
-        self.gated = config.mlp == "swiglu"
+        self.gated = config.is_gated
         self.up = nn.Linear(config.d_model, (1 + self.gated) * config.d_ff, bias=config.bias)
         self.down = nn.Linear(config.d_ff, config.d_model, bias=config.bias)
 

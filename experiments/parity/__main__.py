@@ -37,8 +37,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=list(FAMILIES), choices=FAMILIES)
     parser.add_argument("--store", action="store_true")
     given = parser.parse_args()
-    errors = f"{'one':>8} {'eight':>8} {'export':>8}  (of it)"
-    print(f"{'family':12} {'seed':>4} {'largest':>8} {errors}  weights")
+    ways = f"{'one':>8} {'eight':>8} {'export':>8}  (of it)"
+    print(f"{'family':12} {'seed':>4} {'largest':>8} {ways}  weights")
     worst = 0.0
     for family in given.only:
         for seed in range(given.seeds):

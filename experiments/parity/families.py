@@ -79,9 +79,7 @@ def mistral(draw: np.random.Generator) -> Config:
 
 def qwen2(draw: np.random.Generator) -> Config:
     """Biases of q, k and v; heads of d_model / n_heads."""
-    rotary = _rotary(draw) | {"num_attention_heads": 4, "num_key_value_heads": 2}
-    del rotary["head_dim"]
-    return rotary | {
+    return _plain_heads(draw) | {
         "use_sliding_window": bool(draw.integers(2)),
         "sliding_window": 7,
         "max_window_layers": 0,
@@ -145,6 +143,87 @@ def deepseek_v3(draw: np.random.Generator) -> Config:
     }
 
 
+def _alternating(draw: np.random.Generator, every: int) -> Config:
+    """Windows but on every so many-th layer; perhaps a layer more than whole patterns."""
+    layers = every * int(draw.choice([1, 2])) + int(draw.integers(2))
+    kinds = [
+        "full_attention" if i % every == 0 else "sliding_attention" for i in range(1, layers + 1)
+    ]
+    return {"num_hidden_layers": layers, "layer_types": kinds, "sliding_window": 7}
+
+
+def gemma2(draw: np.random.Generator) -> Config:
+    """Windows on every other layer, capped scores and logits, norms before and after."""
+    return (
+        _rotary(draw)
+        | _alternating(draw, 2)
+        | {
+            "query_pre_attn_scalar": int(draw.choice([8, 12])),
+            "attn_logit_softcapping": float(draw.choice([2.0, 5.0])),
+            "final_logit_softcapping": [None, 4.0][int(draw.integers(2))],
+            "tie_word_embeddings": True,
+        }
+    )
+
+
+def gemma3_text(draw: np.random.Generator) -> Config:
+    """Two rotations, of layers with windows and without, the latter stretched; normalised heads."""
+    stretched = {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e5}
+    full = [{"rope_type": "default", "rope_theta": 1e5}, stretched][int(draw.integers(2))]
+    local = {"rope_type": "default", "rope_theta": 1e3}
+    return (
+        _rotary(draw)
+        | _alternating(draw, 3)
+        | {
+            "query_pre_attn_scalar": int(draw.choice([8, 12])),
+            "rope_parameters": {"full_attention": full, "sliding_attention": local},
+            "tie_word_embeddings": True,
+        }
+    )
+
+
+def olmo2(draw: np.random.Generator) -> Config:
+    """Norms after attention and MLP, and of whole projections of queries and keys."""
+    return _plain_heads(draw)
+
+
+def olmo3(draw: np.random.Generator) -> Config:
+    """OLMo 2 with windows on three of four layers, YaRN on the others."""
+    yarn = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+    default: Config = {"rope_type": "default"}
+    full = {"rope_theta": 1e4} | [default, yarn][int(draw.integers(2))]
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    rope = {"rope_parameters": {"full_attention": full, "sliding_attention": local}}
+    return _plain_heads(draw) | _alternating(draw, 4) | rope
+
+
+def phi3(draw: np.random.Generator) -> Config:
+    """Joined matrices, part of the channels rotated, LongRoPE, perhaps a window."""
+    share = float(draw.choice([0.5, 1.0]))
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "hidden_size": 32}
+    pairs = int(8 * share) // 2
+    original = int(draw.choice([LONGEST // 2, LONGEST]))  # its long factors, or its short ones
+    long = {
+        "rope_type": "longrope",
+        "short_factor": draw.uniform(1, 2, pairs).tolist(),
+        "long_factor": draw.uniform(2, 8, pairs).tolist(),
+    }
+    rope = [{"rope_type": "default"}, long][int(draw.integers(2))]
+    rope = rope | {"rope_theta": 1e4, "partial_rotary_factor": share}
+    positions = {"original_max_position_embeddings": original, "max_position_embeddings": 64}
+    window = {"sliding_window": [None, 7][int(draw.integers(2))], "pad_token_id": None}
+    rotary = _rotary(draw)
+    del rotary["head_dim"]
+    return rotary | heads | positions | window | {"rope_parameters": rope}
+
+
+def _plain_heads(draw: np.random.Generator) -> Config:
+    """Heads of d_model / n_heads."""
+    rotary = _rotary(draw) | {"num_attention_heads": 4, "num_key_value_heads": 2}
+    del rotary["head_dim"]
+    return rotary
+
+
 FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
     "gpt2": gpt2,
     "llama": llama,
@@ -154,4 +233,9 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
     "mixtral": mixtral,
     "qwen3_moe": qwen3_moe,
     "deepseek_v3": deepseek_v3,
+    "gemma2": gemma2,
+    "gemma3_text": gemma3_text,
+    "olmo2": olmo2,
+    "olmo3": olmo3,
+    "phi3": phi3,
 }

@@ -84,12 +84,13 @@ def activation_tensors(
 ) -> tuple[Activation, ...]:
     """Every tensor of one block that some policy saves, in the order of the forward pass."""
     _check_choice("attention", attention, ("flash", "unfused"))
+    attention = "unfused" if config.score_softcap else attention
     D, heads = config.d_model, config.n_heads
     kv_heads = heads if config.mla else config.n_kv_heads
     K, V = query_key_dim(config), value_dim(config)
     tensors = [
         Activation("block_input", D, ALWAYS),
-        Activation("norm1_output", D),
+        *([Activation("norm1_output", D)] if config.norms != "after" else []),
         Activation("q", heads * K, "query"),
         Activation("k", kv_heads * K, "key"),
         Activation("v", kv_heads * V, "value"),
@@ -98,14 +99,20 @@ def activation_tensors(
         if attention == "flash"
         else Activation("probabilities", heads * seq),
     ]
+    if config.score_softcap:
+        tensors.append(Activation("capped_scores", heads * seq, always_fp32=True))
     if config.qk_norm:  # the norms' own inputs, beside what the attention takes
         tensors.append(Activation("qk_norm_input", (heads + kv_heads) * K))
     if mla := config.mla:  # compressed vectors before and after their norm
         latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank
         tensors.append(Activation("latents", latents + mla.qk_rope_head_dim))
         tensors.append(Activation("latent_norm_outputs", latents))
-    # By name it is what is added to the block's input: as large.
-    tensors += [Activation("residual", D, "attention_out"), Activation("norm2_output", D)]
+    # By name it is what is added to the block's input, or the input of a norm before: as large.
+    tensors.append(Activation("residual", D, "attention_out"))
+    if config.has_post_norms:
+        tensors += [Activation("attention_sum", D), Activation("mlp_output", D)]
+    if config.norms != "after":
+        tensors.append(Activation("norm2_output", D))
     has_experts = n_moe_layers(config) > 0 if moe is None else moe
     mlp = _expert_tensors(config) if has_experts else _mlp_tensors(config, config.d_ff)
     return (*tensors, *mlp)
@@ -113,7 +120,7 @@ def activation_tensors(
 
 def _mlp_tensors(config: ModelConfig, width: int, prefix: str = "") -> list[Activation]:
     """Input and output of the activation; with swiglu the gate as well."""
-    gate = [Activation(prefix + "gate", width, "mlp_gate")] if config.mlp == "swiglu" else []
+    gate = [Activation(prefix + "gate", width, "mlp_gate")] if config.is_gated else []
     hidden = Activation(prefix + "hidden", width)  # input of down
     return [*gate, Activation(prefix + "up", width, "mlp_up"), hidden]
 
@@ -142,7 +149,7 @@ def kv_cache_bytes(config: ModelConfig, tokens: Number = 1, dtype: str = "bf16")
         layers x (kv_lora_rank + qk_rope_head_dim) x bytes        (latent attention)
 
     `dtype` is a key of STORED_BYTES. With a sliding window older positions are dropped; pass no
-    more `tokens` than the window.
+    more `tokens` than `mean_context`.
     """
     _check_choice("dtype", dtype, STORED_BYTES)
     if config.mla:

@@ -13,7 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.models.accounting.matrices import Number, query_key_dim, stacks, value_dim
+from scaling.models.accounting.matrices import (
+    Number,
+    mean_context,
+    query_key_dim,
+    stacks,
+    value_dim,
+)
 from scaling.models.accounting.remat import HIDDEN, QKV, Remat, kept_by, tensor_names
 from scaling.models.config import ModelConfig
 
@@ -42,6 +48,8 @@ AGAIN_WITHOUT: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("shared_gate", "expert_gate"), ("mlp_gate",)),
     **dict.fromkeys(("shared_up", "expert_up"), ("mlp_up",)),
 }
+# ... and where a norm follows attention and MLP, its input.
+AGAIN_FOR_POST_NORM = ("down", "shared_down", "expert_down")
 # No policy names the softmax, the router's logits, or latents.
 ALWAYS_AGAIN = ("scores", "router", "q_a", "kv_a")
 # ... and with qk_norm the norms' own inputs.
@@ -61,7 +69,8 @@ def recomputed(config: ModelConfig, remat: Remat) -> frozenset[str]:
     direct = config.mla is not None  # then q is a product of its own
     needed = AGAIN_WITHOUT | ({"q": ("query",)} if direct else {})
     names = {name for name, tensors in needed.items() if not there >= set(tensors)}
-    return frozenset((*names, *ALWAYS_AGAIN, *(AGAIN_FOR_QK_NORM if config.qk_norm else ())))
+    inputs = (*AGAIN_FOR_QK_NORM * config.qk_norm, *AGAIN_FOR_POST_NORM * config.has_post_norms)
+    return frozenset((*names, *ALWAYS_AGAIN, *inputs))
 
 
 @dataclass(frozen=True)
@@ -107,7 +116,8 @@ def model_flops(config: ModelConfig, batch: Number, seq: Number, causal: bool = 
         6 x weights x tokens + 6 x layers x heads x (qk_dim + v_dim) x context x tokens
 
     Weights are those multiplied once per token: projections, MLP, router, active and shared
-    experts, output head also when tied. The context is the sequence, or the window if shorter.
+    experts, output head also when tied. The context is the sequence, or the window if shorter; the
+    mean over layers with and without one.
     (PaLM, arXiv 2204.02311, appendix B, with the head and the window stated.) `causal` counts half
     of the context: a causal mask needs no more.
     """
@@ -126,9 +136,7 @@ def credited_forward(
 ) -> Flops:
     """The products of one forward pass that `model_flops` counts."""
     batch, seq = _exact(batch), _exact(seq)
-    window = seq if config.sliding_window is None else config.sliding_window
-    context = min(seq, window) if isinstance(seq, int) else np.minimum(seq, window)
-    pair_flops = (1 if causal else 2) * batch * seq * context
+    pair_flops = (1 if causal else 2) * batch * seq * _exact(mean_context(config, seq))
     return Flops(_products(config, batch * seq, pair_flops))
 
 

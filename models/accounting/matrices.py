@@ -6,11 +6,14 @@ A matrix of I inputs and O outputs holds I * O weights and, with biases, O more;
 2 * I * O FLOPs per token that passes it.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from scaling.models.config import ModelConfig
+import numpy as np
+
+from scaling.models.config import ModelConfig, layer_configs
 
 Number = Any  # int, float or numpy array
 Shape = tuple[int, int]  # inputs, outputs
@@ -167,7 +170,7 @@ def gathered_width(config: ModelConfig) -> int:
 def mlp_matrices(config: ModelConfig, d_ff: int) -> dict[str, Shape]:
     """One MLP (or one expert) of hidden width `d_ff`: up and down, with swiglu a gate as well."""
     D = config.d_model
-    gate: dict[str, Shape] = {"gate": (D, d_ff)} if config.mlp == "swiglu" else {}
+    gate: dict[str, Shape] = {"gate": (D, d_ff)} if config.is_gated else {}
     return gate | {"up": (D, d_ff), "down": (d_ff, D)}
 
 
@@ -202,3 +205,46 @@ def layer_kinds(config: ModelConfig) -> tuple[tuple[bool, int], ...]:
     """(has experts, number of layers) for each kind of layer that the model has."""
     kinds = (False, n_dense_layers(config)), (True, n_moe_layers(config))
     return tuple((moe, layers) for moe, layers in kinds if layers)
+
+
+def layer_windows(config: ModelConfig) -> dict[int | None, int]:
+    """Number of layers by their window, in tokens; None: those that see all tokens before."""
+    kinds, counts = layer_configs(config), Counter[int | None]()
+    for place, kind in enumerate(kinds):
+        counts[kind.sliding_window] += len(range(place, config.n_layers, len(kinds)))
+    return dict(counts)
+
+
+def mean_context(config: ModelConfig, seq: Number) -> Number:
+    """Tokens of a sequence that a layer's scores span: all, or its window if shorter; the mean over
+    the layers, an int where it is one."""
+    least = min if isinstance(seq, int) else np.minimum
+    windows = layer_windows(config)
+    contexts = [seq if window is None else least(seq, window) for window in windows]
+    if len(contexts) == 1:
+        return contexts[0]
+    total = sum(layers * each for layers, each in zip(windows.values(), contexts, strict=True))
+    return total / config.n_layers if np.any(total % config.n_layers) else total // config.n_layers
+
+
+@dataclass(frozen=True)
+class LayerStack:
+    """Layers whose parameters are stored as one stack."""
+
+    name: str  # of the stack in the model
+    layers: range
+    moe: bool  # with experts
+
+
+def layer_stacks(config: ModelConfig) -> list[LayerStack]:
+    """The stacks of a model's layers: leading dense ones of a mixture of experts, `layers`, and
+    those that fill no whole pattern."""
+    dense, has_experts = n_dense_layers(config), n_moe_layers(config) > 0
+    first, period = dense if has_experts else 0, max(len(config.layers), 1)
+    rest = config.n_layers - (config.n_layers - first) % period
+    every = [
+        LayerStack("dense_layers", range(first), False),
+        LayerStack("layers", range(first, rest), has_experts),
+        LayerStack("last_layers", range(rest, config.n_layers), has_experts),
+    ]
+    return [stack for stack in every if stack.layers]

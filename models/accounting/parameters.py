@@ -76,7 +76,9 @@ def block_parameters(config: ModelConfig, moe: bool | None = None) -> dict[str, 
     counts = {s.name: s.matrices * _matrix(config, s) for s in block_stacks(config, moe)}
     if moe and config.moe and config.moe.selection_bias:
         counts["router_bias"] = config.moe.n_experts
-    return counts | _inner_norms(config) | {"norm1": _norm(config), "norm2": _norm(config)}
+    places = {"before": ("",), "after": ("post_",), "both": ("", "post_")}[config.norms]
+    norms = {f"{place}norm{i}": _norm(config) for i in (1, 2) for place in places}
+    return counts | _inner_norms(config) | norms
 
 
 def _matrix(config: ModelConfig, stack: Stack) -> int:
@@ -91,9 +93,13 @@ def _norm(config: ModelConfig) -> int:
 
 
 def _inner_norms(config: ModelConfig) -> dict[str, int]:
-    """RMSNorm scales inside the attention: over a head of q and k, or over the latent vectors."""
-    K = query_key_dim(config)
-    norms = {"q_norm": K, "k_norm": K} if config.qk_norm else {}
+    """RMSNorm scales inside the attention: over a head of q and k or all of them, over latents."""
+    norms = {}
+    if config.qk_norm:
+        norms = {"q_norm": query_key_dim(config), "k_norm": query_key_dim(config)}
+        if config.qk_norm_over == "projection":
+            heads = {"q_norm": config.n_heads, "k_norm": config.n_kv_heads}
+            norms = {name: heads[name] * size for name, size in norms.items()}
     if config.mla:
         norms["kv_a_norm"] = config.mla.kv_lora_rank
         if config.mla.q_lora_rank is not None:

@@ -11,7 +11,7 @@ table every input has a gradient, of those behind a frozen one none. Imports no 
 from fnmatch import fnmatchcase
 
 from scaling.models.accounting.flops import ATTENTION, FORWARD_AND_BACKWARD, credited_forward
-from scaling.models.accounting.matrices import Number, n_dense_layers, n_moe_layers
+from scaling.models.accounting.matrices import Number, layer_stacks, n_moe_layers
 from scaling.models.config import ModelConfig
 from scaling.models.lora import ATTENTION_ARRAYS, MLP_ARRAYS, Lora, adapter_parameters
 
@@ -20,7 +20,9 @@ EXPERT_ARRAYS = {
     **{"expert_down": "down_EFD", "shared_up": "shared_up_DF", "shared_gate": "shared_gate_DF"},
     **{"shared_down": "shared_down_FD"},
 }
-NORMS = ("attention_norm/scale", "mlp_norm/scale")
+PRE_NORMS = ("attention_norm/scale", "mlp_norm/scale")
+POST_NORMS = ("attention_post_norm/scale", "mlp_post_norm/scale")
+NORMS = {"before": PRE_NORMS, "after": POST_NORMS, "both": (*PRE_NORMS, *POST_NORMS)}
 
 
 def partly_trained_flops(
@@ -44,10 +46,9 @@ def partly_trained_flops(
         matches = any(fnmatchcase(array, pattern) for pattern in freeze or trainable)
         return matches != bool(freeze)
 
-    dense, moe = n_dense_layers(config), n_moe_layers(config)
-    both = {"dense_layers": dense, "layers": moe} if moe else {"layers": dense}
-    stacks = {name: count for name, count in both.items() if count}  # of arrays: their layers
-    names = [f"{stack}/{array}" for stack in stacks for array in (*_arrays(config, stack), *NORMS)]
+    stacks = {stack.name: len(stack.layers) for stack in layer_stacks(config)}  # of arrays
+    norms = NORMS[config.norms]
+    names = [f"{stack}/{array}" for stack in stacks for array in (*_arrays(config, stack), *norms)]
     in_layers = lora is not None or any(map(is_trained, ("embedding/table_VD", *names)))
     head = "embedding/table_VD" if config.tied_embeddings else "head_VD"
     before_head = in_layers or is_trained("final_norm/scale")
@@ -70,6 +71,6 @@ def _arrays(config: ModelConfig, stack: str) -> dict[str, str]:
     """Arrays of the matrices of one stack, by the names of their products."""
     last = {"o": "out_NVD"} if config.mla else {}
     attention = {name: f"attention/{array}" for name, array in (ATTENTION_ARRAYS | last).items()}
-    has_experts = stack == "layers" and n_moe_layers(config) > 0
+    has_experts = stack != "dense_layers" and n_moe_layers(config) > 0
     mlp = EXPERT_ARRAYS if has_experts else MLP_ARRAYS
     return attention | {name: f"mlp/{array}" for name, array in mlp.items()}

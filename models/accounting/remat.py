@@ -103,7 +103,7 @@ def keeps(remat: Remat, *names: str) -> bool:
 
 def tensor_names(config: ModelConfig) -> tuple[str, ...]:
     """The tensors of a model's blocks that a policy can name, in the order of the forward pass."""
-    gate = ("mlp_gate",) if config.mlp == "swiglu" else ()
+    gate = ("mlp_gate",) if config.is_gated else ()
     rows = ("expert_input",) if config.moe else ()
     return (*QKV, "attention", "attention_out", *rows, *gate, "mlp_up")
 

@@ -30,12 +30,14 @@ def reference_attention(
     mask: jax.Array,
     precision: jax.lax.Precision,
     scale: float | None = None,
+    softcap: float = 0.0,
 ) -> jax.Array:
     """softmax(scale q k^T) v -> [B, T, N, V] in compute format; the softmax in float32.
 
-    `mask` is [T, U], as that of `causal_mask`, or [B, 1, 1, T, U]; `scale` None: 1 / sqrt(K).
+    `mask` is [T, U], as that of `causal_mask`, or [B, 1, 1, T, U]; `scale` None: 1 / sqrt(K). With
+    a `softcap` c scores s are c tanh(s / c).
     """
-    scores = attention_scores(q_BTNK, k_BUMK, mask, precision, scale)
+    scores = attention_scores(q_BTNK, k_BUMK, mask, precision, scale, softcap)
     p = jax.nn.softmax(scores).astype(v_BUMV.dtype)
     out = jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=precision)
     return out.reshape(*q_BTNK.shape[:3], -1)
@@ -47,10 +49,11 @@ def attention_scores(
     mask: jax.Array | None,
     precision: jax.lax.Precision,
     scale: float | None = None,
+    softcap: float = 0.0,
 ) -> jax.Array:
     """scale q k^T, MASK_VALUE where the mask hides a key: float32 [B, M, G, T, U].
 
-    `mask` and `scale` as of `reference_attention`; without a mask every key is seen.
+    `mask`, `scale`, `softcap` as of `reference_attention`; without a mask every key is seen.
     """
     B, T, _, K = q_BTNK.shape
     U, M = k_BUMK.shape[1:3]
@@ -62,11 +65,16 @@ def attention_scores(
         precision=precision,
         preferred_element_type=jnp.float32,
     )
-    scores = scores * (K**-0.5 if scale is None else scale)
+    scores = softcapped(scores * (K**-0.5 if scale is None else scale), softcap)
     if mask is None:
         return scores
     chex.assert_shape(mask, (..., T, U))
     return jnp.where(mask, scores, MASK_VALUE)
+
+
+def softcapped(x: jax.Array, cap: float) -> jax.Array:
+    """cap tanh(x / cap) (Gemma 2, arXiv 2408.00118, section 2); x without a cap."""
+    return cap * jnp.tanh(x / cap) if cap else x
 
 
 def grouped(x_BTNK: jax.Array, M: int) -> jax.Array:

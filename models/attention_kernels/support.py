@@ -24,12 +24,23 @@ UNEQUAL_CUDNN = 91002  # 9.10.2: the kernels of 9.10.0 and 9.10.1 are refused by
 
 def has_flash(config: ModelConfig, capability: float) -> bool:
     """True if an NVIDIA GPU of this compute capability (0.0: another device) has such a kernel."""
+    return int(capability) >= AMPERE and not lacks_flash(config, capability)
+
+
+def lacks_flash(config: ModelConfig, capability: float) -> str:
+    """Why an NVIDIA GPU has no kernel of this model's attention; "" where it has one."""
     heads, major = (query_key_dim(config), value_dim(config)), int(capability)
-    if major < AMPERE or any(length % 8 for length in heads):
-        return False
+    if config.score_softcap:  # jax 0.10.2 to 0.12 hand no function of the scores to cuDNN
+        return f"cuDNN's flash attention has no softcap (score_softcap={config.score_softcap:g})"
     longest = 256 if major == HOPPER else 128
     unequal = heads[0] == heads[1] or major in (HOPPER, BLACKWELL)
-    return (max(heads) <= longest and unequal) or (major == BLACKWELL and heads == LATENT)
+    fits = (max(heads) <= longest and unequal) or (major == BLACKWELL and heads == LATENT)
+    if fits and not any(length % 8 for length in heads):
+        return ""
+    return (
+        f"cuDNN's flash attention has no keys of {heads[0]} with values of {heads[1]} on compute "
+        f"capability {capability}"
+    )
 
 
 def check_cudnn(config: ModelConfig, version: int) -> None:

@@ -4,16 +4,15 @@ The first family whose file, read back, gives the same model is taken; a model t
 is refused with the fields that differ.
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from scaling.meshes.errors import InputError
-from scaling.models.config import ModelConfig
-from scaling.models.huggingface.families import Family, families
-from scaling.models.huggingface.read import LLAMA3_SCALING, YARN_SCALING, translate
+from scaling.models.config import ModelConfig, layer_configs
+from scaling.models.huggingface.families import LOCAL_THETA, Family, families
+from scaling.models.huggingface.read import FULL, ORIGINAL, SLIDING, STRETCHES, translate
 
-ACTIVATIONS = {"swiglu": "silu", "gelu": "gelu_new", "relu": "relu"}
+ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu_pytorch_tanh", "gelu": "gelu_new", "relu": "relu"}
 # Fields of Moe that files do not have.
 TRAINING: dict[str, Any] = {
     "capacity_factor": None,
@@ -58,22 +57,29 @@ def _written(
     config: ModelConfig, name: str, family: Family, seq_len: int, dtype: str
 ) -> dict[str, Any]:
     data: dict[str, Any] = {"architectures": [family.architecture], "model_type": name}
-    data |= {"dtype": dtype, "torch_dtype": dtype}
-    data |= {key: getattr(config, field) for field, key in family.shapes.items()}
+    data |= {"dtype": dtype, "torch_dtype": dtype, "pad_token_id": None}
+    data |= {key: getattr(config, field) or None for field, key in family.shapes.items()}
+    data["tie_word_embeddings"] = config.tied_embeddings
     data |= {key: config.bias for key in family.bias_keys}
     data |= {key: values[0] for key, values in family.only.items()}
     activation, keys = ACTIVATIONS[config.mlp], ("hidden_act", "activation_function")
     data |= {key: activation for key in keys if activation in family.only.get(key, ())}
     if family.rope_theta:
         # with YaRN releases of transformers before 5 derive its factor from the longest sequence
-        yarn = config.yarn
-        longest = seq_len if yarn is None else round(yarn.factor * yarn.original_max_positions)
-        data |= _rope(config) | {"max_position_embeddings": longest}
+        by_factor = config.yarn or config.longrope
+        longest = seq_len
+        if by_factor is not None:
+            longest = round(by_factor.factor * by_factor.original_max_positions)
+        data |= _rope(config, family) | {"max_position_embeddings": longest}
     if family.window != "none":
-        data["sliding_window"] = config.sliding_window
+        windows = [kind.sliding_window for kind in layer_configs(config)]
+        data["sliding_window"] = next((window for window in windows if window), None)
+        if family.window == "pattern" or config.layers:
+            kinds = [SLIDING if window else FULL for window in windows]
+            data["layer_types"] = [kinds[i % len(kinds)] for i in range(config.n_layers)]
     if family.window == "switched":
-        switched = {"use_sliding_window": config.sliding_window is not None}
-        data |= switched | {"max_window_layers": 0 if config.sliding_window else config.n_layers}
+        data["use_sliding_window"] = data["sliding_window"] is not None
+        data["max_window_layers"] = 0 if data["sliding_window"] else config.n_layers
     if family.mla and config.mla:
         data |= asdict(config.mla) | {"rope_interleave": True}
         data["qk_head_dim"] = config.mla.qk_nope_head_dim + config.mla.qk_rope_head_dim
@@ -86,18 +92,26 @@ def _written(
     return data
 
 
-def _rope(config: ModelConfig) -> dict[str, Any]:
+def _rope(config: ModelConfig, family: Family) -> dict[str, Any]:
     """The rotary keys, in the spelling that releases before 5 read as well."""
     scaling: dict[str, Any] | None = None
-    if config.rope_scaling:
-        fields: Mapping[str, Any] = asdict(config.rope_scaling)
-        scaling = {"rope_type": "llama3", **{k: fields[f] for f, k in LLAMA3_SCALING.items()}}
-    if config.yarn:
-        fields = {f: v for f, v in asdict(config.yarn).items() if v is not None}
-        named = {key: fields[f] for f, key in YARN_SCALING.items() if f in fields}
-        stated = {k: v for k, v in named.items() if v or not k.startswith("mscale")}
-        scaling = {"rope_type": "yarn", **stated}
-    return {"rope_theta": config.rope_theta, "rope_scaling": scaling}
+    if config.rope_factor != 1:
+        scaling = {"rope_type": "linear", "factor": config.rope_factor}
+    for kind, (name, keys) in STRETCHES.items():
+        if stretch := getattr(config, name):
+            fields = {f: v for f, v in asdict(stretch).items() if v is not None}
+            named = {key: fields[f] for f, key in keys.items() if f in fields}
+            stated = {k: v for k, v in named.items() if v or not k.startswith("mscale")}
+            scaling = {"rope_type": kind, **stated}
+    data: dict[str, Any] = {"rope_theta": config.rope_theta, "rope_scaling": scaling}
+    if config.longrope:
+        data[ORIGINAL] = config.longrope.original_max_positions
+    if family.local_rope_theta:  # releases from 5 on take no theta of its own for each kind else
+        sliding = [kind.rope_theta for kind in layer_configs(config) if kind.sliding_window]
+        local = {"rope_type": "default", "rope_theta": next(iter(sliding), config.rope_theta)}
+        full = {"rope_type": "default", **(scaling or {}), "rope_theta": config.rope_theta}
+        data |= {"rope_parameters": {FULL: full, SLIDING: local}, LOCAL_THETA: local["rope_theta"]}
+    return data
 
 
 def _function(config: ModelConfig) -> ModelConfig:

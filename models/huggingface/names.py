@@ -4,15 +4,18 @@
     model.layers.{layer}.self_attn.q_proj.weight   stored as "NK D": N x K rows of D
 
 A parameter's dimensions are the capitals at the end of its name (as in `models/`), after layers and
-experts, which number tensors. names.toml has the names.
+experts, which number tensors. Parameters that share a tensor lie along the dimension that is marked
+there, in the order of the table: `+` one behind the other, `~` in turn, element by element.
+names.toml has the names.
 """
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from scaling.meshes.reading import package_toml
-from scaling.models.accounting.matrices import expert_width, n_dense_layers, query_key_dim
+from scaling.models.accounting.matrices import expert_width, layer_stacks, query_key_dim
 from scaling.models.config import ModelConfig
 
 Entry = tuple[str, str, str]  # parameter, tensor, its dimensions
@@ -22,7 +25,15 @@ TABLES = {
     for name, table in package_toml("models/huggingface/names.toml").items()
 }
 MIXTRAL_NAMES = {"up_proj": "w3", "gate_proj": "w1", "down_proj": "w2"}
-GPT2_THIRDS = ("query", "key", "value")  # side by side in c_attn
+# The tensors of the norms of a layer, by `ModelConfig.norms`.
+NORMS = {
+    "before": {"attention_norm": "input", "mlp_norm": "post_attention"},
+    "after": {"attention_post_norm": "post_attention", "mlp_post_norm": "post_feedforward"},
+    "both": {
+        **{"attention_norm": "input", "attention_post_norm": "post_attention"},
+        **{"mlp_norm": "pre_feedforward", "mlp_post_norm": "post_feedforward"},
+    },
+}
 
 # Buffers that old files hold beside the weights: masks, and frequencies of the rotation.
 IGNORED = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
@@ -39,14 +50,23 @@ class StoredParameter:
     sizes: Mapping[str, int] = field(hash=False)  # by dimension
     layers: range | None = None  # stacked along the first dimension; None: no such dimension
     experts: int = 0  # stacked along the next; 0: no such dimension
-    part: tuple[int, int] = (0, 1)  # index and number of equal parts of the tensor's last dim
+    cut: int = 0  # dimension of a shared tensor along which the parameter is a part
+    offset: int = 0  # of its first element there
+    step: int = 1  # from one of its elements to the next
+    whole: int = 0  # elements of the tensor there; 0: it is not shared
     interleaved: int = 0  # number of last channels of the last dim stored as pairs (2i, 2i + 1)
+
+    @property
+    def own_shape(self) -> tuple[int, ...]:
+        """Shape of the parameter's part of the tensor."""
+        return tuple(math.prod(self.sizes[d] for d in dims) for dims in self.dims_in_file)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor."""
-        *first, last = (math.prod(self.sizes[d] for d in dims) for dims in self.dims_in_file)
-        return (*first, last * self.part[1])
+        shape = list(self.own_shape)
+        shape[self.cut] = self.whole or shape[self.cut]
+        return tuple(shape)
 
     @property
     def parameter_shape(self) -> tuple[int, ...]:
@@ -68,15 +88,30 @@ class StoredParameter:
 
 def stored_parameters(config: ModelConfig, family: str) -> dict[str, StoredParameter]:
     """Every parameter of a model of model_type `family`, by path: `layers/attention/query_DNK`."""
-    return {
-        path: _stored(config, path, name, dims_in_file, layers)
-        for path, name, dims_in_file, layers in _entries(config, family)
-        if _exists(config, path)
-    }
+    stored: dict[str, StoredParameter] = {}
+    shared: dict[tuple[str, range | None], list[str]] = {}
+    for path, name, dims_in_file, layers in _entries(config, family):
+        if _exists(config, path):
+            stored[path] = _stored(config, path, name, dims_in_file.translate(UNMARKED), layers)
+            marked = [i for i, dims in enumerate(dims_in_file.split()) if dims[-1] in MARKS]
+            if marked:
+                in_turn = MARKS[1] in dims_in_file
+                stored[path] = replace(stored[path], cut=marked[0], step=0 if in_turn else 1)
+                shared.setdefault((name, layers), []).append(path)
+    for paths in shared.values():
+        own = [stored[path].own_shape[stored[path].cut] for path in paths]
+        for i, (path, end) in enumerate(zip(paths, accumulate(own), strict=True)):
+            part = stored[path]
+            place = (end - own[i], 1) if part.step else (i, len(paths))
+            stored[path] = replace(part, offset=place[0], step=place[1], whole=sum(own))
+    return stored
+
+
+MARKS = "+~"  # of dims that parameters share: one behind the other, in turn
+UNMARKED = str.maketrans("", "", MARKS)
 
 
 def _entries(config: ModelConfig, family: str) -> Iterator[tuple[str, str, str, range | None]]:
-    dense = n_dense_layers(config)
     if family == "gpt2":
         yield "embedding/table_VD", f"{GPT2_PREFIX}wte.weight", "V D", None
         yield "embedding/positions_TD", f"{GPT2_PREFIX}wpe.weight", "T D", None
@@ -87,11 +122,8 @@ def _entries(config: ModelConfig, family: str) -> Iterator[tuple[str, str, str, 
             yield f"final_norm/{ours}", f"{GPT2_PREFIX}ln_f.{theirs}", "D", None
     else:
         yield "embedding/table_VD", "model.embed_tokens.weight", "V D", None
-        if config.moe and dense:
-            yield from _layers("dense_layers", range(dense), _layer(config, family, False))
-        first = dense if config.moe else 0
-        rest = _layer(config, family, config.moe is not None)
-        yield from _layers("layers", range(first, config.n_layers), rest)
+        for stack in layer_stacks(config):
+            yield from _layers(stack.name, stack.layers, _layer(config, family, stack.moe))
         yield "final_norm/scale", "model.norm.weight", "D", None
     yield "head_VD", "lm_head.weight", "V D", None
 
@@ -105,11 +137,14 @@ def _layers(
 
 def _layer(config: ModelConfig, family: str, moe: bool) -> Iterator[Entry]:
     """One layer of a family with rotary positions."""
-    yield "attention_norm/scale", "input_layernorm.weight", "D"
-    yield "mlp_norm/scale", "post_attention_layernorm.weight", "D"
-    for ours, theirs, dims_in_file in TABLES["latent"] if config.mla else TABLES["attention"]:
+    for ours, theirs in NORMS[config.norms].items():
+        yield f"{ours}/scale", f"{theirs}_layernorm.weight", "D"
+    own = {name.removeprefix(f"{family}_"): t for name, t in TABLES.items()}
+    for ours, theirs, dims_in_file in own["latent" if config.mla else "attention"]:
+        if config.qk_norm_over == "projection" and "_norm" in ours:
+            dims_in_file = "NK" if ours.startswith("query") else "MK"
         yield f"attention/{ours}", f"self_attn.{theirs}", dims_in_file
-    for ours, theirs, dims_in_file in TABLES["experts"] if moe else TABLES["mlp"]:
+    for ours, theirs, dims_in_file in own["experts" if moe else "mlp"]:
         if moe and family == "mixtral":
             for published, mixtral in MIXTRAL_NAMES.items():
                 theirs = theirs.replace(published, mixtral)
@@ -121,7 +156,7 @@ def _exists(config: ModelConfig, path: str) -> bool:
     """True if a model of this configuration has the parameter `path`."""
     parent, _, name = path.rpartition("/")
     name = parent.rpartition("/")[2] if name == "scale" else name  # a norm: whose it is
-    if "gate" in name and config.mlp != "swiglu":
+    if "gate" in name and not config.is_gated:
         return False
     mla, moe = config.mla, config.moe
     qkv_bias = config.bias or config.qkv_bias
@@ -160,7 +195,6 @@ def _stored(
         # W), the remaining ones take the places left, in order.
         spare = iter(letter for letter in "".join(parts) if letter not in order)
         dims = "".join(d if d in "".join(parts) else next(spare) for d in order)
-    third = next((i for i, part in enumerate(GPT2_THIRDS) if last.startswith(part)), 0)
     rotated = config.mla.qk_rope_head_dim if config.mla else 0
     pairs = last.startswith(("query_b_", "query_DNK", "kv_a_DR")) and config.positions == "rope"
     return StoredParameter(
@@ -170,8 +204,7 @@ def _stored(
         {d: sizes[d] for d in dims},
         layers,
         config.moe.n_experts if config.moe and "{expert}" in name else 0,
-        (third, len(GPT2_THIRDS)) if "c_attn" in name else (0, 1),
-        rotated if pairs else 0,
+        interleaved=rotated if pairs else 0,
     )
 
 

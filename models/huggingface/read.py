@@ -13,25 +13,45 @@ from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import convert, read, read_json
-from scaling.models.config import ModelConfig, RopeScaling, Yarn
-from scaling.models.huggingface.families import ANY_FAMILY, FOUR_TIMES, HARMLESS, Family, families
+from scaling.models.config import (
+    LayerKind,
+    LongRope,
+    ModelConfig,
+    RopeScaling,
+    Yarn,
+    layer_configs,
+)
+from scaling.models.huggingface.families import (
+    ANY_FAMILY,
+    FOUR_TIMES,
+    HARMLESS,
+    LOCAL_THETA,
+    Family,
+    families,
+)
 
 Json = Mapping[str, Any]
 
 
-def _keys(cls: type[RopeScaling] | type[Yarn]) -> dict[str, str]:
+def _keys(cls: type[RopeScaling] | type[Yarn] | type[LongRope]) -> dict[str, str]:
     """The key of each field: its own name, but for one."""
     longer = {"original_max_positions": "original_max_position_embeddings"}
     return {field.name: longer.get(field.name, field.name) for field in fields(cls)}
 
 
-LLAMA3_SCALING, YARN_SCALING = _keys(RopeScaling), _keys(Yarn)
-STRETCHES = {"llama3": ("rope_scaling", LLAMA3_SCALING), "yarn": ("yarn", YARN_SCALING)}
-ROPE_VALUES = {  # rope_type -> keys that may stand beside it
-    "default": {"rope_theta"},
-    "llama3": {"rope_theta", *LLAMA3_SCALING.values()},
-    "yarn": {"rope_theta", *YARN_SCALING.values()},
+STRETCHES = {  # rope_type -> the field of ModelConfig, and the keys of its own fields
+    "llama3": ("rope_scaling", _keys(RopeScaling)),
+    "yarn": ("yarn", _keys(Yarn)),
+    "longrope": ("longrope", _keys(LongRope)),
 }
+ROPE_SHARE = "partial_rotary_factor"
+ROPE_VALUES = {  # rope_type -> keys that may stand beside it
+    "default": {"rope_theta", ROPE_SHARE},
+    "linear": {"rope_theta", ROPE_SHARE, "factor"},
+    **{kind: {"rope_theta", ROPE_SHARE, *keys.values()} for kind, (_, keys) in STRETCHES.items()},
+}
+FULL, SLIDING = "full_attention", "sliding_attention"  # of layer_types, and of rope_parameters
+ORIGINAL = "original_max_position_embeddings"
 
 
 def read_config(path: str | Path) -> ModelConfig:
@@ -58,6 +78,7 @@ def translate(data: Json, where: str) -> ModelConfig:
     # A key in its first spelling; a second spelling beside the first is refused as unknown.
     first = {key: family.aliases.get(key, key) for key in data}
     data = {key if first[key] in data else first[key]: value for key, value in data.items()}
+    data = {**family.absent, **data}
     settings = {key: value for key, value in data.items() if value is not None}
     unknown = {k: v for k, v in settings.items() if not _is_expressible(family, k, v)}
     _refuse(unknown, where)
@@ -70,7 +91,7 @@ def translate(data: Json, where: str) -> ModelConfig:
     if family.mla:
         values["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, values, where)
-    return replace(config, sliding_window=_window(family, data, config.n_layers, where))
+    return _with_windows(family, data, config, where)
 
 
 def _by_hand(data: Json) -> str:
@@ -87,19 +108,27 @@ def _by_hand(data: Json) -> str:
 
 def _is_expressible(family: Family, key: str, value: Any) -> bool:
     only = {**ANY_FAMILY, **family.only}
-    if key in only:
+    if key in only and key not in family.shapes.values():
         return value in only[key]
     if key in ("rope_scaling", "rope_parameters") and key in family.keys:
         if not isinstance(value, Mapping):
             return False
+        if family.local_rope_theta and value.keys() & {FULL, SLIDING}:
+            of_kinds = [value.get(kind) or {} for kind in (FULL, SLIDING)]
+            is_plain = isinstance(of_kinds[1], Mapping) and _rope_type(of_kinds[1]) == "default"
+            known = value.keys() <= {FULL, SLIDING} and is_plain
+            return known and all(_is_expressible(family, key, each) for each in of_kinds)
         keys = {key for key, item in value.items() if item is not None} - {"rope_type", "type"}
         kind = _rope_type(value)  # any JSON value
-        return isinstance(kind, str) and kind in ROPE_VALUES and keys <= ROPE_VALUES[kind]
+        has_share = value.get(ROPE_SHARE, 1.0) == 1 or "rotated" in family.shapes
+        known = isinstance(kind, str) and kind in ROPE_VALUES and keys <= ROPE_VALUES[kind]
+        return known and has_share
     return key in HARMLESS or key in family.keys
 
 
 def _rope_type(rope: Json) -> Any:
-    return rope.get("rope_type", rope.get("type", "default"))  # "type" until release 4.42
+    kind = rope.get("rope_type", rope.get("type", "default"))  # "type" until release 4.42
+    return "longrope" if kind == "su" else kind  # as Phi-3's first files call it
 
 
 def _refuse(settings: Json, where: str) -> None:
@@ -125,21 +154,36 @@ def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
     shapes = {f: settings.get(key, family.defaults.get(f)) for f, key in family.shapes.items()}
     if shapes["d_ff"] in (None, FOUR_TIMES):
         shapes["d_ff"] = 4 * convert(int, shapes["d_model"], f"{where}: d_model")
+    if "rotated" in shapes:
+        shapes["rotated"] = _rope_of(settings, FULL).get(ROPE_SHARE, shapes["rotated"])
     return shapes
+
+
+def _rope_of(settings: Json, kind: str) -> Json:
+    """The rotary settings of layers of a kind: those of all, or of its own."""
+    rope: Json = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
+    return rope.get(kind) or {} if rope.keys() & {FULL, SLIDING} else rope
 
 
 def _rope(family: Family, settings: Json) -> dict[str, Any]:
     if not family.rope_theta:
         return {}
-    rope = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    theta = rope.get("rope_theta", settings.get("rope_theta", family.rope_theta))
-    if _rope_type(rope) not in STRETCHES:
-        return {"rope_theta": theta}
-    name, keys = STRETCHES[_rope_type(rope)]
+    rope = _rope_of(settings, FULL)
+    theta = {"rope_theta": rope.get("rope_theta", settings.get("rope_theta", family.rope_theta))}
+    kind = _rope_type(rope)
+    if kind == "linear":
+        return theta | {"rope_factor": rope.get("factor")}
+    if kind not in STRETCHES:
+        return theta
+    name, keys = STRETCHES[kind]
     scaling = {field: rope[key] for field, key in keys.items() if rope.get(key) is not None}
-    if name == "yarn" and "max_position_embeddings" in settings:
-        scaling.setdefault("original_max_positions", settings["max_position_embeddings"])
-    return {"rope_theta": theta, name: scaling}
+    longest = settings.get("max_position_embeddings")
+    original = settings.get(ORIGINAL) or (name != "rope_scaling" and longest)
+    if original:
+        scaling.setdefault("original_max_positions", original)
+    if name == "longrope" and longest and scaling.get("original_max_positions"):
+        scaling.setdefault("factor", max(1.0, longest / scaling["original_max_positions"]))
+    return theta | {name: scaling}
 
 
 def _biases(family: Family, settings: Json, where: str) -> dict[str, bool]:
@@ -151,27 +195,49 @@ def _biases(family: Family, settings: Json, where: str) -> dict[str, bool]:
     return {"bias": next(iter(biases.values()))} if biases else {}
 
 
-def _window(family: Family, data: Json, n_layers: int, where: str) -> int | None:
-    """The window that all layers share, None for full attention in all layers."""
+def _with_windows(family: Family, data: Json, config: ModelConfig, where: str) -> ModelConfig:
+    """The model with the window of all layers, or the pattern of those with and without."""
     if family.window == "none" or (
         family.window == "switched" and not data.get("use_sliding_window")
     ):
-        return None
-    kinds = _layer_kinds(family, data, n_layers, where)
-    if kinds not in ({"full_attention"}, {"sliding_attention"}):
-        keys = ("use_sliding_window", "sliding_window", "max_window_layers", "layer_types")
-        _refuse({key: data[key] for key in keys if data.get(key) is not None}, where)
+        return config
+    kinds = _layer_kinds(family, data, config.n_layers, where)
+    if unknown := sorted(set(kinds) - {FULL, SLIDING}):
+        _refuse({"layer_types": unknown}, where)
     window = data.get("sliding_window", family.default_window)
-    checked = convert(int | None, window, f"{where}: sliding_window")
-    return checked if kinds == {"sliding_attention"} else None
+    window = convert(int | None, window, f"{where}: sliding_window")
+    own = {}
+    if family.local_rope_theta:
+        theta = data.get(LOCAL_THETA) or family.local_rope_theta
+        own["rope_theta"] = _rope_of(data, SLIDING).get("rope_theta", theta)
+        own["is_stretched"] = False
+    if not family.local_rope_theta and window is None:
+        return config
+    sliding = read(LayerKind, {"sliding_window": window, **own}, where)
+    if sliding.rope_theta == config.rope_theta:
+        sliding = replace(sliding, rope_theta=0.0)
+    if not (config.rope_scaling or config.yarn or config.longrope or config.rope_factor != 1):
+        sliding = replace(sliding, is_stretched=True)
+    layers = [sliding if kind == SLIDING else LayerKind() for kind in kinds]
+    lengths = range(1, len(layers) + 1)
+    period = next(n for n in lengths if layers == [layers[i % n] for i in range(len(layers))])
+    pattern = replace(config, layers=tuple(layers[:period]))
+    return pattern if period > 1 else layer_configs(pattern)[0]
 
 
-def _layer_kinds(family: Family, data: Json, n_layers: int, where: str) -> set[str]:
+def _layer_kinds(family: Family, data: Json, n_layers: int, where: str) -> tuple[str, ...]:
+    """The kind of each layer, as `layer_types` names it."""
     if data.get("layer_types"):
-        return set(convert(tuple[str, ...], data["layer_types"], f"{where}: layer_types"))
+        kinds = convert(tuple[str, ...], data["layer_types"], f"{where}: layer_types")
+        if len(kinds) != n_layers:
+            raise InputError(f"{where}: {len(kinds)} layer_types of {n_layers} layers")
+        return kinds
     if family.window == "always":
-        return {"sliding_attention"}
+        return (SLIDING,) * n_layers
+    if family.window == "pattern":
+        every = data.get("sliding_window_pattern") or family.default_pattern
+        every = convert(int, every, f"{where}: sliding_window_pattern")
+        return tuple(SLIDING if i % every else FULL for i in range(1, n_layers + 1))
     first = data.get("max_window_layers", family.default_window_layer)
     first = convert(int, first, f"{where}: max_window_layers")  # the first layer with a window
-    kinds = {"sliding_attention"} if first < n_layers else set()
-    return kinds | ({"full_attention"} if first > 0 else set())
+    return tuple(SLIDING if i >= first else FULL for i in range(n_layers))

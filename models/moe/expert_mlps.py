@@ -148,6 +148,6 @@ class LocalExperts:
         if row_weights is not None:
             x = checkpoint_name(x, "expert_input")
         up = checkpoint_name(times(x, "up"), "mlp_up")
-        is_gated = self.config.mlp == "swiglu"
+        is_gated = self.config.is_gated
         gate = checkpoint_name(times(x, "gate"), "mlp_gate") if is_gated else None
         return times(jax.checkpoint(hidden, prevent_cse=False)(up, gate), "down")

@@ -85,7 +85,7 @@ def pipeline_loss(
             head, weight = accumulators(params.head_VD, gathered and gathered.head_VD)
         given = (targets_MBS, weights_MBS)
         given = jax.tree.map(lambda x_MBS: shard_targets(execution, x_MBS), given)
-    loss = functools.partial(_loss, head_execution(execution), z_loss)
+    loss = functools.partial(_loss, head_execution(execution), z_loss, params.config.logit_softcap)
     losses = mean_over_chunks(loss, (params.final_norm, head), weight, x_MBSD, given)
     return losses, jax.tree.map(unstack_stages, routing)
 
@@ -130,7 +130,8 @@ def pipeline_gradients(
             x_BSD = collect_outputs(execution, y_PBSD[None])[0]
         (own, norm), (copy, _) = _head_of(tables), _head_of(table_copies)
         given = jax.tree.map(lambda x_MBS: x_MBS[number], given_MBS)
-        losses = _loss(head_execution(execution), z_loss, (norm, own), copy, x_BSD, given)
+        cap = params.config.logit_softcap
+        losses = _loss(head_execution(execution), z_loss, cap, (norm, own), copy, x_BSD, given)
         return jax.tree.map(lambda loss: loss / count, losses)
 
     def hop(x_PBSD: jax.Array, shift: int) -> jax.Array:
@@ -174,12 +175,17 @@ def _head_of(tables: Any) -> tuple[Any, Any]:
 
 
 def _loss(
-    execution: Execution, z_loss: float, head: Head, gathered: Gathered, x_BSD: Any, given: Targets
+    execution: Execution,
+    z_loss: float,
+    softcap: float,
+    head: Head,
+    gathered: Gathered,
+    x_BSD: Any,
+    given: Targets,
 ) -> tuple[jax.Array, jax.Array]:
     """The losses of one microbatch."""
     norm, head_VD = head
     with jax.named_scope("head"):
         weight_VD = with_float32_grads(head_VD, gathered)[...]
         x_BSD = gather_tokens(execution, norm(x_BSD))
-    targets_BS, weights_BS = given
-    return linear_cross_entropy(execution, x_BSD, weight_VD, targets_BS, weights_BS, z_loss)
+    return linear_cross_entropy(execution, x_BSD, weight_VD, *given, z_loss, softcap)

@@ -43,7 +43,8 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     gathered, summed = np.maximum(again, int(step.sequence_parallel)), again
     has_keys = step.remat_is("selective")
     if step.is_own_trainer:
-        gathered, summed, has_keys = again, 0, step.keeps("key") - (1 - step.recomputes_some)
+        gathered, summed = again, again if step.config.has_post_norms else 0
+        has_keys = step.keeps("key") - (1 - step.recomputes_some)
     taken, latents = gathered_width(step.config), step.config.d_model != gathered_width(step.config)
     of_attention = step.tokens * taken * step.itemsize  # what it takes
     # Remat has the saved, rotated part of the keys, and gathers the rest.
@@ -150,6 +151,7 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
     written = 2 * config.d_model if config.bias else 0  # biases of o and down
     heads = 2 * config.head_dim if config.qk_norm else 0
+    norms = 4 if config.norms == "both" else 2
     # Biases that tensor cuts: those of matrices that do not write into the residual stream.
     cut = [s.outputs for s in block_stacks(config, moe=False) if not s.is_last]
     sharded = sum(cut) / step.shape.tensor if config.bias else 0
@@ -157,10 +159,13 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
     batch_axes = "data", "fsdp", "expert", "context"
     tokens, everywhere = step.axis_names(*batch_axes), step.axis_names(*batch_axes, "tensor")
     whole = as_int(np.equal(step.shape.tensor, 1))  # where all of them are summed in one call
-    norms = everywhere if step.sequence_parallel else tokens
+    around = everywhere if step.sequence_parallel else tokens
+    if config.qk_norm and config.qk_norm_over == "projection":  # cut by heads, as biases are
+        sharded = sharded + heads // 2 * (config.n_heads + config.n_kv_heads) / step.shape.tensor
+        heads = 0
     layer: dict[str, Number] = {}
     for axes, elements in (
-        (norms, 2 * norm + written + latents + (heads + sharded) * whole),
+        (around, norms * norm + written + latents + (heads + sharded) * whole),
         (everywhere, heads * (1 - whole)),
         (tokens, sharded * (1 - whole)),
     ):

@@ -87,12 +87,13 @@ def in_layers(
 
 
 def norm(step: StepSizes, phase: Phase, part: str, times: Number = 1) -> Kernel:
-    """The norm before attention or MLP, fused with the residual sum before it."""
+    """The norms around attention or MLP, fused with the residual sum before them."""
     passes = XLA.norm_backward if phase == "backward" else XLA.norm + (part == "mlp")
     if phase == "remat" and step.is_own_trainer:
         passes = int(part == "mlp")
     dropped = 1 + MASK * bool(step.run.dropout)
-    moved = passes * dropped * step.stream_shard
+    norms = 2 if step.config.norms == "both" else 1
+    moved = norms * passes * dropped * step.stream_shard
     return in_layers(step, f"{part} norm", phase, part, moved, times)
 
 
@@ -106,7 +107,7 @@ def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
 
 def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> Kernel:
     """The activation of the MLP, or of all experts of a device."""
-    gated = step.config.mlp == "swiglu"
+    gated = step.config.is_gated
     passes: Number = (5 if gated else 3) if phase == "backward" else (3 if gated else 2)
     if phase == "remat" and step.is_own_trainer:
         prefix = "expert_" if moe else ""

@@ -28,7 +28,8 @@ from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait, s
 from scaling.run import Run
 from scaling.run.parallelism.pipeline import recomputes
 
-STREAM = ("block_input", "residual")  # tensors of a block as long as the stream
+# tensors of a block as long as the stream
+STREAM = ("block_input", "residual", "attention_sum", "mlp_output")
 NORMED = ("norm1_output", "norm2_output", "expert_input")  # inputs of products
 READ_IN_PLACE = (*STREAM, "gate", "up")  # saved tensors that their consumers take from the stacks
 # Tensors that remat can keep (`models.accounting.remat`), by the part of the block that makes them

@@ -70,15 +70,16 @@ class XlaLayer(Layer):
         return GradientSums(entering, ScheduledCollectives(alone=mlp.alone), beside_core=carried)
 
     def _remat(self, weights: Mapping[str, ScheduledCollectives]) -> list[Operation]:
-        """Nothing needs the last product. Flash attention needs rotated queries and keys, which are
-        made again with their products."""
+        """Nothing needs the last product but a norm behind it. Flash attention needs rotated
+        queries and keys, which are made again with their products."""
         step, again = self.step, self.step.repeats_layer
         core = rotation = step.recomputes_some
         if step.flash:
             core = step.recomputes("values")
             rotation = self._recomputed(self._of(ATTENTION, False)[-1])
         runs = Runs(self._recomputed, core, rotation, again)
-        return self._to_last_product("remat", weights, runs)
+        ahead = self._to_last_product("remat", weights, runs)
+        return [*ahead, *(self._last_product("remat", 0, runs) * step.config.has_post_norms)]
 
     def _attention(self, place: str, times: Number = 1) -> list[Operation]:
         step, phase, where = self.step, PHASES[place], f"{place} attention"

@@ -21,6 +21,7 @@ from scaling.models.accounting.matrices import (
     STORED_BYTES,
     attention_matrices,
     layer_kinds,
+    mean_context,
     stacks,
 )
 from scaling.models.accounting.remat import POLICIES, Remat
@@ -83,7 +84,7 @@ def _flops(model: CountedModel, seq: int, causal: bool) -> list[Answer]:
     others = [s for s in stacks(model.config) if s.name not in attention_matrices(model.config)]
     passed = sum(s.layers * s.used * s.size for s in others)  # of MLPs, experts and routers
     M = Input("M", passed, COUNT, "MLP, as far as a token passes it")
-    T = Input("T", min(seq, model.config.sliding_window or seq), "tokens", "context")
+    T = Input("T", mean_context(model.config, seq), "tokens", "context")
     c = Input("c", 0.5 if causal else 1, "", "of the scores that count")
     of = lambda name, formula: model.answer(name, "FLOPs", formula, A, M, T, c)
     parts = (
@@ -123,7 +124,7 @@ def _cache(model: CountedModel, seq: int, query: CountQuery) -> list[Answer]:
     of_token = model.answer("KV cache of a token", "bytes", formula, z, section=section)
     sizes = letters(
         Input("kv", float(of_token), "bytes", "of a token"),
-        Input("S", min(seq, model.config.sliding_window or seq), "tokens", "kept of a sequence"),
+        Input("S", mean_context(model.config, seq), "tokens", "kept of a sequence"),
         Input("B", query.tokens_per_step / seq, "", "sequences"),
     )
     return [

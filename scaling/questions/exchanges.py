@@ -80,7 +80,7 @@ def mlp_of(run: Run) -> MlpShape:
     return MlpShape(
         width=model.d_model,
         inner=expert_width(model) if moe else model.d_ff,
-        products=3 if model.mlp == "swiglu" else 2,
+        products=3 if model.is_gated else 2,
         experts=moe.n_experts if moe else 1,
         chosen=moe.experts_per_token if moe else 1,
         dtype=precision.compute,

@@ -6,7 +6,7 @@ the versions and the project's own sources.
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from scaling.compile import cache
@@ -15,6 +15,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
+from scaling.models.config import ModelConfig
 from scaling.program.ir import Program
 from scaling.program.stored import key_of, stored_program, stored_programs
 from scaling.program.versions import compiler_settings, compiler_versions
@@ -27,6 +28,9 @@ from scaling.simulate.pipeline_bubble import mark_bubbles
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
 DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
+_FIELDS = [field.name for field in fields(ModelConfig)]
+MODEL = {field.name: field.default for field in fields(ModelConfig)} | {"layers": []}
+LATER = frozenset(_FIELDS[_FIELDS.index("moe") + 1 :])
 NEAREST = 3  # commands that a message lists
 FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
@@ -95,6 +99,10 @@ def _decides(run: Run) -> dict[str, Any]:
     for key in ("layers", "remat_layers", "remat_fewer"):  # the trainer's stages are alike
         del document["pipeline"][key]
     del document["train"]["watchdog_minutes"]  # it watches the step
+    # Fields of models that came later decide where they say anything: keys stay what they were.
+    document["model"] = {
+        k: v for k, v in document["model"].items() if k not in LATER or v != MODEL[k]
+    }
     return {k: v for k, v in document.items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
 
 

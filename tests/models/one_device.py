@@ -7,7 +7,7 @@ import numpy as np
 
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
-from scaling.models.config import Moe
+from scaling.models.config import LayerKind, Moe
 from scaling.models.execution import Execution
 from scaling.models.moe.routing import Routing
 from scaling.models.transformer import Transformer
@@ -15,6 +15,12 @@ from scaling.models.transformer import Transformer
 ONE = MeshShape()
 # Kinds of toys: GPT-2's blocks, and DeepSeek-V3's choice of experts.
 GPT_KIND = {"mlp": "gelu", "norm": "layernorm", "positions": "learned", "bias": True}
+# Gemma's blocks, its layers in turn with a window and without, scores and logits capped.
+GEMMA_KIND = {
+    **{"mlp": "geglu", "norms": "both", "norm_offset": True, "embedding_scale": True},
+    **{"score_dim": 12, "score_softcap": 2.0, "logit_softcap": 3.0, "tied_embeddings": True},
+    "layers": (LayerKind(sliding_window=4, rope_theta=100.0), LayerKind()),
+}
 DEEPSEEK_CHOICE = {"gate": "sigmoid", "selection_bias": True, "n_groups": 4, "groups_per_token": 2}
 # Least effort on LLVM's code, which would take longer to make than to run.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

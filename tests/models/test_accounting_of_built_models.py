@@ -28,7 +28,7 @@ from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.presets import preset, preset_names
 from scaling.models.transformer import Transformer
-from tests.models.one_device import DEEPSEEK_CHOICE, GPT_KIND
+from tests.models.one_device import DEEPSEEK_CHOICE, GEMMA_KIND, GPT_KIND
 
 KINDS = "tiny-moe gpt2-124m gpt-305m llama3-1b qwen2.5-7b qwen3-30b-a3b deepseek-v3".split()
 COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
@@ -48,6 +48,8 @@ COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
     "q_norm": "layers/attention/query_norm",
     "k_norm": "layers/attention/key_norm",
     "norm2": "layers/mlp_norm",
+    "post_norm1": "layers/attention_post_norm",
+    "post_norm2": "layers/mlp_post_norm",
     "gate": "layers/mlp/gate_DF layers/mlp/gate_bias",
     "up": "layers/mlp/up_DF layers/mlp/up_bias",
     "down": "layers/mlp/down_FD layers/mlp/down_bias",
@@ -69,6 +71,8 @@ MODELS = {
     "llama": SHAPE(n_kv_heads=2),
     "gpt": SHAPE(**GPT_KIND, max_positions=SEQ, tied_embeddings=True),
     "qwen": SHAPE(n_kv_heads=4, head_dim=16, qk_norm=True, tied_embeddings=True),
+    "gemma": SHAPE(n_kv_heads=2, **GEMMA_KIND),
+    "olmo": SHAPE(qk_norm=True, qk_norm_over="projection", norms="after"),
     "window": SHAPE(n_kv_heads=4, mlp="relu", sliding_window=5, norm="layernorm", bias=True),
 }
 EXPERTS = {
@@ -101,7 +105,9 @@ def test_parameters_equal_those_of_the_built_model(name: str) -> None:
         leaves, _ = tree_flatten_with_path(abstract(config, execution(MeshShape())))
     built: Counter = Counter()
     for path, leaf in leaves:
-        place = keystr(path, simple=True, separator="/").removeprefix("dense_")
+        place = (
+            keystr(path, simple=True, separator="/").removeprefix("dense_").removeprefix("last_")
+        )
         (component,) = [c for c, starts in COMPONENTS.items() if place.startswith(_any(starts))]
         built[component] += math.prod(leaf.shape)
     counted = count_parameters(config)

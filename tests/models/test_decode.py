@@ -1,6 +1,7 @@
 """Logits from a cache equal those of the whole model, at every position."""
 
 import functools
+from dataclasses import replace
 
 import jax
 import numpy as np
@@ -14,7 +15,7 @@ from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.decode import decode_step, empty_cache
 from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
-from tests.models.one_device import GPT_KIND
+from tests.models.one_device import GEMMA_KIND, GPT_KIND
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 BATCH, LENGTH, PROMPT = 4, 12, 5
@@ -29,11 +30,13 @@ MODELS = {
     "latent-experts": _toy(mla=MLA, moe=DEEPSEEK, yarn=Yarn(4.0, 8, mscale_all_dim=1.0)),
     "direct-window": _toy(mla=Mla(None, 8, 6, 4, 10), sliding_window=4),
     "yarn-experts": _toy(n_kv_heads=2, moe=Moe(4, 2), yarn=Yarn(4.0, 8)),
+    "gemma": replace(_toy(n_kv_heads=2, **GEMMA_KIND), n_layers=3),
     "no-positions": _toy(n_kv_heads=1, positions="none"),
 }
 FAST = {
     ("grouped-window", MeshShape(data=2, tensor=2)),
     ("gpt", ONE),
+    ("gemma", MeshShape(data=2, tensor=2)),
     ("direct-window", MeshShape(fsdp=2, tensor=2)),
 }
 MESHES = ONE, MeshShape(data=2, tensor=2), MeshShape(fsdp=2, tensor=2), MeshShape(data=2, expert=2)

@@ -11,6 +11,7 @@ independently of each other. Over the devices are spread
     data      copies of the whole model; and the batch
 """
 
+import math
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
@@ -21,7 +22,7 @@ from scaling.meshes.errors import InputError, check_keys, check_range
 from scaling.meshes.placement import check_fits, groups_on
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.models.accounting import count_parameters, kv_cache_bytes
-from scaling.models.accounting.matrices import STORED_BYTES
+from scaling.models.accounting.matrices import STORED_BYTES, mean_context
 from scaling.models.config import ModelConfig
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Answer, Input, Lettered, letters
@@ -95,9 +96,8 @@ class ServedModel:
         return 1.0 - (1.0 - self.used / self.experts) ** tokens
 
     def kept(self, context: int) -> int:
-        """Positions of a sequence of `context` tokens that the KV cache holds."""
-        window = self.config.sliding_window if self.config else None
-        return context if window is None else min(context, window)
+        """Positions of a sequence of `context` tokens that the KV cache holds, of a mean layer."""
+        return context if self.config is None else math.ceil(mean_context(self.config, context))
 
 
 def served_model(name: str, config: ModelConfig, formats: Formats) -> ServedModel:

@@ -109,6 +109,13 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         yield f"pipeline.layers {run.pipeline.layers!r} {on_stages}", "use even"
     if stage > 1 and moe and moe.first_dense_layers:
         yield f"first_dense_layers {moe.first_dense_layers} {on_stages}", f"use 0, or {unstaged}"
+    for axis in ("stage", "context"):
+        if model.layers and (size := getattr(mesh, axis)) > 1:
+            fix = "use the axes data, fsdp, expert and tensor"
+            yield f"a pattern of layers on mesh axis {axis}={size}", fix
+    if mesh.context > 1 and model.score_softcap:
+        problem = f"score_softcap on mesh axis context={mesh.context}"
+        yield problem, "use the axes data, fsdp, expert, tensor and stage"
     kept = kept_by(run.remat)
     if stage > 1 and kept and kept.offload:
         # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"

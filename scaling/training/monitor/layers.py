@@ -35,8 +35,8 @@ def layer_gradient_norms(params: Transformer, gradients: Transformer) -> jax.Arr
             total_L = total_L + reshard(squares_L, P())
         return total_L
 
-    stacks = ((params.dense_layers, gradients.dense_layers), (params.layers, gradients.layers))
-    squares_L = jnp.concatenate([squares(*pair) for pair in stacks if pair[0] is not None])
+    pairs = zip(params.stacks, gradients.stacks, strict=True)
+    squares_L = jnp.concatenate([squares(*pair) for pair in pairs])
     return jnp.sqrt(in_layer_order(params, squares_L))
 
 

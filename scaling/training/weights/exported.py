@@ -41,7 +41,7 @@ def export_weights(
     config = to_huggingface(params.config, seq_len, kind.name)
     stored = stored_parameters(params.config, config["model_type"])
     # Parameters that share tensors are side by side.
-    ordered = sorted(stored, key=lambda path: (_tensor_key(stored[path]), stored[path].part))
+    ordered = sorted(stored, key=lambda path: (_tensor_key(stored[path]), stored[path].offset))
     sizes = {
         tensor: kind.itemsize * math.prod(stored[path].shape)
         for path in ordered
@@ -91,8 +91,14 @@ def _tensors(
         stack = len(first.parameter_shape) - len(first.dims)  # dims of layers and experts
         indices = np.ndindex(first.parameter_shape[:stack])
         for name, index in zip(first.names(), indices, strict=True):
-            parts = [_in_file_order(of_array, array[index]) for of_array, array in group]
-            yield name, np.concatenate(parts, axis=-1)
+            tensor = np.empty(first.shape, group[0][1].dtype)
+            for of_array, array in group:
+                place = [slice(None)] * tensor.ndim
+                place[of_array.cut] = slice(of_array.offset, None, of_array.step)
+                rows = of_array.own_shape[of_array.cut]
+                part = tensor[tuple(place)].swapaxes(0, of_array.cut)[:rows]
+                part[:] = _in_file_order(of_array, array[index]).swapaxes(0, of_array.cut)
+            yield name, tensor
 
 
 def _in_file_order(stored: StoredParameter, array: np.ndarray) -> np.ndarray:
@@ -100,8 +106,7 @@ def _in_file_order(stored: StoredParameter, array: np.ndarray) -> np.ndarray:
         places = deinterleaved(array.shape[-1], stored.interleaved)
         array = array[..., np.argsort(places)]
     array = array.transpose([stored.dims.index(d) for dims in stored.dims_in_file for d in dims])
-    *others, last = stored.shape
-    return array.reshape(*others, last // stored.part[1])
+    return array.reshape(stored.own_shape)
 
 
 def _files(sizes: dict[str, int], most: int) -> dict[str, list[str]]:

@@ -186,19 +186,20 @@ def _tensor(
     Where dimensions are one dimension in the file, the first is sliced while reading; channels in
     another order are read in full.
     """
-    sizes, (part, _) = stored.sizes, stored.part
+    sizes = stored.sizes
     unsliced = {d: range(sizes[d]) for d in stored.dims[-1:] if stored.interleaved}
-    cuts, shape = [], []
-    for dims in stored.dims_in_file:
+    cuts, steps, shape = [], [], []
+    for number, dims in enumerate(stored.dims_in_file):
         first, others = dims[0], dims[1:]
-        step = math.prod(sizes[d] for d in others)
-        # Parts lie along the last dimension; elsewhere there is one part, of number 0.
-        offset = part * sizes[first] * step if dims == stored.dims_in_file[-1] else 0
+        size = math.prod(sizes[d] for d in others)
+        offset, step = (stored.offset, stored.step) if number == stored.cut else (0, 1)
         rows = unsliced.get(first, inner[first])
-        cuts.append(slice(offset + rows.start * step, offset + rows.stop * step))
+        start, stop = rows.start * size, rows.stop * size
+        cuts.append(slice(offset + start * step, offset + (stop - 1) * step + 1))
+        steps.append(slice(None, None, step))
         shape += [len(rows), *(sizes[d] for d in others)]
     letters = "".join(stored.dims_in_file)
-    array = files.read(name.removeprefix(files.prefix), tuple(cuts)).reshape(shape)
+    array = files.read(name.removeprefix(files.prefix), tuple(cuts))[tuple(steps)].reshape(shape)
     array = array.transpose([letters.index(d) for d in stored.dims])
     if stored.interleaved:
         array = array[..., deinterleaved(array.shape[-1], stored.interleaved)]

@@ -8,7 +8,8 @@ import pytest
 
 from scaling.meshes.errors import InputError
 from scaling.models.accounting import count_parameters
-from scaling.models.config import Mla, Moe, Yarn
+from scaling.models.config import LayerKind, Mla, Moe, Yarn
+from scaling.models.huggingface.export import to_huggingface
 from scaling.models.huggingface.read import read_config, translate
 from scaling.models.presets import preset
 
@@ -62,7 +63,6 @@ def test_direct_queries_of_latent_attention_are_read():
 @pytest.mark.parametrize(
     ("base", "change", "named"),
     [
-        (LLAMA, {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling=.*linear"),
         (LLAMA, {"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}}, "dynamic"),
         (LLAMA, {"rope_parameters": {"partial_rotary_factor": 0.5}}, "rope_parameters=.*0.5"),
         (LLAMA, {"attention_bias": True}, "attention_bias=True, mlp_bias=False"),
@@ -135,10 +135,50 @@ def test_an_absent_window_is_the_default_of_the_family():
 MIXTRAL_KEYS = {"model_type": "mixtral", "num_experts_per_tok": 2, "num_local_experts": 8}
 
 
-def test_windows_on_some_layers_are_refused():
+def test_windows_on_some_layers_are_a_pattern():
     mixed = {"use_sliding_window": True, "sliding_window": 9, "max_window_layers": 20}
-    with pytest.raises(InputError, match="max_window_layers=20"):
-        translate(QWEN3 | mixed, "c")
+    seen = [kind.sliding_window for kind in translate(QWEN3 | mixed, "c").layers]
+    assert seen == [None] * 20 + [9] * 16
+    types = ["sliding_attention", "full_attention"] * 18
+    config = translate(QWEN3 | mixed | {"layer_types": types}, "c")
+    assert config.layers == (LayerKind(9), LayerKind())
+    with pytest.raises(InputError, match="3 layer_types of 36 layers"):
+        translate(QWEN3 | mixed | {"layer_types": types[:3]}, "c")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [  # totals of the safetensors indices on huggingface.co
+        ("gemma-2-2b", 2_614_341_888),
+        ("gemma-2-27b", 27_227_128_320),
+        ("gemma-3-1b", 999_885_952),
+        ("phi-3-mini", 3_821_079_552),
+        ("phi-4", 14_659_507_200),
+        ("olmo-2-7b", 7_298_617_344),
+        ("olmo-3-7b", 7_298_011_136),
+    ],
+)
+def test_families_with_patterns_have_the_published_size_and_go_there_and_back(name, parameters):
+    config = preset(name)
+    assert count_parameters(config).total == parameters
+    assert translate(to_huggingface(config, 4096), "c") == config
+
+
+def test_both_rotations_of_gemma_3_are_read_in_both_spellings():
+    old = {
+        **{"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152},
+        **{"num_hidden_layers": 26, "num_attention_heads": 4, "num_key_value_heads": 1},
+        **{"intermediate_size": 6912, "sliding_window": 512, "sliding_window_pattern": 6},
+        **{"rope_theta": 1e6, "rope_local_base_freq": 1e4},
+    }
+    assert translate(old, "c") == preset("gemma-3-1b")
+    new = {key: value for key, value in old.items() if "rope" not in key and "pattern" not in key}
+    local = {"rope_type": "default", "rope_theta": 1e4}
+    rope = {"full_attention": local | {"rope_theta": 1e6}, "sliding_attention": local}
+    assert translate(new | {"rope_parameters": rope}, "c") == preset("gemma-3-1b")
+    with pytest.raises(InputError, match="rope_parameters="):
+        rope["sliding_attention"] = local | {"rope_type": "linear", "factor": 2.0}
+        translate(new | {"rope_parameters": rope}, "c")
 
 
 def test_rotary_parameters_of_release_5_are_read():

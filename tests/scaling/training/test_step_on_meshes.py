@@ -64,6 +64,7 @@ PACKED = [
     slow(Case("expert=2,tensor=2", "deepseek-v3", "full", documents="packed")),
     slow(Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2, documents="packed")),
     slow(Case("fsdp=2,expert=2,tensor=2", "padded", documents="packed")),
+    slow(Case("fsdp=4,tensor=2", "gemma", "full", 2, documents="packed")),
 ]
 NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is another part of theirs
     Case("data=2,fsdp=2,tensor=2", remat=SavedTensors(("value", "attention_out", "mlp_up"))),
@@ -79,6 +80,12 @@ NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is anoth
     Case("fsdp=2,context=2,tensor=2", remat="minimal"),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", SavedTensors(("expert_input", "attention"))),
     Case("fsdp=4,tensor=2", remat=SavedTensors(("query",), ("attention", "mlp_up"))),
+]
+FAMILIES = [  # patterns of layers in an accumulation of gradients, norms over sharded heads
+    Case("data=2,fsdp=2,tensor=2", "gemma", "selective", 2),
+    Case("data=2,fsdp=2,tensor=2", "gemma", "none", 2, zero=1),
+    Case("fsdp=2,context=2,tensor=2", "olmo", "selective", 2),
+    Case("fsdp=2,stage=2,tensor=2", "olmo", "full", 2, zero=1),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
 KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, TAKEN_APART, BUFFERS, TILES}
@@ -167,7 +174,7 @@ def test_step_of_packed_documents_equals_one_device_however_weights_are_spread(c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", [*GRID, *NAMED], ids=str)
+@pytest.mark.parametrize("case", [*GRID, *NAMED, *FAMILIES], ids=str)
 def test_step_on_every_mesh_equals_one_device_and_moves_the_table(case: Case) -> None:
     check(case)
 
