@@ -61,6 +61,7 @@ class Attention(nnx.Module):
         self.out_bias_D = bias(config.bias, rules, (D,), (None,))
         self.query_norm = _head_norm(config, rules, N, "heads") if config.qk_norm else None
         self.key_norm = _head_norm(config, rules, M, "kv_heads") if config.qk_norm else None
+        self.sinks_N = bias(config.sinks, rules, (N,), ("heads",))
         self.adapters = adapters_of(execution, key, self)
 
     def __call__(
@@ -73,7 +74,9 @@ class Attention(nnx.Module):
         config = config or self.config
         rotate = sequence_rotation(config, self.execution, x_BSD.shape[1], documents)
         heads = self.heads(x_BSD, rotate)
-        return self.output(attend(*heads, self.execution, *score_rules(config), documents))
+        sinks_N = None if self.sinks_N is None else self.sinks_N[...]
+        rules = score_rules(config)
+        return self.output(attend(*heads, self.execution, *rules, documents, sinks_N))
 
     def heads(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries [B, S, N, K], keys and values [B, S, M, K] as they enter the attention."""
@@ -140,31 +143,35 @@ def attend(
     window: int | None,
     softcap: float = 0.0,
     documents: Documents | None = None,
+    sinks_N: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], each device on its own rows and heads.
 
     Each position sees `window` tokens of its document, itself included; None: all before it. With a
-    `softcap` c scores s are c tanh(s / c), which no flash kernel has. Saved for the backward pass:
-    q, k, v, the result and, by flash kernels, its log-sum-exp.
+    `softcap` c scores s are c tanh(s / c), which no flash kernel has; `sinks_N` are one more score
+    of each head, of no value. Saved for the backward pass: q, k, v, the result and, by flash
+    kernels, its log-sum-exp.
     """
     q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
     v_BSMV = checkpoint_name(v_BSMV, "value")
     B, S, _, K = q_BSNK.shape
     chex.assert_shape([k_BSMK, v_BSMV], [(B, S, None, K), (*k_BSMK.shape[:3], None)])
     if execution.rules.axes("sequence"):
-        assert documents is None and not softcap  # refused by check_trainable
+        assert documents is None and not softcap and sinks_N is None  # as check_trainable says
         return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMV)
     is_flash = execution.attention_kernel == "cudnn" and not softcap
     core: Callable = functools.partial(_stored_scores, execution, window, softcap)
     if is_flash:
         core = functools.partial(_flash_in_documents if documents else flash_attention, window)
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
-    arguments, specs = [q_BSNK, k_BSMK, v_BSMV], [query, keys, keys]
-    if documents is not None:
-        arguments.append(documents.segments_BS)
-        specs.append(execution.spec("batch", "sequence"))
-    mapped = shard_map_per_stage(execution.rules, core, tuple(specs), query, check_vma=False)
-    a_BSNV = mapped(*arguments)
+    segments = None if documents is None else documents.segments_BS
+    specs = (
+        *(query, keys, keys),
+        None if segments is None else execution.spec("batch", "sequence"),
+        None if sinks_N is None else execution.spec("heads"),
+    )
+    mapped = shard_map_per_stage(execution.rules, core, specs, query, check_vma=False)
+    a_BSNV = mapped(q_BSNK, k_BSMK, v_BSMV, segments, sinks_N)
     return a_BSNV if is_flash else checkpoint_name(a_BSNV, "attention")
 
 
@@ -176,13 +183,15 @@ def _stored_scores(
     k: Any,
     v: Any,
     segments_BS: Any = None,
+    sinks_N: Any = None,
 ) -> jax.Array:
     """Attention by XLA, also within packed documents."""
     seen = None if segments_BS is None else same_document(segments_BS)[:, None]
-    if q.shape[-1] != v.shape[-1] or softcap:
+    if q.shape[-1] != v.shape[-1] or softcap or sinks_N is not None:
         mask = causal_mask(q.shape[1], q.shape[1], window)
         mask = mask if seen is None else mask & seen[:, None]
-        return reference_attention(q, k, v, mask, execution.precision, softcap=softcap)
+        given = {"softcap": softcap, "sinks_N": sinks_N}
+        return reference_attention(q, k, v, mask, execution.precision, **given)
     with jax.default_matmul_precision(execution.precision.name.lower()):
         return jax.nn.dot_product_attention(
             *(q, k, v),
@@ -193,7 +202,9 @@ def _stored_scores(
         )
 
 
-def _flash_in_documents(window: int | None, *arrays: jax.Array) -> jax.Array:
+def _flash_in_documents(
+    window: int | None, q: Any, k: Any, v: Any, segments_BS: Any, sinks_N: Any
+) -> jax.Array:
     """cuDNN's attention of q, k, v within the segments [B, S], a call for each sequence.
 
     cuDNN takes a mask as scores to add, in compute format. jax's own tests run gradients only with
@@ -202,6 +213,6 @@ def _flash_in_documents(window: int | None, *arrays: jax.Array) -> jax.Array:
 
     def one(row: tuple[jax.Array, ...]) -> jax.Array:
         q, k, v, segments_BS = (x[None] for x in row)
-        return flash_attention(window, q, k, v, same_document(segments_BS)[:, None])[0]
+        return flash_attention(window, q, k, v, same_document(segments_BS)[:, None], sinks_N)[0]
 
-    return jax.lax.map(one, arrays)
+    return jax.lax.map(one, (q, k, v, segments_BS))

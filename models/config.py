@@ -53,9 +53,10 @@ class Moe:
     groups_per_token: int = 1
     aux_loss: float = 0.0  # weight of the load-balancing loss (models/moe/routing.py)
     z_loss: float = 0.0  # weight of the router's z-loss (likewise)
+    best_of_group: int = 2  # largest scores of a group, whose sum is the group's (DeepSeek-V2: 1)
 
     def __post_init__(self) -> None:
-        check_fields(self, ("n_experts", "skew", "n_groups"), 1)
+        check_fields(self, ("n_experts", "skew", "n_groups", "best_of_group"), 1)
         check_fields(self, ("d_ff_expert",), 1, LARGEST_SIZE)
         check_fields(self, ("n_shared_experts", "first_dense_layers", *_RATES), 0)
         _check_positive(self, ("routed_scaling", "capacity_factor", "device_capacity_factor"))
@@ -193,7 +194,7 @@ class ModelConfig:
     d_ff: int
     n_kv_heads: int = 0  # 0: n_heads
     head_dim: int = 0  # 0: d_model / n_heads
-    mlp: Literal["swiglu", "geglu", "gelu", "relu"] = "swiglu"  # gelu is the tanh form
+    mlp: Literal["swiglu", "geglu", "clamped_swiglu", "gelu", "relu"] = "swiglu"  # models/mlp.py
     norm: Literal["rmsnorm", "layernorm"] = "rmsnorm"
     norm_eps: float = 1e-5
     positions: Literal["rope", "learned", "alibi", "none"] = "rope"
@@ -216,6 +217,9 @@ class ModelConfig:
     score_dim: int = 0  # scores are q k / sqrt of it; 0: of the length of q and k
     score_softcap: float = 0.0  # c: scores s become c tanh(s / c) (Gemma 2); 0: none
     logit_softcap: float = 0.0  # likewise of the logits
+    sinks: bool = (
+        False  # a learned score of each head that takes its share of the softmax (gpt-oss)
+    )
     rotated: float = 1.0  # share of a head's channels, the first ones, that are rotated
     rope_factor: float = 1.0  # rotary positions are divided by it
     longrope: LongRope | None = None  # another way to stretch rotary positions
@@ -274,7 +278,8 @@ class ModelConfig:
             raise InputError(f"rotary positions need an even head_dim, got {self.head_dim}")
         if self.mla and (self.rotated != 1 or self.score_dim or self.qk_norm_over != "head"):
             raise InputError("latent attention has no rotated, score_dim or qk_norm_over")
-        if not 0 < self.rotated <= 1 or self.positions == "rope" and self.rotated_channels % 2:
+        is_odd = not self.mla and self.positions == "rope" and self.rotated_channels % 2
+        if not 0 < self.rotated <= 1 or is_odd:
             raise InputError(
                 f"rotated={self.rotated} must be a share of head_dim={self.head_dim} above 0 that "
                 "is an even number of channels"
@@ -301,7 +306,7 @@ class ModelConfig:
             )
 
 
-GATED = ("swiglu", "geglu")
+GATED = ("swiglu", "geglu", "clamped_swiglu")
 
 
 def layer_configs(config: ModelConfig) -> tuple[ModelConfig, ...]:

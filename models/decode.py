@@ -127,20 +127,23 @@ def decode_attention(
     rotate = rotation_at(config, positions_BT, positions)
     q_BTNK, k_BTMK, v_BTMK = attention.heads(x_BTD, rotate)
 
-    def core(q: jax.Array, k: jax.Array, v: jax.Array, cache: KVCache, start: jax.Array) -> tuple:
+    def core(q: Any, k: Any, v: Any, cache: KVCache, start: Any, sinks_N: Any) -> tuple:
         cache = cache.append(k, v, start)
         mask = _mask(config, q.shape[1], positions, start)
-        return reference_attention(q, *cache, mask, execution.precision, softcap=cap), cache
+        given = {"softcap": cap, "sinks_N": sinks_N}
+        return reference_attention(q, *cache, mask, execution.precision, **given), cache
 
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
     both = KVCache(keys, keys)
+    sinks_N = None if attention.sinks_N is None else attention.sinks_N[...]
+    of_sinks = None if sinks_N is None else execution.spec("heads")
     mapped = jax.shard_map(
         core,
-        in_specs=(query, keys, keys, both, execution.spec("batch")),
+        in_specs=(query, keys, keys, both, execution.spec("batch"), of_sinks),
         out_specs=(query, both),
         check_vma=False,
     )
-    a_BTNK, cache = mapped(q_BTNK, k_BTMK, v_BTMK, cache, positions_BT[:, 0])
+    a_BTNK, cache = mapped(q_BTNK, k_BTMK, v_BTMK, cache, positions_BT[:, 0], sinks_N)
     return attention.output(a_BTNK), cache
 
 

@@ -34,7 +34,7 @@ from scaling.models.accounting.expert_buffers import buffer_rows, capacity
 from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution, spec_of
-from scaling.models.initializers import constant, matrix, residual_std
+from scaling.models.initializers import bias, constant, matrix, residual_std
 from scaling.models.moe.dispatch import (
     all_gather,
     all_to_all,
@@ -45,7 +45,7 @@ from scaling.models.moe.dispatch import (
     sorted_indices,
     weights_of_rows,
 )
-from scaling.models.moe.expert_mlps import DIMS, LocalExperts, Weights
+from scaling.models.moe.expert_mlps import BIASES, DIMS, LocalExperts, Weights
 from scaling.models.moe.routing import Routing, empty_routing, routing_statistics, top_k_gating
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
@@ -55,7 +55,7 @@ class Experts(nnx.Module):
 
     def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         moe = config.moe
-        assert moe is not None and not config.bias  # the latter is refused by check_trainable
+        assert moe is not None
         D, F, E = config.d_model, expert_width(config), moe.n_experts
         S = moe.n_shared_experts * F  # shared experts side by side are one MLP
         self.config, self.execution = config, execution
@@ -72,6 +72,11 @@ class Experts(nnx.Module):
         self.up_EDF = make("up", (E, D, F))
         self.gate_EDF = make("gate", (E, D, F)) if gated else None
         self.down_EFD = make("down", (E, F, D), std)
+        made = lambda name, *shape: bias(config.bias, execution.rules, shape, BIASES[name])
+        self.logit_bias_E = made("logit_bias", E)
+        self.up_bias_EF = made("up_bias", E, F)
+        self.gate_bias_EF = made("gate_bias", E, F) if gated else None
+        self.down_bias_ED = made("down_bias", E, D)
         self.shared_up_DF = make("shared_up", (D, S)) if S else None
         self.shared_gate_DF = make("shared_gate", (D, S)) if S and gated else None
         self.shared_down_FD = make("shared_down", (S, D), std) if S else None
@@ -111,6 +116,10 @@ class Experts(nnx.Module):
             "shared_up": self.shared_up_DF,
             "shared_gate": self.shared_gate_DF,
             "shared_down": self.shared_down_FD,
+            "logit_bias": self.logit_bias_E,
+            "up_bias": self.up_bias_EF,
+            "gate_bias": self.gate_bias_EF,
+            "down_bias": self.down_bias_ED,
         }
         return {name: param[...] for name, param in params.items() if param is not None}
 
@@ -132,6 +141,8 @@ def _local(
         exact = functools.partial(jnp.dot, precision=jax.lax.Precision.HIGHEST)
         in_float32 = lambda x, router_DE: exact(x.astype(jnp.float32), router_DE)
         logits_bsE = experts.times(x_bsD, "router", token_axes, in_float32)
+        if "logit_bias" in weights:
+            logits_bsE = logits_bsE + weights["logit_bias"]
         gating = top_k_gating(moe, logits_bsE, weights.get("bias"), is_token_bs)
     flat = lambda y: _gather_tokens(execution, y)
     x_TD, experts_TK = flat(x_bsD), flat(gating.experts)

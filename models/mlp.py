@@ -1,6 +1,8 @@
 """The feed-forward network: SwiGLU, GEGLU (arXiv 2002.05202), GELU (tanh form) or ReLU.
 
 swiglu, geglu:  (act(x gate) * (x up)) down          gelu, relu:  act(x up) down
+clamped_swiglu: g = min(x gate, 7), u = x up within 7 of 0:  (g sigmoid(1.702 g) * (u + 1)) down
+                (gpt-oss, openai/gpt-oss: gpt_oss/torch/model.py, swiglu)
 """
 
 # Dims: B batch, S sequence, D model, F hidden
@@ -18,6 +20,7 @@ from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
 from scaling.models.sharding import project
 
+CLAMP, STEEPNESS = 7.0, 1.702  # of clamped_swiglu
 ACTIVATIONS = {
     "swiglu": jax.nn.silu,
     "geglu": jax.nn.gelu,
@@ -48,15 +51,14 @@ class Mlp(nnx.Module):
         self.adapters = adapters_of(execution, key, self)
 
     def __call__(self, x_BSD: jax.Array) -> jax.Array:
-        execution, activate = self.execution, ACTIVATIONS[self.kind]
-        x_BSD = execution.place(x_BSD, "batch", "sequence", None)
+        x_BSD = self.execution.place(x_BSD, "batch", "sequence", None)
         hidden = self._hidden(x_BSD)
         up_BSF = checkpoint_name(add_bias(hidden[0], self.up_bias_F), "mlp_up")
         if self.gate_DF is None:
-            h_BSF = _saving_inputs(activate)(up_BSF)
+            h_BSF = _saving_inputs(ACTIVATIONS[self.kind])(up_BSF)
         else:
             gate_BSF = checkpoint_name(add_bias(hidden[1], self.gate_bias_F), "mlp_gate")
-            h_BSF = _saving_inputs(lambda gate, up: activate(gate) * up)(gate_BSF, up_BSF)
+            h_BSF = _saving_inputs(gated_units(self.kind))(gate_BSF, up_BSF)
         out = ("stream", "residual", None)
         y_BSD = adapted_product(self, "bsf,fd->bsd", h_BSF, "down_FD", out, partial=True)
         return add_bias(y_BSD, self.down_bias_D)
@@ -71,6 +73,18 @@ class Mlp(nnx.Module):
         named = dict(zip(("up_DF", "gate_DF"), parts, strict=False))
         hidden = ("batch", "sequence", "mlp")
         return adapted(self.adapters, self.execution, x_BSD, named, hidden)
+
+
+def gated_units(kind: str) -> Callable[[jax.Array, jax.Array], jax.Array]:
+    """The hidden units of a gated MLP as a function of x gate and x up."""
+    if kind != "clamped_swiglu":
+        return lambda gate, up: ACTIVATIONS[kind](gate) * up
+
+    def clamped(gate: jax.Array, up: jax.Array) -> jax.Array:
+        gate, up = jnp.minimum(gate, CLAMP), jnp.clip(up, -CLAMP, CLAMP)
+        return gate * jax.nn.sigmoid(STEEPNESS * gate) * (up + 1)
+
+    return clamped
 
 
 def _saving_inputs(activation: Callable[..., jax.Array]) -> Callable[..., jax.Array]:

@@ -182,6 +182,39 @@ def gemma3_text(draw: np.random.Generator) -> Config:
     )
 
 
+def gpt_oss(draw: np.random.Generator) -> Config:
+    """Sinks, windows on every other layer, biased experts with clamped gates, YaRN."""
+    yarn = {
+        **{"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "truncate": False},
+        "original_max_position_embeddings": 16,
+    }
+    alternating = _alternating(draw, 2)
+    layers = 2 * (alternating["num_hidden_layers"] // 2)  # whole patterns
+    alternating |= {"num_hidden_layers": layers, "layer_types": alternating["layer_types"][:layers]}
+    return (
+        _rotary(draw)
+        | alternating
+        | {
+            "num_local_experts": int(draw.choice([4, 6])),
+            "num_experts_per_tok": int(draw.choice([2, 3])),
+            "rope_parameters": yarn,
+        }
+    )
+
+
+def deepseek_v2(draw: np.random.Generator) -> Config:
+    """Latent attention, softmax over all experts, the best groups first or not, shared experts."""
+    third = deepseek_v3(draw)
+    for key in ("num_nextn_predict_layers", "rope_interleave"):
+        del third[key]
+    return third | {
+        "topk_method": ["greedy", "group_limited_greedy"][int(draw.integers(2))],
+        "routed_scaling_factor": float(draw.choice([1.0, 4.0])),
+        "norm_topk_prob": False,
+        "hidden_size": 32,
+    }
+
+
 def olmo2(draw: np.random.Generator) -> Config:
     """Norms after attention and MLP, and of whole projections of queries and keys."""
     return _plain_heads(draw)
@@ -235,6 +268,8 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
     "deepseek_v3": deepseek_v3,
     "gemma2": gemma2,
     "gemma3_text": gemma3_text,
+    "gpt_oss": gpt_oss,
+    "deepseek_v2": deepseek_v2,
     "olmo2": olmo2,
     "olmo3": olmo3,
     "phi3": phi3,

@@ -25,7 +25,7 @@ def make(family: str, seed: int, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
     with torch.no_grad():
         for name, tensor in sorted(tensors.items()):
-            if name.endswith(("weight", "bias", "proj", "gate_up_proj", "down_proj")):
+            if name.endswith(("weight", "bias", "proj", "gate_up_proj", "down_proj", "sinks")):
                 noise = torch.from_numpy(draw.standard_normal(tuple(tensor.shape)))
                 tensor.copy_(SCALE * noise + (1.0 if "norm" in name or ".ln_" in name else 0.0))
     model.save_pretrained(folder)

@@ -78,12 +78,13 @@ def block_parameters(config: ModelConfig, moe: bool | None = None) -> dict[str, 
         counts["router_bias"] = config.moe.n_experts
     places = {"before": ("",), "after": ("post_",), "both": ("", "post_")}[config.norms]
     norms = {f"{place}norm{i}": _norm(config) for i in (1, 2) for place in places}
-    return counts | _inner_norms(config) | norms
+    sinks = {"sinks": config.n_heads} if config.sinks else {}
+    return counts | sinks | _inner_norms(config) | norms
 
 
 def _matrix(config: ModelConfig, stack: Stack) -> int:
-    """One matrix with its bias, if it has one; a router has none."""
-    has_bias = config.bias and stack.name != "router" or config.qkv_bias and stack.name in QKV
+    """One matrix with its bias, if it has one."""
+    has_bias = config.bias or config.qkv_bias and stack.name in QKV
     return stack.size + (stack.outputs if has_bias else 0)
 
 

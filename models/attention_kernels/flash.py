@@ -32,26 +32,38 @@ def flash_attention(
     k_BTMK: jax.Array,
     v_BTMV: jax.Array,
     seen_BNTT: jax.Array | None = None,
+    sinks_N: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, T, N, V] in compute format.
 
     A query sees `window` tokens, itself included (None: all before it), of those that `seen_BNTT`
-    has as true (one mask for all sequences and heads: [1, 1, T, T]). Saved for the backward pass:
-    q, k, v, the result and its log-sum-exp, under the names of `scaling.models.remat`.
+    has as true (one mask for all sequences and heads: [1, 1, T, T]). `sinks_N` is one more score of
+    each head, of no value: it scales the kernel's result by exp(lse) / (exp(lse) + exp(sink)).
+    Saved for the backward pass: q, k, v, the result and its log-sum-exp, under the names of
+    `scaling.models.remat`.
     """
-    return _attend(window, q_BTNK, k_BTMK, v_BTMV, seen_BNTT)[0]
+    return _attend(window, q_BTNK, k_BTMK, v_BTMV, seen_BNTT, sinks_N)[0]
 
 
-def _attend(window: int | None, q: Any, k: Any, v: Any, seen: Any) -> tuple:
+def _attend(window: int | None, q: Any, k: Any, v: Any, seen: Any, sinks: Any) -> tuple:
     out, lse = flash_forward(q, k, v, True, window, seen)
+    if sinks is not None:
+        total = jnp.logaddexp(lse, sinks)
+        out = (out.astype(jnp.float32) * jnp.exp(lse - total)[..., None]).astype(out.dtype)
+        lse = total
     out = checkpoint_name(out, "attention")
     lse = checkpoint_name(lse, "attention_statistics")
-    return out, (q, k, v, seen, out, lse)
+    return out, (q, k, v, seen, sinks, out, lse)
 
 
 def _gradients(window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
-    q, k, v, seen, out, lse = residuals
-    return *flash_backward(q, k, v, (out, lse), dout, True, window, seen), None
+    q, k, v, seen, sinks, out, lse = residuals
+    gradients = flash_backward(q, k, v, (out, lse), dout, True, window, seen)
+    if sinks is None:
+        return *gradients, None, None
+    # The sink's probability times the gradient of the scores of a value of zero.
+    mean_BTN = (dout.astype(jnp.float32) * out.astype(jnp.float32)).sum(axis=-1)
+    return *gradients, None, -(jnp.exp(sinks - lse) * mean_BTN).sum(axis=(0, 1))
 
 
 flash_attention.defvjp(_attend, _gradients)

@@ -31,14 +31,20 @@ def reference_attention(
     precision: jax.lax.Precision,
     scale: float | None = None,
     softcap: float = 0.0,
+    sinks_N: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(scale q k^T) v -> [B, T, N, V] in compute format; the softmax in float32.
 
     `mask` is [T, U], as that of `causal_mask`, or [B, 1, 1, T, U]; `scale` None: 1 / sqrt(K). With
-    a `softcap` c scores s are c tanh(s / c).
+    a `softcap` c scores s are c tanh(s / c). `sinks_N`: of each head one more score, of no value.
     """
     scores = attention_scores(q_BTNK, k_BUMK, mask, precision, scale, softcap)
-    p = jax.nn.softmax(scores).astype(v_BUMV.dtype)
+    if sinks_N is None:
+        p = jax.nn.softmax(scores).astype(v_BUMV.dtype)
+    else:
+        sinks = sinks_N.reshape(k_BUMK.shape[2], -1, 1)
+        total_BMGT = jnp.logaddexp(jax.nn.logsumexp(scores, axis=-1), sinks)
+        p = jnp.exp(scores - total_BMGT[..., None]).astype(v_BUMV.dtype)
     out = jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=precision)
     return out.reshape(*q_BTNK.shape[:3], -1)
 

@@ -12,7 +12,13 @@ from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.huggingface.families import LOCAL_THETA, Family, families
 from scaling.models.huggingface.read import FULL, ORIGINAL, SLIDING, STRETCHES, translate
 
-ACTIVATIONS = {"swiglu": "silu", "geglu": "gelu_pytorch_tanh", "gelu": "gelu_new", "relu": "relu"}
+ACTIVATIONS = {
+    "swiglu": "silu",
+    "clamped_swiglu": "silu",
+    "geglu": "gelu_pytorch_tanh",
+    "gelu": "gelu_new",
+    "relu": "relu",
+}
 # Fields of Moe that files do not have.
 TRAINING: dict[str, Any] = {
     "capacity_factor": None,
@@ -87,6 +93,8 @@ def _written(
     if family.moe and config.moe:
         moe = asdict(config.moe) | {"d_ff_expert": config.moe.d_ff_expert or config.d_ff}
         data |= {key: moe[field] for field, key in family.moe.items()}
+        if "greedy" in family.only.get("topk_method", ()):
+            data["topk_method"] = "greedy" if config.moe.n_groups == 1 else "group_limited_greedy"
         if "d_ff_expert" not in family.moe:  # Mixtral's experts are as wide as its MLP would be
             data["intermediate_size"] = moe["d_ff_expert"]
     return data
@@ -119,7 +127,9 @@ def _function(config: ModelConfig) -> ModelConfig:
     moe = config.moe
     if moe is not None:
         width = moe.d_ff_expert or config.d_ff
-        moe = replace(moe, bias_update_rate=0.0, d_ff_expert=width, **TRAINING)
+        best = 1 if moe.n_groups == 1 else moe.best_of_group
+        of_training = {**TRAINING, "bias_update_rate": 0.0, "best_of_group": best}
+        moe = replace(moe, d_ff_expert=width, **of_training)
         if not moe.first_dense_layers:
             config = replace(config, d_ff=width)  # no layer has the dense MLP
     return replace(config, moe=moe, head_dim=0 if config.mla else config.head_dim)

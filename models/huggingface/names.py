@@ -166,6 +166,7 @@ def _exists(config: ModelConfig, path: str) -> bool:
         "positions_TD": config.positions == "learned",
         "router_bias": moe is not None and moe.selection_bias,
         "shared_": moe is not None and moe.n_shared_experts > 0,
+        "sinks": config.sinks,
         "query_norm": config.qk_norm,
         "key_norm": config.qk_norm,
         "query_a_": low_rank_query,

@@ -87,7 +87,9 @@ def translate(data: Json, where: str) -> ModelConfig:
     values |= _biases(family, settings, where)
     if family.moe:
         experts = {field: settings[key] for field, key in family.moe.items() if key in settings}
-        values["moe"] = {**family.moe_constants, **family.moe_defaults, **experts}
+        if settings.get("topk_method") == "greedy":  # of all experts
+            experts |= {"n_groups": 1, "groups_per_token": 1}
+        values["moe"] = {**family.moe_defaults, **experts, **family.moe_constants}
     if family.mla:
         values["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, values, where)

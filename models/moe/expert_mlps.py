@@ -23,7 +23,7 @@ from scaling.meshes.rules import Dims
 from scaling.models import float8
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
-from scaling.models.mlp import ACTIVATIONS
+from scaling.models.mlp import ACTIVATIONS, gated_units
 from scaling.models.moe.grouped_matmul import grouped_matmul
 from scaling.models.partial_sums import all_gather_weight
 from scaling.models.remat import regathered
@@ -37,7 +37,14 @@ DIMS: dict[str, Dims] = {  # logical dimensions of the weights, by name
     "shared_gate": ("embed", "mlp"),
     "shared_down": ("mlp", "embed"),
 }
-Weights = dict[str, jax.Array]  # by name of DIMS, as stored on this device; and "bias"
+BIASES: dict[str, Dims] = {  # and of vectors, where the model has biases
+    "logit_bias": (None,),
+    "up_bias": ("experts", "mlp"),
+    "gate_bias": ("experts", "mlp"),
+    "down_bias": ("experts", None),
+}
+Weights = dict[str, jax.Array]  # by name of both, as stored on this device; and "bias"
+Rows = Callable[[jax.Array], jax.Array]  # a vector of each expert [E, X] for each of its rows
 Product = Callable[[jax.Array, jax.Array], jax.Array]  # rows, gathered weight
 
 
@@ -67,8 +74,14 @@ class LocalExperts:
         """
         kernel, precision = self.execution.grouped_kernel, self.execution.precision
         product = lambda x, w: grouped_matmul(x, w, sizes_E, kernel, even_rows, precision)
-        is_used_R = jnp.arange(rows_RD.shape[0]) < sizes_E.sum()
-        return self._mlp(product, rows_RD, weights_R, is_used_R)
+        number_R = jnp.arange(rows_RD.shape[0])
+        is_used_R = number_R < sizes_E.sum()
+
+        def of_rows(vectors_EX: jax.Array) -> jax.Array:
+            expert_R = (number_R[:, None] >= jnp.cumsum(sizes_E)).sum(axis=1)
+            return vectors_EX[jnp.minimum(expert_R, len(sizes_E) - 1)]
+
+        return self._mlp(product, rows_RD, weights_R, is_used_R, of_rows)
 
     def padded(self, rows_RD: jax.Array, weights_R: jax.Array) -> jax.Array:
         """The same with a capacity factor: rows are P groups by sender, in each E of C rows."""
@@ -79,7 +92,8 @@ class LocalExperts:
             return y_PECX.swapaxes(0, 1).reshape(local, -1, y_RX.shape[-1])
 
         weights_EC = by_expert(weights_R[:, None])[:, :, 0]
-        out_ECD = self._mlp(self._product("ecd,edf->ecf"), by_expert(rows_RD), weights_EC)
+        product, of_rows = self._product("ecd,edf->ecf"), lambda vectors_EX: vectors_EX[:, None]
+        out_ECD = self._mlp(product, by_expert(rows_RD), weights_EC, of_rows=of_rows)
         out_EPCD = out_ECD.reshape(local, devices, -1, out_ECD.shape[-1])
         return out_EPCD.swapaxes(0, 1).reshape(rows_RD.shape)
 
@@ -125,22 +139,32 @@ class LocalExperts:
         x: jax.Array,
         row_weights: jax.Array | None = None,
         is_used_R: jax.Array | None = None,
+        of_rows: Rows = lambda vectors: vectors,
         prefix: str = "",
     ) -> jax.Array:
         """(act(x gate) * (x up) * weight) down, row by row; unused rows count as zero.
 
-        They are masked before anything is computed with them: they may not be numbers.
+        They are masked before anything is computed with them: they may not be numbers. Biases are
+        added in float32; that of `down`, once along tensor, is weighed as the rows are.
         """
-        activate, rules = ACTIVATIONS[self.config.mlp], self.execution.rules
+        kind, rules, biases = self.config.mlp, self.execution.rules, self.weights
+
+        def biased(y: jax.Array, name: str) -> jax.Array:
+            if name not in biases:
+                return y
+            return (y.astype(jnp.float32) + of_rows(biases[name])).astype(y.dtype)
+
         token_axes = (*rules.axes("batch"), *rules.axes("sequence"))
         times = lambda x, name: self.times(x, prefix + name, token_axes, product)
 
         def hidden(up: jax.Array, gate: jax.Array | None) -> jax.Array:
+            up = biased(up, "up_bias")
+            gate = None if gate is None else biased(gate, "gate_bias")
             if is_used_R is not None:
                 used = is_used_R[:, None]
                 up = jnp.where(used, up, 0)
                 gate = None if gate is None else jnp.where(used, gate, 0)
-            h = activate(up) if gate is None else activate(gate) * up
+            h = ACTIVATIONS[kind](up) if gate is None else gated_units(kind)(gate, up)
             if row_weights is not None:
                 h = (h.astype(jnp.float32) * row_weights[..., None]).astype(self.execution.dtype)
             return h
@@ -150,4 +174,13 @@ class LocalExperts:
         up = checkpoint_name(times(x, "up"), "mlp_up")
         is_gated = self.config.is_gated
         gate = checkpoint_name(times(x, "gate"), "mlp_gate") if is_gated else None
-        return times(jax.checkpoint(hidden, prevent_cse=False)(up, gate), "down")
+        y = times(jax.checkpoint(hidden, prevent_cse=False)(up, gate), "down")
+        if "down_bias" not in biases or row_weights is None:
+            return y
+        bias = of_rows(biases["down_bias"])
+        if over := rules.axes("mlp"):
+            bias = jnp.where(jax.lax.axis_index(over) == 0, bias, 0)
+        bias = bias * row_weights[..., None]
+        if is_used_R is not None:
+            bias = jnp.where(is_used_R[:, None], bias, 0)
+        return (y.astype(jnp.float32) + bias).astype(y.dtype)

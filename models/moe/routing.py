@@ -7,7 +7,8 @@
 
 Mixtral (arXiv 2401.04088) takes the softmax over the top k logits: that is the softmax over all,
 divided by the sum of the top k, as Qwen3-MoE writes it. DeepSeek-V3 (arXiv 2412.19437, section
-2.1.2) has sigmoids, the bias and the groups; a group's score is the sum of its two largest.
+2.1.2) has sigmoids, the bias and the groups; a group's score is the sum of its two largest, in
+DeepSeek-V2 (arXiv 2405.04434, section 2.2.2) its largest.
 
 Against uneven load, per layer, averaged over the layers:
 
@@ -32,7 +33,6 @@ import jax.numpy as jnp
 
 from scaling.models.config import Moe
 
-BEST_OF_GROUP = 2  # largest scores, summed to a group's: DeepSeek-V3's config.json, "noaux_tc"
 TINY = 1e-20  # avoids 0 / 0 where the sigmoids of all selected experts underflow
 
 
@@ -119,7 +119,7 @@ def updated_selection_bias(bias_LE: jax.Array, load_LE: jax.Array, rate: float) 
 def _in_best_groups(moe: Moe, scores: jax.Array) -> jax.Array:
     """Scores, minus infinity outside the `groups_per_token` groups with the best experts."""
     grouped = scores.reshape(*scores.shape[:-1], moe.n_groups, -1)
-    best = min(BEST_OF_GROUP, grouped.shape[-1])
+    best = min(moe.best_of_group, grouped.shape[-1])
     group_scores = jax.lax.top_k(grouped, best)[0].sum(axis=-1)
     _, selected = jax.lax.top_k(group_scores, moe.groups_per_token)
     is_open = (selected[..., None] == jnp.arange(moe.n_groups)).any(axis=-2)

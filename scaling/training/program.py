@@ -15,7 +15,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
-from scaling.models.config import ModelConfig
+from scaling.models.config import ModelConfig, Moe
 from scaling.program.ir import Program
 from scaling.program.stored import key_of, stored_program, stored_programs
 from scaling.program.versions import compiler_settings, compiler_versions
@@ -31,6 +31,7 @@ DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step al
 _FIELDS = [field.name for field in fields(ModelConfig)]
 MODEL = {field.name: field.default for field in fields(ModelConfig)} | {"layers": []}
 LATER = frozenset(_FIELDS[_FIELDS.index("moe") + 1 :])
+BEST_OF_GROUP = Moe.best_of_group
 NEAREST = 3  # commands that a message lists
 FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
@@ -103,6 +104,8 @@ def _decides(run: Run) -> dict[str, Any]:
     document["model"] = {
         k: v for k, v in document["model"].items() if k not in LATER or v != MODEL[k]
     }
+    if document["model"]["moe"] and document["model"]["moe"]["best_of_group"] == BEST_OF_GROUP:
+        del document["model"]["moe"]["best_of_group"]
     return {k: v for k, v in document.items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
 
 

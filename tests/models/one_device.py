@@ -21,6 +21,11 @@ GEMMA_KIND = {
     **{"score_dim": 12, "score_softcap": 2.0, "logit_softcap": 3.0, "tied_embeddings": True},
     "layers": (LayerKind(sliding_window=4, rope_theta=100.0), LayerKind()),
 }
+# gpt-oss's: sinks, biases also of experts, clamped gates.
+OSS_KIND = {
+    **{"mlp": "clamped_swiglu", "bias": True, "sinks": True},
+    "layers": (LayerKind(sliding_window=4), LayerKind()),
+}
 DEEPSEEK_CHOICE = {"gate": "sigmoid", "selection_bias": True, "n_groups": 4, "groups_per_token": 2}
 # Least effort on LLVM's code, which would take longer to make than to run.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

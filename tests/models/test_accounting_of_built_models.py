@@ -28,7 +28,7 @@ from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.presets import preset, preset_names
 from scaling.models.transformer import Transformer
-from tests.models.one_device import DEEPSEEK_CHOICE, GEMMA_KIND, GPT_KIND
+from tests.models.one_device import DEEPSEEK_CHOICE, GEMMA_KIND, GPT_KIND, OSS_KIND
 
 KINDS = "tiny-moe gpt2-124m gpt-305m llama3-1b qwen2.5-7b qwen3-30b-a3b deepseek-v3".split()
 COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
@@ -50,14 +50,15 @@ COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
     "norm2": "layers/mlp_norm",
     "post_norm1": "layers/attention_post_norm",
     "post_norm2": "layers/mlp_post_norm",
-    "gate": "layers/mlp/gate_DF layers/mlp/gate_bias",
-    "up": "layers/mlp/up_DF layers/mlp/up_bias",
-    "down": "layers/mlp/down_FD layers/mlp/down_bias",
-    "router": "layers/mlp/router_DE",
+    "gate": "layers/mlp/gate_DF layers/mlp/gate_bias_F/",
+    "up": "layers/mlp/up_DF layers/mlp/up_bias_F/",
+    "down": "layers/mlp/down_FD layers/mlp/down_bias_D/",
+    "router": "layers/mlp/router_DE layers/mlp/logit_bias",
+    "sinks": "layers/attention/sinks",
     "router_bias": "layers/mlp/router_bias",
-    "expert_gate": "layers/mlp/gate_EDF",
-    "expert_up": "layers/mlp/up_EDF",
-    "expert_down": "layers/mlp/down_EFD",
+    "expert_gate": "layers/mlp/gate_EDF layers/mlp/gate_bias_EF",
+    "expert_up": "layers/mlp/up_EDF layers/mlp/up_bias_EF",
+    "expert_down": "layers/mlp/down_EFD layers/mlp/down_bias_ED",
     "shared_gate": "layers/mlp/shared_gate",
     "shared_up": "layers/mlp/shared_up",
     "shared_down": "layers/mlp/shared_down",
@@ -80,6 +81,7 @@ EXPERTS = {
     "deepseek": Moe(8, 3, 16, n_shared_experts=2, first_dense_layers=1, **DEEPSEEK_CHOICE),
 }
 MODELS |= {name: SHAPE(n_kv_heads=2, moe=moe) for name, moe in EXPERTS.items()}
+MODELS["gpt-oss"] = SHAPE(n_layers=4, n_kv_heads=4, moe=EXPERTS["mixtral"], **OSS_KIND)
 LATENT = Mla(12, 10, qk_nope_head_dim=6, qk_rope_head_dim=4, v_head_dim=8)
 MODELS |= {
     "latent": SHAPE(mla=LATENT),

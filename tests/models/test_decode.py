@@ -15,7 +15,7 @@ from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.decode import decode_step, empty_cache
 from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
-from tests.models.one_device import GEMMA_KIND, GPT_KIND
+from tests.models.one_device import GEMMA_KIND, GPT_KIND, OSS_KIND
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 BATCH, LENGTH, PROMPT = 4, 12, 5
@@ -31,6 +31,7 @@ MODELS = {
     "direct-window": _toy(mla=Mla(None, 8, 6, 4, 10), sliding_window=4),
     "yarn-experts": _toy(n_kv_heads=2, moe=Moe(4, 2), yarn=Yarn(4.0, 8)),
     "gemma": replace(_toy(n_kv_heads=2, **GEMMA_KIND), n_layers=3),
+    "gpt-oss": _toy(n_kv_heads=2, moe=Moe(4, 2), **OSS_KIND),
     "no-positions": _toy(n_kv_heads=1, positions="none"),
 }
 FAST = {

@@ -113,19 +113,22 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         if model.layers and (size := getattr(mesh, axis)) > 1:
             fix = "use the axes data, fsdp, expert and tensor"
             yield f"a pattern of layers on mesh axis {axis}={size}", fix
-    if mesh.context > 1 and model.score_softcap:
-        problem = f"score_softcap on mesh axis context={mesh.context}"
-        yield problem, "use the axes data, fsdp, expert, tensor and stage"
+    for name in ("score_softcap", "sinks"):
+        if mesh.context > 1 and getattr(model, name):
+            problem = f"{name} on mesh axis context={mesh.context}"
+            yield problem, "use the axes data, fsdp, expert, tensor and stage"
     kept = kept_by(run.remat)
     if stage > 1 and kept and kept.offload:
         # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"
         problem = f"remat with {', '.join(kept.offload)} offloaded {on_stages}"
         yield problem, f"keep them on the device, or use {unstaged}"
-    if moe and model.bias:
-        yield "a mixture of experts with biases", "set bias to false"
+    if moe and model.bias and moe.n_shared_experts:
+        yield "shared experts with biases", "set bias to false, or n_shared_experts to 0"
     latent = "multi-head latent attention"
     if mla and model.bias:
         yield f"{latent} with biases", "set bias to false"
+    if mla and model.sinks:
+        yield f"{latent} with sinks", "set sinks to false"
     if mla and model.qk_norm:
         yield f"{latent} with qk_norm", "set qk_norm to false"
     if mla and model.positions == "rope" and mla.qk_rope_head_dim % 2:

@@ -16,6 +16,7 @@ from scaling.models.attention_kernels.flash import (
     flash_forward,
 )
 from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
+from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 
 B, T, N, M, K = 2, 128, 4, 2, 64
 BF16_ROUNDING = 2e-2  # of values of about 1: a few units in the last place of bfloat16
@@ -154,3 +155,26 @@ def test_on_a_gpu_two_blocks_and_their_gradients_equal_all_keys_at_once():
     near(found[0][0].astype(jnp.float32) + found[1][0], dq)
     near(jnp.concatenate([found[0][1], found[1][1]], 1), dk)
     near(jnp.concatenate([found[0][2], found[1][2]], 1), dv)
+
+
+def test_sinks_scale_what_the_kernel_returns(monkeypatch):
+    """Results and all gradients are those of one more score; the kernels are XLA's here."""
+    mask = Mask()
+    forward = lambda q, k, v, causal, window, seen: PLAIN.forward(q, k, v, mask)
+    backward = lambda q, k, v, total, dout, *_: PLAIN.backward(
+        q, k, v, PartialAttention(*total), dout, mask
+    )
+    monkeypatch.setattr(flash, "flash_forward", forward)
+    monkeypatch.setattr(flash, "flash_backward", backward)
+    random = np.random.default_rng(0)
+    draw = lambda *shape: jnp.asarray(random.standard_normal(shape), jnp.float32)
+    arrays = draw(B, 8, N, 4), draw(B, 8, M, 4), draw(B, 8, M, 4), draw(N)
+    with_sinks = lambda q, k, v, sinks: flash_attention(None, q, k, v, None, sinks)
+    exact = lambda q, k, v, sinks: reference_attention(
+        q, k, v, causal_mask(8, 8, None), PLAIN.precision, sinks_N=sinks
+    )
+    dout = draw(B, 8, N, 4)
+    found, expected = (jax.vjp(attend, *arrays) for attend in (with_sinks, exact))
+    np.testing.assert_allclose(found[0], expected[0], rtol=1e-5, atol=1e-6)
+    for ours, theirs in zip(found[1](dout), expected[1](dout), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

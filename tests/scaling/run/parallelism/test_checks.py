@@ -69,7 +69,8 @@ def test_tensors_are_not_offloaded_in_stages(remat):
 @pytest.mark.parametrize(
     ("run", "name", "instead"),
     [
-        (with_model(moe=Moe(4, 2), bias=True), "experts with biases", "bias to false"),
+        (with_model(moe=Moe(4, 2, 64, 1), bias=True), "experts with biases", "bias to false"),
+        (with_model(mla=MLA, sinks=True), "latent attention with sinks", "sinks to false"),
         (with_model(mla=MLA, bias=True), "latent attention with biases", "bias to false"),
         (with_model(mla=MLA, qk_norm=True), "latent attention with qk_norm", "qk_norm to false"),
         (with_model(mla=Mla(8, 8, 8, 3, 8)), "mla.qk_rope_head_dim=3", "even qk_rope_head_dim"),
@@ -103,9 +104,11 @@ def test_values_longer_than_keys_are_trained_on_sequences_that_are_cut():
 @pytest.mark.parametrize("name", preset_names())
 @given(sizes=st.tuples(*[st.integers(1, 64)] * 6))
 def test_any_mix_of_the_axes_is_trained(name, sizes):
-    """Without experts, `expert` is one more axis of replicas; with dense layers first no stages."""
+    """Without experts, `expert` is one more axis of replicas; with dense layers first no stages,
+    and with a pattern of layers neither stages nor context."""
     run = recipe(name)
     stages = {"stage": 1} if run.model.moe and run.model.moe.first_dense_layers else {}
+    stages |= {"stage": 1, "context": 1} if run.model.layers else {}
     check_trainable(run, replace(MeshShape(*sizes), **stages))
 
 
