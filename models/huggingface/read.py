@@ -7,7 +7,8 @@ storage and training only; anything else is refused, so that no setting is dropp
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from contextlib import suppress
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +82,8 @@ def translate(data: Json, where: str) -> ModelConfig:
     data = {**family.absent, **data}
     settings = {key: value for key, value in data.items() if value is not None}
     unknown = {k: v for k, v in settings.items() if not _is_expressible(family, k, v)}
-    _refuse(unknown, where)
+    if unknown:
+        _refuse(unknown, where, f". {_by_hand(data)}")
     _check_present(family, data, where)
     values = dict(family.constants) | _shapes(family, settings, where) | _rope(family, settings)
     values |= _biases(family, settings, where)
@@ -97,14 +99,27 @@ def translate(data: Json, where: str) -> ModelConfig:
 
 
 def _by_hand(data: Json) -> str:
-    """What to write instead, with the shapes that most model_types call alike."""
-    sizes = {name: data.get(key) for name, key in families()["llama"].shapes.items()}
-    found = {name: size for name, size in sizes.items() if type(size) is int}
-    model = {"mlp": "swiglu", "norm": "rmsnorm", "positions": "rope", **found}
+    """The run.json to write instead: the nearest model of a family that is read, and what of the
+    file it leaves out."""
+    found: list[tuple[int, str, list[str], dict[str, Any]]] = []  # with how far it is away
+    for name, family in families().items():
+        left = [k for k, v in data.items() if v is not None and not _is_expressible(family, k, v)]
+        rest = {key: value for key, value in data.items() if key not in left}
+        with suppress(InputError):
+            config = translate({**rest, "model_type": name}, "")
+            defaults = {field.name: field.default for field in fields(config)}
+            model = {k: v for k, v in asdict(config).items() if v != defaults[k]}
+            assumed = {*family.constants, *family.moe_constants}  # what the file does not say
+            found.append((len(left) + 2 * len(assumed), name, left, model))
+    if not found:
+        sizes = {name: data.get(key) for name, key in families()["llama"].shapes.items()}
+        found = [(0, "llama", [], {name: n for name, n in sizes.items() if type(n) is int})]
+    _, name, left, model = min(found, key=lambda each: each[0])
     run = {"name": "mine", "model": model, "batch": {"global_batch": 512, "seq_len": 4096}}
+    without = f" without {', '.join(left)}" * bool(left)
     return (
-        "if it is a decoder of such layers, write it as a run.json, with its mlp (swiglu, gelu, "
-        f"relu), norm (rmsnorm, layernorm) and positions (rope, learned, alibi): {json.dumps(run)}"
+        f"Read as {name}{without} it is this run.json, to be changed where the model differs "
+        f"(docs/reference.md has the keys): {json.dumps(run)}"
     )
 
 
@@ -133,12 +148,12 @@ def _rope_type(rope: Json) -> Any:
     return "longrope" if kind == "su" else kind  # as Phi-3's first files call it
 
 
-def _refuse(settings: Json, where: str) -> None:
+def _refuse(settings: Json, where: str, otherwise: str = "") -> None:
     if settings:
         listed = ", ".join(f"{key}={value!r}" for key, value in settings.items())
         raise InputError(
             f"{where}: a model here cannot express {listed}. To work with the nearest model that "
-            "it can express, change or remove these keys in a copy of the file"
+            f"it can express, change or remove these keys in a copy of the file{otherwise}"
         )
 
 

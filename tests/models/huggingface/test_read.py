@@ -11,7 +11,7 @@ from scaling.models.accounting import count_parameters
 from scaling.models.config import LayerKind, Mla, Moe, Yarn
 from scaling.models.huggingface.export import to_huggingface
 from scaling.models.huggingface.read import read_config, translate
-from scaling.models.presets import preset
+from scaling.models.presets import model_from, preset
 
 # The architecture keys of the files on huggingface.co, by preset.
 PUBLISHED = json.loads(Path(__file__).with_name("published.json").read_text())
@@ -239,6 +239,15 @@ def test_how_experts_are_chosen_is_read_or_takes_the_default_of_transformers():
 def test_a_file_that_is_no_model_says_why(data, message):
     with pytest.raises(InputError, match=message):
         translate(data, "c.json")
+
+
+def test_a_file_of_another_family_is_printed_as_a_run_without_what_does_not_fit():
+    file = LLAMA | {"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0]}
+    for refused in (file, LLAMA | {"no_rope_layers": [1, 1, 1, 0]}):
+        with pytest.raises(InputError, match="Read as llama without no_rope_layers") as refusal:
+            translate(refused, "c.json")
+        run = json.loads(str(refusal.value)[str(refusal.value).index('{"name') :])
+        assert model_from(run["model"]) == preset("llama3-8b")
 
 
 def test_a_missing_or_broken_file_is_named(tmp_path):
