@@ -15,6 +15,7 @@ from scaling.testbed.build import down, up
 from scaling.testbed.job import host_environment
 from scaling.testbed.machine import Machine, processes
 from scaling.testbed.plan import TestbedConfig, new_testbed
+from scaling.training.launch.heartbeats import BEAT
 from scaling.training.run_folder.metrics import read_metrics
 
 PORT = 29_411
@@ -72,6 +73,7 @@ def tried(case: Case, machine: Machine, place: Path) -> Outcome:
     folder = place / "run"
     with _testbed(case, machine, place) as testbed, _job(case, testbed, place) as logs:
         _until(lambda: _last_step(folder) >= WARM, logs)
+        time.sleep(2 * BEAT)  # those of the first steps are heard
         before = time.time()
         if case.number is None:
             port = f"port{case.host}"

@@ -113,5 +113,7 @@ def lost_peer(error: BaseException | None) -> BaseException | None:
             return error
         if isinstance(error, ValueError) and STATUS.match(str(error)):
             return error
+        if isinstance(error, TimeoutError) and STATUS.search(str(error)):
+            return error  # of Orbax 0.12.8, which may leave out what its barrier failed for
         error = error.__cause__
     return None

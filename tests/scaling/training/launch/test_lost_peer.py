@@ -142,6 +142,8 @@ def test_a_checkpoint_that_waits_for_a_lost_peer_names_it(leaving, capsys, text)
         (jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory"), False),
         (RuntimeError("Connection closed by peer"), False),
         (ValueError(GLOO), True),
+        (TimeoutError(f"Timeout waiting at barrier. The original error raised was: {DEAD}"), True),
+        (TimeoutError("processes [1] have not summed their files"), False),
         (ValueError("UNIMPLEMENTED: this product"), False),
         (ValueError("the loss is UNKNOWN: why"), False),
     ],
