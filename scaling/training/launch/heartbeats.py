@@ -26,6 +26,7 @@ LEARN = 3  # steps before FLOOR holds
 BEAT = 5.0  # s between heartbeats, in a job of many more: see RATE
 RATE = 500  # heartbeats/s that the coordinator takes at most; chosen by this project
 SILENT = 4  # heartbeats that did not come
+MUTE = "does not answer"
 NAMED = 8  # processes that a message names
 ASKED = 64  # whose links, and stacks where nobody is behind, are looked at
 DIFFERENT = 3  # stacks that are shown then
@@ -115,7 +116,7 @@ def verdict(
         beat = beats[i]
         state = f"stands still for {beat.waited:.0f} s"
         if beat.silent:
-            state = f"does not answer for {beat.silent:.0f} s, and was last heard"
+            state = f"{MUTE} for {beat.silent:.0f} s, and was last heard"
         lines.append(
             f"stuck: process {i} ({beat.host}) {state} {beat.where()}; its limit is "
             f"{beat.limit:.0f} s (train.watchdog_minutes)"

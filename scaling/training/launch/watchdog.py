@@ -40,6 +40,7 @@ from scaling.training.launch.heartbeats import (
     ASKED,
     BEAT,
     LONG,
+    MUTE,
     NAMED,
     RATE,
     SILENT,
@@ -91,7 +92,7 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         self._noted = self._place, 0.0  # and the seconds there, by the ticker
         self._seconds: deque[float] = deque(maxlen=REMEMBERED)  # of steps, to a TICK
         self._heard: dict[int, tuple[str | None, float]] = {}  # beats, and s since they came
-        self._verdict, self._told, self._more = "", False, 0.0
+        self._verdict, self._judged, self._told = "", False, False
         self._closed, self._threads = threading.Event(), list[threading.Thread]()
         self.finish: Callable[[float], object] = lambda seconds: None  # a save in progress
 
@@ -143,10 +144,8 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         limit = step_limit(self._minutes, here, self._steps - self._compiles, self._seconds)
         self._own = beat = Beat(count, step, here, waited, limit, self._host)
         if self._store is None and not self._verdict and stuck({0: beat}) is not None:
-            self._verdict = verdict({0: beat}, [0], {0: self._stack()}, {})
-        if (pipe := supervisor_pipe()) is not None:
-            with suppress(OSError):  # full, or nobody reads
-                os.write(pipe, f"{beat.text()}\n".encode())
+            self._judged, self._verdict = True, verdict({0: beat}, [0], {0: self._stack()}, {})
+        _tell(beat)
         if self._verdict and not self._told:
             self._told = True
             self._end()
@@ -177,8 +176,7 @@ class Watchdog(AbstractContextManager["Watchdog"]):
                 for what, asked in (("stacks", culprits[:NAMED] or some), ("links", some))
             )
             pairs = {i: json.loads(text) for i, text in links.items()}
-            if first and any(beats[i].silent for i in culprits):
-                self._more = UNANSWERED  # for its supervisor: jax ends it where this one is gone
+            self._judged = True
             self._verdict = verdict(beats, culprits, stacks, pairs)
             if first:
                 self._store.set("verdict", self._verdict)
@@ -209,15 +207,26 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         ends = self._store is not None or BEGAN in os.environ
         if ends:
             ENDING.set()
+            _tell(replace(self._own, place="end", limit=LONG))  # this thread says nothing more
         who = f"process {self._index} ({self._host})"
-        _say(f"{who} ends with a stuck job: {self._stack()}" if self._index else self._verdict)
+        brief = f"{who} ends with a stuck job: {self._stack()}"
+        _say(self._verdict if self._judged else brief)
         if ends:
             self.finish(LAST_SAVE)
-            if not self._index:
+            if self._judged:
                 _say(how_to_go_on(self._folder))
-            # So that all know before the first is gone, and the coordinator goes last.
-            time.sleep((2 if self._index else 3) * self._period + self._more)
+            # So that all know before the first is gone, and the coordinator goes last. The
+            # supervisor of who is mute has time to show its stack: jax ends it once they are gone.
+            mute = UNANSWERED if MUTE in self._verdict else 0.0
+            time.sleep((2 if self._index else 3) * self._period + mute)
             self._leave(STUCK)
+
+
+def _tell(beat: Beat) -> None:
+    """Let the supervisor know."""
+    if (pipe := supervisor_pipe()) is not None:
+        with suppress(OSError):  # full, or nobody reads
+            os.write(pipe, f"{beat.text()}\n".encode())
 
 
 def _say(text: str) -> None:
