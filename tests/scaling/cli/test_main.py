@@ -156,7 +156,7 @@ def test_an_earlier_run_is_not_written_over(cli, tmp_path):
 
 def test_bad_input_is_not_started_again(cli, monkeypatch):
     calls = []
-    attempt = lambda words, environment: calls.append(words) or (2, False)
+    attempt = lambda words, *_: calls.append(words) or (2, False)
     monkeypatch.setattr(restarts, "_attempt", attempt)
     assert cli("train", "tiny", "--mesh", "fsdp=3", "--restarts", "5")[0] == 2
     assert len(calls) == 1

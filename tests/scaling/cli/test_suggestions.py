@@ -166,7 +166,7 @@ def test_every_option_that_a_message_names_is_one_of_a_command():
     unknown = [
         (str(path), option)
         for path, text in found
-        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]*(?![\w(])", text)
+        for option in re.findall(r"(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w(-])", text)
         if option not in every
     ]
     assert len(found) > 1000 and unknown == []
