@@ -61,6 +61,7 @@ class Clocks:
     )
     sums: dict[Key, Number] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
+    wanted: dict[tuple[str, str], Number] = field(default_factory=dict)  # see `_wanted`
 
     @property
     def recording(self) -> bool:
@@ -163,12 +164,15 @@ class Clocks:
     def _wanted(self, first: str, second: str) -> Number:
         """Times that the links wanted most by two collectives are wanted at once, at least 1."""
         assert self.busy is not None
-        one, other = self.busy[first], self.busy[second]
-        if one is None or other is None:
-            return 2.0
-        wanted = one.reshape(len(one), -1) + other.reshape(len(other), -1)
-        most = np.max(wanted, axis=0, initial=1.0)
-        return most if most.size > 1 else float(most[0])
+        if (first, second) not in self.wanted:
+            one, other = self.busy[first], self.busy[second]
+            most: Number = 2.0
+            if one is not None and other is not None:
+                both = one.reshape(len(one), -1) + other.reshape(len(other), -1)
+                most = np.max(both, axis=0, initial=1.0)
+                most = most if most.size > 1 else float(most[0])
+            self.wanted[first, second] = most
+        return self.wanted[first, second]
 
     def together(self, *names: str) -> Number:
         """Seconds during which operations in flight all run."""
