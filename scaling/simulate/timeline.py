@@ -73,9 +73,7 @@ from scaling.simulate.side_by_side import (
 COMPUTE, ISSUED = CLOCKS.index("compute"), CLOCKS.index("issued")  # the first that there are
 BUSY: tuple[Part, Part] = ("compute", "host")  # what is bubble in the trips of a loop without work
 MOST_RUN = 1_000_000  # operations that are run one by one, chosen by this project: half a minute
-FEW = (
-    128  # configurations, of which fewer than half take as long: 0.7 us for a sum of 256 (numpy 2)
-)
+FEW = 128  # configurations, of which a half takes no less time: 0.7 us a sum of 256 (numpy 2)
 ROUNDING = 1e-12  # of sums of float64, relative: far above their 2e-16, far below any time
 
 

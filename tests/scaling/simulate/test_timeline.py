@@ -203,6 +203,20 @@ def test_a_backlog_of_communication_is_worked_off_before_iterations_are_counted(
     assert quick.total == pytest.approx(full.total, rel=SAME)
 
 
+def test_the_one_configuration_that_needs_more_iterations_runs_apart(monkeypatch) -> None:
+    """One works a backlog off, the others are counted after an iteration or two."""
+    monkeypatch.setattr(timeline, "FEW", 0)
+    body = (Wait("g"), kernel("k"), Collective("g"))
+    steps = (Collective("long"), Collective("g"), Loop("l", body=body, trips=300), Wait("g"))
+    times = {"long": np.array([0.0, 100.0, 0.0]), "g": 0.1, "k": np.array([1.0, 1.0, 2.0])}
+    how = {"lost": {"g": 0.25}, "busy": {"long": None, "g": None}}
+    together = run(times, *steps, Wait("long"), **how)
+    for i in range(3):
+        alone = run({name: at(t, i) for name, t in times.items()}, *steps, Wait("long"), **how)
+        for name in (*PARTS, "hidden_communication", "total"):
+            assert at(getattr(together, name), i) == near(getattr(alone, name))
+
+
 def test_looped_time_is_independent_of_how_often_the_loop_runs() -> None:
     """A loop of a million iterations is not replayed."""
     body = (Collective("g"), kernel("k"), Wait("g"))
