@@ -166,12 +166,11 @@ class Clocks:
         assert self.busy is not None
         if (first, second) not in self.wanted:
             one, other = self.busy[first], self.busy[second]
-            most: Number = 2.0
+            self.wanted[first, second] = 2.0
             if one is not None and other is not None:
                 both = one.reshape(len(one), -1) + other.reshape(len(other), -1)
                 most = np.max(both, axis=0, initial=1.0)
-                most = most if most.size > 1 else float(most[0])
-            self.wanted[first, second] = most
+                self.wanted[first, second] = most if most.size > 1 else float(most[0])
         return self.wanted[first, second]
 
     def together(self, *names: str) -> Number:

@@ -278,18 +278,20 @@ class Streams(Clocks):
         apart.lost = some_of({name: n for name, n in self.lost.items() if name in names})
         if self.busy is not None:
             wanted = {name: n for name, n in self.busy.items() if name in names}
-            apart.busy = {n: pick(b) if np.ndim(b) > 1 else b for n, b in wanted.items()}
+            apart.busy = {n: b if b is None or b.ndim == 1 else pick(b) for n, b in wanted.items()}
         apart.wanted, apart.held_up, apart.ahead = {}, pick(self.held_up), pick(self.ahead)
         apart.clocks, apart.sums = some_of(self.clocks), some_of(self.sums)
-        (rest,) = _of_some((replace(loop, trips=left, bubble_trips=0),), pick)
-        apart.loop(rest)
-        whole = lambda figure: np.array(np.broadcast_to(figure, (count,)), float)
-        for own, found in ((self.clocks, apart.clocks), (self.sums, apart.sums)):
-            for name, figure in found.items():
-                own[name] = whole(own.get(name, 0.0))
-                own[name][places] = figure
-        self.ahead = whole(self.ahead)
-        self.ahead[places] = apart.ahead
+        trips = replace(loop, trips=left[places], bubble_trips=0)
+        apart.loop(replace(trips, body=_of_some(loop.body, pick)))
+
+        def whole(own: Number, found: Number) -> np.ndarray:
+            every = np.array(np.broadcast_to(own, (count,)), float)
+            every[places] = found
+            return every
+
+        self.clocks = {clock: whole(self.clocks[clock], n) for clock, n in apart.clocks.items()}
+        self.sums.update({key: whole(self.sums.get(key, 0.0), n) for key, n in apart.sums.items()})
+        self.ahead = whole(self.ahead, apart.ahead)
 
     def _wait_for_host(self, operation: Kernel | Collective) -> None:
         """Hold the compute stream until the host has issued an operation that takes time."""
