@@ -11,7 +11,7 @@ from typing import ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 DIGITS = 18  # of an int64 in any case
-FEW = 30  # names that are still listed beside a suggestion
+FEW = 36  # names that are still listed beside a suggestion
 CLOSE = 0.55  # share of letters in common from which a name is suggested; chosen by this project
 
 

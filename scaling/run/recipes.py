@@ -35,6 +35,8 @@ BATCHES = {
     "gpt2-1.5b": (512, 1024),
     "gpt-305m": (40, 512),  # 4 sequences on each of ten RTX 3090, as in its measured benchmark
     "gpt3-175b": (1536, 2048),  # 3.2 M tokens: Brown et al. 2020, table 2.1
+    "deepseek-v2": (9216, 4096),  # 37.7 M tokens: arXiv 2405.04434, section 3.1.2
+    "gpt-oss*": (1024, 4096),  # 4.2 M tokens, assumed
     "deepseek-v3": (15360, 4096),  # 62.9 M tokens: arXiv 2412.19437, section 4.2
     "mixtral-8x7b": (1024, 4096),  # 4 M tokens, assumed: arXiv 2401.04088 states none
     "gpt3-1.3b*": (512, 2048),  # 1 M tokens, and so on: Brown et al. 2020, table 2.1
