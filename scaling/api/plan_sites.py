@@ -43,6 +43,8 @@ def sites_of(
     """
     if isinstance(cluster, str):
         cluster = [name.strip() for name in cluster.split(",")]
+        if not all(cluster):
+            raise InputError("--cluster names nothing beside a comma: write NAME, or NAME,NAME")
     several = [cluster] if cluster is None or isinstance(cluster, Path | Cluster) else list(cluster)
     if calls and several[1:]:
         raise InputError("--measured is of one cluster: name that --cluster alone")

@@ -26,7 +26,7 @@ from scaling.program.ir import Number
 OBJECTIVES = ("time", "cost", "money", "energy")
 HOUR = 3600.0  # s
 # Loss of N parameters without embeddings, (8.8e13 / N)^0.076 nats, and the tokens of its critical
-# batch, 2e8 / loss^(1 / 0.21) (Kaplan et al. 2020, arXiv 2001.08361, equations 1.1 and 1.4).
+# batch, 2e8 / loss^(1 / 0.21) (Kaplan et al. 2020, arXiv 2001.08361, section 1.2).
 LOSS_SIZE, LOSS_POWER, BATCH_SIZE, BATCH_POWER = 8.8e13, 0.076, 2e8, 0.21
 
 
@@ -54,8 +54,9 @@ class Goal:
     def growth(self, batch: float) -> float:
         """Tokens to the same loss with a batch of so many tokens, over those with the smallest.
 
-        1 + B / B_crit times the fewest tokens that do (McCandlish et al. 2018, arXiv 1812.06162,
-        equation 2.11; Kaplan et al. 2020, arXiv 2001.08361, equation 5.4).
+        1 + B / B_crit times the fewest that do, as steps S and tokens E obey
+        (S / S_min - 1) (E / E_min - 1) = 1 with B_crit = E_min / S_min (McCandlish et al. 2018,
+        arXiv 1812.06162; Kaplan et al. 2020, arXiv 2001.08361, section 5.1, C_min).
         """
         if self.critical is None:
             return 1.0

@@ -81,6 +81,7 @@ def test_the_fewest_that_contradict_each_other_are_named():
         (["--deadline", "3d"], ["--deadline", "--tokens"]),
         (["--deadline", "3x", "--tokens", "1T"], ["--deadline", "'x'"]),
         (["--cluster", "dgx-h100,dgx-a100,dgx-h100"], ["dgx-h100 twice"]),
+        (["--cluster", "dgx-h100,"], ["nothing beside a comma"]),
     ],
 )
 def test_what_is_refused(capsys, options, parts):
