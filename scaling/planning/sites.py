@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any
 
 from scaling.meshes.cluster import Cluster
-from scaling.meshes.errors import InputError, is_count, whole_number
+from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.planning.constraints import Constraint, contradiction
 from scaling.planning.objectives import Goal, Tariff, value_of
 from scaling.planning.search import PlanTarget, Search, SearchHit, search
 from scaling.planning.space import Choices
-from scaling.planning.variants import Variant, runs_on
+from scaling.planning.variants import Variant, ends, runs_on
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Number
 from scaling.run import Run
@@ -92,19 +92,7 @@ def best_of(sites: Sequence[Site], goal: Goal) -> tuple[SearchHit, Site]:
 
 
 def node_counts(nodes: int | str) -> list[int]:
-    """Numbers of nodes: one, or of `4:64` both ends, divisors of the larger and powers of two.
-
-    Raises:
-        InputError: it is neither a whole number nor a range, or it ends below its start.
-    """
-    if not isinstance(nodes, str):
-        return [whole_number("--nodes", nodes)]
-    first, colon, last = (part.strip() for part in nodes.partition(":"))
-    ends = [first, last if colon else first]
-    if not all(is_count(end) and int(end) for end in ends):
-        raise InputError(f"--nodes {nodes!r}: write a whole number, or FROM:TO, such as 4:64")
-    low, high = map(int, ends)
-    if high < low:
-        raise InputError(f"--nodes {nodes} ends below its start; write it as {high}:{low}")
+    """Numbers of nodes: one, or of `4:64` both ends, divisors of the larger and powers of two."""
+    low, high = ends("--nodes", nodes, "4:64")
     powers = (1 << i for i in range(high.bit_length()))
     return sorted({low, *(n for n in (*divisors(high), *powers) if low <= n <= high)})

@@ -139,22 +139,27 @@ def with_settings(every: Iterable[Variant], settings: Mapping[str, Any]) -> list
 
 
 def batch_band(batch: int | str) -> list[int]:
-    """Global batches to try: one, or of `512:2048` the smaller, its doublings, and the larger.
+    """Global batches to try: one, or of `512:2048` the smaller, its doublings, and the larger."""
+    low, high = ends("--batch", batch, "512:2048")
+    return sorted({high, *(low << i for i in range((high // low).bit_length()))})
+
+
+def ends(option: str, numbers: int | str, example: str) -> tuple[int, int]:
+    """Both ends of FROM:TO, or one number twice.
 
     Raises:
-        InputError: it is neither, or the band ends below its start.
+        InputError: it is neither, or ends below its start.
     """
-    if not isinstance(batch, str):
-        return [whole_number("--batch", batch)]
-    first, colon, last = (part.strip() for part in batch.partition(":"))
+    if not isinstance(numbers, str):
+        return (whole_number(option, numbers),) * 2
+    first, colon, last = (part.strip() for part in numbers.partition(":"))
     try:
         low, high = parse_whole(first), parse_whole(last if colon else first)
     except ValueError:
         raise InputError(
-            f"--batch {batch!r}: write sequences, or a band of them, such as 512:2048"
+            f"{option} {numbers!r}: write a number, or FROM:TO, such as {example}"
         ) from None
-    whole_number("--batch", low)
+    whole_number(option, low)
     if high < low:
-        raise InputError(f"--batch {batch} is empty: it ends below its start; use {high}:{low}")
-    doublings = (low << i for i in range((high // low).bit_length()))
-    return sorted({*doublings, high})
+        raise InputError(f"{option} {numbers} is empty: it ends below its start; use {high}:{low}")
+    return low, high
