@@ -164,7 +164,10 @@ def all_choices(
         partial: stages compute some of their layers again, not all.
         covers: False for further meshes that are left out.
     """
-    every = _in_order(replace(run, device_order=AXES), devices, tuple(constraints), partial)
+    # Without what no mesh depends on, and may be a dictionary, which has no hash.
+    train = replace(run.train, data="")
+    alike = replace(run, device_order=AXES, cluster=None, train=train)
+    every = _in_order(alike, devices, tuple(constraints), partial)
     for each, mesh in zip(every, meshes(run, devices, constraints), strict=True):
         if each.count and covers(mesh):
             yield replace(each, mesh=mesh)

@@ -34,7 +34,7 @@ SPACES = [
     pytest.param("llama3-405b", "jax", "gb200-nvl72", 4, marks=pytest.mark.slow),
     pytest.param("mixtral-8x7b", "megatron", "dgx-h100", 4, marks=pytest.mark.slow),
     pytest.param("mixtral-8x7b", "jax", "dgx-h100", 8, marks=pytest.mark.slow),
-    pytest.param("deepseek-v3", "nemo", "dgx-h100", 16, marks=pytest.mark.slow),
+    pytest.param("deepseek-v3", "nemo", "dgx-b200", 16, marks=pytest.mark.slow),
 ]
 
 

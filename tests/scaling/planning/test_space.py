@@ -15,6 +15,7 @@ from scaling.run import Pipeline
 from scaling.run.parallelism.checks import check_trainable_mesh
 from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import recipe
+from scaling.run.run import ClusterChoice
 
 DENSE, EXPERTS = recipe("tiny"), recipe("tiny-moe")
 
@@ -80,6 +81,12 @@ def test_what_cannot_run_says_why():
     theirs = replace(theirs, model=replace(theirs.model, n_layers=8))
     found = choices(theirs, parse_mesh("stage=2"))
     assert not found.refusal and set(np.asarray(found.grid.microbatches)) == {2, 4, 8}
+
+
+def test_a_run_with_tables_of_its_own_has_a_space():
+    choice = ClusterChoice(name="dgx-h100", overrides={"memory": 40e9})
+    run = replace(DENSE, cluster=choice, train=replace(DENSE.train, data={"stdlib": 1.0}))
+    assert [c.mesh for c in all_choices(run, 4)] == [c.mesh for c in all_choices(DENSE, 4)]
 
 
 def test_a_mesh_that_is_given_is_the_only_one():
