@@ -129,6 +129,11 @@ def _rows(grid: Grid) -> list[np.ndarray]:
     return [row if row.shape == shape else np.broadcast_to(row, shape) for row in figures]
 
 
+def hashable(run: Run) -> Run:
+    """The run without its tables, of data and of a cluster, which no step depends on."""
+    return replace(run, cluster=None, train=replace(run.train, data=""))
+
+
 def described(run: Run, choices: Choices | ChoicesBatch) -> Run:
     """The run that describes all of some choices, with the policies that their grid counts."""
     return replace(choices.run(run, 0), remat=run.remat)
@@ -164,9 +169,7 @@ def all_choices(
         partial: stages compute some of their layers again, not all.
         covers: False for further meshes that are left out.
     """
-    # Without what no mesh depends on, and may be a dictionary, which has no hash.
-    train = replace(run.train, data="")
-    alike = replace(run, device_order=AXES, cluster=None, train=train)
+    alike = replace(hashable(run), device_order=AXES)
     every = _in_order(alike, devices, tuple(constraints), partial)
     for each, mesh in zip(every, meshes(run, devices, constraints), strict=True):
         if each.count and covers(mesh):

@@ -15,7 +15,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
 from scaling.meshes.shape import AXES, MeshShape
 from scaling.planning.bounds import least_time
-from scaling.planning.space import Choices, ChoicesBatch, batched, described
+from scaling.planning.space import Choices, ChoicesBatch, batched, described, hashable
 from scaling.profiles.power import power_file
 from scaling.profiles.profile import Profile
 from scaling.program.ir import Number, Program, collectives
@@ -74,7 +74,7 @@ class PlanTarget:
         """What targets have in common whose configurations are priced side by side: their runs
         differ in nothing but the batch and the device order."""
         batch = replace(self.run.batch, global_batch=1)
-        run = replace(self.run, batch=batch, mesh=None, device_order=AXES)
+        run = replace(hashable(self.run), batch=batch, mesh=None, device_order=AXES)
         return run, self.cluster, id(self.profile), self.risk
 
     def watts(
