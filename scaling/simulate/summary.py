@@ -217,8 +217,8 @@ def collective_calls(priced: Priced) -> list[tuple[CollectiveLine, list[Calls]]]
 def bottleneck(priced: Priced, lines: Iterable[CollectiveLine], memory: MemoryParts) -> str:
     """The bottleneck as one sentence; about the largest figures of several configurations."""
     if memory.fits is False:
-        most = memory.peak if memory.needed is None else memory.needed
-        over = format_size(float(np.max(most)) - (memory.capacity or 0.0))
+        needed = memory.peak if memory.needed is None else memory.needed
+        over = format_size(float(np.max(needed)) - (memory.capacity or 0.0))
         return f"memory: the peak is {over} above the capacity of a device"
     shares = time_shares(priced)
     most = max(shares, key=lambda name: shares[name])
