@@ -3,7 +3,7 @@
     ```console         `$ command` and what it prints; a line `...` stands for any lines
     ```console shape   likewise, where numbers depend on the machine: digits are not compared
     ```sh              commands alone
-    ```python          run in a process of its own
+    ```python          run in a process of its own, from the file that its first line may name
 
 The blocks of a page run in order in one empty folder, as a reader would type them. Figures of
 compiled programs are those of the jax named below; with another one digits are not compared.
@@ -112,8 +112,10 @@ def test_a_page_runs_as_it_stands(page, tmp_path, cache):
     wrong = []
     for language, word, text in blocks(page):
         if language == "python":
-            (tmp_path / "page.py").write_text(text)
-            run(f"{shlex.quote(sys.executable)} page.py", tmp_path, cache)
+            named = re.match(r"# (\w+\.py)\n", text)
+            file = named[1] if named else "page.py"
+            (tmp_path / file).write_text(text)
+            run(f"{shlex.quote(sys.executable)} {file}", tmp_path, cache)
         elif language in ("sh", "console"):
             for command in commands_of(language, word, text):
                 if command.line.split()[0] in NOT_RUN:

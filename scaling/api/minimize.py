@@ -1,6 +1,6 @@
 """What `scaling train` takes, made of a loss and an optax chain."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from scaling.api.public_api import entrance
@@ -19,13 +19,15 @@ def minimize(
     optimizer: "optax.GradientTransformation",
     data: Any,
     mesh: "jax.sharding.Mesh",
+    *,
+    rows: Iterable[str] = ("data", "fsdp"),
     **more: Any,
 ) -> "Training":
     """Return the training that minimises a loss by an optax chain, sharded over a mesh.
 
-    Batches are cut by rows over the mesh's axes `data` and `fsdp`. Parameters that lie on the mesh
-    stay as they are; each other one is cut over `fsdp` along its longest dim that this divides, or
-    lies whole on every device. Moments lie as their parameters do.
+    Parameters that lie on the mesh stay as they are; each other one is cut over an axis `fsdp`
+    along its longest dim that this divides, or lies whole on every device. Moments lie as their
+    parameters do.
 
     >>> import jax, jax.numpy as jnp, optax
     >>> import scaling as sc
@@ -42,7 +44,8 @@ def minimize(
         optimizer: any optax chain; `optax.partition` makes groups of parameters.
         data, more: as of `Training`: batches; tokens, evaluate (of a state with `params`).
         mesh: over which the state and the batches lie.
+        rows: axes over which batches are cut along their first dim, those that the mesh has.
     """
     from scaling.training import minimize as home
 
-    return home.minimize(loss, params, optimizer, data, mesh, **more)
+    return home.minimize(loss, params, optimizer, data, mesh, tuple(rows), **more)

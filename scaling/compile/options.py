@@ -47,6 +47,9 @@ GPU_OPTIONS: Options = {
     "xla_gpu_enable_latency_hiding_scheduler": True,
     **PIPELINED,
 }
+# Of each operation the implementation that gives the same bits at every run (it implies
+# xla_gpu_exclude_nondeterministic_ops: openxla/xla#12520), and no kernel chosen by timing it.
+DETERMINISTIC: Options = {"xla_gpu_deterministic_ops": True, "xla_gpu_autotune_level": 0}
 WITHOUT_DEVICE: Options = {"xla_gpu_autotune_level": 0}  # kernels cannot be timed
 # For compiles of which nothing will run: LLVM optimises no kernel. The schedule is the same.
 QUICK: Options = {"xla_backend_optimization_level": 0}
@@ -67,9 +70,12 @@ TOOLS = ("ptxas", "PTX", "libdevice", "cubin")  # in messages of what the script
 MIN_COMPILE_TIME = 1.0  # s; programs that compile faster are not kept (jax's own default)
 
 
-def compiler_options(platform: str) -> dict[str, bool | str | int]:
-    """Options for `compile_with` on "gpu"/"cuda", "cpu" or "tpu"."""
-    return dict(GPU_OPTIONS) if platform in ("gpu", "cuda") else {}
+def compiler_options(
+    platform: str, deterministic: bool = False, xla: Options | None = None
+) -> dict[str, bool | str | int]:
+    """Options for `compile_with` on "gpu"/"cuda", "cpu" or "tpu"; `xla` of the user go last."""
+    ours = {**GPU_OPTIONS, **(DETERMINISTIC if deterministic else {})}
+    return {**(ours if platform in ("gpu", "cuda") else {}), **(xla or {})}
 
 
 def check_options(options: Mapping[Any, Any]) -> None:
@@ -88,6 +94,7 @@ def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Co
     Where XLA fails by a fault of its own, without the pipelined ones, with a warning.
 
     Raises:
+        InputError: an option of the user that XLA does not know.
         RuntimeError: XLA fails still (jax.errors.JaxRuntimeError, or a plain one).
     """
     given: dict[str, Any] = dict(options)
@@ -100,6 +107,8 @@ def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Co
         without = {unknown[1]} & ours if unknown else {*PIPELINED} if own_fault else set()
         fewer = {name: value for name, value in options.items() if name not in without}
         if len(fewer) == len(options):
+            if unknown:
+                raise InputError(f"XLA has no option {unknown[1]!r}: leave it out") from None
             raise
         if not unknown:
             first = str(error).splitlines()[0]

@@ -4,6 +4,7 @@
     lion        one
     adafactor   of each matrix the mean square of its rows and of its columns
     muon        one moment of each matrix of a layer; adamw's two for tables and vectors
+    my.py:make  of make(learning_rate), any optax chain; the closed form takes it for adamw
 
 Imports no jax: what is predicted and planned has the same optimisers.
 """
@@ -14,6 +15,7 @@ from typing import Literal
 
 from scaling.meshes.errors import InputError, check_fields, nearest
 from scaling.run import Run, Train
+from scaling.run.user_code import named_function
 
 # Settings of each optimiser under `train` with their defaults; others are refused.
 DEFAULTS: Mapping[str, Mapping[str, float]] = {
@@ -42,6 +44,11 @@ class Optimizer:
     products: str = "fp32"  # format of Muon's matrix products, as precision.between
 
 
+def is_own_chain(name: str) -> bool:
+    """Whether an optimizer is the user's, `file.py:function`."""
+    return ".py:" in name
+
+
 def optimizer_of(run: Run) -> Optimizer:
     """The optimiser of a run."""
     precision = run.precision
@@ -53,8 +60,9 @@ def optimizer_of(run: Run) -> Optimizer:
 
 def settings_of(train: Train, name: str) -> dict[str, float]:
     """The settings of the optimiser `name`: those of `train`, else its defaults."""
-    settings = {key: getattr(train, key) for key in DEFAULTS[name]}
-    return {**DEFAULTS[name], **{k: v for k, v in settings.items() if v is not None}}
+    own = DEFAULTS.get(name, {})
+    settings = {key: getattr(train, key) for key in own}
+    return {**own, **{k: v for k, v in settings.items() if v is not None}}
 
 
 def final_rate(train: Train) -> float:
@@ -75,14 +83,21 @@ def check_optimizer(run: Run) -> None:
     A setting of another optimiser is an error, not ignored: it would be a silent default.
     """
     name, train, precision = run.optimizer, run.train, run.precision
-    if name not in DEFAULTS:
-        raise InputError(f"unknown optimizer {name!r}; {nearest(name, DEFAULTS)}")
+    if is_own_chain(name):
+        named_function(name)
+        if train.groups:
+            raise InputError(f"train.groups with optimizer {name}: use optax.partition there")
+    elif name not in DEFAULTS:
+        raise InputError(
+            f"unknown optimizer {name!r}; {nearest(name, DEFAULTS)}; or FILE.py:FUNCTION, which "
+            "gets the learning rate as optax's optimizers do and returns an optax chain"
+        )
     for key in SETTINGS:
         value = getattr(train, key)
         if value is None:
             continue
-        if key not in DEFAULTS[name]:
-            settings = ", ".join(DEFAULTS[name])
+        if key not in DEFAULTS.get(name, {}):
+            settings = ", ".join(DEFAULTS.get(name, {})) or "none here"
             raise InputError(f"train.{key}={value} is no setting of {name}, which has: {settings}")
         fraction = key in ("beta_1", "beta_2", "momentum")  # not epsilon or the decay's exponent
         if fraction and not 0 <= value < 1:

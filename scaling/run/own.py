@@ -34,6 +34,8 @@ class Loop:
     keep_checkpoints: int = 2
     eval_every: int = 0
     watchdog_minutes: float | None = None
+    xla: dict[str, bool | int | str] = field(default_factory=dict, hash=False)
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, ("steps", "keep_checkpoints"), 1, where="train.")

@@ -125,6 +125,17 @@ class Precision:
 
 
 @dataclass(frozen=True)
+class Group:
+    """What the optimizer does otherwise with parameters of some names; None: as with the rest."""
+
+    learning_rate: float = 1.0  # times that of the run
+    weight_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        check_fields(self, ("learning_rate", "weight_decay"), 0)
+
+
+@dataclass(frozen=True)
 class Train:
     """The settings of the trainer."""
 
@@ -161,6 +172,10 @@ class Train:
     freeze: tuple[str, ...] = ()  # patterns of arrays that are not trained: "embedding/*"
     trainable: tuple[str, ...] = ()  # or of those that are, and no others
     ema: float | None = None  # decay of a running mean of the trained parameters; None: none
+
+    xla: dict[str, bool | int | str] = field(default_factory=dict, hash=False)  # its options
+    deterministic: bool = False  # on GPUs: the same bits at every start, for speed
+    groups: dict[str, Group] = field(default_factory=dict, hash=False)  # by pattern of names
 
     @property
     def trains_all(self) -> bool:

@@ -12,7 +12,6 @@ from jax.sharding import PartitionSpec as P
 from scaling.training.protocol import Training
 from scaling.training.weights.naming import leaf_names
 
-ROWS = ("data", "fsdp")  # axes over which the rows of a batch are cut
 CUT = "fsdp"  # over which parameters are
 
 
@@ -29,6 +28,7 @@ def minimize(
     optimizer: optax.GradientTransformation,
     data: Any,
     mesh: Mesh,
+    rows: tuple[str, ...],
     **more: Any,
 ) -> Training:
     """The training of a loss and an optax chain; see `scaling.minimize`."""
@@ -69,9 +69,9 @@ def minimize(
         norm = optax.tree.norm(gradients)
         return State(params, moments), {"loss": value, "grad_norm": norm, **metrics}
 
-    rows = NamedSharding(mesh, P(tuple(axis for axis in ROWS if axis in mesh.shape)))
+    cut = NamedSharding(mesh, P(tuple(axis for axis in rows if axis in mesh.shape)))
     lie = State(homes, moments)
-    jitted = jax.jit(step, in_shardings=(lie, rows), out_shardings=(lie, None), donate_argnums=0)
+    jitted = jax.jit(step, in_shardings=(lie, cut), out_shardings=(lie, None), donate_argnums=0)
     return Training(state=state, step=jitted, data=data, **more)
 
 

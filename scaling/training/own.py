@@ -194,7 +194,8 @@ def compile_own(plan: OwnPlan) -> tuple[Training, list[str]]:
         InputError: the step fails to compile, or its state comes out sharded otherwise.
     """
     training, run = plan.training, plan.run
-    options = compiler_options(plan.mesh.devices.flat[0].platform)
+    platform, train = plan.mesh.devices.flat[0].platform, run.train
+    options = compiler_options(platform, train.deterministic, train.xla)
 
     def compiled(state: Any) -> tuple[Any, Any]:
         with jax.set_mesh(plan.mesh), folder_on_path(_file(run)):

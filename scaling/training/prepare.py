@@ -133,7 +133,9 @@ def compile_programs(plan: PreparedRun) -> Programs:
     run, execution = plan.run, plan.execution
     with jax.set_mesh(plan.mesh):
         state, tokens = abstract_arguments(run, execution)
-        options = compiler_options(plan.mesh.devices.flat[0].platform)
+        train = run.train
+        platform = plan.mesh.devices.flat[0].platform
+        options = compiler_options(platform, train.deterministic, train.xla)
         lowered = jitted_step(run).lower(state, tokens)
         step = compile_with(lowered, options)
         init = jax.jit(lambda: init_state(run, execution))

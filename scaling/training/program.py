@@ -13,6 +13,7 @@ from scaling.compile import cache
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.placement import check_fits
+from scaling.meshes.reading import read_text
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.xla_target import xla_target_text
 from scaling.models.config import ModelConfig, Moe
@@ -20,14 +21,17 @@ from scaling.program.ir import Program
 from scaling.program.stored import key_of, stored_program, stored_programs
 from scaling.program.versions import compiler_settings, compiler_versions
 from scaling.run import Run, run_dict
+from scaling.run.optimizers import is_own_chain
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for
 from scaling.run.run import OWN_REDUCE
+from scaling.run.user_code import named_function
 from scaling.simulate.pipeline_bubble import mark_bubbles
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
 DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
+ADDED = ("xla", "deterministic", "groups")  # keys of `train`
 _FIELDS = [field.name for field in fields(ModelConfig)]
 MODEL = {field.name: field.default for field in fields(ModelConfig)} | {"layers": []}
 LATER = frozenset(_FIELDS[_FIELDS.index("moe") + 1 :])
@@ -99,7 +103,12 @@ def _decides(run: Run) -> dict[str, Any]:
     document = run_dict(replace(run, precision=stated))
     for key in ("layers", "remat_layers", "remat_fewer"):  # the trainer's stages are alike
         del document["pipeline"][key]
-    del document["train"]["watchdog_minutes"]  # it watches the step
+    train = document["train"]
+    del train["watchdog_minutes"]  # it watches the step
+    # Keys that came later are left out where they say nothing: stored programs keep their keys.
+    document["train"] = {k: v for k, v in train.items() if v or k not in ADDED}
+    if is_own_chain(run.optimizer):
+        document["optimizer"] = [run.optimizer, read_text(named_function(run.optimizer)[0])]
     # Fields of models that came later decide where they say anything: keys stay what they were.
     document["model"] = {
         k: v for k, v in document["model"].items() if k not in LATER or v != MODEL[k]
@@ -119,6 +128,7 @@ def _compiled(
     import jax
 
     from scaling.compile.jitted import program_and_text
+    from scaling.compile.options import compiler_options
     from scaling.meshes.devices import absent_mesh, host_mesh
     from scaling.training.execution import execution_for
     from scaling.training.step import abstract_arguments, jitted_step
@@ -131,6 +141,7 @@ def _compiled(
     execution = execution_for(run, rules_for(run, shape), platform, capability)
     with jax.set_mesh(mesh):
         arguments = abstract_arguments(run, execution)
+    options = {**compiler_options(platform, run.train.deterministic, run.train.xla), **options}
     program, text = program_and_text(
         jitted_step(run), arguments, cluster, run.name, estimates, options=options
     )

@@ -25,7 +25,7 @@ from scaling.run import Batch, Run
 from scaling.run.optimizers import optimizer_of
 from scaling.training.gradients import Tokens, normalized, objective, output_and_gradients
 from scaling.training.monitor.layers import layer_gradient_norms, routing_metrics, with_updated_bias
-from scaling.training.optim.optimizer import make_optimizer, schedule
+from scaling.training.optim.optimizer import check_groups, make_optimizer, schedule
 from scaling.training.optim.trained import as_stored, joined, trained_mask, trained_part
 
 
@@ -48,6 +48,7 @@ def state_of(params: Transformer, run: Run) -> TrainState:
     mask = trained_mask(params, run.train)
     params = as_stored(params, mask, DTYPES[params.execution.frozen])
     trained = trained_part(params, mask)
+    check_groups(trained, run.train)
     state = make_optimizer(run.train, optimizer_of(run)).init(trained)
     mean = None if run.train.ema is None else jax.tree.map(jnp.copy, trained)
     return TrainState(jnp.zeros((), jnp.int32), params, state, mean)

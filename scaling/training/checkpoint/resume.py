@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 
+from scaling.compile.options import compiler_options
 from scaling.meshes.durable import write_json
 from scaling.run.own import document_of
 from scaling.training.checkpoint.checkpoints import Checkpoints
@@ -76,7 +77,10 @@ def save_start(plan: Plan, folder: Path) -> None:
         (folder / measured.MEASURED).unlink(
             missing_ok=True
         )  # of earlier steps, maybe on another mesh
-    write_json(own_folder(folder) / measured.ENVIRONMENT, describe_environment(plan.mesh))
+    train, platform = plan.run.train, plan.mesh.devices.flat[0].platform
+    options = compiler_options(platform, train.deterministic, train.xla)
+    environment = describe_environment(plan.mesh, options=options)
+    write_json(own_folder(folder) / measured.ENVIRONMENT, environment)
 
 
 def mend_finished(folder: Path, step: int) -> list[str]:

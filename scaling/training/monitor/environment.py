@@ -35,7 +35,9 @@ PACKAGES = (
 )  # fmt: skip
 
 
-def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dict[str, Any]:
+def describe_environment(
+    mesh: Mesh, env: Mapping[str, str] = os.environ, options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Host, devices, versions and settings of this process; `began` is now, as unix time."""
     return {
         "began": time.time(),
@@ -48,7 +50,7 @@ def describe_environment(mesh: Mesh, env: Mapping[str, str] = os.environ) -> dic
         "devices": [device.device_kind for device in mesh.local_devices],
         "driver": getattr(mesh.local_devices[0].client, "platform_version", None),
         "versions": installed_versions(PACKAGES),
-        "compiler_options": compiler_options(mesh.devices.flat[0].platform),
+        "compiler_options": dict(options or compiler_options(mesh.devices.flat[0].platform)),
         "settings": {name: env[name] for name in sorted(env) if name.startswith(PREFIXES)},
     }
 

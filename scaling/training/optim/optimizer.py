@@ -4,7 +4,8 @@
     adafactor  arXiv 1804.04235       muon   kellerjordan.github.io/posts/muon, arXiv 2502.16982
 
 Weight decay is decoupled in all four: a step takes rate x weight_decay of each matrix, and nothing
-of norms and biases. The state of a parameter is sharded like the parameter.
+of norms and biases, unless `train.groups` says otherwise of parameters whose names match a pattern
+(the first that does counts). The state of a parameter is sharded like the parameter.
 
 The learning rate rises linearly to `learning_rate` over `warmup_steps`, then
 
@@ -20,6 +21,7 @@ or down with the odds of the distance, so that the mean over steps is right:
     bf16 is the upper half of a float32:  add 16 random bits below it, and truncate
 """
 
+from fnmatch import fnmatchcase
 from typing import Any, NamedTuple
 
 import jax
@@ -27,11 +29,21 @@ import jax.numpy as jnp
 import optax
 from flax import nnx
 
+from scaling.meshes.errors import InputError
 from scaling.models.initializers import is_matrix, is_variable
-from scaling.run import Train
-from scaling.run.optimizers import Optimizer, decay_steps, final_rate, settings_of
+from scaling.run import Group, Train
+from scaling.run.optimizers import (
+    Optimizer,
+    decay_steps,
+    final_rate,
+    is_own_chain,
+    settings_of,
+)
+from scaling.run.user_code import described, run_user_code, user_function
 from scaling.training.optim.adafactor import scale_by_adafactor
 from scaling.training.optim.muon import by_kind, scale_by_muon
+from scaling.training.optim.trained import matching
+from scaling.training.weights.naming import leaf_names
 
 ADAMW = Optimizer()
 LOW_BITS = 16  # of a float32, which bf16 lacks
@@ -40,12 +52,18 @@ LOW_BITS = 16  # of a float32, which bf16 lacks
 def make_optimizer(train: Train, optimizer: Optimizer = ADAMW) -> optax.GradientTransformation:
     """Clip (unless `clip_norm` is 0), then the optimiser; norms and biases are not decayed."""
     s = settings_of(train, optimizer.name)
+    rate = schedule(train)
 
     def step(scaled: optax.GradientTransformation) -> optax.GradientTransformation:
         """- rate x (the scaled gradient + weight_decay x parameter)."""
+        if train.groups:
+            by_rate = optax.scale_by_learning_rate(rate)
+            return optax.chain(scaled, _grouped_decay(train), by_rate, _grouped_rate(train))
         decay = optax.add_decayed_weights(train.weight_decay, decay_mask)
-        return optax.chain(scaled, decay, optax.scale_by_learning_rate(schedule(train)))
+        return optax.chain(scaled, decay, optax.scale_by_learning_rate(rate))
 
+    if is_own_chain(optimizer.name):
+        return _in_its_format(_own_chain(optimizer.name, rate), train, optimizer)
     if optimizer.name == "adafactor":
         core = step(scale_by_adafactor(s["decay_rate"], s["epsilon"]))
     elif optimizer.name == "lion":
@@ -56,10 +74,66 @@ def make_optimizer(train: Train, optimizer: Optimizer = ADAMW) -> optax.Gradient
         muon = scale_by_muon(s["momentum"], s["epsilon"], optimizer.products)
         core = optax.partition({"muon": step(muon), "adamw": core}, by_kind)
     clip = [optax.clip_by_global_norm(train.clip_norm)] if train.clip_norm else []
-    steps = optax.chain(*clip, core)
+    return _in_its_format(optax.chain(*clip, core), train, optimizer)
+
+
+def _in_its_format(
+    steps: optax.GradientTransformation, train: Train, optimizer: Optimizer
+) -> optax.GradientTransformation:
     if optimizer.state == "fp32":
         return steps
     return store_state_in_bf16(steps, train.seed if optimizer.stochastic_rounding else None)
+
+
+def _own_chain(text: str, rate: optax.Schedule) -> optax.GradientTransformation:
+    """The chain that a function of the user makes of a learning rate.
+
+    Raises:
+        InputError: no such function, it fails, or it returns something else.
+    """
+    path, function = user_function(text)
+    made = run_user_code(path, lambda: function(rate))
+    if not (hasattr(made, "init") and hasattr(made, "update")):
+        raise InputError(
+            f"{text} returned {described(made)}: return an optax chain, such as optax.sgd(rate)"
+        )
+    chain: optax.GradientTransformation = made
+    return chain
+
+
+def check_groups(params: Any, train: Train) -> None:
+    """Raise InputError for a pattern of `train.groups` that no parameter matches."""
+    matching(leaf_names(params), tuple(train.groups), "groups")
+
+
+def _group_of(name: str, train: Train) -> Group:
+    found = (g for pattern, g in train.groups.items() if fnmatchcase(name, pattern))
+    return next(found, Group())
+
+
+def _grouped_decay(train: Train) -> optax.GradientTransformation:
+    """Adds to each update its group's weight decay times the parameter."""
+
+    def decayed(updates: Any, params: Any) -> Any:
+        flags = jax.tree.leaves(decay_mask(params))
+        own = [_group_of(name, train).weight_decay for name in leaf_names(params)]
+        usual = [train.weight_decay if flag else 0.0 for flag in flags]
+        share = [u if o is None else o for o, u in zip(own, usual, strict=True)]
+        tree = jax.tree.unflatten(jax.tree.structure(params), share)
+        return jax.tree.map(lambda g, p, s: g + s * p if s else g, updates, params, tree)
+
+    return optax.stateless(decayed)
+
+
+def _grouped_rate(train: Train) -> optax.GradientTransformation:
+    """Multiplies each update by its group's share of the learning rate."""
+
+    def scaled(updates: Any, params: Any) -> Any:
+        rates = [_group_of(name, train).learning_rate for name in leaf_names(updates)]
+        tree = jax.tree.unflatten(jax.tree.structure(updates), rates)
+        return jax.tree.map(lambda g, rate: g if rate == 1 else rate * g, updates, tree)
+
+    return optax.stateless(scaled)
 
 
 def schedule(train: Train) -> optax.Schedule:

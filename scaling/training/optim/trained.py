@@ -33,10 +33,10 @@ def trained_mask(params: Any, train: Train) -> Any | None:
     if train.trains_all:
         return None
     names = leaf_names(params)
-    chosen = _matching(names, train.trainable, "trainable")
-    frozen = _matching(names, train.freeze, "freeze")
+    chosen = matching(names, train.trainable, "trainable")
+    frozen = matching(names, train.freeze, "freeze")
     if train.lora is not None:
-        chosen |= _matching(names, (ADAPTERS,), "lora")
+        chosen |= matching(names, (ADAPTERS,), "lora")
     flags = [name not in frozen if train.freeze else name in chosen for name in names]
     if not any(flags):
         raise InputError(
@@ -84,7 +84,8 @@ def trained_line(params: Any, train: Train) -> list[str]:
     ]
 
 
-def _matching(names: list[str], patterns: tuple[str, ...], key: str) -> set[str]:
+def matching(names: list[str], patterns: tuple[str, ...], key: str) -> set[str]:
+    """The names that match patterns of `train.KEY`; InputError for one that matches none."""
     matching = {p: {name for name in names if fnmatchcase(name, p)} for p in patterns}
     for pattern in (p for p, matched in matching.items() if not matched):
         raise InputError(
