@@ -26,8 +26,9 @@ from scaling.simulate.capacity import (
     RISK,
     capacity_of,
     fit_probability,
+    least_share,
     needed_bytes,
-    needed_share,
+    slower,
 )
 from scaling.simulate.memory import memory_use
 from scaling.simulate.summary import board_power
@@ -102,20 +103,23 @@ class PlanTarget:
 
     @property
     def share(self) -> float:
-        """What a step takes at that risk over its closed form, beside what is stored."""
-        return needed_share(self.run.software, self.risk)
+        """What steps take at least at that risk over their closed form, beside what is stored."""
+        return least_share(self.run.software, self.risk)
 
     def needed(self, program: Program) -> Number:
         """Bytes that a step takes of a device, more with the risk's probability."""
         return needed_bytes(program, memory_use(program).peak, self.run.software, self.risk)
 
     def expected(self, program: Program, seconds: Number) -> Number:
-        """Seconds of a step over the probability that it fits: as many tries as it takes."""
+        """Seconds of a step, longer where it may wait for its allocator, over the probability that
+        it fits: as many tries as it takes."""
         most = capacity_of(self.cluster, program, self.run.software).bytes
         if most is None or self.run.software not in RESERVE:
             return seconds
         peak = memory_use(program).peak
-        return seconds / fit_probability(program, peak, most, self.run.software)
+        near = program, peak, most, self.run.software
+        with np.errstate(divide="ignore"):  # what cannot fit
+            return seconds * slower(*near) / fit_probability(*near)
 
     def misfit(self, mesh: MeshShape) -> str:
         """Why a mesh does not fit on the cluster; "" if it does."""

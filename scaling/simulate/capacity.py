@@ -34,6 +34,24 @@ from scaling.simulate.side_by_side import later
 NORMAL = NormalDist()
 _cdf = np.frompyfunc(NORMAL.cdf, 1, 1)
 POOLED = ("NVIDIA", "AMD")  # vendors of the chips on which XLA allocates such a pool
+
+
+@dataclass(frozen=True)
+class Demand:
+    """What steps take beside what is stored, over their closed form: a lognormal."""
+
+    median: Number
+    sigma: Number  # of the logarithm
+
+    def at(self, risk: float) -> Number:
+        """What they take more of with this probability."""
+        return self.median * np.exp(self.sigma * NORMAL.inv_cdf(1 - risk))
+
+    def met_by(self, room: Number) -> Number:
+        """The probability that they take no more."""
+        return as_float(np.asarray(_cdf(np.log(room / self.median) / self.sigma), float))
+
+
 # Bytes of one H100 in use besides arrays before the first collective (github.com/NVIDIA/nccl,
 # issue 1685); the catalogue's notes say 0.5 to 1 GB for context and library workspaces.
 CONTEXT = 1.06e9
@@ -62,12 +80,19 @@ RESERVE = {
     "megatron": 1.16, "nemo": 1.16, "pytorch-fsdp": 1.31, "deepspeed": 1.32, "nanotron": 1.34,
     "aleph-alpha": 1.16,
 }  # fmt: skip
-# Bytes that a step of PyTorch takes at least, over those of its closed form beside what is stored
-# between steps: fragments, and what the closed form leaves out. Median, and sigma of the logarithm,
-# of the lognormal with which it is most likely that 909 configurations of nanotron ran and 244 ran
-# out of memory (`python -m experiments.published.reserve`). Software without such rows borrows
-# them, with the widest sigma that any of the models left out there has.
-NEEDED, SPREAD = 1.18, dict.fromkeys(RESERVE, 0.26) | {"nanotron": 0.22}
+# What steps take at least: 909 configurations of nanotron ran and 244 ran out of memory. Sigmas are
+# those of the likeliest lognormal, and how far medians differ that are fitted on one model each
+# (`python -m experiments.published.reserve`). Gathers over tensor keep what they gather for the
+# backward pass, and their host runs ahead, so that blocks in use on a second stream are not free in
+# time (pytorch.org/docs, Tensor.record_stream); a pipeline's host waits for it in every tick.
+NEEDED, GATHERED = Demand(1.09, 0.03), Demand(1.53, 0.18)
+# Others gather into one buffer (NVIDIA/Megatron-LM, core/utils.py: GlobalMemoryBuffer). Their
+# closed forms were not seen to run out: the widest sigma that a single lognormal has of a model.
+BORROWED = Demand(NEEDED.median, 0.26)
+# With less than this the allocator frees its cache and asks again in the step (pytorch.org/docs,
+# CUDA semantics: memory management), which then takes so many times as long: 17 of 19 runs of
+# nanotron; medians of one model each are 1.33 and 1.33, and 3.0 and 5.4 times.
+RETRIED, RETRIES = Demand(1.33, 0.04), 3.9
 RISK = 0.05  # of running out of memory that a plan takes, unless another is stated
 LIKELY = 0.5  # what fits with this probability or more is said to fit
 
@@ -100,17 +125,28 @@ def capacity_of(
     return Capacity(float(capacity), f"{driver}, less {context}{nccl}")
 
 
-def needed_share(software: str, risk: float = 1 - LIKELY) -> float:
-    """What a step takes over its closed form beside what is stored, more with this probability."""
+def demand_of(program: Program, software: str) -> Demand:
+    """What a step of PyTorch takes."""
+    if software != "nanotron":
+        return BORROWED
+    sizes = program.mesh
+    gathers = np.greater(sizes.get("tensor", 1), 1) & np.equal(sizes.get("stage", 1), 1)
+    pairs = ((GATHERED.median, NEEDED.median), (GATHERED.sigma, NEEDED.sigma))
+    return Demand(*(as_float(np.where(gathers, *pair)) for pair in pairs))
+
+
+def least_share(software: str, risk: float) -> float:
+    """What no step takes less of, over its closed form beside what is stored, at that risk."""
     if software not in RESERVE:
         return 1.0
-    return NEEDED * math.exp(SPREAD[software] * NORMAL.inv_cdf(1 - risk))
+    return float((NEEDED if software == "nanotron" else BORROWED).at(risk))
 
 
 def needed_bytes(program: Program, peak: Number, software: str, risk: float = 1 - LIKELY) -> Number:
     """Bytes of a device that a step of this peak takes, more with this probability."""
     stored = persistent_bytes(program)
-    return stored + (peak - stored) * needed_share(software, risk)
+    share = demand_of(program, software).at(risk) if software in RESERVE else 1.0
+    return stored + (peak - stored) * share
 
 
 def fit_probability(program: Program, peak: Number, capacity: Number, software: str) -> Number:
@@ -118,9 +154,21 @@ def fit_probability(program: Program, peak: Number, capacity: Number, software: 
     if software not in RESERVE:
         return as_float(np.less_equal(peak, capacity))
     stored = persistent_bytes(program)
-    room = np.maximum(capacity - stored, 1.0) / (NEEDED * np.maximum(peak - stored, 1.0))
-    likely = np.asarray(_cdf(np.log(room) / SPREAD[software]), float)
+    likely = demand_of(program, software).met_by(_room(stored, peak, capacity))
     return as_float(np.where(np.less_equal(stored, capacity), likely, 0.0))
+
+
+def slower(program: Program, peak: Number, capacity: Number, software: str) -> Number:
+    """How many times as long a step is expected to take that may have to wait for its allocator."""
+    if software not in RESERVE:
+        return 1.0
+    room = _room(persistent_bytes(program), peak, capacity)
+    return 1 + (RETRIES - 1) * (1 - RETRIED.met_by(room))
+
+
+def _room(stored: Number, peak: Number, capacity: Number) -> Number:
+    """Bytes beside what is stored, over those that the closed form takes there."""
+    return np.maximum(capacity - stored, 1.0) / np.maximum(peak - stored, 1.0)
 
 
 def bytes_in_use(
