@@ -17,6 +17,7 @@ software together where it has fewer than `FEWEST` sources.
 import argparse
 import hashlib
 import json
+import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -29,7 +30,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 import scaling.analytic
-from experiments.published.sweeps import timed
+from experiments.published.sweeps import Tried, timed
 from experiments.published.training import FOLDER, Measured, measured_runs, memory_runs, part_of
 from scaling.analytic.program import analytic_program, flash_rate
 from scaling.analytic.software import traits_of
@@ -74,6 +75,8 @@ ROBUST = 0.1  # relative error from which on a row weighs less
 ROUNDS = 6  # evaluations of the gradient
 CENTRAL = (0.05, 0.95)  # quantiles: what lies between is in range
 FEWEST = 2  # sources
+SWEPT = "nanotron"  # whose runs are of many sizes: few devices are left out, and many
+SIZES, MANY = ("8 to 32 GPUs", "64 to 256 GPUs"), 64
 
 
 @lru_cache
@@ -167,10 +170,18 @@ def fits_of(software: str) -> dict[str, Any]:
     without: dict[str, dict[str, float]] = {}
     for source in sorted({row.source for row in own}):
         rest = [row for row in may if row.source != source]
-        found = fitted(software, rest) if len(rest) < len(may) else constants
-        without[source] = found
-        print(f"{software} without {source}: {found}", flush=True)
-    return {"constants": constants, "without": without, "rows": len(sample(may))}
+        without[source] = fitted(software, rest) if len(rest) < len(may) else constants
+        print(f"{software} without {source}: {without[source]}", flush=True)
+    found: dict[str, Any] = {"constants": constants, "without": without, "rows": len(sample(may))}
+    if software == SWEPT:
+        sizes = {size: [r for r in may if size_of(r) != size] for size in SIZES}
+        found["without_size"] = {size: fitted(software, rest) for size, rest in sizes.items()}
+    return found
+
+
+def size_of(row: Measured | Tried) -> str:
+    """Which of `SIZES` its devices are."""
+    return SIZES[math.prod(row.run["mesh"].values()) >= MANY]
 
 
 def ranges(fits: Mapping[str, Mapping[str, Any]]) -> dict[str, tuple[float, float]]:

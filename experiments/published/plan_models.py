@@ -1,8 +1,9 @@
 """What models say of configurations that somebody tried: time, and whether it fits.
 
     shipped     the closed form as `scaling predict` prices it
-    left_out    the same, its software's constants fitted without the source of the run
-                (`software_fits.json`), or without its model
+    left_out    the same, its software's constants, and what it needs of memory, fitted without the
+                source of the run (`software_fits.json`), or without its model
+    size_left   the same without runs on as few devices, or as many
     calculon    calculon.csv.gz: what Calculon printed, whose head says with which settings
 
 Any other function of the rows may be scored in their place (`score_plans.solve`).
@@ -13,13 +14,15 @@ import gzip
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
-from experiments.published.fit_software import FITS
+from experiments.published.fit_software import known_fits, size_of
 from experiments.published.sweeps import Tried
 from experiments.published.training import FOLDER
 from scaling.analytic.program import analytic_program, flash_rate
@@ -34,8 +37,9 @@ from scaling.meshes.units import BINARY
 from scaling.planning.target import PlanTarget
 from scaling.profiles.profile import Profile
 from scaling.run import Run, read_run
+from scaling.simulate import capacity
 from scaling.simulate.batch import Prices, timeline_of
-from scaling.simulate.capacity import LIKELY, capacity_of, fit_probability
+from scaling.simulate.capacity import LIKELY, Demand, capacity_of, fit_probability
 from scaling.simulate.memory import memory_use
 from scaling.simulate.resolve import target
 
@@ -60,14 +64,14 @@ class Guess:
 
 
 Model = Callable[[Sequence[Tried]], Sequence[Guess]]
-Asked = tuple[str, tuple[tuple[str, float], ...]]  # a run.json, constants in place of its own
+Asked = tuple[str, tuple[Any, ...]]  # a run.json, what replaces shipped figures
 _known: dict[Asked, Guess] = {}
 REFUSED = Guess(np.inf, fits=True)
 
 
 def shipped(rows: Sequence[Tried]) -> list[Guess]:
     """What the closed form says of each run."""
-    return priced(rows, lambda row: {})
+    return priced(rows, lambda row: Left())
 
 
 def unmeasured(rows: Sequence[Tried]) -> list[Guess]:
@@ -78,22 +82,54 @@ def unmeasured(rows: Sequence[Tried]) -> list[Guess]:
 
 
 def left_out(rows: Sequence[Tried]) -> list[Guess]:
-    """The same with constants that were fitted without the source of each run, or its model."""
-    fits = json.loads(FITS.read_text(encoding="utf-8"))
+    """The same with what was fitted without the source of each run, or its model."""
 
-    def constants(row: Tried) -> Mapping[str, float]:
-        without = fits.get(row.run["software"], {}).get("without", {})
-        return without.get(f"{row.source}, {row.model}", without.get(row.source, {}))
+    fits = known_fits()
 
-    return priced(rows, constants)
+    def without(row: Tried) -> Left:
+        own = fits.get(row.run["software"], {})
+        left = own.get("without", {})
+        constants = left.get(f"{row.source}, {row.model}", left.get(row.source, {}))
+        return Left(constants, own.get("memory", {}).get(row.model))
+
+    return priced(rows, without)
 
 
-def priced(rows: Sequence[Tried], constants: Callable[[Tried], Mapping[str, float]]) -> list[Guess]:
-    """What the closed form says with some constants of each run's software in place of its own.
+def size_left(rows: Sequence[Tried]) -> list[Guess]:
+    """The same without runs of each one's size; without its source where there are not several."""
+
+    fits = known_fits()
+
+    def without(row: Tried) -> Left:
+        own, size = fits.get(row.run["software"], {}), size_of(row)
+        constants = own.get("without_size", {}).get(
+            size, own.get("without", {}).get(row.source, {})
+        )
+        return Left(constants, own.get("memory", {}).get(size))
+
+    return priced(rows, without)
+
+
+@dataclass(frozen=True)
+class Left:
+    """What replaces shipped figures."""
+
+    constants: Mapping[str, float] = field(default_factory=dict)
+    # Median and sigma of what steps need of memory, of those that do not gather and those that do.
+    memory: Sequence[Sequence[float]] | None = None
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        """The same as a key."""
+        return tuple(self.constants.items()), tuple(map(tuple, self.memory or ()))
+
+
+def priced(rows: Sequence[Tried], left: Callable[[Tried], Left]) -> list[Guess]:
+    """What the closed form says with some figures of each run's software in place of its own.
 
     Runs that differ in what a plan chooses are priced side by side, as a plan prices them.
     """
-    asked = [(json.dumps(row.run), tuple(constants(row).items())) for row in rows]
+    asked = [(json.dumps(row.run), left(row).key) for row in rows]
     alike: dict[Any, list[tuple[Asked, Run, MeshShape, Profile]]] = defaultdict(list)
     for (document, own), row in zip(asked, rows, strict=True):
         if (document, own) in _known:
@@ -107,15 +143,21 @@ def priced(rows: Sequence[Tried], constants: Callable[[Tried], Mapping[str, floa
         settings = replace(run.batch, microbatches=1), replace(run.sharding, zero_stage=3)
         common = replace(run, name="", mesh=None, cluster=None, batch=settings[0])
         common = replace(common, sharding=settings[1])
-        traits = replace(traits_of(run.software), **dict(own))  # type: ignore[arg-type]
+        traits = replace(traits_of(run.software), **dict(own[0]))
         profile = _profile(where.cluster, run.cluster.measured if run.cluster else ())
-        key = common, traits, where.cluster, id(profile), structure(run, where.mesh)
+        key = common, traits, own[1], where.cluster, id(profile), structure(run, where.mesh)
         alike[key].append(((document, own), run, where.mesh, profile))
-    for (_, traits, cluster, *_), members in alike.items():
+    for (_, traits, memory, cluster, *_), members in alike.items():
         names, runs, meshes, profiles = zip(*members, strict=True)
-        found = _side_by_side(runs, meshes, traits, Prices(cluster, profiles[0]))
+        with patch.multiple(capacity, **_demands(memory)) if memory else nullcontext():
+            found = _side_by_side(runs, meshes, traits, Prices(cluster, profiles[0]))
         _known.update(zip(names, found, strict=True))
     return [_known[each] for each in asked]
+
+
+def _demands(memory: Sequence[Sequence[float]]) -> dict[str, Any]:
+    needed, gathered = memory
+    return {"NEEDED": Demand(*needed), "GATHERED": Demand(*gathered)}
 
 
 @lru_cache

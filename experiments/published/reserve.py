@@ -1,6 +1,6 @@
 """Bytes that PyTorch's allocator takes over those that a step allocates, by software.
 
-    python -m experiments.published.reserve                            half a minute
+    python -m experiments.published.reserve [--write]                  half a minute
 
 shown   `reserve.csv` has the largest bytes reserved and allocated (or active, where nothing else
         was published) of one rank, in the units of its source. The factor is the median over
@@ -10,10 +10,14 @@ shown   `reserve.csv` has the largest bytes reserved and allocated (or active, w
         devices, beside those of the peak.
 needed  what a step takes at least over its closed form, beside what is stored between steps: the
         lognormal with which it is most likely that those of the Playbook's configurations ran that
-        did. Scored on models, and on numbers of GPUs, that it was not fitted on.
+        did, one for those whose gathers over tensor no pipeline holds up, one for all others.
+        Scored on models, and on numbers of GPUs, that it was not fitted on; `--write` keeps these
+        fits for `score_plans`.
 """
 
 import csv
+import json
+import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -24,18 +28,20 @@ import numpy as np
 from scipy.optimize import minimize
 from scipy.stats import norm
 
-from experiments.published.fit_software import priced
+from experiments.published.fit_software import FITS, MANY, SIZES, SWEPT, known_fits, priced
 from experiments.published.sweeps import playbook
 from experiments.published.training import FOLDER, Measured, Part, measured_runs, part_of
 from scaling.analytic.program import analytic_program
 from scaling.report.formatting import columns
 from scaling.run import read_run
-from scaling.simulate.capacity import CONTEXT, RISK, capacity_of, nccl_buffers
+from scaling.simulate.capacity import CONTEXT, RISK, Demand, capacity_of, nccl_buffers
 from scaling.simulate.memory import memory_use, persistent_bytes
 from scaling.simulate.resolve import target
 
 PAIRS = FOLDER / "reserve.csv"
 DEEPSPEED = "deepspeed"
+MODELS = "llama 3.57B", "llama 8.86B"  # of which some ran and some ran out of memory
+LEAST = 0.01  # sigma of a fit that parts them without an error
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,12 @@ class Outcome:
     gpus: int
     ran: bool  # else it ran out of memory
     room: float  # bytes beside what is stored, over those that the closed form takes there
+    gathers: bool  # over tensor, without a pipeline
+
+    @property
+    def size(self) -> str:
+        """Which of `SIZES` its devices are."""
+        return SIZES[self.gpus >= MANY]
 
 
 @cache
@@ -59,7 +71,8 @@ def outcomes() -> tuple[Outcome, ...]:
         stored = float(persistent_bytes(program))
         left = float(capacity_of(place.cluster, program, run.software).bytes or 0.0) - stored
         room = max(left, 1.0) / max(float(memory_use(program).peak) - stored, 1.0)
-        found.append(Outcome(row.model, row.gpus, row.status == "ok", room))
+        gathers = row.mesh.get("tensor", 1) > 1 and "stage" not in row.mesh
+        found.append(Outcome(row.model, row.gpus, row.status == "ok", room, gathers))
     return tuple(found)
 
 
@@ -76,14 +89,41 @@ def needed(rows: Iterable[Outcome]) -> tuple[float, float]:
     return float(np.exp(found[0])), float(np.exp(found[1]))
 
 
+def kinds(rows: Iterable[Outcome]) -> dict[bool, Demand]:
+    """What either kind needs, by whether it gathers."""
+    every = list(rows)
+    return {g: Demand(*needed(r for r in every if r.gathers == g)) for g in (False, True)}
+
+
+def shipped() -> dict[bool, Demand]:
+    """Those of all rows; a model that is not here differs as much as these do."""
+    rows = outcomes()
+    found = kinds(rows)
+    ends = [kinds(r for r in rows if r.model != model) for model in MODELS]
+    apart = {g: abs(np.log(ends[0][g].median / ends[1][g].median)) for g in found}
+    return {g: Demand(d.median, float(np.hypot(d.sigma, apart[g]))) for g, d in found.items()}
+
+
+def without() -> dict[str, list[list[float]]]:
+    """Both kinds without each model and size of it, as they are kept."""
+    rows, left = outcomes(), dict[str, list[list[float]]]()
+    of_model: Callable[[Outcome], str] = lambda r: r.model
+    for key, names in ((of_model, MODELS), (lambda r: r.size, SIZES)):
+        for name in names:
+            found = kinds(r for r in rows if key(r) != name)
+            figures = [[d.median, max(d.sigma, LEAST)] for d in found.values()]
+            left[name] = [[float(f"{x:.3g}") for x in each] for each in figures]
+    return left
+
+
 def scores() -> Iterator[list[str]]:
-    """Lines of a table: what was left out, the fit without it, and how well it tells there who runs
-    out: precision and recall by probability, and by the risk of a plan; the peak alone beside."""
-    head = ["scored on", "n", "ran out", "needed", "sigma", "precision", "recall"]
+    """Lines of a table: what was left out, both kinds without it, and how well they tell there who
+    runs out: precision and recall by probability, and by the risk of a plan; the peak alone."""
+    head = ["scored on", "n", "ran out", "needed", "gathering", "precision", "recall"]
     yield [*head, f"at risk {RISK:g}", "recall", "peak alone", "recall"]
     rows = outcomes()
     yield _line("all, fitted on all", rows, rows)
-    keys: tuple[Callable[[Outcome], str], ...] = (lambda r: r.model, lambda r: f"{r.gpus} GPUs")
+    keys: tuple[Callable[[Outcome], str], ...] = (lambda r: r.model, lambda r: r.size)
     for key in keys:
         for name in dict.fromkeys(map(key, rows)):
             own = [row for row in rows if key(row) == name]
@@ -91,11 +131,16 @@ def scores() -> Iterator[list[str]]:
 
 
 def _line(name: str, scored: Iterable[Outcome], others: Iterable[Outcome]) -> list[str]:
-    own, (middle, sigma) = list(scored), needed(others)
+    own, demands = list(scored), kinds(others)
     cells = [name, str(len(own)), str(sum(not row.ran for row in own))]
-    cells += [f"{middle:.2f}", f"{sigma:.2f}"]
-    for least in (middle, middle * float(np.exp(sigma * norm.ppf(1 - RISK))), 1.0):
-        told = [row for row in own if row.room < least]
+    cells += [f"{d.median:.2f}, {d.sigma:.3f}" for d in demands.values()]
+    ways: tuple[Callable[[Outcome], float], ...] = (
+        lambda r: float(demands[r.gathers].median),
+        lambda r: float(demands[r.gathers].at(RISK)),
+        lambda r: 1.0,
+    )
+    for least in ways:
+        told = [row for row in own if row.room < least(row)]
         right = sum(not row.ran for row in told)
         for n in (len(told), sum(not row.ran for row in own)):
             cells.append(f"{right / n:.3f}" if n else "-")
@@ -150,6 +195,8 @@ def report() -> Iterator[str]:
     yield f"{DEEPSPEED}: {factor:.3f}, fitted on {len(errors['fit'])} runs of one source"
     for part, rows in errors.items():
         yield f"  {part}, {len(rows)} runs: {_said(rows)}; the peak alone {_said(before[part])}"
+    said = "; ".join(f"{d.median:.3f}, {d.sigma:.3f}" for d in shipped().values())
+    yield f"{SWEPT} needs, median and sigma: {said} where it gathers"
     yield from ("", *columns(list(scores()), left=(0,)))
 
 
@@ -163,5 +210,15 @@ def _said(errors: Iterable[float]) -> str:
     )
 
 
-if __name__ == "__main__":
+def main(arguments: list[str]) -> None:
+    """Print the report, or keep what was fitted without each model and size."""
+    if arguments == ["--write"]:
+        fits = known_fits()
+        fits[SWEPT]["memory"] = without()
+        FITS.write_text(json.dumps(fits, indent=1) + "\n", encoding="utf-8")
+        return
     print(*report(), sep="\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

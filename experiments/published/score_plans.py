@@ -33,6 +33,7 @@ from experiments.published.plan_models import (
     calculon,
     left_out,
     shipped,
+    size_left,
     unmeasured,
 )
 from experiments.published.sweeps import NODE, Problem, measured_on, playbook, problems
@@ -45,6 +46,7 @@ SHOWN = "scaling, left out"  # in the picture of `experiments.figures`
 MODELS: Mapping[str, Model] = {
     PLAN: shipped,
     SHOWN: left_out,
+    "scaling, size left out": size_left,
     "scaling, network not measured": unmeasured,
     "Calculon": calculon,
 }
@@ -149,7 +151,7 @@ def summary(every: Sequence[Solved]) -> list[dict[str, Any]]:
     return rows
 
 
-def memory_summary(predict: Model = shipped) -> list[dict[str, Any]]:
+def memory_summary(predict: Model = shipped, fitted: str = "") -> list[dict[str, Any]]:
     """A row for each model: how well "does not fit" is told, of all that counts as evidence."""
     rows = [row for row in playbook() if row.evidence]
     said: dict[str, list[tuple[bool, bool]]] = defaultdict(list)
@@ -162,7 +164,7 @@ def memory_summary(predict: Model = shipped) -> list[dict[str, Any]]:
         both = sum(out and told for out, told in pairs)
         out, told = (sum(column) for column in zip(*pairs, strict=True))
         shares = both / told if told else None, both / out if out else None
-        counts = {"model": model, "n": len(pairs), "ran out": out, "said to": told}
+        counts = {"model": f"{model}{fitted}", "n": len(pairs), "ran out": out, "said to": told}
         table.append(counts | dict(zip(("precision", "recall"), shares, strict=True)))
     return table
 
@@ -218,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--write", type=Path, metavar="FOLDER")
     folder = parser.parse_args(arguments).write
     every, memory = solve(), memory_summary()
+    memory += memory_summary(left_out, ", left out") + memory_summary(size_left, ", size left out")
     print("\n".join(tables(every, memory)))
     if folder is not None:
         write(folder, every, memory)
@@ -228,7 +231,8 @@ HEAD = """\
 
 Made by `python -m experiments.published.score_plans --write`. `problems.csv`: each problem and
 chooser; `configurations.csv.gz`: each run with what each model says of it. "left out": the
-constants of the run's software were fitted without its source, or without its model. "network not
+constants of the run's software, and what it needs of memory, were fitted without its source, or
+without its model; "size left out": without runs on 8 to 32 GPUs, or on 64 to 256. "network not
 measured": the catalogue's network, not what the jobs measured. `before.json`: commit 90f55c0c,
 which had no description of nanotron and priced it as Megatron, with the sick network's all-reduce
 bus bandwidth as that of a node; nothing was fitted on the Playbook's runs.

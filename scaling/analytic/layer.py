@@ -51,6 +51,7 @@ class GradientSums:
     of_last: ScheduledCollectives = NO_COLLECTIVES  # of the MLP's last matrix, likewise
     of_attention: ScheduledCollectives = NO_COLLECTIVES  # beside the norm and sums at the end
     beside_core: ScheduledCollectives = NO_COLLECTIVES  # of the layer before, beside the core
+    queued: ScheduledCollectives = NO_COLLECTIVES  # of the layer before, beside all of this one
 
 
 @dataclass(frozen=True)
@@ -96,14 +97,17 @@ class Layer:
 
     def _with_once(self, place: str, once: str) -> ScheduledCollectives:
         """What weights send at a place, with a layer's part of what moves once per step."""
-        step, share = self.step, self.step.traits.hidden_weights
-        sent = self._sent(place, share)
+        return self._sent(place, self.step.traits.hidden_weights).merged(self._once(once))
+
+    def _once(self, place: str, hidden: Number = 1.0) -> ScheduledCollectives:
+        """A layer's part of what moves once per step; of what can be hidden this share is."""
+        step, share = self.step, self.step.traits.hidden_weights * hidden
         if not self.edge:
-            return sent
+            return NO_COLLECTIVES
         if step.takes_turns:  # nothing is left to run beside the communication of the last
             share *= 1 - 1 / step.virtual_stages
-        every = self.traffic.at_place(once, step.stored(self.layers), share, self.moe)
-        return sent.merged(every.spread(step.edges))
+        every = self.traffic.at_place(place, step.stored(self.layers), share, self.moe)
+        return every.spread(step.edges)
 
     def _named(self, block: list[Operation], before: str = "") -> list[Operation]:
         """The block with kernels that no other block has the names of."""
@@ -232,6 +236,7 @@ class Layer:
         return [
             *from_host.values(),
             *first.issued,
+            *sums.queued.issued,
             *kernels.casts(step, moe, MLP, "backward"),
             *kernels.casts(step, moe, ATTENTION, "backward"),
             *kernels.quantized(step, self.products, "backward"),
@@ -267,15 +272,22 @@ class Layer:
             *sums.of_attention.wrap(
                 [norm(ATTENTION), kernels.gradient_sums(step, moe)], first=False
             ),
+            *sums.queued.waits,
             *sums.alone.exposed,
             *self._sent("backward vectors", 0.0).exposed,
         ]
 
     def _gradient_sums(self) -> GradientSums:
-        mlp = self._with_once("backward mlp gradients", "end mlp")
-        attention = self._with_once("backward attention gradients", "end attention")
+        """Those of each microbatch beside the layer; once per step beside the one after it, so that
+        nothing runs beside the last layer's."""
+        step, share = self.step, self.step.traits.hidden_weights
+        mlp, attention = (self._sent(f"backward {p} gradients", share) for p in (MLP, ATTENTION))
+        after = 1.0 if step.takes_turns else 1 - 1 / np.maximum(step.worked(self.layers), 1)
+        once = self._once("end mlp", after).merged(self._once("end attention", after))
         last, *entering = self._by_product(ScheduledCollectives(beside=mlp.beside))
-        return GradientSums(entering, ScheduledCollectives(alone=mlp.alone), last, attention)
+        alone = ScheduledCollectives(alone=mlp.alone + once.alone)
+        queued = ScheduledCollectives(beside=once.beside)
+        return GradientSums(entering, alone, last, attention, queued=queued)
 
     def _remat(self, weights: Mapping[str, ScheduledCollectives]) -> list[Operation]:
         """What is computed again before the backward pass, by the policy of each configuration."""

@@ -115,7 +115,7 @@ class Traffic:
         return places
 
     def at_place(
-        self, place: str, runs: Number | None, hidden: float = 0.0, moe: bool = False
+        self, place: str, runs: Number | None, hidden: Number = 0.0, moe: bool = False
     ) -> ScheduledCollectives:
         """The collectives of a place that is passed `runs` times per step; None: all in one call.
 
@@ -124,9 +124,9 @@ class Traffic:
         """
         lines = self.of_place.get((place, moe), ())
         every = tuple(call for line in lines for call in self._collectives(line, runs))
-        if hidden == 0:
+        if np.all(hidden == 0):
             return ScheduledCollectives(alone=every)
-        if hidden == 1:
+        if np.all(hidden == 1):
             return ScheduledCollectives(beside=every)
         beside = tuple(replace(c, part=hidden) for c in every)
         alone = (replace(c, name=f"{c.name} alone", part=1 - hidden, issue=0.0) for c in every)

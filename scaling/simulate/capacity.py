@@ -86,11 +86,14 @@ RESERVE = {
 # backward pass, and their host runs ahead, so that blocks in use on a second stream are not free in
 # time (pytorch.org/docs, Tensor.record_stream); a pipeline's host waits for it in every tick.
 NEEDED, GATHERED = Demand(1.09, 0.03), Demand(1.53, 0.18)
-# Others gather into one buffer (NVIDIA/Megatron-LM, core/utils.py: GlobalMemoryBuffer). Their
-# closed forms were not seen to run out: the widest sigma that a single lognormal has of a model.
-BORROWED = Demand(NEEDED.median, 0.26)
+# Software without such rows: both kinds as one, with the widest sigma that a model left out has.
+# Where gathers go into one buffer (NVIDIA/Megatron-LM, core/utils.py: GlobalMemoryBuffer) or are
+# freed after use, and published runs say that they take less, the kind that keeps nothing.
+EITHER, LESS = Demand(1.18, 0.26), Demand(NEEDED.median, 0.26)
+BORROWED = {"deepspeed": EITHER, "aleph-alpha": EITHER}
+BORROWED |= dict.fromkeys(("megatron", "nemo", "pytorch-fsdp"), LESS)
 # With less than this the allocator frees its cache and asks again in the step (pytorch.org/docs,
-# CUDA semantics: memory management), which then takes so many times as long: 17 of 19 runs of
+# CUDA semantics: memory management), which then takes so many times as long: 16 of 19 runs of
 # nanotron; medians of one model each are 1.33 and 1.33, and 3.0 and 5.4 times.
 RETRIED, RETRIES = Demand(1.33, 0.04), 3.9
 RISK = 0.05  # of running out of memory that a plan takes, unless another is stated
@@ -127,8 +130,8 @@ def capacity_of(
 
 def demand_of(program: Program, software: str) -> Demand:
     """What a step of PyTorch takes."""
-    if software != "nanotron":
-        return BORROWED
+    if software in BORROWED:
+        return BORROWED[software]
     sizes = program.mesh
     gathers = np.greater(sizes.get("tensor", 1), 1) & np.equal(sizes.get("stage", 1), 1)
     pairs = ((GATHERED.median, NEEDED.median), (GATHERED.sigma, NEEDED.sigma))
@@ -139,7 +142,7 @@ def least_share(software: str, risk: float) -> float:
     """What no step takes less of, over its closed form beside what is stored, at that risk."""
     if software not in RESERVE:
         return 1.0
-    return float((NEEDED if software == "nanotron" else BORROWED).at(risk))
+    return float(BORROWED.get(software, NEEDED).at(risk))
 
 
 def needed_bytes(program: Program, peak: Number, software: str, risk: float = 1 - LIKELY) -> Number:

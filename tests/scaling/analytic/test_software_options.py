@@ -135,7 +135,9 @@ def test_its_zero_1_copies_each_tensor_of_each_rank_by_an_operation_of_its_own()
 def test_its_plain_replicas_are_summed_beside_the_last_backward_pass():
     found = list(collectives(analytic_program(NANOTRON, MeshShape(data=16))))
     layers = [op for op, _ in found if op.axes == ("data",) and "layers" in op.origin.layer]
-    assert layers and all(op.asynchronous and op.apart for op in layers)
+    assert all(op.apart for op in layers)
+    beside = [op.part for op in layers if op.asynchronous]  # nothing is beside the last layer's
+    assert beside and beside == [pytest.approx(1 - 1 / MODEL.n_layers)] * len(beside)
 
 
 @pytest.mark.parametrize(("stages", "late"), [(1, 0.0), (4, 2 * 0.25)])

@@ -13,15 +13,21 @@ from scaling.program.ir import Buffer, Collective, Kernel, Program
 from scaling.simulate.capacity import (
     COMMUNICATOR,
     CONTEXT,
+    GATHERED,
     NCCL_BUFFERS,
     NCCL_NETWORK,
     NCCL_PEER,
+    NEEDED,
     RESERVE,
+    RETRIES,
     bytes_in_use,
     capacity_of,
+    demand_of,
     fit_probability,
+    least_share,
     nccl_buffers,
     needed_bytes,
+    slower,
 )
 from scaling.simulate.step import price
 from scaling.simulate.summary import summarize
@@ -145,6 +151,22 @@ def test_what_is_reserved_at_a_risk_fits_with_the_probability_that_it_leaves(
     assert fit_probability(step, peak, needed, software) == pytest.approx(1 - risk, abs=1e-6)
     peaks = np.linspace(peak, 3 * peak, 9)
     assert np.all(np.diff(fit_probability(step, peaks, needed, software)) <= 0)
+
+
+def test_gathers_over_tensor_take_more_unless_a_pipeline_holds_up_the_host():
+    sizes = {"tensor": np.array([1, 2, 8, 8]), "stage": np.array([1, 1, 1, 2])}
+    step = replace(program(), mesh=sizes)
+    found = demand_of(step, "nanotron")
+    assert list(found.median) == [d.median for d in (NEEDED, GATHERED, GATHERED, NEEDED)]
+    assert least_share("nanotron", 0.05) == min(found.at(0.05))
+
+
+def test_a_step_near_the_edge_waits_for_its_allocator():
+    room = np.linspace(1.05, 2.0, 40)
+    found = slower(program(), 40e9, 40e9 * room, "nanotron")
+    assert np.all(np.diff(found) <= 0)
+    assert found[0] == pytest.approx(RETRIES, rel=0.01) and found[-1] == pytest.approx(1)
+    assert slower(program(), 40e9, 40e9, "jax") == 1
 
 
 def test_a_step_whose_weights_fill_the_device_does_not_fit():
