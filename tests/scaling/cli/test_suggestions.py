@@ -214,7 +214,7 @@ BETTER = {
 def test_a_refusal_says_what_to_write(folder, capsys, words):
     shapes = {"hidden_size": 2304, "num_hidden_layers": 26, "vocab_size": 256000}
     (folder / "gem").mkdir()
-    (folder / "gem" / "config.json").write_text(json.dumps({"model_type": "gemma2", **shapes}))
+    (folder / "gem" / "config.json").write_text(json.dumps({"model_type": "falcon", **shapes}))
     (folder / "own.py").write_text("def two(): return 2\n")
     code, out, err = run(capsys, *words)
     assert (code, out) == (2, "") and [part for part in BETTER[words] if part not in err] == []
