@@ -125,14 +125,14 @@ def summarize(
 
 def hidden_calls(priced: Priced) -> HiddenCalls:
     """How many of the large collectives of a compiled program run beside compute."""
-    large = {c.name for c, _ in running_collectives(priced) if c.bytes >= LEAST_CALL}
+    large = {c.name for c, _ in running_collectives(priced) if np.max(c.bytes) >= LEAST_CALL}
     return HiddenCalls(sum(is_hidden(priced, name) for name in large), len(large))
 
 
 def is_hidden(priced: Priced, name: str) -> bool:
     """True for a collective that runs beside compute for half of its time or more."""
     total, exposed = priced.timeline.by_name[name], priced.timeline.exposed_by_name.get(name, 0.0)
-    return bool(exposed <= total / 2)
+    return bool(np.all(exposed <= total / 2))
 
 
 def _model_flops(run: Run, causal: bool) -> Number:

@@ -165,9 +165,10 @@ SIZES = st.integers(1, 4096)
 
 @given(PRESETS)
 def test_parameters_grow_with_layers_by_one_block(config):
-    deeper = replace(config, n_layers=config.n_layers + 1)
+    pattern = len(config.layers) or 1
+    deeper = replace(config, n_layers=config.n_layers + pattern)
     more = count_parameters(deeper).total - count_parameters(config).total
-    assert more == sum(block_parameters(config).values()) > 0
+    assert more == pattern * sum(block_parameters(config).values()) > 0
 
 
 @given(PRESETS)
@@ -185,6 +186,7 @@ def test_model_flops_grow_in_proportion_to_the_batch(config, batch, seq, causal)
 
 @given(PRESETS, SIZES, SIZES, SIZES)
 def test_a_window_as_long_as_the_sequence_is_no_window(config, batch, seq, more):
+    config = replace(config, layers=())
     full = replace(config, sliding_window=None)
     wide = replace(config, sliding_window=seq + more)
     narrow = replace(config, sliding_window=seq)
@@ -197,7 +199,7 @@ def test_a_window_as_long_as_the_sequence_is_no_window(config, batch, seq, more)
 
 @given(PRESETS, SIZES, SIZES)
 def test_without_a_window_the_model_is_credited_what_runs(config, batch, seq):
-    config = replace(config, sliding_window=None)
+    config = replace(config, sliding_window=None, layers=())
     assert model_flops(config, batch, seq) == 3 * forward_flops(config, batch, seq).total
     groups = forward_flops(config, batch, seq).groups
     assert sum(groups.values()) == forward_flops(config, batch, seq).total

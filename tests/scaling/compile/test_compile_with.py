@@ -4,6 +4,7 @@ import jax
 import pytest
 
 from scaling.compile.options import GPU_OPTIONS, PIPELINED, compile_with
+from scaling.meshes.errors import InputError
 
 UNKNOWN = "INVALID_ARGUMENT: No such compile option: '{}'"
 FAULT = "Bad StatusOr access: INTERNAL: RET_CHECK failure (hlo_schedule.cc:437) not scheduled"
@@ -35,7 +36,7 @@ def test_options_that_this_jax_does_not_know_are_left_out_one_by_one():
 
 def test_an_unknown_option_of_a_user_is_refused():
     refuse = lambda options: UNKNOWN.format("xla_of_a_user")
-    with pytest.raises(RuntimeError, match="xla_of_a_user"):
+    with pytest.raises(InputError, match="'xla_of_a_user': leave it out"):
         compile_with(Lowered(refuse), {**GPU_OPTIONS, "xla_of_a_user": 1})
 
 
