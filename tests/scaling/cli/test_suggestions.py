@@ -195,7 +195,9 @@ BETTER = {
     ("predict", "meta-llama/Meta-Llama-3-8B"): ["config.json", "did you mean 'llama3-8b'?"],
     ("predict", "Qwen/Qwen2.5-7B-Instruct"): ["did you mean 'qwen2.5-7b'?"],
     ("predict", "xyzzy"): ["known: tiny, demo,", "more"],
-    ("predict", "tiny", "--cluster", "dgx-h1000"): ["ends in .toml); did you mean 'dgx-h100'? (known"],
+    ("predict", "tiny", "--cluster", "dgx-h1000"): [
+        "ends in .toml); did you mean 'dgx-h100'? (known"
+    ],
     ("predict", "tiny", "--cluster", "p5", "--override", "nic=100Gb/s"): [
         "did you mean 'nic_bandwidth'",
         "all NICs of a node together",

@@ -86,7 +86,10 @@ def test_sharding_text_names_zero_stage_1_over_fsdp_only(tmp_path, capsys) -> No
     text = lambda case: printed(case, as_json=False)
     bytes_held = f"{2 * (4 * LAYER + TABLES):,}"
     first = text(Case("fsdp=2", zero=1))
-    assert f"\nzero_stage 1: during a step also {bytes_held} bytes/device of gathered matrices" in first
+    assert (
+        f"\nzero_stage 1: during a step also {bytes_held} bytes/device of gathered matrices"
+        in first
+    )
     assert f"{bytes_held} of their gradients" in first
     assert "zero_stage" not in text(Case("fsdp=2"))
     assert "zero_stage" not in text(Case("data=2", zero=1))
