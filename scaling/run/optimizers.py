@@ -89,8 +89,8 @@ def check_optimizer(run: Run) -> None:
             raise InputError(f"train.groups with optimizer {name}: use optax.partition there")
     elif name not in DEFAULTS:
         raise InputError(
-            f"unknown optimizer {name!r} (FILE.py:FUNCTION gets the learning rate as optax's "
-            f"optimizers do and returns an optax chain); {nearest(name, DEFAULTS)}"
+            "not a FILE.py:FUNCTION, which gets the learning rate and returns an optax chain, and "
+            f"an unknown optimizer {name!r}; {nearest(name, DEFAULTS)}"
         )
     for key in SETTINGS:
         value = getattr(train, key)
