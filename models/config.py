@@ -168,7 +168,7 @@ class LongRope:
 
 @dataclass(frozen=True)
 class LayerKind:
-    """What the layers at one place of a pattern have of their own."""
+    """Settings of the layers at one place of a pattern, which other layers need not have."""
 
     sliding_window: int | None = None  # tokens each position sees, itself included; None: all
     rope_theta: float = 0.0  # 0: the model's
@@ -217,9 +217,8 @@ class ModelConfig:
     score_dim: int = 0  # scores are q k / sqrt of it; 0: of the length of q and k
     score_softcap: float = 0.0  # c: scores s become c tanh(s / c) (Gemma 2); 0: none
     logit_softcap: float = 0.0  # likewise of the logits
-    sinks: bool = (
-        False  # a learned score of each head that takes its share of the softmax (gpt-oss)
-    )
+    # A learned score of each head that takes its share of the softmax (gpt-oss).
+    sinks: bool = False
     rotated: float = 1.0  # share of a head's channels, the first ones, that are rotated
     rope_factor: float = 1.0  # rotary positions are divided by it
     longrope: LongRope | None = None  # another way to stretch rotary positions

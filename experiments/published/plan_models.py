@@ -112,7 +112,7 @@ def size_left(rows: Sequence[Tried]) -> list[Guess]:
 
 @dataclass(frozen=True)
 class Left:
-    """What replaces shipped figures."""
+    """Figures that replace the shipped ones."""
 
     constants: Mapping[str, float] = field(default_factory=dict)
     # Median and sigma of what steps need of memory, of those that do not gather and those that do.
@@ -125,7 +125,7 @@ class Left:
 
 
 def priced(rows: Sequence[Tried], left: Callable[[Tried], Left]) -> list[Guess]:
-    """What the closed form says with some figures of each run's software in place of its own.
+    """Predictions of the closed form with other figures of each run's software.
 
     Runs that differ in what a plan chooses are priced side by side, as a plan prices them.
     """

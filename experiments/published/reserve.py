@@ -90,13 +90,13 @@ def needed(rows: Iterable[Outcome]) -> tuple[float, float]:
 
 
 def kinds(rows: Iterable[Outcome]) -> dict[bool, Demand]:
-    """What either kind needs, by whether it gathers."""
+    """The demand of steps, by whether they gather over tensor."""
     every = list(rows)
     return {g: Demand(*needed(r for r in every if r.gathers == g)) for g in (False, True)}
 
 
 def shipped() -> dict[bool, Demand]:
-    """Those of all rows; a model that is not here differs as much as these do."""
+    """Demands fitted on all rows, with sigmas that also hold the difference between models."""
     rows = outcomes()
     found = kinds(rows)
     ends = [kinds(r for r in rows if r.model != model) for model in MODELS]

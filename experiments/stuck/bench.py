@@ -22,7 +22,7 @@ PORT = 29_411
 MINUTES = 0.4  # of the watchdog here, instead of the 5 that it would take
 WARM = 25  # steps before the harm, after the first saves
 DEADLINE = 900.0  # s for anything to happen, on a machine that is busy
-# What is said of a link: the address of the host is that of a process.
+# A message about a link names the address of a host and its process.
 LINK = r"look at the link of [0-9.]* \(process {}\):"
 # A network of its own for jax's coordinator, as clusters have one beside that of the collectives.
 COORDINATION = "10.78.0"
@@ -31,7 +31,7 @@ SLEEPS, SPINS, KEEPS_LOCK = (signal.SIGRTMIN + n for n in (1, 2, 3))  # of site/
 
 @dataclass(frozen=True)
 class Case:
-    """What is done to a host."""
+    """A disturbance of a host."""
 
     name: str
     host: int

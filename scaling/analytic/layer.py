@@ -278,8 +278,8 @@ class Layer:
         ]
 
     def _gradient_sums(self) -> GradientSums:
-        """Those of each microbatch beside the layer; once per step beside the one after it, so that
-        nothing runs beside the last layer's."""
+        """Sums of each microbatch run beside their own layer. Those of a step run beside the layer
+        that follows; after the last layer nothing follows."""
         step, share = self.step, self.step.traits.hidden_weights
         mlp, attention = (self._sent(f"backward {p} gradients", share) for p in (MLP, ATTENTION))
         after = 1.0 if step.takes_turns else 1 - 1 / np.maximum(step.worked(self.layers), 1)

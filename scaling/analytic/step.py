@@ -38,7 +38,9 @@ NODE = 8  # devices of a node, where no cluster is given
 # Of a layer forward and backward: collectives over tensor (before and after attention and MLP, and
 # two gathers again), operations of the host (`scaling.analytic.kernels.LAUNCHED`).
 COLLECTIVES, OPERATIONS = 10, 56
-RATE = 4e14  # FLOP/s of products in steps on an H100; decides which stage is the slowest, no time
+# FLOP/s of products: 40 % of the 989e12 of an H100 (NVIDIA's datasheet), a usual MFU. It decides
+# which stage is the slowest, and no time.
+RATE = 4e14
 RINGS_ALIKE = 3  # doublings of the devices of a ring that do not set it apart
 
 

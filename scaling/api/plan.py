@@ -352,10 +352,7 @@ def _shortfall_of(compiled: list[PredictionResult]) -> str:
 
 def _objective(hit: SearchHit, prediction: PredictionResult) -> float:
     """The objective of a prediction of a hit, as if it fitted for certain."""
-    seconds, draw, power = (
-        np.asarray(float(prediction.step_time)),
-        hit.target.draw,
-        prediction.power,
-    )
+    seconds = np.asarray(float(prediction.step_time))
+    draw, power = hit.target.draw, prediction.power
     watts = (draw(power.total),) if draw and power else ()
     return float(hit.target.value(seconds, prediction.devices, *watts))

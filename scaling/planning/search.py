@@ -168,10 +168,8 @@ class Search:
             calls = target.calls(program, choices)
             line = calls.timeline()
             self.priced += choices.count
-            seconds, watts = (
-                target.expected(program, line.total),
-                target.watts(calls, line.total, line),
-            )
+            seconds = target.expected(program, line.total)
+            watts = target.watts(calls, line.total, line)
             figures = map(choices.parts, (line.total, *(getattr(line, name) for name in TERMS)))
             every = values(members, choices, seconds, watts)
             for one, *of_mesh in zip(members, every, *figures, strict=True):

@@ -59,7 +59,7 @@ class Choices:
         if key == "remat":
             return {str(policies(run)[i]) for i in np.asarray(self.grid.remat)}
         if key == PARTIAL:
-            return {int(n) for n in _rows(self.grid)[-2] if np.isfinite(n)}
+            return {int(n) for n in np.atleast_1d(self.grid.again) if np.isfinite(n)}
         table, _, name = key.partition(".")
         if table == "mesh":
             return {getattr(self.mesh, name)}

@@ -46,12 +46,11 @@ from scaling.simulate.timeline import Timeline
 
 # Figures of a kernel.
 FIGURES = "flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "visible"
-Layout = tuple[tuple[int, bool], ...]  # devices in a row and whether they are one group, outermost
-# first
-Meshes = tuple[
-    Sequence[Mapping[str, int]], np.ndarray
-]  # sizes in device order, outermost first, of
-# several meshes, and which of them each configuration has: int [configurations]
+# Devices in a row and whether they are one group, outermost first.
+Layout = tuple[tuple[int, bool], ...]
+# Sizes of several meshes in device order, outermost first; which one each configuration has: int
+# [configurations].
+Meshes = tuple[Sequence[Mapping[str, int]], np.ndarray]
 
 
 @dataclass(frozen=True)

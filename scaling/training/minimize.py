@@ -36,13 +36,8 @@ def minimize(
     homes = jax.tree.map(lambda x: _home(x, mesh), params)
     params = jax.tree.map(jax.device_put, params, homes)
 
-    named = dict(
-        zip(
-            leaf_names(params),
-            zip(jax.tree.leaves(params), jax.tree.leaves(homes), strict=True),
-            strict=True,
-        )
-    )
+    pairs = zip(jax.tree.leaves(params), jax.tree.leaves(homes), strict=True)
+    named = dict(zip(leaf_names(params), pairs, strict=True))
 
     def home_of(name: str, leaf: Any) -> NamedSharding:
         """Where the parameter lies whose name a moment's ends with, and whose shape it has."""

@@ -19,8 +19,9 @@ import scaling as sc
 from scaling.meshes.errors import InputError
 from scaling.run.own import Loop, OwnRun, document_of, load_any, own_run
 from scaling.training import loop
+from scaling.training.data.own_batches import OwnBatches
 from scaling.training.launch.stopping import NotFinite
-from scaling.training.own import Drawn, compile_own, plan_own
+from scaling.training.own import compile_own, plan_own
 from scaling.training.run_folder.folder import Options
 from scaling.training.run_folder.metrics import read_metrics
 
@@ -259,7 +260,7 @@ def test_a_run_json_says_all_of_a_run(tmp_path_factory, settings, mesh, steps):
 
 @given(st.integers(1, 20), st.sampled_from(sorted(DATA)))
 def test_data_go_on_after_any_number_of_batches(drawn, kind):
-    first, second = (Drawn(DATA[kind](), "own") for _ in range(2))
+    first, second = (OwnBatches(DATA[kind](), "own") for _ in range(2))
     first.peek(), second.peek()
     for _ in range(min(drawn, STEPS)):
         next(first)
