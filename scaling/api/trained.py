@@ -1,4 +1,4 @@
-"""A trained model: its loss on files, its accuracy on multiple choice, and text from it."""
+"""A trained model: its loss on files, and text from it."""
 
 import os
 from collections.abc import Iterable
@@ -15,7 +15,6 @@ from scaling.meshes.shape import AXES
 from scaling.report.formatting import columns
 
 if TYPE_CHECKING:  # they import jax, which must wait until the devices are known
-    from scaling.training.evaluation.choices import Accuracy
     from scaling.training.evaluation.losses import Loss
 
 PathLike = str | Path
@@ -29,28 +28,19 @@ class Evaluation(Result):
     step: int | None  # of the checkpoint; None: weights of Hugging Face
     mesh: str
     data: "tuple[Loss, ...]"  # of several files a last one over all
-    choices: "tuple[Accuracy, ...]"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the document of `scaling eval --json`."""
-        of_each = {name: [r.to_dict() for r in getattr(self, name)] for name in ("data", "choices")}
-        return {"name": self.name, "step": self.step, "mesh": self.mesh, **of_each}
+        losses = [loss.to_dict() for loss in self.data]
+        return {"name": self.name, "step": self.step, "mesh": self.mesh, "data": losses}
 
     def __str__(self) -> str:
-        lines = [self.line()]
-        if self.data:
-            rows = [("data", "tokens", "loss", "perplexity", "bits per byte")]
-            for loss in self.data:
-                bits = "-" if loss.bits_per_byte is None else f"{loss.bits_per_byte:.4f}"
-                figures = (f"{loss.tokens:,}", f"{loss.loss:.4f}", f"{loss.perplexity:,.5g}", bits)
-                rows.append((loss.data, *figures))
-            lines += columns(rows)
-        if self.choices:
-            shares = [(f"{a.acc:.1%}", f"{a.acc_norm:.1%}") for a in self.choices]
-            named = [(a.data, f"{a.questions:,}") for a in self.choices]
-            head = ("choices", "questions", "acc", "acc_norm")
-            lines += columns([head, *(n + s for n, s in zip(named, shares, strict=True))])
-        return "\n".join(lines)
+        rows = [("data", "tokens", "loss", "perplexity", "bits per byte")]
+        for loss in self.data:
+            bits = "-" if loss.bits_per_byte is None else f"{loss.bits_per_byte:.4f}"
+            figures = (f"{loss.tokens:,}", f"{loss.loss:.4f}", f"{loss.perplexity:,.5g}", bits)
+            rows.append((loss.data, *figures))
+        return "\n".join([self.line(), *columns(rows)])
 
     def line(self) -> str:
         at = "" if self.step is None else f", step {self.step}"
@@ -61,16 +51,14 @@ class Evaluation(Result):
 def evaluate(
     run_dir: PathLike,
     data: PathLike | Iterable[PathLike] = (),
-    choices: PathLike | Iterable[PathLike] = (),
     *,
-    chat: bool = False,
     mesh: MeshLike | None = None,
     devices: int | None = None,
     batch: int | None = None,
     seq_len: int | None = None,
     weights: Literal["last", "ema"] | None = None,
 ) -> Evaluation:
-    """Return the loss per token of a trained model on whole files, and its accuracy on questions.
+    """Return the loss per token of a trained model on whole files.
 
     >>> import scaling as sc
     >>> found = sc.evaluate("runs/demo", data="notes.txt")    # doctest: +SKIP
@@ -78,10 +66,8 @@ def evaluate(
     (1.62, 2.33)
 
     Args:
-        data: what training takes: text, a folder, .jsonl, .parquet, .bin. With neither these nor
-            `choices` the part of the run's data that was held out.
-        choices: .jsonl of {"question": TEXT, "choices": [TEXT, ...], "answer": NUMBER}.
-        chat: a user asks the questions of `choices`, and choices are the assistant's answers.
+        data: what training takes: text, a folder, .jsonl, .parquet, .bin; none: the part of the
+            run's data that was held out.
         mesh: axis sizes over data, fsdp, expert and tensor, whatever the run was trained on; None:
             all devices are fsdp.
 
@@ -91,27 +77,19 @@ def evaluate(
     if weights is not None:
         check_keys([weights], ("last", "ema"), "--weights", "kind")
     with quiet():  # imports jax
-        from scaling.training.evaluation.choices import accuracy, open_questions
         from scaling.training.evaluation.losses import held_out, mean_loss, open_file, total
-        from scaling.training.trained_model import (
-            newest_model,
-            open_run,
-            run_of_folder,
-            tokenizer_of,
-        )
+        from scaling.training.trained_model import newest_model, open_run, run_of_folder
 
         shape = None if mesh is None else as_mesh(mesh, AXES)
         run = open_run(Path(run_dir), shape, devices, batch, seq_len)
-        asked = [open_questions(Path(p), run, tokenizer_of(run), chat) for p in _paths(choices)]
-        files = [open_file(path, run) for path in _paths(data)]
-        if not files and not asked:
-            files = list(held_out(run_of_folder(Path(run_dir)), run))
+        several = [data] if isinstance(data, str | os.PathLike) else data
+        files = [open_file(os.fspath(path), run) for path in several]
+        files = files or list(held_out(run_of_folder(Path(run_dir)), run))
         model, step = newest_model(run, Path(run_dir), weights=cast(Any, weights))
         losses = [mean_loss(model, run, file) for file in files]
         if len(losses) > 1:
             losses.append(total(losses))
-        right = tuple(accuracy(model, run, questions) for questions in asked)
-    return Evaluation(run.name, step, str(run.mesh), tuple(losses), right)
+    return Evaluation(run.name, step, str(run.mesh), tuple(losses))
 
 
 @entrance
@@ -167,9 +145,3 @@ def sample(
         asked = encode_prompts(run, texts, tokenizer, chat)
         model, _ = newest_model(run, Path(run_dir), weights=cast(Any, weights))
         return generate(model, run, asked, sampling, tokenizer, chat)
-
-
-def _paths(given: PathLike | Iterable[PathLike]) -> list[str]:
-    """Return one path or several as texts."""
-    several = [given] if isinstance(given, str | os.PathLike) else given
-    return [os.fspath(path) for path in several]

@@ -24,7 +24,7 @@ GENERATED: Mapping[str, Generated] = {
     ),
     "eval": Generated(
         "evaluate",
-        "scaling eval runs/demo --data notes.txt --choices questions.jsonl",
+        "scaling eval runs/demo --data notes.txt",
         ("run_dir",),
     ),
     "sample": Generated(

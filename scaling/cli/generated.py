@@ -34,7 +34,7 @@ METAVARS = {  # by flag, or by function and flag
     "override": "KEY=VALUE",
     "fixed": "KEY=VALUE",
     "what-if": "'FIGURE xN'",
-    **dict.fromkeys(("data", "choices", "also"), "PATH"),
+    **dict.fromkeys(("data", "also"), "PATH"),
     **dict.fromkeys(("trips", "local"), "KEY=VALUE"),
     "guess": "X",
     **dict.fromkeys(("plan batch", "plan nodes"), "N|FROM:TO"),
@@ -45,7 +45,11 @@ METAVARS = {  # by flag, or by function and flag
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
 }
 # As well as what is annotated as a tuple of texts.
-REPEATED = ("set", "overrides", "what_if", "data", "choices", "fixed")
+REPEATED = ("set", "overrides", "what_if", "data", "fixed")
+# Options of earlier versions, by command and flag, and what does now what they did.
+REMOVED = dict.fromkeys(
+    ("eval choices", "eval chat"), "lm-eval asks questions: docs/howto.md, Use a trained model"
+)
 # May be paths, and names of what comes with the project:
 NAMED = ("run", "cluster", "model", "like")
 # What is seldom asked for stands last in the help.
@@ -172,7 +176,8 @@ def _typed(name: str, options: Sequence[Option], words: Sequence[str]) -> Mappin
     """
     by_flag = {option.flag: option for option in options if not option.is_positional}
     unknown = lambda word: InputError(
-        f"scaling {name} has no option {word}; {nearest(word, list(by_flag))}"
+        f"scaling {name} has no option {word}; "
+        + (REMOVED.get(f"{name} {word[2:]}") or nearest(word, list(by_flag)))
     )
     typed: dict[str, list[str]] = {option.parameter: [] for option in options}
     free: list[str] = []  # of no option

@@ -16,7 +16,7 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.training.data.chat import render
-from scaling.training.evaluation.choices import log_likelihoods
+from scaling.training.evaluation.scores import log_likelihoods
 from scaling.training.sample import Sampling, continued
 from scaling.training.trained_model import newest_model, open_run, tokenizer_of
 

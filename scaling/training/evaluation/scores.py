@@ -67,6 +67,16 @@ def scores(model: Transformer, run: Run, rows: Iterable[TokenRow]) -> Iterator[S
             yield Score(float(value), bool(is_greedy), int(counted))
 
 
+def log_likelihoods(
+    model: Transformer, run: Run, pairs: Sequence[tuple[list[int], list[int]]]
+) -> list[Score]:
+    """The score of each second part behind its first, in order; the longest are computed first."""
+    order = sorted(range(len(pairs)), key=lambda i: -len(pairs[i][0]) - len(pairs[i][1]))
+    rows = (row_of([*pairs[i][0], *pairs[i][1]], len(pairs[i][0])) for i in order)
+    by_pair = dict(zip(order, scores(model, run, rows), strict=True))
+    return [by_pair[i] for i in range(len(pairs))]
+
+
 def _placed(model: Transformer, rows: Sequence[TokenRow], size: int, most: int) -> Tokens:
     """Rows side by side on the mesh, filled up to [size, S]."""
     longest = max(len(row.inputs) for row in rows)

@@ -35,7 +35,6 @@ from scaling.training.data.sources import open_data
 from scaling.training.data.sums import DATA, changed_files
 from scaling.training.data.tokenizer import open_tokenizer
 from scaling.training.data.tokens import TokenSplit, Windows
-from scaling.training.evaluation import choices
 from scaling.training.run_folder.checksums import write_checksums
 from scaling.training.run_folder.measured import (
     ENVIRONMENT,
@@ -194,11 +193,6 @@ def tokenizer(path: Path) -> None:
     ask(opened, "What is 4 + 8?")
 
 
-def questions(path: Path) -> None:
-    """Read multiple-choice questions."""
-    choices.read_questions(path)
-
-
 def testbed(path: Path) -> None:
     """Read the record of a testbed."""
     read_state("lab", path.parent)
@@ -327,7 +321,6 @@ def kinds(runs: list[dict[str, Any]], run_folder: Path, folder: Path) -> Mapping
     times = {"time": 0.1, "step_time": 0.1, "peak_memory": 9}
     lines = [{"step": n, "loss": 5.0 - n, "tokens_seen": 256 * n, **times} for n in (1, 2, 3, 4, 5)]
     sums = {"sources": [{"data": "a", "files": {"": [9, 7]}}], "tokenizer": {"b.json": [9, 8]}}
-    asked = [{"question": "1 + 1?", "choices": ["2", "3"], "answer": 0}] * 2
     as_list = lambda value: value if isinstance(value, list) else [value]
     jsonl = lambda records: LINES.join(as_json(record) for record in as_list(records)) + LINES
     clusters = shipped(CLUSTERS, "dgx-h100", "gb200-nvl72", "tpu-v5p", "h100-pcie-8")
@@ -370,7 +363,6 @@ def kinds(runs: list[dict[str, Any]], run_folder: Path, folder: Path) -> Mapping
         "index": Kind("model.safetensors.index.json", [index], weights),
         "metrics": Kind("metrics.jsonl", [lines], metrics, jsonl, unmeasured(folder)),
         "data": Kind("data.jsonl", [[{"text": "some words"}] * 40, chats * 40], data, jsonl),
-        "questions": Kind("questions.jsonl", [asked], questions, jsonl),
         "written": Kind(RECORD, documents(saved, RECORD), written, beside=saved),
         "sums": Kind(DATA, [sums], lambda path: changed_files(path.parent, sums)),
         "testbed": Kind("lab.json", [record], testbed),

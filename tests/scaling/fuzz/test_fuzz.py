@@ -28,7 +28,7 @@ from tests.scaling.run.test_run import FULL
 
 NAMES = (
     *("run", "cluster", "accelerator", "calibration", "config", "hlo", "safetensors", "index"),
-    *("metrics", "questions", "testbed", "arguments", "checkpoint", "arrays", "program"),
+    *("metrics", "testbed", "arguments", "checkpoint", "arrays", "program"),
     *("predicted", "measured", "data", "tokenizer", "tokenizer_config", "written", "sums"),
     *("profile", "trace"),
 )
@@ -163,7 +163,6 @@ ONCE = {
     ],
     "hlo": [(b"calls=%fused", b"calls=%none")],
     "index": [b'{"weight_map": {"a": "../b.safetensors"}}', b'{"weight_map": {"a": "\\ud800"}}'],
-    "questions": [DEEP],
     "metrics": [b'{"step": 1}\n' + DEEP + b"\n"],
     "sums": [(b"[9, 7]", b'["9", 7]')],
     "tokenizer": [(b'"merges": [', b'"merges": [["", ""], ')],

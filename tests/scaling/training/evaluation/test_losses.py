@@ -130,11 +130,10 @@ def test_the_command_prints_a_document_or_a_table(folder, text, tmp_path, capsys
     words = ["eval", str(folder), "--mesh", "data=1", "--batch", "1", "--data", text]
     assert cli.main([*words, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert {key: document[key] for key in ("name", "step", "mesh", "choices")} == {
+    assert {key: document[key] for key in ("name", "step", "mesh")} == {
         "name": "toy",
         "step": 3,
         "mesh": "data=1",
-        "choices": [],
     }
     assert sc.evaluate(folder, text, mesh={"data": 1}, batch=1).to_dict() == document
     (found,) = document["data"]
@@ -143,6 +142,8 @@ def test_the_command_prints_a_document_or_a_table(folder, text, tmp_path, capsys
     head, _, line, same, both = capsys.readouterr().out.splitlines()
     assert head == "toy, step 3, on data=1"
     assert line == same and f"{found['loss']:.4f}" in both
+    assert cli.main([*words, "--choices", text]) == 2
+    assert "has no option --choices; lm-eval asks questions" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
