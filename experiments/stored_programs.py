@@ -28,6 +28,7 @@ from scaling.training.program import stored_key
 
 Settings = dict[str, Any]
 SELECTIVE: Settings = {"remat": "selective"}
+EACH: Settings = {"sharding.zero_stage": 3}  # weights gathered in each layer, on stages as elsewhere
 
 
 @dataclass(frozen=True)
@@ -107,13 +108,13 @@ def _pipelines() -> Iterator[Wanted]:
     for stages, microbatches in ((2, 8), (4, 4), (4, 8), (4, 16), (8, 16)):
         mesh = f"stage={stages},fsdp={8 // stages}"
         settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": microbatches}
-        yield Wanted("pipelines", "llama3-1b", mesh, set=settings)
+        yield Wanted("pipelines", "llama3-1b", mesh, set=settings | (EACH if stages < 8 else {}))
     for schedule in ("gpipe", "circular"):
         settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": 8}
         more: Settings = {"pipeline.schedule": schedule}
         if schedule == "circular":
             more["pipeline.virtual_stages"] = 2
-        yield Wanted("pipelines", "llama3-1b", "stage=4,fsdp=2", set={**settings, **more})
+        yield Wanted("pipelines", "llama3-1b", "stage=4,fsdp=2", set={**settings, **more, **EACH})
 
 
 def _contexts() -> Iterator[Wanted]:
@@ -145,7 +146,7 @@ def _large() -> Iterator[Wanted]:
     """Large models on many nodes."""
     settings = {**SELECTIVE, "batch.global_batch": 512, "batch.microbatches": 1}
     for mesh in ("fsdp=512", "fsdp=64,tensor=8", "fsdp=128,tensor=4", "stage=4,fsdp=16,tensor=8"):
-        staged = {"batch.microbatches": 8} if "stage" in mesh else {}
+        staged = {"batch.microbatches": 8, **EACH} if "stage" in mesh else {}
         for cluster in ("dgx-h100", "dgx-h200"):
             what = Wanted("70B on 512", "llama3-70b", mesh, 64, cluster, {**settings, **staged})
             yield what
@@ -192,13 +193,16 @@ def _shards() -> Iterator[Wanted]:
     for cluster in ("p4d", "p5e"):
         settings = {"remat": "full", "batch.seq_len": 4096, "batch.global_batch": 128}
         for mesh in ("fsdp=32", "data=32", "fsdp=16,tensor=2", "stage=2,fsdp=16"):
-            own = {**settings, "batch.microbatches": 4 if "stage" in mesh else 1}
+            staged = {"batch.microbatches": 4, **EACH} if "stage" in mesh else {}
+            own = {**settings, "batch.microbatches": 1, **staged}
             yield Wanted("A100 against H200", "qwen3-0.6b", mesh, 4, cluster, own)
     for stages, fsdp, tensor in ((1, 8, 8), (2, 4, 8), (4, 2, 8), (8, 1, 8), (8, 2, 4)):
         mesh = f"stage={stages},fsdp={fsdp},tensor={tensor}"
         settings = {"remat": "full", "batch.global_batch": 64, "batch.microbatches": 16}
         if stages == 1:
             settings["batch.microbatches"] = 1
+        elif fsdp > 1:
+            settings |= EACH
         yield Wanted("70B in stages", "llama3-70b", mesh, 8, set=settings)
 
 

@@ -29,7 +29,12 @@ from scaling.models.config import ModelConfig, Moe, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import OURS, Run
 from scaling.run.parallelism.pipeline import recomputes
-from scaling.run.parallelism.rules import is_sequence_parallel, weight_axes, weight_shards
+from scaling.run.parallelism.rules import (
+    is_sequence_parallel,
+    weight_axes,
+    weight_shards,
+    zero_stage,
+)
 
 FLOAT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
@@ -74,12 +79,12 @@ def policies(run: Run) -> tuple[Remat, ...]:
     return REMATS if run.remat in REMATS else (*REMATS, run.remat)
 
 
-def grid_of(run: Run) -> Grid:
+def grid_of(run: Run, mesh: MeshShape) -> Grid:
     """The run's own settings as a grid of one configuration."""
     batch, remat = run.batch, policies(run).index(run.remat)
     some = run.remat == "full" and run.pipeline.remat_layers
     again = (run.pipeline.remat_layers, run.pipeline.remat_fewer) if some else ()
-    return Grid(batch.microbatches, batch.global_batch, run.sharding.zero_stage, remat, *again)
+    return Grid(batch.microbatches, batch.global_batch, zero_stage(run, mesh), remat, *again)
 
 
 @dataclass(frozen=True, eq=False)
@@ -422,6 +427,9 @@ def step_sizes(
     check_recomputed(run, traits)
     parts = int(np.max(shape.tensor))
     parallel = parts > 1 and is_sequence_parallel(run, MeshShape(tensor=parts))
+    if grid is None:
+        assert isinstance(shape, MeshShape)  # several meshes come with a grid
+        grid = grid_of(run, shape)
     divides = traits.name != OURS or bool(np.all(run.model.vocab_size % shape.tensor == 0))
     return StepSizes(
         run,
@@ -430,7 +438,7 @@ def step_sizes(
         parallel,
         divides and parts > 1,
         traits,
-        grid or grid_of(run),
+        grid,
         flash,
         node,
     )

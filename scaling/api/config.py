@@ -10,8 +10,10 @@ from scaling.api.public_api import entrance
 from scaling.api.runs import RunLike, Settings, load_run, parse_settings
 from scaling.meshes.reading import read_json
 from scaling.meshes.result import Result
+from scaling.meshes.shape import MeshShape
 from scaling.models.presets import preset
 from scaling.run import Batch, Run, run_dict
+from scaling.run.parallelism.rules import with_zero_stage
 from scaling.run.recipes import file_of
 
 REQUIRED = ("name", "batch.global_batch", "batch.seq_len")  # values of run.json without a default
@@ -60,9 +62,10 @@ def config(
     Raises:
         InputError: unknown names, keys or axes (the nearest one is named).
     """
-    document = run_dict(load_run(run, mesh=mesh, device_order=device_order, set=set))
+    loaded = load_run(run, mesh=mesh, device_order=device_order, set=set)
+    document = run_dict(with_zero_stage(loaded, loaded.mesh or MeshShape()))
     replaced = [name for name, value in (("mesh", mesh), ("device_order", device_order)) if value]
-    source, stated, has_preset = _source(str(run), document)
+    source, stated, has_preset = _source(str(run), run_dict(loaded))
     changed = parse_settings(set or ()).keys()
     rows = []
     for key, value in leaves(document):

@@ -14,6 +14,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.run import Run
+from scaling.run.parallelism.rules import zero_stage
 from scaling.simulate.capacity import LIKELY, capacity_of, fit_probability
 from scaling.simulate.memory import memory_use
 
@@ -32,7 +33,7 @@ def fitting_runs(run: Run, mesh: MeshShape, cluster: Cluster) -> Iterator[tuple[
     later = REMATS[REMATS.index(run.remat) :] if run.remat in REMATS else (run.remat,)
     every = [(remat, n) for remat in later for n in counts]
     batch = np.full(len(every), float(run.batch.global_batch))
-    zero = np.full(len(every), run.sharding.zero_stage)
+    zero = np.full(len(every), zero_stage(run, mesh))
     remats = np.array([order.index(remat) for remat, _ in every])
     own = run.pipeline.remat_layers or np.inf
     again = (

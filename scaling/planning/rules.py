@@ -24,7 +24,7 @@ from scaling.planning.search import SearchHit, search, words_of
 from scaling.planning.space import Choices
 from scaling.program.ir import Number
 from scaling.run import Run
-from scaling.run.parallelism.rules import weight_shards
+from scaling.run.parallelism.rules import weight_shards, zero_stage
 
 SOME = 1  # what remat computes again: neither nothing nor everything
 DIGIT = 2.0**20  # of a number that orders by one thing first: more than axes have devices
@@ -87,7 +87,7 @@ RULES = (
 def layout_of(run: Run, node: int) -> Layout:
     """What rules see of a run, on nodes of so many devices."""
     assert run.mesh is not None
-    zero = run.sharding.zero_stage if weight_shards(run, run.mesh) > 1 else 0
+    zero = zero_stage(run, run.mesh) if weight_shards(run, run.mesh) > 1 else 0
     again = recomputed(run.remat) if run.pipeline.remat_layers is None else SOME
     return Layout(run.mesh, node, run.batch.microbatches, zero, again)
 

@@ -28,7 +28,7 @@ from scaling.planning.space import Choices, ChoicesBatch
 from scaling.planning.target import PlanTarget, SearchHit, Waiting, values, waves
 from scaling.program.ir import Program
 from scaling.run import Run
-from scaling.run.parallelism.rules import weight_shards
+from scaling.run.parallelism.rules import weight_shards, zero_stage
 from scaling.simulate.prediction import TERMS
 
 TOO_LARGE = "does not fit in memory"
@@ -256,11 +256,12 @@ def _check_work(waiting: list[Waiting]) -> None:
 
 def settings_of(run: Run) -> dict[str, Any]:
     """What a plan sets beside the mesh, by dotted key of run.json."""
-    zero = {"sharding.zero_stage": run.sharding.zero_stage}
     settings = {"batch.microbatches": run.batch.microbatches, "remat": str(run.remat)}
     if run.pipeline.remat_layers is not None and run.remat == "full":
         settings[PARTIAL] = run.pipeline.remat_layers
-    return settings | (zero if run.mesh and weight_shards(run, run.mesh) > 1 else {})
+    if run.mesh and weight_shards(run, run.mesh) > 1:
+        settings["sharding.zero_stage"] = zero_stage(run, run.mesh)
+    return settings
 
 
 def words_of(run: Run) -> str:

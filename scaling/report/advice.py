@@ -17,7 +17,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_memory, format_time
 from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Remat, SavedTensors, tensor_names
 from scaling.run import OURS, Run
-from scaling.run.parallelism.rules import weight_shards
+from scaling.run.parallelism.rules import weight_shards, zero_stage
 from scaling.simulate.prediction import CROWDED, MemoryParts, Prediction
 
 T = TypeVar("T")
@@ -146,10 +146,8 @@ def _candidates(
     if prediction.memory.fits is False:
         yield from _less_memory(run, mesh, prediction.memory, remat)
         return
-    if mesh.stage > 1 and run.sharding.zero_stage == 3 and weight_shards(run, mesh) > 1:
-        # else weights are gathered in every iteration, the tables on every stage
-        once = replace(run.sharding, zero_stage=1)
-        yield ChangedRun(replace(run, sharding=once), {"sharding.zero_stage": 1})
+    # else weights are gathered in every iteration, the tables on every stage
+    yield from _zero_stage(run, mesh, 1)
     total = float(prediction.step_time) or 1.0
     if float(prediction.time.bubble) / total > MUCH:
         yield from _microbatches(run, mesh, 2.0)
@@ -171,6 +169,7 @@ def _less_memory(
     passing = float(memory.activations + memory.temporary)
     more = list(_microbatches(run, mesh, passing / room))
     yield from more
+    yield from _zero_stage(run, mesh, 3)
     if remat is not None:
         yield remat
     elif run.remat != "full":
@@ -189,6 +188,13 @@ def _less_waiting(run: Run, mesh: MeshShape, prediction: Prediction) -> Iterator
         if run.batch.microbatches > 1 and mesh.stage == 1:
             yield from _microbatches(run, mesh, 0.5)
         yield from _moved(run, mesh, "fsdp", "data", 2)
+
+
+def _zero_stage(run: Run, mesh: MeshShape, stage: int) -> Iterator[ChangedRun]:
+    """Another ZeRO stage of a pipeline: 1 for less traffic, 3 for less memory."""
+    if mesh.stage > 1 and weight_shards(run, mesh) > 1 and zero_stage(run, mesh) != stage:
+        sharding = replace(run.sharding, zero_stage=stage)
+        yield ChangedRun(replace(run, sharding=sharding), {"sharding.zero_stage": stage})
 
 
 def _microbatches(run: Run, mesh: MeshShape, times: float) -> Iterator[ChangedRun]:

@@ -46,11 +46,11 @@ class Batch:
 class Sharding:
     """How parameters and activations are spread over the mesh."""
 
-    zero_stage: int = 3  # 0..3, for the fsdp axis
+    zero_stage: int | None = None  # 0..3, where weights are sharded; None: `rules.zero_stage`
     sequence_parallel: bool | None = None  # None: tensor > 1 for software "jax", else false
 
     def __post_init__(self) -> None:
-        check_range("zero_stage", self.zero_stage, 0, 3)
+        check_range("zero_stage", self.zero_stage or 0, 0, 3)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from scaling.models.attention_kernels.flash import cudnn_version
 from scaling.models.attention_kernels.support import AMPERE, check_cudnn, has_flash
 from scaling.models.execution import Execution
 from scaling.run import Run
+from scaling.run.parallelism.rules import zero_stage
 from scaling.run.run import OWN_REDUCE
 
 
@@ -39,7 +40,7 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
         context_method=run.context.method,
         virtual_stages=run.pipeline.virtual_stages,
         schedule=run.pipeline.schedule,
-        zero_stage=run.sharding.zero_stage,
+        zero_stage=zero_stage(run, rules.mesh),
         reduce=run.precision.reduce or OWN_REDUCE,
         lora=run.train.lora,
         frozen=run.precision.frozen,

@@ -19,7 +19,7 @@ from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
 from scaling.run import Run, run_dict
 from scaling.run.parallelism.checks import check_device, check_settings, check_trainable
-from scaling.run.parallelism.rules import resolved_mesh, rules_for
+from scaling.run.parallelism.rules import resolved_mesh, rules_for, with_zero_stage
 from scaling.training.data.batches import Batch
 from scaling.training.data.sources import open_data
 from scaling.training.data.sums import Sums, changed_files, data_sums, named
@@ -85,7 +85,8 @@ def plan(run: Run) -> PreparedRun:
         )
     execution = execution_on(jax.devices()[0], run, rules)
     sums = data_sums(run.train) if jax.process_index() == 0 else None
-    return PreparedRun(replace(run, mesh=mesh), execution, present_mesh(mesh), source, sums)
+    run = with_zero_stage(replace(run, mesh=mesh), mesh)
+    return PreparedRun(run, execution, present_mesh(mesh), source, sums)
 
 
 def _same_source(run: Run) -> Source:

@@ -24,7 +24,7 @@ from scaling.run import Run, run_dict
 from scaling.run.optimizers import is_own_chain
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.pipeline import pipeline_schedule
-from scaling.run.parallelism.rules import rules_for
+from scaling.run.parallelism.rules import rules_for, with_zero_stage
 from scaling.run.run import OWN_REDUCE
 from scaling.run.user_code import named_function
 from scaling.simulate.pipeline_bubble import mark_bubbles
@@ -70,7 +70,7 @@ def program_of_run(
 def stored_key(run: Run, shape: MeshShape, cluster: Cluster) -> str:
     """Key of the step among the programs that come with the package (`scaling.program.stored`)."""
     where = f"{cluster.devices_per_node} {_chip(cluster)}"
-    return key_of(_decides(run), shape.sizes, where)
+    return key_of(_decides(run, shape), shape.sizes, where)
 
 
 def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Program:
@@ -93,14 +93,14 @@ def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Progr
 def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options) -> str:
     """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
     settings = estimates, options, compiler_versions(), compiler_settings()
-    decides = json.dumps([_decides(run), list(shape.sizes.items()), *settings], sort_keys=True)
+    decides = json.dumps([_decides(run, shape), list(shape.sizes.items()), *settings], sort_keys=True)
     return cache.key_of(decides, _chip(cluster), f"{cluster.devices_per_node}")
 
 
-def _decides(run: Run) -> dict[str, Any]:
+def _decides(run: Run, shape: MeshShape) -> dict[str, Any]:
     """What of run.json decides the step, besides the mesh, with the trainer's own choices."""
     stated = replace(run.precision, reduce=run.precision.reduce or OWN_REDUCE)
-    document = run_dict(replace(run, precision=stated))
+    document = run_dict(replace(with_zero_stage(run, shape), precision=stated))
     for key in ("layers", "remat_layers", "remat_fewer"):  # the trainer's stages are alike
         del document["pipeline"][key]
     train = document["train"]

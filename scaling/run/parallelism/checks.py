@@ -13,7 +13,7 @@ from scaling.models.lora import check_lora
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.pipeline import TRAINED
-from scaling.run.parallelism.rules import weight_axes
+from scaling.run.parallelism.rules import weight_axes, zero_stage
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
 TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
@@ -100,7 +100,7 @@ def check_device(run: Run, device: Any) -> None:
 def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     """What the trainer does not do, each with what to use instead."""
     model, precision, train, stage = run.model, run.precision, run.train, mesh.stage
-    moe, mla, zero, schedule = model.moe, model.mla, run.sharding.zero_stage, run.pipeline.schedule
+    moe, mla, zero, schedule = model.moe, model.mla, zero_stage(run, mesh), run.pipeline.schedule
     on_stages = f"on mesh axis stage={stage}"
     unstaged = "the axes data, fsdp, expert, context and tensor"
     if stage > 1 and schedule not in TRAINED:

@@ -5,6 +5,7 @@ Imports no jax: planning and the simulator use the same rules.
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.rules import DEFAULT, Rules, check_divisible, make_rules
@@ -35,6 +36,19 @@ def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:
     """True if the residual stream is sharded over `tensor`."""
     setting = run.sharding.sequence_parallel
     return (mesh.tensor > 1 and run.software == OURS) if setting is None else setting
+
+
+def zero_stage(run: Run, mesh: MeshShape) -> int:
+    """Where weights are sharded: as the run says; else our trainer's stages gather them once per
+    step (1), as they would in every iteration, and what is not staged where it multiplies (3)."""
+    if run.sharding.zero_stage is not None:
+        return run.sharding.zero_stage
+    return 1 if run.software == OURS and mesh.stage > 1 and weight_shards(run, mesh) > 1 else 3
+
+
+def with_zero_stage(run: Run, mesh: MeshShape) -> Run:
+    """The run with its ZeRO stage on `mesh` written down."""
+    return replace(run, sharding=replace(run.sharding, zero_stage=zero_stage(run, mesh)))
 
 
 def rules_for(run: Run, mesh: MeshShape) -> Rules:

@@ -63,7 +63,7 @@ CONTRACT = {
     "batch": {"microbatches": 1},
     "mesh": dict.fromkeys(AXES, 1),
     "device_order": ["stage", "data", "fsdp", "expert", "context", "tensor"],
-    "sharding": {"zero_stage": 3, "sequence_parallel": None},  # None: see tests of layouts
+    "sharding": {"zero_stage": None, "sequence_parallel": None},  # None: see tests of layouts
     "pipeline": {"schedule": "1f1b", "virtual_stages": 1},
     "context": {"method": "ring"},
     "precision": {

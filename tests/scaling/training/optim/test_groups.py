@@ -9,6 +9,7 @@ import pytest
 from flax import nnx
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import MeshShape
 from scaling.run import Group, Train, read_run, run_dict
 from scaling.run.optimizers import check_optimizer, optimizer_of
 from scaling.training import program
@@ -76,14 +77,14 @@ def test_an_optimizer_of_the_user_gets_the_rate_and_returns_a_chain(toy, tmp_pat
 
 
 def test_settings_that_say_nothing_leave_the_keys_of_programs_alone(toy, tmp_path):
-    keys = set(program._decides(toy())["train"])
+    keys = set(program._decides(toy(), MeshShape())["train"])
     assert not {"xla", "deterministic", "groups"} & keys
     said = {"xla": {"xla_gpu_enable_triton_gemm": False}, "deterministic": True}
     run = toy(**said, groups={"*": Group(0.5)})
-    assert keys | {*said, "groups"} == set(program._decides(run)["train"])
+    assert keys | {*said, "groups"} == set(program._decides(run, MeshShape())["train"])
     assert read_run(json.loads(json.dumps(run_dict(run)))) == run
     file = tmp_path / "my.py"
     file.write_text("def chain(rate): ...")
-    before = program._decides(replace(run, optimizer=f"{file}:chain"))
+    before = program._decides(replace(run, optimizer=f"{file}:chain"), MeshShape())
     file.write_text("def chain(rate): ... # changed")
-    assert program._decides(replace(run, optimizer=f"{file}:chain")) != before
+    assert program._decides(replace(run, optimizer=f"{file}:chain"), MeshShape()) != before
