@@ -28,7 +28,9 @@ from scaling.training.program import stored_key
 
 Settings = dict[str, Any]
 SELECTIVE: Settings = {"remat": "selective"}
-EACH: Settings = {"sharding.zero_stage": 3}  # weights gathered in each layer, on stages as elsewhere
+EACH: Settings = {
+    "sharding.zero_stage": 3
+}  # weights gathered in each layer, on stages as elsewhere
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,9 @@ def stored_program_of_run(run: Run, shape: MeshShape, cluster: Cluster) -> Progr
 def _key(run: Run, shape: MeshShape, cluster: Cluster, estimates: bool, options: Options) -> str:
     """Hash of all that decides the program; the mesh as pairs, because the order of axes counts."""
     settings = estimates, options, compiler_versions(), compiler_settings()
-    decides = json.dumps([_decides(run, shape), list(shape.sizes.items()), *settings], sort_keys=True)
+    decides = json.dumps(
+        [_decides(run, shape), list(shape.sizes.items()), *settings], sort_keys=True
+    )
     return cache.key_of(decides, _chip(cluster), f"{cluster.devices_per_node}")
 
 
