@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
-from scaling.calibration.regression import FASTEST, line_or_knee, lines, rate, scored, share_of
+from scaling.calibration.regression import FASTEST, line_or_knee, lines, rate, scored
 from scaling.collectives.measured import fitted_time
 from scaling.meshes.errors import InputError
 from scaling.profiles.profile import (
@@ -109,20 +109,11 @@ def memory_seconds(fit: MemoryFit, samples: Sequence[MemorySample]) -> np.ndarra
 
 
 @with_errors(memory_seconds)
-def fit_memory(
-    samples: Sequence[MemorySample], evidence: Evidence, bandwidth: float | None = None
-) -> MemoryFit:
-    """The fit of copies, transposes and reductions; with a cache if that halves the loss.
-
-    Args:
-        samples: of several sizes.
-        evidence: source, date and grade; the errors are filled in.
-        bandwidth: bytes/s that the accelerator states; None: the fitted one is kept.
-    """
+def fit_memory(samples: Sequence[MemorySample], evidence: Evidence) -> MemoryFit:
+    """The fit of copies, transposes and reductions; with a cache if that halves the loss."""
     moved = np.array([p.bytes for p in samples])
     overhead, per_byte, cache, near = line_or_knee(moved, typical(samples))
-    efficiency, full = share_of(per_byte, bandwidth)
-    return MemoryFit(efficiency, evidence, overhead, full, cache, near)
+    return MemoryFit(1.0, evidence, overhead, rate(per_byte), cache, near)
 
 
 def fit_vector(samples: Sequence[MemorySample], memory: MemoryFit, evidence: Evidence) -> VectorFit:
@@ -152,11 +143,14 @@ def attention_flops(sample: AttentionSample) -> float:
 
 def attention_seconds(fit: AttentionFit, samples: Sequence[AttentionSample]) -> np.ndarray:
     """Seconds of each sample by the fit, whose `softmax` is in seconds; without waves."""
-    first = replace(samples[0], batch=1, heads=1, queries=1, keys=1, head_dim=1)
-    rate = fit.efficiency * (fit.peak or 1.0)
-    half_head = fit.softmax * rate / attention_flops(first)
-    work = fit.executed * _attention_work(samples, fit.start, half_head)
-    return fit.overhead + work / rate
+    peak = fit.peak or 1.0
+    half_head = fit.softmax * peak / _score_flops(samples[0])
+    return fit.overhead + _attention_work(samples, fit.start, half_head) / peak
+
+
+def _score_flops(sample: AttentionSample) -> float:
+    """FLOPs of one score of heads with one dimension."""
+    return attention_flops(replace(sample, batch=1, heads=1, queries=1, keys=1, head_dim=1))
 
 
 def _attention_work(
@@ -168,36 +162,16 @@ def _attention_work(
 
 
 @with_errors(attention_seconds)
-def fit_attention(
-    samples: Sequence[AttentionSample],
-    evidence: Evidence,
-    peak: float | None = None,
-    overhead: float | None = None,
-    executed: float = 1.0,
-) -> AttentionFit:
-    """The fit of one direction and dtype; its `softmax` is in seconds of all cores.
-
-    Args:
-        samples: at least two.
-        evidence: source, date and grade; the errors are filled in.
-        peak: FLOP/s that the accelerator states; None: the fitted rate becomes the peak.
-        overhead: s. With as many tokens in every sample, an overhead looks like short rows, and has
-            to be given.
-        executed: fraction of the full square that the measured kernel computes.
-    """
+def fit_attention(samples: Sequence[AttentionSample], evidence: Evidence) -> AttentionFit:
+    """The fit of one direction and dtype; its `softmax` is in seconds of all cores."""
     heads = HALF_HEADS if len({p.head_dim for p in samples}) > 1 else (0.0,)
     halves = list(itertools.product(HALF_KEYS, heads))
-    work = executed * np.array([_attention_work(samples, *pair) for pair in halves])
-    a, b, loss = lines(work, typical(samples), overhead)
+    work = np.array([_attention_work(samples, *pair) for pair in halves])
+    a, b, loss = lines(work, typical(samples))
     best = int(np.argmin(loss))
-    share, full = share_of(b[best], peak)
-    first, (start, half_head) = samples[0], halves[best]
-    unit = attention_flops(replace(first, batch=1, heads=1, queries=1, keys=1, head_dim=1))
-    softmax = unit * half_head / (share * full)
-    return AttentionFit(
-        first.direction, share, evidence, float(a[best]), softmax, start, executed=executed,
-        peak=full,
-    )  # fmt: skip
+    first, (start, half_head), peak = samples[0], halves[best], rate(b[best])
+    softmax = _score_flops(first) * half_head / peak
+    return AttentionFit(first.direction, 1.0, evidence, float(a[best]), softmax, start, peak=peak)
 
 
 def collective_seconds(fit: CollectiveFit, samples: Sequence[CollectiveSample]) -> np.ndarray:

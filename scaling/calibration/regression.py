@@ -32,26 +32,16 @@ def scored(evidence: Evidence, predicted: np.ndarray, measured: np.ndarray) -> E
     )
 
 
-def line(work: np.ndarray, seconds: np.ndarray) -> tuple[float, float, float]:
-    """(a, b, loss) of seconds = a + b x work, a and b >= 0, least squares of relative errors."""
-    a, b, loss = lines(work[None, :], seconds)
-    return float(a[0]), float(b[0]), float(loss[0])
+def lines(work: np.ndarray, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(a, b, loss), [...] each, of seconds = a + b x work with a and b >= 0.
 
-
-def lines(
-    work: np.ndarray, seconds: np.ndarray, fixed: float | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """`line` for many candidates: work [candidates, samples] -> three arrays [candidates].
-
-    With `fixed`, a is that and only b is fitted.
+    Least squares of relative errors; work is [..., samples], of as many candidates as there are.
     """
     x, y = work / seconds, 1 / seconds  # of b and of a: both sides divided by the measured time
     xx, xy, yy = (x * x).sum(-1), (x * y).sum(-1), (y * y).sum(-1)
     sx, sy = x.sum(-1), y.sum(-1)
     determinant = np.maximum(xx * yy - xy * xy, ALIKE * xx * yy)
     a = np.clip((sy * xx - sx * xy) / determinant, 0, sy / yy)
-    if fixed is not None:
-        a = np.full_like(a, fixed)
     b = np.clip((sx - a * xy) / xx, 0, None)
     loss = ((a[..., None] * y + b[..., None] * x - 1) ** 2).sum(-1)
     return a, b, loss
@@ -64,7 +54,7 @@ def line_or_knee(
 
     A line has a cache of 0 bytes and None; the seconds per byte of a knee are those beyond it.
     """
-    alpha, per_byte, loss = line(moved, seconds)
+    alpha, per_byte, loss = map(float, lines(moved, seconds))
     caches = [c for c in CACHES if min((moved <= c).sum(), (moved > c).sum()) >= 2]
     if caches and loss >= len(moved) * CLOSE**2:
         work = lambda cache: np.stack([moved**0, moved, np.maximum(moved - cache, 0)], axis=1)
@@ -95,9 +85,3 @@ def parts(
 def rate(seconds_per_unit: float) -> float:
     """Units per second, at most FASTEST."""
     return 1 / max(float(seconds_per_unit), 1 / FASTEST)
-
-
-def share_of(seconds_per_unit: float, stated: float | None) -> tuple[float, float]:
-    """(fraction of the stated rate, that rate), or (1, the fitted rate) where none is stated."""
-    own = rate(seconds_per_unit)
-    return (1.0, own) if stated is None else (min(own / stated, 1.0), stated)
