@@ -159,14 +159,19 @@ def collective_cases(devices: int, quick: bool, messages: Sequence[int]) -> Iter
     """
     for ranks, stride in axes(devices, quick):
         shape = MeshShape(data=devices // (ranks * stride), fsdp=ranks, tensor=stride)
-        mesh = present_mesh(shape)
-        for kind, operation in collective_operations(ranks).items():
-            for size in messages:
-                total = size // FLOAT // ranks * ranks  # elements; a multiple of the ranks
-                local = total // ranks if kind == "all-gather" else total
-                sample = CollectiveSample(kind, ranks, devices // ranks, FLOAT * total, ())
-                in_place = kind == "all-reduce"
-                yield TimedCase(sample, mesh, operation, ((local,),), in_place=in_place)
+        yield from axis_cases(present_mesh(shape), messages)
+
+
+def axis_cases(mesh: Mesh, messages: Sequence[int]) -> Iterator[TimedCase]:
+    """Yields every kind over one axis, at each size of a number or more for each rank."""
+    ranks = mesh.shape[AXIS]
+    sizes = dict.fromkeys(size // FLOAT // ranks * ranks for size in messages)  # elements
+    for kind, operation in collective_operations(ranks).items():
+        for total in filter(None, sizes):
+            local = total // ranks if kind == "all-gather" else total
+            sample = CollectiveSample(kind, ranks, mesh.size // ranks, FLOAT * total, ())
+            in_place = kind == "all-reduce"
+            yield TimedCase(sample, mesh, operation, ((local,),), in_place=in_place)
 
 
 def axes(devices: int, quick: bool) -> list[tuple[int, int]]:

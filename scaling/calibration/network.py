@@ -8,7 +8,7 @@ slowest, since a collective ends everywhere at once.
 """
 
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import median
 from zlib import crc32
 
@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
-from scaling.calibration.cases import collective_operations
+from scaling.calibration.cases import axis_cases
 from scaling.calibration.sizes import sizes_for
-from scaling.calibration.timing import FLOAT, Bench, TimedCase, compiled, inputs, window
+from scaling.calibration.timing import Bench, TimedCase, compiled, inputs, window
 from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.shape import MeshShape
@@ -47,7 +47,8 @@ def timed_calls(quick: bool, progress: Callable[[str], None]) -> tuple[MeasuredC
         if ranks == 1 or nodes % count:  # the rest would have to wait
             continue
         progress(f"timing collectives among {ranks} ranks on {count} of {nodes} nodes")
-        for case in _cases(devices, ranks, messages):
+        mesh = present_mesh(MeshShape(data=nodes // count, fsdp=ranks), devices)
+        for case in axis_cases(mesh, messages):
             sample, bench = case.sample, _bench(case)
             seconds = median(window(bench) for _ in range(REPEATS))
             assert isinstance(sample, CollectiveSample)
@@ -66,21 +67,6 @@ def by_nodes() -> tuple[list[jax.Device], int]:
     at = lambda device: (first[int(hosts[device.process_index])], device.id)
     devices = sorted(jax.devices(), key=at)
     return devices, len(devices) // len(first)
-
-
-def _cases(devices: Sequence[jax.Device], ranks: int, messages: Sequence[int]) -> list[TimedCase]:
-    groups = len(devices) // ranks
-    mesh = present_mesh(MeshShape(data=groups, fsdp=ranks), devices)
-    cases = []
-    for kind, operation in collective_operations(ranks).items():
-        for total in dict.fromkeys(size // FLOAT // ranks * ranks for size in messages):
-            sample = CollectiveSample(kind, ranks, groups, FLOAT * total, ())
-            shape = (total // ranks if kind == "all-gather" else total,)
-            in_place = kind == "all-reduce"
-            cases += (
-                [TimedCase(sample, mesh, operation, (shape,), in_place=in_place)] if total else []
-            )
-    return cases
 
 
 def _bench(case: TimedCase) -> Bench:

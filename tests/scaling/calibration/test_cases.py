@@ -23,7 +23,7 @@ from scaling.calibration.sizes import HOST_FULL, HOST_QUICK, Sizes, sizes_for, s
 from scaling.calibration.timing import compiled
 from scaling.hlo.parse import parse_module
 from scaling.hlo.replica_groups import replica_groups
-from scaling.meshes.devices import present_mesh
+from scaling.meshes.devices import abstract_mesh, present_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.profiles.samples import AttentionSample
 
@@ -111,7 +111,7 @@ def test_bytes_are_the_unsharded_total(kind):
 
 
 def test_sizes_that_do_not_divide_are_rounded_down(monkeypatch):
-    monkeypatch.setattr(module, "present_mesh", lambda shape: shape)
+    monkeypatch.setattr(module, "present_mesh", abstract_mesh)
     for case in collective_cases(6, True, HOST_QUICK.messages):
         assert case.sample.bytes % (4 * case.sample.ranks) == 0
         least = 4 * case.sample.ranks

@@ -11,7 +11,7 @@ from pathlib import Path
 import jax
 import pytest
 
-from scaling.calibration import network
+from scaling.calibration import cases, network
 from scaling.calibration.cases import collective_operations
 from scaling.calibration.network import timed_calls
 from scaling.calibration.sizes import HOST_QUICK
@@ -27,7 +27,7 @@ def test_every_collective_is_timed_among_the_devices_present(monkeypatch):
     monkeypatch.setattr(network, "sizes_for", lambda *_: replace(HOST_QUICK, messages=(4096,)))
     monkeypatch.setattr(network, "ITERATIONS", 1)
     two = lambda ranks: dict(list(collective_operations(ranks).items())[:2])
-    monkeypatch.setattr(network, "collective_operations", two)
+    monkeypatch.setattr(cases, "collective_operations", two)
     told = []
     calls = timed_calls(True, told.append)
     assert told == ["timing collectives among 8 ranks on 1 of 1 nodes"]
