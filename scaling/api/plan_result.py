@@ -8,7 +8,7 @@ from scaling.api.public_api import Drawn
 from scaling.api.result import PredictionResult
 from scaling.api.whole_run import Operation, whole_run
 from scaling.meshes.errors import InputError
-from scaling.meshes.units import format_dollars, three_digits
+from scaling.meshes.units import format_dollars, format_time, three_digits
 from scaling.planning.front import FrontPoint
 from scaling.planning.objectives import HOUR, Goal, Tariff
 from scaling.planning.reasons import reason
@@ -19,6 +19,8 @@ from scaling.run import Run, run_dict
 
 if TYPE_CHECKING:
     from scaling.pictures.shapes import Picture
+
+MARGINS = ((0.3, 1.01), (0.1, 0.3), (0.0, 0.1))  # shares of a device's memory that are free
 
 
 @dataclass(frozen=True, repr=False)
@@ -109,17 +111,32 @@ def plan_of(
 
 
 def _front_picture(points: Sequence[FrontPoint]) -> "Picture":
-    """The front for a billion tokens; in device-hours where nobody states a price."""
-    from scaling.pictures.front import FrontMark, front
+    """Money over the time for a billion tokens, with free memory in colours.
+
+    In device-hours where nobody states a price.
+    """
+    from scaling.pictures.axes import Frame, log_scale
+    from scaling.pictures.chart import Series, chart
+    from scaling.pictures.legend import LOOKS
 
     priced, billion = all(point.price is not None for point in points), 1e9
-    marks = []
-    for point in points:
-        seconds = billion / point.tokens_per_second
-        cost = seconds / HOUR * point.devices * (point.price or 0.0 if priced else 1.0)
-        where = f"{point.devices} devices of {point.cluster.name}, {point.share:.1%} free"
-        marks.append(FrontMark(seconds, cost, point.share, f"{point.run.mesh} on {where}"))
-    title = f"{points[0].run.name}: time, money and memory margin"
     what, show = ("dollars", format_dollars) if priced else ("device-hours", three_digits)
-    names = "time for a billion tokens", f"{what} for a billion tokens"
-    return front(marks, title, names, show)
+    times = [billion / point.tokens_per_second for point in points]
+    costs = [
+        seconds / HOUR * point.devices * (point.price or 0.0 if priced else 1.0)
+        for point, seconds in zip(points, times, strict=True)
+    ]
+    series = {}
+    for (low, high), look in zip(MARGINS, LOOKS, strict=False):
+        own = [i for i, point in enumerate(points) if low <= point.share < high]
+        words = [
+            f"{points[i].run.mesh} on {points[i].devices} devices of {points[i].cluster.name}, "
+            f"{points[i].share:.1%} free: {format_time(times[i])}, {show(costs[i])}"
+            for i in own
+        ]
+        if own:
+            name = f"{low:.0%} to {min(high, 1.0):.0%} of memory is free ({len(own)})"
+            series[name] = Series(look, [(times[i], costs[i]) for i in own], words=words)
+    x = log_scale(times, "time for a billion tokens", format_time)
+    y = log_scale(costs, f"{what} for a billion tokens", show)
+    return chart(f"{points[0].run.name}: time, money and memory margin", Frame(x, y), series)
