@@ -154,9 +154,7 @@ def load_profile(
     Measures this machine first, quickly, if it is what is priced and has no figures of its own.
 
     Args:
-        cluster: where something is priced.
         calibration: a Profile, or a file of `scaling calibrate`; used as it is.
-        ideal: no latency, every link at its full bandwidth.
         hops: with `ideal`, count the latencies of the catalogue.
         measured: calls that were timed on the cluster, or their file, which correct the fits of its
             links.

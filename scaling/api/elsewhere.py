@@ -42,9 +42,7 @@ def predict_elsewhere(
     A function that no other process could find by name (in a notebook, or inside of another
     function) is called in this one, one request after another.
 
-    Args:
-        jobs: most processes at a time.
-        title: of the bar that shows the progress, on a terminal.
+    At most `jobs` processes run at a time; a terminal shows a bar with that title.
     """
     from rich.console import Console
     from rich.progress import track

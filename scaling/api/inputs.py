@@ -127,9 +127,7 @@ def cluster_with(
 
     Args:
         devices: how many are used; None: all.
-        cluster: catalogue name, TOML file or Cluster.
         nodes: hosts; None: as many as the devices need, or 1.
-        overrides: figures of the cluster, and peaks and figures of its chip.
 
     Raises:
         InputError: unknown names or keys, more devices than there can be.

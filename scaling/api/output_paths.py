@@ -57,10 +57,7 @@ def picture_paths(
 ) -> dict[str, Path]:
     """Return kind -> file from texts of --plot such as `timeline=step.svg`.
 
-    Args:
-        texts: as they were given.
-        kinds: of picture that there are.
-        default: the kind of a mere file; None: a kind must be given.
+    A mere file is of the kind `default`; None: a kind must be given.
 
     Raises:
         InputError: a text without a kind, an unknown kind, one that is given twice.

@@ -78,14 +78,7 @@ def plan_of(
 ) -> Plan:
     """A hit as a plan.
 
-    Args:
-        rank: of the plan, from 1 on.
-        hit: what the search has found.
-        prediction: of its step.
-        best: prediction of the first plan, by its source.
-        goal: what is least, and the tokens of the whole training.
-        tariff, operation: what a device takes, and what a training loses.
-        asked: the run as it was given.
+    `best`: the first plan as each front end predicts it; `asked`: the run as it was given.
     """
     assert prediction.pricing.run is not None
     run, price = prediction.pricing.run, tariff.price

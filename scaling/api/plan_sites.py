@@ -31,12 +31,7 @@ def sites_of(
 ) -> tuple[list[Site], dict[str, ClusterLike | None], list[str]]:
     """The clusters that were named, each as it was typed by its name, and warnings.
 
-    Args:
-        run: what is planned.
-        cluster, nodes, overrides, calibration: as `sc.plan` takes them.
-        calls: that were timed on the cluster.
-        price: dollars for an hour of a chip; None: nobody states it.
-        operation: what a training loses beside its steps.
+    `price` is that of a chip for an hour in dollars; None: nobody states it.
 
     Raises:
         InputError: unknown names, one cluster twice, a range of nodes beside a mesh.

@@ -128,9 +128,7 @@ def predicted(
 ) -> Prediction:
     """Price a program and sum it up, with warnings about what the price rests on.
 
-    Args:
-        pricing: of the program.
-        found: the price and the range of its step, if they are known.
+    `found`: the price and the range of its step, if they are known.
     """
     check_changes(pricing.changes)
     priced, span = found or (price_program(pricing), None)

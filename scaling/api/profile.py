@@ -52,8 +52,6 @@ def recorded_profile(profile: str | Path, cluster: str, steps: int | None) -> li
 
     Args:
         profile: HOST.xplane.pb, a trace in JSON, or a folder above them.
-        cluster: the name of the one that is priced.
-        steps: that were recorded; None: not known.
 
     Raises:
         InputError: no profile, none of that kind of device, or a number of steps that is none.

@@ -118,7 +118,6 @@ def apply_settings(run: Run, settings: Settings) -> Run:
     """Return the run with some values replaced.
 
     Args:
-        run: what is changed.
         settings: dotted key of run.json -> value, or texts "key=value" whose values are JSON, else
             plain strings.
 

@@ -37,8 +37,6 @@ def predict_made(
     """Return the price of the step that a function makes, called while the cluster is pretended.
 
     Args:
-        make: file.py:function, or a function.
-        place: whose devices are pretended.
         axes: of the mesh that it is given; {}: data over all devices.
         setting: keywords of the function.
         options: of `predict_step`.

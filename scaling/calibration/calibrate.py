@@ -44,12 +44,7 @@ OneKind = TypeVar("OneKind")
 
 
 def calibrate(quick: bool, progress: Callable[[str], None]) -> Profile:
-    """The profile of the devices present, measured with all of them at work.
-
-    Args:
-        quick: fewer samples and repeats: tens of seconds on a small machine, not minutes.
-        progress: called with a short text before each phase.
-    """
+    """The profile of the devices present, measured with all of them at work."""
     device = jax.devices()[0]
     on_host = device.platform == "cpu"
     ready: list[Bench] = []
@@ -120,10 +115,7 @@ def profile_of_samples(
 ) -> Profile:
     """The profile fitted to the samples.
 
-    Args:
-        samples: raw measurements.
-        machine, date, versions: where and when they were made.
-        overlap: what a kernel does runs at once, as on a GPU, not one after another.
+    `overlap`: what a kernel does runs at once, as on a GPU, not one after another.
     """
     evidence = Evidence(f"scaling calibrate on {machine}", date, "calibrated")
     if overlap:

@@ -76,9 +76,7 @@ def fit_dispatch(
 
     Args:
         samples: with several numbers of buffers, and some with fresh memory.
-        memory: at whose far rate the touched bytes move.
         kept: bytes of temporaries that the allocator keeps from call to call.
-        evidence: source, date and grade; the errors are filled in.
     """
 
     @with_errors(lambda fit, part: dispatch_seconds(fit, part, memory))

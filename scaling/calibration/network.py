@@ -32,9 +32,7 @@ REPEATS = 3
 def timed_calls(quick: bool, progress: Callable[[str], None]) -> tuple[MeasuredCall, ...]:
     """Every collective at powers of two bytes, over powers of two nodes and over all.
 
-    Args:
-        quick: every fourth size or so.
-        progress: called with a short text before each number of nodes.
+    If `quick`, of every fourth size or so.
     """
     devices, per_node = by_nodes()
     nodes, calls = len(devices) // per_node, []

@@ -82,7 +82,6 @@ def compare_recording(
     """Join a prediction with a recorded profile of the same program, perhaps compiled otherwise.
 
     Args:
-        priced: what was predicted, with every event.
         steps: that were recorded; None: counted.
 
     Raises:
@@ -148,8 +147,6 @@ def _joined(
     """The fields of a `Comparison` that the names of instructions tell.
 
     Args:
-        time: predicted seconds, by TERMS.
-        seconds: predicted, of all calls of each instruction in one step, by name.
         comparable: False for devices that share the cores of one machine.
     """
     terms = recording.terms if recording else {}

@@ -15,11 +15,7 @@ def doubts(
 ) -> Iterator[str]:
     """Notes on what differs between the profile and the program.
 
-    Args:
-        step: its seconds.
-        devices: of the program.
-        module: of the program; "": not known.
-        said: steps, by the caller.
+    `step`: its seconds; `said`: steps, by the caller.
     """
     assert recording.match is not None  # of a profile of any program
     match = recording.match

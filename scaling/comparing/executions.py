@@ -43,8 +43,7 @@ def whole_steps(
     that runs once in a step, or to every c-th of one that runs c times where none runs once. A
     period from there is a step of another phase.
 
-    Args:
-        calls: in a step, of instructions that are one kernel each, in the order of the schedule.
+    `calls`: in a step, of instructions that are one kernel each, in the order of the schedule.
     """
     own = by_device(events)
     seen = {device: Counter(e.name for e in own[device]) for device in own}

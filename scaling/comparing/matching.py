@@ -51,8 +51,7 @@ def match_recording(
 ) -> Recording:
     """Figures of one step in a recording of a program that may have been compiled otherwise.
 
-    Args:
-        steps: that were recorded; None: counted by the instructions that run in each step.
+    `steps` None: counted by the instructions that run in each step.
 
     Raises:
         InputError: a recording of another program, or of fewer steps.

@@ -61,7 +61,6 @@ def recorded_events(place: Path, record: str = RECORD) -> list[RecordedEvent]:
 
     Args:
         place: HOST.xplane.pb, a trace in JSON, or a folder above them.
-        record: how to record one, for messages.
 
     Raises:
         InputError: no recording, an unreadable one, or one without a single kernel or instruction.

@@ -65,9 +65,7 @@ def read_program(
     """The Program in the text of a compiled, scheduled module.
 
     Args:
-        text: `compiled.as_text()`.
         mesh: axis sizes, outermost first; device numbers count in this order.
-        name: of the result.
         peak: bytes on one device at the fullest moment, as the compiler planned them; arguments
             and results that stay in the host's memory among them.
         trips: of loops whose count the compiler does not know (`scaling.hlo.user_hints`).

@@ -33,11 +33,7 @@ TERMS = {  # of a step: words and colour
 
 
 def step_bars(predictions: Mapping[str, Prediction], title: str = "") -> Picture:
-    """Return stacked bars of step times, the first one on top; a line is the range.
-
-    Args:
-        predictions: by the label of their bar.
-    """
+    """Return stacked bars of step times, the first one on top; a line is the range."""
     rows: dict[str, Row] = {}
     for label, p in predictions.items():
         bars = stack({words: getattr(p.time, t) for t, (words, _) in TERMS.items()}, format_time)
@@ -65,7 +61,6 @@ def stacked_bars(
 
     Args:
         rows: name of a row -> part -> value; all rows have the same parts.
-        show: a value as text.
         limit: where a dashed line is drawn, such as the memory of a device; None: nowhere.
         with_sums: False: the sum of a row is written elsewhere, or not known.
     """
@@ -99,7 +94,6 @@ def grouped_bars(
     Args:
         groups: the name of each group and its values, one for each of `names`; None: not known.
         names: of the bars of a group, up to three.
-        show: writes a value.
     """
     rows: dict[str, Row] = {}
     for group, values in groups:
@@ -126,10 +120,7 @@ def dots(
     Args:
         rows: name of a row -> quantity -> value; values beyond the scale stand at its end.
         looks: of the quantities; the first and second stand on one line, the next two below, ...
-        scale: the axis.
         at: where a line goes down, such as "right"; None: nowhere.
-        row: pixels of a row.
-        width: pixels of the picture.
     """
     font, lines = min(SMALL + 1, row - 4), (len(looks) - 1) // 2
     frame, tops = row_frame(dict.fromkeys(rows, (row, 0.0)), scale, width, font=font)

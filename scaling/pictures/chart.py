@@ -44,7 +44,6 @@ def chart(
     """Return series in a frame, above a legend.
 
     Args:
-        frame: the axes.
         series: by their words in the legend; one whose words begin with "_" has no entry.
         names: (name, x, y) of points that are named beside them.
         sides: how the names are written in turn, x and y in pixels from the point.

@@ -58,7 +58,6 @@ def cluster_levels(
     """Return the chips of a cluster and the levels of its network.
 
     Args:
-        cluster: a few of its nodes are drawn.
         groups: number of the group that a device talks in, by device; None: nobody talks.
         loads: what a collective puts on the busiest links, by the name of the level, in words.
 

@@ -40,7 +40,6 @@ def curves(
     Args:
         lines: name, points, number of the colour and of the dashes of each.
         marks: name, x and y of points that are named.
-        across, up: names of the axes.
         at: x of a vertical line, such as a slider's.
     """
     values = [y for _, points, _, _ in lines for _, y in points]
@@ -89,9 +88,7 @@ def bandwidth(
     It is bytes / time x the factor of nccl-tests, so that the rates of all kinds compare with a
     link's.
 
-    Args:
-        answers: prices of one collective, by size.
-        measured: (bytes, bytes/s) of points to draw beside, by who measured them.
+    `measured`: (bytes, bytes/s) of points to draw beside, by who measured them.
     """
     measured = measured or {}
     rate = lambda a, seconds: a.bus_bandwidth * a.time / seconds
@@ -130,13 +127,7 @@ def scatter(
     words: tuple[str, str] = ("measured", "predicted, with its range"),
     show: Callable[[float], str] = format_time,
 ) -> Picture:
-    """Return predicted over measured numbers.
-
-    Args:
-        points: at least one.
-        words: beside the axes.
-        show: a number of the axes as text; the default is that of seconds.
-    """
+    """Return predicted over measured numbers."""
     ends = [t for p in points for t in (p.measured, p.low or p.predicted, p.high or p.predicted)]
     x = log_scale(ends, words[0], show)
     line = lambda factor: [(x.low, factor * x.low), (x.high, factor * x.high)]

@@ -39,10 +39,7 @@ def check_picture(option: str, path: Path | None) -> None:
 def write_picture(picture: Picture, *paths: Path, option: str = "--plot") -> None:
     """Write a picture to every path.
 
-    Args:
-        picture: what is drawn; its title stands above it.
-        paths: their suffixes say the formats.
-        option: that names them, for messages.
+    Suffixes say the formats; `option` names the paths in messages.
 
     Raises:
         InputError: a suffix that is not one of PICTURES, or a file that cannot be written.

@@ -74,10 +74,7 @@ def mark(at: Point, look: Look, words: str = "") -> list[Shape]:
 def legend(looks: Mapping[str, Look], top: float, width: float) -> tuple[list[Shape], float]:
     """Return the entries in aligned columns that do not leave the picture, and the lower edge.
 
-    Args:
-        looks: by the words of each entry.
-        top: pixel at which the legend begins.
-        width: pixels of the picture.
+    It begins at pixel `top` of a picture of `width` pixels.
     """
     if not looks:
         return [], top

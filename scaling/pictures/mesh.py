@@ -26,7 +26,6 @@ def mesh_axes(
 
     Args:
         mesh: axis -> size, outermost first.
-        per_node: devices of a node, a row.
         ids: of the devices, in the order of the mesh; None: 0, 1, ...
     """
     axes = [axis for axis, size in mesh.items() if size > 1] or list(mesh)[:1]

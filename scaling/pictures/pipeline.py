@@ -50,7 +50,6 @@ def timetable(
 
     Args:
         schedule: "gpipe", "1f1b" or "circular".
-        stages, microbatches: of a step.
         parts: virtual stages of a stage; more than 1 are for "circular" only, with microbatches
             that are a multiple of `stages`.
     """
@@ -127,9 +126,7 @@ def overlap(gather: float, products: float, layers: int = 5) -> Picture:
 
     The gather of a layer begins when the products of the layer before do: one is held ahead.
 
-    Args:
-        gather: s in which the weights of a layer arrive.
-        products: s in which a layer multiplies.
+    In s: `gather` of the weights of a layer, `products` of a layer.
     """
     links: list[Bar] = []
     math: list[Bar] = []

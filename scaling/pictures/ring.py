@@ -36,10 +36,6 @@ def frames(kind: str, members: int) -> list[RingState]:
     """Return the start and every step of a collective whose array has as many pieces as members.
 
     In an all-to-all a piece is what one member has for this one: piece p came from member p.
-
-    Args:
-        kind: one of KINDS.
-        members: 2 or more.
     """
     assert kind in KINDS and members > 1
     ranks, is_sum = range(members), "reduce" in kind

@@ -57,7 +57,6 @@ def roofline(
         peak: FLOP/s, the roof of compute.
         bandwidth: bytes/s, the slope of the roof of memory.
         dots: those with the most time are drawn first, below the others.
-        colours: by kind, in the order of the legend.
         ends: least and largest intensity that are drawn; None: those of the dots, and some room.
     """
     ridge = peak / bandwidth

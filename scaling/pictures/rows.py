@@ -85,9 +85,6 @@ def row_frame(
     Args:
         sizes: pixels of each row and of the space below it, by name, from the top.
         scale: the axis below; without ticks and name there is none.
-        width: pixels of the picture, at least.
-        right: pixels that are left free at the right.
-        font: pixels of the names.
     """
     *tops, high = accumulate(map(sum, sizes.values()), initial=0.0)
     named = zip(sizes.items(), tops, strict=True)
@@ -106,9 +103,7 @@ def boxes(
     """Return a box for each bar, as far as it lies between the ends of the scale.
 
     Args:
-        rows: from the top.
         colours: by kind, in the order of the legend.
-        scale: the axis.
         limit: where a dashed line goes down, such as the memory of a device; None: nowhere.
     """
     right = RIGHT + max((text_width(row.note, SMALL) for row in rows.values()), default=0.0)
@@ -143,10 +138,8 @@ def shares(
     """Return rows of stacked areas over the seconds of a step.
 
     Args:
-        rows: from the top; the times of their bars in seconds.
         colours: by kind, in the order in which a column stacks them.
         end: s, of the step.
-        width: pixels of the picture.
     """
     sizes = {name: (row.high, row.gap) for name, row in rows.items()}
     frame, tops = row_frame(sizes, Scale(0.0, end, show=format_time), width)

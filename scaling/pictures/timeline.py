@@ -50,8 +50,7 @@ MOMENTS = 280  # of the memory of a step, one in two pixels: of each the fullest
 def timeline(priced: Priced, title: str = "") -> Picture:
     """Return what every stage computes and sends over the time of a step.
 
-    Args:
-        priced: with its timeline recorded.
+    `priced` has its timeline recorded.
     """
     stages = stage_spans(priced)
     shown = list(range(len(stages)))
@@ -76,9 +75,7 @@ def timeline(priced: Priced, title: str = "") -> Picture:
 def step_memory(priced: Priced, capacity: float | None, title: str = "") -> Picture:
     """Return stacked areas of bytes over time by category, and a dashed line at the capacity.
 
-    Args:
-        priced: with its timeline recorded.
-        capacity: bytes that a program can allocate; None: not known.
+    `priced` has its timeline recorded; `capacity` are bytes that a program can allocate.
     """
     end = float(priced.timeline.total)
     times, sizes = memory_over_time(priced.memory, priced.timeline.events)

@@ -116,11 +116,7 @@ def power_file() -> PowerFile:
 def device_watts(board: float, most: float, nodes: int, pue: float | None = None) -> Ranged:
     """Watts for one device, with its share of host, network and building, each off by itself.
 
-    Args:
-        board: W of its board as predicted.
-        most: W that the board draws at most.
-        nodes: 1: no network.
-        pue: of the building; None: as shipped.
+    `board` and `most` are W of its board, as predicted and at most; `pue` None: as shipped.
 
     Raises:
         InputError: a PUE below 1 or above 10.

@@ -87,9 +87,7 @@ def dollars_per_hour(
     """Return the price of an hour; None: nobody states one of this chip.
 
     Args:
-        chip: that is used.
         kind: of KINDS; None: the first of them that the table has of the chip.
-        stated: dollars, in place of the table's.
 
     Raises:
         InputError: an unknown kind, one of which the table has no row, a price out of all bounds.

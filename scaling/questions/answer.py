@@ -114,12 +114,10 @@ def by_formula(
     """Return an answer whose textbook number is computed from the text of its formula.
 
     Args:
-        name, unit: of the answer.
         formula: over the symbols of `inputs`.
         inputs: of which those count that the formula has; `letters` in the formula's order.
         fitted: the number with fitted figures, or the fitted figures of some symbols, with which
             the same formula gives it; it is then the one that is given.
-        more: other fields of Answer.
     """
     used = symbols(formula)
     if isinstance(inputs, Mapping):

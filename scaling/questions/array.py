@@ -40,10 +40,6 @@ HOLDS = "what differs along {} are terms of a sum"
 def array_answer(expression: Expression, setting: ShapeContext) -> Answer:
     """Return the answer about one array, a resharding or a product.
 
-    Args:
-        expression: what is asked.
-        setting: mesh, sizes, number format, and where the mesh lies.
-
     Raises:
         InputError: a dimension without a size, or one that its axes do not divide; a resharding or
             a product that there cannot be.
@@ -168,11 +164,6 @@ def tiled(asked: Expression, setting: ShapeContext, tile: tuple[int, ...]) -> tu
 
     XLA lays the last dimensions of arrays out so, f32[3,5] in T(2,2) as [4,6]
     (https://openxla.org/xla/tiled_layout).
-
-    Args:
-        asked: one array.
-        setting: mesh, sizes and number format.
-        tile: sizes along the last dimensions.
 
     Raises:
         InputError: a resharding or product, or a tile of more dimensions than the array.

@@ -56,7 +56,6 @@ def chip(
     """Return the intensity at which a chip becomes compute bound, its peaks and its figures.
 
     Args:
-        accelerator: the chip.
         dtype: of the peak that the intensity is of; None: the format that the chip is used in.
         devices: chips whose peaks, memory and power are added up, if more than one.
         registers: 32-bit registers of a thread, to ask how many warps fit a core.

@@ -21,10 +21,7 @@ NEVER = "memory at every size: a further row takes longer to move than to comput
 def critical(work: KernelWork, target: KernelTarget, sized: Sized) -> list[Answer]:
     """Return the critical sizes of a kernel; none for kinds without one.
 
-    Args:
-        work: the kernel.
-        target: the chip.
-        sized: a matmul with another batch.
+    `sized` gives a matmul with another batch.
     """
     if work.kind not in ("matmul", "grouped", "attention"):
         return []

@@ -162,10 +162,7 @@ def times_hidden(exchange: Exchange, profile: Profile, amount: float) -> float:
 def hidden_from(exchange: Exchange, profile: Profile, algorithm: str = "auto") -> float:
     """Return the amount per device from which an exchange is hidden; 0.0: any amount.
 
-    Args:
-        exchange: whose work grows faster with the amount than its collectives.
-        profile: of both times.
-        algorithm: of the collectives.
+    The exchange's work grows faster with the amount than its collectives.
 
     Raises:
         InputError: an algorithm that cannot run there; a profile or chip without the figures.

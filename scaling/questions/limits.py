@@ -46,7 +46,6 @@ def limits(run: Run, cluster: Cluster, profile: Profile) -> Answer:
     Args:
         run: whose model, batch and formats are asked; with a mesh, its axes.
         cluster: of two devices or more.
-        profile: of the fitted numbers; the textbook's are always there.
 
     Raises:
         InputError: one device or too many, a mesh that does not fit, links or formats without

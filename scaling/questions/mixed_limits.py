@@ -211,9 +211,6 @@ def hop(s: LimitsContext, mesh: MeshShape, rows: float) -> Answer:
     """Return the seconds in which the activations of a microbatch reach the next stage.
 
     Sequence-parallel, each device of a tensor group sends its own tokens.
-
-    Args:
-        rows: tokens of a microbatch that the devices of one tensor group share.
     """
     groups = groups_on(mesh, ["stage"], s.cluster)
     links = binding_link("permute", groups, s.cluster)

@@ -173,11 +173,7 @@ def kernel_answer(
 ) -> Answer:
     """Return the time of a kernel, with FLOPs, bytes, intensity, rate and what binds as parts.
 
-    Args:
-        work: the kernel.
-        target: the chip, and how the work lies on it.
-        title: names the kernel.
-        more: further parts.
+    `title` names the kernel, `more` are further parts.
 
     Raises:
         InputError: the chip does not multiply in the format, or its bandwidth is not known.

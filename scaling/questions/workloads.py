@@ -218,9 +218,7 @@ def work_of(
     """Return the kernel of a kind with these sizes.
 
     Args:
-        kind: a key of KINDS.
         sizes: symbol -> number.
-        formats: of its values.
         causal: of attention, whose scores are then half as many.
         backward: of attention: a pass of five products.
 

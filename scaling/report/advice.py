@@ -61,7 +61,6 @@ def advice(
 
     Args:
         run: whose step it is, with its mesh; None (a step that is not ours): no advice.
-        prediction: of the run.
         try_run: prices a changed run as the prediction was; None, or a result of None: nothing
             is said.
         closed: the step time and the peak of a changed run by a closed form, which rank the

@@ -28,11 +28,7 @@ def page(
 ) -> str:
     """The page of `scaling collective`: a line for each size, and why each algorithm was selected.
 
-    Args:
-        prices: of one collective, in rising order of size.
-        cluster: where.
-        dtype: stands in the heading, for sizes are bytes.
-        more: lines below.
+    `prices` are of one collective, in rising order of size; `dtype` stands in the heading.
     """
     lines = [heading(prices, cluster, dtype), *table(prices), *choice_lines(prices), *more]
     return "\n".join(lines)

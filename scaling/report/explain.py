@@ -28,9 +28,7 @@ SHOWN = 0.001  # share of the memory from which on a line is shown
 def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> str:
     """The longest operations, both estimates in all, the memory, the evidence, all discrepancies.
 
-    Args:
-        priced: what is explained.
-        discrepancies: of its audit (`scaling.comparing.audit`), those below 1 % of the step too.
+    `discrepancies` are those of its audit, also below 1 % of the step.
     """
     share = percent(float(unattributed(priced.program)))
     parts = [

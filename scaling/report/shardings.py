@@ -88,7 +88,6 @@ def held_bytes(params: Any, execution: Execution, microbatches: int) -> dict[str
 
     Args:
         params: the model, of arrays or `ShapeDtypeStruct` with NamedSharding; call under its mesh.
-        execution: its own.
         microbatches: whole gradients of several are summed in float32, and in a pipeline always.
 
     Returns:

@@ -32,10 +32,7 @@ Span = tuple[float, float, str]  # start, end, character
 def stream_rows(events: Iterable[Event], end: float, width: int = WIDTH) -> list[str]:
     """Return a row for each stream of a recorded timeline that is used, and a legend.
 
-    Args:
-        events: of `scaling.simulate.timeline`.
-        end: s, of the whole row.
-        width: characters.
+    `end`: s, of the whole row.
     """
     spans: dict[str, list[Span]] = defaultdict(list)
     for event in events:

@@ -66,11 +66,6 @@ class Interrupted(Exception):
 def up(testbed: TestbedConfig, machine: Machine, folder: Path) -> None:
     """Make a testbed; all of it or nothing.
 
-    Args:
-        testbed: what to make.
-        machine: where.
-        folder: of the records.
-
     Raises:
         InputError: a name is taken, or the system refuses a step.
         Interrupted: SIGTERM or SIGINT came.

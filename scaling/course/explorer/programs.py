@@ -33,11 +33,7 @@ SHORT = {  # how labels call a setting; others go by the last part of their key
 
 
 def programs(given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the groups, each with its families and their stops, in the order of the index.
-
-    Args:
-        given: nothing; an empty table.
-    """
+    """Return the groups, each with its families and their stops, in the order of the index."""
     check_keys(given, (), "programs")
     return [dict(group) for group in _groups()]
 

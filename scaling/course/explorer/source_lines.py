@@ -40,9 +40,7 @@ class SourceLine:
 def source_line(origin: Origin, stages: bool = False) -> SourceLine | None:
     """Return where the innermost scope of an origin is opened; None: it has none that we open.
 
-    Args:
-        origin: of an operation.
-        stages: whether the program is that of a pipeline.
+    `stages`: whether the program is that of a pipeline.
     """
     scopes = [origin.phase] if origin.phase == "optimizer" else origin.layer.split("/")[::-1]
     order = STAGED if stages else ORDER

@@ -212,8 +212,6 @@ class Page:
         """Return a bar for each step, by its mesh: what it computes, waits for, and the rest.
 
         Args:
-            steps: mesh -> predicted step.
-            alt: what the bars are.
             scale: mesh -> what its seconds are multiplied by; default: 1.
         """
         bars = {}
@@ -242,9 +240,6 @@ class Page:
         """Return the box with what to remember, and below it the problems.
 
         Args:
-            text: what to remember.
-            problems: from `problems`.
-            more: what belongs to the problems.
             title: of the problems; "": how many there are.
             lesson: the number whose puzzles are named.
         """

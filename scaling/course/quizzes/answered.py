@@ -20,7 +20,6 @@ def answered(
     """Return name, unit, our number, the guide's and commands of each number, and the verdict.
 
     Args:
-        quiz: the question.
         numbers: ours, one for each that it asks for, in its units.
         guesses: the reader's, in the same order; the last may be left out, None is no guess.
     """

@@ -79,10 +79,7 @@ def result_of(line: str) -> Any:
 def call_of(function: Callable[..., Any], words: list[str], who: str) -> "partial[Any]":
     """Return the call of a function whose arguments are the words of a command line.
 
-    Args:
-        function: its parameters are the options; those words without a flag come first.
-        words: behind the name of the command.
-        who: takes the options, in messages.
+    Words without a flag come first; `who` takes the options, in messages.
 
     Raises:
         InputError: an option that the function has not, or a value that is no number.

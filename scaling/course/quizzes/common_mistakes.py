@@ -187,7 +187,6 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
     """Return what a guess was.
 
     Args:
-        guess, answer: in the same unit.
         tolerance: relative distance within which a guess is right.
         possible: mistakes that this quiz can go wrong by.
 

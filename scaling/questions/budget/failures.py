@@ -57,7 +57,6 @@ def failure_answers(
     """Return the time between failures, their number, the interval of saves, and the goodput.
 
     Args:
-        devices: that train.
         seconds: of the training without failures, by the formula and as predicted.
         state: bytes that a save writes.
     """

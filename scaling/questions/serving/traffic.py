@@ -134,8 +134,6 @@ def energy(
     """Watts of a device in a step of t, and joules of a token; none of a chip of unknown power.
 
     Args:
-        t: the textbook's step, whose letter the formula has.
-        seconds: the fitted step.
         beside: a pass with prompts, which a `share` of all steps is.
     """
     chip, power = case.servers.cluster.accelerator, power_file().board
