@@ -110,7 +110,6 @@ def scaling_curves(
 
 
 def _counts(nodes: str | Iterable[int]) -> list[int]:
-    """Return the numbers of nodes, two or more in rising order."""
     given = nodes.split(",") if isinstance(nodes, str) else list(nodes)
     said = ",".join(map(str, given))
     if not all(str(count).strip().isdecimal() for count in given):

@@ -27,7 +27,6 @@ class Export(Result):
 
     @property
     def bytes(self) -> int:
-        """Size of all weights."""
         return sum(file.stat().st_size for file in self.files)
 
     def to_dict(self) -> dict[str, Any]:

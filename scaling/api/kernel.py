@@ -250,7 +250,6 @@ def _words(kind: str, numbers: Mapping[str, float], formats: KernelFormats, devi
 
 
 def _plot(answer: Answer, work: KernelWork, place: KernelTarget, path: Path) -> None:
-    """Write the picture of the roofline with the kernel, or with all rows of its sweep."""
     if not (work.flops and work.moved):
         raise InputError(f"--plot {path}: {work.kind} has no intensity: it lacks FLOPs or bytes")
     rows = answer.rows or (row(work, place, {"": ""}),)

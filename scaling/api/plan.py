@@ -306,7 +306,6 @@ def _beyond(
 
 
 def _formats(texts: str | Iterable[str] | None) -> list[Dtype]:
-    """Formats of products, each of which is one."""
     texts = texts.split(",") if isinstance(texts, str) else texts or ()
     known: dict[str, Dtype] = {name: name for name in get_args(Dtype)}
     asked = [text.strip() for text in texts]

@@ -179,7 +179,6 @@ class PredictionResult(Result, Prediction):
         return lines
 
     def _try_run(self, run: Run) -> Prediction | None:
-        """Return the prediction of a changed run on the same cluster."""
         from scaling.training.program import program_of_run
 
         if run.mesh is None:

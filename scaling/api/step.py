@@ -193,7 +193,6 @@ def _import_jax() -> None:
 
 
 def _check_keywords(step: Any, step_kwargs: Any, keywords: Mapping[str, Any]) -> None:
-    """Refuse keywords that are neither the step's nor ours."""
     if step_kwargs is not None and not isinstance(step_kwargs, Mapping):
         raise InputError(f"step_kwargs={step_kwargs!r} must be a mapping of the step's keywords")
     for twice in set(step_kwargs or ()) & set(keywords):

@@ -101,7 +101,6 @@ class Steps:
 
     @property
     def program(self) -> Program:
-        """The program of the step."""
         return program_of(self.step, self.mesh, self.run.name)
 
 

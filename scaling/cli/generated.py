@@ -118,7 +118,6 @@ class Command:
 
     @property
     def values(self) -> Mapping[str, Any]:
-        """All values by parameter."""
         return {**self.extra, **self.given}
 
     @property
@@ -220,7 +219,6 @@ class _Help(argparse.HelpFormatter):
 
 
 def _help(name: str, face: Generated, options: Sequence[Option]) -> str:
-    """Return the help of a command."""
     positional = [option.flag for option in options if option.is_positional]
     summary = face.summary or summary_of(inspect.getdoc(function_of(face.function)))
     parser = argparse.ArgumentParser(

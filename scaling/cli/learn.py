@@ -127,7 +127,6 @@ def _quiz(name: str, given: tuple[str, ...], json: bool) -> int:
 
 
 def _list(json: bool) -> int:
-    """Print the lessons and the quizzes."""
     shelves = {"lesson": lessons(), "lab": labs()}
     if json:
         titles = {

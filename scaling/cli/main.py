@@ -86,7 +86,6 @@ def parse(arguments: list[str]) -> Command | None:
 
 
 def _help() -> str:
-    """Return the list of commands, in groups, with their summaries."""
     width = max(map(len, COMMANDS))
     groups = (
         "\n".join([f"{title}:", *(f"  {name.ljust(width)}  {_summary(name)}" for name in names)])

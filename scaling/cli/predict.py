@@ -79,7 +79,6 @@ def predict(
 
 
 def _curves(asked: Mapping[str, Any], nodes: str) -> Any:
-    """Return the run on several numbers of nodes."""
     if given := [name for name in NOT_OF_CURVES if asked.get(name)]:
         option = f"--{given[0].replace('_', '-')}"
         raise InputError(f"{option} is for one number of nodes; leave it or --scale out")

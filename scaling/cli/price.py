@@ -85,7 +85,6 @@ def price(
 
 
 def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
-    """Return the price of the step that a script makes."""
     from scaling.api.inputs import axis_sizes, cluster_for
     from scaling.api.script import predict_made
 

@@ -74,6 +74,5 @@ def doubts(
 
 
 def _names(seconds: Mapping[str, float]) -> str:
-    """The three longest."""
     names = list(seconds)[:3]
     return f": {', '.join(names)}" + (" ..." if len(seconds) > len(names) else "")

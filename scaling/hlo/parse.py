@@ -123,7 +123,6 @@ class Instruction:
 
     @cached_property
     def parameter_number(self) -> int:
-        """Position of a `parameter` instruction."""
         return int(self.argument)
 
     @cached_property

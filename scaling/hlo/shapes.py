@@ -32,7 +32,6 @@ class Array:
 
     @cached_property
     def elements(self) -> int:
-        """Number of elements."""
         return math.prod(self.dims)
 
     @cached_property

@@ -110,7 +110,6 @@ def cluster_levels(
 
 
 def _chips(row: _Row, nodes: Sequence[int], top: float, groups: Mapping[int, int]) -> list[Shape]:
-    """The nodes with their chips below an upper edge."""
     shapes: list[Shape] = []
     for first, node in enumerate(nodes):
         own = slice(first * row.per_node, (first + 1) * row.per_node)

@@ -39,7 +39,6 @@ class PipelinePass:
 
     @property
     def end(self) -> Fraction:
-        """When it is done."""
         return self.begin + self.length
 
 

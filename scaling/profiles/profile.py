@@ -203,7 +203,6 @@ class TimedCurve:
 
     @property
     def ranks(self) -> int:
-        """Members of the group that was timed."""
         return self.nodes * self.per_node
 
     @property

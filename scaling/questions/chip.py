@@ -160,7 +160,6 @@ def _vector(accelerator: Accelerator, given: Mapping[str, Input]) -> list[Answer
 
 
 def _totals(accelerator: Accelerator, given: Mapping[str, Input], devices: int) -> list[Answer]:
-    """Peak, memory, bandwidth and power of several chips."""
     several = f"of {devices:,} devices"
     given = {**given, "N": Input("N", devices, "devices")}
     answers = [by_formula(f"{given['C'].meaning} {several}", "FLOP/s", "N * C", given)]

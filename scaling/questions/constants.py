@@ -50,7 +50,6 @@ def constants(chip: Accelerator) -> list[Answer]:
 
 
 def _fits(profile: Profile) -> Iterator[tuple[str, Any]]:
-    """Name and fit of each kernel."""
     yield from ((f"products {fit.dtype}", fit) for fit in profile.matmul)
     yield from ((f"grouped products {fit.dtype}", fit) for fit in profile.grouped)
     for fit in profile.attention:

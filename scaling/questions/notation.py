@@ -55,7 +55,6 @@ class ArraySpec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the dimensions."""
         return tuple(dim.name for dim in self.dims)
 
     @property
@@ -73,7 +72,6 @@ class Expression:
 
     @property
     def arrays(self) -> tuple[ArraySpec, ...]:
-        """All of them."""
         return self.operands if self.result is None else (*self.operands, self.result)
 
 

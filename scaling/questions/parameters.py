@@ -37,7 +37,6 @@ class CountedModel(Lettered):
 
     @cached_property
     def letters(self) -> dict[str, Input]:
-        """Symbols of formulas about a model."""
         config, moe, mla = self.config, self.config.moe, self.config.mla
         sizes = {
             "D": (config.d_model, "d_model"),

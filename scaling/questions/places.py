@@ -36,7 +36,6 @@ class AxisLayout:
 
     @property
     def devices(self) -> int:
-        """Members of one group."""
         return int(self.groups.shape[1])
 
 

@@ -35,7 +35,6 @@ class ArrayProduct:
 
     @property
     def arrays(self) -> tuple[ArraySpec, ArraySpec, ArraySpec]:
-        """Both factors and the result."""
         return self.left, self.right, self.result
 
     @property
@@ -45,7 +44,6 @@ class ArrayProduct:
 
     @property
     def looped(self) -> tuple[str, ...]:
-        """All dimensions."""
         return tuple(dict.fromkeys((*self.left.names, *self.right.names)))
 
 

@@ -43,7 +43,6 @@ class ShapeContext:
 
     @property
     def devices(self) -> int:
-        """Devices of the mesh."""
         return math.prod(self.mesh.values())
 
     @property

@@ -174,7 +174,6 @@ def html_of(comparison: Comparison) -> str:
 
 
 def _bars(comparison: Comparison) -> dict[str, Pair]:
-    """The step time and its terms."""
     return _nonzero({"step": comparison.step_time.seconds, **comparison.time})
 
 

@@ -43,7 +43,6 @@ def difference_table(found: Difference) -> str:
 
 
 def _cells(change: Change, show: Show) -> tuple[str, str, str, str]:
-    """First, second, difference and ratio of a figure."""
     first, second = ("-" if x is None else show(x) for x in (change.first, change.second))
     sign = "+" if change.difference > 0 else "-" if change.difference < 0 else ""
     ratio = "-" if change.ratio is None else f"x{change.ratio:.3g}"

@@ -177,7 +177,6 @@ def _host(priced: Priced) -> Iterator[str]:
 
 
 def _memory(prediction: Prediction) -> Iterator[str]:
-    """The peak as its parts."""
     memory = prediction.memory
     names = ("parameters", "gradients", "optimizer_state", "activations", "temporary")
     parts = [(name, getattr(memory, name)) for name in (*names, "communication")]

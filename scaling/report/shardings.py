@@ -70,7 +70,6 @@ def state_bytes(state: Any) -> dict[str, int]:
 
 
 def _sizes(leaf: Any) -> tuple[int, int]:
-    """Bytes of an array and of one device's part."""
     shard, item = leaf.sharding.shard_shape(leaf.shape), leaf.dtype.itemsize
     return math.prod(leaf.shape) * item, math.prod(shard) * item
 

@@ -129,7 +129,6 @@ def _source(evidence: Evidence | None, priced: Priced) -> str:
 
 
 def _heads(process: int, title: str, streams: Mapping[str, int]) -> list[Record]:
-    """The names of a process and of its tracks."""
     names = [("process_name", 0, title), *(("thread_name", n, s) for s, n in streams.items())]
     return [
         {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}

@@ -167,7 +167,6 @@ def _remove(testbed: TestbedConfig, machine: Machine, folder: Path) -> tuple[lis
 
 @contextmanager
 def _kept(problems: list[str]) -> Iterator[None]:
-    """Note a failure, and go on."""
     try:
         yield
     except (CommandFailed, OSError) as error:

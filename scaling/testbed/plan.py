@@ -68,12 +68,10 @@ class TestbedConfig:
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """All that belong to the testbed."""
         return (self.switch, *self.host_namespaces)
 
     @property
     def addresses(self) -> tuple[str, ...]:
-        """The IPv4 address of each host."""
         return tuple(f"{NETWORK}.{i + 1}" for i in range(self.hosts))
 
 

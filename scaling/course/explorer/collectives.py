@@ -38,7 +38,6 @@ class CollectiveRow:
 
     @property
     def first(self) -> Collective:
-        """The call that stands for all."""
         return self.calls[0][0]
 
     def to_dict(self) -> dict[str, Any]:

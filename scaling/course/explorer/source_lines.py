@@ -56,7 +56,6 @@ def source_line(origin: Origin, stages: bool = False) -> SourceLine | None:
 
 @cache
 def _scopes() -> Mapping[str, list[SourceLine]]:
-    """Lines by the scope that they open."""
     package, found = resources.files("scaling"), defaultdict(list)
     for folder in (PIPELINE, "models", "training"):
         for file in sorted(package.joinpath(folder).iterdir(), key=lambda f: f.name):

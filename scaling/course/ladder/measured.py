@@ -34,7 +34,6 @@ class Point:
 
     @property
     def microbatches(self) -> int:
-        """Microbatches of a step."""
         return int(self.asked["set"]["batch.microbatches"])
 
 

@@ -36,7 +36,6 @@ class Ladder(Result):
         assert tuple(rung.name for rung in self.rungs) == RUNGS
 
     def __getitem__(self, name: str) -> Rung:
-        """Return the rung of a name."""
         return self.rungs[RUNGS.index(name)]
 
     @property

@@ -103,12 +103,10 @@ class Audited:
 
     @property
     def name(self) -> str:
-        """Model, mesh and batch."""
         return f"{self.entry.run}, {self.entry.mesh}, batch {self.entry.set['batch.global_batch']}"
 
     @property
     def extra(self) -> float:
-        """Bytes or FLOPs too many."""
         return self.discrepancy.extra if self.discrepancy else 0.0
 
     @property

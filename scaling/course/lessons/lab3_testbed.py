@@ -66,7 +66,6 @@ class RecordedStep:
 
     @property
     def median(self) -> float:
-        """Median of the measured steps."""
         return float(np.median(self.measured))
 
     @property

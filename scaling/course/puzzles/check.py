@@ -43,7 +43,6 @@ class PuzzleResult(Result):
 
     @property
     def solved(self) -> bool:
-        """True if every goal is reached."""
         return all(one.reached for one in self.judged)
 
     @property

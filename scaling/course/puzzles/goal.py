@@ -137,7 +137,6 @@ class JudgedGoal:
 
     @property
     def reached(self) -> bool:
-        """True if the value is within the limit."""
         return self.goal.is_reached(self.value)
 
     def to_dict(self) -> dict[str, Any]:

@@ -82,19 +82,16 @@ class Puzzle:
 
     @property
     def place(self) -> dict[str, Any]:
-        """The cluster, as in run.json."""
         if self.cluster.endswith(".toml"):
             return {"file": str(FOLDER / self.cluster), "nodes": self.nodes}
         return {"name": self.cluster, "nodes": self.nodes}
 
     @property
     def document(self) -> dict[str, Any]:
-        """The run.json to begin with."""
         return {"name": f"puzzle-{self.number}", **self.run, "cluster": self.place}
 
     @property
     def start(self) -> Run:
-        """The run to begin with."""
         return read_run(self.document, f"puzzle {self.number}")
 
 

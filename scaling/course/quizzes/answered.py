@@ -101,7 +101,6 @@ class QuizVerdict:
         }
 
     def __str__(self) -> str:
-        """Return a line of the table."""
         answer = self.answer
         printed = "-" if answer.book is None else f"{answer.book:.5g}"
         word = self.word + (f": {answer.reason}" if self.word == "differs" else "")

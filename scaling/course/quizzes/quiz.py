@@ -78,7 +78,6 @@ class Quiz:
 
     @property
     def chapter(self) -> str:
-        """The guide's chapter."""
         return self.section.partition(":")[0]
 
 

@@ -58,7 +58,6 @@ NOTE = (
 
 
 def _page(name: str, text: str) -> str:
-    """Return a page with the row of links on top."""
     current = {key: ' aria-current="page"' if key == name else "" for key in NAMES}
     links = "\n".join(
         f'  <a href="{key}.html"{current[key]}>{title}</a>' for key, title in NAMES.items()

@@ -97,7 +97,6 @@ def _main(training: Training) -> tuple[Answer, int | None, SpentTime | None]:
 
 
 def _memory(training: Training) -> list[Answer]:
-    """Weights and optimizer against the memory of a device."""
     what = "weights and optimizer"
     parts = [training.answer(what, "bytes", "P * b")]
     if training.chip.memory is not None:

@@ -48,12 +48,10 @@ class Formats:
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of one stored weight."""
         return STORED_BYTES[self.weights]
 
     @property
     def expert_bytes(self) -> float:
-        """Bytes of one stored weight of a routed expert."""
         return STORED_BYTES[self.experts or self.weights]
 
     @property
@@ -78,7 +76,6 @@ class ServedModel:
 
     @property
     def weight_bytes(self) -> float:
-        """Bytes of all weights."""
         return self.dense_bytes + self.routed_bytes
 
     @property
@@ -88,7 +85,6 @@ class ServedModel:
 
     @property
     def routed_bytes(self) -> float:
-        """Bytes of the routed experts."""
         return self.routed * self.formats.expert_bytes
 
     def touched(self, tokens: float) -> float:
@@ -142,7 +138,6 @@ class Servers:
 
     @property
     def devices(self) -> int:
-        """All of them."""
         return self.mesh.devices
 
     @property
@@ -195,7 +190,6 @@ class ServingCase(Lettered):
 
     @cached_property
     def letters(self) -> dict[str, Input]:
-        """Symbols of formulas about decoding."""
         model, formats, mesh = self.model, self.model.formats, self.servers.mesh
         chip, of_experts = self.servers.cluster.accelerator, formats.experts or formats.weights
         return letters(

@@ -99,7 +99,6 @@ def _products(case: ServingCase, fitted: float) -> Answer:
 
 
 def _collective(call: Call, fitted: float, case: ServingCase) -> Answer:
-    """One kind of collective, by the textbook at the rate of its links."""
     rate = link_rate(call, case)
     inputs = (
         Input("n", call.calls, "calls"),

@@ -46,7 +46,6 @@ class ForwardPass:
 
     @property
     def tokens(self) -> float:
-        """Positions that are computed."""
         return self.sequences * self.queries + self.prompts * self.prompt
 
     @property

@@ -55,7 +55,6 @@ class Seconds:
 
     @property
     def total(self) -> float:
-        """All of them, one after another."""
         return self.weights + self.cache + self.small + sum(self.network) + self.engine
 
 
