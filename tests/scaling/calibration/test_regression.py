@@ -1,6 +1,5 @@
 """Sums of parts, and lines with a knee: what made the samples is found, nothing is negative."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given
