@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from scaling.calibration.regression import line
+from scaling.calibration.regression import lines
 
 
 @dataclass(frozen=True)
@@ -34,5 +34,6 @@ def through(times: Mapping[int, float]) -> AlphaBetaLine | None:
 
     None: the times do not grow with the bytes.
     """
-    alpha, per_byte, _ = line(np.array(list(times), float), np.array(list(times.values())))
+    sizes, seconds = np.array(list(times), float), np.array(list(times.values()))
+    alpha, per_byte, _ = map(float, lines(sizes, seconds))
     return AlphaBetaLine(alpha, 1 / per_byte) if per_byte > 0 else None
