@@ -22,10 +22,11 @@ import jax
 import numpy as np
 
 from scaling.meshes.durable import make_folders, write_json
-from scaling.run.own import document_of
+from scaling.run.own import OwnRun, document_of
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, save_start, start
 from scaling.training.checkpoint.schedule import CheckpointSchedule
+from scaling.training.launch.consensus import on_host
 from scaling.training.launch.lost_peer import abort_on_lost_peer
 from scaling.training.launch.stopping import StopSignal, stop_on_nan
 from scaling.training.launch.watchdog import Watchdog
@@ -236,7 +237,7 @@ class _Loop:
     def _read(self, this: InFlight) -> None:
         """Wait for a step, write its line, stop on NaN."""
         values = {name: float(value) for name, value in this.metrics.items() if not np.ndim(value)}
-        arrays = {n: np.asarray(v).tolist() for n, v in this.metrics.items() if np.ndim(v)}
+        arrays = {n: on_host(v).tolist() for n, v in this.metrics.items() if np.ndim(v)}
         finished = this.finished.result()
         step_time = finished - max(self.ready, this.dispatched)
         self.ready = finished
@@ -245,8 +246,11 @@ class _Loop:
         if self.report.log.failure:
             self.stop.stop()
         if not all(math.isfinite(values.get(name, 0.0)) for name in WATCHED):
-            batch = self.training.data.named(this.batch)
-            stop_on_nan(this.step, values, batch, self.folder, self.checkpoints)
+            batch, run = self.training.data.named(this.batch), self.plan.run
+            remedy = "Lower train.learning_rate or raise train.warmup_steps"
+            if isinstance(run, OwnRun):
+                remedy = f"Lower the learning rate of {run.function} or clip its gradients"
+            stop_on_nan(this.step, values, batch, self.folder, self.checkpoints, remedy)
 
     def _save(self, state: Any, step: int) -> None:
         self.check()

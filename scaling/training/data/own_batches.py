@@ -5,10 +5,9 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
-
 from scaling.meshes.errors import InputError
 from scaling.run.user_code import described
+from scaling.training.launch.consensus import on_host
 from scaling.training.weights.naming import to_dict
 
 
@@ -38,10 +37,9 @@ class OwnBatches(Iterator[Any]):
         return batch
 
     def named(self, batch: Any) -> dict[str, Any]:
-        """The arrays of a batch by name."""
-        return {
-            name.replace("/", ".") or "batch": np.asarray(x) for name, x in to_dict(batch).items()
-        }
+        """The arrays of a batch by name, whole."""
+        arrays = to_dict(batch).items()
+        return {name.replace("/", ".") or "batch": on_host(x) for name, x in arrays}
 
     def get_state(self) -> dict[str, Any]:
         """The position as JSON.

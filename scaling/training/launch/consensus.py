@@ -24,6 +24,14 @@ def gather(value: ArrayLike) -> np.ndarray:
     return np.asarray(multihost_utils.process_allgather(np.asarray(value)))
 
 
+def on_host(array: ArrayLike) -> np.ndarray:
+    """The whole of an array, also where processes have parts of it."""
+    whole = lambda x: x.is_fully_addressable or x.is_fully_replicated
+    if isinstance(array, jax.Array) and not whole(array):
+        array = multihost_utils.process_allgather(array, tiled=True)
+    return np.asarray(array)
+
+
 def process_names() -> list[str]:
     """`process 1 (node7)`, of each process."""
     host = socket.gethostname().encode()[:HOST_NAME].ljust(HOST_NAME)

@@ -71,10 +71,11 @@ def stop_on_nan(
     batch: Mapping[str, Any],
     folder: Path,
     checkpoints: Checkpoints,
+    remedy: str,
 ) -> None:
     """Save the batch of a step whose metrics `values` are not finite, and stop.
 
-    A job of several processes saves the rows of the first one. `batch`: its arrays by name.
+    A job of several processes saves what the first one has of it. `batch`: its arrays by name.
 
     Raises:
         NotFinite: always; the message names the saved files and the way to go on.
@@ -102,6 +103,5 @@ def stop_on_nan(
     norm = f", gradient norm {values['grad_norm']}" if "grad_norm" in values else ""
     raise NotFinite(
         f"step {step}: loss {values['loss']}{norm}; its batch "
-        f"{saved}. {newest}. Lower train.learning_rate or raise train.warmup_steps, then {then}."
-        f"{failed}"
+        f"{saved}. {newest}. {remedy}, then {then}.{failed}"
     )

@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from experiments.chat.make import HERE
@@ -19,7 +20,7 @@ CHATS = HERE / "chats.jsonl"
 DEADLINE = 600  # seconds for processes to come up, compile and end on a busy machine
 
 
-def start_two(run, folder, cache, working_in=(None, None)):
+def start_two(run, folder, cache, working_in=(None, None), more=()):
     """Two processes with two devices each, joined over the loopback interface."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -29,7 +30,7 @@ def start_two(run, folder, cache, working_in=(None, None)):
         "JAX_NUM_PROCESSES": "2",
         "SCALING_CACHE": str(cache),
     }
-    words = ["train", run, "--run-dir", folder, "--devices", 2]
+    words = ["train", run, "--run-dir", folder, "--devices", 2, *more]
     return [
         scaling(words, {**common, "JAX_PROCESS_ID": str(index)}, cwd=place)
         for index, place in enumerate(working_in)
@@ -220,3 +221,57 @@ def test_processes_save_by_time_after_the_same_steps(toy, tmp_path):
     ]
     assert paused  # saved before the end
     assert (tmp_path / "run" / "checkpoints" / "step_00000060" / "checksums_1.json").exists()
+
+
+OWN = """
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+import scaling as sc
+
+
+def run(mesh, bad=0):
+    rows, whole = NamedSharding(mesh, P("data")), NamedSharding(mesh, P())
+
+    def batches():
+        for step in range(1, 100):
+            every = np.random.default_rng(step).normal(size=(8, 4)).astype(np.float32)
+            own = np.split(every, jax.process_count())[jax.process_index()]
+            own = own * np.float32(np.nan if step == bad else 1)
+            yield jax.make_array_from_process_local_data(rows, own)
+
+    def step(w, x):
+        loss, slope = jax.value_and_grad(lambda w: ((x @ w - 1) ** 2).mean())(w)
+        sums = jax.lax.with_sharding_constraint(x.sum(1), rows)
+        return w - 0.1 * slope, {"loss": loss, "sums": sums}
+
+    homes = dict(in_shardings=(whole, rows), out_shardings=(whole, None))
+    jitted = jax.jit(step, donate_argnums=0, **homes)
+    return sc.Training(state=jnp.zeros((4, 1)), step=jitted, data=batches())
+"""
+
+
+@pytest.mark.slow
+def test_a_run_of_one_s_own_trains_resumes_and_stops_on_two_processes_as_on_one(tmp_path):
+    """Its batches and a metric lie on both; the batch that led to NaN is saved whole."""
+    (tmp_path / "own.py").write_text(OWN)
+    run, folder, cache = f"{tmp_path / 'own.py'}:run", tmp_path / "two", tmp_path / "cache"
+    every = ("--set", "train.checkpoint_every=4", "--steps")
+    outputs = end_all(start_two(run, folder, cache, more=(*every, 6)))
+    assert "trained to step 6" in outputs[0][0], outputs
+    processes = start_two(run, folder, cache, more=(*every, 12, "--resume", "--set", "bad=10"))
+    outputs = end_all(processes)
+    assert [process.returncode for process in processes] == [1, 1], outputs
+    assert "Lower the learning rate of" in outputs[0][1] and "resumed after step 6" in outputs[0][1]
+    with np.load(folder / "nan_step_10.npz") as saved:
+        assert saved["batch"].shape == (8, 4) and np.isnan(saved["batch"]).all()
+    words = ["train", run, "--run-dir", tmp_path / "one", "--devices", 4, *every, 9]
+    _, errors = scaling(words, {"SCALING_CACHE": str(cache)}).communicate(timeout=DEADLINE)
+    assert losses(folder)[:9] == pytest.approx(losses(tmp_path / "one"), rel=1e-5), errors
+    one, two = (
+        [line["sums"] for line in read_metrics(place) if "sums" in line]
+        for place in (tmp_path / "one", folder)
+    )
+    assert two[8] == pytest.approx(one[8], rel=1e-5)
