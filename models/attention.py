@@ -87,7 +87,8 @@ class Attention(nnx.Module):
 
         def by_group(weights: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
             q_DNK, k_DMK, v_DMK = weights
-            # Not reshaped for groups of one: with jax 0.10.2 that fails on `reduced` weights.
+            # Not reshaped for groups of one: jax fails at that with `reduced` weights (0.10.2 and
+            # 0.11.2, tried 2026-11-28; no issue known).
             q_DMGK = q_DNK.reshape(q_DNK.shape[0], M, G, K) if G > 1 else q_DNK[:, :, None]
             return q_DMGK, k_DMK[:, :, None], v_DMK[:, :, None]
 

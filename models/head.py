@@ -177,7 +177,7 @@ def _multiply(execution: Execution, x: jax.Array, head_DV: jax.Array) -> jax.Arr
         precision=execution.precision,
         preferred_element_type=jnp.float32,
     )
-    # Else XLA multiplies again for the gradient where memory is short (XLA of jax 0.10.2).
+    # Else XLA multiplies again for the gradient where memory is short (jax 0.10.2, 2026-11-23).
     return jax.lax.optimization_barrier(product)
 
 

@@ -38,7 +38,7 @@ def gather_weight(
         token_axes: mesh axes that shard the activations it is multiplied with. The gradient arrives
             as one partial sum per device of these axes; it is reduce-scattered over those that
             shard the stored weight, then all-reduced over the others. Both steps are needed: with
-            a single reshard XLA all-reduces the whole weight (seen with jax 0.10.2).
+            a single reshard XLA all-reduces the whole weight (jax 0.10.2, 2026-11-22).
     """
     rules = execution.rules
     used = rules.spec(*(None if dim == "embed" else dim for dim in dims))
@@ -104,15 +104,16 @@ def project(
     y = regathered(execution, multiply)(x, w)
     # The barrier separates, in the backward pass, the gather of this result's gradient from the
     # residual stream's gradient. Without it XLA takes both from one gather and turns the slice
-    # of it into a collective-permute without any pairs, that is, zeros (XLA of jax 0.10.2).
+    # of it into a collective-permute without any pairs, that is, zeros (jax 0.10.2, 2026-11-22; no
+    # issue known).
     return jax.lax.optimization_barrier(reshard(y, execution.spec(*out))) if summed else y
 
 
 def _joined(execution: Execution, parts: list[jax.Array]) -> jax.Array:
     """Stored weights of one sharding as one, each device's shards concatenated.
 
-    In a `shard_map`, because jax 0.10.2 has no vmap over stages for a concatenation of weights that
-    are marked `reduced`.
+    In a `shard_map`, because jax has no vmap over stages of weights that are marked `reduced`
+    (0.10.2 and 0.11.2, tried 2026-11-28; no issue known).
     """
     if len(parts) == 1:
         return parts[0]

@@ -213,8 +213,8 @@ def target_of(mesh: Mesh, cluster: Cluster | None) -> str:
 def _check_mesh(mesh: Mesh) -> None:
     """Raise InputError for devices of several kinds, one that is there twice, and bad names.
 
-    XLA ends the process at a name that Shardy would escape (jaxlib 0.10.2), and jax takes "" for no
-    axis.
+    XLA ends the process at a name that Shardy would escape (jaxlib 0.10.2, 2026-11-23), and jax
+    takes "" for no axis.
     """
     kinds = sorted({device.device_kind for device in mesh.devices.flat})
     if len(kinds) > 1:

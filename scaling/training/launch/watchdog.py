@@ -247,7 +247,7 @@ def supervisor_pipe() -> int | None:
 
 def watchdog(folder: Path, train: Train | Loop) -> Watchdog:
     """The watchdog of a run on all processes of the job, which make it at the same point."""
-    from jax._src.distributed import global_state  # jax 0.10.2 has no public name for it
+    from jax._src.distributed import global_state  # no public name: 0.10.2, 0.11.2
 
     index, processes = jax.process_index(), jax.process_count()
     store = Coordinator(global_state.client, f"scaling/watchdog/{next(_numbers)}/")
