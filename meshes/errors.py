@@ -1,6 +1,7 @@
 """Errors for bad input: what is wrong, the numbers, and how to fix it, in the user's words."""
 
 import difflib
+import math
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -82,6 +83,14 @@ def check_fields(
         value = getattr(owner, name)
         if value is not None:
             check_range(where + name, value, least, most)
+
+
+def check_positive(owner: object, names: Iterable[str]) -> None:
+    """Raise InputError for a field of `owner` that is neither None nor positive and finite."""
+    for name in names:
+        value = getattr(owner, name)
+        if value is not None and not 0 < value < math.inf:
+            raise InputError(f"{name}={value} must be a positive number")
 
 
 def whole_number(name: str, value: object, least: int = 1) -> int:

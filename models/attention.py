@@ -10,7 +10,7 @@ sharded over `context`: see `scaling.models.attention_kernels.context`. Decoding
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import chex
 import jax
@@ -25,7 +25,7 @@ from scaling.models.attention_kernels.flash import flash_attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import ModelConfig
-from scaling.models.documents import Documents, same_document
+from scaling.models.documents import Documents, in_chunks, same_document
 from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
 from scaling.models.norm import Norm
@@ -76,7 +76,7 @@ class Attention(nnx.Module):
         heads = self.heads(x_BSD, rotate)
         sinks_N = None if self.sinks_N is None else self.sinks_N[...]
         rules = score_rules(config)
-        return self.output(attend(*heads, self.execution, *rules, documents, sinks_N))
+        return self.output(attend(*heads, self.execution, rules, documents, sinks_N))
 
     def heads(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Queries [B, S, N, K], keys and values [B, S, M, K] as they enter the attention."""
@@ -106,7 +106,7 @@ class Attention(nnx.Module):
             q_BSNK, k_BSMK = self.query_norm(q_BSNK), self.key_norm(k_BSMK)
         if (dim := self.config.score_dim) not in (0, K):  # the kernels divide by sqrt(K)
             q_BSNK = (q_BSNK * jnp.float32((K / dim) ** 0.5)).astype(q_BSNK.dtype)
-        return rotate(q_BSNK), rotate(k_BSMK), v_BSMK
+        return rotate(q_BSNK, is_query=True), rotate(k_BSMK), v_BSMK
 
     def output(self, a_BSNK: jax.Array) -> jax.Array:
         """The output projection of the heads' results: [B, S, D]."""
@@ -122,9 +122,17 @@ def _head_norm(config: ModelConfig, rules: Rules, heads: int, dim: str) -> Norm:
     return Norm(config, rules, (heads, K), "rmsnorm", dims=(dim, None))
 
 
-def score_rules(config: ModelConfig) -> tuple[int | None, float]:
-    """The window and the softcap of a layer's scores, as `attend` takes them."""
-    return config.sliding_window, config.score_softcap
+class ScoreRules(NamedTuple):
+    """What a position sees, and how: see `ModelConfig`."""
+
+    window: int | None = None  # tokens, itself included
+    softcap: float = 0.0  # no flash kernel has one
+    chunk: int | None = None  # tokens
+
+
+def score_rules(config: ModelConfig) -> ScoreRules:
+    """The rules of a layer's scores."""
+    return ScoreRules(config.sliding_window, config.score_softcap, config.attention_chunk)
 
 
 def sequence_rotation(
@@ -141,31 +149,36 @@ def attend(
     k_BSMK: jax.Array,
     v_BSMV: jax.Array,
     execution: Execution,
-    window: int | None,
-    softcap: float = 0.0,
+    rules: ScoreRules,
     documents: Documents | None = None,
     sinks_N: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], each device on its own rows and heads.
 
-    Each position sees `window` tokens of its document, itself included; None: all before it. With a
-    `softcap` c scores s are c tanh(s / c), which no flash kernel has; `sinks_N` are one more score
-    of each head, of no value. Saved for the backward pass: q, k, v, the result and, by flash
-    kernels, its log-sum-exp.
+    Each position sees those of its document, chunk and window before it, and itself; `sinks_N` are
+    one more score of each head, of no value. Chunks are sequences of their own to the kernel; on
+    `context` a device has whole ones. Saved for the backward pass: q, k, v, the result and, by
+    flash kernels, its log-sum-exp.
     """
     q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
     v_BSMV = checkpoint_name(v_BSMV, "value")
     B, S, _, K = q_BSNK.shape
     chex.assert_shape([k_BSMK, v_BSMV], [(B, S, None, K), (*k_BSMK.shape[:3], None)])
+    window, softcap, chunk = rules
+    chunk = chunk if chunk and chunk < S else None
     if execution.rules.axes("sequence"):
-        assert documents is None and not softcap and sinks_N is None  # as check_trainable says
-        return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMV)
+        assert documents is None  # as check_trainable says, and that chunks are whole
+        if chunk is None:
+            assert not softcap and sinks_N is None
+            return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMV)
     is_flash = execution.attention_kernel == "cudnn" and not softcap
     core: Callable = functools.partial(_stored_scores, execution, window, softcap)
     if is_flash:
         core = functools.partial(_flash_in_documents if documents else flash_attention, window)
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
-    segments = None if documents is None else documents.segments_BS
+    segments = None if documents is None else in_chunks(documents, chunk).segments_BS
+    if chunk and segments is None:
+        core = functools.partial(_by_chunk, core, chunk)
     specs = (
         *(query, keys, keys),
         None if segments is None else execution.spec("batch", "sequence"),
@@ -174,6 +187,22 @@ def attend(
     mapped = shard_map_per_stage(execution.rules, core, specs, query, check_vma=False)
     a_BSNV = mapped(q_BSNK, k_BSMK, v_BSMV, segments, sinks_N)
     return a_BSNV if is_flash else checkpoint_name(a_BSNV, "attention")
+
+
+def _by_chunk(
+    core: Callable, chunk: int, q: Any, k: Any, v: Any, segments: None, sinks_N: Any
+) -> jax.Array:
+    """Attention within each chunk of the sequences; the last one may be shorter."""
+    B, S = q.shape[:2]
+    whole = S - S % chunk
+
+    def part(at: slice, *shape: int) -> jax.Array:
+        parts = (x[:, at].reshape(*shape, *x.shape[2:]) for x in (q, k, v))
+        return core(*parts, None, sinks_N).reshape(B, -1, q.shape[2], v.shape[3])
+
+    parts = [part(slice(whole), B * (whole // chunk), chunk)]
+    parts += [part(slice(whole, S), B, S - whole)] if whole < S else []
+    return jnp.concatenate(parts, axis=1) if len(parts) > 1 else parts[0]
 
 
 def _stored_scores(

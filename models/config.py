@@ -1,18 +1,12 @@
 """The shapes and options of a decoder-only transformer, as plain data (no jax)."""
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from scaling.meshes.errors import InputError, check_fields
-
-
-def _check_positive(owner: object, names: Iterable[str]) -> None:
-    for name in names:
-        value = getattr(owner, name)
-        if value is not None and not 0 < value < math.inf:
-            raise InputError(f"{name}={value} must be a positive number")
+from scaling.models.moe.config import LARGEST_SIZE, Moe
+from scaling.models.rope import LongRope, RopeScaling, Yarn
 
 
 @dataclass(frozen=True)
@@ -29,143 +23,6 @@ class Mla:
         check_fields(self, vars(self), 1)
 
 
-_RATES = ("bias_update_rate", "aux_loss", "z_loss")  # of Moe: not negative, 0 is off
-
-
-@dataclass(frozen=True)
-class Moe:
-    """Mixture of experts in place of the MLP."""
-
-    n_experts: int
-    experts_per_token: int
-    d_ff_expert: int | None = None  # None: the model's d_ff
-    n_shared_experts: int = 0  # always active, each of d_ff_expert
-    first_dense_layers: int = 0  # leading layers that keep the dense MLP
-    capacity_factor: float | None = None  # rows of an expert over an even load; None: no bound
-    device_capacity_factor: float | None = None  # of all experts of a device; both None: dropless
-    skew: float = 1.0  # busiest expert's load over the mean; 1.0 is balanced
-    gate: Literal["softmax", "sigmoid"] = "softmax"  # of the router's logits
-    normalize_weights: bool = True  # a token's weights are divided by their sum
-    routed_scaling: float = 1.0  # and multiplied by this
-    selection_bias: bool = False  # per expert, added to select experts but not to weigh them
-    bias_update_rate: float = 0.0  # of that bias per step, against the sign of the excess load
-    n_groups: int = 1  # groups of experts, of which a token selects the best first
-    groups_per_token: int = 1
-    aux_loss: float = 0.0  # weight of the load-balancing loss (models/moe/routing.py)
-    z_loss: float = 0.0  # weight of the router's z-loss (likewise)
-    best_of_group: int = 2  # largest scores of a group, whose sum is the group's (DeepSeek-V2: 1)
-
-    def __post_init__(self) -> None:
-        check_fields(self, ("n_experts", "skew", "n_groups", "best_of_group"), 1)
-        check_fields(self, ("d_ff_expert",), 1, LARGEST_SIZE)
-        check_fields(self, ("n_shared_experts", "first_dense_layers", *_RATES), 0)
-        _check_positive(self, ("routed_scaling", "capacity_factor", "device_capacity_factor"))
-        if self.capacity_factor is not None and self.device_capacity_factor is not None:
-            raise InputError(
-                f"capacity_factor={self.capacity_factor} bounds each expert and "
-                f"device_capacity_factor={self.device_capacity_factor} those of a device together: "
-                "set one of them to null"
-            )
-        if not 1 <= self.experts_per_token <= self.n_experts:
-            raise InputError(
-                f"experts_per_token={self.experts_per_token} must lie between 1 and "
-                f"n_experts={self.n_experts}"
-            )
-        if self.bias_update_rate and not self.selection_bias:
-            raise InputError(
-                f"bias_update_rate={self.bias_update_rate} has no bias to update; "
-                "set selection_bias true"
-            )
-        self._check_groups()
-
-    def _check_groups(self) -> None:
-        """Raise InputError unless a token's experts fit into its groups."""
-        if self.n_experts % self.n_groups:
-            raise InputError(
-                f"n_experts={self.n_experts} is not divisible by n_groups={self.n_groups}"
-            )
-        if not 1 <= self.groups_per_token <= self.n_groups:
-            raise InputError(
-                f"groups_per_token={self.groups_per_token} must lie between 1 and "
-                f"n_groups={self.n_groups}"
-            )
-        selectable = self.groups_per_token * self.n_experts // self.n_groups
-        if self.experts_per_token > selectable:
-            raise InputError(
-                f"experts_per_token={self.experts_per_token} exceeds the {selectable} experts "
-                f"of groups_per_token={self.groups_per_token}; raise groups_per_token"
-            )
-
-
-@dataclass(frozen=True)
-class RopeScaling:
-    """Llama 3.1's stretch of rotary wavelengths (Hugging Face `rope_type: llama3`)."""
-
-    factor: float
-    low_freq_factor: float
-    high_freq_factor: float
-    original_max_positions: int
-
-    def __post_init__(self) -> None:
-        check_fields(self, ("factor", "original_max_positions"), 1)
-        if not 0 < self.low_freq_factor < self.high_freq_factor:
-            raise InputError(
-                f"low_freq_factor={self.low_freq_factor} must be positive and below "
-                f"high_freq_factor={self.high_freq_factor}"
-            )
-
-
-@dataclass(frozen=True)
-class Yarn:
-    """YaRN (arXiv 2309.00071): long wavelengths stretched, short ones kept, scores sharpened.
-
-    Names, defaults and meanings are Hugging Face's (`rope_type: yarn`).
-    """
-
-    factor: float  # of the longest sequence over that before
-    original_max_positions: int
-    beta_fast: float = 32.0  # turns within the original sequence from which a pair is kept
-    beta_slow: float = 1.0  # turns below which it is stretched by the whole factor
-    attention_factor: float | None = None  # of rotated q and k; None: follows from the others
-    mscale: float = 0.0  # 0: not given
-    mscale_all_dim: float = 0.0  # 0: not given; with latent attention it also scales the scores
-    truncate: bool = True  # the ramp between the two begins and ends at whole pairs
-
-    def __post_init__(self) -> None:
-        check_fields(self, ("factor", "original_max_positions"), 1)
-        check_fields(self, ("mscale", "mscale_all_dim"), 0)
-        if not 0 < self.beta_slow < self.beta_fast:
-            raise InputError(
-                f"beta_slow={self.beta_slow} must be positive and below beta_fast={self.beta_fast}"
-            )
-        _check_positive(self, ("attention_factor",))
-
-
-@dataclass(frozen=True)
-class LongRope:
-    """LongRoPE (arXiv 2402.13753): each pair of channels has a stretch of its own.
-
-    Names and meanings are Hugging Face's (`rope_type: longrope`).
-    """
-
-    short_factor: tuple[float, ...]  # of each pair, in sequences up to the original length
-    long_factor: tuple[float, ...]  # and in longer ones
-    original_max_positions: int
-    factor: float = 1.0  # of the longest sequence over the original: sets the scale of q and k
-    attention_factor: float | None = None  # that scale; None: follows from the others
-
-    def __post_init__(self) -> None:
-        check_fields(self, ("original_max_positions", "factor"), 1)
-        _check_positive(self, ("attention_factor",))
-        if not self.short_factor or len(self.short_factor) != len(self.long_factor):
-            raise InputError(
-                f"longrope has {len(self.short_factor)} short and {len(self.long_factor)} long "
-                "factors; give one of each for every pair of rotated channels"
-            )
-        if not all(0 < factor < math.inf for factor in (*self.short_factor, *self.long_factor)):
-            raise InputError("the factors of longrope must be positive numbers")
-
-
 @dataclass(frozen=True)
 class LayerKind:
     """Settings of the layers at one place of a pattern, which other layers need not have."""
@@ -173,14 +30,15 @@ class LayerKind:
     sliding_window: int | None = None  # tokens each position sees, itself included; None: all
     rope_theta: float = 0.0  # 0: the model's
     is_stretched: bool = True  # by the model's rope_scaling, yarn, longrope or rope_factor
+    attention_chunk: int | None = None  # tokens of the chunks that positions see alone; None: all
+    is_rotated: bool = True  # False: no rotary positions (NoPE)
 
     def __post_init__(self) -> None:
-        check_fields(self, ("sliding_window",), 1)
+        check_fields(self, ("sliding_window", "attention_chunk"), 1)
         check_fields(self, ("rope_theta",), 0)
 
 
 LARGEST_VOCABULARY = 2**31 - 1  # token ids are int32
-LARGEST_SIZE = 1 << 20  # so that the bytes of layers x inputs x outputs stay below 2**63
 
 
 @dataclass(frozen=True)
@@ -223,6 +81,12 @@ class ModelConfig:
     rope_factor: float = 1.0  # rotary positions are divided by it
     longrope: LongRope | None = None  # another way to stretch rotary positions
     fused_files: bool = False  # its files hold q, k and v as one tensor, gate and up too (Phi-3)
+    attention_chunk: int | None = None  # tokens of the chunks that positions see alone (Llama 4)
+    unit_heads: bool = False  # rotated heads of q and k are divided by their RMS (Llama 4)
+    # t: where nothing rotates, q at position p times 1 + t log(1 + floor((p + 1) / t_floor))
+    # (arXiv 2501.19399, Llama 4).
+    temperature: float = 0.0
+    temperature_floor: int = 8192
 
     @property
     def is_gated(self) -> bool:
@@ -235,14 +99,25 @@ class ModelConfig:
         return self.norms != "before"
 
     @property
+    def pattern_length(self) -> int:
+        """Layers after which attention, experts and MLP come again in the same order."""
+        return math.lcm(len(self.layers) or 1, self.moe.every if self.moe else 1)
+
+    @property
+    def norms_heads(self) -> bool:
+        """True where something norms queries and keys."""
+        return self.qk_norm or self.unit_heads and self.positions == "rope"
+
+    @property
     def rotated_channels(self) -> int:
         """Channels of a head that rotary positions rotate: the first, or latent attention's own."""
         return self.mla.qk_rope_head_dim if self.mla else int(self.head_dim * self.rotated)
 
     def __post_init__(self) -> None:
         check_fields(self, ("vocab_size",), 1, LARGEST_VOCABULARY)
-        check_fields(self, ("rope_theta", "sliding_window", "rope_factor"), 1)
-        check_fields(self, ("score_dim", "score_softcap", "logit_softcap"), 0)
+        check_fields(self, ("rope_theta", "sliding_window", "rope_factor", "attention_chunk"), 1)
+        check_fields(self, ("temperature_floor",), 1)
+        check_fields(self, ("score_dim", "score_softcap", "logit_softcap", "temperature"), 0)
         check_fields(self, ("d_model", "n_layers", "n_heads", "d_ff"), 1, LARGEST_SIZE)
         check_fields(self, ("n_kv_heads", "head_dim"), 0, LARGEST_SIZE)
         check_fields(self, ("max_positions", "norm_eps"), 0)
@@ -275,8 +150,10 @@ class ModelConfig:
             raise InputError("yarn needs wavelengths that differ; use rope_theta above 1")
         if self.positions == "rope" and not self.mla and self.head_dim % 2:
             raise InputError(f"rotary positions need an even head_dim, got {self.head_dim}")
-        if self.mla and (self.rotated != 1 or self.score_dim or self.qk_norm_over != "head"):
-            raise InputError("latent attention has no rotated, score_dim or qk_norm_over")
+        no_latent = {"rotated": 1, "score_dim": 0, "qk_norm_over": "head", "unit_heads": False}
+        no_latent |= {"temperature": 0}
+        if self.mla and any(getattr(self, name) != value for name, value in no_latent.items()):
+            raise InputError(f"latent attention has no {', '.join(no_latent)}")
         is_odd = not self.mla and self.positions == "rope" and self.rotated_channels % 2
         if not 0 < self.rotated <= 1 or is_odd:
             raise InputError(
@@ -291,17 +168,17 @@ class ModelConfig:
 
     def _check_pattern(self) -> None:
         """Raise InputError for a pattern beside settings of all layers, or beside dense layers."""
-        if not self.layers:
-            return
-        if self.sliding_window is not None:
-            raise InputError("sliding_window is of all layers; give that of each in layers")
+        if self.layers and (self.sliding_window or self.attention_chunk):
+            raise InputError(
+                "sliding_window and attention_chunk are of all layers; give those of each in layers"
+            )
         if len(self.layers) > self.n_layers:
             raise InputError(f"layers has {len(self.layers)} places for n_layers={self.n_layers}")
-        if self.moe and (self.moe.first_dense_layers or self.n_layers % len(self.layers)):
+        dense = self.moe.first_dense_layers if self.moe and self.layers else 0
+        if self.moe and (dense or self.n_layers % self.pattern_length):
             raise InputError(
-                f"a mixture of experts has whole patterns of {len(self.layers)} layers and no "
-                f"first_dense_layers, not n_layers={self.n_layers} with "
-                f"first_dense_layers={self.moe.first_dense_layers}"
+                f"a mixture of experts has whole patterns of {self.pattern_length} layers and no "
+                f"first_dense_layers, not n_layers={self.n_layers} with first_dense_layers={dense}"
             )
 
 
@@ -319,6 +196,8 @@ def _at_place(config: ModelConfig, kind: LayerKind) -> ModelConfig:
         config,
         layers=(),
         sliding_window=kind.sliding_window,
+        attention_chunk=kind.attention_chunk,
+        positions=config.positions if kind.is_rotated else "none",
         rope_theta=kind.rope_theta or config.rope_theta,
         **({} if kind.is_stretched else plain),
     )

@@ -23,13 +23,13 @@ import jax
 import jax.numpy as jnp
 
 from scaling.meshes.errors import InputError
-from scaling.models.accounting.matrices import layer_stacks, query_key_dim
+from scaling.models.accounting.matrices import layer_scans, layer_stacks, query_key_dim
 from scaling.models.attention import HEADS, KV_HEADS, Attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.execution import Execution
 from scaling.models.latent_attention import LatentAttention
-from scaling.models.pattern import scan_layers
+from scaling.models.pattern import scan_layers, scan_places
 from scaling.models.positions import rotation_at
 from scaling.models.transformer import Transformer, normed
 
@@ -100,12 +100,13 @@ def decode_step(
             y_BTD, new = decode_attention(attention, h_BTD, layer_cache, positions_BT, kind)
         return block.feed_forward(block.with_attention(x_BTD, y_BTD))[0], new
 
-    kinds, caches = layer_configs(model.config), cache._asdict()
-    for name, old in caches.items():
-        if old is not None:
-            both = getattr(model, name), old
-            of_kind = lambda kind: functools.partial(layer, kind)
-            x_BTD, caches[name] = scan_layers(of_kind, kinds, x_BTD, both)
+    config, caches = model.config, cache._asdict()
+    of_kind = lambda kind: functools.partial(layer, kind)
+    for stacks in layer_scans(config):
+        names, places = [stack.name for stack in stacks], scan_places(config, stacks)
+        both = [(getattr(model, name), caches[name]) for name in names]
+        x_BTD, new = scan_layers(of_kind, layer_configs(config), x_BTD, *both, places=places)
+        caches |= zip(names, new, strict=True)
     return x_BTD, Cache(**caches)
 
 
@@ -190,7 +191,12 @@ def decode_latent_attention(
 
 def _mask(config: ModelConfig, queries: int, keys: int, start_B: jax.Array) -> jax.Array:
     """True where a query from `start_B` on sees a key of the cache: bool [B, 1, 1, T, U]."""
-    return causal_mask(queries, keys, config.sliding_window, start_B[:, None, None, None, None])
+    start = start_B[:, None, None, None, None]
+    mask = causal_mask(queries, keys, config.sliding_window, start)
+    if (chunk := config.attention_chunk) is None:
+        return mask
+    of_queries = (start + jnp.arange(queries)[:, None]) // chunk
+    return mask & (of_queries == jnp.arange(keys) // chunk)
 
 
 def _zeros(config: ModelConfig, execution: Execution, shape: tuple[int, int, int]) -> KVCache:

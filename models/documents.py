@@ -36,6 +36,16 @@ def documents_of(segments_BS: jax.Array) -> Documents:
     return Documents(segments_BS, index_S - first_BS)
 
 
+def in_chunks(documents: Documents, chunk: int | None) -> Documents:
+    """The documents cut into chunks of so many tokens, each a document of its own that keeps its
+    positions; None: as they are."""
+    if chunk is None:
+        return documents
+    begins_BS = (documents.positions_BS % chunk == 0).astype(jnp.int32)
+    segments_BS = jnp.where(documents.is_token_BS, jnp.cumsum(begins_BS, axis=1), 0)
+    return documents._replace(segments_BS=segments_BS)
+
+
 def same_document(segments_BS: jax.Array) -> jax.Array:
     """True where a query and a key are of one document: bool [B, S, S]."""
     return segments_BS[:, :, None] == segments_BS[:, None, :]

@@ -35,6 +35,7 @@ from scaling.models.accounting.matrices import expert_width
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import bias, constant, matrix, residual_std
+from scaling.models.moe.config import Moe
 from scaling.models.moe.dispatch import (
     all_gather,
     all_to_all,
@@ -195,6 +196,7 @@ def _rows_gathered(
         idx, sizes_E = sorted_indices(own_GK, local, rows)
         rows_RD = dispatch(all_gather(x_TD, over), idx)
         weights_R = weights_of_rows(all_gather(weights_TK, over), idx)
+        rows_RD, weights_R = _weighed(moe, rows_RD, weights_R)
     with jax.named_scope("experts"):
         rows_RD = experts.grouped(rows_RD, weights_R, sizes_E, experts_TK.size)
     with jax.named_scope("combine"):
@@ -212,9 +214,17 @@ def _rows_sent(
         idx = padded_indices(experts_TK, moe.n_experts, capacity(moe, x_TD.shape[0]))
         rows_RD = all_to_all(dispatch(x_TD, idx), over)
         weights_R = all_to_all(weights_of_rows(weights_TK, idx), over)
+        rows_RD, weights_R = _weighed(moe, rows_RD, weights_R)
     with jax.named_scope("experts"):
         rows_RD = experts.padded(rows_RD, weights_R)
     with jax.named_scope("combine"):
         y_TD = combine(all_to_all(rows_RD, over), idx)
     assigned = (experts_TK < moe.n_experts).sum()
     return y_TD, (assigned - idx.kept).astype(jnp.float32)
+
+
+def _weighed(moe: Moe, rows_RD: jax.Array, weights_R: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The inputs of experts, and the weights of their results: where inputs are weighed, ones."""
+    if not moe.weighs_inputs:
+        return rows_RD, weights_R
+    return (rows_RD * weights_R[:, None]).astype(rows_RD.dtype), jnp.ones_like(weights_R)

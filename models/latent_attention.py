@@ -69,7 +69,7 @@ class LatentAttention(nnx.Module):
         """`config` is the model as this layer sees it; None: all layers are alike."""
         config = config or self.config
         heads = self._heads(x_BSD, documents, config)
-        return self.output(attend(*heads, self.execution, *score_rules(config), documents))
+        return self.output(attend(*heads, self.execution, score_rules(config), documents))
 
     def latents(self, x_BSD: jax.Array, rotate: Rotation) -> tuple[jax.Array, ...]:
         """The inputs of the queries (normed, or x itself), norm(c) and rotated k_r: [B, S, R] each.

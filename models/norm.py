@@ -6,6 +6,8 @@ layer:  y = (x - mean(x)) / sqrt(var(x) + eps) * scale + bias
 With `norm_offset` (Gemma) 1 + scale takes the place of scale.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from flax import nnx
@@ -53,3 +55,11 @@ class Norm(nnx.Module):
         if self.bias is not None:
             y = y + self.bias[...]
         return y.astype(x.dtype)
+
+
+@functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=1)
+def unit_heads(x: jax.Array, eps: float) -> jax.Array:
+    """x [..., K] over the root mean square of its last dimension, in float32; saves only x."""
+    y = x.astype(jnp.float32)
+    mean = jnp.mean(jnp.square(y), axis=-1, keepdims=True)
+    return (y * jax.lax.rsqrt(mean + eps)).astype(x.dtype)

@@ -4,6 +4,7 @@ The stack [L, ...] is scanned as [L / p, p, ...] for a pattern of p layers, whos
 other in one iteration: so compile time grows with the pattern, not with the layers.
 """
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 
+from scaling.models.accounting.matrices import LayerStack
 from scaling.models.config import ModelConfig
 from scaling.models.execution import spec_of
 from scaling.models.pipeline.shard_map import on_shards
@@ -19,28 +21,43 @@ Layer = Callable[[Any, Any], tuple[Any, Any]]  # the body of a scan
 
 
 def scan_layers(
-    layer: Callable[[ModelConfig], Layer], kinds: Sequence[ModelConfig], carry: Any, stack: Any
-) -> tuple[Any, Any]:
-    """`jax.lax.scan` of `layer(kind)` over a stack whose rows are of `kinds` in turn.
+    layer: Callable[[ModelConfig], Layer],
+    kinds: Sequence[ModelConfig],
+    carry: Any,
+    *stacks: Any,
+    places: Sequence[int] = (),
+) -> tuple[Any, list[Any]]:
+    """`jax.lax.scan` of `layer(kind)` over stacks whose layers are of `kinds` in turn; the results
+    of each stack.
 
-    The rows are whole patterns, or fewer than one, which are of the first kinds.
+    Of one stack the rows are whole patterns, or fewer than one, which are of the first kinds. Of
+    several, `places` has for each layer of a pattern the number of the stack that it is in.
     """
-    rows = jax.tree.leaves(stack)[0].shape[0]
-    kinds = kinds[:rows]
-    if len(kinds) == 1:
-        return jax.lax.scan(layer(kinds[0]), carry, stack)
+    rows = jax.tree.leaves(stacks[0])[0].shape[0]
+    places = places or (0,) * min(rows, len(kinds))
+    if len(places) == 1:
+        carry, results = jax.lax.scan(layer(kinds[0]), carry, stacks[0])
+        return carry, [results]
 
-    def body(carry: Any, group: Any) -> tuple[Any, Any]:
-        results = []
-        for place, kind in enumerate(kinds):
-            one = jax.tree.map(lambda x, place=place: x[place], group)
-            carry, result = layer(kind)(carry, one)
-            results.append(result)
-        return carry, jax.tree.map(lambda *rows: jnp.stack(rows), *results)
+    def body(carry: Any, groups: Any) -> tuple[Any, Any]:
+        results: list[list[Any]] = [[] for _ in stacks]
+        for place, number in enumerate(places):
+            row = len(results[number])
+            one = jax.tree.map(operator.itemgetter(row), groups[number])
+            carry, result = layer(kinds[place % len(kinds)])(carry, one)
+            results[number].append(result)
+        return carry, [jax.tree.map(lambda *rows: jnp.stack(rows), *each) for each in results]
 
-    groups = jax.tree.map(lambda x: _in_groups(x, len(kinds)), stack)
+    in_groups = lambda size: lambda x: _in_groups(x, size)
+    groups = [jax.tree.map(in_groups(places.count(i)), stack) for i, stack in enumerate(stacks)]
     carry, results = jax.lax.scan(body, carry, groups)
     return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), results)
+
+
+def scan_places(config: ModelConfig, stacks: Sequence[LayerStack]) -> tuple[int, ...]:
+    """`places` of `scan_layers` for stacks that are scanned together (`layer_scans`)."""
+    layers = range(config.pattern_length) if len(stacks) > 1 else ()
+    return tuple(next(n for n, stack in enumerate(stacks) if i in stack.layers) for i in layers)
 
 
 def _in_groups(x: jax.Array, size: int) -> jax.Array:

@@ -5,7 +5,7 @@ the rotated channels: all of a head, or its first (`ModelConfig.rotated`).
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -14,10 +14,12 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.models.config import ModelConfig, RopeScaling, Yarn
+from scaling.models.config import ModelConfig
 from scaling.models.execution import spec_of
+from scaling.models.norm import unit_heads
+from scaling.models.rope import RopeScaling, Yarn
 
-Rotation = Callable[[jax.Array], jax.Array]
+Rotation = Callable[..., jax.Array]  # of x [B, S, N, K], and whether these are queries
 
 YARN_GROWTH = 0.1  # of the scale per e-fold of the factor: arXiv 2309.00071, equation 22
 LEAST_RAMP = 0.001  # keeps 0 / 0 away where the ramp begins and ends at the same pair
@@ -68,27 +70,55 @@ def yarn_score_scale(config: ModelConfig) -> float:
 
 
 def rotation(config: ModelConfig, positions: np.ndarray) -> Rotation:
-    """The rotation of queries or keys [B, S, N, K] by `positions`, int [S]; none without RoPE."""
-    if config.positions != "rope":
-        return lambda x: x
-    tables = _cos_sin(config, positions)
-    return lambda x: _rotate(x, *tables)
+    """How queries or keys [B, S, N, K] take in their `positions`, int [S] (`_placing`)."""
+    if config.positions == "rope":
+        return _placing(config, _cos_sin(config, positions))
+    return _placing(config, temperature_BS=_temperature(config, positions[None]))
 
 
 def rotation_at(config: ModelConfig, positions_BS: jax.Array, most: int) -> Rotation:
     """As `rotation`, at positions of each token that are known when the step runs, below `most`."""
     if config.positions != "rope":
-        return lambda x: x
+        return _placing(config, temperature_BS=_temperature(config, positions_BS))
     tables = _cos_sin(config, np.arange(most))
 
-    def rotate(x_BSNK: jax.Array) -> jax.Array:
+    def rotate(x_BSNK: jax.Array, is_query: bool = False) -> jax.Array:
         batch, sequence = spec_of(x_BSNK)[:2]
         at_BS = reshard(positions_BS, P(batch, sequence))
         out = P(batch, sequence, None, None)
-        rows = (jnp.asarray(table[0]).at[at_BS].get(out_sharding=out) for table in tables)
-        return _rotate(x_BSNK, *rows)
+        rows = [jnp.asarray(table[0]).at[at_BS].get(out_sharding=out) for table in tables]
+        return _placing(config, rows)(x_BSNK, is_query)
 
     return rotate
+
+
+def _placing(
+    config: ModelConfig, tables: Sequence[Any] = (), temperature_BS: Any = None
+) -> Rotation:
+    """The rotation by cosines and sines, and the norm after it; without tables the temperature of
+    queries, or nothing."""
+
+    def placed(x_BSNK: jax.Array, is_query: bool = False) -> jax.Array:
+        if tables:
+            x_BSNK = _rotate(x_BSNK, *tables)
+            return unit_heads(x_BSNK, config.norm_eps) if config.unit_heads else x_BSNK
+        if temperature_BS is None or not is_query:
+            return x_BSNK
+        batch, sequence = spec_of(x_BSNK)[:2]
+        whole = temperature_BS.shape[0] == 1
+        factor_BS = reshard(jnp.asarray(temperature_BS), P(None if whole else batch, sequence))
+        return (x_BSNK * factor_BS[:, :, None, None]).astype(x_BSNK.dtype)
+
+    return placed
+
+
+def _temperature(config: ModelConfig, positions_BS: Any) -> Any:
+    """The factor of queries by their positions, float32; None without one (`ModelConfig`)."""
+    if not config.temperature:
+        return None
+    lib: Any = np if isinstance(positions_BS, np.ndarray) else jnp
+    passed = lib.floor((positions_BS.astype(np.float32) + 1) / config.temperature_floor)
+    return (1 + config.temperature * lib.log1p(passed)).astype(np.float32)
 
 
 def _cos_sin(config: ModelConfig, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

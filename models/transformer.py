@@ -6,8 +6,9 @@
         x = x + mlp(norm(x))              or experts, after some dense layers of their own scan
     logits = norm(x) head
 
-Layers whose attention differs in turn (`ModelConfig.layers`) are scanned pattern by pattern; those
-that fill no whole pattern are a stack of their own, `last_layers`.
+Layers that differ in turn, in attention (`ModelConfig.layers`) or in having experts (`Moe.every`),
+are scanned pattern by pattern; those that fill no whole pattern are a stack of their own,
+`last_layers`.
 
 An NNX module is an ordinary pytree here: `jax.jit`, `jax.grad` and optax take it as it is.
 """
@@ -18,10 +19,11 @@ import functools
 
 import chex
 import jax
+import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 
-from scaling.models.accounting.matrices import layer_stacks
+from scaling.models.accounting.matrices import layer_scans, layer_stacks
 from scaling.models.attention import Attention
 from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.documents import Documents, documents_of
@@ -34,7 +36,7 @@ from scaling.models.latent_attention import LatentAttention
 from scaling.models.mlp import Mlp
 from scaling.models.moe.routing import Routing
 from scaling.models.norm import Norm
-from scaling.models.pattern import scan_layers
+from scaling.models.pattern import scan_layers, scan_places
 from scaling.models.remat import rematerialized
 
 
@@ -105,7 +107,7 @@ class Transformer(nnx.Module):
             stack.name: stacked_layers(
                 execution,
                 functools.partial(Block, config, execution, moe=stack.moe),
-                keys[stack.layers.start : stack.layers.stop],
+                keys[np.array(stack.layers)],
             )
             for stack in layer_stacks(config)
         }
@@ -142,13 +144,20 @@ class Transformer(nnx.Module):
             documents = None if segments_BS is None else documents_of(segments_BS)
             positions_BS = None if documents is None else documents.positions_BS
             x_BSD = self.embedding(tokens_BS, positions_BS=positions_BS)
+        config = self.config
         layer = lambda kind: rematerialized(
             lambda x_BSD, block: block(x_BSD, documents, kind), self.execution
         )
         routing = None
         with jax.named_scope("layers"):
-            for stack in self.stacks:
-                x_BSD, routing = scan_layers(layer, layer_configs(self.config), x_BSD, stack)
+            for stacks in layer_scans(self.config):
+                blocks, places = (
+                    [getattr(self, s.name) for s in stacks],
+                    scan_places(config, stacks),
+                )
+                x_BSD, (*_, routing) = scan_layers(
+                    layer, layer_configs(config), x_BSD, *blocks, places=places
+                )
         return x_BSD, routing
 
     def logits(self, x_BSD: jax.Array) -> jax.Array:

@@ -41,7 +41,7 @@ from scaling.training.running import program_of
 from scaling.training.step import Tokens, TrainState, jitted_step
 from scaling.training.step import abstract_arguments as step_arguments
 from scaling.training.weights.naming import from_dict, layer_order_of, leaf_names, to_dict
-from tests.models.one_device import GEMMA_KIND, OSS_KIND
+from tests.models.one_device import GEMMA_KIND, LLAMA4_CHOICE, LLAMA4_KIND, OSS_KIND
 
 SEQUENCES, SEQ_LEN = 16, 32
 STEPS = 2
@@ -82,6 +82,7 @@ MODELS = {
     "olmo": _toy(qk_norm=True, qk_norm_over="projection", norms="after", rotated=0.5),
     "mixtral": _toy(moe=MOE),
     "gpt-oss": _toy(n_kv_heads=4, moe=MOE, **OSS_KIND),
+    "llama-4": _toy(n_kv_heads=4, moe=replace(MOE, **LLAMA4_CHOICE), **LLAMA4_KIND),
     "plain experts": _toy(mlp="gelu", positions="none", moe=MOE),
     "padded": _toy(moe=replace(MOE, capacity_factor=4.0)),  # room for every token
     "balanced": _toy(moe=DEEPSEEK, qk_norm=True, sliding_window=7),

@@ -250,6 +250,26 @@ def phi3(draw: np.random.Generator) -> Config:
     return rotary | heads | positions | window | {"rope_parameters": rope}
 
 
+def llama4_text(draw: np.random.Generator) -> Config:
+    """Chunks and unit heads where there are rotary positions, tempered queries where none are;
+    experts in all layers or every other one, whose inputs are weighed."""
+    layers, every = 4, int(draw.choice([1, 2]))
+    return _rotary(draw) | {
+        "num_hidden_layers": layers,
+        "intermediate_size_mlp": 40,
+        "num_local_experts": int(draw.choice([4, 6])),
+        "num_experts_per_tok": int(draw.choice([1, 2])),
+        "interleave_moe_layer_step": every,
+        "no_rope_layers": [[1, 1, 1, 0], [1, 0, 1, 0]][int(draw.integers(2))],
+        "attention_chunk_size": [None, 8, 12][int(draw.integers(3))],
+        "use_qk_norm": bool(draw.integers(2)),
+        "attn_temperature_tuning": bool(draw.integers(4)),
+        "floor_scale": 6,
+        "attn_scale": 0.5,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
+    }
+
+
 def _plain_heads(draw: np.random.Generator) -> Config:
     """Heads of d_model / n_heads."""
     rotary = _rotary(draw) | {"num_attention_heads": 4, "num_key_value_heads": 2}
@@ -273,4 +293,5 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
     "olmo2": olmo2,
     "olmo3": olmo3,
     "phi3": phi3,
+    "llama4_text": llama4_text,
 }

@@ -101,7 +101,7 @@ def activation_tensors(
     ]
     if config.score_softcap:
         tensors.append(Activation("capped_scores", heads * seq, always_fp32=True))
-    if config.qk_norm:  # the norms' own inputs, beside what the attention takes
+    if config.norms_heads:  # the norms' own inputs, beside what the attention takes
         tensors.append(Activation("qk_norm_input", (heads + kv_heads) * K))
     if mla := config.mla:  # compressed vectors before and after their norm
         latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank

@@ -8,8 +8,10 @@ not counted. Batch and sequence may be ints (the result is exact) or numpy array
 (computed as float64: one step of a large model exceeds the 9.2e18 of a 64-bit integer).
 """
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
@@ -21,7 +23,7 @@ from scaling.models.accounting.matrices import (
     value_dim,
 )
 from scaling.models.accounting.remat import HIDDEN, QKV, Remat, kept_by, tensor_names
-from scaling.models.config import ModelConfig
+from scaling.models.config import ModelConfig, layer_configs
 
 FORWARD_AND_BACKWARD = 3  # a product, its gradient by the left and by the right operand
 
@@ -56,12 +58,22 @@ ALWAYS_AGAIN = ("scores", "router", "q_a", "kv_a")
 AGAIN_FOR_QK_NORM = ("q", "q_b", "k", "v", "kv_b")
 
 
-def recomputed(config: ModelConfig, remat: Remat) -> frozenset[str]:
-    """Names of the products that the backward pass computes again.
+@cache
+def recomputed(config: ModelConfig, remat: Remat) -> dict[str, float]:
+    """The products that the backward pass computes again, with the share of the layers that do.
 
     Raises:
         InputError: a name that is no policy.
     """
+    kinds = layer_configs(config)
+    counts = Counter[str]()
+    for layer in range(config.n_layers):
+        counts.update(_recomputed(kinds[layer % len(kinds)], remat))
+    return {name: _exact(layers / config.n_layers) for name, layers in counts.items()}
+
+
+def _recomputed(config: ModelConfig, remat: Remat) -> frozenset[str]:
+    """The products that layers which are all alike compute again."""
     kept = kept_by(remat)
     if kept is None:
         return frozenset()
@@ -69,7 +81,7 @@ def recomputed(config: ModelConfig, remat: Remat) -> frozenset[str]:
     direct = config.mla is not None  # then q is a product of its own
     needed = AGAIN_WITHOUT | ({"q": ("query",)} if direct else {})
     names = {name for name, tensors in needed.items() if not there >= set(tensors)}
-    inputs = (*AGAIN_FOR_QK_NORM * config.qk_norm, *AGAIN_FOR_POST_NORM * config.has_post_norms)
+    inputs = (*AGAIN_FOR_QK_NORM * config.norms_heads, *AGAIN_FOR_POST_NORM * config.has_post_norms)
     return frozenset((*names, *ALWAYS_AGAIN, *inputs))
 
 
@@ -96,13 +108,14 @@ class Flops:
 
 
 def forward_flops(config: ModelConfig, batch: Number, seq: Number) -> Flops:
-    """One forward pass as an attention of full [seq, seq] scores executes it.
+    """One forward pass as an attention of full scores, [seq, seq] or of each chunk, executes it.
 
     Neither the causal mask nor a sliding window saves work; the head runs at every position. A
     capacity factor, which pads the experts' buffers, is not included.
     """
     batch, seq = _exact(batch), _exact(seq)
-    return Flops(_products(config, tokens=batch * seq, pair_flops=2 * batch * seq * seq))
+    pair_flops = 2 * batch * seq * _exact(mean_context(config, seq, windows=False))
+    return Flops(_products(config, tokens=batch * seq, pair_flops=pair_flops))
 
 
 def train_flops(config: ModelConfig, batch: Number, seq: Number, remat: Remat = "none") -> Flops:
@@ -142,8 +155,8 @@ def credited_forward(
 
 def _train(config: ModelConfig, forward: Flops, remat: Remat) -> Flops:
     again = recomputed(config, remat)
-    times = {name: FORWARD_AND_BACKWARD + (name in again) for name in forward.components}
-    return Flops({name: times[name] * flops for name, flops in forward.components.items()})
+    times = {name: _exact(FORWARD_AND_BACKWARD + again.get(name, 0)) for name in forward.components}
+    return Flops({name: _exact(times[name] * flops) for name, flops in forward.components.items()})
 
 
 def _exact(value: Number) -> Number:

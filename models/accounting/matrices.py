@@ -8,7 +8,7 @@ A matrix of I inputs and O outputs holds I * O weights and, with biases, O more;
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -192,8 +192,13 @@ def expert_width(config: ModelConfig) -> int:
 
 
 def n_dense_layers(config: ModelConfig) -> int:
-    """Layers with the dense MLP: all of them, or the leading ones of a mixture of experts."""
-    return min(config.moe.first_dense_layers, config.n_layers) if config.moe else config.n_layers
+    """Layers with the dense MLP: all of them; of a mixture of experts the leading ones, or those
+    that every so many leave."""
+    if not config.moe:
+        return config.n_layers
+    if config.moe.every > 1:
+        return config.n_layers - config.n_layers // config.moe.every
+    return min(config.moe.first_dense_layers, config.n_layers)
 
 
 def n_moe_layers(config: ModelConfig) -> int:
@@ -207,24 +212,47 @@ def layer_kinds(config: ModelConfig) -> tuple[tuple[bool, int], ...]:
     return tuple((moe, layers) for moe, layers in kinds if layers)
 
 
-def layer_windows(config: ModelConfig) -> dict[int | None, int]:
-    """Number of layers by their window, in tokens; None: those that see all tokens before."""
-    kinds, counts = layer_configs(config), Counter[int | None]()
+@dataclass(frozen=True)
+class Reach:
+    """What a layer's scores span: a window, in tokens, or chunks; None: all tokens before."""
+
+    window: int | None = None
+    chunk: int | None = None
+
+    def context(self, seq: Number) -> Number:
+        """Tokens of a sequence that they span."""
+        least = min if isinstance(seq, int) else np.minimum
+        for limit in (self.window, self.chunk):
+            seq = seq if limit is None else least(seq, limit)
+        return seq
+
+
+def layer_reaches(config: ModelConfig) -> dict[Reach, int]:
+    """Number of layers by what their scores span."""
+    kinds, counts = layer_configs(config), Counter[Reach]()
     for place, kind in enumerate(kinds):
-        counts[kind.sliding_window] += len(range(place, config.n_layers, len(kinds)))
+        reach = Reach(kind.sliding_window, kind.attention_chunk)
+        counts[reach] += len(range(place, config.n_layers, len(kinds)))
     return dict(counts)
 
 
-def mean_context(config: ModelConfig, seq: Number) -> Number:
-    """Tokens of a sequence that a layer's scores span: all, or its window if shorter; the mean over
-    the layers, an int where it is one."""
-    least = min if isinstance(seq, int) else np.minimum
-    windows = layer_windows(config)
-    contexts = [seq if window is None else least(seq, window) for window in windows]
-    if len(contexts) == 1:
-        return contexts[0]
-    total = sum(layers * each for layers, each in zip(windows.values(), contexts, strict=True))
+def mean_context(config: ModelConfig, seq: Number, windows: bool = True) -> Number:
+    """Tokens of a sequence that a layer's scores span, the mean over the layers; an int where it is
+    one. Without `windows` those that attention computes and masks count too."""
+    reaches = layer_reaches(config)
+    if not windows:
+        reaches = _without_windows(reaches)
+    if len(reaches) == 1:
+        return next(iter(reaches)).context(seq)
+    total = sum(layers * reach.context(seq) for reach, layers in reaches.items())
     return total / config.n_layers if np.any(total % config.n_layers) else total // config.n_layers
+
+
+def _without_windows(reaches: dict[Reach, int]) -> dict[Reach, int]:
+    counts = Counter[Reach]()
+    for reach, layers in reaches.items():
+        counts[replace(reach, window=None)] += layers
+    return dict(counts)
 
 
 @dataclass(frozen=True)
@@ -232,19 +260,30 @@ class LayerStack:
     """Layers whose parameters are stored as one stack."""
 
     name: str  # of the stack in the model
-    layers: range
+    layers: tuple[int, ...]  # their numbers
     moe: bool  # with experts
 
 
 def layer_stacks(config: ModelConfig) -> list[LayerStack]:
-    """The stacks of a model's layers: leading dense ones of a mixture of experts, `layers`, and
-    those that fill no whole pattern."""
+    """The stacks of a model's layers: dense ones of a mixture of experts, `layers`, and those that
+    fill no whole pattern."""
     dense, has_experts = n_dense_layers(config), n_moe_layers(config) > 0
-    first, period = dense if has_experts else 0, max(len(config.layers), 1)
-    rest = config.n_layers - (config.n_layers - first) % period
-    every = [
-        LayerStack("dense_layers", range(first), False),
-        LayerStack("layers", range(first, rest), has_experts),
-        LayerStack("last_layers", range(rest, config.n_layers), has_experts),
+    numbers = tuple(range(config.n_layers))
+    first, rest = dense if has_experts else 0, config.n_layers
+    if config.moe and (every := config.moe.every) > 1:
+        numbers = tuple(sorted(numbers, key=lambda i: (i + 1) % every == 0))  # dense ones first
+    else:
+        rest -= (config.n_layers - first) % config.pattern_length
+    every_stack = [
+        LayerStack("dense_layers", numbers[:first], False),
+        LayerStack("layers", numbers[first:rest], has_experts),
+        LayerStack("last_layers", numbers[rest:], has_experts),
     ]
-    return [stack for stack in every if stack.layers]
+    return [stack for stack in every_stack if stack.layers]
+
+
+def layer_scans(config: ModelConfig) -> list[tuple[LayerStack, ...]]:
+    """The stacks in the order in which they are scanned, those of one pattern together."""
+    stacks = layer_stacks(config)
+    takes_turns = config.moe is not None and config.moe.every > 1
+    return [tuple(stacks)] if takes_turns else [(stack,) for stack in stacks]

@@ -10,7 +10,7 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.huggingface.families import LOCAL_THETA, Family, families
-from scaling.models.huggingface.read import FULL, ORIGINAL, SLIDING, STRETCHES, translate
+from scaling.models.huggingface.read import FULL, LIMITS, ORIGINAL, SLIDING, STRETCHES, translate
 
 ACTIVATIONS = {
     "swiglu": "silu",
@@ -64,7 +64,8 @@ def _written(
 ) -> dict[str, Any]:
     data: dict[str, Any] = {"architectures": [family.architecture], "model_type": name}
     data |= {"dtype": dtype, "torch_dtype": dtype, "pad_token_id": None}
-    data |= {key: getattr(config, field) or None for field, key in family.shapes.items()}
+    shapes = {key: getattr(config, field) for field, key in family.shapes.items()}
+    data |= {key: value if value is False else value or None for key, value in shapes.items()}
     data["tie_word_embeddings"] = config.tied_embeddings
     data |= {key: config.bias for key in family.bias_keys}
     data |= {key: values[0] for key, values in family.only.items()}
@@ -78,11 +79,20 @@ def _written(
             longest = round(by_factor.factor * by_factor.original_max_positions)
         data |= _rope(config, family) | {"max_position_embeddings": longest}
     if family.window != "none":
-        windows = [kind.sliding_window for kind in layer_configs(config)]
-        data["sliding_window"] = next((window for window in windows if window), None)
-        if family.window == "pattern" or config.layers:
-            kinds = [SLIDING if window else FULL for window in windows]
-            data["layer_types"] = [kinds[i % len(kinds)] for i in range(config.n_layers)]
+        limited, key, field = LIMITS.get(family.window, LIMITS["always"])
+        layers = [
+            layer_configs(config)[i % max(len(config.layers), 1)] for i in range(config.n_layers)
+        ]
+        limits = [getattr(layer, field) for layer in layers]
+        data[key] = next((limit for limit in limits if limit), None)
+        if family.window in ("pattern", "chunks") or config.layers:
+            data["layer_types"] = [limited if limit else FULL for limit in limits]
+    if family.window == "chunks":
+        data["no_rope_layers"] = [int(layer.positions == "rope") for layer in layers]
+        data |= {
+            "attn_temperature_tuning": config.temperature > 0,
+            "attn_scale": config.temperature,
+        }
     if family.window == "switched":
         data["use_sliding_window"] = data["sliding_window"] is not None
         data["max_window_layers"] = 0 if data["sliding_window"] else config.n_layers
@@ -130,6 +140,6 @@ def _function(config: ModelConfig) -> ModelConfig:
         best = 1 if moe.n_groups == 1 else moe.best_of_group
         of_training = {**TRAINING, "bias_update_rate": 0.0, "best_of_group": best}
         moe = replace(moe, d_ff_expert=width, **of_training)
-        if not moe.first_dense_layers:
+        if not moe.first_dense_layers and moe.every == 1:
             config = replace(config, d_ff=width)  # no layer has the dense MLP
     return replace(config, moe=moe, head_dim=0 if config.mla else config.head_dim)

@@ -27,6 +27,7 @@ WINDOW_KEYS = {
     "always": ("sliding_window", "layer_types"),
     "switched": ("sliding_window", "layer_types", "use_sliding_window", "max_window_layers"),
     "pattern": ("sliding_window", "layer_types", "sliding_window_pattern"),
+    "chunks": ("attention_chunk_size", "layer_types", "no_rope_layers", "no_rope_layer_interval"),
 }
 LOCAL_THETA = "rope_local_base_freq"  # of layers with a window, in releases before 5
 
@@ -50,7 +51,7 @@ class Family:
     bias_keys: tuple[str, ...] = ()  # must agree: `ModelConfig.bias` is all or nothing
     rope_theta: float = 10_000.0  # where the key is absent; 0: no rotary positions
     local_rope_theta: float = 0.0  # of layers with a window, which nothing stretches; 0: as others
-    window: Literal["none", "always", "switched", "pattern"] = "none"
+    window: Literal["none", "always", "switched", "pattern", "chunks"] = "none"
     default_window: int | None = None  # sliding_window where the key is absent
     default_window_layer: int = 0  # max_window_layers where the key is absent
     default_pattern: int = 0  # every so many layers one without a window, where no key says so

@@ -14,14 +14,7 @@ from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import convert, read, read_json
-from scaling.models.config import (
-    LayerKind,
-    LongRope,
-    ModelConfig,
-    RopeScaling,
-    Yarn,
-    layer_configs,
-)
+from scaling.models.config import LayerKind, ModelConfig, layer_configs
 from scaling.models.huggingface.families import (
     ANY_FAMILY,
     FOUR_TIMES,
@@ -30,6 +23,7 @@ from scaling.models.huggingface.families import (
     Family,
     families,
 )
+from scaling.models.rope import LongRope, RopeScaling, Yarn
 
 Json = Mapping[str, Any]
 
@@ -52,6 +46,11 @@ ROPE_VALUES = {  # rope_type -> keys that may stand beside it
     **{kind: {"rope_theta", ROPE_SHARE, *keys.values()} for kind, (_, keys) in STRETCHES.items()},
 }
 FULL, SLIDING = "full_attention", "sliding_attention"  # of layer_types, and of rope_parameters
+CHUNKED = "chunked_attention"
+LIMITS = {  # by `Family.window`: the layers that see less than all, the key of it, and the field
+    "always": (SLIDING, "sliding_window", "sliding_window"),
+    "chunks": (CHUNKED, "attention_chunk_size", "attention_chunk"),
+}
 ORIGINAL = "original_max_position_embeddings"
 
 
@@ -91,11 +90,15 @@ def translate(data: Json, where: str) -> ModelConfig:
         experts = {field: settings[key] for field, key in family.moe.items() if key in settings}
         if settings.get("topk_method") == "greedy":  # of all experts
             experts |= {"n_groups": 1, "groups_per_token": 1}
+        if listed := data.get("moe_layers"):  # else each last one of so many
+            experts["every"] = every = listed[0] + 1
+            if listed != list(range(every - 1, values["n_layers"], every)):
+                _refuse({"moe_layers": listed}, where)
         values["moe"] = {**family.moe_defaults, **experts, **family.moe_constants}
     if family.mla:
         values["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, values, where)
-    return _with_windows(family, data, config, where)
+    return _with_layers(family, data, config, where)
 
 
 def _by_hand(data: Json) -> str:
@@ -173,6 +176,8 @@ def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
         shapes["d_ff"] = 4 * convert(int, shapes["d_model"], f"{where}: d_model")
     if "rotated" in shapes:
         shapes["rotated"] = _rope_of(settings, FULL).get(ROPE_SHARE, shapes["rotated"])
+    if not settings.get("attn_temperature_tuning", True):
+        shapes["temperature"] = 0.0
     return shapes
 
 
@@ -212,43 +217,58 @@ def _biases(family: Family, settings: Json, where: str) -> dict[str, bool]:
     return {"bias": next(iter(biases.values()))} if biases else {}
 
 
-def _with_windows(family: Family, data: Json, config: ModelConfig, where: str) -> ModelConfig:
-    """The model with the window of all layers, or the pattern of those with and without."""
-    if family.window == "none" or (
-        family.window == "switched" and not data.get("use_sliding_window")
-    ):
+def _with_layers(family: Family, data: Json, config: ModelConfig, where: str) -> ModelConfig:
+    """The model with what all its layers have, or the pattern of those that differ in turn."""
+    switched_off = family.window == "switched" and not data.get("use_sliding_window")
+    if family.window == "none" or switched_off:
         return config
-    kinds = _layer_kinds(family, data, config.n_layers, where)
-    if unknown := sorted(set(kinds) - {FULL, SLIDING}):
+    limited, key, field = LIMITS.get(family.window, LIMITS["always"])
+    rotated = _rotated_layers(family, data, config.n_layers, where)
+    kinds = _layer_kinds(family, data, rotated, where)
+    if unknown := sorted(set(kinds) - {FULL, limited}):
         _refuse({"layer_types": unknown}, where)
-    window = data.get("sliding_window", family.default_window)
-    window = convert(int | None, window, f"{where}: sliding_window")
-    own = {}
+    own: dict[str, Any] = {field: data.get(key, family.default_window)}
     if family.local_rope_theta:
         theta = data.get(LOCAL_THETA) or family.local_rope_theta
         own["rope_theta"] = _rope_of(data, SLIDING).get("rope_theta", theta)
-        own["is_stretched"] = False
-    if not family.local_rope_theta and window is None:
-        return config
-    sliding = read(LayerKind, {"sliding_window": window, **own}, where)
-    if sliding.rope_theta == config.rope_theta:
-        sliding = replace(sliding, rope_theta=0.0)
-    if not (config.rope_scaling or config.yarn or config.longrope or config.rope_factor != 1):
-        sliding = replace(sliding, is_stretched=True)
-    layers = [sliding if kind == SLIDING else LayerKind() for kind in kinds]
+        stretches = config.rope_scaling, config.yarn, config.longrope, config.rope_factor != 1
+        own["is_stretched"] = not any(stretches)
+    near = read(LayerKind, own, where)
+    if near.rope_theta == config.rope_theta:
+        near = replace(near, rope_theta=0.0)
+    layers = [
+        replace(near if kind == limited else LayerKind(), is_rotated=is_rotated)
+        for kind, is_rotated in zip(kinds, rotated, strict=True)
+    ]
     lengths = range(1, len(layers) + 1)
     period = next(n for n in lengths if layers == [layers[i % n] for i in range(len(layers))])
     pattern = replace(config, layers=tuple(layers[:period]))
     return pattern if period > 1 else layer_configs(pattern)[0]
 
 
-def _layer_kinds(family: Family, data: Json, n_layers: int, where: str) -> tuple[str, ...]:
+def _rotated_layers(family: Family, data: Json, n_layers: int, where: str) -> list[bool]:
+    """Whether each layer has rotary positions."""
+    if family.window != "chunks":
+        return [True] * n_layers
+    every = data.get("no_rope_layer_interval") or family.default_pattern
+    every = convert(int, every, f"{where}: no_rope_layer_interval")
+    listed = data.get("no_rope_layers") or [i % every for i in range(1, n_layers + 1)]
+    listed = convert(tuple[int, ...], listed, f"{where}: no_rope_layers")
+    if len(listed) < n_layers:
+        raise InputError(f"{where}: {len(listed)} no_rope_layers of {n_layers} layers")
+    return [number != 0 for number in listed[:n_layers]]
+
+
+def _layer_kinds(family: Family, data: Json, rotated: list[bool], where: str) -> tuple[str, ...]:
     """The kind of each layer, as `layer_types` names it."""
+    n_layers = len(rotated)
     if data.get("layer_types"):
         kinds = convert(tuple[str, ...], data["layer_types"], f"{where}: layer_types")
         if len(kinds) != n_layers:
             raise InputError(f"{where}: {len(kinds)} layer_types of {n_layers} layers")
         return kinds
+    if family.window == "chunks":
+        return tuple(CHUNKED if is_rotated else FULL for is_rotated in rotated)
     if family.window == "always":
         return (SLIDING,) * n_layers
     if family.window == "pattern":

@@ -26,7 +26,7 @@ from scaling.analytic.schedule import ScheduledCollectives
 from scaling.analytic.software import XLA
 from scaling.analytic.step import StepSizes, per_size
 from scaling.models.accounting.context import exchanged_width, scores_share
-from scaling.models.accounting.matrices import layer_windows, query_key_dim, value_dim
+from scaling.models.accounting.matrices import Reach, layer_reaches, query_key_dim, value_dim
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
 from scaling.program import ops
 from scaling.program.ir import CAUSAL, Kernel, Loop, Number, Operation, Origin, Phase
@@ -50,9 +50,9 @@ def core_kernels(
     share = per_size(lambda size: scores_share(config, length, size) / size, context)
     if step.flash or "context" in step.active_axes:
         size = step.sequences, length / context, float(length)
-        windows = layer_windows(config)
-        shares = [ops.visible_share(length, window) for window in windows]
-        whole = np.average(shares, weights=list(windows.values())) if shares[1:] else shares[0]
+        reaches = layer_reaches(config)
+        shares = [_visible_share(length, reach) for reach in reaches]
+        whole = np.average(shares, weights=list(reaches.values())) if shares[1:] else shares[0]
         seen = np.minimum(1.0, whole / (share * context))
         return [fused_kernel(step, f"{phase} attention", phase, size, times, seen, share)]
     batch, rows, back = step.sequences * step.heads, float(length), phase == "backward"
@@ -74,6 +74,12 @@ def core_kernels(
         product("d queries", keys, rows),
         product("d keys", keys, rows),
     ]
+
+
+def _visible_share(length: int, reach: Reach) -> float:
+    """Share of a sequence's scores that a layer's mask leaves; those of chunks lie side by side."""
+    chunk = min(reach.chunk or length, length)
+    return chunk / length * ops.visible_share(chunk, reach.window)
 
 
 def fused_kernel(

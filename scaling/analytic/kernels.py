@@ -102,7 +102,9 @@ def rotation(step: StepSizes, phase: Phase, times: Number = 1) -> Kernel:
     config = step.config
     heads = config.n_heads + (config.n_heads if config.mla else config.n_kv_heads)
     size = step.tokens * heads * query_key_dim(config) * step.itemsize / step.shape.tensor
-    return in_layers(step, "rotation", phase, "attention", 2 * size * (1 + config.qk_norm), times)
+    return in_layers(
+        step, "rotation", phase, "attention", 2 * size * (1 + config.norms_heads), times
+    )
 
 
 def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> Kernel:

@@ -152,10 +152,10 @@ class StepSizes:
         """Microbatches of a step, M of the table."""
         return self.grid.microbatches
 
-    def where_remat(self, holds: Callable[[Remat], bool]) -> Number:
-        """1 where the remat policy has this property, else 0."""
-        every = enumerate(policies(self.run))
-        return sum(self._has_remat[i] for i, remat in every if holds(remat))
+    def where_remat(self, holds: Callable[[Remat], float]) -> Number:
+        """1 where the remat policy has this property, else 0; or the share of layers that have."""
+        every = ((self._has_remat[i], holds(r)) for i, r in enumerate(policies(self.run)))
+        return sum(has * share for has, share in every if share)
 
     @cached_property
     def _has_remat(self) -> list[Number]:
@@ -190,7 +190,7 @@ class StepSizes:
         """
         if not self.is_own_trainer:
             return self.remat_is("full")
-        return self.where_remat(lambda remat: product in recomputed(self.config, remat))
+        return self.where_remat(lambda remat: recomputed(self.config, remat).get(product, 0))
 
     def remat_is(self, policy: str) -> Number:
         """1 where the remat policy has this name, else 0."""

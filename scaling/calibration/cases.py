@@ -23,7 +23,7 @@ from scaling.calibration.timing import FLOAT, TimedCase
 from scaling.meshes.devices import present_mesh
 from scaling.meshes.rules import divisors, make_rules
 from scaling.meshes.shape import MeshShape
-from scaling.models.attention import attend
+from scaling.models.attention import ScoreRules, attend
 from scaling.models.execution import Execution
 from scaling.profiles.samples import (
     AttentionSample,
@@ -62,7 +62,7 @@ def attention_cases(mesh: Mesh, sizes: Sizes, flash: bool) -> Iterator[TimedCase
     execution = Execution(rules, compute=dtype, attention_kernel=kernel)
 
     def forward(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
-        return attend(q, k, v, execution, None)
+        return attend(q, k, v, execution, ScoreRules())
 
     def both(q: jax.Array, k: jax.Array, v: jax.Array, slope: jax.Array) -> tuple[jax.Array, ...]:
         out, back = jax.vjp(forward, q, k, v)

@@ -35,7 +35,9 @@ ADDED = ("xla", "deterministic", "groups")  # keys of `train`
 _FIELDS = [field.name for field in fields(ModelConfig)]
 MODEL = {field.name: field.default for field in fields(ModelConfig)} | {"layers": []}
 LATER = frozenset(_FIELDS[_FIELDS.index("moe") + 1 :])
-BEST_OF_GROUP = Moe.best_of_group
+# Fields of a mixture, and of layers of a pattern, that came later, and what leaves them out.
+LATER_MOE: dict[str, Any] = {"best_of_group": Moe.best_of_group, "every": 1, "weighs_inputs": False}
+LATER_KIND: dict[str, Any] = {"attention_chunk": None, "is_rotated": True}
 NEAREST = 3  # commands that a message lists
 FROM_SHAPE = ("mesh", "device_order")  # the shape has them: a run may name no mesh
 
@@ -115,8 +117,10 @@ def _decides(run: Run, shape: MeshShape) -> dict[str, Any]:
     document["model"] = {
         k: v for k, v in document["model"].items() if k not in LATER or v != MODEL[k]
     }
-    if document["model"]["moe"] and document["model"]["moe"]["best_of_group"] == BEST_OF_GROUP:
-        del document["model"]["moe"]["best_of_group"]
+    kinds = [(each, LATER_KIND) for each in document["model"].get("layers", ())]
+    for part, later in [(document["model"]["moe"] or {}, LATER_MOE), *kinds]:
+        for key in [key for key in part if key in later and part[key] == later[key]]:
+            del part[key]
     return {k: v for k, v in document.items() if k not in (*DECIDES_NOTHING, *FROM_SHAPE)}
 
 

@@ -26,6 +26,15 @@ OSS_KIND = {
     **{"mlp": "clamped_swiglu", "bias": True, "sinks": True},
     "layers": (LayerKind(sliding_window=4), LayerKind()),
 }
+# Llama 4's: chunks with rotation and tempered queries without, experts in every other layer.
+LLAMA4_KIND = {
+    **{"unit_heads": True, "temperature": 0.5, "temperature_floor": 3},
+    "layers": (LayerKind(attention_chunk=8), LayerKind(is_rotated=False)),
+}
+LLAMA4_CHOICE = {
+    **{"gate": "sigmoid", "normalize_weights": False, "weighs_inputs": True, "every": 2},
+    **{"experts_per_token": 1, "n_shared_experts": 1},
+}
 DEEPSEEK_CHOICE = {"gate": "sigmoid", "selection_bias": True, "n_groups": 4, "groups_per_token": 2}
 # Least effort on LLVM's code, which would take longer to make than to run.
 jit = functools.partial(jax.jit, compiler_options={"xla_backend_optimization_level": 0})

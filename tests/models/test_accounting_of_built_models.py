@@ -28,7 +28,14 @@ from scaling.models.execution import Execution
 from scaling.models.head import cross_entropy
 from scaling.models.presets import preset, preset_names
 from scaling.models.transformer import Transformer
-from tests.models.one_device import DEEPSEEK_CHOICE, GEMMA_KIND, GPT_KIND, OSS_KIND
+from tests.models.one_device import (
+    DEEPSEEK_CHOICE,
+    GEMMA_KIND,
+    GPT_KIND,
+    LLAMA4_CHOICE,
+    LLAMA4_KIND,
+    OSS_KIND,
+)
 
 KINDS = "tiny-moe gpt2-124m gpt-305m llama3-1b qwen2.5-7b qwen3-30b-a3b deepseek-v3".split()
 COMPONENTS = {  # ours -> the model's, dense_layers counted as layers
@@ -87,6 +94,9 @@ MODELS |= {
     "latent": SHAPE(mla=LATENT),
     "direct": SHAPE(mla=replace(LATENT, q_lora_rank=None), moe=EXPERTS["deepseek"]),
 }
+MODELS["llama-4"] = SHAPE(
+    n_layers=4, n_kv_heads=2, moe=Moe(4, d_ff_expert=24, **LLAMA4_CHOICE), **LLAMA4_KIND
+)
 MESHES = {"one": MeshShape(), "data2-fsdp2-tensor2": MeshShape(data=2, fsdp=2, tensor=2)}
 
 

@@ -15,7 +15,7 @@ from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.decode import decode_step, empty_cache
 from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
-from tests.models.one_device import GEMMA_KIND, GPT_KIND, OSS_KIND
+from tests.models.one_device import GEMMA_KIND, GPT_KIND, LLAMA4_CHOICE, LLAMA4_KIND, OSS_KIND
 
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 BATCH, LENGTH, PROMPT = 4, 12, 5
@@ -32,12 +32,14 @@ MODELS = {
     "yarn-experts": _toy(n_kv_heads=2, moe=Moe(4, 2), yarn=Yarn(4.0, 8)),
     "gemma": replace(_toy(n_kv_heads=2, **GEMMA_KIND), n_layers=3),
     "gpt-oss": _toy(n_kv_heads=2, moe=Moe(4, 2), **OSS_KIND),
+    "llama-4": replace(_toy(n_kv_heads=2, moe=Moe(4, **LLAMA4_CHOICE), **LLAMA4_KIND), n_layers=4),
     "no-positions": _toy(n_kv_heads=1, positions="none"),
 }
 FAST = {
     ("grouped-window", MeshShape(data=2, tensor=2)),
     ("gpt", ONE),
     ("gemma", MeshShape(data=2, tensor=2)),
+    ("llama-4", ONE),
     ("direct-window", MeshShape(fsdp=2, tensor=2)),
 }
 MESHES = ONE, MeshShape(data=2, tensor=2), MeshShape(fsdp=2, tensor=2), MeshShape(data=2, expert=2)

@@ -12,8 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.models.attention import Attention, attend
+from scaling.models.attention import Attention, ScoreRules, attend
+from scaling.models.attention_kernels.reference import reference_attention
 from scaling.models.config import ModelConfig, RopeScaling
+from scaling.models.documents import documents_of
 from scaling.models.head import cross_entropy
 from scaling.models.mlp import Mlp
 from scaling.models.norm import Norm
@@ -74,7 +76,7 @@ def test_attention_is_its_formula_with_a_window_and_grouped_heads() -> None:
         weights = np.where(seen, np.exp(scores), 0)
         weights = weights / weights.sum(-1, keepdims=True)
         expected = np.einsum("bnst,btnk->bsnk", weights, v_all)
-        core = functools.partial(attend, execution=FP32, window=window)
+        core = functools.partial(attend, execution=FP32, rules=ScoreRules(window))
         np.testing.assert_allclose(jit(core)(q, k, v), expected, rtol=1e-4, atol=1e-5)
 
 
@@ -148,3 +150,35 @@ def test_cross_entropy_survives_huge_logits() -> None:
     )
     assert value[0] == 1e4
     np.testing.assert_allclose(gradient, [[[1, -1, 0]]])
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+def test_a_position_sees_its_chunk_alone(is_packed: bool) -> None:
+    """Of a sequence that is no whole number of chunks; in documents they begin with each."""
+    q, k, v = numbers(2, 10, 4, 6), numbers(2, 10, 2, 6, seed=1), numbers(2, 10, 2, 6, seed=2)
+    segments_BS = np.repeat([[1] * 3 + [2] * 6 + [0]], 2, axis=0) if is_packed else None
+    documents = None if segments_BS is None else documents_of(jnp.asarray(segments_BS))
+    found = attend(q, k, v, FP32, ScoreRules(chunk=4), documents)
+    chunk = np.array([0, 0, 0, 1, 1, 1, 1, 2, 2, 3] if is_packed else np.arange(10) // 4)
+    mask = np.tril(chunk[:, None] == chunk)
+    expected = reference_attention(q, k, v, jnp.asarray(mask), FP32.precision)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_queries_that_nothing_rotates_are_tempered_by_their_positions() -> None:
+    """arXiv 2501.19399 as Llama 4 has it; keys, and rotated queries, are not."""
+    config = replace(CONFIG, temperature=0.5, temperature_floor=3)
+    x, positions = numbers(1, 8, 4, 6), np.arange(8)
+    place = rotation(replace(config, positions="none"), positions)
+    expected = x * (1 + 0.5 * np.log(1 + (positions + 1) // 3))[None, :, None, None]
+    np.testing.assert_allclose(place(x, is_query=True), expected, rtol=1e-6)
+    assert place(x) is x
+    np.testing.assert_array_equal(
+        rotation(config, positions)(x, True), rotation(CONFIG, positions)(x)
+    )
+
+
+def test_unit_heads_are_rotated_and_then_divided_by_their_root_mean_square() -> None:
+    x = numbers(1, 8, 4, 6)
+    y = np.asarray(rotation(replace(CONFIG, unit_heads=True), np.arange(8))(x))
+    np.testing.assert_allclose(np.square(y).mean(axis=-1), 1, rtol=1e-3)

@@ -13,7 +13,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.host_link import COPY_SHARE, rated_host_bandwidth
 from scaling.meshes.torus import shape_text, slice_shape
-from scaling.models.accounting.matrices import layer_windows
+from scaling.models.accounting.matrices import Reach, layer_reaches
 from scaling.questions.answer import Answer, Input
 from scaling.questions.serving.case import ServingCase
 
@@ -99,7 +99,7 @@ def _longest_context(case: ServingCase, memory: Memory, H: Input) -> list[Answer
     """Tokens of each sequence of the batch that fit; none with windows, which bound them."""
     model, servers = case.model, case.servers
     m, devices = servers.device_weights(model), servers.devices
-    windowed = model.config is not None and set(layer_windows(model.config)) != {None}
+    windowed = model.config is not None and set(layer_reaches(model.config)) != {Reach()}
     if windowed or not model.kv_token or m >= memory[1]:
         return []
     copies = servers.key_copies(model.config)

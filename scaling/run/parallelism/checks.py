@@ -7,7 +7,7 @@ from typing import Any
 
 from scaling.meshes.errors import InputError, check_fields
 from scaling.meshes.shape import MeshShape
-from scaling.models.accounting.matrices import query_key_dim
+from scaling.models.accounting.matrices import layer_reaches, query_key_dim
 from scaling.models.accounting.remat import kept_by
 from scaling.models.lora import check_lora
 from scaling.run import OURS, Run
@@ -109,10 +109,20 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         yield f"pipeline.layers {run.pipeline.layers!r} {on_stages}", "use even"
     if stage > 1 and moe and moe.first_dense_layers:
         yield f"first_dense_layers {moe.first_dense_layers} {on_stages}", f"use 0, or {unstaged}"
+    if stage > 1 and moe and moe.every > 1:
+        yield f"experts in every {moe.every}th layer {on_stages}", f"use 1, or {unstaged}"
     for axis in ("stage", "context"):
         if model.layers and (size := getattr(mesh, axis)) > 1:
             fix = "use the axes data, fsdp, expert and tensor"
             yield f"a pattern of layers on mesh axis {axis}={size}", fix
+    part, length = run.batch.seq_len // (2 * mesh.context), run.batch.seq_len
+    chunks = {reach.chunk for reach in layer_reaches(model) if reach.chunk}
+    if mesh.context > 1 and any(chunk < length and part % chunk for chunk in chunks):
+        problem = f"attention_chunk {max(chunks)} on mesh axis context={mesh.context}"
+        yield (
+            problem,
+            f"use chunks that divide a device's parts of {part} tokens, or whole sequences",
+        )
     for name in ("score_softcap", "sinks"):
         if mesh.context > 1 and getattr(model, name):
             problem = f"{name} on mesh axis context={mesh.context}"

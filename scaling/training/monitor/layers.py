@@ -15,6 +15,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
+from scaling.models.accounting.matrices import layer_stacks
 from scaling.models.experts import Experts
 from scaling.models.moe.routing import Routing, updated_selection_bias
 from scaling.models.pipeline.schedule import layer_order
@@ -37,7 +38,9 @@ def layer_gradient_norms(params: Transformer, gradients: Transformer) -> jax.Arr
 
     pairs = zip(params.stacks, gradients.stacks, strict=True)
     squares_L = jnp.concatenate([squares(*pair) for pair in pairs])
-    return jnp.sqrt(in_layer_order(params, squares_L))
+    norms_L = jnp.sqrt(in_layer_order(params, squares_L))
+    numbers = [i for stack in layer_stacks(params.config) for i in stack.layers]
+    return norms_L if numbers == sorted(numbers) else norms_L[np.argsort(numbers)]
 
 
 def in_layer_order(params: Transformer, x_L: jax.Array) -> jax.Array:

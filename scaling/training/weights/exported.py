@@ -39,7 +39,8 @@ def export_weights(
     """
     kind = FORMATS[dtype]
     config = to_huggingface(params.config, seq_len, kind.name)
-    stored = stored_parameters(params.config, config["model_type"])
+    shapes = {name: leaf.shape for name, leaf in to_dict(params).items()}
+    stored = stored_parameters(params.config, config["model_type"], shapes)
     # Parameters that share tensors are side by side.
     ordered = sorted(stored, key=lambda path: (_tensor_key(stored[path]), stored[path].offset))
     sizes = {
@@ -77,7 +78,7 @@ def export_weights(
 
 
 def _tensor_key(stored: StoredParameter) -> tuple[str, int]:
-    return stored.name, stored.layers.start if stored.layers else 0
+    return stored.name, stored.layers[0] if stored.layers else 0
 
 
 def _tensors(

@@ -16,9 +16,13 @@ import jax.numpy  # noqa: F401  (numpy then knows bfloat16)
 import numpy as np
 from safetensors import SafetensorError, safe_open
 
+from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json
+from scaling.meshes.rules import make_rules
+from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
+from scaling.models.execution import Execution
 from scaling.models.huggingface.export import family_of
 from scaling.models.huggingface.names import (
     GPT2_PREFIX,
@@ -82,13 +86,23 @@ def _opened(file: Path) -> Any:
         ) from None
 
 
-def open_weights(path: Path, config: ModelConfig) -> tuple[WeightFiles, dict[str, StoredParameter]]:
+def open_weights(
+    path: Path, config: ModelConfig, like: Transformer | None = None
+) -> tuple[WeightFiles, dict[str, StoredParameter]]:
     """The files of a folder, and the place of each parameter in them. Needs no devices.
+
+    `like`, whose parameters are abstract or not, saves making an abstract model of `config`.
 
     Raises:
         InputError: no such files, or they are of another model.
     """
-    files, parameters = WeightFiles(path), stored_parameters(config, family_of(config))
+    files, family = WeightFiles(path), family_of(config)
+    if like is None:
+        with jax.sharding.use_abstract_mesh(abstract_mesh(MeshShape())):
+            execution = Execution(make_rules(MeshShape(), sequence_parallel=False))
+            like = jax.eval_shape(lambda: Transformer(config, execution, jax.random.key(0)))
+    shapes = (leaf.shape for leaf in jax.tree.leaves(like))
+    parameters = stored_parameters(config, family, dict(zip(leaf_names(like), shapes, strict=True)))
     config_file = (path if path.is_dir() else path.parent) / "config.json"
     data = read_json(config_file) if config_file.is_file() else {}
     if not isinstance(data, dict):
@@ -110,7 +124,7 @@ def import_weights(path: Path, like: Transformer) -> Transformer:
     Raises:
         InputError: as `open_weights`.
     """
-    files, parameters = open_weights(path, like.config)
+    files, parameters = open_weights(path, like.config, like)
 
     def on_mesh(stored: StoredParameter, leaf: Any) -> jax.Array:
         assert stored.parameter_shape == leaf.shape, (stored, leaf.shape)

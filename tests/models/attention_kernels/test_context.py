@@ -9,7 +9,7 @@ import pytest
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape, parse_mesh
-from scaling.models.attention import attend
+from scaling.models.attention import ScoreRules, attend
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.execution import Execution
 
@@ -51,7 +51,7 @@ def computed(
     places = zigzag_order(S, mesh.context)
 
     def both(q: jax.Array, k: jax.Array, v: jax.Array, dout: jax.Array) -> tuple:
-        out, back = jax.vjp(lambda *x: attend(*x, execution, window), q, k, v)
+        out, back = jax.vjp(lambda *x: attend(*x, execution, ScoreRules(window)), q, k, v)
         return out, *back(dout)
 
     with jax.set_mesh(host_mesh(mesh)):
@@ -118,7 +118,7 @@ def residuals(method: str, remat: str) -> int:
     with jax.set_mesh(host_mesh(mesh)):
         placed = placed_on(execution)
         back = jax.eval_shape(
-            lambda *x: jax.vjp(lambda *y: attend(*y, execution, None), *x)[1], *placed[:3]
+            lambda *x: jax.vjp(lambda *y: attend(*y, execution, ScoreRules()), *x)[1], *placed[:3]
         )
     return sum(leaf.size for leaf in jax.tree.leaves(back))
 
