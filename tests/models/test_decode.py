@@ -38,9 +38,9 @@ MODELS = {
 FAST = {
     ("grouped-window", MeshShape(data=2, tensor=2)),
     ("gpt", ONE),
-    ("gemma", MeshShape(data=2, tensor=2)),
+    ("gemma", ONE),
+    ("direct-window", ONE),
     ("llama-4", ONE),
-    ("direct-window", MeshShape(fsdp=2, tensor=2)),
 }
 MESHES = ONE, MeshShape(data=2, tensor=2), MeshShape(fsdp=2, tensor=2), MeshShape(data=2, expert=2)
 CASES = [

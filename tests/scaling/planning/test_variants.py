@@ -72,7 +72,9 @@ def test_our_trainer_is_offered_what_it_runs():
         check_trainable(split, MeshShape(stage=2))
 
 
-@pytest.mark.parametrize("run", [RUN, NEMO], ids=["jax", "nemo"])
+@pytest.mark.parametrize(
+    "run", [pytest.param(RUN, marks=pytest.mark.slow), NEMO], ids=["jax", "nemo"]
+)
 def test_no_variant_is_below_its_bound(run):
     for variant in variants(run, True, [], []):
         target = PlanTarget(variant.run, H100, PROFILE, lambda seconds, devices: seconds)
