@@ -115,9 +115,7 @@ def test_objectives_are_shares_of_one_another(seconds, devices, tokens):
     assert of(tokens=1e12, budget=dollars * 0.99) == np.inf
 
 
-@pytest.mark.parametrize(
-    "software", ["pytorch-fsdp", pytest.param("jax", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("software", ["pytorch-fsdp", pytest.param("jax", marks=pytest.mark.slow)])
 def test_energy_is_that_of_the_expected_draw_and_none_better_is_left_out(software):
     run = replace(RUN, software=software)
     limits = {"max_stage": 2, "max_context": 1, "objective": "energy", "tokens": "1T"}

@@ -220,7 +220,12 @@ RECIPES = [
     ("mixtral-8x7b", "megatron"),
     ("deepseek-v3", "jax"),
 ]
-MORE = [("gpt2-124m", "jax"), ("qwen3-0.6b", "megatron"), ("mixtral-8x7b", "jax"), ("llama3-8b", "jax")]
+MORE = [
+    ("gpt2-124m", "jax"),
+    ("qwen3-0.6b", "megatron"),
+    ("mixtral-8x7b", "jax"),
+    ("llama3-8b", "jax"),
+]
 RECIPES += [pytest.param(*recipe, marks=pytest.mark.slow) for recipe in MORE]
 
 
