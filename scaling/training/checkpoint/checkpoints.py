@@ -213,22 +213,16 @@ class Checkpoints(AbstractContextManager["Checkpoints"]):
 
         `error` is the file system's or Orbax's; or in words, of a disk with too little room.
         """
-        folder, last = self.folder, self.latest()
         code, is_full = getattr(error, "errno", None), isinstance(error, str)
         reason = error if isinstance(error, str) else shorten(str(error), REASON_CHARACTERS)
         if code == errno.ENOSPC or os.strerror(errno.ENOSPC) in str(error):
             reason, is_full = FULL, True
         remedy = "Make the folder writable" if code in DENIED else "Look after that disk"
-        remedy = "Make room" if is_full else remedy
-        saved = "none" if last is None else f"step {last}"
-        then = "start again in another --run-dir" if last is None else "go on with --resume"
-        if not os.path.isdir(folder.parent):
-            saved, remedy = "not known", f"{folder.parent} is gone: put it back if it was moved"
-            then = "go on with --resume if it holds a checkpoint; else start again"
         return CheckpointError(
-            f"checkpoint of step {step} not saved in {folder}: {reason}; "
-            f"{_free_bytes(folder):,} bytes are free on that disk. "
-            f"Last good checkpoint: {saved}. {remedy}, then {then}."
+            f"checkpoint of step {step} not saved in {self.folder}: {reason}; "
+            f"{_free_bytes(self.folder):,} bytes are free on that disk. "
+            f"{'Make room' if is_full else remedy}; "
+            f"{steps.how_to_go_on(self.folder.parent, self._damaged)}"
         )
 
 

@@ -1,4 +1,4 @@
-"""Heartbeats of the processes of a job, and for whom the others wait. Imports no jax.
+"""Heartbeats of the processes of a job, for whom the others wait, and links that lose what is sent.
 
 Every process runs the same program, and counts the places of it that it passes:
 
@@ -6,16 +6,21 @@ Every process runs the same program, and counts the places of it that it passes:
     process 1   ... | data 12 | step 12 | data 13 .............. stands still: fewest places
 
 A place has a limit. The job is stuck when all that are behind are over theirs: who waits for a
-process that still writes a checkpoint, whose limit is long, has patience.
+process that still writes a checkpoint, whose limit is long, has patience. Imports no jax.
 """
 
+import ipaddress
 import json
+import os
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 
-from scaling.training.launch.links import Link
+Link = tuple[str, str]  # address of this end of a connection, and of the peer
 
 # Limits chosen by this project: "within minutes", but above any pause of a sound job. PyTorch's are
 # 10 minutes of NCCL's groups and 30 of others (docs.pytorch.org/docs/stable/distributed.html).
@@ -39,6 +44,7 @@ PLACES = {
     "checkpoints": "in the checkpoint after step {}",
     "end": "at the end",
 }
+BEATS = "SCALING_TRAIN_BEATS"  # environment: where the supervisor of a process hears its beats
 SHORT = ("data", "step", "comparison")  # others may take LONG
 
 
@@ -66,6 +72,24 @@ class Beat:
 def read_beat(text: str) -> Beat:
     """The beat of such a line."""
     return Beat(*json.loads(text))
+
+
+@cache
+def supervisor_pipe() -> int | None:
+    """Where the supervisor of this process hears its heartbeats; None without one."""
+    number = os.environ.pop(BEATS, None)  # no process that this one starts has it
+    if number is None:
+        return None
+    os.set_inheritable(int(number), False)
+    os.set_blocking(int(number), False)
+    return int(number)
+
+
+def tell_supervisor(beat: Beat) -> None:
+    """Write a line to the supervisor, if there is one that reads."""
+    if (pipe := supervisor_pipe()) is not None:
+        with suppress(OSError):  # full, or nobody reads
+            os.write(pipe, f"{beat.text()}\n".encode())
 
 
 def step_limit(minutes: float | None, place: str, steps: int, seconds: Sequence[float]) -> float:
@@ -150,3 +174,39 @@ def _alike(texts: Mapping[int, str]) -> list[tuple[str, str]]:
         groups[text].append(i)
     who = lambda p: f"process {p[0]}" if len(p) == 1 else f"{len(p)} processes, {p[0]} first"
     return [(text, who(p)) for text, p in sorted(groups.items(), key=lambda pair: len(pair[1]))]
+
+
+def lost_links() -> list[Link]:
+    """TCP connections of this process that get no answer; [] where Linux does not say."""
+    links, sockets = [], set()
+    with suppress(OSError):
+        for fd in os.listdir("/proc/self/fd"):
+            with suppress(OSError):  # closed by now
+                sockets.add(os.readlink(f"/proc/self/fd/{fd}"))
+        for name in ("tcp", "tcp6"):
+            links += unanswered(Path(f"/proc/self/net/{name}").read_text(), sockets)
+    return links
+
+
+def unanswered(table: str, sockets: Collection[str]) -> list[Link]:
+    """Connections of a `/proc/net/tcp` (proc(5)) that send something again and again.
+
+    Args:
+        sockets: inodes of those that count.
+    """
+    rows = [line.split() for line in table.splitlines()[1:]]
+    return sorted(
+        {
+            (_address(row[1]), _address(row[2]))
+            for row in rows
+            if int(row[6], 16) and f"socket:[{row[9]}]" in sockets
+        }
+    )
+
+
+def _address(text: str) -> str:
+    """10.77.0.1 of 01004D0A:1F90: each four bytes in the order of an x86 or ARM machine."""
+    raw = bytes.fromhex(text.partition(":")[0])
+    words = b"".join(raw[i : i + 4][::-1] for i in range(0, len(raw), 4))
+    address = ipaddress.ip_address(words)
+    return str(getattr(address, "ipv4_mapped", None) or address)

@@ -15,6 +15,7 @@ from jax.experimental import multihost_utils
 from scaling.meshes.durable import sync
 from scaling.meshes.errors import InputError
 from scaling.training.checkpoint.checkpoints import Checkpoints
+from scaling.training.run_folder.steps import how_to_go_on
 
 
 class NotFinite(RuntimeError):
@@ -94,14 +95,10 @@ def stop_on_nan(
         checkpoints.wait()
     except InputError as error:
         failed = f" {error}"
-    last, then = checkpoints.latest(), "--resume"
-    newest = f"The last checkpoint is step {last}"
-    if last is None:
-        newest, then = "No checkpoint was saved", "start again in a new --run-dir"
-    elif last == step - 1:
-        newest += ", whose state led here: remove it to go back further"
+    led = checkpoints.latest() == step - 1
+    further = "; its state led here: remove it to go back further" if led else ""
     norm = f", gradient norm {values['grad_norm']}" if "grad_norm" in values else ""
     raise NotFinite(
         f"step {step}: loss {values['loss']}{norm}; its batch "
-        f"{saved}. {newest}. {remedy}, then {then}.{failed}"
+        f"{saved}. {remedy}; {how_to_go_on(folder)}{further}.{failed}"
     )

@@ -29,12 +29,13 @@ from scaling.training.launch.distributed import (
     job_kind,
     process_name,
 )
-from scaling.training.launch.heartbeats import Beat, read_beat
-from scaling.training.run_folder.steps import latest_step
+from scaling.training.launch.heartbeats import BEATS, Beat, read_beat
+from scaling.training.run_folder.steps import how_to_go_on, latest_step
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 STOPPED = ("T", "t")  # states of a process: by a signal, by a debugger; proc(5)
 LOST, BAD_INPUT, STUCK = 1, 2, 124  # exit codes; 124 is that of timeout(1)
+RESTARTS = "--restarts N does so by itself"
 ANOTHER = "another process of the job"  # where jax does not say which one is gone
 SHELL_SIGNAL = 128  # added to the number of the signal that ended a process
 ABORTED = SHELL_SIGNAL + signal.SIGABRT  # by jax.distributed: the others are gone
@@ -43,7 +44,6 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # Environment variables of the training process.
 BEGAN = "SCALING_TRAIN_BEGAN"  # unix time at which the first attempt began
 RESTARTED = "SCALING_TRAIN_RESTARTED"  # set in every attempt but the first
-BEATS = "SCALING_TRAIN_BEATS"  # file descriptor for heartbeats, lines of `launch.heartbeats`
 SETTLE = 2.0  # s until the others have seen that the coordinator is gone
 LONGEST_END = HEARTBEAT + 10.0  # s until the old processes of a job have ended
 POLL = 0.2  # s
@@ -117,25 +117,7 @@ def lost_peer_message(who: str, reason: str, folder: Path, peer: str = ANOTHER) 
     """The message of the process `who` whose `peer` is gone, of a run in `folder`."""
     return (
         f"stopped: {who} cannot go on, because {peer} has ended or cannot be reached: {reason}\n"
-        f"{how_to_go_on(folder)}"
-    )
-
-
-def how_to_go_on(folder: Path) -> str:
-    """The advice after the end of a run, by its last checkpoint."""
-    if (saved := latest_step(folder / "checkpoints")) is not None:
-        return (
-            f"the checkpoint of step {saved} is the last: the same command with --resume goes on "
-            "from it, with a smaller --mesh also on fewer hosts; --restarts N does so by itself"
-        )
-    if os.path.isdir(folder):
-        return (
-            f"{folder} holds no checkpoint: start again in a new --run-dir (train.checkpoint_every "
-            "says how often to save)"
-        )
-    return (
-        f"{folder} is not there: if it was moved, put it back, and go on with --resume if it "
-        "holds a checkpoint; else start again"
+        f"{how_to_go_on(folder)}. {RESTARTS}"
     )
 
 

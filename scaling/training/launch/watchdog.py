@@ -28,7 +28,6 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import jax
@@ -45,13 +44,15 @@ from scaling.training.launch.heartbeats import (
     RATE,
     SILENT,
     Beat,
+    lost_links,
     read_beat,
     step_limit,
     stuck,
+    tell_supervisor,
     verdict,
 )
-from scaling.training.launch.links import lost_links
-from scaling.training.launch.supervisor import BEATS, BEGAN, STUCK, UNANSWERED, how_to_go_on
+from scaling.training.launch.supervisor import BEGAN, RESTARTS, STUCK, UNANSWERED
+from scaling.training.run_folder.steps import how_to_go_on
 
 TICK = 1.0  # s
 REMEMBERED = 100  # steps whose seconds are known
@@ -145,7 +146,7 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         self._own = beat = Beat(count, step, here, waited, limit, self._host)
         if self._store is None and not self._verdict and stuck({0: beat}) is not None:
             self._judged, self._verdict = True, verdict({0: beat}, [0], {0: self._stack()}, {})
-        _tell(beat)
+        tell_supervisor(beat)
         if self._verdict and not self._told:
             self._told = True
             self._end()
@@ -207,14 +208,16 @@ class Watchdog(AbstractContextManager["Watchdog"]):
         ends = self._store is not None or BEGAN in os.environ
         if ends:
             ENDING.set()
-            _tell(replace(self._own, place="end", limit=LONG))  # this thread says nothing more
+            tell_supervisor(
+                replace(self._own, place="end", limit=LONG)
+            )  # this thread says nothing more
         who = f"process {self._index} ({self._host})"
         brief = f"{who} ends with a stuck job: {self._stack()}"
         _say(self._verdict if self._judged else brief)
         if ends:
             self.finish(LAST_SAVE)
             if self._judged:
-                _say(how_to_go_on(self._folder))
+                _say(f"{how_to_go_on(self._folder)}. {RESTARTS}")
             # So that all know before the first is gone, and the coordinator goes last. The
             # supervisor of who is mute has time to show its stack: jax ends it once they are gone.
             mute = UNANSWERED if MUTE in self._verdict else 0.0
@@ -222,27 +225,9 @@ class Watchdog(AbstractContextManager["Watchdog"]):
             self._leave(STUCK)
 
 
-def _tell(beat: Beat) -> None:
-    """Let the supervisor know."""
-    if (pipe := supervisor_pipe()) is not None:
-        with suppress(OSError):  # full, or nobody reads
-            os.write(pipe, f"{beat.text()}\n".encode())
-
-
 def _say(text: str) -> None:
     with suppress(OSError, ValueError):  # nobody reads
         print(text, file=sys.stderr, flush=True)
-
-
-@cache
-def supervisor_pipe() -> int | None:
-    """Where the supervisor of this process hears its heartbeats; None without one."""
-    number = os.environ.pop(BEATS, None)  # no process that this one starts has it
-    if number is None:
-        return None
-    os.set_inheritable(int(number), False)
-    os.set_blocking(int(number), False)
-    return int(number)
 
 
 def watchdog(folder: Path, train: Train | Loop) -> Watchdog:

@@ -24,7 +24,7 @@ from scaling.training.launch.consensus import refused_by_all
 from scaling.training.launch.supervisor import BEGAN, RESTARTED
 from scaling.training.monitor.progress import Predicted
 from scaling.training.run_folder.lock import LOCK, locked
-from scaling.training.run_folder.steps import latest_step
+from scaling.training.run_folder.steps import how_to_go_on, latest_step
 
 TOKENIZER = "tokenizer"  # folder of a copy
 STORES = ("/gs/", "/s3/", "/az/", "/hf/")  # etils.epath opens gs://... for them
@@ -184,15 +184,11 @@ def explain_unwritable(folder: Path) -> Iterator[None]:
     except ConnectionError:  # no file: who reads our output has gone
         raise
     except OSError as error:
-        saved = latest_step(folder / "checkpoints")
-        newest, then = "no checkpoint was saved", "start again in another --run-dir"
-        if saved is not None:
-            newest, then = f"the checkpoint of step {saved} is intact", "continue with --resume"
         what, first = f"{error.filename or folder}: {error.strerror or error}", "Make it writable"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             free = shutil.disk_usage(folder).free
             what, first = f"{what}; {free:,} bytes are free on its disk", "Make room"
-        raise InputError(f"{what}; {newest}. {first}, then {then}.") from error
+        raise InputError(f"{what}. {first}; {how_to_go_on(folder)}") from error
 
 
 def _check_writable(folder: Path) -> None:

@@ -17,6 +17,7 @@ import re
 import secrets
 import shutil
 import warnings
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,6 +53,25 @@ def latest_step(folder: Path) -> int | None:
 def interrupted_steps(folder: Path) -> list[int]:
     """Steps whose saving did not end, ascending."""
     return saved_steps(folder, INTERRUPTED_NAME)
+
+
+def how_to_go_on(run_folder: Path, damaged: Collection[int] = ()) -> str:
+    """The last checkpoint of a run and how it goes on, to end a message; not of `damaged` steps."""
+    saved = max({*saved_steps(run_folder / "checkpoints")} - {*damaged}, default=None)
+    if saved is not None:
+        return (
+            f"the checkpoint of step {saved} is the last: the same command with --resume goes on "
+            "from it, on fewer devices with a smaller --mesh"
+        )
+    if run_folder.is_dir():
+        return (
+            f"{run_folder} holds no checkpoint: start again in another --run-dir "
+            "(train.checkpoint_every says how often to save)"
+        )
+    return (
+        f"{run_folder} is gone: if it was moved, put it back, and go on with --resume if it holds "
+        "a checkpoint; else start again"
+    )
 
 
 def begin(folder: Path, step: int) -> str:

@@ -114,4 +114,4 @@ def test_a_disk_that_is_really_full_leaves_the_checkpoint_before_whole(tmp_path,
     if "mount:" in done.stderr and done.returncode:
         pytest.skip(f"no disk of one's own here: {done.stderr}")
     assert done.returncode == 0, done.stderr
-    assert "step 2 not saved" in done.stdout and "Last good checkpoint: step 1" in done.stdout
+    assert "step 2 not saved" in done.stdout and "checkpoint of step 1 is the last" in done.stdout

@@ -103,7 +103,7 @@ def test_a_checkpoint_that_does_not_come_back_from_the_disk_deletes_no_other(
 ):
     with monkeypatch.context() as patch:
         patch.setattr(*place, harm)
-        with pytest.raises(CheckpointError, match=f"{words}.*Last good checkpoint: step 1"):
+        with pytest.raises(CheckpointError, match=f"{words}.*checkpoint of step 1 is the last"):
             save(first, 2)
     assert restored_step(first.folder) == 1
     save(first, 3)

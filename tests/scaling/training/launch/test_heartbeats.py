@@ -17,9 +17,9 @@ from scaling.training.launch.heartbeats import (
     read_beat,
     step_limit,
     stuck,
+    unanswered,
     verdict,
 )
-from scaling.training.launch.links import unanswered
 
 SECONDS = st.floats(0, 10_000)
 BEAT = st.builds(

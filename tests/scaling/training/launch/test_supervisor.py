@@ -187,7 +187,7 @@ def test_a_folder_that_was_moved_is_not_called_one_without_a_checkpoint(child, t
     (tmp_path / "run" / "checkpoints" / "step_00000003").mkdir(parents=True)
     assert run_with_restarts(["train"], 1, tmp_path / "run", JOB) == 1
     said = capfd.readouterr().err
-    assert f"{tmp_path / 'run'} is not there: if it was moved, put it back" in said
+    assert f"{tmp_path / 'run'} is gone: if it was moved, put it back" in said
     assert "holds no checkpoint" not in said
     assert "restart 1 of 1, which waits up to 300 s for the others of the job" in said
 

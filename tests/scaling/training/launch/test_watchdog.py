@@ -6,7 +6,7 @@ import threading
 import jax
 import pytest
 
-from scaling.training.launch import watchdog
+from scaling.training.launch import heartbeats, watchdog
 from scaling.training.launch.heartbeats import BEAT, LEARN, LONG, SILENT
 from scaling.training.launch.supervisor import BEGAN, STUCK
 from scaling.training.launch.watchdog import Watchdog
@@ -150,7 +150,7 @@ def test_seconds_of_steps_lengthen_the_limit(tmp_path):
 @pytest.mark.parametrize("minutes", [0, None])
 def test_threads_begin_and_end_with_the_run_and_tell_the_supervisor(tmp_path, monkeypatch, minutes):
     heard, told = os.pipe()
-    monkeypatch.setattr(watchdog, "supervisor_pipe", lambda: told)
+    monkeypatch.setattr(heartbeats, "supervisor_pipe", lambda: told)
     threads = threading.active_count()
     with Watchdog(tmp_path, minutes):
         assert threading.active_count() == threads + (minutes is None)
