@@ -1,73 +1,116 @@
-"""Tokenized documents on disk, so that a run that starts again does not tokenize again.
+"""Arrays on disk that are made once and read in pieces: token ids, and plans of rows.
 
-    $SCALING_CACHE/tokens/KEY.ids.npy, KEY.counted.npy, KEY.ends.npy        memory-mapped
-    $SCALING_CACHE/tokens/KEY.sha256                                        the hash of these files
+    $SCALING_CACHE/tokens/KEY/NAME.DTYPE        an array of numbers, in the machine's byte order
+    $SCALING_CACHE/tokens/KEY/sums.json         bytes and CRC-32 of each, of a large one of blocks
 
-A key is a hash of the text, of the tokenizer and of how documents are read. What cannot be read, or
-does not match its hash, is made again; processes that write the same at once do not disturb one
-another.
+One process makes a folder, others wait for its lock; a folder gets its name when it is whole and on
+the disk. What does not match its sums is made again. A file system without locks lets each process
+make its own, of which the first stays.
 """
 
+import fcntl
 import hashlib
+import json
+import os
+import shutil
 import tempfile
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from scaling.meshes.durable import make_folders, sync, write_json
+from scaling.meshes.errors import InputError
 from scaling.meshes.reading import cache_path
-from scaling.training.data.packing import TokenizedDocuments
+from scaling.training.data.sums import sum_of
+from scaling.training.data.token_file import TokenFile
 
-READING = "1"  # another one where the same text gives other ids than before
-ARRAYS = ("ids", "counted", "ends")
+READING = "2"  # another one where the same data give other arrays than before
+SUMS = "sums.json"
+CHECKED = 16  # blocks of a large file that are summed whenever it is opened: 1 MiB
 
-
-def key_of(texts: Iterable[bytes], *settings: str) -> str:
-    """Hash of texts and of what else decides their ids."""
-    digest = hashlib.sha256("\0".join([READING, *settings]).encode())
-    for text in texts:
-        digest.update(len(text).to_bytes(8, "little") + text)
-    return digest.hexdigest()
+Arrays = Mapping[str, np.ndarray]  # by name
 
 
-def load_or_make(key: str, make: Callable[[], TokenizedDocuments]) -> TokenizedDocuments:
-    """The documents stored under `key`; if there are none, make and store them."""
-    cache = cache_path("tokens")
-    paths = [cache / f"{key}.{name}.npy" for name in ARRAYS]
-    seal = cache / f"{key}.sha256"
-    if (stored := _load(key, paths, seal)) is not None:
+def key_of(*settings: Any) -> str:
+    """Hash of all that decides arrays, as JSON."""
+    return hashlib.sha256(json.dumps([READING, *settings]).encode()).hexdigest()
+
+
+def load_or_make(key: str, make: Callable[[], Iterable[Arrays]]) -> dict[str, TokenFile]:
+    """The arrays stored under `key`, by name; what there is not is made, piece by piece.
+
+    Raises:
+        InputError: they cannot be stored.
+    """
+    folder = cache_path("tokens") / key
+    if (stored := _load(folder)) is not None:
         return stored
-    documents = make()
     try:
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=cache) as folder:  # complete files or none
-            for path, name in zip(paths, ARRAYS, strict=True):
-                np.save(Path(folder) / path.name, getattr(documents, name))
-                (Path(folder) / path.name).replace(path)
-            (Path(folder) / seal.name).write_text(_hash(key, paths), encoding="ascii")
-            (Path(folder) / seal.name).replace(seal)
+        make_folders(folder.parent)
+        with _locked(folder.with_suffix(".lock")):
+            if (stored := _load(folder)) is None:
+                _store(folder, make())
+                stored = _load(folder)
     except OSError as error:
-        warnings.warn(f"token ids are not stored: {error}; set SCALING_CACHE", stacklevel=2)
-    return _load(key, paths, seal) or documents
+        raise InputError(
+            f"token ids cannot be stored in {folder.parent}: {error.strerror or error}; set "
+            "SCALING_CACHE to a folder with room for them"
+        ) from error
+    if stored is None:
+        raise InputError(f"{folder}, just written, does not match its sums: the disk is damaged")
+    return stored
 
 
-def _load(key: str, paths: Sequence[Path], seal: Path) -> TokenizedDocuments | None:
+def _load(folder: Path) -> dict[str, TokenFile] | None:
+    if not folder.exists():
+        return None
     try:
-        if seal.read_text(encoding="ascii") != _hash(key, paths):
-            raise ValueError("they do not match their hash")
-        return TokenizedDocuments(*(np.load(path, mmap_mode="r") for path in paths))
-    except (ValueError, EOFError) as error:
-        damaged = seal.with_suffix("")
-        warnings.warn(f"{damaged}.* are damaged and made again ({error})", stacklevel=3)
-    except OSError:  # there are none
-        pass
+        if (sums := json.loads((folder / SUMS).read_bytes())) == _sums(folder):
+            by_name = ((folder / name, name.split(".")) for name in sums)
+            return {name: TokenFile(path, np.dtype(kind)) for path, (name, kind) in by_name}
+        problem = "they do not match their sums"
+    except (ValueError, OSError) as error:
+        problem = str(error)
+    warnings.warn(f"{folder} is damaged and made again ({problem})", stacklevel=3)
     return None
 
 
-def _hash(key: str, paths: Sequence[Path]) -> str:
-    digest = hashlib.sha256(key.encode())
-    for path in paths:
-        with path.open("rb") as file:
-            digest.update(hashlib.file_digest(file, "sha256").digest())
-    return digest.hexdigest()
+def _store(folder: Path, parts: Iterable[Arrays]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)  # damaged
+    draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        with ExitStack() as opened:
+            files: dict[str, Any] = {}
+            for name, array in (item for part in parts for item in part.items()):
+                path = draft / f"{name}.{array.dtype}"
+                if name not in files:
+                    files[name] = opened.enter_context(path.open("wb"))
+                files[name].write(array.data)
+        for path in draft.iterdir():
+            sync(path)
+        write_json(draft / SUMS, _sums(draft))
+        with suppress(FileExistsError):  # another's, without locks
+            os.rename(draft, folder)
+        sync(folder.parent)
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _sums(folder: Path) -> dict[str, list[int]]:
+    paths = (path for path in sorted(folder.iterdir()) if path.name != SUMS)
+    return {path.name: sum_of(path, CHECKED) for path in paths}
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Alone among the processes that want the same; a process that ends lets go."""
+    with path.open("w") as file:
+        with suppress(OSError):  # a file system that has no locks
+            fcntl.flock(file, fcntl.LOCK_EX)
+            for left in path.parent.glob(f".{path.stem}.*"):  # of a process that was killed
+                shutil.rmtree(left, ignore_errors=True)
+        yield

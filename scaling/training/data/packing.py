@@ -4,20 +4,23 @@
 
 Rows are planned once, from the lengths alone: so that every process can read its own, any step can
 be gone back to, and both are so on any mesh. (grain's own packing takes documents as they come, and
-each process would pack those that it is given.)
+each process would pack those that it is given.) Of many documents each block is planned by itself,
+and the plan is kept on disk.
 """
 
 import bisect
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.training.data.token_file import TokenFile
+from scaling.training.data.cache import Arrays, key_of, load_or_make
+from scaling.training.data.token_file import Stream, pieces, total
 
-Stream = np.ndarray | TokenFile  # integers [tokens]
+BLOCK = 1 << 16  # documents that are packed together: 0.1 s
+
 Row = tuple[np.ndarray, ...]  # [seq_len] each: inputs, targets; and of documents segments, weights
 
 
@@ -26,24 +29,21 @@ class TokenizedDocuments:
     """Token ids of documents one after the other, and which of them count in the loss."""
 
     ids: Stream
-    counted: np.ndarray  # bool [tokens]
-    ends: np.ndarray  # int64 [documents]: where each ends in `ids`
+    lengths: Stream  # int64 [documents]: tokens of each
+    counted: Stream | None = None  # bool [tokens]; None: all
+    text_bytes: int | None = None  # None: not known, or chats
+    key: str = ""  # of the same documents in the cache; "": there is none
 
     def __len__(self) -> int:
-        return len(self.ends)
+        return len(self.lengths)
 
     def part(self, first: int, last: int) -> "TokenizedDocuments":
         """The documents from number `first` to before `last`."""
-        begin = int(self.ends[first - 1]) if first else 0
-        end = int(self.ends[last - 1]) if last else 0
-        return TokenizedDocuments(
-            self.ids[begin:end], self.counted[begin:end], self.ends[first:last] - begin
-        )
-
-
-def one_document(ids: Stream) -> TokenizedDocuments:
-    """A stream as one document, all of which counts."""
-    return TokenizedDocuments(ids, np.broadcast_to(True, len(ids)), np.array([len(ids)]))
+        begin = total(self.lengths[:first])
+        place = slice(begin, begin + total(self.lengths[first:last]))
+        counted = None if self.counted is None else self.counted[place]
+        lengths, key = self.lengths[first:last], self.key and f"{self.key} {first} {last}"
+        return replace(self, ids=self.ids[place], lengths=lengths, counted=counted, key=key)
 
 
 class PackedRows(Sequence[Row]):
@@ -58,46 +58,76 @@ class PackedRows(Sequence[Row]):
 
     def __init__(self, documents: TokenizedDocuments, seq_len: int, where: str):
         self.documents, self.seq_len = documents, seq_len
-        parts, begin = [], 0  # first and last input of each part of a document
-        for end in documents.ends.tolist():
-            last = end - 1  # the target of the one before it
-            parts += [(first, min(first + seq_len, last)) for first in range(begin, last, seq_len)]
-            begin = end
-        pieces = np.array(parts, np.int64).reshape(-1, 2)
-        counts = np.concatenate([[0], np.cumsum(documents.counted)])
-        pieces = pieces[counts[pieces[:, 1] + 1] > counts[pieces[:, 0] + 1]]
-        if not len(pieces):
+        make = lambda: _plan(documents, seq_len)
+        if documents.key and len(documents) > BLOCK:
+            plan: dict[str, Any] = dict(load_or_make(key_of(documents.key, seq_len), make))
+        else:
+            blocks = list(make())
+            plan = {name: np.concatenate([block[name] for block in blocks]) for name in blocks[0]}
+        self.first, self.last, self.ends = plan["first"], plan["last"], plan["ends"]
+        self.split, self.filled = total(plan["split"]), total(self.last) - total(self.first)
+        if not len(self):
             raise InputError(
                 f"{where}: none of the {len(documents.ids):,} tokens of {len(documents):,} "
                 "documents counts in the loss"
             )
-        self.rows = [pieces[places] for places in pack(pieces[:, 1] - pieces[:, 0], seq_len)]
-        self.split = int((np.diff(documents.ends, prepend=0) > seq_len + 1).sum())
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.ends)
 
     def __getitem__(self, index: int) -> Row:  # type: ignore[override]
         """int32 inputs, targets and segments, float32 weights."""
+        if index >= len(self):
+            raise IndexError(index)  # ends an iteration
         row = [np.zeros(self.seq_len, np.int32) for _ in range(3)]
         inputs, targets, segments = row
         weights, place = np.zeros(self.seq_len, np.float32), 0
-        for number, (first, last) in enumerate(self.rows[index], 1):
+        parts = slice(*[0, *np.asarray(self.ends[max(0, index - 1) : index + 1])][-2:])
+        of_parts = zip(np.asarray(self.first[parts]), np.asarray(self.last[parts]), strict=True)
+        for number, (first, last) in enumerate(of_parts, 1):
             here = slice(place, place := place + last - first)
-            inputs[here] = self.documents.ids[first:last]
-            targets[here] = self.documents.ids[first + 1 : last + 1]
-            weights[here] = self.documents.counted[first + 1 : last + 1]
+            ids = np.asarray(self.documents.ids[first : last + 1])
+            inputs[here], targets[here] = ids[:-1], ids[1:]
+            counted = self.documents.counted
+            weights[here] = 1 if counted is None else np.asarray(counted[first + 1 : last + 1])
             segments[here] = number
         return *row, weights
 
     @property
     def streams(self) -> Sequence[Stream]:
-        return [self.documents.ids, self.documents.ends, self.documents.counted]
+        counted = self.documents.counted
+        return [self.documents.ids, self.documents.lengths, *([] if counted is None else [counted])]
 
     @property
     def identity(self) -> dict[str, Any]:
         """What decides the order of the sequences, as JSON, besides batch and seed."""
         return {"tokens": len(self.documents.ids), "packed_rows": len(self)}
+
+
+def _plan(documents: TokenizedDocuments, seq_len: int) -> Iterator[Arrays]:
+    """Blocks of rows: first and last input of their parts of documents, and where rows end there.
+
+    The target of the last input is one token further on. `split` counts documents in several parts.
+    """
+    begin = placed = 0
+    for lengths in pieces(documents.lengths, BLOCK):
+        stops = begin + np.cumsum(lengths)
+        starts, stops = stops - lengths, stops - 1
+        parts = np.maximum(0, -(-(lengths - 1) // seq_len))
+        number = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+        first = np.repeat(starts, parts) + number * seq_len
+        last = np.minimum(first + seq_len, np.repeat(stops, parts))
+        if documents.counted is not None:
+            counted = np.asarray(documents.counted[begin : begin + int(lengths.sum())])
+            targets = np.stack([first, last], axis=1).ravel() + 1 - begin
+            kept = np.logical_or.reduceat(np.append(counted, False), targets)[::2]
+            first, last = first[kept], last[kept]
+        rows = pack(last - first, seq_len)
+        order = np.array([place for row in rows for place in row], np.int64)
+        ends = placed + np.cumsum([len(row) for row in rows], dtype=np.int64)
+        split = np.array([(lengths > seq_len + 1).sum()])
+        yield {"first": first[order], "last": last[order], "ends": ends, "split": split}
+        begin, placed = begin + int(lengths.sum()), placed + len(order)
 
 
 def pack(lengths: np.ndarray, capacity: int) -> list[list[int]]:

@@ -42,9 +42,9 @@ def data_sums(train: Train) -> Sums:
     """
     specs = [train.data] if isinstance(train.data, str) else train.data
     try:
-        sources = [{"data": spec, "files": _sums(files_of(Path(spec)))} for spec in specs]
+        sources = [{"data": spec, "files": sums_of(files_of(Path(spec)))} for spec in specs]
         files = {} if train.tokenizer is None else tokenizer_files(train.tokenizer)
-        tokenizer = {name: sums + _content(files[name]) for name, sums in _sums(files).items()}
+        tokenizer = {name: sums + _content(files[name]) for name, sums in sums_of(files).items()}
     except OSError as error:
         raise InputError(f"data {error.filename} cannot be read: {error.strerror}") from error
     return {"sources": sources, "tokenizer": tokenizer}
@@ -77,24 +77,25 @@ def named(lines: list[str]) -> str:
     return printable("; ".join(lines[:NAMED])) + more
 
 
-def _sums(files: Mapping[str, Path]) -> dict[str, list[int]]:
-    return {name: _sum(path, _blocks(files)) for name, path in files.items()}
+def sums_of(files: Mapping[str, Path]) -> dict[str, list[int]]:
+    """Bytes and CRC-32 of files, of larger ones of blocks."""
+    return {name: sum_of(path, _blocks(files)) for name, path in files.items()}
+
+
+def sum_of(path: Path, blocks: int) -> list[int]:
+    """Bytes and CRC-32 of a file, or of so many blocks of it."""
+    with path.open("rb") as file:
+        size, crc = os.fstat(file.fileno()).st_size, 0
+        starts = np.linspace(0, size - BLOCK, blocks, dtype=int)
+        for start in starts if size > BLOCK * blocks else range(0, size, BLOCK):
+            file.seek(start)
+            crc = zlib.crc32(file.read(BLOCK), crc)
+    return [size, crc]
 
 
 def _blocks(files: Mapping[str, Any]) -> int:
     """How many blocks of each are summed, where they are larger."""
     return min(BLOCKS, max(2, ALL_BLOCKS // max(1, len(files))))
-
-
-def _sum(path: Path, blocks: int) -> list[int]:
-    """Bytes and CRC-32 of a file, or of so many blocks of it."""
-    with path.open("rb") as file:
-        size, crc = os.fstat(file.fileno()).st_size, 0
-        starts = np.linspace(0, size - BLOCK, blocks, dtype=int) if size > BLOCK * blocks else [0]
-        for start in starts:
-            file.seek(start)
-            crc = zlib.crc32(file.read(BLOCK if len(starts) > 1 else size), crc)
-    return [size, crc]
 
 
 def _content(path: Path) -> list[int]:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.training.data.packing import PackedRows, Row, Stream, TokenizedDocuments, one_document
-from scaling.training.data.token_file import TokenFile
+from scaling.training.data.packing import PackedRows, Row, TokenizedDocuments
+from scaling.training.data.token_file import Stream, TokenFile
 
 HELD_OUT_FRACTION = 0.05  # a twentieth is plenty for a mean loss
 SAMPLED_CHUNKS, CHUNK = 16, 1 << 16  # token ids read before the first step: at most a million
@@ -37,8 +37,8 @@ class Windows(Sequence[Row]):
 
     @property
     def documents(self) -> TokenizedDocuments:
-        """The stream as one document, all of which counts."""
-        return one_document(self.tokens)
+        """The stream as one document."""
+        return TokenizedDocuments(self.tokens, np.array([len(self.tokens)]))
 
     @property
     def streams(self) -> Sequence[Stream]:

@@ -12,7 +12,7 @@ assistant says counts.
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,9 @@ import numpy as np
 from scaling.meshes.errors import InputError
 from scaling.models.transformer import Transformer
 from scaling.run import Run
-from scaling.training.data.packing import PackedRows, Stream, TokenizedDocuments
+from scaling.training.data.packing import PackedRows, TokenizedDocuments
 from scaling.training.data.sources import open_data, open_whole
+from scaling.training.data.token_file import Stream, pieces
 from scaling.training.data.tokens import Windows, check_ids, parts_of
 from scaling.training.evaluation.scores import TokenRow, row_of, scores
 from scaling.training.trained_model import tokenizer_of
@@ -74,8 +75,7 @@ def open_file(spec: str, run: Run) -> EvaluatedTokens:
     """
     if not spec.endswith(".bin"):
         tokenizer_of(run)
-    documents, text_bytes = open_whole(spec, run.model.vocab_size, run.train.tokenizer)
-    return _evaluated(spec, documents, run, text_bytes)
+    return _evaluated(spec, open_whole(spec, run.model.vocab_size, run.train.tokenizer), run)
 
 
 def held_out(trained: Run, run: Run) -> Iterator[EvaluatedTokens]:
@@ -90,11 +90,13 @@ def held_out(trained: Run, run: Run) -> Iterator[EvaluatedTokens]:
     source = open_data(trained.train, trained.model.vocab_size, trained.batch.seq_len)
     for name, part, _ in parts_of(source):
         spec = str(name or trained.train.data)
-        rows, size = part.held_out, None
+        documents = part.held_out.documents
         of_bytes = run.train.tokenizer is None and not spec.endswith(".bin")
-        if of_bytes and isinstance(rows, Windows):
-            size = int(np.count_nonzero(rows.tokens))  # 0 is between texts
-        yield _evaluated(f"{HELD_OUT} {spec}", rows.documents, run, size)
+        size = None
+        if of_bytes and isinstance(part.held_out, Windows):  # 0 is between texts
+            size = sum(map(np.count_nonzero, pieces(documents.ids)))
+        documents = replace(documents, text_bytes=size)
+        yield _evaluated(f"{HELD_OUT} {spec}", documents, run)
 
 
 def mean_loss(model: Transformer, run: Run, evaluated: EvaluatedTokens) -> Loss:
@@ -113,19 +115,17 @@ def total(losses: Sequence[Loss]) -> Loss:
     return Loss("all", tokens, sum(loss.loss * loss.tokens for loss in losses) / tokens)
 
 
-def _evaluated(
-    name: str, documents: TokenizedDocuments, run: Run, text_bytes: int | None
-) -> EvaluatedTokens:
+def _evaluated(name: str, documents: TokenizedDocuments, run: Run) -> EvaluatedTokens:
     """Documents by themselves where some of their tokens do not count, or training had them so."""
     ids, alone = documents.ids, run.train.documents == "packed" and len(documents) > 1
-    if alone or not documents.counted.all():
+    if alone or documents.counted is not None:
         packed = PackedRows(documents, run.batch.seq_len, f"data {name!r}")
         rows: Iterable[TokenRow] = (TokenRow(*row) for row in packed)
     elif len(ids) < 2:
         raise InputError(f"data {name!r} has {len(ids)} token, and none before it to predict it by")
     else:
         rows = _windows(ids, run, f"data {name!r}")
-    return EvaluatedTokens(name, rows, len(ids), text_bytes)
+    return EvaluatedTokens(name, rows, len(ids), documents.text_bytes)
 
 
 def _windows(ids: Stream, run: Run, where: str) -> Iterator[TokenRow]:

@@ -1,20 +1,23 @@
 """Documents side by side: every token once, none of them in another's way."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
+from scaling.training.data import packing
 from scaling.training.data.packing import PackedRows, TokenizedDocuments, pack
+from scaling.training.data.token_file import TokenFile
 
 
 def tokenized(documents, counted=None):
     """Documents as lists of ids; all tokens count unless `counted` says which do."""
     flat = np.concatenate([np.array(d, np.int32) for d in documents])
-    ends = np.cumsum([len(d) for d in documents])
-    marks = np.ones(len(flat), bool) if counted is None else np.array(counted, bool)
-    return TokenizedDocuments(flat, marks, ends)
+    marks = None if counted is None else np.array(counted, bool)
+    return TokenizedDocuments(flat, np.array([len(d) for d in documents]), marks)
 
 
 @given(st.lists(st.integers(1, 20), min_size=1, max_size=60))
@@ -59,4 +62,18 @@ def test_a_mask_that_leaves_no_token_is_refused_with_numbers():
 
 def test_a_part_has_its_own_documents():
     part = tokenized([[1, 2], [3], [4, 5, 6]]).part(1, 3)
-    assert (part.ids.tolist(), part.ends.tolist(), len(part)) == ([3, 4, 5, 6], [1, 4], 2)
+    assert (part.ids.tolist(), part.lengths.tolist(), len(part)) == ([3, 4, 5, 6], [1, 3], 2)
+
+
+def test_blocks_of_documents_are_planned_apart_and_the_plan_is_kept_on_disk(monkeypatch):
+    """Whatever the blocks, each token is a target once; the second opening plans nothing."""
+    monkeypatch.setattr(packing, "BLOCK", 3)
+    documents = replace(tokenized([range(n, 2 * n) for n in (9, 3, 5, 2, 7, 4, 6)]), key="toy")
+    rows = PackedRows(documents, 4, "toy")
+    targets = np.concatenate([rows[i][1][rows[i][3] > 0] for i in range(len(rows))])
+    expected = np.concatenate([range(n + 1, 2 * n) for n in (9, 3, 5, 2, 7, 4, 6)])
+    assert sorted(targets) == sorted(expected) and rows.filled == len(targets)
+    assert rows.split == 3 and isinstance(rows.ends, TokenFile)
+    monkeypatch.setattr(packing, "pack", None)
+    again = PackedRows(documents, 4, "toy")
+    assert np.array_equal([again[i] for i in range(len(rows))], [rows[i] for i in range(len(rows))])

@@ -25,7 +25,7 @@ def test_the_standard_library_is_there_without_a_download_and_always_the_same():
     first, second = (open_source("stdlib", 256, 128) for _ in range(2))
     assert np.array_equal(first.train.tokens, second.train.tokens)
     assert len(first.train.tokens) > 5_000_000
-    text = first.train.tokens.tobytes()
+    text = np.asarray(first.train.tokens).tobytes()
     assert b"class OrderedDict(dict):" in text
     assert b"import pytest" not in text  # nobody else's packages
     assert "documents" in first.description and "standard library" in first.description
@@ -118,7 +118,7 @@ def test_a_missing_path_names_the_nearest_choice(tmp_path, monkeypatch):
 
 
 def test_text_that_cannot_be_used_says_why(tmp_path, monkeypatch):
-    def refuse(path):
+    def refuse(path, mode="r"):
         raise PermissionError(13, "Permission denied", str(path))
 
     with pytest.raises(InputError, match="needs model.vocab_size >= 256; the model has 255"):
@@ -127,7 +127,7 @@ def test_text_that_cannot_be_used_says_why(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"no text in .*1 binary files skipped"):
         open_source(str(tmp_path), 256, 8)
     (tmp_path / "secret.txt").write_text("x" * 100)
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(Path, "open", refuse)
     with pytest.raises(InputError, match="cannot be read: .*Permission denied"):
         open_source(str(tmp_path), 256, 8)
 

@@ -117,7 +117,7 @@ def test_without_files_it_is_the_whole_held_out_part(folder, load, log_softmax, 
     model, run = load(batch=1)
     trained = run_of_folder(folder)
     (evaluated,) = held_out(trained, run)
-    stream = open_data(trained.train, 256, SEQ_LEN).held_out.tokens.tolist()
+    stream = np.asarray(open_data(trained.train, 256, SEQ_LEN).held_out.tokens).tolist()
     found = mean_loss(model, run, evaluated)
     assert (found.loss, found.tokens) == pytest.approx(mean(log_softmax, [stream]), rel=RTOL)
     assert found.bits_per_byte == pytest.approx(found.loss / math.log(2))  # a file without 0
@@ -149,7 +149,7 @@ def test_the_command_prints_a_document_or_a_table(folder, text, tmp_path, capsys
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("empty.jsonl", b"", r"empty \(0 bytes\)"),
+        ("empty.jsonl", b"", "no record in"),
         ("empty.txt", b"", "no text in"),
         ("one.txt", b"", "no text in"),
         ("one.bin", b"\1\0", "has 1 token, and none before it"),
