@@ -169,8 +169,7 @@ def attend(
     if execution.rules.axes("sequence"):
         assert documents is None  # as check_trainable says, and that chunks are whole
         if chunk is None:
-            assert not softcap and sinks_N is None
-            return context_attention(execution, window, q_BSNK, k_BSMK, v_BSMV)
+            return context_attention(execution, window, softcap, q_BSNK, k_BSMK, v_BSMV, sinks_N)
     is_flash = execution.attention_kernel == "cudnn" and not softcap
     core: Callable = functools.partial(_stored_scores, execution, window, softcap)
     if is_flash:

@@ -219,6 +219,14 @@ class Reach:
     window: int | None = None
     chunk: int | None = None
 
+    def __str__(self) -> str:
+        limits = (("windows", self.window), ("chunks", self.chunk))
+        return " ".join(f"in {name} of {size}" for name, size in limits if size)
+
+    def is_cut(self, seq: Number) -> bool:
+        """True if a sequence has several chunks."""
+        return self.chunk is not None and self.chunk < seq
+
     def context(self, seq: Number) -> Number:
         """Tokens of a sequence that they span."""
         least = min if isinstance(seq, int) else np.minimum

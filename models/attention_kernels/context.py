@@ -24,6 +24,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import PartitionSpec as P
 
 from scaling.models.accounting.remat import keeps
+from scaling.models.attention_kernels.flash import sink_gradients
 from scaling.models.attention_kernels.kernel import AttentionKernel, PartialAttention
 from scaling.models.attention_kernels.kv_exchange import KeysValues, KvExchange
 from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
@@ -32,43 +33,50 @@ from scaling.models.execution import Execution
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1, 2))
 def context_attention(
     execution: Execution,
     window: int | None,
+    softcap: float,
     q_BSNK: jax.Array,
     k_BSMK: jax.Array,
     v_BSMV: jax.Array,
+    sinks_N: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], sequences sharded over `context`.
 
-    Each position sees `window` tokens, itself included; None: all before it.
+    Each position sees `window` tokens, itself included; None: all before it. `softcap` and
+    `sinks_N` as those of `reference_attention`.
     """
-    return _forward(execution, window, q_BSNK, k_BSMK, v_BSMV)[0]
+    return _forward(execution, window, softcap, q_BSNK, k_BSMK, v_BSMV, sinks_N)[0]
 
 
-def _forward(execution: Execution, window: int | None, q: Any, k: Any, v: Any) -> tuple:
-    query, keys, saved = _specs(execution)
+def _forward(
+    execution: Execution, window: int | None, softcap: float, q: Any, k: Any, v: Any, sinks: Any
+) -> tuple:
+    query, keys, saved, heads = _specs(execution, sinks)
     mapped = shard_map_per_stage(
         execution.rules,
-        functools.partial(_device_forward, execution, window),
-        in_specs=(query, keys, keys),
+        functools.partial(_device_forward, execution, window, softcap),
+        in_specs=(query, keys, keys, heads),
         out_specs=(query, P(*query[:3]), saved),
         check_vma=False,
     )
-    out, lse, received = mapped(q, k, v)
+    out, lse, received = mapped(q, k, v, sinks)
     out = checkpoint_name(out, "attention")
     lse = checkpoint_name(lse, "attention_statistics")
-    return out, (q, k, v, out, lse, received)
+    return out, (q, k, v, sinks, out, lse, received)
 
 
-def _backward(execution: Execution, window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
-    query, keys, saved = _specs(execution)
+def _backward(
+    execution: Execution, window: int | None, softcap: float, residuals: tuple, dout: jax.Array
+) -> tuple:
+    query, keys, saved, heads = _specs(execution, residuals[3])
     mapped = shard_map_per_stage(
         execution.rules,
-        functools.partial(_device_backward, execution, window),
-        in_specs=((query, keys, keys, query, P(*query[:3]), saved), query),
-        out_specs=(query, keys, keys),
+        functools.partial(_device_backward, execution, window, softcap),
+        in_specs=((query, keys, keys, heads, query, P(*query[:3]), saved), query),
+        out_specs=(query, keys, keys, heads),
         check_vma=False,
     )
     gradients: tuple = mapped(residuals, dout)
@@ -78,33 +86,36 @@ def _backward(execution: Execution, window: int | None, residuals: tuple, dout: 
 context_attention.defvjp(_forward, _backward)
 
 
-def _specs(execution: Execution) -> tuple[P, P, P | None]:
-    """The specs of queries, of keys and values, and of others' that are saved (None: none)."""
+def _specs(execution: Execution, sinks: Any) -> tuple[P, P, P | None, P | None]:
+    """The specs of queries, of keys and values, of others' that are saved, and of sinks; None for
+    what there is not."""
+    heads = None if sinks is None else execution.spec("heads")
     query = execution.spec("batch", "sequence", "heads", None)
     keys = execution.spec("batch", "sequence", "kv_heads", None)
     if keeps(execution.remat, "attention"):
-        return query, keys, None
+        return query, keys, None, heads
     sequence = None if execution.context_method == "all-gather" else "sequence"
     cut = [execution.rules.axes(dim) for dim in ("batch", sequence, "kv_heads")]
-    return query, keys, P(None, sum(cut, ()))  # of messages: they are lists of elements
+    saved = P(None, sum(cut, ()))  # of messages: they are lists of elements
+    return query, keys, saved, heads
 
 
 def _zigzag(
-    execution: Execution, window: int | None, tokens: int
+    execution: Execution, window: int | None, softcap: float, tokens: int
 ) -> tuple[ZigzagAttention, KvExchange]:
     """The blocks of one device with `tokens` tokens of a sequence, and the exchange of keys."""
     devices, chunk = execution.rules.mesh.context, tokens // 2
-    kernel = AttentionKernel(execution.attention_kernel, execution.precision)
+    kernel = AttentionKernel(execution.attention_kernel, execution.precision, softcap)
     hops = ring_hops(devices, window_reach(window, chunk))
     exchange = KvExchange(execution.context_method, hops, devices)
     return ZigzagAttention(kernel, window, chunk, devices), exchange
 
 
 def _device_forward(
-    execution: Execution, window: int | None, q: jax.Array, k: jax.Array, v: jax.Array
+    execution: Execution, window: int | None, softcap: float, q: Any, k: Any, v: Any, sinks: Any
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Attention of one device's queries in compute format, its log-sum-exp, others' keys saved."""
-    zigzag, exchange = _zigzag(execution, window, q.shape[1])
+    zigzag, exchange = _zigzag(execution, window, softcap, q.shape[1])
     kv = zigzag.visible(k), zigzag.visible(v)
 
     def visit(total: Halves, shift: int, kv: KeysValues) -> tuple[Halves, None]:
@@ -112,15 +123,18 @@ def _device_forward(
 
     total, _, received = exchange.run(kv, zigzag.attend_own(q, k, v, kv), visit)
     out, lse = (jnp.concatenate(pair, axis=1) for pair in zip(*total, strict=True))
-    return out.astype(q.dtype), lse, None if _specs(execution)[2] is None else received
+    if sinks is not None:
+        total = jnp.logaddexp(lse, sinks)
+        out, lse = out * jnp.exp(lse - total)[..., None], total
+    return out.astype(q.dtype), lse, None if _specs(execution, sinks)[2] is None else received
 
 
 def _device_backward(
-    execution: Execution, window: int | None, residuals: tuple, dout: jax.Array
-) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """Gradients of one device's queries, keys and values."""
-    q, k, v, out, lse, received = residuals
-    zigzag, exchange = _zigzag(execution, window, q.shape[1])
+    execution: Execution, window: int | None, softcap: float, residuals: tuple, dout: jax.Array
+) -> tuple[jax.Array | None, ...]:
+    """Gradients of one device's queries, keys and values, and of the sinks."""
+    q, k, v, sinks, out, lse, received = residuals
+    zigzag, exchange = _zigzag(execution, window, softcap, q.shape[1])
     kv = zigzag.visible(k), zigzag.visible(v)
     queries = QueryState(q, PartialAttention(out, lse), dout)
 
@@ -131,4 +145,9 @@ def _device_backward(
     dq, gradients, _ = exchange.run(kv, dq, visit, received)
     others = exchange.return_gradients(gradients, kv)
     dk, dv = (x + zigzag.all_rows(dx) for x, dx in zip(own, others, strict=True))
-    return jnp.concatenate(dq, axis=1).astype(q.dtype), dk.astype(k.dtype), dv.astype(v.dtype)
+    dsinks = None
+    if sinks is not None:
+        tokens = (*execution.rules.axes("batch"), *execution.rules.axes("sequence"))
+        dsinks = jax.lax.psum(sink_gradients(sinks, out, lse, dout), tokens)
+    dq_BSNK = jnp.concatenate(dq, axis=1).astype(q.dtype)
+    return dq_BSNK, dk.astype(k.dtype), dv.astype(v.dtype), dsinks

@@ -61,9 +61,15 @@ def _gradients(window: int | None, residuals: tuple, dout: jax.Array) -> tuple:
     gradients = flash_backward(q, k, v, (out, lse), dout, True, window, seen)
     if sinks is None:
         return *gradients, None, None
-    # The sink's probability times the gradient of the scores of a value of zero.
-    mean_BTN = (dout.astype(jnp.float32) * out.astype(jnp.float32)).sum(axis=-1)
-    return *gradients, None, -(jnp.exp(sinks - lse) * mean_BTN).sum(axis=(0, 1))
+    return *gradients, None, sink_gradients(sinks, out, lse, dout)
+
+
+def sink_gradients(
+    sinks_N: jax.Array, out_BTNV: jax.Array, lse_BTN: jax.Array, dout_BTNV: jax.Array
+) -> jax.Array:
+    """Gradients of sinks [N]: their probability times that of the scores of a value of zero."""
+    mean_BTN = (dout_BTNV.astype(jnp.float32) * out_BTNV.astype(jnp.float32)).sum(axis=-1)
+    return -(jnp.exp(sinks_N - lse_BTN) * mean_BTN).sum(axis=(0, 1))
 
 
 flash_attention.defvjp(_attend, _gradients)

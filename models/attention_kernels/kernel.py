@@ -60,6 +60,7 @@ class AttentionKernel:
 
     implementation: Literal["cudnn", "xla"]
     precision: jax.lax.Precision
+    softcap: float = 0.0  # of the scores, which XLA alone has; 0: none
 
     def forward(
         self, q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMV: jax.Array, mask: Mask | None
@@ -103,16 +104,19 @@ class AttentionKernel:
         dp = exact("btmgv,bumv->bmgtu", dout, v_BUMV)
         mean_BTN = (dout_BTNV.astype(jnp.float32) * total.out_BTNV.astype(jnp.float32)).sum(-1)
         ds = p * (dp - _to_BMGT(mean_BTN, k_BUMK.shape[2])[..., None]) * q_BTNK.shape[-1] ** -0.5
+        if self.softcap:  # the slope of the capped score, 0 where p is
+            ds = ds * (1 - jnp.square(jnp.clip(scores / self.softcap, -1, 1)))
         ds = ds.astype(q_BTNK.dtype)
         dq = product("bmgtu,bumk->btmgk", ds, k_BUMK).reshape(q_BTNK.shape)
         return dq, product("bmgtu,btmgk->bumk", ds, groups), dv
 
     def _flash(self, mask: Mask | None) -> bool:
-        return self.implementation == "cudnn" and (mask is None or isinstance(mask.offset, int))
+        has_mask = mask is None or isinstance(mask.offset, int)
+        return self.implementation == "cudnn" and has_mask and not self.softcap
 
     def _scores(self, q_BTNK: jax.Array, k_BUMK: jax.Array, mask: Mask | None) -> jax.Array:
         seen = None if mask is None else mask.seen(q_BTNK.shape[1], k_BUMK.shape[1])
-        return attention_scores(q_BTNK, k_BUMK, seen, self.precision)
+        return attention_scores(q_BTNK, k_BUMK, seen, self.precision, softcap=self.softcap)
 
 
 def merge(first: PartialAttention, second: PartialAttention) -> PartialAttention:

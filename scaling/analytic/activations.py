@@ -7,10 +7,11 @@ from functools import partial
 
 import numpy as np
 
-from scaling.analytic.attention import chunk_size, others, ring_of
+from scaling.analytic.attention import attention_kinds, chunk_size, others, ring_of
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer, as_int, per_size
 from scaling.models.accounting.context import exchanged_width
-from scaling.models.accounting.matrices import block_stacks, gathered_width
+from scaling.models.accounting.matrices import Reach, block_stacks, expert_width, gathered_width
+from scaling.models.accounting.parameters import QKV
 from scaling.models.attention_kernels.zigzag import visible_rows
 from scaling.program.ir import CollectiveKind, Number
 
@@ -91,32 +92,42 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
     run, config, C = step.run, step.config, step.shape.context
     if "context" not in step.active_axes:
         return
-    chunk = partial(chunk_size, step)
-    visible = per_size(lambda n: visible_rows(config.sliding_window, chunk(n)) / chunk(n), C)
-    hops = others(step)
-    rows = step.tokens * visible
-    kv = rows * exchanged_width(config) / step.shape.tensor * step.itemsize
-    again = hops - per_size(lambda size: sum(map(bool, ring_of(step, size))), C)
     axes = step.axis_names("context")
+    width = exchanged_width(config) / step.shape.tensor * step.itemsize
     # remat runs the attention again
     attends = step.recomputes("values") if step.is_own_trainer else step.recomputes_some
     for moe, layers in step.layer_kinds:
-        passes = step.passes(layers)
-        if run.context.method == "ring":
-            for place, calls in (
-                ("forward attention", hops),
-                ("again attention", step.recompute * hops),
-                ("remat attention", attends * again),
-                ("backward attention", 2 * hops),
-            ):
-                yield Transfer(axes, "permute", kv, passes * calls, KEYS, place, moe)
-        elif np.any(hops):
-            passes = passes * np.greater(hops, 0)
-            for place, calls in (("forward", 1), ("again", step.recompute), ("backward", 1)):
-                where = f"{place} attention"
-                yield Transfer(axes, "all-gather", C * kv, passes * calls, KEYS, where, moe)
-            where = "backward attention"
-            yield Transfer(axes, "reduce-scatter", C * kv, passes, KEYS, where, moe)
+        for mark, reach, share in attention_kinds(step):
+            kv = step.tokens * per_size(partial(_visible, step, reach), C) * width
+            hops, passes = others(step, reach), step.passes(layers) * share
+            again = hops - per_size(partial(_first_hops, step, reach), C)
+            if run.context.method == "ring":
+                for place, calls in (
+                    ("forward", hops),
+                    ("again", step.recompute * hops),
+                    ("remat", attends * again),
+                    ("backward", 2 * hops),
+                ):
+                    where = f"{place} attention{mark}"
+                    yield Transfer(axes, "permute", kv, passes * calls, KEYS, where, moe)
+            elif np.any(hops):
+                passes = passes * np.greater(hops, 0)
+                for place, calls in (("forward", 1), ("again", step.recompute), ("backward", 1)):
+                    where = f"{place} attention{mark}"
+                    yield Transfer(axes, "all-gather", C * kv, passes * calls, KEYS, where, moe)
+                where = f"backward attention{mark}"
+                yield Transfer(axes, "reduce-scatter", C * kv, passes, KEYS, where, moe)
+
+
+def _visible(step: StepSizes, reach: Reach, devices: int) -> float:
+    """Share of a chunk's rows that other devices see."""
+    chunk = chunk_size(step, devices)
+    return visible_rows(reach.window, chunk) / chunk
+
+
+def _first_hops(step: StepSizes, reach: Reach, devices: int) -> int:
+    """Hops of the ring whose keys are the first to arrive."""
+    return sum(map(bool, ring_of(step, reach, devices)))
 
 
 def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
@@ -130,6 +141,17 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     calls = calls * step.runs_in_ticks
     yield Transfer(over, "reduce-scatter", size, calls, what, "forward outputs")
     yield Transfer(over, "all-gather", size, calls, what, "backward outputs")
+
+
+def _expert_biases(step: StepSizes, calls: Number) -> Iterator[Transfer]:
+    """Gradients of the biases of experts, which the devices along `expert` deal out."""
+    config, own = step.config, step.experts.n_experts / step.shape.expert
+    axes = "data", "fsdp", "context"
+    units = expert_width(config) * (1 + config.is_gated) / step.shape.tensor
+    for over, elements in ((axes, units), ((*axes, "tensor"), config.d_model)):
+        what, size = "biases of experts", own * elements * FLOAT32
+        where = "backward vectors"
+        yield Transfer(step.axis_names(*over), "all-reduce", size, calls, what, where, True)
 
 
 def loss_statistics(step: StepSizes) -> Iterator[Transfer]:
@@ -149,31 +171,36 @@ def vector_gradients(step: StepSizes) -> Iterator[Transfer]:
         return
     config, mla = step.config, step.config.mla
     norm = config.d_model * (2 if config.norm == "layernorm" and config.bias else 1)
-    written = 2 * config.d_model if config.bias else 0  # biases of o and down
     heads = 2 * config.head_dim if config.qk_norm else 0
     norms = 4 if config.norms == "both" else 2
-    # Biases that tensor cuts: those of matrices that do not write into the residual stream.
-    cut = [s.outputs for s in block_stacks(config, moe=False) if not s.is_last]
-    sharded = sum(cut) / step.shape.tensor if config.bias else 0
     latents = (mla.q_lora_rank or 0) + mla.kv_lora_rank if mla else 0
     batch_axes = "data", "fsdp", "expert", "context"
     tokens, everywhere = step.axis_names(*batch_axes), step.axis_names(*batch_axes, "tensor")
     whole = as_int(np.equal(step.shape.tensor, 1))  # where all of them are summed in one call
     around = everywhere if step.sequence_parallel else tokens
+    by_heads = config.n_heads * config.sinks
     if config.qk_norm and config.qk_norm_over == "projection":  # cut by heads, as biases are
-        sharded = sharded + heads // 2 * (config.n_heads + config.n_kv_heads) / step.shape.tensor
+        by_heads += heads // 2 * (config.n_heads + config.n_kv_heads)
         heads = 0
-    layer: dict[str, Number] = {}
-    for axes, elements in (
-        (around, norms * norm + written + latents + (heads + sharded) * whole),
-        (everywhere, heads * (1 - whole)),
-        (tokens, sharded * (1 - whole)),
-    ):
-        layer[axes] = layer.get(axes, 0) + elements * FLOAT32
     for moe, layers in step.layer_kinds:
+        biases = [s for s in block_stacks(config, moe) if config.bias and not s.experts]
+        biases += [s for s in block_stacks(config, moe) if config.qkv_bias and s.name in QKV]
+        # Tensor cuts those of matrices that do not write into the residual stream.
+        written = sum(s.outputs for s in biases if s.is_last or not s.over_tensor)
+        cut = sum(s.outputs for s in biases if not s.is_last and s.over_tensor)
+        sharded = (cut + by_heads) / step.shape.tensor
+        layer: dict[str, Number] = {}
+        for axes, elements in (
+            (around, norms * norm + written + latents + (heads + sharded) * whole),
+            (everywhere, heads * (1 - whole)),
+            (tokens, sharded * (1 - whole)),
+        ):
+            layer[axes] = layer.get(axes, 0) + elements * FLOAT32
+        calls, what = step.passes(layers), "vectors of a layer"
         for axes, size in layer.items():
-            calls, what = step.passes(layers), "vectors of a layer"
             yield Transfer(axes, "all-reduce", size, calls, what, "backward vectors", moe)
+        if moe and config.bias:
+            yield from _expert_biases(step, calls)
     tensor = ("tensor",) if step.sequence_parallel else ()
     axes, size = step.axis_names(*batch_axes, "stage", *tensor), norm * FLOAT32
     calls, what = step.microbatches, "final norm"

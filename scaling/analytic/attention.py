@@ -25,7 +25,7 @@ from scaling.analytic.products import matmul
 from scaling.analytic.schedule import ScheduledCollectives
 from scaling.analytic.software import XLA
 from scaling.analytic.step import StepSizes, per_size
-from scaling.models.accounting.context import exchanged_width, scores_share
+from scaling.models.accounting.context import computed_scores, exchanged_width
 from scaling.models.accounting.matrices import Reach, layer_reaches, query_key_dim, value_dim
 from scaling.models.attention_kernels.zigzag import ring_hops, visible_rows, window_reach
 from scaling.program import ops
@@ -37,32 +37,54 @@ OWN_MERGE, MERGE, HOME = 3.5, 5, 3  # see above
 STATISTICS = 2  # kernels for log-sum-exps and masks, which move next to nothing, with each pair
 
 
+def attention_kinds(step: StepSizes) -> list[tuple[str, Reach, Number]]:
+    """The kinds of attention of a model's layers: what marks the names of theirs, what they span,
+    and their share of the layers."""
+    reaches, layers = layer_reaches(step.config), step.config.n_layers
+    if len(reaches) == 1:
+        return [("", next(iter(reaches)), 1)]
+    return [(f" {reach}".rstrip(), reach, n / layers) for reach, n in reaches.items()]
+
+
 def core_kernels(
     step: StepSizes, phase: Phase, times: Number = 1, kept: Number = 0
 ) -> list[Kernel]:
-    """The attention's core: one fused kernel, or products and a softmax.
+    """The attention's core, kind by kind: one fused kernel, or products and a softmax.
 
     FLOPs are those of all scores, or of the chunks that meet over `context`. `kept` is 1 where the
     result is still there, so that products alone do not multiply the values again.
     """
+    return [
+        replace(kernel, name=f"{kernel.name}{mark}")
+        for mark, reach, layers in attention_kinds(step)
+        for kernel in _core_kernels(step, phase, reach, times * layers, kept)
+    ]
+
+
+def _core_kernels(
+    step: StepSizes, phase: Phase, reach: Reach, times: Number, kept: Number
+) -> list[Kernel]:
     run, config, context = step.run, step.config, step.shape.context
     length, keys, values = run.batch.seq_len, query_key_dim(config), value_dim(config)
-    share = per_size(lambda size: scores_share(config, length, size) / size, context)
-    if step.flash or "context" in step.active_axes:
+    fuses = step.flash or "context" in step.active_axes
+    if fuses and not reach.is_cut(length):
+        share = per_size(
+            lambda size: computed_scores(reach, length, size) / length**2 / size, context
+        )
         size = step.sequences, length / context, float(length)
-        reaches = layer_reaches(config)
-        shares = [_visible_share(length, reach) for reach in reaches]
-        whole = np.average(shares, weights=list(reaches.values())) if shares[1:] else shares[0]
-        seen = np.minimum(1.0, whole / (share * context))
+        seen = np.minimum(1.0, ops.visible_share(length, reach.window) / (share * context))
         return [fused_kernel(step, f"{phase} attention", phase, size, times, seen, share)]
-    batch, rows, back = step.sequences * step.heads, float(length), phase == "backward"
+    if fuses:
+        return [_chunked_kernel(step, phase, reach, times)]
+    rows = float(Reach(chunk=reach.chunk).context(length))
+    batch, back = step.sequences * step.heads * (length / rows), phase == "backward"
     origin = Origin(phase, "layers/attention")
 
     def product(name: str, n: float, k: float, times: Number = times) -> Kernel:
         return matmul(step, f"{phase} {name}", origin, (batch, rows, n, k), times)
 
     passes = (XLA.softmax if step.is_own_trainer else SOFTMAX)[back] + 2 * bool(run.dropout)
-    moved = passes * (batch * rows**2 * share) * step.itemsize
+    moved = passes * (batch * rows**2) * step.itemsize
     softmax = fusion(step, f"{phase} softmax", origin, moved, times, 5)
     if not back:
         result = product("values", values, rows, times * (1 - kept))
@@ -76,10 +98,13 @@ def core_kernels(
     ]
 
 
-def _visible_share(length: int, reach: Reach) -> float:
-    """Share of a sequence's scores that a layer's mask leaves; those of chunks lie side by side."""
-    chunk = min(reach.chunk or length, length)
-    return chunk / length * ops.visible_share(chunk, reach.window)
+def _chunked_kernel(step: StepSizes, phase: Phase, reach: Reach, times: Number) -> Kernel:
+    """The fused kernel of chunks, each a sequence of its own."""
+    assert reach.chunk is not None
+    chunk = float(reach.chunk)
+    size = step.tokens / chunk, chunk, chunk
+    visible = ops.visible_share(reach.chunk, reach.window)
+    return fused_kernel(step, f"{phase} attention", phase, size, times, visible)
 
 
 def fused_kernel(
@@ -114,14 +139,16 @@ def fused_kernel(
     )
 
 
-def others(step: StepSizes) -> Number:
+def others(step: StepSizes, reach: Reach) -> Number:
     """Other devices whose keys a device attends to."""
-    return per_size(lambda size: sum(map(len, ring_of(step, size))), step.shape.context)
+    return per_size(lambda size: sum(map(len, ring_of(step, reach, size))), step.shape.context)
 
 
-def ring_of(step: StepSizes, devices: int) -> Sequence[Sequence[int]]:
-    """The hops of keys and values around so many devices, each way."""
-    return ring_hops(devices, window_reach(step.config.sliding_window, chunk_size(step, devices)))
+def ring_of(step: StepSizes, reach: Reach, devices: int) -> Sequence[Sequence[int]]:
+    """The hops of keys and values around so many devices, each way; chunks send none."""
+    if reach.is_cut(step.run.batch.seq_len):
+        return ()
+    return ring_hops(devices, window_reach(reach.window, chunk_size(step, devices)))
 
 
 def chunk_size(step: StepSizes, devices: int) -> int:
@@ -130,9 +157,14 @@ def chunk_size(step: StepSizes, devices: int) -> int:
 
 
 def zigzag_attention(
-    step: StepSizes, phase: Phase, sent: ScheduledCollectives, times: Number, calls: Number = 0
+    step: StepSizes,
+    phase: Phase,
+    reach: Reach,
+    sent: ScheduledCollectives,
+    times: Number,
+    calls: Number = 0,
 ) -> list[Operation]:
-    """The attention of one layer, with its exchange.
+    """The attention of layers that span `reach`, with its exchange.
 
     Args:
         sent: of the ring one permute, which is called `calls` times: beside each block one, those
@@ -140,8 +172,10 @@ def zigzag_attention(
             first block, and scatters, which follow the last.
         times: 0 where it does not run.
     """
-    count, every = others(step), sent.beside
-    kernel = lambda part: _kernel(step, phase, part, times)
+    if reach.is_cut(step.run.batch.seq_len):
+        return [_chunked_kernel(step, phase, reach, times)]
+    count, every = others(step, reach), sent.beside
+    kernel = lambda part: _kernel(step, phase, part, reach.window, times)
     own = [*_copies(step, phase, "own", times), kernel("own"), kernel("across")]
     pair = [*_copies(step, phase, "pair", times), kernel("pair")]
     if step.run.context.method != "ring" or not every:
@@ -172,9 +206,8 @@ def _loop(name: str, trips: Number, body: Sequence[Operation]) -> Loop:
     return Loop(name, trips=trips, body=tuple(body))
 
 
-def _kernel(step: StepSizes, phase: Phase, part: str, times: Number) -> Kernel:
+def _kernel(step: StepSizes, phase: Phase, part: str, window: int | None, times: Number) -> Kernel:
     """Own chunks, the late to the early one, or two pairs with another device."""
-    window = step.config.sliding_window
     seen = lambda size: visible_rows(None if part == "own" else window, chunk_size(step, size))
     rows = per_size(seen, step.shape.context)
     batch = step.sequences * (1 if part == "across" else 2)

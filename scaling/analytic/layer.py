@@ -17,7 +17,7 @@ import numpy as np
 
 from scaling.analytic import kernels
 from scaling.analytic.adapters import adapter_kernels
-from scaling.analytic.attention import core_kernels
+from scaling.analytic.attention import attention_kinds, core_kernels
 from scaling.analytic.experts import rows_again
 from scaling.analytic.products import LayerProduct, forward, of_inputs, of_weights, step_products
 from scaling.analytic.saved import REMAT, host_copies, returning, waits
@@ -309,7 +309,9 @@ class Layer:
         """The attention's core, with the exchange of keys and values over context."""
         hidden = float(self.step.run.context.method == "ring")
         core = core_kernels(self.step, PHASES[place], times)
-        return self._sent(f"{place} attention", hidden).wrap(core)
+        marks = (mark for mark, *_ in attention_kinds(self.step))
+        sent = (self._sent(f"{place} attention{mark}", hidden) for mark in marks)
+        return reduce(ScheduledCollectives.merged, sent).wrap(core)
 
     def _entering(self, place: str, products: Sequence[Operation]) -> list[Operation]:
         """Products with what tensor gathers before them."""

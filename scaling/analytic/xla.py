@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 
 from scaling.analytic import kernels
-from scaling.analytic.attention import core_kernels, zigzag_attention
+from scaling.analytic.attention import attention_kinds, core_kernels, zigzag_attention
 from scaling.analytic.blocks import Blocks
 from scaling.analytic.layer import ALL_RUN, GradientSums, Layer, Runs
 from scaling.analytic.memory import trained_elements
@@ -82,14 +82,23 @@ class XlaLayer(Layer):
         return [*ahead, *(self._last_product("remat", 0, runs) * step.config.has_post_norms)]
 
     def _attention(self, place: str, times: Number = 1) -> list[Operation]:
-        step, phase, where = self.step, PHASES[place], f"{place} attention"
+        step, phase = self.step, PHASES[place]
         if "context" not in step.active_axes:
             kept = 1 - step.recomputes("values") if place == "remat" else 0
             return [*core_kernels(step, phase, times, kept)]
-        if step.run.context.method != "ring":
-            return zigzag_attention(step, phase, self._sent(where, 1.0), times)
-        sent, calls = self.traffic.first_call(where, self.runs, self.moe)
-        return zigzag_attention(step, phase, sent, times, calls)
+        block: list[Operation] = []
+        for mark, reach, layers in attention_kinds(step):
+            where, runs = f"{place} attention{mark}", self.runs * layers
+            calls: Number = 0
+            if step.run.context.method == "ring":
+                sent, calls = self.traffic.first_call(where, runs, self.moe)
+            else:
+                sent = self.traffic.at_place(where, runs, 1.0, self.moe)
+            every = zigzag_attention(
+                step, phase, reach, sent.spread(1 / layers), times * layers, calls
+            )
+            block += replace(self, mark=mark)._marked(every)
+        return block
 
     def _waited_for(self, place: str) -> ScheduledCollectives:
         return self._sent(place, 0.0)

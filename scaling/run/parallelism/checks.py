@@ -111,10 +111,8 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         yield f"first_dense_layers {moe.first_dense_layers} {on_stages}", f"use 0, or {unstaged}"
     if stage > 1 and moe and moe.every > 1:
         yield f"experts in every {moe.every}th layer {on_stages}", f"use 1, or {unstaged}"
-    for axis in ("stage", "context"):
-        if model.layers and (size := getattr(mesh, axis)) > 1:
-            fix = "use the axes data, fsdp, expert and tensor"
-            yield f"a pattern of layers on mesh axis {axis}={size}", fix
+    if stage > 1 and model.layers:
+        yield f"a pattern of layers {on_stages}", f"use {unstaged}"
     part, length = run.batch.seq_len // (2 * mesh.context), run.batch.seq_len
     chunks = {reach.chunk for reach in layer_reaches(model) if reach.chunk}
     if mesh.context > 1 and any(chunk < length and part % chunk for chunk in chunks):
@@ -123,10 +121,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
             problem,
             f"use chunks that divide a device's parts of {part} tokens, or whole sequences",
         )
-    for name in ("score_softcap", "sinks"):
-        if mesh.context > 1 and getattr(model, name):
-            problem = f"{name} on mesh axis context={mesh.context}"
-            yield problem, "use the axes data, fsdp, expert, tensor and stage"
     kept = kept_by(run.remat)
     if stage > 1 and kept and kept.offload:
         # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"

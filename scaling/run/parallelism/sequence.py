@@ -11,6 +11,7 @@ from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
 from scaling.models.accounting.context import exchange_shape, exchanged_bytes
+from scaling.models.accounting.matrices import layer_reaches
 from scaling.run import Run
 
 
@@ -21,8 +22,8 @@ class SequenceCut:
     method: str  # ring or all-gather
     devices: int
     chunk: int  # tokens; device i holds the chunks i and 2 x devices - 1 - i
-    others: int  # devices whose keys and values one device attends to
-    exchanged_bytes: float  # keys and values of one device that others see, one microbatch
+    others: int  # devices whose keys and values one device attends to, in the widest layers
+    exchanged_bytes: float  # keys and values of one device that others see, mean of the layers
 
     def __str__(self) -> str:
         chunks = 2 * self.devices
@@ -46,7 +47,9 @@ def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
     size = exchanged_bytes(
         model, sequences, batch.seq_len, mesh.context, mesh.tensor, run.precision.between
     )
-    chunk, _, others = exchange_shape(model, batch.seq_len, mesh.context)
+    reaches = layer_reaches(model)
+    shapes = [exchange_shape(reach, batch.seq_len, mesh.context) for reach in reaches]
+    chunk, others = shapes[0][0], max(others for _, _, others in shapes)
     return SequenceCut(run.context.method, mesh.context, chunk, others, size)
 
 

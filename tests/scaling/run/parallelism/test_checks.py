@@ -104,11 +104,11 @@ def test_values_longer_than_keys_are_trained_on_sequences_that_are_cut():
 @pytest.mark.parametrize("name", preset_names())
 @given(sizes=st.tuples(*[st.integers(1, 64)] * 6))
 def test_any_mix_of_the_axes_is_trained(name, sizes):
-    """Without experts, `expert` is one more axis of replicas; with dense layers first no stages,
-    and with a pattern of layers neither stages nor context."""
+    """Without experts, `expert` is one more axis of replicas; dense layers first or a pattern of
+    layers take no stages."""
     run = recipe(name)
     stages = {"stage": 1} if run.model.moe and run.model.moe.first_dense_layers else {}
-    stages |= {"stage": 1, "context": 1} if run.model.layers else {}
+    stages |= {"stage": 1} if run.model.layers else {}
     check_trainable(run, replace(MeshShape(*sizes), **stages))
 
 
