@@ -7,6 +7,7 @@ import dataclasses
 import json
 import math
 import os
+import sys
 import tomllib
 import types
 import typing
@@ -162,6 +163,12 @@ def merged(*tables: Mapping[str, Any]) -> dict[str, Any]:
         both_tables = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
         result[key] = {**result[key], **value} if both_tables else value
     return result
+
+
+@cache
+def say_once(line: str) -> None:
+    """Print what a reader of a file has to know on stderr, once in a process."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def read_json(path: Path) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
-from scaling.meshes.reading import convert, read, read_json
+from scaling.meshes.reading import convert, read, read_json, say_once
 from scaling.models.config import LayerKind, ModelConfig, layer_configs
 from scaling.models.huggingface.families import (
     ANY_FAMILY,
@@ -45,6 +45,8 @@ ROPE_VALUES = {  # rope_type -> keys that may stand beside it
     "linear": {"rope_theta", ROPE_SHARE, "factor"},
     **{kind: {"rope_theta", ROPE_SHARE, *keys.values()} for kind, (_, keys) in STRETCHES.items()},
 }
+TEXT_MODELS = {"mistral3": "mistral"}  # of a model_type with more parts; else its name and _text
+TEXT_KEYS = "text_config", "quantization_config"
 FULL, SLIDING = "full_attention", "sliding_attention"  # of layer_types, and of rope_parameters
 CHUNKED = "chunked_attention"
 LIMITS = {  # by `Family.window`: the layers that see less than all, the key of it, and the field
@@ -70,6 +72,9 @@ def read_config(path: str | Path) -> ModelConfig:
 
 def translate(data: Json, where: str) -> ModelConfig:
     """The ModelConfig that the parsed config.json `data` describes (errors as `read_config`)."""
+    data, left_out = _text_part(data)
+    if left_out:
+        say_once(f"{where}: its text model is read; {', '.join(left_out)} is left out")
     name = str(data.get("model_type"))
     if name not in families():
         refusal = f"{where}: model_type {name!r} cannot be read; {nearest(name, families())}"
@@ -99,6 +104,18 @@ def translate(data: Json, where: str) -> ModelConfig:
         values["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, values, where)
     return _with_layers(family, data, config, where)
+
+
+def _text_part(data: Json) -> tuple[Json, list[str]]:
+    """The text model of a file that describes more, and the keys of its other parts."""
+    text = data.get("text_config")
+    if not isinstance(text, Mapping):
+        return data, []
+    whole = str(data.get("model_type"))
+    name = text.get("model_type", TEXT_MODELS.get(whole, f"{whole}_text"))
+    tied = {key: data[key] for key in ("tie_word_embeddings",) if key in data}
+    parts = [key for key in data if key.endswith("_config") and key not in TEXT_KEYS]
+    return {**tied, **text, "model_type": name}, parts
 
 
 def _by_hand(data: Json) -> str:

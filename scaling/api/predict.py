@@ -28,7 +28,8 @@ from scaling.api.runs import (
 from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, check_keys
 from scaling.profiles.profile import Profile
-from scaling.run import Run
+from scaling.run import OURS, Run
+from scaling.run.attention import stored_scores
 from scaling.run.recipes import has_default_batch
 from scaling.simulate.resolve import Target, chosen_source, target, target_warnings
 from scaling.simulate.what_if import changed
@@ -184,6 +185,8 @@ def _asked(
             program, text = program_of_run(*on, estimates, options)
         write_text(dump_hlo, text)
         notes = (*target_warnings(place), *([note] if note else []), *notes_of_source, *warnings)
+        if run.software == OURS and not place.cluster.virtual_devices:
+            notes += tuple(stored_scores(run, place.cluster.accelerator.compute_capability))
         return Pricing(
             *(program, place.cluster, profile, run, changes, causal_flops),
             warnings=notes,

@@ -4,8 +4,8 @@ import math
 from typing import TYPE_CHECKING
 
 from scaling.models.accounting import count_parameters
-from scaling.models.attention_kernels.support import lacks_flash
 from scaling.run import Run
+from scaling.run.attention import stored_scores
 from scaling.run.parallelism.pipeline import pipeline_line
 from scaling.run.parallelism.rules import notes
 from scaling.run.parallelism.sequence import sequence_cut
@@ -28,7 +28,7 @@ def header_lines(plan: "PreparedRun") -> list[str]:
         f"{device.device_kind}), {run.precision.compute}, remat {run.remat}, attention "
         f"{plan.execution.attention_kernel}",
         *(str(line) for line in split if line),
-        *_stored_scores(run, compute_capability(device)),
+        *stored_scores(run, compute_capability(device)),
         f"step: {batch.global_batch} sequences x {batch.seq_len} tokens = {batch.tokens:,} tokens"
         f" in {batch.microbatches} microbatch(es); data: {plan.source.description}",
     ]
@@ -50,12 +50,6 @@ def own_header_lines(plan: "OwnPlan") -> list[str]:
         f"({plan.mesh.size} x {device.device_kind})",
         f"step: a batch of {', '.join(parts)}",
     ]
-
-
-def _stored_scores(run: Run, capability: float) -> list[str]:
-    """Return why attention stores its scores on a GPU that is asked for flash attention."""
-    reason = lacks_flash(run.model, capability) if capability and run.attention == "flash" else ""
-    return [f"attention stores its scores: {reason}"] if reason else []
 
 
 def sharding_lines(plan: "PreparedRun", programs: "Programs") -> list[str]:

@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 
 from scaling.meshes.devices import abstract_mesh
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import read_json
+from scaling.meshes.reading import read_json, say_once
 from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
@@ -31,12 +31,16 @@ from scaling.models.huggingface.names import (
     stored_parameters,
 )
 from scaling.models.transformer import Transformer
+from scaling.training.weights.mxfp4 import Mxfp4, unpacked
 from scaling.training.weights.naming import leaf_names
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 READABLE = ("F32", "BF16", "F16")  # exact in float32
 MOST_NAMED = 3  # tensors, in one message
+# Prefixes of a text model's tensors, and in files of models that have more parts: those that
+# transformers writes from release 5 on, and those of before.
+TEXT_PARTS = (("model.", "model.language_model."), ("", "language_model."))
 
 
 class WeightFiles:
@@ -61,7 +65,7 @@ class WeightFiles:
             if missing:
                 raise InputError(f"{file} lacks {_some(missing)}, which {INDEX} says it holds")
             tensors |= {name: handle.get_slice(name) for name in listed or there}
-        return tensors
+        return unpacked(tensors)
 
     def read(self, name: str, index: tuple[slice, ...]) -> np.ndarray:
         """A part of a tensor, in its own number format."""
@@ -69,9 +73,19 @@ class WeightFiles:
         return part
 
     @cached_property
-    def prefix(self) -> str:
-        """What names in the files lack: OpenAI's GPT-2 files have no prefix."""
-        return "" if any(name.startswith(GPT2_PREFIX) for name in self.tensors) else GPT2_PREFIX
+    def prefixes(self) -> tuple[str, str]:
+        """How the names of a text model's tensors begin, and how they begin in the files: OpenAI's
+        GPT-2 files have no prefix, files of models for pictures and text another one."""
+        begins = lambda prefix: any(name.startswith(prefix) for name in self.tensors)
+        for ours, theirs in TEXT_PARTS:
+            if begins(theirs):
+                return ours, theirs
+        return ("", "") if begins(GPT2_PREFIX) else (GPT2_PREFIX, "")
+
+    def named(self, name: str) -> str:
+        """A tensor's name in the files."""
+        ours, theirs = self.prefixes
+        return theirs + name.removeprefix(ours) if name.startswith(ours) else name
 
 
 def _opened(file: Path) -> Any:
@@ -150,7 +164,7 @@ def _check(files: WeightFiles, parameters: Mapping[str, StoredParameter]) -> Non
     number format that is not read, and the first of each.
     """
     tensors = files.tensors
-    wanted = {n.removeprefix(files.prefix): s.shape for s in parameters.values() for n in s.names()}
+    wanted = {files.named(n): s.shape for s in parameters.values() for n in s.names()}
     present = [(n, tensors[n], shape) for n, shape in wanted.items() if n in tensors]
     missing = [name for name in wanted if name not in tensors]
     shapes = [(name, list(t.get_shape()), list(shape)) for name, t, shape in present]
@@ -159,6 +173,15 @@ def _check(files: WeightFiles, parameters: Mapping[str, StoredParameter]) -> Non
     formats = [f"{name} is {dtype}" for name, dtype in dtypes.items() if dtype not in READABLE]
     ignored = (*IGNORED, "lm_head.weight")  # a head that is tied may be there all the same
     other = [name for name in tensors if name not in wanted and not name.endswith(ignored)]
+    if part := files.prefixes[1]:
+        left_out = [name for name in other if not name.startswith(part)]
+        other = [name for name in other if name.startswith(part)]
+        say_once(f"{files.path}: {len(left_out)} tensors beside the text model are left out")
+    if packed := [name for name, tensor in tensors.items() if isinstance(tensor, Mxfp4)]:
+        say_once(
+            f"{files.path}: {len(packed)} tensors in mxfp4 are read as the bf16 numbers that they "
+            "stand for; an export has these, not 4 bits"
+        )
     problems = [
         (missing, f"{len(missing)} of {len(wanted)} tensors are missing"),
         (wrong, f"{len(wrong)} of {len(wanted)} tensors have another shape"),
@@ -213,7 +236,7 @@ def _tensor(
         steps.append(slice(None, None, step))
         shape += [len(rows), *(sizes[d] for d in others)]
     letters = "".join(stored.dims_in_file)
-    array = files.read(name.removeprefix(files.prefix), tuple(cuts))[tuple(steps)].reshape(shape)
+    array = files.read(files.named(name), tuple(cuts))[tuple(steps)].reshape(shape)
     array = array.transpose([letters.index(d) for d in stored.dims])
     if stored.interleaved:
         array = array[..., deinterleaved(array.shape[-1], stored.interleaved)]

@@ -297,3 +297,52 @@ def test_an_export_writes_over_nothing_and_needs_room(tmp_path: Path, monkeypatc
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=7))
     with pytest.raises(InputError, match="bytes are needed, 7 are free"):
         export_weights(params, tmp_path / "new", 24)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        lambda name: f"language_model.{name}",
+        lambda name: name.replace("model.", "model.language_model.", 1),
+    ],
+    ids=["before release 5", "since"],
+)
+def test_the_text_model_of_files_with_more_parts_is_read(named, tmp_path: Path, capsys) -> None:
+    config = MODELS["mistral"]
+    params = drawn(config)
+    export_weights(params, tmp_path / "out", 24)
+    text = json.loads((tmp_path / "out" / "config.json").read_text())
+    whole = {"model_type": "mistral3", "text_config": text, "vision_config": {"depth": 3}}
+    tensors = {named(name): array for name, array in contents(tmp_path / "out").items()}
+    tensors["vision_tower.patch_conv.weight"] = np.zeros(3, np.float32)
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "whole" / "config.json").write_text(json.dumps(whole))
+    save_file(tensors, tmp_path / "whole" / SINGLE)
+    assert read_config(tmp_path / "whole") == config
+    again = import_weights(tmp_path / "whole", like(config))
+    chex.assert_trees_all_equal(to_dict(params), to_dict(again))
+    said = capsys.readouterr().err
+    assert "vision_config is left out" in said and "1 tensors beside the text model" in said
+
+
+def test_numbers_of_four_bits_are_those_of_their_format(tmp_path: Path) -> None:
+    """Sign, two bits of exponent with a bias of 1, one of mantissa, times a power of two."""
+    random = np.random.default_rng(0)
+    blocks = random.integers(256, size=(2, 6, 3, 16)).astype(np.uint8)
+    scales = random.integers(120, 134, size=(2, 6, 3)).astype(np.uint8)
+    save_file({"w_blocks": blocks, "w_scales": scales}, tmp_path / SINGLE)
+    files = WeightFiles(tmp_path)
+    assert files.tensors["w"].get_shape() == [2, 96, 6]
+
+    def number(expert: int, column: int, row: int) -> float:
+        group, place = divmod(column, 32)
+        code = int(blocks[expert, row, group, place // 2]) >> 4 * (place % 2) & 15
+        exponent, half = code >> 1 & 3, (code & 1) / 2
+        size = 2.0 ** (exponent - 1) * (1 + half) if exponent else half
+        return (-1 if code & 8 else 1) * size * 2.0 ** (int(scales[expert, row, group]) - 127)
+
+    whole = np.array([[[number(e, c, r) for r in range(6)] for c in range(96)] for e in range(2)])
+    every = (slice(None),) * 3
+    np.testing.assert_array_equal(files.read("w", every), whole)
+    part = slice(1, 2), slice(37, 70), slice(2, 5)
+    np.testing.assert_array_equal(files.read("w", part), whole[part])
