@@ -15,6 +15,9 @@ A checkpoint replaces older ones only when it was seen to be whole. In the backg
     each       process sums its files, syncs them and all folders, reads them back from the disk,
                writes checksums_N.json and syncs it
     process 0  has seen the sums of all, finds every array by Orbax's own means, deletes old ones
+
+Orbax saves and loads one step. Its `training.Checkpointer` (0.12.8, in `experimental`) would also
+keep the newest, but deletes older steps when a new one has its name: before it is on the disk.
 """
 
 import errno

@@ -15,8 +15,8 @@ Elements, in the format of the products:
 
     all-to-all   tensor, shards  2 x each, of the parameter's part on one device (L rounded up)
 
-Devices along `data` all do the same. `optax.contrib.scale_by_muon` computes the same on one device;
-it exports its iteration only with its momentum, for arrays that are not sharded.
+Devices along `data` all do the same. The iteration is that of `optax.contrib.scale_by_muon` without
+its momentum, for arrays that are not sharded.
 """
 
 # Dims: S stages, L layers (and experts), R rows, C columns; R <= C while iterating
@@ -36,7 +36,6 @@ from scaling.models.initializers import is_variable
 from scaling.run.optimizers import MUON_ITERATIONS
 from scaling.training.optim.matrix_axes import map_params, matrix_axes_of
 
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)  # K. Jordan: steepest at zero
 UPDATE_RMS = 0.2  # of AdamW's steps (arXiv 2502.16982, section 2.2)
 
 
@@ -95,20 +94,18 @@ def orthogonalized(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array
     `x_LRC` are unsharded matrices, [..., R, C], in the format of the products. "fp32" multiplies in
     float32 proper, other formats as the device likes.
     """
-    precision = jax.lax.Precision.HIGHEST if products == "fp32" else jax.lax.Precision.DEFAULT
-    a, b, c = COEFFICIENTS
-    tall = x_LRC.shape[-2] > x_LRC.shape[-1]
-    x_LRC = jnp.matrix_transpose(x_LRC) if tall else x_LRC
-    norm_L11 = jnp.sqrt(jnp.square(x_LRC.astype(jnp.float32)).sum((-2, -1), keepdims=True))
-    x_LRC = (x_LRC / (norm_L11 + epsilon)).astype(x_LRC.dtype)
-
-    def iterate(_: int, x_LRC: jax.Array) -> jax.Array:
-        a_LRR = jnp.einsum("...rc,...sc->...rs", x_LRC, x_LRC, precision=precision)
-        b_LRR = b * a_LRR + c * jnp.matmul(a_LRR, a_LRR, precision=precision)
-        return a * x_LRC + jnp.matmul(b_LRR, x_LRC, precision=precision)
-
-    x_LRC = jax.lax.fori_loop(0, MUON_ITERATIONS, iterate, x_LRC)
-    return jnp.matrix_transpose(x_LRC) if tall else x_LRC
+    step = optax.contrib.scale_by_muon(
+        ns_steps=MUON_ITERATIONS,
+        beta=0.0,
+        eps=epsilon,
+        nesterov=False,
+        weight_dimension_numbers=optax.contrib.MuonDimensionNumbers(-2, -1),
+    )
+    one_stack = lambda x_LRC: step.update(x_LRC, step.init(x_LRC))[0]
+    for _ in x_LRC.shape[:-3]:  # it joins all dims before rows and columns, also sharded ones
+        one_stack = jax.vmap(one_stack)
+    with jax.default_matmul_precision("highest" if products == "fp32" else None):
+        return one_stack(x_LRC)
 
 
 def _orthogonalized_on_mesh(x_LRC: jax.Array, epsilon: float, products: str) -> jax.Array:
