@@ -114,11 +114,7 @@ def array(
 
 
 def _ordered_mesh(sizes: dict[str, int], order: tuple[str, ...]) -> dict[str, int]:
-    """Return the axes, those of a device order first.
-
-    Raises:
-        InputError: names that no formula can have, too many devices, an order of other axes.
-    """
+    """Return the axes, those of a device order first."""
     for axis in sizes:
         if not AXIS.fullmatch(axis):
             raise InputError(f"--mesh: {axis!r} is no name of an axis; write letters: X=4,Y=8")

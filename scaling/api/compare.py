@@ -98,11 +98,7 @@ def compare(
 
 
 def read_run_folder(folder: Path) -> RunFolder:
-    """The files of a run; a measured.json that it could not write is made again, with a note.
-
-    Raises:
-        InputError: what is missing.
-    """
+    """The files of a run; a measured.json that it could not write is made again, with a note."""
     from scaling.training.run_folder.measured import lacks_measured, rebuild_measured
 
     notes = rebuild_measured(folder)

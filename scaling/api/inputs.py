@@ -101,11 +101,7 @@ def load_cluster(
 def cluster_for(
     devices: int, cluster: ClusterLike, nodes: int | None, overrides: Overrides | None
 ) -> Cluster:
-    """Return the cluster with at least `devices` devices; None nodes: as few as that needs.
-
-    Raises:
-        InputError: it has fewer.
-    """
+    """Return the cluster with at least `devices` devices; None nodes: as few as that needs."""
     if nodes is None and not isinstance(cluster, Cluster):
         host = load_cluster(cluster, overrides=overrides)
         nodes = 1 if host.virtual_devices else -(-devices // host.devices_per_node)
@@ -183,11 +179,7 @@ def amount(
 
 
 def products_format(cluster: Cluster, stated: str | None) -> str:
-    """Return the format of products: the one stated, bf16, or the first that the chip has.
-
-    Raises:
-        InputError: the chip does not multiply in that format.
-    """
+    """Return the format of products: the one stated, bf16, or the first that the chip has."""
     peaks = cluster.accelerator.peaks
     compute = stated or next((dtype for dtype in ("bf16", *peaks) if dtype in peaks), "bf16")
     cluster.accelerator.peak(compute)
@@ -229,11 +221,7 @@ def _size(size: object) -> object:
 
 
 def as_texts(texts: str | Iterable[str], where: str, example: str) -> tuple[str, ...]:
-    """Return one text, or several, as a tuple.
-
-    Raises:
-        InputError: anything else; `where` and `example` stand in the message.
-    """
+    """Return one text, or several, as a tuple."""
     values = (texts,) if isinstance(texts, str) or not isinstance(texts, Iterable) else tuple(texts)
     for value in values:
         if not isinstance(value, str):

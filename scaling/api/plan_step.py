@@ -165,11 +165,7 @@ def _most_devices(meshes: Iterable[Axes]) -> int:
 
 
 def _by_closed_form(like: RunLike, mesh: Axes, place: Cluster, profile: Profile) -> float:
-    """Return seconds of a step of `like` on a mesh; infinite where it cannot run or does not fit.
-
-    Raises:
-        InputError: an axis that it does not have.
-    """
+    """Return seconds of a step of `like` on a mesh; infinite where it cannot run or fit."""
     for axis in mesh:
         if ALIASES.get(axis, axis) not in AXES:
             raise InputError(f"--like: axis {axis!r}; {nearest(axis, [*AXES, *ALIASES])}")
@@ -193,11 +189,7 @@ def _by_collectives(probes: Sequence[PredictionResult], meshes: Sequence[Axes]) 
 
 
 def _ranked(found: Mapping[tuple[str, str], Outcome]) -> tuple[StepPlan, ...]:
-    """Return the plans: those that fit by their time, then by what they lack, then what failed.
-
-    Raises:
-        InputError: all failed.
-    """
+    """Return the plans: those that fit by their time, then by what they lack, then what failed."""
     made = {key: p for key, p in found.items() if isinstance(p, PredictionResult)}
     failed = {key: str(error) for key, error in found.items() if isinstance(error, InputError)}
     if not made:

@@ -148,11 +148,7 @@ def custom_run(settings: Settings) -> Run:
 
 
 def with_batch(settings: Settings | None, batch: int | None, seq_len: int | None) -> Settings:
-    """Return settings with those that --batch and --seq-len are short for.
-
-    Raises:
-        InputError: one that is set as well.
-    """
+    """Return settings with those that --batch and --seq-len are short for."""
     short = (("--batch", "global_batch", batch), ("--seq-len", "seq_len", seq_len))
     given = [(option, f"batch.{key}", value) for option, key, value in short if value is not None]
     if not given:

@@ -94,11 +94,7 @@ def _takes_mesh(make: Any, setting: Mapping[str, Any]) -> bool:
 def _step(
     made: Any, where: str
 ) -> tuple[Any, tuple[Any, ...], Mapping[str, Any], dict[str, float]]:
-    """Return the step that a function returned, its arguments and keywords, and what it counts.
-
-    Raises:
-        InputError: no step, and how to return one.
-    """
+    """Return the step that a function returned, its arguments and keywords, and what it counts."""
     from scaling.training.protocol import Training
 
     if isinstance(made, Training):

@@ -167,11 +167,7 @@ def pretend(
 
 
 def _over_devices(mesh: Any, cluster: ClusterLike, nodes: int | None) -> "jax.sharding.Mesh | None":
-    """A jax mesh, that of the cluster's devices for an abstract one; None for an empty one.
-
-    Raises:
-        InputError: no mesh.
-    """
+    """A jax mesh, that of the cluster's devices for an abstract one; None for an empty one."""
     import jax
 
     from scaling.meshes.devices import over_devices

@@ -56,11 +56,7 @@ def all_meshes(axes: Sequence[str], limits: str | Axes, place: Cluster) -> list[
 
 
 def settings_of(variants: Any) -> dict[str, dict[str, Any]]:
-    """Return name of a variant -> keywords of `predict_made`.
-
-    Raises:
-        InputError: a text that is no setting.
-    """
+    """Return name of a variant -> keywords of `predict_made`."""
     if variants is None:
         return {"": {}}
     if not isinstance(variants, Mapping):

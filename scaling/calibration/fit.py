@@ -46,9 +46,6 @@ def with_errors(seconds: Callable[[Any, Sequence[Any]], np.ndarray]) -> Callable
     """Returns a decorator of fits, which adds the errors of `seconds` by the fit to its evidence.
 
     From HELD_OUT samples on also the error of a fit to half of them on the others.
-
-    Raises:
-        InputError: fewer than two samples.
     """
 
     def decorator(fit: Fit) -> Fit:

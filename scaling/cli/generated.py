@@ -90,11 +90,7 @@ class Option:
     is_extra: bool  # a parameter of the function that is given the call
 
     def value(self, typed: Sequence[str]) -> Any:
-        """Return the value of the texts that were typed; the default where none was.
-
-        Raises:
-            InputError: it cannot be read, or nothing was typed and something must be.
-        """
+        """Return the value of the texts that were typed; the default where none was."""
         if not typed:
             if self.default is inspect.Parameter.empty:
                 name = self.flag if self.is_positional else f"{self.flag} {self.metavar}"

@@ -65,11 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def parse(arguments: list[str]) -> Command | None:
-    """Return the command that the arguments name; None where they only want help, now printed.
-
-    Raises:
-        InputError: an unknown command or option, or a value that cannot be read.
-    """
+    """Return the command that the arguments name; None where they only want help, now printed."""
     name, *rest = arguments or ["--help"]
     if name == "--version":
         import scaling

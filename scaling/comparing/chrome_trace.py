@@ -65,11 +65,7 @@ def read_trace(path: Path) -> list[Event]:
 
 
 def device_records(events: list[Event], path: Path) -> Iterator[DeviceRecord]:
-    """The complete events of a trace, with the names of their process and thread.
-
-    Raises:
-        InputError: an event without the keys of the format.
-    """
+    """The complete events of a trace, with the names of their process and thread."""
     processes: dict[Any, str] = {}
     threads: dict[tuple[Any, Any], str] = {}
     try:

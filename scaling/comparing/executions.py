@@ -70,9 +70,6 @@ def complete_steps(events: Iterable[RecordedEvent], steps: int) -> list[Recorded
     A recording begins while the step before may still run. Where executions are numbered (CPU) the
     last ones are kept; elsewhere (GPU) the end of that earlier step is found by its last
     instruction, which is seen once too often.
-
-    Raises:
-        InputError: fewer steps were recorded.
     """
     kept: list[RecordedEvent] = []
     for own in by_device(events).values():

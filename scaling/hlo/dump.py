@@ -86,11 +86,7 @@ def read_dump(path: Path) -> Dump:
 
 
 def partitions(text: str, title: str) -> int:
-    """The number of devices of an HLO module, from its first line.
-
-    Raises:
-        InputError: as `dump_of`.
-    """
+    """The number of devices of an HLO module, from its first line."""
     start = text.lstrip()
     first = start.partition("\n")[0]
     if not first.startswith("HloModule"):

@@ -132,11 +132,7 @@ def step_roofline(priced: Priced, title: str = "") -> Picture:
 
 
 def roofs(priced: Priced) -> tuple[str, float, float]:
-    """Return the format in which most products are, its peak (FLOP/s), and bytes/s of the memory.
-
-    Raises:
-        InputError: the chip has no such figure.
-    """
+    """Return the format of most products, its peak (FLOP/s), and bytes/s of the memory."""
     chip = priced.cluster.accelerator
     products: dict[str, float] = defaultdict(float)
     for kernel, calls in running_kernels(priced):

@@ -117,9 +117,6 @@ def device_watts(board: float, most: float, nodes: int, pue: float | None = None
     """Watts for one device, with its share of host, network and building, each off by itself.
 
     `board` and `most` are W of its board, as predicted and at most; `pue` None: as shipped.
-
-    Raises:
-        InputError: a PUE below 1 or above 10.
     """
     file = power_file()
     if pue is not None:

@@ -145,11 +145,7 @@ def _size_formula(array: ArraySpec, setting: ShapeContext) -> tuple[str, tuple[I
 
 
 def read_tile(text: str) -> tuple[int, ...]:
-    """Return the sizes of a tile, those of the last dimensions, from "8,128".
-
-    Raises:
-        InputError: what is no list of whole numbers.
-    """
+    """Return the sizes of a tile, those of the last dimensions, from "8,128"."""
     sizes = [part.strip() for part in text.split(",")]
     digits = all(size.isascii() and size.isdigit() for size in sizes)
     if not digits or not all(1 <= int(size) <= LARGEST_TILE for size in sizes):

@@ -89,11 +89,7 @@ class CountedModel(Lettered):
 
 
 def parameters(model: CountedModel) -> Answer:
-    """Return the number of parameters, those of each part, and those that a token uses.
-
-    Raises:
-        InputError: learned positions whose table has no length yet.
-    """
+    """Return the number of parameters, those of each part, and those that a token uses."""
     config, counted = model.config, model.count
     components = [_mlp(model), model.attention, _small(model)]
     components.append(model.answer("embedding", COUNT, "V * D"))

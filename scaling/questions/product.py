@@ -140,11 +140,7 @@ def cases(product: ArrayProduct) -> dict[str, str]:
 
 
 def strategies(product: ArrayProduct, setting: ShapeContext) -> list[Strategy]:
-    """Return every way to compute the product in which each axis splits what it splits somewhere.
-
-    Raises:
-        InputError: so many axes that there are more than MOST_STRATEGIES ways.
-    """
+    """Return the ways to compute the product in which axes split what they split somewhere."""
     named = {axis for array in product.arrays for axis in (*array.axes, *array.unreduced)}
     axes = [axis for axis in setting.mesh if axis in named]
     options = [_options(axis, product) for axis in axes]

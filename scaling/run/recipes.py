@@ -111,11 +111,7 @@ def demo() -> Run:
 
 
 def recipe(name: str) -> Run:
-    """Return the recipe called `name`.
-
-    Raises:
-        InputError: no such recipe; the nearest name is given.
-    """
+    """Return the recipe called `name`."""
     if name in SPECIAL:
         return SPECIAL[name]()
     if name not in preset_names():

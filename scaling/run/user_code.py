@@ -26,11 +26,7 @@ def described(made: Any) -> str:
 
 
 def named_function(text: str) -> tuple[Path, str]:
-    """Return the file and the name of a function, `file.py:function`; nothing is loaded.
-
-    Raises:
-        InputError: no such file, or no function is named.
-    """
+    """Return the file and the name of a function, `file.py:function`; nothing is loaded."""
     file, _, function = text.rpartition(":")
     if not Path(file).is_file():
         raise InputError(f"{text}: there is no file {file}")

@@ -55,9 +55,6 @@ def exclusive_lock(machine: Machine) -> Iterator[None]:
     """Hold the machine-wide lock of `up` and `down`; waits until another process frees it.
 
     Commands started meanwhile inherit the lock: after a kill it lasts until they end.
-
-    Raises:
-        InputError: /run does not exist.
     """
     import fcntl  # not on every system that can read this file
 

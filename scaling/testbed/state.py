@@ -86,11 +86,7 @@ def remove_state(testbed: TestbedConfig, folder: Path) -> None:
 
 
 def all_states(folder: Path) -> Iterator[Record]:
-    """Every record, by name.
-
-    Raises:
-        InputError: a file is not that of a testbed.
-    """
+    """Every record, by name."""
     for path in sorted(folder.glob("*.json")):
         try:
             yield read_state(path.stem, folder)

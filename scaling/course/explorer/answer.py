@@ -91,11 +91,7 @@ def command(asked: ExplorerRequest) -> str:
 
 
 def _priced(asked: ExplorerRequest) -> tuple[PredictionResult, PredictionResult]:
-    """The prediction as built, and with the changes.
-
-    Raises:
-        InputError: figures of a calibration under which no step ends.
-    """
+    """The prediction as built, and with the changes."""
     try:
         before = _as_built(asked.stored.key, asked.calibration)
         now = before.what_if(*asked.changes) if asked.changes else before

@@ -29,11 +29,7 @@ EXAMPLE = (
 
 
 def ladder_of(line: str, guess: float | None = None) -> Ladder:
-    """Return the ladder of a command line of `scaling collective` or `scaling predict`.
-
-    Raises:
-        InputError: another command, an option that no ladder takes, or as the ladder itself.
-    """
+    """Return the ladder of a command line of `scaling collective` or `scaling predict`."""
     try:
         words = shlex.split(line.removeprefix("scaling "))
     except ValueError as error:  # a quote that nothing closes

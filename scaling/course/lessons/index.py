@@ -53,11 +53,7 @@ def numbered(kind: str, number: str) -> Lesson:
 
 
 def serve(file: Path) -> int:
-    """Serve a notebook on the loopback address and open it; returns marimo's exit code.
-
-    Raises:
-        InputError: marimo is not installed.
-    """
+    """Serve a notebook on the loopback address and open it; returns marimo's exit code."""
     if importlib.util.find_spec("marimo") is None:
         raise InputError("lessons need marimo: pip install 'jax-scaling[lessons]'")
     command = [sys.executable, "-m", "marimo", "run", str(file), "--host", LOOPBACK]

@@ -40,11 +40,7 @@ def answered(
 
 
 def guesses_of(quiz: Quiz, written: Sequence[object]) -> list[float | None]:
-    """Return the guesses of a quiz as they were written; None is no guess.
-
-    Raises:
-        InputError: one is no number, or there are more than the quiz asks for.
-    """
+    """Return the guesses of a quiz as they were written; None is no guess."""
     count = len(quiz.answers)
     if len(written) > count:
         numbers = "number" if count == 1 else "numbers"

@@ -169,11 +169,7 @@ KNOWN: dict[str, tuple[Callable[[float], float], str, str]] = {
 
 
 def mistake(text: str) -> Mistake:
-    """Return the mistake of a quiz's line: its name, and its number where it has one.
-
-    Raises:
-        InputError: no mistake has that name.
-    """
+    """Return the mistake of a quiz's line: its name, and its number where it has one."""
     name, _, last = text.rpartition(" ")
     numbered = name in KNOWN and _is_number(last)
     name, parameter = (name, float(last)) if numbered else (text, 0.0)
@@ -189,9 +185,6 @@ def diagnose(guess: float, answer: float, tolerance: float, possible: Iterable[s
     Args:
         tolerance: relative distance within which a guess is right.
         possible: mistakes that this quiz can go wrong by.
-
-    Raises:
-        InputError: a guess that is no finite number.
     """
     if not math.isfinite(guess):
         raise InputError(f"{guess} is no guess: a finite number is needed")

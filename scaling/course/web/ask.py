@@ -43,9 +43,6 @@ def one_quiz(given: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         given: `id`, and `guesses`: a number, its text, or null for each number asked for.
-
-    Raises:
-        InputError: no quiz has this id; a guess is no number.
     """
     check_keys(given, ("id", "guesses"), "quiz")
     quiz, written = find(shorten(str(given.get("id", "")), LONGEST)), given.get("guesses", [])

@@ -112,11 +112,7 @@ def served_model(name: str, config: ModelConfig, formats: Formats) -> ServedMode
 def bare_model(
     parameters: float, active: float | None, kv_token: float, formats: Formats
 ) -> ServedModel:
-    """Return a model of which the parameters and bytes of a position are all that is known.
-
-    Raises:
-        InputError: a figure that no model has.
-    """
+    """Return a model of which the parameters and bytes of a position are all that is known."""
     check_range("--parameters", parameters, 1, LARGEST)
     check_range("--kv-per-token", kv_token, 0, LARGEST)
     used = parameters if active is None else active

@@ -64,11 +64,7 @@ def engine_file() -> EngineFile:
 
 
 def engine_of(software: str | None) -> Engine:
-    """Return the engine of that name; None: none.
-
-    Raises:
-        InputError: an engine that is not described; the nearest one is named.
-    """
+    """Return the engine of that name; None: none."""
     if software is None:
         return NO_ENGINE
     check_keys([software], engine_file().engines, "--software", "engine")
