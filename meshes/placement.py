@@ -20,7 +20,7 @@ import numpy as np
 
 from scaling.meshes.cluster import Cluster, Level, level_nodes, torus_shape
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.shape import MeshShape, groups_along
+from scaling.meshes.shape import MeshShape, axes_text, groups_along, longer
 from scaling.meshes.torus import coordinates, slice_shape
 
 
@@ -29,12 +29,11 @@ def check_fits(mesh: MeshShape | Mapping[str, int], cluster: Cluster) -> None:
     sizes = _sizes(mesh)
     count = math.prod(sizes.values())
     if count > cluster.devices:
-        text = ",".join(f"{axis}={size}" for axis, size in sizes.items() if size > 1)
         nodes = -(-count // cluster.devices_per_node)
         raise InputError(
-            f"mesh {text} needs {count} devices, but {cluster.name} with {cluster.nodes} "
-            f"node{'s' * (cluster.nodes > 1)} x {cluster.devices_per_node} has {cluster.devices}; "
-            f"use --nodes {nodes} or a smaller mesh"
+            f"mesh {axes_text(longer(sizes))} needs {count} devices, but {cluster.name} with "
+            f"{cluster.nodes} node{'s' * (cluster.nodes > 1)} x {cluster.devices_per_node} has "
+            f"{cluster.devices}; use --nodes {nodes} or a smaller mesh"
         )
 
 

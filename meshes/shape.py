@@ -118,7 +118,7 @@ class MeshShape(AxisSizes[int]):
         return groups_along(self.sizes, axes)
 
     def __str__(self) -> str:
-        return ",".join(f"{a}={n}" for a, n in self.sizes.items() if n > 1) or "data=1"
+        return axes_text(longer(self.sizes)) or "data=1"
 
 
 AxisSize = int | np.ndarray  # of an axis: of one mesh, or one for each configuration
@@ -182,6 +182,16 @@ def parse_mesh(text: str, order: tuple[str, ...] = AXES) -> MeshShape:
     sizes = parse_axes(text)
     check_axes(sizes, "--mesh")
     return MeshShape(**sizes, device_order=order)
+
+
+def longer(sizes: Mapping[str, int]) -> dict[str, int]:
+    """The axes of more than one device, in their order."""
+    return {axis: size for axis, size in sizes.items() if size > 1}
+
+
+def axes_text(sizes: Mapping[str, object]) -> str:
+    """`data=8,model=2`, as `parse_axes` reads it."""
+    return ",".join(f"{axis}={size}" for axis, size in sizes.items())
 
 
 def parse_axes(text: str) -> dict[str, int]:

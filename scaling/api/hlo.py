@@ -16,6 +16,7 @@ from scaling.hlo.reader import read_program
 from scaling.hlo.user_hints import KernelWork
 from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import axes_text
 from scaling.profiles.profile import Profile
 from scaling.program.ir import placed_on
 
@@ -73,7 +74,7 @@ def predict_hlo(
     if math.prod(axes.values()) != dump.devices:
         raise InputError(
             f"{dump.title} is a program of {dump.devices} partitions, the mesh "
-            f"{','.join(f'{a}={n}' for a, n in axes.items())} has {math.prod(axes.values())} "
+            f"{axes_text(axes)} has {math.prod(axes.values())} "
             f"devices: use axis sizes that multiply to {dump.devices}"
         )
     place = cluster_for(dump.devices, cluster, nodes, overrides)

@@ -19,7 +19,7 @@ from scaling.meshes.catalog.load import loaded_already
 from scaling.meshes.catalog.overrides import KEYS, override_chip
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, reworded, whole_number
-from scaling.meshes.shape import MeshShape, parse_axes, parse_mesh
+from scaling.meshes.shape import MeshShape, axes_text, parse_axes, parse_mesh
 from scaling.meshes.units import Unit, parse_count, parse_quantity
 from scaling.training.launch.gpu import avoid_absent_gpus
 
@@ -213,7 +213,7 @@ def axis_sizes(mesh: MeshLike) -> dict[str, int]:
 def _mesh_text(mesh: str | Mapping[str, int]) -> str:
     if isinstance(mesh, str):
         return mesh
-    return ",".join(f"{axis}={_size(size)}" for axis, size in mesh.items())
+    return axes_text({axis: _size(size) for axis, size in mesh.items()})
 
 
 def _size(size: object) -> object:

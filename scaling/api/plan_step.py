@@ -27,7 +27,6 @@ from scaling.api.step_choices import (
     Axes,
     all_meshes,
     imbalance,
-    mesh_text,
     settings_of,
     several,
 )
@@ -35,7 +34,7 @@ from scaling.api.step_plans import StepPlansResult
 from scaling.meshes.bandwidths import Measured, measured_calls
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, nearest, whole_number
-from scaling.meshes.shape import AXES
+from scaling.meshes.shape import AXES, axes_text
 from scaling.meshes.units import format_size
 from scaling.planning.reasons import reason
 from scaling.planning.rescaled import exponents, rescaled
@@ -125,7 +124,7 @@ def plan_step(
     figures = {"tokens": tokens, "model_flops": model_flops, "memory_fraction": memory_fraction}
 
     def outcomes(over: Sequence[Axes]) -> dict[tuple[str, str], Outcome]:
-        asked = {(mesh_text(m), name): (m, s) for m in over for name, s in settings.items()}
+        asked = {(axes_text(m), name): (m, s) for m in over for name, s in settings.items()}
         requests = [
             {"place": place, "axes": dict(m), **how, **s, **figures} for m, s in asked.values()
         ]
@@ -136,20 +135,20 @@ def plan_step(
     ranked_by, chosen, found = "", list(candidates), {}
     if len(candidates) > top and like is not None:
         ranked_by = "the closed form of what it is like"
-        seconds = {mesh_text(m): _by_closed_form(like, m, place, profile) for m in candidates}
+        seconds = {axes_text(m): _by_closed_form(like, m, place, profile) for m in candidates}
     elif len(candidates) > top:
         chosen = sorted(candidates, key=imbalance)[: min(top, 1 + len(candidates[0]))]
         found = outcomes(chosen)
         first = next(iter(settings))
         probes = [
-            p for m in chosen if isinstance(p := found[mesh_text(m), first], PredictionResult)
+            p for m in chosen if isinstance(p := found[axes_text(m), first], PredictionResult)
         ]
         ranked_by = f"the collectives of {len(probes)} compiled meshes, rescaled"
         seconds = _by_collectives(probes, candidates) if probes else {}
     if ranked_by:
-        order = sorted(candidates, key=lambda m: seconds.get(mesh_text(m), math.inf))
+        order = sorted(candidates, key=lambda m: seconds.get(axes_text(m), math.inf))
         known = {mesh for mesh, _ in found}
-        rest = [m for m in order if mesh_text(m) not in known][: top - len(known)]
+        rest = [m for m in order if axes_text(m) not in known][: top - len(known)]
         found |= outcomes(rest)
     else:
         found = outcomes(chosen)
@@ -185,7 +184,7 @@ def _by_collectives(probes: Sequence[PredictionResult], meshes: Sequence[Axes]) 
     programs = [probe.pricing.program for probe in probes]
     split = exponents(programs)
     at = lambda mesh: replace(probes[0].pricing, program=rescaled(programs[0], mesh, split))
-    return {mesh_text(mesh): float(predicted(at(mesh)).step_time) for mesh in meshes}
+    return {axes_text(mesh): float(predicted(at(mesh)).step_time) for mesh in meshes}
 
 
 def _ranked(found: Mapping[tuple[str, str], Outcome]) -> tuple[StepPlan, ...]:

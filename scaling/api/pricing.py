@@ -16,6 +16,7 @@ from scaling.meshes.catalog import lint_cluster
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.memory_pool import TRAINERS, xla_pool
+from scaling.meshes.shape import axes_text, longer
 from scaling.profiles.profile import Evidence, Profile, StepFit
 from scaling.program.ir import Number, Program
 from scaling.run import Run
@@ -49,8 +50,7 @@ class Pricing:
     @property
     def mesh(self) -> str:
         """Axes with more than one device, in device order: `fsdp=64,tensor=8`."""
-        sizes = self.program.mesh
-        return ",".join(f"{axis}={n}" for axis, n in sizes.items() if n > 1) or "data=1"
+        return axes_text(longer(self.program.mesh)) or "data=1"
 
 
 def read_changes(what_if: str | Iterable[str]) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from scaling.api.inputs import as_texts
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys, whole_number
 from scaling.meshes.rules import divisors
-from scaling.meshes.shape import parse_sizes
+from scaling.meshes.shape import axes_text, parse_sizes
 
 Axes = Mapping[str, int]
 TRUTH = {"true": "True", "false": "False"}
@@ -21,10 +21,6 @@ def several(given: str | Iterable[Any] | None) -> list[Any]:
     """Return meshes or variants one by one: a text has them between semicolons."""
     texts = given.split(";") if isinstance(given, str) else (given or ())
     return [text.strip() if isinstance(text, str) else text for text in texts]
-
-
-def mesh_text(mesh: Axes) -> str:
-    return ",".join(f"{axis}={n}" for axis, n in mesh.items())
 
 
 def all_meshes(axes: Sequence[str], limits: str | Axes, place: Cluster) -> list[Axes]:
@@ -50,7 +46,7 @@ def all_meshes(axes: Sequence[str], limits: str | Axes, place: Cluster) -> list[
     if not found:
         raise InputError(
             f"no mesh over {','.join(axes)} has the {place.devices} devices of {place.nodes} x "
-            f"{place.name} within --max {mesh_text(limits)}: raise it, or name an axis without"
+            f"{place.name} within --max {axes_text(limits)}: raise it, or name an axis without"
         )
     return found
 
@@ -75,7 +71,7 @@ def settings_of(variants: Any) -> dict[str, dict[str, Any]]:
 def _variant(given: Any) -> tuple[str, Mapping[str, Any]]:
     """Return the name and the settings of `remat=full,layers=4`; values are Python's, or texts."""
     if isinstance(given, Mapping):
-        return ",".join(f"{key}={value}" for key, value in given.items()), given
+        return axes_text(given), given
     values: dict[str, Any] = {}
     for pair in as_texts(given, "--variants", "remat=full")[0].split(","):
         key, equals, value = (part.strip() for part in pair.partition("="))

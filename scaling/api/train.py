@@ -16,6 +16,7 @@ from scaling.api.runs import RunLike, Settings, load_trained
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result
+from scaling.meshes.shape import axes_text
 from scaling.meshes.units import format_memory
 from scaling.report.training import (
     header_lines,
@@ -77,7 +78,7 @@ class TrainResult(Result):
 
         if isinstance(self.run, OwnRun):
             words = ["scaling", "price", self.run.function, "--cluster", "dgx-h100"]
-            mesh = ",".join(f"{axis}={n}" for axis, n in self.run.mesh.items())
+            mesh = axes_text(self.run.mesh)
             return shlex.join([*words, *(["--mesh", mesh] if mesh else [])])
         folder = str(self.folder)
         try:

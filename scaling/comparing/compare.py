@@ -31,6 +31,7 @@ from scaling.comparing.matching import match_recording
 from scaling.comparing.recorded import RecordedEvent, recorded_events
 from scaling.comparing.steps import Measured, Recording, known_operations, longest
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import axes_text, longer
 from scaling.program.ir import COLLECTIVE_KINDS, Kernel, Number, Program, collectives
 from scaling.simulate.prediction import TERMS, Prediction, axis_name
 from scaling.simulate.resolve import HOST
@@ -103,7 +104,7 @@ def compare_recording(
     found = _comparison(prediction, measured, joined)
     match = replace(recording, match=found.match)
     notes = doubts(match, found.step_time.seconds, prediction.devices, program.module, steps)
-    axes = ",".join(f"{axis}={n}" for axis, n in program.mesh.items() if n > 1) or "one device"
+    axes = axes_text(longer(program.mesh)) or "one device"
     return replace(
         found,
         setting=f"mesh {axes} of {cluster.name}",

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from scaling.meshes.errors import InputError, check_range, reworded
 from scaling.meshes.reading import read
+from scaling.meshes.shape import axes_text, longer
 from scaling.profiles.grades import Grade
 from scaling.run import Batch
 from scaling.simulate.prediction import TERMS
@@ -58,7 +59,7 @@ class PredictedFile:
     @property
     def setting(self) -> str:
         """Model, mesh and batch: `2 layers, d_model 64; mesh fsdp=8; 16 x 512 tokens`."""
-        axes = ",".join(f"{axis}={n}" for axis, n in self.mesh.items() if n > 1) or "one device"
+        axes = axes_text(longer(self.mesh)) or "one device"
         words = [self.model, f"mesh {axes}"]
         if (batch := self.batch) is not None:
             pieces = f" in {n} microbatches" if (n := batch.microbatches) > 1 else ""

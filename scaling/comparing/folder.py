@@ -7,7 +7,6 @@ measured.json       what the steps took
 profile/            a recording of some steps, where one was asked for
 """
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from scaling.comparing.documents import MeasuredFile, PredictedFile, T, read_doc
 from scaling.meshes.durable import sync, write_json
 from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.reading import read_json
-from scaling.meshes.shape import MeshShape
+from scaling.meshes.shape import MeshShape, longer
 from scaling.models.accounting import count_parameters
 from scaling.models.config import with_positions
 from scaling.profiles.io import read_profile, write_profile
@@ -149,8 +148,8 @@ def _check_same_run(folder: Path, found: RunFolder) -> None:
     batches = asdict(predicted.batch) if predicted.batch else {}
     for name, key, there, here in (
         (PREDICTED, "batch", batches, asdict(run.batch) if isinstance(run, Run) else {}),
-        (PREDICTED, "mesh", _larger(predicted.mesh), _larger(trained)),
-        (PROGRAM, "mesh", _larger(priced), _larger(trained)),
+        (PREDICTED, "mesh", longer(predicted.mesh), longer(trained)),
+        (PROGRAM, "mesh", longer(priced), longer(trained)),
     ):
         if list(there.items()) != list(here.items()):
             words = [", ".join(f"{k}={n}" for k, n in part.items()) for part in (there, here)]
@@ -158,11 +157,6 @@ def _check_same_run(folder: Path, found: RunFolder) -> None:
                 f"{folder / name} is of another run: its {key} is {words[0] or 'one device'}, "
                 f"run.json has {words[1] or 'one device'}; train the run again"
             )
-
-
-def _larger(sizes: Mapping[str, int]) -> dict[str, int]:
-    """The axes of more than one device, in their order."""
-    return {axis: size for axis, size in sizes.items() if size != 1}
 
 
 def _document(cls: type[T], folder: Path, name: str) -> T:

@@ -13,7 +13,7 @@ import numpy as np
 
 from scaling.hlo.replica_groups import axes_of_groups
 from scaling.meshes.errors import InputError
-from scaling.meshes.shape import groups_along
+from scaling.meshes.shape import axes_text, groups_along
 from scaling.program.ir import Program, collectives
 
 
@@ -29,7 +29,7 @@ def check_mesh(program: Program, known: Mapping[str, int] | None) -> None:
         return
     if known and any(axes_of_groups(each, known) for each in groups):
         raise InputError(
-            f"{_misfit(program, groups)}: it says itself that its mesh is {_text(known)}"
+            f"{_misfit(program, groups)}: it says itself that its mesh is {axes_text(known)}"
         )
     # whether a call is among some devices of its axes, not among all
     if not any(call.axes and len(groups_along(program.mesh, call.axes)) > 1 for call in calls):
@@ -46,13 +46,9 @@ def _misfit(program: Program, groups: Sequence[np.ndarray]) -> str:
     first = [int(device) for device in groups[0][0]]
     shown = f"{first[:8]} ..." if len(first) > 8 else f"{first}"
     return (
-        f"the mesh {_text(program.mesh)} is not that of the program, whose devices talk in groups "
-        f"such as {shown} ({groups[0].shape[0]} of {len(first)})"
+        f"the mesh {axes_text(program.mesh)} is not that of the program, whose devices talk in "
+        f"groups such as {shown} ({groups[0].shape[0]} of {len(first)})"
     )
-
-
-def _text(mesh: Mapping[str, int]) -> str:
-    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
 def _suggested(groups: Sequence[np.ndarray], devices: int) -> list[int]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import axes_text
 from scaling.models.accounting.matrices import NUMBER_BYTES
 from scaling.profiles.profile import Profile
 from scaling.questions.answer import Input
@@ -77,7 +78,7 @@ def check_array(array: ArraySpec, setting: ShapeContext) -> None:
     text = format_array(array, setting.mesh)
     for dim in array.dims:
         if not dim.name.isdigit() and dim.name not in setting.sizes:
-            known = ",".join(f"{name}={size}" for name, size in setting.sizes.items())
+            known = axes_text(setting.sizes)
             raise InputError(
                 f"dimension {dim.name} of {text} has no size; write --shape "
                 f"{known + ',' if known else ''}{dim.name}=4096"

@@ -3,6 +3,7 @@
 import math
 from typing import TYPE_CHECKING
 
+from scaling.meshes.shape import axes_text
 from scaling.models.accounting import count_parameters
 from scaling.run import Run
 from scaling.run.attention import stored_scores
@@ -43,7 +44,7 @@ def own_header_lines(plan: "OwnPlan") -> list[str]:
     run, device = plan.run, plan.mesh.devices.flat[0]
     arrays, batch = jax.tree.leaves(plan.training.state), to_dict(plan.batch)
     count = sum(math.prod(leaf.shape) for leaf in arrays)
-    axes = ",".join(f"{axis}={n}" for axis, n in run.mesh.items())
+    axes = axes_text(run.mesh)
     parts = (f"{name} {x.dtype}{list(x.shape)}".strip() for name, x in batch.items())
     return [
         f"{run.name}: a state of {count:,} numbers in {len(arrays)} arrays on {axes} "

@@ -23,6 +23,7 @@ from scaling.compile.options import compile_with, compiler_options
 from scaling.compile.stages import argument_mesh
 from scaling.meshes.devices import named_mesh
 from scaling.meshes.errors import InputError
+from scaling.meshes.shape import axes_text
 from scaling.run.own import OwnRun
 from scaling.run.user_code import described, folder_on_path, run_user_code, user_function
 from scaling.training.data.own_batches import OwnBatches
@@ -59,8 +60,7 @@ def plan_own(run: OwnRun, resume: bool = False) -> OwnPlan:
     """
     axes, devices = run.mesh or {"data": jax.device_count()}, jax.devices()
     if (size := math.prod(axes.values())) != len(devices):
-        text = ",".join(f"{axis}={n}" for axis, n in axes.items())
-        raise InputError(f"mesh {text} has {size} devices, there are {len(devices)}")
+        raise InputError(f"mesh {axes_text(axes)} has {size} devices, there are {len(devices)}")
     mesh = named_mesh(axes, devices)
     training = returned(run, mesh)
     data = OwnBatches(training.data, run.function)
