@@ -32,9 +32,9 @@ from experiments.published.kernel_ranges import (
 from experiments.published.kernel_scores import Score, points, scores
 from experiments.published.score_kernels import size
 from scaling.meshes import catalog
-from scaling.profiles.left_out import LeftOut
 from scaling.profiles.profile import ANY
 from scaling.profiles.shipped import DATA
+from scaling.questions.constants import LeftOut
 
 TABLES = ("products", "attention")
 LEAST = 0.02  # half range of a fit

@@ -11,7 +11,6 @@ from scaling.api.runs import RunLike, Settings, load_run
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
-from scaling.report.activations import saved_table
 from scaling.run.optimizers import optimizer_of
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.rules import notes, resolved_mesh, rules_for
@@ -102,7 +101,7 @@ def sharding(
         lines = [shardings.table(rows), *trained_line(state.params, resolved.train)]
         lines += [shardings.state_line(kept, optimizer)]
         lines += [*([shardings.held_line(held)] if held else []), *([str(split)] if split else [])]
-        lines += ["", saved_table(saved, resolved.remat)]
+        lines += ["", shardings.saved_table(saved, resolved.remat)]
         lines += [f"warning: {line}" for line in notices]
     document = {
         "name": resolved.name,

@@ -6,17 +6,20 @@ links inside a node
 errors of kernels     of this chip, or of others, with its measurements left out of the store
 """
 
+import json
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import dataclass, fields
+from functools import cache
 from statistics import median
 from typing import Any
 
 from scaling.meshes.accelerator import Accelerator
+from scaling.meshes.reading import read
 from scaling.profiles.grades import grade_of, half_range
 from scaling.profiles.io import profile_of
-from scaling.profiles.left_out import left_out
 from scaling.profiles.profile import ANY, Evidence, LinkFit, Profile
+from scaling.profiles.shipped import DATA
 from scaling.questions.answer import Answer, Value
 
 UNITS = {  # of constants that are no ratios
@@ -29,6 +32,30 @@ UNITS = {  # of constants that are no ratios
     "l2": "bytes/cycle",  # of a core
 }
 NAMES = ("dtype", "direction", "library", "evidence")  # fields of fits that are no constants
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Errors, predicted / measured - 1, of one kind of kernel on one chip, over its software.
+
+    `experiments/published/kernel_scores.py` prices what was measured on a chip with what it borrows
+    where its own rows are left out of the tables; `ship_kernels.py` there writes the file.
+    """
+
+    kind: str  # "product bf16, large"
+    chip: str
+    rows: int
+    median: float  # of |error|, the median over the chip's software
+    bias: float  # median error
+    inside: float  # share of rows in low..high
+
+
+@cache
+def left_out() -> tuple[LeftOut, ...]:
+    """All kinds and chips; none where nobody scored them."""
+    file = DATA / "left_out.json"
+    rows = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    return tuple(read(LeftOut, row, file.name) for row in rows)
 
 
 def constants(chip: Accelerator) -> list[Answer]:

@@ -1,4 +1,4 @@
-"""Every parameter's shape, spec and bytes per device, and what stayed replicated."""
+"""Every parameter's shape, spec and bytes per device, what stayed replicated, what remat keeps."""
 
 import math
 from dataclasses import dataclass
@@ -8,11 +8,13 @@ import jax
 
 from scaling.meshes.rules import Rules
 from scaling.meshes.units import format_size
+from scaling.models.accounting.activations import SavedRow
 from scaling.models.accounting.matrices import BYTES
+from scaling.models.accounting.remat import Remat
 from scaling.models.execution import Execution
 from scaling.models.initializers import is_matrix, is_variable
 from scaling.models.zero import all_gather_params
-from scaling.report.formatting import columns
+from scaling.report.formatting import columns, table_lines
 from scaling.run.optimizers import Optimizer
 from scaling.training.weights.naming import leaf_names
 
@@ -57,6 +59,23 @@ def table(all_rows: list[ParameterRow]) -> str:
     total = sum(row.bytes for row in all_rows), sum(row.device_bytes for row in all_rows)
     lines.append(("total", "", "", *(f"{size:,}" for size in total)))
     return "\n".join(columns(lines, left=(0, 1, 2)))
+
+
+def saved_table(rows: list[SavedRow], remat: Remat) -> str:
+    """Every tensor that remat keeps for the backward pass, with its bytes on one device."""
+    lines: list[tuple[str, ...]] = []
+    experts = len({row.layers for row in rows}) > 1
+    for row in rows:
+        tensor = f"{row.tensor} of {row.layers}" if experts else row.tensor
+        sizes = f"{row.layer_bytes:,}", f"{row.bytes:,}"
+        lines.append((tensor, row.kept_as, row.memory, *sizes))
+    for memory in ("device", "host"):
+        total = sum(row.bytes for row in rows if row.memory == memory)
+        if total:
+            lines.append((f"total in memory of the {memory}", "", "", "", f"{total:,}"))
+    head = ("kept tensor", "name in remat", "memory", "bytes/layer", "bytes/device")
+    title = f"remat {remat} keeps for the backward pass"
+    return "\n".join([title, *table_lines(head, lines, left=(0, 1, 2))])
 
 
 def state_bytes(state: Any) -> dict[str, int]:

@@ -9,7 +9,7 @@ from scaling.analytic.saved import saved_rows
 from scaling.api.sharding import sharding
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting.remat import SavedTensors
-from scaling.report.activations import saved_table
+from scaling.report.shardings import saved_table
 from scaling.run import Batch, Pipeline
 from scaling.run.recipes import recipe
 
