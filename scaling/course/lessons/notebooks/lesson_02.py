@@ -82,7 +82,7 @@ leaves them.
         [on_mesh, rows_over, columns_over],
         [sums_over, device],
     )
-    return columns_over, device, on_mesh, page, rows_over, split, sums_over
+    return columns_over, device, on_mesh, page, rows_over, sums_over
 
 
 @app.cell
@@ -280,17 +280,6 @@ def _(page, problems):
         "copies and buffers of the step, which `scaling predict` adds up.",
         found,
     )
-    return
-
-
-@app.cell
-def test_what_all_devices_hold_is_copies_of_one(mesh, shape, split, whole):
-    for text in ("A[I,J]", "A[I_X,J]", "A[I_X,J_Y]", "A[I_YX,J]", "A[I,J_X]"):
-        answer = sc.learn.array(text, mesh, shape)
-        assert answer.answer * 8 == answer["bytes on all devices"].answer
-        one = answer["bytes of one copy"].answer
-        assert answer["bytes on all devices"].answer == answer["copies"].answer * one
-    assert split.answer * 8 == sc.learn.array("A[I,J]", mesh, shape).answer == whole
     return
 
 

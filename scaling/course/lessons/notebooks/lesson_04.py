@@ -133,7 +133,7 @@ def _(counted, forward, page, seq, shape):
         context,
         causal,
     )
-    return by_part, causal, context
+    return causal, context
 
 
 @app.cell
@@ -170,7 +170,7 @@ def _(causal, context, model, page):
         page.formula(own),
         page.formula(all_else),
     )
-    return all_else, giga, own, slope
+    return
 
 
 @app.cell
@@ -297,25 +297,10 @@ def _(memories, page, problems):
 
 
 @app.cell
-def test_the_parts_are_the_whole(by_part, counted, forward):
-    assert sum(row["parameters"] for row in by_part) <= counted.answer
-    flops = sum(row["forward, a token (FLOPs)"] for row in by_part)
-    assert abs(flops / forward.answer - 1) < 1e-9
-    return
-
-
-@app.cell
 def test_the_rungs_rise(climbed):
     found = [climbed[name].value for name in ("bound", "textbook", "fitted", "compiled")]
     known = [value for value in found if value is not None]
     assert known == sorted(known)
-    return
-
-
-@app.cell
-def test_at_the_crossing_the_core_costs_what_it_passes(all_else, giga, own, slope):
-    assert abs(own.answer * slope / giga["projections"] - 1) < 1e-9
-    assert abs(all_else.answer * slope / (giga["projections"] + giga["MLP"]) - 1) < 1e-9
     return
 
 

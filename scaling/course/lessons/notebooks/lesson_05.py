@@ -109,7 +109,7 @@ def _(D, F, X, cluster, field, layer, nodes):
         "## Move the batch across it",
         tokens,
     )
-    return forward, limit, page, rate, tokens
+    return forward, page, rate, tokens
 
 
 @app.cell
@@ -296,21 +296,6 @@ def _(page, problems, rate):
         "textbook's: products stay below the peak, and so do links.",
         page.ladder(published),
     )
-    return
-
-
-@app.cell
-def test_the_limit_is_where_the_engine_takes_equally_long(forward, gather, products):
-    for grade, found in enumerate((forward.ideal, forward.fitted)):
-        at = round(found)  # fitted time jumps there, where a tile more begins
-        assert products(at - 1)[grade] <= gather[grade] <= products(at + 1)[grade]
-    return
-
-
-@app.cell
-def test_one_device_gathers_nothing_and_many_all_of_it(forward, limit):
-    joined = next(one.value for one in forward.inputs if one.symbol == "X")
-    assert abs(forward.ideal / (limit["rule"].ideal * (joined - 1) / joined) - 1) < 1e-9
     return
 
 

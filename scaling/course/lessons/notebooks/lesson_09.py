@@ -258,21 +258,6 @@ def test_the_drawing_has_the_bubble_of_the_formula(bubble):
 
 
 @app.cell
-def test_every_microbatch_passes_every_stage_once_each_way():
-    table = timetable("circular", 4, 8, 2)
-    assert len({(p.stage, p.part, p.microbatch, p.forward) for p in table}) == len(table)
-    assert len(table) == 4 * 8 * 2 * 2
-    return
-
-
-@app.cell
-def test_one_stage_is_never_idle_and_the_bubble_goes_to_zero(bubble):
-    assert idle_share(timetable("1f1b", 1, 8)) == 0
-    assert bubble(4, 10**6).ideal < 1e-5
-    return
-
-
-@app.cell
 def test_activations_hide_behind_products(forward, hop):
     assert hop.fitted < forward
     return

@@ -167,13 +167,5 @@ def test_more_than_6_nd_never_takes_less(budget, count, tokens):
     return
 
 
-@app.cell
-def test_plans_are_sorted_and_fit(found):
-    times = [plan.prediction.step_time for plan in found.plans]
-    assert times == sorted(times)
-    assert all(plan.prediction.memory.fits for plan in found.plans)
-    return
-
-
 if __name__ == "__main__":
     app.run()
