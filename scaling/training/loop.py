@@ -182,6 +182,7 @@ class _Loop:
     def _after(self, state: Any, this: InFlight, last: bool) -> InFlight | None:
         """Report, end a recording, evaluate, save, where due; the step if it is still in flight."""
         step, eval_every = this.step, self.plan.run.train.eval_every
+        self.watch.mark("agreement")  # in which all wait for each: whether to save, whether to end
         evaluate = bool(eval_every) and (last or step % eval_every == 0)
         save = self.schedule.is_due(step) and not last
         look = self.report.hosts.is_due(step, last)

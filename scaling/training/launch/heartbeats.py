@@ -39,13 +39,14 @@ PLACES = {
     "start": "before the first step",
     "data": "waiting for the batch of step {}",
     "step": "in step {}",
+    "agreement": "after step {}",
     "comparison": "in the comparison of hosts after step {}",
     "evaluation": "in the evaluation after step {}",
     "checkpoints": "in the checkpoint after step {}",
     "end": "at the end",
 }
 BEATS = "SCALING_TRAIN_BEATS"  # environment: where the supervisor of a process hears its beats
-SHORT = ("data", "step", "comparison")  # others may take LONG
+SHORT = ("data", "step", "agreement", "comparison")  # others may take LONG
 
 
 @dataclass(frozen=True)

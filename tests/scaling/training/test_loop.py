@@ -23,6 +23,7 @@ from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.data.batches import TrainingBatches
 from scaling.training.data.sums import data_sums
 from scaling.training.launch.stopping import NotFinite
+from scaling.training.launch.watchdog import Watchdog
 from scaling.training.loop import RunResult
 from scaling.training.run_folder import metrics
 from scaling.training.run_folder.checksums import find_damage
@@ -150,6 +151,14 @@ def test_each_step_but_the_last_is_dispatched_before_the_one_before_it_is_read(
     for step in range(2, STEPS):
         expected += [("dispatch", step), ("read", step - 1)]
     assert events == [*expected, ("read", STEPS - 1), ("dispatch", STEPS), ("read", STEPS)]
+
+
+def test_who_stands_still_in_a_step_is_behind_those_who_ask_whether_to_save(toy, prepare, tmp_path):
+    """In a job they wait there for all: it is a place of its own."""
+    dog, places = Watchdog(tmp_path, 0), []
+    dog.mark = lambda place, step=None: places.append(place)
+    train(*prepare(toy()), Options(tmp_path), lambda: None, dog)
+    assert places[:4] == ["data", "step", "agreement", "data"]
 
 
 def test_only_a_checkpoint_waits_for_the_step_before_it_and_the_newest(toy, prepare, tmp_path):
