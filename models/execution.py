@@ -43,6 +43,7 @@ class Execution:
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
     lora: Lora | None = None  # adapters beside matrices, see `scaling.models.adapters`
     frozen: Literal["fp32", "bf16"] = "fp32"  # format in which frozen matrices are stored
+    reference: "Execution | None" = None  # of the frozen model that the loss compares with
 
     @property
     def dtype(self) -> jnp.dtype:

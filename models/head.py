@@ -14,6 +14,8 @@ The logits of a large microbatch are made in chunks of its tokens, each one's gr
 # Dims: B batch, S sequence, D model, V vocabulary; N chunks of T tokens each
 
 import functools
+from collections.abc import Callable
+from typing import Any
 
 import chex
 import jax
@@ -49,7 +51,7 @@ def logits(
     execution: Execution, x_BSD: jax.Array, head_VD: jax.Array, softcap: float = 0.0
 ) -> jax.Array:
     """float32 logits [B, S, V] of hidden states as `gather_tokens` returns them."""
-    return softcapped(_multiply(execution, x_BSD, _gather_head(execution, x_BSD, head_VD)), softcap)
+    return chunk_logits(execution, x_BSD, gather_head(execution, x_BSD, head_VD), softcap)
 
 
 def linear_cross_entropy(
@@ -71,19 +73,48 @@ def linear_cross_entropy(
         z_loss: weight of the z-loss.
         softcap: of the logits; 0: none.
     """
-    chex.assert_equal_shape_prefix([x_BSD, targets_BS], 2)
-    head_DV = _gather_head(execution, x_BSD, head_VD)
-    token_spec = spec_of(x_BSD).partitions[:2]
-    given = jax.tree.map(lambda x_BS: reshard(x_BS, P(*token_spec)), (targets_BS, weights_BS))
     loss = functools.partial(_loss, execution, z_loss, softcap)
-    size = execution.rules.mesh.size
-    tokens = targets_BS.size // size(axes_of(x_BSD))  # of one device, as the rows of the head
-    chunks = loss_chunks(tokens, head_DV.shape[1] // size(axes_of(head_DV)))
+    return mean_over_tokens(execution, loss, x_BSD, head_VD, (targets_BS, weights_BS))
+
+
+def mean_over_tokens(
+    execution: Execution,
+    loss: Callable[..., tuple[jax.Array, Any]],
+    x_BSD: jax.Array,
+    head_VD: jax.Array,
+    given: Any,
+    constants: Any = None,
+) -> tuple[jax.Array, Any]:
+    """The means of what `loss(gathered head, constants, x, given)` returns of chunks of tokens.
+
+    Args:
+        given: arrays of tokens [B, S, ...], such as targets and weights; without gradients.
+        constants: arrays that all chunks share; without gradients.
+    """
+    head_DV = gather_head(execution, x_BSD, head_VD)
+    given = jax.tree.map(functools.partial(like_tokens, x_BSD), given)
+    chunks = chunks_of(execution, x_BSD, head_DV)
     if chunks == 1:
-        return loss(head_DV, None, x_BSD, given)
+        return loss(head_DV, constants, x_BSD, given)
     with jax.named_scope("head"):
-        x_NTD, given_NT = jax.tree.map(functools.partial(_split, chunks), (x_BSD, given))
-        return mean_over_chunks(loss, head_DV, None, x_NTD, given_NT)
+        x_NTD, given_NT = jax.tree.map(functools.partial(split, chunks), (x_BSD, given))
+        return mean_over_chunks(loss, head_DV, constants, x_NTD, given_NT)
+
+
+def like_tokens(x_BSD: jax.Array, given_BS: jax.Array) -> jax.Array:
+    """An array of tokens [B, S, ...], sharded as these are."""
+    chex.assert_equal_shape_prefix([x_BSD, given_BS], 2)
+    own = spec_of(given_BS)
+    return reshard(
+        given_BS, P(*spec_of(x_BSD).partitions[:2], *own.partitions[2:], reduced=own.reduced)
+    )
+
+
+def chunks_of(execution: Execution, x_BSD: jax.Array, head_DV: jax.Array) -> int:
+    """Chunks in which a device makes the logits of its tokens."""
+    size = execution.rules.mesh.size
+    tokens = x_BSD.shape[0] * x_BSD.shape[1] // size(axes_of(x_BSD))  # of one device
+    return loss_chunks(tokens, head_DV.shape[1] // size(axes_of(head_DV)))
 
 
 def cross_entropy(
@@ -124,6 +155,14 @@ def shifted_terms(
     return normalizer_BS, jnp.where(is_target_BSV, shifted_BSV, 0).sum(axis=-1), top_BS
 
 
+def chunk_logits(
+    execution: Execution, x: jax.Array, head_DV: jax.Array, softcap: float
+) -> jax.Array:
+    """float32 logits of tokens [B, S] or [T] with a gathered head."""
+    with jax.named_scope("head"):
+        return softcapped(_multiply(execution, x, head_DV), softcap)
+
+
 def _loss(
     execution: Execution,
     z_loss: float,
@@ -134,14 +173,13 @@ def _loss(
     given: Targets,
 ) -> tuple[jax.Array, jax.Array]:
     """The loss of tokens [B, S] or [T] with a gathered head."""
-    with jax.named_scope("head"):
-        logits = softcapped(_multiply(execution, x, head_DV), softcap)
+    logits = chunk_logits(execution, x, head_DV, softcap)
     with jax.named_scope("loss"):
         targets, weights = given
         return cross_entropy(logits, targets, weights, z_loss)
 
 
-def _split(chunks: int, x_BS: jax.Array) -> jax.Array:
+def split(chunks: int, x_BS: jax.Array) -> jax.Array:
     """Each device's tokens in equal chunks, [N, T, ...]; nothing moves."""
     spec = spec_of(x_BS)
     entries = ((entry,) if isinstance(entry, str) else entry or () for entry in spec.partitions[:2])
@@ -150,7 +188,7 @@ def _split(chunks: int, x_BS: jax.Array) -> jax.Array:
     return on_shards(lambda x_bs: x_bs.reshape(chunks, -1, *x_bs.shape[2:]), spec, out, x_BS)
 
 
-def _gather_head(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
+def gather_head(execution: Execution, x_BSD: jax.Array, head_VD: jax.Array) -> jax.Array:
     """The stored head in compute format, whole along d_model and transposed: [D, V].
 
     It is all-gathered once and saved, because its backward pass follows its forward pass. XLA

@@ -25,14 +25,14 @@ from scaling.models.partial_sums import zeros_like
 # are 0.43 % off those of float32 in one chunk, 0.45 % in 16, 0.8 % in 64, 2.4 % in 256.
 MOST_ROUNDED = 16
 # (weights, constants, x, given) -> what is minimised, and what is reported beside it
-Loss = Callable[[Any, Any, jax.Array, Any], tuple[jax.Array, jax.Array]]
+Loss = Callable[[Any, Any, jax.Array, Any], tuple[jax.Array, Any]]
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def mean_over_chunks(
     loss: Loss, weights: Any, constants: Any, x_N: jax.Array, given_N: Any
-) -> tuple[jax.Array, jax.Array]:
-    """The mean over N chunks of `loss(weights, constants, x, given)`, which returns two scalars.
+) -> tuple[jax.Array, Any]:
+    """The means over N chunks of the scalars that `loss(weights, constants, x, given)` returns.
 
     The first has gradients, with respect to `weights` and `x_N` alone. Those of `weights` are
     summed over up to `MOST_ROUNDED` chunks in their own format, over more in float32; as partial
@@ -45,7 +45,7 @@ def mean_over_chunks(
 def _forward(loss: Loss, weights: Any, constants: Any, x_N: jax.Array, given_N: Any) -> tuple:
     """The means and, saved for the backward pass, the gradients of the first."""
 
-    def term(weights: Any, x: jax.Array, given: Any) -> tuple[jax.Array, jax.Array]:
+    def term(weights: Any, x: jax.Array, given: Any) -> tuple[jax.Array, Any]:
         return jax.tree.map(lambda value: value / len(x_N), loss(weights, constants, x, given))
 
     differentiate = jax.value_and_grad(term, argnums=(0, 1), has_aux=True)
@@ -64,7 +64,7 @@ def _forward(loss: Loss, weights: Any, constants: Any, x_N: jax.Array, given_N: 
     return values, (dweights, dx_N)
 
 
-def _backward(loss: Loss, gradients: Any, dvalues: tuple[jax.Array, jax.Array]) -> tuple:
+def _backward(loss: Loss, gradients: Any, dvalues: tuple[jax.Array, Any]) -> tuple:
     def scaled(gradient: jax.Array) -> jax.Array:  # perhaps partial sums
         factor = dvalues[0].astype(gradient.dtype)
         return gradient * reshard(factor, P(reduced=spec_of(gradient).unreduced))

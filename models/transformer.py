@@ -163,7 +163,7 @@ class Transformer(nnx.Module):
     def logits(self, x_BSD: jax.Array) -> jax.Array:
         """float32 logits [B, S, V] of the stream after the last layer."""
         with jax.named_scope("head"):
-            return logits(self.execution, *self._head(x_BSD), self.config.logit_softcap)
+            return logits(self.execution, *self.head_operands(x_BSD), self.config.logit_softcap)
 
     def loss(
         self,
@@ -174,11 +174,11 @@ class Transformer(nnx.Module):
     ) -> tuple[jax.Array, jax.Array]:
         """The losses that `linear_cross_entropy` returns, of the stream after the last layer."""
         with jax.named_scope("head"):
-            x_BSD, head_VD = self._head(x_BSD)
+            x_BSD, head_VD = self.head_operands(x_BSD)
         given = targets_BS, weights_BS, z_loss, self.config.logit_softcap
         return linear_cross_entropy(self.execution, x_BSD, head_VD, *given)
 
-    def _head(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def head_operands(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
         """The operands of the output head: normalised states [B, S, D], stored weight [V, D]."""
         x_BSD = gather_tokens(self.execution, self.final_norm(x_BSD))
         head = self.embedding.table_VD if self.head_VD is None else self.head_VD

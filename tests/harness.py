@@ -30,7 +30,7 @@ from scaling.models.execution import Execution
 from scaling.models.lora import Lora
 from scaling.profiles.io import ideal
 from scaling.program.ir import Loop
-from scaling.run import Batch, Context, Pipeline, Precision, Run, Sharding, Train
+from scaling.run import Batch, Context, Loss, Pipeline, Precision, Run, Sharding, Train
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for
 from scaling.simulate.pipeline_bubble import mark_bubbles
@@ -103,6 +103,9 @@ TUNINGS: dict[str, dict[str, Any]] = {
     },
     "final norm alone": {"trainable": ("final_norm/*",)},
     "frozen": {"freeze": ("embedding/*", "layers/mlp/*"), "ema": 0.9},
+    "dpo": {"loss": Loss("dpo")},
+    "dpo of adapters": {"loss": Loss("dpo"), "lora": Lora(4, 8.0, ("query", "down"))},
+    "distillation": {"loss": Loss("distillation", teacher="teacher", temperature=2.0)},
 }
 
 
@@ -195,17 +198,17 @@ def placed(run: Run) -> tuple[TrainState, Tokens]:
     arrays = {}
     for name, leaf in to_dict(like).items():
         x = np.zeros(leaf.shape, leaf.dtype)
-        if name.startswith("params/"):
+        if name.startswith(("params/", "reference/")):
             x = np.float32(0.1 * noise.standard_normal(leaf.shape) + name.endswith("scale"))
             x = _rows(name, x, rows)
         arrays[name] = jax.device_put(x, leaf.sharding)
     text = noise.integers(run.model.vocab_size, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
     zigzag = zigzag_order(SEQ_LEN, run.mesh.context)
-    parts = [text[:, :-1], text[:, 1:]]
-    if run.train.documents == "packed":
-        parts += [_documents(), noise.integers(3, size=(SEQUENCES, SEQ_LEN)).astype(np.float32)]
-    parts = tuple(part[:, zigzag].reshape(cut.inputs.shape) for part in parts)
-    return from_dict(like, arrays), Tokens(*jax.device_put(parts, cut.inputs.sharding))
+    weights = noise.integers(3, size=(SEQUENCES, SEQ_LEN)).astype(np.float32)
+    parts = Tokens(text[:, :-1], text[:, 1:], _documents(), weights)
+    parts = Tokens(*(None if cut[i] is None else part for i, part in enumerate(parts)))
+    parts = jax.tree.map(lambda part: part[:, zigzag].reshape(cut.inputs.shape), parts)
+    return from_dict(like, arrays), jax.device_put(parts, cut.inputs.sharding)
 
 
 def _documents() -> np.ndarray:

@@ -216,7 +216,8 @@ READS = {
 WRITES = {
     "forward": "activations, streams of ticks, gathered weights, sums of gradients, "
     "turned weights, turned tables, made by a tick, offloaded",
-    "loss": "logits, gradients of logits, gathered head, turned head, gathered weights, gradients, "
+    "loss": "logits, logits of the teacher, gathered head of the teacher, "
+    "gradients of logits, gathered head, turned head, gathered weights, gradients, "
     "sums of table gradients, gradients of logits in turn, gradients of the head, "
     "gradients of the head in turn",
     "look-ups": "gradients of the token table",

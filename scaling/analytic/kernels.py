@@ -15,7 +15,8 @@ units, in compute format; those of the trainer are XLA's (`scaling.analytic.soft
     widened                    gradients into float32, before they are scattered
     gradients                  into the sums of all layers
     loss                       logits in float32: read twice forward; read, and written in compute
-                               format, backward
+                               format, backward; for distillation twice more at a temperature, and
+                               backward those of the teacher
     optimiser (AdamW, fp32)    28 bytes an element, and 4 for the norm of gradients
 """
 
@@ -197,9 +198,10 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
     width, vocab, tokens = float(step.config.d_model), step.head_rows, step.head_tokens / chunks
     stream = step.stream_shard / step.head_parts
     logits = tokens * vocab * FLOAT32
+    distils = step.run.train.loss is not None and not step.run.train.pairs
     whole, table = tokens * width * step.itemsize, vocab * width * step.itemsize
     product = partial(matmul, step, dtype=step.run.precision.between)  # never in 8 bits
-    gradient = logits * (1 + step.itemsize / FLOAT32)
+    gradient = logits * (1 + distils + step.itemsize / FLOAT32)
     trained = step.trains_all
     of_weights = product("backward w head", back, (1, vocab, width, tokens), trained)
     before = [
@@ -209,7 +211,13 @@ def head(step: StepSizes) -> tuple[list[Kernel], list[Kernel], list[Kernel]]:
     of_chunk = [
         fusion(step, "forward chunk", ahead, 2 * whole, chunked, 0),
         product("forward head", ahead, (1, tokens, vocab, width), 1, FLOAT32),
-        fusion(step, "forward loss", Origin("forward", "loss"), 2 * logits, operations=3),
+        fusion(
+            step,
+            "forward loss",
+            Origin("forward", "loss"),
+            2 * (1 + distils) * logits,
+            operations=3,
+        ),
         fusion(step, "backward loss", Origin("backward", "loss"), gradient, operations=3),
         product("backward d head", back, (1, tokens, width, vocab)),
         replace(of_weights, bytes=of_weights.bytes + table * chunked * trained),

@@ -40,6 +40,16 @@ class Runs:
 ALL_RUN = Runs()
 
 
+def marked(block: Sequence[Operation], mark: str) -> list[Operation]:
+    """The block with `mark` behind all names, of waits and collectives too."""
+    if not mark:
+        return list(block)
+    inner = lambda op: (
+        replace(op, body=tuple(marked(op.body, mark))) if isinstance(op, Loop) else op
+    )
+    return [replace(inner(op), name=f"{op.name}{mark}") for op in block]
+
+
 @dataclass(frozen=True)
 class GradientSums:
     """Scatters and sums of a layer's gradients, by what they run beside in its backward pass."""
@@ -75,11 +85,11 @@ class Layer:
 
     def forward(self) -> list[Operation]:
         """The forward pass."""
-        return self._marked(self._named(self._forward("forward")))
+        return marked(self._named(self._forward("forward")), self.mark)
 
     def backward(self) -> list[Operation]:
         """What remat computes again, and the backward pass."""
-        return self._marked(self._named(self._backward()))
+        return marked(self._named(self._backward()), self.mark)
 
     @property
     def products(self) -> tuple[LayerProduct, ...]:
@@ -122,15 +132,6 @@ class Layer:
             return op if waited_for else replace(op, name=f"{before}{op.name}{after}")
 
         return [named(op) for op in block]
-
-    def _marked(self, block: Sequence[Operation]) -> list[Operation]:
-        """The block with names of its own, waits and collectives too."""
-        if not self.mark:
-            return list(block)
-        inner = lambda op: (
-            replace(op, body=tuple(self._marked(op.body))) if isinstance(op, Loop) else op
-        )
-        return [replace(inner(op), name=f"{op.name}{self.mark}") for op in block]
 
     def _forward(self, place: str, times: Number = 1) -> list[Operation]:
         """A forward pass; `times`: 1 where it keeps what it saves."""

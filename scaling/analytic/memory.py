@@ -23,6 +23,7 @@ import numpy as np
 
 from scaling.analytic.adapters import adapter_elements
 from scaling.analytic.experts import exchanged_rows
+from scaling.analytic.reference import reference_step
 from scaling.analytic.saved import (
     activations,
     kept_passes,
@@ -36,6 +37,7 @@ from scaling.analytic.weights import ATTENTION, EXPERTS, MLP, part_of, weights_o
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.program.ir import Buffer, Number
 from scaling.run.parallelism.pipeline import recomputes
+from scaling.run.reference import stores_reference
 
 # Numbers that an optimiser keeps of each parameter (`scaling.run.optimizers`).
 STATES = {"adamw": 2, "lion": 1, "adafactor": 0, "muon": 1}
@@ -90,6 +92,7 @@ def buffers(step: StepSizes) -> dict[str, Buffer]:
     name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
     made = (
         Buffer("parameters", stored + FLOAT32 * adapters, "parameters", True),
+        *_of_reference(step),
         Buffer("optimizer state", state, "optimizer_state", True),
         *(_of_own_trainer(step) if step.is_own_trainer else _of_others(step)),
         Buffer(name, activations(step), "activations"),
@@ -97,6 +100,21 @@ def buffers(step: StepSizes) -> dict[str, Buffer]:
         Buffer("backward of a layer", _working(step), "temporary"),
     )
     return {buffer.name: buffer for buffer in made}
+
+
+def _of_reference(step: StepSizes) -> Iterator[Buffer]:
+    """The frozen model of `train.loss`, where it is stored; of a teacher the logits, and the head
+    that is gathered for them, stand beside the trained model's."""
+    other = reference_step(step)
+    if other is None:
+        return
+    if stores_reference(step.run):
+        stored = sharded_elements(other, 1) * BYTES[step.run.precision.frozen]
+        yield Buffer("reference", stored, "parameters", True)
+    if not step.run.train.pairs:
+        yield Buffer("logits of the teacher", FLOAT32 * _logits(other), "temporary")
+        gathered = other.itemsize * other.table * np.greater(other.weight_shards, 1)
+        yield Buffer("gathered head of the teacher", gathered, "communication")
 
 
 def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:

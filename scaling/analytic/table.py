@@ -104,6 +104,7 @@ from scaling.analytic.activations import (
 from scaling.analytic.adapters import adapter_transfers
 from scaling.analytic.experts import expert_transfers
 from scaling.analytic.optimizer import optimizer_transfers
+from scaling.analytic.reference import reference_transfers
 from scaling.analytic.step import StepSizes, Transfer, step_sizes
 from scaling.analytic.weights import weight_transfers
 from scaling.meshes.shape import MeshShape
@@ -154,10 +155,11 @@ def expected_transfers(run: Run, shape: MeshShape) -> tuple[Transfer, ...]:
 def transfers(step: StepSizes) -> tuple[Transfer, ...]:
     """The same of any software, and of several configurations of a mesh."""
     frozen = not step.trains_all
-    return tuple(
+    own = (
         replace(line, calls=0)
         if frozen and part in OF_WEIGHTS and line.kind != "all-gather"  # those are gathered anyway
         else line
         for part in PARTS
         for line in part(step)
     )
+    return (*own, *reference_transfers(step, transfers))

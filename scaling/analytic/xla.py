@@ -14,9 +14,10 @@ import numpy as np
 from scaling.analytic import kernels
 from scaling.analytic.attention import attention_kinds, core_kernels, zigzag_attention
 from scaling.analytic.blocks import Blocks
-from scaling.analytic.layer import ALL_RUN, GradientSums, Layer, Runs
+from scaling.analytic.layer import ALL_RUN, GradientSums, Layer, Runs, marked
 from scaling.analytic.memory import trained_elements
 from scaling.analytic.products import forward
+from scaling.analytic.reference import reference_step
 from scaling.analytic.saved import READ_IN_PLACE, saved_bytes, saved_in_layers
 from scaling.analytic.schedule import PHASES, ScheduledCollectives
 from scaling.analytic.software import XLA
@@ -37,6 +38,10 @@ class XlaLayer(Layer):
     def again(self) -> list[Operation]:
         """The forward pass of a pipeline's tick that runs again."""
         return self._named(self._forward("again"), "again ")
+
+    def reference(self) -> list[Operation]:
+        """The forward pass of a frozen model, of which nothing is kept."""
+        return marked(self._named(self._forward("forward", 0)), self.mark)
 
     def _last_product(self, place: str, times: Number, runs: Runs = ALL_RUN) -> list[Operation]:
         """Return the last product with the copies of what the layer saves, made while it is summed.
@@ -160,7 +165,35 @@ class XlaBlocks(Blocks):
 
     def microbatch(self, edge: bool = False) -> list[Operation]:
         """The zeros of its stacks, and the sum of its gradients, before and after it."""
-        return [*self.fills(1), *super().microbatch(edge), kernels.accumulation(self.step)]
+        beside = [*self.fills(1), *self.reference()]
+        return [*beside, *super().microbatch(edge), kernels.accumulation(self.step)]
+
+    def reference(self) -> list[Operation]:
+        """The frozen model of `train.loss` on a microbatch: its layers, and the log-probabilities
+        of DPO, which the trained model has likewise; else the teacher's logits beside its own."""
+        step, frozen = self.step, reference_step(self.step)
+        if frozen is None:
+            return []
+        other = XlaBlocks(frozen, " of the reference")
+        before = [*other.alone("forward embed weights", step.microbatches), *other.embed()[0]]
+        return [
+            *marked(before, other.mark),
+            *other.over_layers("reference", XlaLayer.reference),
+            *other.head_forward(),
+            *(XlaBlocks(step, " again").head_forward() if step.run.train.pairs else []),
+        ]
+
+    def head_forward(self) -> list[Operation]:
+        """The logits of a microbatch, and what is summed of them, without gradients."""
+        step, M = self.step, self.step.microbatches
+        (norm, _), (chunk, logits, loss, *_), _ = kernels.head(step)
+        statistics = self.alone("forward loss", M * step.loss_chunks)
+        block = [
+            *self.traffic.at_place("forward head weights", M, 1.0).wrap([norm]),
+            *self.alone("forward head", M),
+            self.loop("reference chunks", step.loss_chunks, [chunk, logits, *statistics, loss]),
+        ]
+        return marked(block, self.mark)
 
     def fills(self, times: Number) -> list[Operation]:
         """Stacks of what `times` microbatches save, and of one's float32 gradients, filled with

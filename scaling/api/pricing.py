@@ -150,7 +150,7 @@ def discrepancies(pricing: Pricing, priced: Priced) -> "list[Discrepancy]":
     run = pricing.run
     if run is None or run.mesh is None or pricing.program.source == "analytic":
         return []
-    if not run.train.trains_all:  # the table is that of a step that trains all parameters
+    if not run.train.trains_all or run.train.loss:  # the table is of all gradients, and no more
         return []
     from scaling.comparing.audit import audit
 

@@ -136,6 +136,36 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Loss:
+    """What is minimised in place of cross-entropy, against a model that stays as it is.
+
+    dpo            pairs of answers, against the run's own first weights: -log sigmoid(beta (r of
+                   the chosen - r of the rejected)), r = log p - log p of the reference
+                   (Rafailov et al. 2023, arXiv 2305.18290, equation 7)
+    distillation   weight T^2 KL(teacher || model) + (1 - weight) cross-entropy, KL at temperature T
+                   (Hinton et al. 2015, arXiv 1503.02531, section 2)
+    """
+
+    kind: Literal["dpo", "distillation"]
+    beta: float = 0.1  # of dpo
+    teacher: str | None = None  # of distillation: a run folder or Hugging Face's; priced: a recipe
+    temperature: float = 1.0
+    weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not (self.beta > 0 and self.temperature > 0 and 0 <= self.weight <= 1):
+            raise InputError(
+                f"train.loss: beta={self.beta} and temperature={self.temperature} must be above 0, "
+                f"weight={self.weight} from 0 to 1"
+            )
+        if (self.teacher is None) != (self.kind == "dpo"):
+            raise InputError(
+                "train.loss: distillation needs teacher, the folder of a run or of Hugging Face's "
+                "files; dpo compares with the run's own first weights and has none"
+            )
+
+
+@dataclass(frozen=True)
 class Train:
     """The settings of the trainer."""
 
@@ -176,11 +206,17 @@ class Train:
     xla: dict[str, bool | int | str] = field(default_factory=dict, hash=False)  # its options
     deterministic: bool = False  # on GPUs: the same bits at every start, for speed
     groups: dict[str, Group] = field(default_factory=dict, hash=False)  # by pattern of names
+    loss: Loss | None = None  # None: cross-entropy
 
     @property
     def trains_all(self) -> bool:
         """True if no parameter is frozen."""
         return self.lora is None and not self.freeze and not self.trainable
+
+    @property
+    def pairs(self) -> bool:
+        """True if every two sequences are a chosen and a rejected answer."""
+        return self.loss is not None and self.loss.kind == "dpo"
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,13 @@ from scaling.meshes.host_link import host_bandwidth
 from scaling.meshes.memory_pool import TRAINERS, Pool
 from scaling.meshes.units import format_size
 from scaling.models.accounting import model_flops
+from scaling.models.accounting.flops import credited_forward
 from scaling.models.accounting.partly_trained import partly_trained_flops
 from scaling.profiles.power import BoardPower, power_file
 from scaling.profiles.shipped import said_of_untimed
 from scaling.program.ir import Collective, Kernel, Number, Operation, as_float, kernels, some
 from scaling.run import Run
+from scaling.run.reference import reference_model
 from scaling.simulate.capacity import (
     LIKELY,
     RESERVE,
@@ -136,12 +138,15 @@ def is_hidden(priced: Priced, name: str) -> bool:
 
 
 def _model_flops(run: Run, causal: bool) -> Number:
-    """The FLOPs that MFU credits; of a run with frozen parameters without their gradients."""
-    sizes, train = (run.model, run.batch.global_batch, run.batch.seq_len, causal), run.train
+    """The FLOPs that MFU credits; of a run with frozen parameters without their gradients, and of
+    a loss that compares with a frozen model with its forward pass."""
+    sizes, train = (run.batch.global_batch, run.batch.seq_len, causal), run.train
+    frozen = reference_model(run)
+    beside = credited_forward(frozen, *sizes).total if frozen else 0
     if train.trains_all:
-        return model_flops(*sizes)
-    return partly_trained_flops(
-        *sizes, lora=train.lora, freeze=train.freeze, trainable=train.trainable
+        return beside + model_flops(run.model, *sizes)
+    return beside + partly_trained_flops(
+        run.model, *sizes, lora=train.lora, freeze=train.freeze, trainable=train.trainable
     )
 
 

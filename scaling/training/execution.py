@@ -9,7 +9,8 @@ from scaling.models.attention_kernels.flash import cudnn_version
 from scaling.models.attention_kernels.support import AMPERE, check_cudnn, has_flash
 from scaling.models.execution import Execution
 from scaling.run import Run
-from scaling.run.parallelism.rules import zero_stage
+from scaling.run.parallelism.rules import rules_for, zero_stage
+from scaling.run.reference import reference_run
 from scaling.run.run import OWN_REDUCE
 
 
@@ -30,6 +31,11 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
             f"train.documents 'packed' with batch.seq_len={run.batch.seq_len}: cuDNN's attention "
             "takes masks of an even length only; use an even seq_len, or --set attention=unfused"
         )
+    reference = reference_run(run)
+    beside = None
+    if reference is not None:
+        own = rules_for(reference, rules.mesh)
+        beside = execution_for(reference, own, platform, capability)
     grouped: Literal["triton", "ragged", "tiles"] = "ragged" if platform == "tpu" else "tiles"
     return Execution(
         rules,
@@ -44,6 +50,7 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
         reduce=run.precision.reduce or OWN_REDUCE,
         lora=run.train.lora,
         frozen=run.precision.frozen,
+        reference=beside,
     )
 
 

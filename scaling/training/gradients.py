@@ -18,11 +18,14 @@ import jax
 import jax.numpy as jnp
 
 from scaling.meshes.rules import REPLICAS
+from scaling.models.adapters import without_adapters
+from scaling.models.compared import Metrics, distillation_loss, log_probs, pair_loss
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
 from scaling.models.pipeline.loss import pipeline_gradients, pipeline_loss
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params, reduce_scatter_grads
+from scaling.run import Train
 from scaling.training.monitor.layers import mean_of_losses
 from scaling.training.optim.trained import joined, trained_part
 
@@ -30,8 +33,9 @@ from scaling.training.optim.trained import joined, trained_part
 class StepOutput(NamedTuple):
     """The measurements of a step: float32."""
 
-    loss: jax.Array  # mean cross-entropy per token in nats
+    loss: jax.Array  # mean cross-entropy per token in nats, or what `train.loss` says
     routing: Routing | None  # of the layers with experts; load and drops are sums
+    parts: Metrics = {}  # what else a loss reports, by name
 
 
 class Tokens(NamedTuple):
@@ -49,24 +53,41 @@ class Tokens(NamedTuple):
 
 
 def objective(
-    params: Transformer, tokens: Tokens, z_loss: float = 0.0
+    params: Transformer, tokens: Tokens, train: Train, reference: Transformer | None = None
 ) -> tuple[jax.Array, StepOutput]:
     """The minimised sum of one microbatch's loss, z-loss and balancing losses, all weighted.
 
-    Weights of tokens are those of `normalized`.
+    Weights of tokens are those of `normalized`. `reference` is the frozen model of `train.loss`;
+    None: `params` without adapters.
     """
     x_BSD, routing = params.hidden_states(tokens.inputs, tokens.segments)
-    total, loss = params.loss(x_BSD, tokens.targets, tokens.weights, z_loss)
-    return _with_balancing_losses(params, total, routing), StepOutput(loss, routing)
+    targets, parts = tokens.targets, Metrics()
+    weights: Any = tokens.weights
+    if train.loss is None:
+        total, loss = params.loss(x_BSD, targets, weights, train.z_loss)
+    else:
+        with jax.named_scope("reference"):
+            frozen = without_adapters(params) if reference is None else reference
+            frozen = jax.lax.stop_gradient(frozen)
+            other_BSD, _ = frozen.hidden_states(tokens.inputs, tokens.segments)
+        if train.pairs:
+            with jax.named_scope("reference"):
+                reference_B = log_probs(frozen, other_BSD, targets, weights)
+            compared = pair_loss(params, x_BSD, targets, weights, reference_B, train.loss.beta)
+        else:
+            mix = train.loss.temperature, train.loss.weight, train.z_loss
+            compared = distillation_loss(params, x_BSD, targets, weights, frozen, other_BSD, *mix)
+        total, (loss, parts) = compared
+    return _with_balancing_losses(params, total, routing), StepOutput(loss, routing, parts)
 
 
-def normalized(tokens: Tokens) -> Tokens:
-    """The tokens with weights whose mean over all microbatches is 1.
+def normalized(tokens: Tokens, train: Train) -> Tokens:
+    """The tokens with weights whose mean over all microbatches is 1; of pairs as they are.
 
     So the mean of the weighted terms is their weighted mean over the step, however the microbatches
     share the tokens that count. Without any such token all weights, and the loss, are 0.
     """
-    if tokens.weights is None:
+    if tokens.weights is None or train.pairs:
         return tokens
     with jax.named_scope("loss"):
         total = tokens.weights.sum()
@@ -87,17 +108,21 @@ def _with_balancing_losses(
 
 
 def output_and_gradients(
-    params: Transformer, tokens: Tokens, z_loss: float = 0.0, trained: Any | None = None
+    params: Transformer,
+    tokens: Tokens,
+    train: Train,
+    trained: Any | None = None,
+    reference: Transformer | None = None,
 ) -> tuple[StepOutput, Transformer]:
     """Means over all microbatches (load and drops: sums), and gradients sharded like `params`.
 
-    `z_loss` is the weight of the logits' z-loss, which is not in the output. `trained` is the
-    mask of what has gradients (`scaling.training.optim.trained`).
+    The z-loss of the logits is not in the output. `trained` is the mask of what has gradients
+    (`scaling.training.optim.trained`), `reference` as of `objective`.
     """
-    tokens = normalized(tokens)
+    tokens = normalized(tokens, train)
     if params.execution.rules.axes("layers"):
         assert trained is None  # refused by check_trainable
-        return _pipelined(params, tokens, z_loss)
+        return _pipelined(params, tokens, train.z_loss)
     microbatches = tokens.inputs.shape[0]
     # ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
     over = (*REPLICAS, *params.execution.rules.axes("embed"))
@@ -106,7 +131,8 @@ def output_and_gradients(
         weights = mark_reduced(params, REPLICAS) if microbatches > 1 else params
 
     def of_part(part: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
-        return objective(part if trained is None else joined(part, weights), tokens, z_loss)
+        model = part if trained is None else joined(part, weights)
+        return objective(model, tokens, train, reference)
 
     output, grads = _sums(
         jax.value_and_grad(of_part, has_aux=True), trained_part(weights, trained), tokens
@@ -119,7 +145,8 @@ def output_and_gradients(
     with jax.named_scope("gradients"):
         mean = jax.tree.map(lambda g: psum_replicas(g) / microbatches, grads)
     routing = mean_of_losses(output.routing, microbatches)
-    return StepOutput(output.loss / microbatches, routing), mean
+    loss, parts = jax.tree.map(lambda x: x / microbatches, (output.loss, output.parts))
+    return StepOutput(loss, routing, parts), mean
 
 
 def _sums(

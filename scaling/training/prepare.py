@@ -1,5 +1,6 @@
 """Everything before the first step: checks, data, mesh, compiled programs; cheap checks first."""
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,7 @@ from jax.sharding import Mesh
 
 from scaling.compile.options import compile_with, compiler_options
 from scaling.meshes.devices import present_mesh
-from scaling.meshes.errors import InputError
+from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.shape import MeshShape
 from scaling.models.adapters import without_adapters
 from scaling.models.attention_kernels.zigzag import zigzag_order
@@ -20,6 +21,7 @@ from scaling.models.transformer import Transformer
 from scaling.run import Run, run_dict
 from scaling.run.parallelism.checks import check_device, check_settings, check_trainable
 from scaling.run.parallelism.rules import resolved_mesh, rules_for, with_zero_stage
+from scaling.run.reference import reference_run
 from scaling.training.data.batches import Batch
 from scaling.training.data.sources import open_data
 from scaling.training.data.sums import Sums, changed_files, data_sums, named
@@ -36,6 +38,7 @@ from scaling.training.step import (
     jitted_step,
     state_of,
 )
+from scaling.training.trained_model import newest_model, run_of_folder
 from scaling.training.weights.imported import import_weights
 from scaling.training.weights.naming import from_dict, reorder_layers, to_dict
 
@@ -140,9 +143,10 @@ def compile_programs(plan: PreparedRun) -> Programs:
         lowered = jitted_step(run).lower(state, tokens)
         step = compile_with(lowered, options)
         init = jax.jit(lambda: init_state(run, execution))
-        evaluate: Callable[..., jax.Array] = jax.jit(eval_step)
+        evaluation = functools.partial(eval_step, train)
+        evaluate: Callable[..., jax.Array] = jax.jit(evaluation)
         if run.train.eval_every:  # now, not hours into the run
-            lowered = jax.jit(eval_step).lower(state.params, tokens)
+            lowered = jax.jit(evaluation).lower(state.params, tokens, state.reference)
             evaluate = compile_with(lowered, options)
         run_step: Callable = step
         if run.train.pgle_runs:
@@ -162,9 +166,9 @@ def initial_state(plan: PreparedRun, programs: Programs, weights: Path | None) -
     Raises:
         InputError: the files are of another model, or incomplete.
     """
-    if weights is None:
-        return programs.init()
     run = plan.run
+    if weights is None:
+        return _with_teacher(programs.init(), plan, programs)
     params = import_weights(weights, without_adapters(programs.state.params))
 
     def begin(params: Transformer) -> TrainState:
@@ -173,7 +177,28 @@ def initial_state(plan: PreparedRun, programs: Programs, weights: Path | None) -
 
     state = jax.jit(begin, donate_argnums=0)(params)
     in_order = run_dict(replace(plan.run, mesh=MeshShape()))  # as files have their layers
-    return from_dict(programs.state, reorder_layers(to_dict(state), in_order, plan.run))
+    state = from_dict(programs.state, reorder_layers(to_dict(state), in_order, plan.run))
+    return _with_teacher(state, plan, programs)
+
+
+def _with_teacher(state: TrainState, plan: PreparedRun, programs: Programs) -> TrainState:
+    """The state with the weights of the teacher that `train.loss` names, if it does."""
+    loss = plan.run.train.loss
+    if loss is None or loss.teacher is None:
+        return state
+    like, folder = programs.state.reference, Path(loss.teacher)
+    jax.tree.map(lambda x: x.delete(), state.reference)  # random ones
+    with reworded("train.loss.teacher: "):
+        teacher = run_of_folder(folder)
+        own, train = reference_run(plan.run), replace(teacher.train, loss=None)
+        assert own is not None
+        teacher = replace(
+            own, train=train, precision=replace(own.precision, frozen=teacher.precision.frozen)
+        )
+        model, _ = newest_model(teacher, folder)
+    leaves = zip(jax.tree.leaves(model), jax.tree.leaves(like), strict=True)
+    stored = [x.astype(to.dtype) for x, to in leaves]
+    return state._replace(reference=jax.tree.unflatten(jax.tree.structure(like), stored))
 
 
 def own_rows(programs: Programs) -> np.ndarray:
@@ -198,8 +223,9 @@ def place_tokens(programs: Programs, batch: Batch) -> Tokens:
         shard = lambda at: rows[rows_MB[at[:2]]][..., zigzag[at[2]]]
         return jax.make_array_from_callback(target.shape, target.sharding, shard)
 
-    targets = jax.tree.leaves(programs.tokens)
-    return Tokens(*(place(r, t) for r, t in zip(batch, targets, strict=True)))
+    leaves, structure = jax.tree.flatten(programs.tokens)
+    both = (x.reshape(-1, x.shape[-1]) for x in batch)  # of pairs [pairs, 2, S]
+    return jax.tree.unflatten(structure, map(place, both, leaves))
 
 
 def _rows_of(target: Any) -> np.ndarray:

@@ -6,7 +6,7 @@ the versions and the project's own sources.
 
 import json
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 from typing import Any
 
 from scaling.compile import cache
@@ -25,13 +25,14 @@ from scaling.run.optimizers import is_own_chain
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for, with_zero_stage
+from scaling.run.reference import reference_model
 from scaling.run.run import OWN_REDUCE
 from scaling.run.user_code import named_function
 from scaling.simulate.pipeline_bubble import mark_bubbles
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
 DECIDES_NOTHING = ("name", "cluster")  # keys of run.json that leave the step alone
-ADDED = ("xla", "deterministic", "groups")  # keys of `train`
+ADDED = ("xla", "deterministic", "groups", "loss")  # keys of `train`
 _FIELDS = [field.name for field in fields(ModelConfig)]
 MODEL = {field.name: field.default for field in fields(ModelConfig)} | {"layers": []}
 LATER = frozenset(_FIELDS[_FIELDS.index("moe") + 1 :])
@@ -111,6 +112,9 @@ def _decides(run: Run, shape: MeshShape) -> dict[str, Any]:
     del train["watchdog_minutes"]  # it watches the step
     # Keys that came later are left out where they say nothing: stored programs keep their keys.
     document["train"] = {k: v for k, v in train.items() if v or k not in ADDED}
+    teacher = reference_model(run)
+    if teacher is not None:  # whose shape decides, whatever its folder
+        document["train"]["loss"]["teacher"] = asdict(teacher)
     if is_own_chain(run.optimizer):
         document["optimizer"] = [run.optimizer, read_text(named_function(run.optimizer)[0])]
     # Fields of models that came later decide where they say anything: keys stay what they were.

@@ -69,7 +69,8 @@ def _check_same_model(run: Run, folder: Path) -> None:
             f"{folder} belongs to another run: its model has {there:,} parameters, this one "
             f"{here:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
         )
-    for key in ("train.lora", "train.freeze", "train.trainable", "train.ema", "precision.frozen"):
+    whole = "loss", "lora", "freeze", "trainable", "ema"
+    for key in (*(f"train.{name}" for name in whole), "precision.frozen"):
         # A setting as `--set` takes it.
         was, now = (json.dumps(attrgetter(key)(r), default=vars) for r in (before, run))
         if was != now:

@@ -10,6 +10,7 @@ Only trained parameters have gradients and optimiser state (scaling/training/opt
 # Dims: M microbatches, B sequences of one microbatch, S sequence
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
@@ -17,12 +18,15 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import PartitionSpec as P
 
+from scaling.models.adapters import without_adapters
 from scaling.models.execution import DTYPES, Execution
+from scaling.models.initializers import is_variable
 from scaling.models.pipeline.loss import pipeline_loss
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params
-from scaling.run import Batch, Run
+from scaling.run import Batch, Run, Train
 from scaling.run.optimizers import optimizer_of
+from scaling.run.reference import reference_model, stores_reference
 from scaling.training.gradients import Tokens, normalized, objective, output_and_gradients
 from scaling.training.monitor.layers import layer_gradient_norms, routing_metrics, with_updated_bias
 from scaling.training.optim.optimizer import check_groups, make_optimizer, schedule
@@ -36,6 +40,7 @@ class TrainState(NamedTuple):
     params: Transformer  # float32 (frozen matrices maybe bf16), sharded by the rules
     optimizer: optax.OptState  # sharded like the parameters; of the trained ones
     ema: Transformer | None = None  # running mean of the trained parameters
+    reference: Transformer | None = None  # the frozen model of `train.loss`, if it is stored
 
 
 def init_state(run: Run, execution: Execution) -> TrainState:
@@ -44,14 +49,32 @@ def init_state(run: Run, execution: Execution) -> TrainState:
 
 
 def state_of(params: Transformer, run: Run) -> TrainState:
-    """The state before the first step, from these parameters; frozen ones in their format."""
+    """The state before the first step, from these parameters; frozen ones in their format.
+
+    A teacher has random parameters (`reference_of`).
+    """
     mask = trained_mask(params, run.train)
-    params = as_stored(params, mask, DTYPES[params.execution.frozen])
+    stored = DTYPES[params.execution.frozen]
+    reference = reference_of(params, run) if stores_reference(run) else None
+    params = as_stored(params, mask, stored)
     trained = trained_part(params, mask)
     check_groups(trained, run.train)
     state = make_optimizer(run.train, optimizer_of(run)).init(trained)
     mean = None if run.train.ema is None else jax.tree.map(jnp.copy, trained)
-    return TrainState(jnp.zeros((), jnp.int32), params, state, mean)
+    return TrainState(jnp.zeros((), jnp.int32), params, state, mean, reference)
+
+
+def reference_of(params: Transformer, run: Run) -> Transformer:
+    """The frozen model of `train.loss` as it is stored: of DPO a copy of the parameters, which
+    have fresh adapters if any; else random parameters of the teacher."""
+    execution, config = params.execution.reference, reference_model(run)
+    assert execution is not None and config is not None
+    model = Transformer(config, execution, jax.random.key(run.train.seed))
+    if run.train.pairs:
+        copied = map(jnp.copy, jax.tree.leaves(without_adapters(params)))
+        model = jax.tree.unflatten(jax.tree.structure(model), copied)
+    nothing = jax.tree.map(lambda _: False, model, is_leaf=is_variable)
+    return as_stored(model, nothing, DTYPES[params.execution.frozen])
 
 
 def abstract_state(run: Run, execution: Execution) -> TrainState:
@@ -67,19 +90,20 @@ def abstract_state(run: Run, execution: Execution) -> TrainState:
 
 def abstract_arguments(run: Run, execution: Execution) -> tuple[TrainState, Tokens]:
     """Shapes, formats and shardings of the arguments of a run's step; under any mesh."""
-    packed = run.train.documents == "packed"
-    return abstract_state(run, execution), abstract_tokens(run.batch, execution, packed)
+    packed, pairs = run.train.documents == "packed", run.train.pairs
+    return abstract_state(run, execution), abstract_tokens(run.batch, execution, packed, pairs)
 
 
-def abstract_tokens(batch: Batch, execution: Execution, packed: bool = False) -> Tokens:
-    """Shapes and shardings of one step's input, of packed documents or not."""
+def abstract_tokens(
+    batch: Batch, execution: Execution, packed: bool = False, pairs: bool = False
+) -> Tokens:
+    """Shapes and shardings of one step's input, of packed documents or pairs or neither."""
     shape = (batch.microbatches, batch.global_batch // batch.microbatches, batch.seq_len)
     spec = execution.spec(None, "batch", "sequence")
     sharding = jax.NamedSharding(_current_mesh(), spec)
     leaf: Any = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=sharding)
-    if not packed:
-        return Tokens(leaf, leaf)
-    return Tokens(leaf, leaf, leaf, leaf.update(dtype=jnp.float32))
+    weights = leaf.update(dtype=jnp.float32) if packed or pairs else None
+    return Tokens(leaf, leaf, leaf if packed else None, weights)
 
 
 def train_step(state: TrainState, tokens: Tokens, run: Run) -> tuple[TrainState, dict]:
@@ -87,12 +111,12 @@ def train_step(state: TrainState, tokens: Tokens, run: Run) -> tuple[TrainState,
 
     Returns:
         The next state, and float32 scalars: `loss` before the step, `grad_norm` before clipping,
-        `learning_rate` used; with experts also what `routing_metrics` says. On request
-        `layer_grad_norms` [L].
+        `learning_rate` used; what `scaling.models.compared` reports of `train.loss`; with experts
+        also what `routing_metrics` says. On request `layer_grad_norms` [L].
     """
     train = run.train
     trained = trained_mask(state.params, train)
-    output, grads = output_and_gradients(state.params, tokens, train.z_loss, trained)
+    output, grads = output_and_gradients(state.params, tokens, train, trained, state.reference)
     with jax.named_scope("optimizer"):
         part = trained_part(state.params, trained)
         optimizer = make_optimizer(train, optimizer_of(run))
@@ -107,23 +131,27 @@ def train_step(state: TrainState, tokens: Tokens, run: Run) -> tuple[TrainState,
         "loss": output.loss,
         "grad_norm": optax.tree.norm(grads),
         "learning_rate": jnp.asarray(schedule(train)(state.step), jnp.float32),
+        **output.parts,
         **routing_metrics(state.params, output.routing),
     }
     if train.log_layer_norms:
         metrics["layer_grad_norms"] = layer_gradient_norms(state.params, grads)
     params = part if trained is None else joined(part, state.params)
-    return TrainState(state.step + 1, params, opt_state, mean), metrics
+    return TrainState(state.step + 1, params, opt_state, mean, state.reference), metrics
 
 
-def eval_step(params: Transformer, tokens: Tokens) -> jax.Array:
+def eval_step(
+    train: Train, params: Transformer, tokens: Tokens, reference: Transformer | None = None
+) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
     gathered = all_gather_params(params, params.execution)
-    tokens = normalized(tokens)
+    tokens, train = normalized(tokens, train), replace(train, z_loss=0.0)
     if params.execution.rules.axes("layers"):
         losses, _ = pipeline_loss(params, tokens.inputs, tokens.targets, gathered, tokens.weights)
         return losses[1]
     model = params if gathered is None else gathered
-    return jax.lax.map(lambda one: objective(model, one)[1].loss, tokens).mean()
+    loss = lambda one: objective(model, one, train, reference)[1].loss
+    return jax.lax.map(loss, tokens).mean()
 
 
 def jitted_step(run: Run, compiler_options: Mapping[str, Any] | None = None) -> jax.stages.Wrapped:

@@ -115,8 +115,13 @@ def on_mesh(
     check_divisible("--batch", batch, ("data", "fsdp", "expert"), mesh)
     moe = run.model.moe
     dropless = moe and replace(moe, capacity_factor=None, device_capacity_factor=None)
+    train = replace(run.train, loss=None)
     run = replace(
         run,
+        train=train,
+        precision=replace(
+            run.precision, frozen="fp32" if train.trains_all else run.precision.frozen
+        ),
         model=replace(run.model, moe=dropless),
         batch=Batch(batch, seq_len),
         mesh=mesh,

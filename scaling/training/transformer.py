@@ -25,11 +25,11 @@ def training_of(plan: PreparedRun, programs: Programs, weights: Path | None = No
     Args:
         weights: safetensors files that the first step begins with; None: random parameters.
     """
-    run, own = plan.run, own_rows(programs).tolist()
+    run, (size, own) = plan.run, rows_of_data(plan, programs)
     return Training(
         state=programs.state,
         step=programs.run_step,
-        data=TrainingBatches(plan.source, run.batch.global_batch, run.train.seed, own),
+        data=TrainingBatches(plan.source, size, run.train.seed, own),
         init=lambda: initial_state(plan, programs, weights),
         place=lambda batch: place_tokens(programs, batch),
         evaluate=lambda state: held_out_losses(plan, programs, state),
@@ -39,22 +39,31 @@ def training_of(plan: PreparedRun, programs: Programs, weights: Path | None = No
     )
 
 
+def rows_of_data(plan: PreparedRun, programs: Programs) -> tuple[int, list[int]]:
+    """Rows of the data in a batch, and those that this process reads; one has both of a pair."""
+    each = 2 if plan.run.train.pairs else 1
+    own = own_rows(programs)[::each] // each
+    return plan.run.batch.global_batch // each, own.tolist()
+
+
 def held_out_losses(plan: PreparedRun, programs: Programs, state: TrainState) -> dict[str, float]:
     """Mean losses of the held-out batches, as `metrics.jsonl` names them.
 
     `held_out_loss`, of a mixture by its shares, and that of each source; `held_out_loss_ema` of the
     running mean of the parameters, if there is one.
     """
-    parts, run, own = list(parts_of(plan.source)), plan.run, own_rows(programs).tolist()
-    size = run.batch.global_batch, run.train.eval_batches
+    parts, (size, own) = list(parts_of(plan.source)), rows_of_data(plan, programs)
+    count = plan.run.train.eval_batches
     shared = lambda losses: sum(losses[name] * share for name, _, share in parts)
 
     def of(params: Transformer) -> dict[str, float]:
         """The mean over the held-out batches of each source."""
         means = {}
         for name, part, _ in parts:
-            placed = (place_tokens(programs, b) for b in held_out_batches(part, *size, own))
-            losses = [programs.evaluate(params, tokens) for tokens in placed]  # none is waited for
+            placed = (place_tokens(programs, b) for b in held_out_batches(part, size, count, own))
+            losses = [
+                programs.evaluate(params, tokens, state.reference) for tokens in placed
+            ]  # not waited for
             means[name] = statistics.fmean(map(float, losses))
         return means
 

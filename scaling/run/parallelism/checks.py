@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from scaling.meshes.errors import InputError, check_fields
+from scaling.meshes.errors import InputError, check_fields, reworded
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import layer_reaches, query_key_dim
 from scaling.models.accounting.remat import kept_by
@@ -13,7 +13,8 @@ from scaling.models.lora import check_lora
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.pipeline import TRAINED
-from scaling.run.parallelism.rules import weight_axes, zero_stage
+from scaling.run.parallelism.rules import rules_for, weight_axes, zero_stage
+from scaling.run.reference import reference_run, stores_reference
 
 ADA = 8.9  # first compute capability with 8-bit floating point (CUDA C++ guide, tensor cores)
 TRAINED_FORMATS = ("bf16", "fp8", "tf32", "fp32")  # of `precision.compute`
@@ -40,6 +41,10 @@ def check_trainable(run: Run, mesh: MeshShape, verb: str = "train") -> None:
         raise InputError(f"{verb}: {problem} is not yet trained; {fix}")
     check_optimizer(run)
     _check_trained(run)
+    if reference := reference_run(run):
+        with reworded("train.loss: its frozen model: "):
+            check_trainable(reference, mesh, verb)
+            rules_for(reference, mesh)
 
 
 def check_trainable_mesh(run: Run, mesh: MeshShape, verb: str) -> None:
@@ -61,10 +66,10 @@ def _check_trained(run: Run) -> None:
                 f"train.{key} and train.{other} are both there: {key} already freezes all others; "
                 "name what else is trained in train.trainable"
             )
-    if run.precision.frozen != "fp32" and train.trains_all:
+    if run.precision.frozen != "fp32" and train.trains_all and not stores_reference(run):
         raise InputError(
             f"precision.frozen={run.precision.frozen!r}, but nothing is frozen; leave it out, or "
-            "set train.lora, train.freeze or train.trainable"
+            "set train.lora, train.freeze, train.trainable or train.loss"
         )
     if train.ema is not None and not 0 <= train.ema < 1:
         raise InputError(f"train.ema={train.ema} must be at least 0 and below 1, such as 0.999")
@@ -158,6 +163,12 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     for key in ("lora", "freeze", "trainable"):
         if getattr(train, key) and stage > 1:
             yield f"train.{key} {on_stages}", f"use {unstaged}"
+    if train.loss and stage > 1:
+        yield f"train.loss {train.loss.kind} {on_stages}", f"use {unstaged}"
+    if train.pairs and train.documents == "packed":
+        yield "dpo with train.documents 'packed'", "use joined: a sequence holds one answer"
+    if train.pairs and train.z_loss:
+        yield f"dpo with train.z_loss {train.z_loss}", "use 0"
     if train.lora and run.optimizer not in ("adamw", "lion"):
         problem = f"train.lora with optimizer {run.optimizer!r}, which looks at whole matrices"
         yield problem, "use adamw or lion"

@@ -134,6 +134,12 @@ def _check_batch(run: Run, mesh: MeshShape) -> None:
     batch = run.batch
     check_divisible("batch.global_batch", batch.global_batch, ("data", "fsdp", "expert"), mesh)
     local = batch.global_batch // mesh.batch_shards
+    if run.train.pairs and local % (2 * batch.microbatches):
+        raise InputError(
+            f"batch.global_batch={batch.global_batch} sequences, of which dpo takes two for a "
+            f"pair, are not a multiple of 2 x {mesh.batch_shards} batch shards (data x fsdp x "
+            f"expert) x {batch.microbatches} microbatches"
+        )
     if local % batch.microbatches:
         raise InputError(
             f"batch.global_batch={batch.global_batch} gives {local} sequences to each of "

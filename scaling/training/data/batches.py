@@ -65,7 +65,8 @@ class TrainingBatches(Iterator[Batch]):
 
     def named(self, batch: Batch) -> dict[str, np.ndarray]:
         """The arrays of a batch by name."""
-        return dict(zip(ARRAYS, batch, strict=False))
+        names = ARRAYS if len(batch) != 3 else (*ARRAYS[:2], ARRAYS[-1])  # pairs have no segments
+        return dict(zip(names, batch, strict=False))
 
     def get_state(self) -> dict[str, Any]:
         """The iterator's position as JSON, with the data and settings that it belongs to."""

@@ -137,7 +137,7 @@ def _is_text(part: bytes) -> bool:
 
 def _records(path: Path) -> Iterator[Document]:
     before = None
-    for number, record in _jsonl(path) if path.suffix == ".jsonl" else enumerate(_rows(path), 1):
+    for number, record in numbered(path):
         where = f"data '{path}', record {number:,}"
         keys = [key for key in KEYS if isinstance(record, dict) and record.get(key) is not None]
         if len(keys) != 1:
@@ -154,6 +154,11 @@ def _records(path: Path) -> Iterator[Document]:
         yield value.encode() if isinstance(value, str) else value
 
 
+def numbered(path: Path, keys: tuple[str, ...] = KEYS) -> Iterator[tuple[int, Any]]:
+    """The records of a file by number from 1; of a table the columns of these names."""
+    return _jsonl(path) if path.suffix == ".jsonl" else enumerate(_rows(path, keys), 1)
+
+
 def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
     """The lines that are not blank, by number."""
     with path.open("rb") as lines:
@@ -162,8 +167,8 @@ def _jsonl(path: Path) -> Iterator[tuple[int, Any]]:
                 yield number, parse_json(line.strip(), f"data '{path}', line {number:,}")
 
 
-def _rows(path: Path) -> Iterator[Any]:
-    """Rows of a Parquet file or an Arrow stream, their columns "text" or "messages"."""
+def _rows(path: Path, keys: tuple[str, ...]) -> Iterator[Any]:
+    """Rows of a Parquet file or an Arrow stream, their columns of these names."""
     try:
         from pyarrow import OSFile, ipc, parquet
         from pyarrow.lib import ArrowException
@@ -175,11 +180,11 @@ def _rows(path: Path) -> Iterator[Any]:
         with OSFile(str(path)) as opened:
             table = (parquet.ParquetFile if is_parquet else ipc.open_stream)(opened)
             names = (table.schema_arrow if is_parquet else table.schema).names
-            columns = [name for name in KEYS if name in names]
+            columns = [name for name in keys if name in names]
             if not columns:
                 raise InputError(
-                    f"data '{path}' has the columns {', '.join(names)}; expected 'text' or "
-                    "'messages'"
+                    f"data '{path}' has the columns {', '.join(names)}; expected "
+                    f"{' or '.join(map(repr, keys))}"
                 )
             if is_parquet:
                 each: Any = range(table.num_row_groups)

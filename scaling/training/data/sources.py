@@ -14,8 +14,9 @@ All but token files are tokenized once (`scaling.training.data.shards`) and read
 """
 
 import difflib
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from scaling.meshes.errors import InputError, nearest
 from scaling.run import Train
 from scaling.training.data.documents import STDLIB
 from scaling.training.data.packing import PackedRows, TokenizedDocuments
+from scaling.training.data.pairs import open_pairs
 from scaling.training.data.shards import tokenized
 from scaling.training.data.token_file import total
 from scaling.training.data.tokenizer import BYTES, open_tokenizer
@@ -45,12 +47,14 @@ def open_data(train: Train, vocab_size: int, seq_len: int) -> Source:
         InputError: nothing there, nothing usable in it, too few tokens, an id out of range.
     """
     packed = train.documents == "packed"
+    open_one: Callable[..., TokenSplit] = functools.partial(open_source, packed=packed)
+    open_one = open_pairs if train.pairs else open_one
     if isinstance(train.data, str):
-        return open_source(train.data, vocab_size, seq_len, train.tokenizer, packed)
+        return open_one(train.data, vocab_size, seq_len, train.tokenizer)
     wrong = {name: weight for name, weight in train.data.items() if weight <= 0}
     if wrong or not train.data:
         raise InputError(f"train.data {train.data}: each source needs a share above 0")
-    opened = (open_source(d, vocab_size, seq_len, train.tokenizer, packed) for d in train.data)
+    opened = (open_one(d, vocab_size, seq_len, train.tokenizer) for d in train.data)
     return Mixture(tuple(train.data), tuple(opened), tuple(train.data.values()))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from scaling.meshes.errors import InputError
-from scaling.training.data.packing import PackedRows, Row, TokenizedDocuments
+from scaling.training.data.packing import Row, TokenizedDocuments
 from scaling.training.data.token_file import Stream, TokenFile
 
 HELD_OUT_FRACTION = 0.05  # a twentieth is plenty for a mean loss
@@ -57,8 +57,8 @@ class TokenSplit:
     A sequence is its inputs and targets [seq_len]; of documents also segments and weights.
     """
 
-    train: Windows | PackedRows
-    held_out: Windows | PackedRows
+    train: Any  # Windows, PackedRows, or of pairs PairedRows
+    held_out: Any
     description: str  # one line for people
 
     @property
