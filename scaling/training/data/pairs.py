@@ -92,7 +92,9 @@ def open_pairs(spec: str, vocab_size: int, seq_len: int, tokenizer: str | None) 
 def _encoded(tokenizer: Tokenizer, record: Any, side: str, where: str) -> Encoded:
     """Ids of the prompt and one of its answers, and which count."""
     if not isinstance(record, dict):
-        raise InputError(f"{where}: expected a table of prompt, chosen and rejected: {record!r:.80}")
+        raise InputError(
+            f"{where}: expected a table of prompt, chosen and rejected: {record!r:.80}"
+        )
     prompt, answer = record.get("prompt"), record.get(side)
     if isinstance(prompt, str) and isinstance(answer, str):
         [(ids, starts)] = tokenizer.encode([prompt + answer])

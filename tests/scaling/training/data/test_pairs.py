@@ -50,7 +50,8 @@ def test_answers_are_cut_and_pairs_without_one_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "record", [{**TEXT, "chosen": None}, {**TEXT, "rejected": [{"role": "user", "content": "?"}]}, []]
+    "record",
+    [{**TEXT, "chosen": None}, {**TEXT, "rejected": [{"role": "user", "content": "?"}]}, []],
 )
 def test_a_record_that_is_no_pair_is_named(tmp_path, record):
     with pytest.raises(InputError, match="record 2"):
