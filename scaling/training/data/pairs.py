@@ -1,4 +1,4 @@
-"""Pairs of answers for DPO, from .jsonl, .parquet or .arrow: a chosen and a rejected one to a prompt.
+"""Pairs of answers for DPO, a chosen and a rejected one to a prompt: records of a file.
 
     {"prompt": TEXT, "chosen": TEXT, "rejected": TEXT}        plain text, and the end of text
     {"prompt": [messages], "chosen": [messages], ...}         chats; a text is one message
