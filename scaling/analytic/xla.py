@@ -102,7 +102,7 @@ class XlaLayer(Layer):
             every = zigzag_attention(
                 step, phase, reach, sent.spread(1 / layers), times * layers, calls
             )
-            block += replace(self, mark=mark)._marked(every)
+            block += marked(every, mark)
         return block
 
     def _waited_for(self, place: str) -> ScheduledCollectives:
