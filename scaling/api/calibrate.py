@@ -100,7 +100,7 @@ def calibrate(
     """
     if network:
         return _timed_network(Path(out or "bandwidth.json"), quick, devices)
-    check_new_file("--out", Path(out) if out else calibration_folder() / "new.json")
+    check_new_file(Path(out) if out else calibration_folder() / "new.json")
     with quiet():  # imports jax
         from scaling.meshes.devices import use_host_devices
 
@@ -118,7 +118,7 @@ def calibrate(
 
 def _timed_network(path: Path, quick: bool, devices: int | None) -> NetworkResult:
     """Times of the collectives of this job's devices, which its first process writes."""
-    check_new_file("--out", path)
+    check_new_file(path)
     with quiet():  # imports jax
         from scaling.meshes.devices import use_host_devices
         from scaling.training.launch.distributed import start_distributed

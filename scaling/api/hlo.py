@@ -67,7 +67,7 @@ def predict_hlo(
     """
     figures = step_figures(what_if, tokens, model_flops, memory_fraction)
     if isinstance(text, str) and "\n" in text:
-        dump = dump_of(text, "hlo")
+        dump = dump_of(text)
     else:
         dump = read_dump(Path(text))
     axes = axis_sizes(mesh) if mesh is not None else dump.axes or {"data": dump.devices}

@@ -79,14 +79,14 @@ def picture_paths(
     return paths
 
 
-def check_new_file(option: str, path: Path) -> None:
-    """Raise InputError unless the file can be written, also into folders that are still to make."""
+def check_new_file(path: Path) -> None:
+    """Raise InputError unless the file of --out can be written, also into folders still to make."""
     there = next(p for p in path.absolute().parents if os.path.lexists(p))
     if there == path.absolute().parent:
-        check_outputs({option: path})
+        check_outputs({"--out": path})
     elif not there.is_dir() or not os.access(there, os.W_OK):
         raise InputError(
-            f"cannot write {path}: no folder can be made in {there}; choose another {option}"
+            f"cannot write {path}: no folder can be made in {there}; choose another --out"
         )
 
 

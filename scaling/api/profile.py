@@ -31,7 +31,7 @@ class ProfileComparison(Result, Comparison):
 
         if self.priced is None:
             raise InputError(f"{self.name} has no program for a trace: train the run again")
-        measured = measured_events(self.events, self.priced.program, process=2)
+        measured = measured_events(self.events, self.priced.program)
         with writing(Path(path)):
             write_trace(trace_events(self.priced) + measured, Path(path))
 

@@ -53,13 +53,13 @@ class Dump:
         return named[1] if named else self.title
 
 
-def dump_of(text: str, title: str) -> Dump:
-    """The dump in a text of one module.
+def dump_of(text: str) -> Dump:
+    """The dump in a text of one module, titled `hlo`.
 
     Raises:
         InputError: no HLO, of another stage, cut off, or of several modules.
     """
-    return Dump(text, title, partitions(text, title))
+    return Dump(text, "hlo", partitions(text, "hlo"))
 
 
 def read_dump(path: Path) -> Dump:

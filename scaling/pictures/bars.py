@@ -54,7 +54,6 @@ def stacked_bars(
     rows: Mapping[str, Mapping[str, float]],
     show: Show,
     limit: float | None = None,
-    title: str = "",
     with_sums: bool = True,
 ) -> Picture:
     """Return a bar for each row with its parts, the sum behind it, and a legend.
@@ -70,7 +69,7 @@ def stacked_bars(
     }
     most = max(*(sum(row.values()) for row in rows.values()), limit or 0.0, 1e-300)
     colours = dict(zip(next(iter(rows.values())), COLOURS, strict=False))
-    return boxes(drawn, colours, Scale(0, most, ticks=()), title, limit)
+    return boxes(drawn, colours, Scale(0, most, ticks=()), limit=limit)
 
 
 def stack(parts: Mapping[str, float], show: Show) -> list[Bar]:

@@ -29,7 +29,7 @@ WORDS = {
 Span = tuple[float, float, str]  # start, end, character
 
 
-def stream_rows(events: Iterable[Event], end: float, width: int = WIDTH) -> list[str]:
+def stream_rows(events: Iterable[Event], end: float) -> list[str]:
     """Return a row for each stream of a recorded timeline that is used, and a legend.
 
     `end`: s, of the whole row.
@@ -37,7 +37,7 @@ def stream_rows(events: Iterable[Event], end: float, width: int = WIDTH) -> list
     spans: dict[str, list[Span]] = defaultdict(list)
     for event in events:
         spans[event.stream].append((event.start, event.end, character(event)))
-    rows = {stream: row(found, end, width) for stream, found in spans.items()}
+    rows = {stream: row(found, end) for stream, found in spans.items()}
     seen = Counter("".join(rows.values()))
     legend = ", ".join(f"{c} {words}" for c, words in WORDS.items() if c in seen)
     name = max(map(len, rows), default=0)

@@ -24,14 +24,15 @@ from scaling.simulate.step import Priced
 
 STREAMS = {"compute": 1, "communication": 2, "permute": 3, "copy": 4, "weights": 5}
 MICROSECONDS = 1e6  # the unit of the format
+PREDICTED, MEASURED = 1, 2  # ids of the processes of a trace
 Record = dict[str, Any]  # one event of the format
 
 
-def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> list[Record]:
+def trace_events(priced: Priced, title: str = "predicted") -> list[Record]:
     """Events of a program priced with `record=True`, as one process of a trace."""
     events = priced.timeline.events
     times, sizes = memory_over_time(priced.memory, events)
-    memory = {"ph": "C", "name": "memory", "pid": process, "tid": 0}
+    memory = {"ph": "C", "name": "memory", "pid": PREDICTED, "tid": 0}
     counters = [
         memory | {"ts": start * MICROSECONDS, "args": dict(zip(ON_DEVICE, parts, strict=True))}
         for start, parts in zip(times.tolist(), sizes.tolist(), strict=True)
@@ -39,19 +40,17 @@ def trace_events(priced: Priced, process: int = 1, title: str = "predicted") -> 
     used = {event.stream for event in events}
     known = {event.operation.name: event.operation for event in events}
     records = {
-        name: {"ph": "X", **_words(step), "pid": process, "args": arguments(step, priced)}
+        name: {"ph": "X", **_words(step), "pid": PREDICTED, "args": arguments(step, priced)}
         for name, step in known.items()
     }
-    heads = _heads(process, title, {s: n for s, n in STREAMS.items() if s in used})
+    heads = _heads(PREDICTED, title, {s: n for s, n in STREAMS.items() if s in used})
     return [*heads, *counters] + [
         records[e.operation.name] | _times(STREAMS[e.stream], e.start, e.end - e.start)
         for e in events
     ]
 
 
-def measured_events(
-    recorded: Iterable[RecordedEvent], program: Program, process: int = 2, title: str = "measured"
-) -> list[Record]:
+def measured_events(recorded: Iterable[RecordedEvent], program: Program) -> list[Record]:
     """Recorded events of the program's first device, as another process of a trace.
 
     What ran beside them in the same module, and is not in the program, has its own name.
@@ -63,14 +62,14 @@ def measured_events(
     found = [event for event in of_module if event.device == first]
     begin = min((event.start for event in found), default=0.0)
     streams = {name: n for n, name in enumerate(dict.fromkeys(e.stream for e in found), 1)}
-    records = _heads(process, title, streams)
+    records = _heads(MEASURED, "measured", streams)
     for event in found:
         arguments = {"instruction": event.name, "source": "recorded by jax.profiler"}
         words = {"name": event.name or event.kernel, "cat": "other"}
         if event.name in named:
             words = _words(named[event.name])
         times = _times(streams[event.stream], event.start - begin, event.duration)
-        records.append({"ph": "X", **words, "pid": process, "args": arguments, **times})
+        records.append({"ph": "X", **words, "pid": MEASURED, "args": arguments, **times})
     return records
 
 

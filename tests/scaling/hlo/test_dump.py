@@ -61,7 +61,7 @@ def test_the_configuration_beside_a_program_tells_which_device_is_which_partitio
 def test_a_program_alone_has_neither(tmp_path):
     (tmp_path / "step.txt").write_text(TEXT)
     assert read_dump(tmp_path / "step.txt") == Dump(TEXT, "step", 8)
-    assert dump_of(TEXT, "hlo").name == "hlo"
+    assert dump_of(TEXT).name == "hlo"
 
 
 def test_a_text_may_begin_with_a_mark_of_its_byte_order_and_end_its_lines_as_windows_does(tmp_path):
@@ -101,7 +101,7 @@ def test_of_a_folder_the_largest_program_is_the_step(folder):
 )
 def test_what_is_no_compiled_module_is_named(text, message):
     with pytest.raises(InputError, match=message):
-        dump_of(text, "hlo")
+        dump_of(text)
 
 
 def test_the_right_file_beside_a_wrong_one_is_named(folder, tmp_path):

@@ -36,14 +36,14 @@ def test_the_memory_is_a_counter_that_reaches_the_peak(hand_priced):
 
 
 def test_each_stream_is_a_track_with_a_name(hand_priced):
-    events = trace_events(hand_priced, process=7, title="this")
+    events = trace_events(hand_priced, title="this")
     names = {(e["name"], e["tid"]): e["args"]["name"] for e in events if e["ph"] == "M"}
     assert names == {
         ("process_name", 0): "this",
         ("thread_name", 1): "compute",
         ("thread_name", 2): "communication",
     }
-    assert {event["pid"] for event in events} == {7}
+    assert {event["pid"] for event in events} == {1}
     assert {e["tid"] for e in shown(events) if "all-" in e["name"]} == {2}
 
 
