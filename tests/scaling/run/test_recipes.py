@@ -31,7 +31,7 @@ NAMES = (  # a contract: scripts outside the project use these
     *("mixtral-8x7b", "deepseek-v3"),
 )
 GOLDEN = Path(__file__).parents[2] / "golden" / "recipes.json"
-REGENERATE = "python tests/scaling/test_recipes.py"
+REGENERATE = "python tests/scaling/run/test_recipes.py"
 
 
 # --- golden: a run of defaults in full, and what each recipe changes in it ------------------------
