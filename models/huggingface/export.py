@@ -10,7 +10,8 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.huggingface.families import LOCAL_THETA, Family, families
-from scaling.models.huggingface.read import FULL, LIMITS, ORIGINAL, SLIDING, STRETCHES, translate
+from scaling.models.huggingface.layers import FULL, LIMITS, SLIDING
+from scaling.models.huggingface.read import ORIGINAL, STRETCHES, translate
 
 ACTIVATIONS = {
     "swiglu": "silu",

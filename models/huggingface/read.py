@@ -14,18 +14,16 @@ from typing import Any
 
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.reading import convert, read, read_json, say_once
-from scaling.models.config import LayerKind, ModelConfig, layer_configs
+from scaling.models.config import ModelConfig
 from scaling.models.huggingface.families import (
     ANY_FAMILY,
     FOUR_TIMES,
     HARMLESS,
-    LOCAL_THETA,
     Family,
     families,
 )
+from scaling.models.huggingface.layers import FULL, SLIDING, Json, refuse, rope_of, with_layers
 from scaling.models.rope import LongRope, RopeScaling, Yarn
-
-Json = Mapping[str, Any]
 
 
 def _keys(cls: type[RopeScaling] | type[Yarn] | type[LongRope]) -> dict[str, str]:
@@ -47,12 +45,6 @@ ROPE_VALUES = {  # rope_type -> keys that may stand beside it
 }
 TEXT_MODELS = {"mistral3": "mistral"}  # of a model_type with more parts; else its name and _text
 TEXT_KEYS = "text_config", "quantization_config"
-FULL, SLIDING = "full_attention", "sliding_attention"  # of layer_types, and of rope_parameters
-CHUNKED = "chunked_attention"
-LIMITS = {  # by `Family.window`: the layers that see less than all, the key of it, and the field
-    "always": (SLIDING, "sliding_window", "sliding_window"),
-    "chunks": (CHUNKED, "attention_chunk_size", "attention_chunk"),
-}
 ORIGINAL = "original_max_position_embeddings"
 
 
@@ -87,7 +79,7 @@ def translate(data: Json, where: str) -> ModelConfig:
     settings = {key: value for key, value in data.items() if value is not None}
     unknown = {k: v for k, v in settings.items() if not _is_expressible(family, k, v)}
     if unknown:
-        _refuse(unknown, where, f". {_by_hand(data)}")
+        refuse(unknown, where, f". {_by_hand(data)}")
     _check_present(family, data, where)
     values = dict(family.constants) | _shapes(family, settings, where) | _rope(family, settings)
     values |= _biases(family, settings, where)
@@ -95,15 +87,17 @@ def translate(data: Json, where: str) -> ModelConfig:
         experts = {field: settings[key] for field, key in family.moe.items() if key in settings}
         if settings.get("topk_method") == "greedy":  # of all experts
             experts |= {"n_groups": 1, "groups_per_token": 1}
-        if listed := data.get("moe_layers"):  # else each last one of so many
-            experts["every"] = every = listed[0] + 1
-            if listed != list(range(every - 1, values["n_layers"], every)):
-                _refuse({"moe_layers": listed}, where)
         values["moe"] = {**family.moe_defaults, **experts, **family.moe_constants}
     if family.mla:
         values["mla"] = {key: data[key] for key in family.mla}
     config = read(ModelConfig, values, where)
-    return _with_layers(family, data, config, where)
+    listed = convert(tuple[int, ...], data.get("moe_layers") or (), f"{where}: moe_layers")
+    if config.moe and listed:  # it overrides that each last one of so many has experts
+        every = max(listed[0], 0) + 1
+        if listed != tuple(range(config.n_layers))[every - 1 :: every]:
+            refuse({"moe_layers": listed}, where)
+        config = replace(config, moe=replace(config.moe, every=every))
+    return with_layers(family, data, config, where)
 
 
 def _text_part(data: Json) -> tuple[Json, list[str]]:
@@ -168,15 +162,6 @@ def _rope_type(rope: Json) -> Any:
     return "longrope" if kind == "su" else kind  # as Phi-3's first files call it
 
 
-def _refuse(settings: Json, where: str, otherwise: str = "") -> None:
-    if settings:
-        listed = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-        raise InputError(
-            f"{where}: a model here cannot express {listed}. To work with the nearest model that "
-            f"it can express, change or remove these keys in a copy of the file{otherwise}"
-        )
-
-
 def _check_present(family: Family, data: Json, where: str) -> None:
     """Raise InputError for missing keys; shapes without a default may not be null either."""
     required = [key for field, key in family.shapes.items() if field not in family.defaults]
@@ -192,22 +177,16 @@ def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
     if shapes["d_ff"] in (None, FOUR_TIMES):
         shapes["d_ff"] = 4 * convert(int, shapes["d_model"], f"{where}: d_model")
     if "rotated" in shapes:
-        shapes["rotated"] = _rope_of(settings, FULL).get(ROPE_SHARE, shapes["rotated"])
+        shapes["rotated"] = rope_of(settings, FULL).get(ROPE_SHARE, shapes["rotated"])
     if not settings.get("attn_temperature_tuning", True):
         shapes["temperature"] = 0.0
     return shapes
 
 
-def _rope_of(settings: Json, kind: str) -> Json:
-    """The rotary settings of layers of a kind: those of all, or of its own."""
-    rope: Json = settings.get("rope_parameters") or settings.get("rope_scaling") or {}
-    return rope.get(kind) or {} if rope.keys() & {FULL, SLIDING} else rope
-
-
 def _rope(family: Family, settings: Json) -> dict[str, Any]:
     if not family.rope_theta:
         return {}
-    rope = _rope_of(settings, FULL)
+    rope = rope_of(settings, FULL)
     theta = {"rope_theta": rope.get("rope_theta", settings.get("rope_theta", family.rope_theta))}
     kind = _rope_type(rope)
     if kind == "linear":
@@ -230,68 +209,5 @@ def _biases(family: Family, settings: Json, where: str) -> dict[str, bool]:
         key: convert(bool, settings.get(key, False), f"{where}: {key}") for key in family.bias_keys
     }
     if len(set(biases.values())) > 1:  # biases on some projections only
-        _refuse(biases, where)
+        refuse(biases, where)
     return {"bias": next(iter(biases.values()))} if biases else {}
-
-
-def _with_layers(family: Family, data: Json, config: ModelConfig, where: str) -> ModelConfig:
-    """The model with what all its layers have, or the pattern of those that differ in turn."""
-    switched_off = family.window == "switched" and not data.get("use_sliding_window")
-    if family.window == "none" or switched_off:
-        return config
-    limited, key, field = LIMITS.get(family.window, LIMITS["always"])
-    rotated = _rotated_layers(family, data, config.n_layers, where)
-    kinds = _layer_kinds(family, data, rotated, where)
-    if unknown := sorted(set(kinds) - {FULL, limited}):
-        _refuse({"layer_types": unknown}, where)
-    own: dict[str, Any] = {field: data.get(key, family.default_window)}
-    if family.local_rope_theta:
-        theta = data.get(LOCAL_THETA) or family.local_rope_theta
-        own["rope_theta"] = _rope_of(data, SLIDING).get("rope_theta", theta)
-        stretches = config.rope_scaling, config.yarn, config.longrope, config.rope_factor != 1
-        own["is_stretched"] = not any(stretches)
-    near = read(LayerKind, own, where)
-    if near.rope_theta == config.rope_theta:
-        near = replace(near, rope_theta=0.0)
-    layers = [
-        replace(near if kind == limited else LayerKind(), is_rotated=is_rotated)
-        for kind, is_rotated in zip(kinds, rotated, strict=True)
-    ]
-    lengths = range(1, len(layers) + 1)
-    period = next(n for n in lengths if layers == [layers[i % n] for i in range(len(layers))])
-    pattern = replace(config, layers=tuple(layers[:period]))
-    return pattern if period > 1 else layer_configs(pattern)[0]
-
-
-def _rotated_layers(family: Family, data: Json, n_layers: int, where: str) -> list[bool]:
-    """Whether each layer has rotary positions."""
-    if family.window != "chunks":
-        return [True] * n_layers
-    every = data.get("no_rope_layer_interval") or family.default_pattern
-    every = convert(int, every, f"{where}: no_rope_layer_interval")
-    listed = data.get("no_rope_layers") or [i % every for i in range(1, n_layers + 1)]
-    listed = convert(tuple[int, ...], listed, f"{where}: no_rope_layers")
-    if len(listed) < n_layers:
-        raise InputError(f"{where}: {len(listed)} no_rope_layers of {n_layers} layers")
-    return [number != 0 for number in listed[:n_layers]]
-
-
-def _layer_kinds(family: Family, data: Json, rotated: list[bool], where: str) -> tuple[str, ...]:
-    """The kind of each layer, as `layer_types` names it."""
-    n_layers = len(rotated)
-    if data.get("layer_types"):
-        kinds = convert(tuple[str, ...], data["layer_types"], f"{where}: layer_types")
-        if len(kinds) != n_layers:
-            raise InputError(f"{where}: {len(kinds)} layer_types of {n_layers} layers")
-        return kinds
-    if family.window == "chunks":
-        return tuple(CHUNKED if is_rotated else FULL for is_rotated in rotated)
-    if family.window == "always":
-        return (SLIDING,) * n_layers
-    if family.window == "pattern":
-        every = data.get("sliding_window_pattern") or family.default_pattern
-        every = convert(int, every, f"{where}: sliding_window_pattern")
-        return tuple(SLIDING if i % every else FULL for i in range(1, n_layers + 1))
-    first = data.get("max_window_layers", family.default_window_layer)
-    first = convert(int, first, f"{where}: max_window_layers")  # the first layer with a window
-    return tuple(SLIDING if i >= first else FULL for i in range(n_layers))

@@ -7,6 +7,7 @@ import pytest
 
 from scaling.models.attention_kernels import kernel
 from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention
+from scaling.models.attention_kernels.reference import reference_attention
 from tests.models.one_device import jit, numbers
 
 KERNEL = AttentionKernel("xla", jax.lax.Precision.HIGHEST)
@@ -113,3 +114,18 @@ def test_masks_that_flash_does_not_know_go_to_xla():
     kernel = AttentionKernel("cudnn", jax.lax.Precision.DEFAULT)
     assert kernel._flash(None) and kernel._flash(Mask()) and kernel._flash(Mask(window=4))
     assert not kernel._flash(Mask(jnp.array([4]), window=4))
+
+
+def test_the_gradients_of_capped_scores_are_those_of_attention_that_stores_them():
+    q, k, v, dout = drawn()
+    seen, precise = WHOLE.seen(T, U), jax.lax.Precision.HIGHEST
+    stored = lambda q, k, v: reference_attention(q, k, v, seen, precise, softcap=0.7)
+    capped = AttentionKernel("xla", precise, softcap=0.7)
+
+    def both(q, k, v):
+        part = capped.forward(q, k, v, WHOLE)
+        out, back = jax.vjp(stored, q, k, v)
+        return (part.out_BTNV, *capped.backward(q, k, v, part, dout, WHOLE)), (out, *back(dout))
+
+    for found, expected in zip(*jit(both)(q, k, v), strict=True):
+        close(found, expected)

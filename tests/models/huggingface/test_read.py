@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from scaling.meshes.errors import InputError
@@ -166,6 +167,39 @@ def test_families_with_patterns_have_the_published_size_and_go_there_and_back(na
     assert count_parameters(config).total == parameters
     written = to_huggingface(config, 4096)
     assert to_huggingface(translate(written, "c"), 4096) == written
+
+
+LLAMA4 = {
+    **{"model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48},
+    **{"intermediate_size": 8192, "vocab_size": 202_048, "num_attention_heads": 40},
+    **{"num_key_value_heads": 8, "num_local_experts": 16},
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "total", "active"),
+    [  # the sizes on the cards of Scout and Maverick, billions, with their encoders of images
+        ({}, 109, 17),
+        ({"num_local_experts": 128, "interleave_moe_layer_step": 2}, 400, 17),
+    ],
+)
+def test_the_text_of_llama_4_has_the_size_on_its_card(change, total, active) -> None:
+    config = translate({"model_type": "llama4", "text_config": LLAMA4 | change}, "c")
+    found = count_parameters(config)
+    np.testing.assert_allclose([found.total / 1e9, found.active / 1e9], [total, active], rtol=0.015)
+    kinds = [(kind.attention_chunk, kind.is_rotated) for kind in config.layers]
+    assert kinds == [(8192, True)] * 3 + [(None, False)]
+
+
+def test_layers_with_experts_are_each_last_one_of_so_many() -> None:
+    listed = list(range(2, 48, 3))
+    every = lambda **keys: translate(LLAMA4 | keys, "c").moe.every
+    assert every(moe_layers=listed) == every(interleave_moe_layer_step=3, moe_layers=listed) == 3
+    for wrong in (listed[1:], listed[:-1], [-1], [5, 3]):
+        with pytest.raises(InputError, match="moe_layers"):
+            every(moe_layers=wrong)
+    with pytest.raises(InputError, match="no_rope_layers of 48"):
+        translate(LLAMA4 | {"no_rope_layers": [1, 0]}, "c")
 
 
 def test_both_rotations_of_gemma_3_are_read_in_both_spellings():

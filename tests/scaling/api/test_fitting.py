@@ -69,3 +69,13 @@ def test_without_a_cluster_a_machine_that_was_never_measured_is_not_measured(ask
     monkeypatch.setattr(calibrate, "calibrate_in_subprocess", fail)
     with pytest.raises(sc.InputError, match="Name one, such as cluster='dgx-h100'"):
         ask("tiny")
+
+
+def test_a_chip_without_flash_attention_for_a_model_is_said():
+    """On the page and in the document; a model whose attention it has gets no such line."""
+    few = {"batch": {"global_batch": 8, "seq_len": 2048}}
+    said = "attention stores its scores: cuDNN's flash attention has no softcap (score_softcap=50)"
+    capped = sc.predict("gemma-2-2b", set=few, **WHERE)
+    assert said in capped.warnings and said in str(capped)
+    assert said in capped.to_dict()["warnings"]
+    assert not any("stores" in line for line in sc.predict("gemma-3-1b", set=few, **WHERE).warnings)
