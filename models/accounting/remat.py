@@ -5,6 +5,7 @@
     full        nothing else than the block's input, which every policy keeps
     a list      the tensors that it names; those of a list "offload" in the host's memory
     MaxText's   names of its policies, by our tensors
+    auto        the fastest of LADDER that fits, by the simulator (`scaling.planning.remat`)
 
     query, key, value    as they enter the attention
     attention            its result, and a flash kernel's log-sum-exp
@@ -24,6 +25,7 @@ QKV = ("query", "key", "value")
 PROJECTIONS = (*QKV, "attention_out")
 HIDDEN = ("mlp_up", "mlp_gate")
 NAMES = (*PROJECTIONS, "attention", *HIDDEN, "expert_input")
+AUTO = "auto"
 HOST = "@host"  # marks an offloaded tensor in the short form of a policy
 
 
@@ -69,6 +71,15 @@ MAXTEXT: dict[str, SavedTensors] = {
 }
 
 
+# Of the trainer, that of more memory first: "minimal_with_context" computes no product again,
+# "selective" the output projection.
+LADDER: tuple[Remat, ...] = (
+    *("none", "minimal_with_context", "selective", "save_dot_with_context_except_mlp"),
+    *(SavedTensors((*QKV, "attention")), SavedTensors(("attention",)), "full"),
+)
+OFFLOADED: tuple[Remat, ...] = (SavedTensors((*QKV, "attention"), HIDDEN), "minimal_offloaded")
+
+
 def parse_remat(text: str) -> Remat:
     """A policy's name, or the tensors of its short form, such as `query,key,mlp_up@host`."""
     parts = [part.strip() for part in text.split(",")]
@@ -86,6 +97,11 @@ def kept_by(remat: Remat) -> SavedTensors | None:
     """
     if isinstance(remat, SavedTensors):
         return remat
+    if remat == AUTO:
+        raise InputError(
+            "remat 'auto' is chosen for a mesh and a chip, by train, predict and plan; state a "
+            f"policy here, such as {', '.join(POLICIES)}"
+        )
     policies = POLICIES | MAXTEXT
     if remat not in policies:
         raise InputError(
@@ -110,6 +126,8 @@ def tensor_names(config: ModelConfig) -> tuple[str, ...]:
 
 def check_remat(remat: Remat, config: ModelConfig) -> None:
     """Raise InputError for a policy that is not known, or names what the model does not have."""
+    if remat == AUTO:
+        return
     if not isinstance(remat, SavedTensors):
         kept_by(remat)
         return

@@ -22,7 +22,7 @@ from scaling.models.accounting.activations import (
     SavedRow,
     activation_tensors,
 )
-from scaling.models.accounting.remat import HIDDEN, QKV, keeps
+from scaling.models.accounting.remat import AUTO, HIDDEN, QKV, keeps
 from scaling.models.pipeline.schedule import slot_count
 from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait, some
 from scaling.run import Run
@@ -217,7 +217,7 @@ def host_copies(
 def returning(step: StepSizes, moe: bool) -> Copies:
     """Copies back in a layer's backward pass, in the order in which it needs them."""
     first: tuple[str, ...] = ("attention_out",)
-    if not keeps(step.run.remat, "attention"):
+    if step.run.remat != AUTO and not keeps(step.run.remat, "attention"):
         first = (*first, *TENSORS[ATTENTION])
     later = {p: tuple(t for t in TENSORS[p] if t not in first) for p in (MLP, ATTENTION)}
     return host_copies(step, moe, "fetch", "backward", {REMAT: first, **later})

@@ -24,7 +24,7 @@ from scaling.models.accounting.matrices import (
     layer_kinds,
     share_of_device,
 )
-from scaling.models.accounting.remat import Remat, keeps, kept_by
+from scaling.models.accounting.remat import AUTO, LADDER, Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, Moe, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import OURS, Run
@@ -75,12 +75,22 @@ class Grid:
 
 
 def policies(run: Run) -> tuple[Remat, ...]:
-    """The remat policies that a grid may have: any software's three, and the run's own."""
+    """The remat policies that a grid may have: any software's three, and the run's own, or those
+    that "auto" chooses from."""
+    if run.remat == AUTO:
+        return (
+            REMATS if run.software != OURS else (*REMATS, *(r for r in LADDER if r not in REMATS))
+        )
     return REMATS if run.remat in REMATS else (*REMATS, run.remat)
 
 
 def grid_of(run: Run, mesh: MeshShape) -> Grid:
-    """The run's own settings as a grid of one configuration."""
+    """The run's own settings as a grid of one configuration.
+
+    Raises:
+        InputError: remat "auto", which is to be chosen first.
+    """
+    kept_by(run.remat)
     batch, remat = run.batch, policies(run).index(run.remat)
     some = run.remat == "full" and run.pipeline.remat_layers
     again = (run.pipeline.remat_layers, run.pipeline.remat_fewer) if some else ()

@@ -4,6 +4,7 @@ import inspect
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from scaling.api.runs import (
 )
 from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, check_keys
+from scaling.models.accounting.remat import AUTO
 from scaling.profiles.profile import Profile
 from scaling.run import OURS, Run
 from scaling.run.attention import stored_scores
@@ -157,6 +159,13 @@ def _asked(
     how |= {"what_if": changes, "causal_flops": causal_flops}
     asked = request(run, **where, set=set, overrides=overrides, **how)
     source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
+    chosen = ""
+    if place.run.remat == AUTO:
+        from scaling.planning.remat import with_remat
+
+        with_policy, chosen = with_remat(place.run, place.mesh, place.cluster)
+        place = replace(place, run=with_policy)
+        asked = asked.changed(set={"remat": str(with_policy.remat)})
     if calibration is None:
         check_named(cluster, resolved, place.cluster)
     calls = timed_calls(measured, resolved, cluster)
@@ -190,6 +199,7 @@ def _asked(
         return Pricing(
             *(program, place.cluster, profile, run, changes, causal_flops),
             warnings=notes,
+            chosen=chosen,
             compile_seconds=time.monotonic() - start,
             request=asked.changed(set=_settings(place.run, run)) if note else asked,
         )

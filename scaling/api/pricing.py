@@ -41,6 +41,7 @@ class Pricing:
     changes: tuple[str, ...] = ()  # as `what_if` takes them
     causal_flops: bool = False  # count attention's model FLOPs of the unmasked half only
     warnings: tuple[str, ...] = ()  # about the cluster, the mesh and the profile
+    chosen: str = ""  # why the run has the policy that its remat "auto" stands for
     tokens: float | None = None  # of one step that is not ours
     model_flops: float | None = None  # of one such step on all devices
     memory_fraction: float | None = None  # that its pool is given; None: see `xla_pool`

@@ -60,6 +60,8 @@ class PredictionResult(Result, Prediction):
             "cluster": self.cluster.name,
             "nodes": self.cluster.nodes,
             "batch": asdict(run.batch) if run else None,
+            "remat": str(run.remat) if run else None,
+            "remat_reason": self.pricing.chosen or None,
         }
 
     def what_if(self, *changes: str) -> "PredictionResult":
@@ -213,6 +215,7 @@ class PredictionResult(Result, Prediction):
         where = [f"{self.mesh} of {self.cluster.name}, {count}", *_overrides(pricing)]
         where += [f"what if {change}" for change in pricing.changes]
         lines = [workload(pricing.run, with_remat=True)] if pricing.run else []
+        lines += [pricing.chosen] * bool(pricing.chosen)
         if pricing.changes:
             before = float(priced_result(replace(pricing, changes=())).step_time)
             gain = f", {now / before - 1:+.1%}" if before else ""

@@ -18,6 +18,8 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result
 from scaling.meshes.shape import axes_text
 from scaling.meshes.units import format_memory
+from scaling.models.accounting.remat import AUTO
+from scaling.planning.remat import with_remat
 from scaling.report.training import (
     header_lines,
     own_header_lines,
@@ -26,6 +28,8 @@ from scaling.report.training import (
 )
 from scaling.run import Run
 from scaling.run.own import OwnRun
+from scaling.run.parallelism.checks import check_trainable
+from scaling.run.parallelism.rules import resolved_mesh, rules_for
 from scaling.training.launch.distributed import job_kind
 from scaling.training.run_folder import default_folder
 
@@ -207,7 +211,8 @@ def _ours(
     from scaling.training.transformer import training_of
 
     run, notice = on_devices(run, options, devices)
-    _print(notice)
+    run, reason = _with_remat(run, devices)
+    _print([*notice, *([f"note: {reason}"] if reason else [])])
     planned = plan(run)
     if options.resume:
         _print(check_same_data(options.folder, planned.sums, allow_changed_data))
@@ -219,6 +224,23 @@ def _ours(
         return training_of(planned, programs, options.initial), lines
 
     return planned, compiled
+
+
+def _with_remat(run: Run, devices: int) -> tuple[Run, str]:
+    """The run with the policy that remat "auto" stands for on the devices present, and why."""
+    from scaling.meshes.devices import present_mesh
+    from scaling.training.running import cluster_of
+
+    if run.remat != AUTO:
+        return run, ""
+    mesh = resolved_mesh(run, devices)
+    check_trainable(run, mesh)
+    rules_for(run, mesh)
+    try:
+        cluster, _ = cluster_of(present_mesh(mesh), run)
+    except InputError:  # a GPU that the catalogue does not have
+        cluster = None
+    return with_remat(run, mesh, cluster)
 
 
 def _own(run: OwnRun, options: "Options", devices: int) -> tuple["OwnPlan", Compiled]:

@@ -168,7 +168,7 @@ class Search:
             calls = target.calls(program, choices)
             line = calls.timeline()
             self.priced += choices.count
-            seconds = target.expected(program, line.total)
+            seconds = target.expected(program, line.total, line.hidden_communication)
             watts = target.watts(calls, line.total, line)
             figures = map(choices.parts, (line.total, *(getattr(line, name) for name in TERMS)))
             every = values(members, choices, seconds, watts)

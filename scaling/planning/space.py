@@ -23,6 +23,7 @@ from scaling.analytic.software import traits_of
 from scaling.analytic.step import FULL, REMATS, Grid, policies, structure
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import AXES, MeshBatch, MeshShape, side_by_side
+from scaling.models.accounting.remat import AUTO
 from scaling.planning.constraints import PARTIAL, Constraint, allowed
 from scaling.planning.refusals import Refusals
 from scaling.program.ir import Number
@@ -236,7 +237,7 @@ def choices(
     counts = _counts(local, mesh.stage if run.pipeline.virtual_stages > 1 else 1)
     # Those of any software; and the run's own, where it can run on this mesh.
     every_remat = list(range(len(policies(run))))
-    if run.remat not in REMATS and own.of(mesh, counts[0]):
+    if run.remat not in (*REMATS, AUTO) and own.of(mesh, counts[0]):
         every_remat.remove(policies(run).index(run.remat))
     refusal = plain.of(mesh, counts[0])
     if constraints:

@@ -31,6 +31,7 @@ from scaling.simulate.capacity import (
     slower,
 )
 from scaling.simulate.memory import memory_use
+from scaling.simulate.prediction import CROWDED
 from scaling.simulate.summary import board_power
 from scaling.simulate.timeline import Timeline
 
@@ -110,13 +111,18 @@ class PlanTarget:
         """Bytes that a step takes of a device, more with the risk's probability."""
         return needed_bytes(program, memory_use(program).peak, self.run.software, self.risk)
 
-    def expected(self, program: Program, seconds: Number) -> Number:
-        """Seconds of a step, longer where it may wait for its allocator, over the probability that
-        it fits: as many tries as it takes."""
+    def expected(self, program: Program, seconds: Number, hidden: Number = 0.0) -> Number:
+        """Seconds of a step as it may turn out near the limit of the memory.
+
+        Of PyTorch longer where it may wait for its allocator, over the probability that it fits: as
+        many tries as it takes. Of XLA with the communication that it then no longer hides.
+        """
         most = capacity_of(self.cluster, program, self.run.software).bytes
-        if most is None or self.run.software not in RESERVE:
+        if most is None:
             return seconds
         peak = memory_use(program).peak
+        if self.run.software not in RESERVE:
+            return seconds + hidden * np.greater(peak, CROWDED * most)
         near = program, peak, most, self.run.software
         with np.errstate(divide="ignore"):  # what cannot fit
             return seconds * slower(*near) / fit_probability(*near)

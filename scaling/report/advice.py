@@ -15,7 +15,14 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_memory, format_time
-from scaling.models.accounting.remat import HIDDEN, POLICIES, QKV, Remat, SavedTensors, tensor_names
+from scaling.models.accounting.remat import (
+    LADDER,
+    OFFLOADED,
+    POLICIES,
+    Remat,
+    SavedTensors,
+    tensor_names,
+)
 from scaling.run import OURS, Run
 from scaling.run.parallelism.rules import weight_shards, zero_stage
 from scaling.simulate.prediction import CROWDED, MemoryParts, Prediction
@@ -46,12 +53,6 @@ MUCH = 1 / 4  # share of the step that is worth acting on, chosen by this projec
 GAIN = 0.02  # share of the step time; smaller differences are less than the model's own error
 MOST_TRIES = 2  # each costs a compile; the first that is confirmed is said
 CAPACITY = 1.25  # rows of an expert's buffer over the mean: arXiv 2101.03961, table 1
-# Remat policies of the trainer, that of more memory first; any software has POLICIES.
-LADDER: tuple[Remat, ...] = (
-    *("none", "minimal_with_context", "selective", "save_dot_with_context_except_mlp"),
-    *(SavedTensors((*QKV, "attention")), SavedTensors(("attention",)), "full"),
-    *(SavedTensors((*QKV, "attention"), HIDDEN), "minimal_offloaded"),
-)
 
 
 def advice(
@@ -110,7 +111,8 @@ def _best_remat(run: Run, prediction: Prediction, closed: Estimate) -> ChangedRu
     here = _tried(run, closed)
     if here is None or prediction.memory.capacity is None:
         return None
-    policies = [_of_model(r, run) for r in LADDER if run.software == OURS or r in POLICIES]
+    every = (*LADDER, *OFFLOADED) if run.software == OURS else POLICIES
+    policies = [_of_model(remat, run) for remat in every]
     pairs = ((r, _tried(replace(run, remat=r), closed)) for r in policies if r != run.remat)
     more, room = float(prediction.memory.peak) - here[1], prediction.memory.capacity
     room *= CROWDED if prediction.is_crowded else 1

@@ -9,7 +9,7 @@ from typing import Literal
 from scaling.meshes.bandwidths import MeasuredCall
 from scaling.meshes.errors import InputError, check_fields, check_range
 from scaling.meshes.shape import AXES, MeshShape
-from scaling.models.accounting.remat import POLICIES, SavedTensors, check_remat
+from scaling.models.accounting.remat import AUTO, POLICIES, SavedTensors, check_remat
 from scaling.models.config import ModelConfig
 from scaling.models.lora import Lora
 
@@ -271,10 +271,10 @@ class Run:
         check_remat(self.remat, self.model)
         if self.remat == SavedTensors():
             object.__setattr__(self, "remat", "full")
-        if self.software != OURS and self.remat not in POLICIES:
+        if self.software != OURS and self.remat not in (*POLICIES, AUTO):
             raise InputError(
                 f"remat '{self.remat}' names tensors of software 'jax', and software is "
-                f"{self.software!r}; use none, selective or full"
+                f"{self.software!r}; use none, selective, full or auto"
             )
         if self.software == OURS and (self.overlap != Overlap() or self.precision.gather == "fp8"):
             raise InputError(

@@ -13,6 +13,7 @@ from scaling.meshes.devices import use_host_devices
 from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.units import format_memory
 from scaling.models.accounting import count_parameters
+from scaling.models.accounting.remat import AUTO
 from scaling.models.config import with_positions
 from scaling.run import Run, load_run
 from scaling.run.own import OwnRun, load_any
@@ -104,18 +105,26 @@ def check_device_count(run: Run, options: Options, devices: int | None) -> None:
 def on_devices(run: Run, options: Options, devices: int) -> tuple[Run, list[str]]:
     """Return the run with microbatches for its mesh (of its folder if resumed), and notes."""
     run, notice = continued(run, options, devices)
-    run, lowered = with_dividing_microbatches(run, run.mesh or resolved_mesh(run, devices))
+    mesh = run.mesh or resolved_mesh(run, devices)
+    run, lowered = with_dividing_microbatches(run, mesh)
+    if run.remat == AUTO and (before := _before(options)):
+        if isinstance(before, Run) and (before.mesh, before.batch) == (mesh, run.batch):
+            run = replace(run, remat=before.remat)
+            lowered = [*lowered, f"remat auto: {run.remat}, as in {options.folder}"]
     return run, notice + [f"note: {line}" for line in lowered]
+
+
+def _before(options: Options) -> Run | OwnRun | None:
+    """The run of the folder that is resumed; None: none is, or it is missing or torn."""
+    try:
+        return load_any(options.folder / "run.json") if options.resume else None
+    except InputError:
+        return None
 
 
 def own_continued(run: OwnRun, options: Options, devices: int) -> OwnRun:
     """Return a resumed run with the mesh of its folder, if it names none and has the devices."""
-    if not options.resume or run.mesh:
-        return run
-    try:
-        before = load_any(options.folder / "run.json")
-    except InputError:  # missing, or only written in part
-        return run
+    before = None if run.mesh else _before(options)
     fits = isinstance(before, OwnRun) and math.prod(before.mesh.values()) == devices
     return replace(run, mesh=before.mesh) if isinstance(before, OwnRun) and fits else run
 
@@ -124,10 +133,8 @@ def continued(run: Run, options: Options, devices: int) -> tuple[Run, list[str]]
     """Return a resumed run with the mesh of its folder if it names none, and what to print."""
     if not options.resume or run.mesh is not None:
         return run, []
-    try:
-        before = load_run(options.folder / "run.json").mesh
-    except InputError:  # missing, or only written in part
-        before = None
+    there = _before(options)
+    before = there.mesh if isinstance(there, Run) else None
     if before is not None and before.devices == devices:
         return replace(run, mesh=before, device_order=before.device_order), []
     now = resolved_mesh(run, devices)

@@ -8,7 +8,7 @@ from typing import Any
 from scaling.meshes.errors import InputError, check_fields, reworded
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import layer_reaches, query_key_dim
-from scaling.models.accounting.remat import kept_by
+from scaling.models.accounting.remat import AUTO, kept_by
 from scaling.models.lora import check_lora
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
@@ -126,7 +126,7 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
             problem,
             f"use chunks that divide a device's parts of {part} tokens, or whole sequences",
         )
-    kept = kept_by(run.remat)
+    kept = None if run.remat == AUTO else kept_by(run.remat)
     if stage > 1 and kept and kept.offload:
         # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"
         problem = f"remat with {', '.join(kept.offload)} offloaded {on_stages}"
