@@ -3,16 +3,19 @@
     python -m experiments.front_ends --out experiments/results        about 8 minutes, no GPU
     python -m experiments.front_ends --against FILE                   seconds: closed forms anew
     python -m experiments.front_ends --against FILE --only expert     compiles those cases anew
+    python -m experiments.front_ends --before FILE ...                and the programs of then
 
 Each case is compiled for its cluster as the trainer would compile it, and priced by the same
 figures as its closed form. Goals: FLOPs 1 %, bytes per (axes, kind) 2 %, peak memory 5 %, step
-time 5 %; what misses a goal is listed with its cause.
+time 5 %; what misses a goal is listed with its cause. Of each compiled program there are its step,
+the communication that it waits for, its peak, and its FLOPs of products over those that the model
+needs, which MFU credits: the others are computed again, or on empty rows.
 """
 
 import argparse
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import date
 from pathlib import Path
@@ -28,6 +31,7 @@ from scaling.meshes import catalog
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.meshes.units import format_size, format_time
+from scaling.models.accounting.flops import model_flops
 from scaling.profiles.io import profile_of
 from scaling.program.ir import CATEGORIES, Kernel, collectives, kernels
 from scaling.program.versions import compiler_versions
@@ -41,6 +45,7 @@ RESULTS = Path(__file__).parent / "results"
 SCHEMA = 1  # of the results file; a key that goes or changes its meaning makes it 2
 GOALS = {"flops": 0.01, "bytes": 0.02, "memory": 0.05, "time": 0.05}
 SMALLEST = 64 * 1024  # bytes of one call; smaller ones cost latency
+WAITING = "waiting for"  # how parts of exposed communication begin
 NOTED = 0.01  # share of the step that a cause must be worth
 
 
@@ -146,6 +151,11 @@ class Figures:
         """Bytes at the peak."""
         return sum(self.memory.values())
 
+    @property
+    def exposed(self) -> float:
+        """Seconds of a step in which compute waits for communication."""
+        return sum(seconds for part, seconds in self.parts.items() if part.startswith(WAITING))
+
 
 @dataclass(frozen=True)
 class Result:
@@ -225,7 +235,7 @@ def figures(priced: Priced) -> Figures:
         parts[_part(kernel)] += float(priced.timeline.by_name[kernel.name])
     for call, _ in running_collectives(priced):
         waited = priced.timeline.exposed_by_name.get(call.name, 0.0)
-        parts[f"waiting for {call.kind} over {'+'.join(call.axes)}"] += float(waited)
+        parts[f"{WAITING} {call.kind} over {'+'.join(call.axes)}"] += float(waited)
     use = priced.memory.by_category
     return Figures(
         float(sum(kernel.flops * calls for kernel, calls in running_kernels(priced))),
@@ -303,8 +313,31 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
+def programs(results: Sequence[Result], before: Mapping[str, Figures]) -> str:
+    """The compiled programs, beside those of the same name of before where they are others."""
+    rows = [("case", "step", "exposed", "peak", "FLOPs over needed")]
+    for r in results:
+        run, shape, _ = described(r.case)
+        needed = float(model_flops(run.model, run.batch.global_batch, run.batch.seq_len))
+        shown = [
+            (
+                *(format_time(each.time), format_time(each.exposed), format_size(each.peak)),
+                f"{each.flops * shape.devices / needed:.3f}",
+            )
+            for each in (before.get(r.case.name), r.compiled)
+            if each is not None
+        ]
+        pairs = zip(*shown, strict=True)
+        rows.append((r.case.name, *(" -> ".join(dict.fromkeys(pair)) for pair in pairs)))
+    return "\n".join(columns(rows, left=(0,)))
+
+
 def save(
-    results: Sequence[Result], folder: Path, against: Path | None = None, only: str = ""
+    results: Sequence[Result],
+    folder: Path,
+    against: Path | None = None,
+    only: str = "",
+    before: Path | None = None,
 ) -> Path:
     """Write the results below `folder`, in one of this day."""
     place = folder / f"{date.today().isoformat()}-front-ends"
@@ -335,11 +368,22 @@ def save(
         else "Unseen are the last six cases.",
         "",
         f"```\n{table(results)}\n```\n",
+        "## The compiled programs",
+        "",
+        f"Before: those of `{before.parent.name}`, where they were others." if before else "",
+        "",
+        f"```\n{programs(results, compiled_of(before))}\n```\n",
     ]
     (place / "README.md").write_text("\n".join(page), encoding="utf-8")
     path = place / "front_ends.json"
     path.write_text(json.dumps(document) + "\n", encoding="utf-8")
     return path
+
+
+def compiled_of(path: Path | None) -> dict[str, Figures]:
+    """The compiled figures of a results file by case; of None no case."""
+    cases = json.loads(path.read_text(encoding="utf-8"))["cases"] if path else ()
+    return {case["name"]: Figures(**case["compiled"]) for case in cases}
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -348,6 +392,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, default=Path("runs"))
     parser.add_argument("--only", nargs="*", help="compile cases whose name has one of these texts")
     parser.add_argument("--against", type=Path, help="a results file: all other cases are its own")
+    parser.add_argument("--before", type=Path, help="a results file: programs that were others")
     args = parser.parse_args(arguments)
     stored = json.loads(args.against.read_text(encoding="utf-8"))["cases"] if args.against else ()
     known = {each["name"]: each for each in stored}
@@ -363,8 +408,9 @@ def main(arguments: list[str] | None = None) -> None:
             jax.clear_caches()
         elif case.name in known:
             results.append((kept if only else compared_again)(case, known[case.name]))
-    path = save(results, args.out, args.against, " or ".join(only))
-    print(f"\n{table(results)}\nresults: {path}")
+    path = save(results, args.out, args.against, " or ".join(only), args.before)
+    shown = programs(results, compiled_of(args.before))
+    print(f"\n{table(results)}\n\n{shown}\nresults: {path}")
 
 
 if __name__ == "__main__":
