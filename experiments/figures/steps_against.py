@@ -21,7 +21,7 @@ from scaling.pictures.shapes import Picture
 
 RESULTS = FOLDER.parent / "results"
 VALIDATED = RESULTS / "2026-11-28-validate" / "README.md"
-FRONT_ENDS = RESULTS / "2026-11-28-front-ends" / "front_ends.json"
+FRONT_ENDS = RESULTS / "2026-11-29-front-ends" / "front_ends.json"
 TESTBED = RESULTS / "2026-11-23-testbed-steps" / "results.json"
 HOST = RESULTS / "2026-11-22-host-check-3" / "results.json"
 SECONDS = {"s": 1.0, "ms": 1e-3}

@@ -87,7 +87,7 @@ def _ranked(
     here = _tried(run, closed)
     if here is None:
         return candidates
-    ratio = 1.0 if prediction.is_crowded else float(prediction.step_time) / (here[0] or 1.0)
+    ratio = 1.0 if prediction.is_near_limit else float(prediction.step_time) / (here[0] or 1.0)
     more = float(prediction.memory.peak) - here[1]
     room = prediction.memory.capacity or math.inf
     ranked = []
@@ -147,8 +147,8 @@ def _candidates(
     if prediction.memory.fits is False:
         yield from _less_memory(run, mesh, prediction.memory, remat)
         return
-    # else weights are gathered in every iteration, the tables on every stage
-    yield from _zero_stage(run, mesh, 1)
+    # 1: else weights are gathered in every iteration, the tables on every stage
+    yield from _zero_stage(run, mesh, 3 if prediction.is_near_limit else 1)
     total = float(prediction.step_time) or 1.0
     if float(prediction.time.bubble) / total > MUCH:
         yield from _microbatches(run, mesh, 2.0)

@@ -127,12 +127,16 @@ class Prediction:
     hidden_calls: HiddenCalls | None = None  # None: of a closed form, which says what to expect
 
     @property
+    def is_near_limit(self) -> bool:
+        """True for a step that takes so much that XLA may schedule for memory, not for time."""
+        memory = self.memory
+        return memory.capacity is not None and bool(memory.peak > CROWDED * memory.capacity)
+
+    @property
     def is_crowded(self) -> bool:
         """True for a step that XLA had so little memory for that it hides less than half."""
-        memory, calls = self.memory, self.hidden_calls
-        if calls is None or memory.capacity is None or 2 * calls.hidden >= calls.every:
-            return False
-        return bool(memory.peak > CROWDED * memory.capacity)
+        calls = self.hidden_calls
+        return calls is not None and 2 * calls.hidden < calls.every and self.is_near_limit
 
 
 def prediction_dict(prediction: Prediction) -> dict[str, Any]:

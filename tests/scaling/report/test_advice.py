@@ -134,6 +134,14 @@ def test_a_pipeline_gathers_its_weights_once_if_that_is_faster(prediction, run):
         other = replace(run, mesh=MeshShape(**mesh), sharding=Sharding(stage))
         advice(other, prediction, trial := Trial(prediction))
         assert all(tried.sharding == other.sharding for tried in trial.runs)
+    near = replace(prediction.memory, peak=0.95 * prediction.memory.capacity)
+    full = replace(prediction, memory=near)
+    (found,) = advice(
+        replace(run, sharding=Sharding()),
+        full,
+        Trial(prediction, step_time=prediction.step_time / 2),
+    )
+    assert found.startswith("--set sharding.zero_stage=3: ")
 
 
 def test_no_policy_names_what_the_model_does_not_have(prediction, run):
