@@ -315,7 +315,7 @@ def table(results: Sequence[Result]) -> str:
 
 def programs(results: Sequence[Result], before: Mapping[str, Figures]) -> str:
     """The compiled programs, beside those of the same name of before where they are others."""
-    rows = [("case", "step", "exposed", "peak", "FLOPs over needed")]
+    rows: list[tuple[str, ...]] = [("case", "step", "exposed", "peak", "FLOPs over needed")]
     for r in results:
         run, shape, _ = described(r.case)
         needed = float(model_flops(run.model, run.batch.global_batch, run.batch.seq_len))
