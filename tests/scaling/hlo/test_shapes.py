@@ -42,17 +42,13 @@ def test_what_is_written_is_read_and_nothing_beyond_it(shape, tiles, rest):
 
 
 @given(some_shape())
-def test_leaves_are_found_at_their_index(shape):
+def test_leaves_are_found_at_their_index_and_make_up_the_size(shape):
     for path, array in leaves(shape):
         found = shape
         for i in path:
             found = found[i]
         assert found is array
     assert [array for _, array in leaves(shape)] == arrays(shape)
-
-
-@given(some_shape())
-def test_the_size_of_a_tuple_is_that_of_its_arrays(shape):
     assert size(shape) == sum(array.bytes for array in arrays(shape))
     assert size((shape, shape)) == 2 * size(shape)
 
