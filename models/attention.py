@@ -167,9 +167,11 @@ def attend(
     window, softcap, chunk = rules
     chunk = chunk if chunk and chunk < S else None
     if execution.rules.axes("sequence"):
-        assert documents is None  # as check_trainable says, and that chunks are whole
+        assert documents is None or chunk is None  # as check_trainable says, and of whole chunks
         if chunk is None:
-            return context_attention(execution, window, softcap, q_BSNK, k_BSMK, v_BSMV, sinks_N)
+            segments = None if documents is None else documents.segments_BS
+            given = q_BSNK, k_BSMK, v_BSMV, sinks_N, segments
+            return context_attention(execution, window, softcap, *given)
     is_flash = execution.attention_kernel == "cudnn" and not softcap
     core: Callable = functools.partial(_stored_scores, execution, window, softcap)
     if is_flash:
@@ -215,7 +217,7 @@ def _stored_scores(
     sinks_N: Any = None,
 ) -> jax.Array:
     """Attention by XLA, also within packed documents."""
-    seen = None if segments_BS is None else same_document(segments_BS)[:, None]
+    seen = None if segments_BS is None else same_document(segments_BS, segments_BS)[:, None]
     if q.shape[-1] != v.shape[-1] or softcap or sinks_N is not None:
         mask = causal_mask(q.shape[1], q.shape[1], window)
         mask = mask if seen is None else mask & seen[:, None]
@@ -242,6 +244,7 @@ def _flash_in_documents(
 
     def one(row: tuple[jax.Array, ...]) -> jax.Array:
         q, k, v, segments_BS = (x[None] for x in row)
-        return flash_attention(window, q, k, v, same_document(segments_BS)[:, None], sinks_N)[0]
+        seen = same_document(segments_BS, segments_BS)[:, None]
+        return flash_attention(window, q, k, v, seen, sinks_N)[0]
 
     return jax.lax.map(one, (q, k, v, segments_BS))

@@ -12,6 +12,11 @@ from typing import NamedTuple
 import chex
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec as P
+from jax.sharding import reshard
+
+from scaling.models.execution import spec_of
 
 
 class Documents(NamedTuple):
@@ -26,14 +31,22 @@ class Documents(NamedTuple):
         return self.segments_BS != 0
 
 
-def documents_of(segments_BS: jax.Array) -> Documents:
-    """The documents of packed sequences; positions begin at 0 in each, padding included."""
+def documents_of(segments_BS: jax.Array, order_S: np.ndarray | None = None) -> Documents:
+    """The documents of packed sequences; positions begin at 0 in each, padding included.
+
+    `order_S`: the token at each place (`scaling.models.attention_kernels.zigzag`); None: in order.
+    """
     chex.assert_rank(segments_BS, 2)
-    index_S = jnp.arange(segments_BS.shape[1], dtype=jnp.int32)
-    begins_BS = segments_BS[:, 1:] != segments_BS[:, :-1]
+    placed, index_S = spec_of(segments_BS), jnp.arange(segments_BS.shape[1], dtype=jnp.int32)
+    whole = P(placed[0], None)
+    permuted = lambda x_BS, at_S: reshard(x_BS, whole).at[:, at_S].get(out_sharding=whole)
+    natural_BS = segments_BS if order_S is None else permuted(segments_BS, np.argsort(order_S))
+    begins_BS = natural_BS[:, 1:] != natural_BS[:, :-1]
     begins_BS = jnp.pad(begins_BS, ((0, 0), (1, 0)))
-    first_BS = jax.lax.cummax(jnp.where(begins_BS, index_S, 0), axis=1)
-    return Documents(segments_BS, index_S - first_BS)
+    positions_BS = index_S - jax.lax.cummax(jnp.where(begins_BS, index_S, 0), axis=1)
+    if order_S is not None:
+        positions_BS = reshard(permuted(positions_BS, order_S), placed)
+    return Documents(segments_BS, positions_BS)
 
 
 def in_chunks(documents: Documents, chunk: int | None) -> Documents:
@@ -46,6 +59,6 @@ def in_chunks(documents: Documents, chunk: int | None) -> Documents:
     return documents._replace(segments_BS=segments_BS)
 
 
-def same_document(segments_BS: jax.Array) -> jax.Array:
-    """True where a query and a key are of one document: bool [B, S, S]."""
-    return segments_BS[:, :, None] == segments_BS[:, None, :]
+def same_document(queries_BT: jax.Array, keys_BU: jax.Array) -> jax.Array:
+    """True where a query and a key are of one document, by their segments: bool [B, T, U]."""
+    return queries_BT[:, :, None] == keys_BU[:, None, :]

@@ -25,6 +25,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from scaling.models.accounting.matrices import layer_scans, layer_stacks
 from scaling.models.attention import Attention
+from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.documents import Documents, documents_of
 from scaling.models.embedding import Embedding
@@ -141,7 +142,7 @@ class Transformer(nnx.Module):
         """
         chex.assert_rank(tokens_BS, 2)
         with jax.named_scope("embed"):
-            documents = None if segments_BS is None else documents_of(segments_BS)
+            documents = self.documents(segments_BS)
             positions_BS = None if documents is None else documents.positions_BS
             x_BSD = self.embedding(tokens_BS, positions_BS=positions_BS)
         config = self.config
@@ -159,6 +160,14 @@ class Transformer(nnx.Module):
                     layer, layer_configs(config), x_BSD, *blocks, places=places
                 )
         return x_BSD, routing
+
+    def documents(self, segments_BS: jax.Array | None) -> Documents | None:
+        """The documents of packed sequences, which over `context` are in zigzag order."""
+        if segments_BS is None:
+            return None
+        devices = self.execution.rules.mesh.context
+        order = zigzag_order(segments_BS.shape[-1], devices) if devices > 1 else None
+        return documents_of(segments_BS, order)
 
     def logits(self, x_BSD: jax.Array) -> jax.Array:
         """float32 logits [B, S, V] of the stream after the last layer."""

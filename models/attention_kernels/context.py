@@ -26,7 +26,7 @@ from jax.sharding import PartitionSpec as P
 from scaling.models.accounting.remat import keeps
 from scaling.models.attention_kernels.flash import sink_gradients
 from scaling.models.attention_kernels.kernel import AttentionKernel, PartialAttention
-from scaling.models.attention_kernels.kv_exchange import KeysValues, KvExchange
+from scaling.models.attention_kernels.kv_exchange import CONTEXT, KeysValues, KvExchange
 from scaling.models.attention_kernels.zigzag import ring_hops, window_reach
 from scaling.models.attention_kernels.zigzag_attention import Halves, QueryState, ZigzagAttention
 from scaling.models.execution import Execution
@@ -42,45 +42,55 @@ def context_attention(
     k_BSMK: jax.Array,
     v_BSMV: jax.Array,
     sinks_N: jax.Array | None = None,
+    segments_BS: jax.Array | None = None,
 ) -> jax.Array:
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], sequences sharded over `context`.
 
-    Each position sees `window` tokens, itself included; None: all before it. `softcap` and
-    `sinks_N` as those of `reference_attention`.
+    Each position sees `window` tokens, itself included (None: all before it), of its segment.
+    `softcap` and `sinks_N` as those of `reference_attention`.
     """
-    return _forward(execution, window, softcap, q_BSNK, k_BSMK, v_BSMV, sinks_N)[0]
+    given = q_BSNK, k_BSMK, v_BSMV, sinks_N, segments_BS
+    return _forward(execution, window, softcap, *given)[0]
 
 
 def _forward(
-    execution: Execution, window: int | None, softcap: float, q: Any, k: Any, v: Any, sinks: Any
+    execution: Execution,
+    window: int | None,
+    softcap: float,
+    q: Any,
+    k: Any,
+    v: Any,
+    sinks: Any,
+    segments: Any,
 ) -> tuple:
     query, keys, saved, heads = _specs(execution, sinks)
+    place = None if segments is None else P(*query[:2])
     mapped = shard_map_per_stage(
         execution.rules,
         functools.partial(_device_forward, execution, window, softcap),
-        in_specs=(query, keys, keys, heads),
+        in_specs=(query, keys, keys, heads, place),
         out_specs=(query, P(*query[:3]), saved),
         check_vma=False,
     )
-    out, lse, received = mapped(q, k, v, sinks)
+    out, lse, received = mapped(q, k, v, sinks, segments)
     out = checkpoint_name(out, "attention")
     lse = checkpoint_name(lse, "attention_statistics")
-    return out, (q, k, v, sinks, out, lse, received)
+    return out, (q, k, v, sinks, segments, out, lse, received)
 
 
 def _backward(
     execution: Execution, window: int | None, softcap: float, residuals: tuple, dout: jax.Array
 ) -> tuple:
     query, keys, saved, heads = _specs(execution, residuals[3])
+    place = None if residuals[4] is None else P(*query[:2])
     mapped = shard_map_per_stage(
         execution.rules,
         functools.partial(_device_backward, execution, window, softcap),
-        in_specs=((query, keys, keys, heads, query, P(*query[:3]), saved), query),
+        in_specs=((query, keys, keys, heads, place, query, P(*query[:3]), saved), query),
         out_specs=(query, keys, keys, heads),
         check_vma=False,
     )
-    gradients: tuple = mapped(residuals, dout)
-    return gradients
+    return *mapped(residuals, dout), None
 
 
 context_attention.defvjp(_forward, _backward)
@@ -101,21 +111,32 @@ def _specs(execution: Execution, sinks: Any) -> tuple[P, P, P | None, P | None]:
 
 
 def _zigzag(
-    execution: Execution, window: int | None, softcap: float, tokens: int
+    execution: Execution, window: int | None, softcap: float, tokens: int, segments_BS: Any
 ) -> tuple[ZigzagAttention, KvExchange]:
-    """The blocks of one device with `tokens` tokens of a sequence, and the exchange of keys."""
+    """The blocks of one device with `tokens` tokens of a sequence, and the exchange of keys.
+
+    Everybody's segments are gathered at once: 4 bytes a token, where keys and values are thousands.
+    """
     devices, chunk = execution.rules.mesh.context, tokens // 2
     kernel = AttentionKernel(execution.attention_kernel, execution.precision, softcap)
     hops = ring_hops(devices, window_reach(window, chunk))
     exchange = KvExchange(execution.context_method, hops, devices)
-    return ZigzagAttention(kernel, window, chunk, devices), exchange
+    segments = None if segments_BS is None else jax.lax.all_gather(segments_BS, CONTEXT)
+    return ZigzagAttention(kernel, window, chunk, devices, segments), exchange
 
 
 def _device_forward(
-    execution: Execution, window: int | None, softcap: float, q: Any, k: Any, v: Any, sinks: Any
+    execution: Execution,
+    window: int | None,
+    softcap: float,
+    q: Any,
+    k: Any,
+    v: Any,
+    sinks: Any,
+    segments: Any,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Attention of one device's queries in compute format, its log-sum-exp, others' keys saved."""
-    zigzag, exchange = _zigzag(execution, window, softcap, q.shape[1])
+    zigzag, exchange = _zigzag(execution, window, softcap, q.shape[1], segments)
     kv = zigzag.visible(k), zigzag.visible(v)
 
     def visit(total: Halves, shift: int, kv: KeysValues) -> tuple[Halves, None]:
@@ -133,8 +154,8 @@ def _device_backward(
     execution: Execution, window: int | None, softcap: float, residuals: tuple, dout: jax.Array
 ) -> tuple[jax.Array | None, ...]:
     """Gradients of one device's queries, keys and values, and of the sinks."""
-    q, k, v, sinks, out, lse, received = residuals
-    zigzag, exchange = _zigzag(execution, window, softcap, q.shape[1])
+    q, k, v, sinks, segments, out, lse, received = residuals
+    zigzag, exchange = _zigzag(execution, window, softcap, q.shape[1], segments)
     kv = zigzag.visible(k), zigzag.visible(v)
     queries = QueryState(q, PartialAttention(out, lse), dout)
 

@@ -16,6 +16,7 @@ backward pass a block needs `out` and `lse` of all keys, not its own (arXiv 2205
 # Dims: B batch, T queries, U keys, N query heads, M key/value heads, G = N / M, K head dim, V of
 #       values
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -25,6 +26,9 @@ import jax.numpy as jnp
 
 from scaling.models.attention_kernels.flash import flash_backward, flash_forward
 from scaling.models.attention_kernels.reference import attention_scores, causal_mask, grouped
+from scaling.models.documents import same_document
+
+Segments = tuple[jax.Array, jax.Array]  # of queries [B, T] and of keys [B, U]
 
 
 class PartialAttention(NamedTuple):
@@ -63,16 +67,23 @@ class AttentionKernel:
     softcap: float = 0.0  # of the scores, which XLA alone has; 0: none
 
     def forward(
-        self, q_BTNK: jax.Array, k_BUMK: jax.Array, v_BUMV: jax.Array, mask: Mask | None
+        self,
+        q_BTNK: jax.Array,
+        k_BUMK: jax.Array,
+        v_BUMV: jax.Array,
+        mask: Mask | None,
+        segments: Segments | None = None,
     ) -> PartialAttention:
         """Attention to these keys, all of them (`mask` None) or those of the mask.
 
-        `out` in compute format [B, T, N, V], `lse` float32 [B, T, N].
+        Of packed documents to those of the query's own. `out` in compute format [B, T, N, V], `lse`
+        float32 [B, T, N], which of a query without a key is so low that its `out` does not count.
         """
         _check_shapes(q_BTNK, k_BUMK, v_BUMV)
         if self._flash(mask):
-            return PartialAttention(*flash_forward(q_BTNK, k_BUMK, v_BUMV, *_flash_mask(mask)))
-        scores = self._scores(q_BTNK, k_BUMK, mask)
+            flash = lambda seen, q, k, v: flash_forward(q, k, v, *_flash_mask(mask), seen)
+            return PartialAttention(*_by_sequence(flash, segments, q_BTNK, k_BUMK, v_BUMV))
+        scores = self._scores(q_BTNK, k_BUMK, mask, segments)
         lse_BMGT = jax.nn.logsumexp(scores, axis=-1)
         p = jnp.exp(scores - lse_BMGT[..., None]).astype(v_BUMV.dtype)
         out = jnp.einsum("bmgtu,bumv->btmgv", p, v_BUMV, precision=self.precision)
@@ -87,18 +98,22 @@ class AttentionKernel:
         total: PartialAttention,
         dout_BTNV: jax.Array,
         mask: Mask | None,
+        segments: Segments | None = None,
     ) -> tuple[jax.Array, jax.Array, jax.Array]:
         """Gradients of q, k and v through these keys; `total` is the attention over all keys."""
         _check_shapes(q_BTNK, k_BUMK, v_BUMV)
         if self._flash(mask):
-            return flash_backward(q_BTNK, k_BUMK, v_BUMV, total, dout_BTNV, *_flash_mask(mask))
+            flash = lambda seen, q, k, v, total, dout: flash_backward(
+                *(q, k, v, total, dout), *_flash_mask(mask), seen
+            )
+            return _by_sequence(flash, segments, q_BTNK, k_BUMK, v_BUMV, total, dout_BTNV)
         groups = grouped(q_BTNK, k_BUMK.shape[2])
         dout = grouped(dout_BTNV, k_BUMK.shape[2])
         product = lambda *args: jnp.einsum(*args, precision=self.precision)
         exact = lambda *args: jnp.einsum(
             *args, precision=self.precision, preferred_element_type=jnp.float32
         )
-        scores = self._scores(q_BTNK, k_BUMK, mask)
+        scores = self._scores(q_BTNK, k_BUMK, mask, segments)
         p = jnp.exp(scores - _to_BMGT(total.lse_BTN, k_BUMK.shape[2])[..., None])
         dv = product("bmgtu,btmgv->bumv", p.astype(v_BUMV.dtype), dout)
         dp = exact("btmgv,bumv->bmgtu", dout, v_BUMV)
@@ -114,8 +129,13 @@ class AttentionKernel:
         has_mask = mask is None or isinstance(mask.offset, int)
         return self.implementation == "cudnn" and has_mask and not self.softcap
 
-    def _scores(self, q_BTNK: jax.Array, k_BUMK: jax.Array, mask: Mask | None) -> jax.Array:
+    def _scores(
+        self, q_BTNK: jax.Array, k_BUMK: jax.Array, mask: Mask | None, segments: Segments | None
+    ) -> jax.Array:
         seen = None if mask is None else mask.seen(q_BTNK.shape[1], k_BUMK.shape[1])
+        if segments is not None:
+            same = same_document(*segments)[:, None, None]
+            seen = same if seen is None else seen & same
         return attention_scores(q_BTNK, k_BUMK, seen, self.precision, softcap=self.softcap)
 
 
@@ -124,6 +144,18 @@ def merge(first: PartialAttention, second: PartialAttention) -> PartialAttention
     lse_BTN = jnp.logaddexp(first.lse_BTN, second.lse_BTN)
     weighted = lambda part: part.out_BTNV * jnp.exp(part.lse_BTN - lse_BTN)[..., None]
     return PartialAttention(weighted(first) + weighted(second), lse_BTN)
+
+
+def _by_sequence(flash: Callable, segments: Segments | None, *arrays: Any) -> Any:
+    """cuDNN's kernel, of packed documents one call for each sequence (as in `models.attention`)."""
+    if segments is None:
+        return flash(None, *arrays)
+
+    def one(row: tuple) -> Any:
+        segments, arrays = jax.tree.map(lambda x: x[None], row)
+        return jax.tree.map(lambda x: x[0], flash(same_document(*segments)[:, None], *arrays))
+
+    return jax.lax.map(one, (segments, arrays))
 
 
 def _flash_mask(mask: Mask | None) -> tuple[bool, int | None]:

@@ -21,7 +21,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
+from scaling.models.attention_kernels.kernel import (
+    AttentionKernel,
+    Mask,
+    PartialAttention,
+    Segments,
+    merge,
+)
 from scaling.models.attention_kernels.kv_exchange import CONTEXT, KeysValues
 from scaling.models.attention_kernels.reference import MASK_VALUE
 from scaling.models.attention_kernels.zigzag import visible_rows
@@ -45,9 +51,17 @@ class QueryState(NamedTuple):
 class ZigzagAttention:
     """The blocks of scores of one device, inside `shard_map`."""
 
-    def __init__(self, kernel: AttentionKernel, window: int | None, chunk: int, devices: int):
+    def __init__(
+        self,
+        kernel: AttentionKernel,
+        window: int | None,
+        chunk: int,
+        devices: int,
+        segments_CBS: jax.Array | None = None,
+    ):
+        """`segments_CBS` are those of packed documents on each device; None: there are none."""
         self.kernel, self.window = kernel, window
-        self.chunk, self.devices = chunk, devices
+        self.chunk, self.devices, self.segments = chunk, devices, segments_CBS
         self.rows = visible_rows(window, chunk)
 
     def visible(self, x_BS: jax.Array) -> jax.Array:
@@ -62,20 +76,22 @@ class ZigzagAttention:
     def attend_own(self, q: jax.Array, k: jax.Array, v: jax.Array, kv: KeysValues) -> Halves:
         """Attention to this device's keys: each chunk to itself, then late to early."""
         both = _stacked(q), _stacked(k), _stacked(v)
-        part = self.kernel.forward(*both, Mask(window=self.window))
+        part = self.kernel.forward(*both, Mask(window=self.window), self._segments_of_chunks())
         early, late = _parts(part)
         early = PartialAttention(early.out_BTNV.astype(jnp.float32), early.lse_BTN)
         if self.rows:
             across = self.kernel.forward(
-                self._first(_split(q, 1).late), *self._early(kv), self._own_mask()
+                self._first(_split(q, 1).late), *self._early(kv), *self._own_mask()
             )
             late = merge(late, self._padded_part(across))
         return Halves(early, PartialAttention(late.out_BTNV.astype(jnp.float32), late.lse_BTN))
 
     def attend_other(self, total: Halves, q: jax.Array, kv: KeysValues, shift: int) -> Halves:
         """`total` merged with attention to the keys `kv` of the device `shift` before this one."""
-        before, mask = self._pairs(shift, q.shape[0])
-        part = self.kernel.forward(self._queries(q, before), *self._keys(kv, before), mask)
+        before, mask, segments = self._pairs(shift, q.shape[0])
+        part = self.kernel.forward(
+            self._queries(q, before), *self._keys(kv, before), mask, segments
+        )
         always, either = map(self._padded_part, _parts(part))
         early, late = total.early, merge(total.late, always)
         merged = merge(_where(before, early, late), either)
@@ -86,13 +102,13 @@ class ZigzagAttention:
     ) -> tuple[Halves, KeysValues]:
         """Gradients of q through this device's keys, and of these keys and values; float32."""
         q, total, dout = jax.tree.map(_stacked, queries)
-        mask = Mask(window=self.window)
-        dq, dk, dv = self.kernel.backward(q, _stacked(k), _stacked(v), total, dout, mask)
+        masks = Mask(window=self.window), self._segments_of_chunks()
+        dq, dk, dv = self.kernel.backward(q, _stacked(k), _stacked(v), total, dout, *masks)
         early, late = _split(dq.astype(jnp.float32), 0)
         dk, dv = (jnp.concatenate(_split(x, 0), 1).astype(jnp.float32) for x in (dk, dv))
         if self.rows:
             q, total, dout = jax.tree.map(lambda x: self._first(_split(x, 1).late), queries)
-            dq, *across = self.kernel.backward(q, *self._early(kv), total, dout, self._own_mask())
+            dq, *across = self.kernel.backward(q, *self._early(kv), total, dout, *self._own_mask())
             seen = (x.astype(jnp.float32) for x in across)
             of_early = lambda x: self.all_rows(jnp.concatenate([x, jnp.zeros_like(x)], 1))
             dk, dv = (x + of_early(dx) for x, dx in zip((dk, dv), seen, strict=True))
@@ -103,25 +119,46 @@ class ZigzagAttention:
         self, dq: Halves, queries: QueryState, kv: KeysValues, shift: int
     ) -> tuple[Halves, KeysValues]:
         """`dq` plus gradients through the keys `kv` of another device; gradients of `kv`."""
-        before, mask = self._pairs(shift, queries.q_BSNK.shape[0])
+        before, mask, segments = self._pairs(shift, queries.q_BSNK.shape[0])
         q, total, dout = jax.tree.map(lambda x: self._queries(x, before), queries)
         keys = self._keys(kv, before)
-        dq_pair, *dkv_pair = self.kernel.backward(q, *keys, total, dout, mask)
+        dq_pair, *dkv_pair = self.kernel.backward(q, *keys, total, dout, mask, segments)
         dk, dv = (self._returned(x, before) for x in dkv_pair)
         always, either = (self._padded(x) for x in _split(dq_pair, 0))
         early = dq.early + jnp.where(before, either, 0)
         late = dq.late + always + jnp.where(before, 0, either)
         return Halves(early, late), (dk, dv)
 
-    def _pairs(self, shift: int, batch: int) -> tuple[jax.Array, Mask | None]:
-        """True if the other device is before this one, and the mask of both pairs of chunks."""
+    def _pairs(self, shift: int, batch: int) -> tuple[jax.Array, Mask | None, Segments | None]:
+        """True if the other device is before this one; mask and segments of both pairs."""
         here = jax.lax.axis_index(CONTEXT)
         there = (here - shift) % self.devices
         apart = [2 * self.devices - 1 - here - there, jnp.abs(here - there)]
-        return there < here, self._mask(jnp.repeat(jnp.stack(apart), batch))
+        before, mask = there < here, self._mask(jnp.repeat(jnp.stack(apart), batch))
+        if self.segments is None:
+            return before, mask, None
+        keys = self.visible(self._segments_on(there))
+        segments = self._queries(self._segments_on(here), before), self._keys_of(keys, before)
+        return before, mask, segments
 
-    def _own_mask(self) -> Mask | None:
-        return self._mask(2 * self.devices - 1 - 2 * jax.lax.axis_index(CONTEXT))
+    def _own_mask(self) -> tuple[Mask | None, Segments | None]:
+        """Mask and segments of late queries and early keys."""
+        here, segments = jax.lax.axis_index(CONTEXT), None
+        if self.segments is not None:
+            own = self._segments_on(here)
+            queries, keys = self._first(_split(own, 1).late), _split(self.visible(own), 1).early
+            segments = queries, keys
+        return self._mask(2 * self.devices - 1 - 2 * here), segments
+
+    def _segments_of_chunks(self) -> Segments | None:
+        """Of each chunk's queries and its own keys."""
+        if self.segments is None:
+            return None
+        own = _stacked(self._segments_on(jax.lax.axis_index(CONTEXT)))
+        return own, own
+
+    def _segments_on(self, device: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_index_in_dim(self.segments, device, keepdims=False)
 
     def _mask(self, apart: jax.Array) -> Mask | None:
         """The mask of queries `apart` chunks after the keys: first rows against last rows."""
@@ -136,12 +173,12 @@ class ZigzagAttention:
 
     def _keys(self, kv: KeysValues, before: jax.Array) -> KeysValues:
         """Keys and values of both pairs, each [2 B, R, M, ...]."""
-
-        def both(early: jax.Array, late: jax.Array) -> jax.Array:
-            return jnp.concatenate([early, jnp.where(before, early, late)])
-
-        k, v = (both(*_split(x, 1)) for x in kv)
+        k, v = (self._keys_of(x, before) for x in kv)
         return k, v
+
+    def _keys_of(self, x: jax.Array, before: jax.Array) -> jax.Array:
+        early, late = _split(x, 1)
+        return jnp.concatenate([early, jnp.where(before, early, late)])
 
     def _returned(self, dx: jax.Array, before: jax.Array) -> jax.Array:
         """Gradients of another device's keys or values, [B, 2 R, ...], from those of both pairs."""

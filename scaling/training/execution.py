@@ -26,10 +26,12 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
     """
     wanted = run.attention == "flash" and run.precision.between == "bf16"
     flash = wanted and has_flash(run.model, capability)
-    if flash and run.train.documents == "packed" and run.batch.seq_len % 2:
+    chunks = 2 * context if (context := rules.mesh.context) > 1 else 1
+    if flash and run.train.documents == "packed" and run.batch.seq_len // chunks % 2:
         raise InputError(
             f"train.documents 'packed' with batch.seq_len={run.batch.seq_len}: cuDNN's attention "
-            "takes masks of an even length only; use an even seq_len, or --set attention=unfused"
+            f"takes masks of an even length only; use a multiple of {2 * chunks}, or --set "
+            "attention=unfused"
         )
     reference = reference_run(run)
     beside = None

@@ -156,10 +156,12 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     if model.positions == "rope" and length > most:
         fix = f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program"
         yield f"batch.seq_len {length:,}", fix
-    for axis in ("stage", "context"):
-        if train.documents == "packed" and (size := getattr(mesh, axis)) > 1:
-            problem = f"train.documents 'packed' on mesh axis {axis}={size}"
-            yield problem, "use the axes data, fsdp, expert and tensor, or documents 'joined'"
+    if train.documents == "packed" and mesh.stage > 1:
+        problem = f"train.documents 'packed' on mesh axis stage={mesh.stage}"
+        yield problem, "use other axes, or documents 'joined'"
+    if train.documents == "packed" and mesh.context > 1 and model.attention_chunk:
+        problem = f"train.documents 'packed' with attention_chunk on context={mesh.context}"
+        yield problem, "use other axes, or documents 'joined'"
     for key in ("lora", "freeze", "trainable"):
         if getattr(train, key) and stage > 1:
             yield f"train.{key} {on_stages}", f"use {unstaged}"

@@ -1,6 +1,7 @@
 """Attention over `context` is attention: output and gradients equal those of one device."""
 
 import functools
+from typing import Any
 
 import jax
 import numpy as np
@@ -11,10 +12,13 @@ from scaling.meshes.rules import make_rules
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.attention import ScoreRules, attend
 from scaling.models.attention_kernels.zigzag import zigzag_order
+from scaling.models.documents import documents_of
 from scaling.models.execution import Execution
 
 B, S, N, M, K = 2, 32, 4, 2, 4
 LATENT = 3  # of values, where they are not as long as keys
+# Documents within a chunk, over several devices, of one token; padding behind them.
+SEGMENTS = np.repeat([[1, 2, 3, 4, 0]] * B, [5, 1, 17, 6, 3], axis=1).astype(np.int32)
 QUICK = {"xla_backend_optimization_level": 0}  # of LLVM's code, not of XLA's program
 RTOL = 1e-4
 
@@ -45,31 +49,47 @@ def placed_on(execution: Execution, values: int = K) -> list[jax.Array]:
 
 
 def computed(
-    mesh: MeshShape, execution: Execution, window: int | None, values: int = K
+    mesh: MeshShape,
+    execution: Execution,
+    window: int | None,
+    values: int = K,
+    packed: bool = False,
 ) -> list[np.ndarray]:
     """Output and gradients of q, k and v, in natural order."""
     places = zigzag_order(S, mesh.context)
 
-    def both(q: jax.Array, k: jax.Array, v: jax.Array, dout: jax.Array) -> tuple:
-        out, back = jax.vjp(lambda *x: attend(*x, execution, ScoreRules(window)), q, k, v)
+    def both(q: jax.Array, k: jax.Array, v: jax.Array, dout: jax.Array, *segments: Any) -> tuple:
+        documents = documents_of(segments[0], places) if segments else None
+        function = lambda *x: attend(*x, execution, ScoreRules(window), documents)
+        out, back = jax.vjp(function, q, k, v)
         return out, *back(dout)
 
     with jax.set_mesh(host_mesh(mesh)):
         placed = placed_on(execution, values)
+        if packed:
+            place = jax.NamedSharding(jax.sharding.get_mesh(), execution.spec("batch", "sequence"))
+            placed.append(jax.device_put(SEGMENTS[:, places], place))
         results = jax.jit(both).lower(*placed).compile(compiler_options=QUICK)(*placed)
     back = np.argsort(places)
     return [np.asarray(x)[:, back] for x in results]
 
 
 @functools.cache
-def on_one_device(window: int | None, values: int) -> list[np.ndarray]:
-    return computed(MeshShape(), execution_on(MeshShape()), window, values)
+def on_one_device(window: int | None, values: int, packed: bool) -> list[np.ndarray]:
+    return computed(MeshShape(), execution_on(MeshShape()), window, values, packed)
 
 
-def check(mesh: str, method: str, window: int | None, remat: str = "none", values: int = K) -> None:
+def check(
+    mesh: str,
+    method: str,
+    window: int | None,
+    remat: str = "none",
+    values: int = K,
+    packed: bool = False,
+) -> None:
     shape = parse_mesh(mesh)
-    found = computed(shape, execution_on(shape, method, remat), window, values)
-    expected = on_one_device(window, values)
+    found = computed(shape, execution_on(shape, method, remat), window, values, packed)
+    expected = on_one_device(window, values, packed)
     for name, one, other in zip(("out", "q", "k", "v"), expected, found, strict=True):
         # Who sees itself only has no gradient of q and k: rounding remains of it.
         largest = np.abs(one).max() or np.abs(expected[0]).max()
@@ -96,6 +116,19 @@ def test_output_and_gradients_equal_those_of_one_device(mesh, method, window):
 )
 def test_values_of_another_length_than_keys_travel_unpadded(method, window, remat):
     check("context=4", method, window, remat, LATENT)
+
+
+@pytest.mark.parametrize(("mesh", "method", "window"), [("context=4", "ring", None), FAST[1]])
+def test_packed_documents_do_not_see_one_another_on_any_device(mesh, method, window):
+    check(mesh, method, window, packed=True)
+
+
+def test_positions_of_documents_are_those_of_the_natural_order():
+    places = zigzag_order(S, 4)
+    with jax.set_mesh(host_mesh(MeshShape())):
+        expected = jax.jit(documents_of)(SEGMENTS).positions_BS
+        found = jax.jit(lambda x: documents_of(x, places))(SEGMENTS[:, places]).positions_BS
+    assert np.array_equal(found, np.asarray(expected)[:, places])
 
 
 @pytest.mark.slow

@@ -60,7 +60,7 @@ def test_packed_documents_of_an_odd_length_are_refused_where_the_kernel_is() -> 
     execution_for(packed(2047), RULES, "cpu")
     execution_for(packed(2047, attention="unfused"), RULES, "cuda", 9.0)
     execution_for(packed(2048), RULES, "cuda", 9.0)
-    with pytest.raises(InputError, match=r"seq_len=2047.*use an even seq_len, or --set attention"):
+    with pytest.raises(InputError, match=r"seq_len=2047.*use a multiple of 2, or --set attention"):
         execution_for(packed(2047), RULES, "cuda", 9.0)
 
 
