@@ -35,7 +35,7 @@ class Execution:
     compute: Literal["fp8", "bf16", "fp16", "tf32", "fp32"] = "bf16"
     remat: Remat = "none"
     attention_kernel: Literal["cudnn", "xla"] = "xla"
-    grouped_kernel: Literal["triton", "tiles", "ragged"] = "ragged"  # `models.moe.grouped_matmul`
+    grouped_kernel: Literal["triton", "tiles", "ragged"] = "ragged"  # `models.moe.expert_mlps`
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
     schedule: str = "1f1b"  # `scaling.run.parallelism.pipeline`

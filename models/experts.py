@@ -48,6 +48,7 @@ from scaling.models.moe.dispatch import (
 )
 from scaling.models.moe.expert_mlps import BIASES, DIMS, LocalExperts, Weights
 from scaling.models.moe.routing import Routing, empty_routing, routing_statistics, top_k_gating
+from scaling.models.moe.triton_tiles import Rows
 from scaling.models.pipeline.shard_map import shard_map_per_stage
 
 
@@ -141,7 +142,7 @@ def _local(
         # float32 whatever the compute format
         exact = functools.partial(jnp.dot, precision=jax.lax.Precision.HIGHEST)
         in_float32 = lambda x, router_DE: exact(x.astype(jnp.float32), router_DE)
-        logits_bsE = experts.times(x_bsD, "router", token_axes, in_float32)
+        logits_bsE = experts.times(x_bsD, "router", in_float32, token_axes)
         if "logit_bias" in weights:
             logits_bsE = logits_bsE + weights["logit_bias"]
         gating = top_k_gating(moe, logits_bsE, weights.get("bias"), is_token_bs)
@@ -194,13 +195,21 @@ def _rows_gathered(
         first = jax.lax.axis_index(over) * local if over else 0
         own_GK = all_gather(experts_TK, over) - first
         idx, sizes_E = sorted_indices(own_GK, local, rows)
-        rows_RD = dispatch(all_gather(x_TD, over), idx)
-        weights_R = weights_of_rows(all_gather(weights_TK, over), idx)
-        rows_RD, weights_R = _weighed(moe, rows_RD, weights_R)
+        x_SD, weights_SK = all_gather(x_TD, over), all_gather(weights_TK, over)
+        weights_R, rows_RD = weights_of_rows(weights_SK, idx), None
+        if not experts.has_kernels:
+            rows_RD, weights_R = _weighed(moe, dispatch(x_SD, idx), weights_R)
+        elif moe.weighs_inputs:  # of the one expert of each token
+            x_SD, weights_R = _weighed(moe, x_SD, weights_SK[:, 0])[0], jnp.ones_like(weights_R)
     with jax.named_scope("experts"):
-        rows_RD = experts.grouped(rows_RD, weights_R, sizes_E, experts_TK.size)
+        if rows_RD is None:
+            source_R = jnp.where(idx.is_used_R, idx.assignment_R % x_SD.shape[0], 0)
+            kernel_rows = Rows(source_R, weights_R, sizes_E)
+            y_SD = experts.by_kernels(x_SD, kernel_rows, idx.row_KT, x_TD.shape[0])
+        else:
+            rows_RD = experts.grouped(rows_RD, weights_R, sizes_E)
     with jax.named_scope("combine"):
-        y_TD = reduce_scatter(combine(rows_RD, idx), over)
+        y_TD = reduce_scatter(y_SD if rows_RD is None else combine(rows_RD, idx), over)
     assigned = ((own_GK >= 0) & (own_GK < local)).sum()
     return y_TD, (assigned - idx.kept).astype(jnp.float32)
 

@@ -4,7 +4,7 @@ Which tensors that are is said by name: `scaling.models.accounting.remat`. Under
 inputs of every operation. Gathered weights are never saved.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -42,13 +42,16 @@ def _policy(kept: SavedTensors) -> Callable[..., Any]:
     )
 
 
-def regathered(execution: Execution, multiply: Callable) -> Callable:
-    """`multiply(x, w)`, which gathers `w` again for the backward pass.
+def regathered(execution: Execution, multiply: Callable, keep: Sequence[str] = ()) -> Callable:
+    """`multiply(x, w)`, which gathers `w` again for the backward pass and keeps what is so named.
 
     Else every layer's whole weights would stay in memory until then. A layer that is recomputed
     does so anyway, and one gather serves it and its backward pass.
     """
-    return jax.checkpoint(multiply, prevent_cse=False) if execution.remat == "none" else multiply
+    if execution.remat != "none":
+        return multiply
+    policy = jax.checkpoint_policies.save_only_these_names(*keep)
+    return jax.checkpoint(multiply, policy=policy, prevent_cse=False)
 
 
 @jax.custom_vjp

@@ -31,6 +31,8 @@ from scaling.models.attention_kernels.flash import flash_attention
 from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.moe.grouped_matmul import grouped_matmul
+from scaling.models.moe.triton_products import products, weights_gradient
+from scaling.models.moe.triton_tiles import Load, Rows
 
 Function = Callable[..., Any]  # of arrays
 BF16, FP32 = jnp.bfloat16, jnp.float32
@@ -185,15 +187,31 @@ def uneven_sizes(groups: int, rows: int) -> np.ndarray:
     return np.floor(share / share.sum() * rows * 15 / 16).astype(np.int32)
 
 
-def _product(x: jax.Array, w: jax.Array, sizes: jax.Array) -> jax.Array:
-    how = "triton" if on_gpu() else "tiles"
-    return grouped_matmul(x, w, sizes, how, x.shape[0])  # type: ignore[arg-type]
+def _multiply(x: jax.Array, w: jax.Array, sizes: jax.Array, transposed: bool) -> jax.Array:
+    if on_gpu():
+        return products(_load(x), [(x, w)], _rows(sizes, x), transposed)
+    return grouped_matmul(x, w.swapaxes(1, 2) if transposed else w, sizes, "tiles")
+
+
+def _weights(x: jax.Array, w: jax.Array, dy: jax.Array, sizes: jax.Array) -> jax.Array:
+    if on_gpu():
+        return weights_gradient(_load(x), x, dy, _rows(sizes, x))
+    return jax.vjp(lambda w: grouped_matmul(x, w, sizes, "tiles"), w)[1](dy)[0]
+
+
+def _load(x: jax.Array) -> Load:
+    return Load(x.shape[0], jax.lax.Precision.DEFAULT)
+
+
+def _rows(sizes: jax.Array, x: jax.Array) -> Rows:
+    number = jnp.arange(x.shape[0], dtype=jnp.int32)
+    return Rows(number, jnp.ones(number.shape, FP32), sizes)
 
 
 PRODUCTS: dict[str, Function] = {
-    "y": lambda x, w, dy, sizes: _product(x, w, sizes),
-    "dx": lambda x, w, dy, sizes: jax.vjp(lambda x: _product(x, w, sizes), x)[1](dy)[0],
-    "dw": lambda x, w, dy, sizes: jax.vjp(lambda w: _product(x, w, sizes), w)[1](dy)[0],
+    "y": lambda x, w, dy, sizes: _multiply(x, w, sizes, False),
+    "dx": lambda x, w, dy, sizes: _multiply(dy, w, sizes, True),
+    "dw": _weights,
 }
 
 

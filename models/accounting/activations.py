@@ -129,7 +129,7 @@ def _expert_tensors(config: ModelConfig) -> list[Activation]:
     """Tensors of the router, the copies of tokens for their experts, and the experts' MLPs.
 
     The router's weights multiply the hidden units, so the results are not saved. Empty rows of
-    buffers are not counted.
+    buffers are not counted (what devices keep: `scaling.analytic.experts.saved_expert_rows`).
     """
     moe = config.moe
     assert moe is not None

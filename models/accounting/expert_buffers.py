@@ -15,7 +15,8 @@ With a capacity factor the rows themselves are exchanged, P groups each way. Els
 gathers the tokens of all P and picks its rows: (P - 1) * T elements of d_model arrive, never more
 than in rows with room for all, and min(k, n / P) times fewer.
 
-Where grouped products have no kernel, rows are multiplied in tiles of one expert each
+Kernels of our own skip empty rows, and keep for the backward pass the first KEPT times an even load
+(`models.moe.grouped_mlps`). Where they do not run, rows are multiplied in tiles of one expert each
 (`models.moe.grouped_matmul`): the last tile of each is filled up.
 """
 
@@ -24,6 +25,7 @@ import math
 from scaling.models.config import Moe
 
 TILE = 8, 512  # least and most rows of a tile
+KEPT = 1.25  # capacity factor of training in Switch Transformers: arXiv 2101.03961, section 2.2
 
 
 def capacity(moe: Moe, tokens: int) -> int:
@@ -41,6 +43,13 @@ def buffer_rows(moe: Moe, tokens: int, devices: int) -> int:
     if moe.device_capacity_factor is None:
         return every
     return min(every, math.ceil(moe.device_capacity_factor * tokens * moe.experts_per_token))
+
+
+def kept_rows(moe: Moe, tokens: int, devices: int) -> int:
+    """Rows of which kernels save the inputs of the activation; those of further rows are computed
+    again (`models.moe.grouped_mlps`)."""
+    kept = math.ceil(KEPT * tokens * moe.experts_per_token)
+    return min(buffer_rows(moe, tokens, devices), kept)
 
 
 def tile_size(rows: int, groups: int) -> int:

@@ -36,8 +36,8 @@ PROJECTIONS = ("q", "k", "v", "q_a", "q_b", "kv_a", "kv_b")
 # computes none again.
 #
 # The last product of the MLP is not in it: its result is only added to the stream. Nor is an
-# expert's: the router's weight multiplies its hidden units. Products of one input run as one. An
-# expert's are apart.
+# expert's: the router's weight multiplies its hidden units. Products of one input run as one. Those
+# of shared experts, and of experts with a capacity factor, are apart.
 # (Flash attention recomputes the scores under any policy; here the scores are those of an
 # attention that stores them.)
 AGAIN_WITHOUT: dict[str, tuple[str, ...]] = {
@@ -80,6 +80,8 @@ def _recomputed(config: ModelConfig, remat: Remat) -> frozenset[str]:
     there = kept.names | (set(HIDDEN) - set(tensor_names(config)))  # what a model lacks is kept
     direct = config.mla is not None  # then q is a product of its own
     needed = AGAIN_WITHOUT | ({"q": ("query",)} if direct else {})
+    if config.moe and config.moe.capacity_factor is None:
+        needed |= dict.fromkeys(("expert_gate", "expert_up"), HIDDEN)
     names = {name for name, tensors in needed.items() if not there >= set(tensors)}
     inputs = (*AGAIN_FOR_QK_NORM * config.norms_heads, *AGAIN_FOR_POST_NORM * config.has_post_norms)
     return frozenset((*names, *ALWAYS_AGAIN, *inputs))

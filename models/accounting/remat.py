@@ -11,7 +11,8 @@
     attention            its result, and a flash kernel's log-sum-exp
     attention_out        the result times the output matrix, as it is added to the stream
     mlp_up, mlp_gate     inputs of the MLP's activation, of every expert
-    expert_input         rows of tokens, sorted by their experts
+    expert_input         tokens of all devices along `expert`, as dropless experts take them; with a
+                         capacity factor, or where they have no kernels, their rows
 
 A product runs again in the backward pass if a gradient needs a result of it that is not kept.
 """

@@ -1,8 +1,9 @@
 """The experts' MLPs on the rows that a device has received, each expert on its own rows.
 
     capacity factor    batched products of equal groups, empty rows included
-    else               rows sorted by expert, grouped products (`models/moe/grouped_matmul.py`),
-                       which stay in bf16 under precision.compute "fp8"
+    else               rows sorted by expert: kernels of our own (`models/moe/grouped_mlps.py`), or
+                       grouped products (`models/moe/grouped_matmul.py`); both stay in bf16 under
+                       precision.compute "fp8"
 
 A row's weight multiplies its hidden units, before the last product: so no gradient needs the
 results, and they are neither saved nor recomputed.
@@ -12,7 +13,7 @@ results, and they are neither saved nor recomputed.
 # D model, F hidden units of an expert (those of this device)
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import jax
@@ -21,10 +22,13 @@ from jax.ad_checkpoint import checkpoint_name
 
 from scaling.meshes.rules import Dims
 from scaling.models import float8
+from scaling.models.accounting.expert_buffers import kept_rows
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.mlp import ACTIVATIONS, gated_units
 from scaling.models.moe.grouped_matmul import grouped_matmul
+from scaling.models.moe.grouped_mlps import NAMES, GroupedMlps, grouped_mlps
+from scaling.models.moe.triton_tiles import Load, Rows, block
 from scaling.models.partial_sums import all_gather_weight
 from scaling.models.remat import regathered
 
@@ -44,7 +48,7 @@ BIASES: dict[str, Dims] = {  # and of vectors, where the model has biases
     "down_bias": ("experts", None),
 }
 Weights = dict[str, jax.Array]  # by name of both, as stored on this device; and "bias"
-Rows = Callable[[jax.Array], jax.Array]  # a vector of each expert [E, X] for each of its rows
+OfRows = Callable[[jax.Array], jax.Array]  # a vector of each expert [E, X] for each of its rows
 Product = Callable[[jax.Array, jax.Array], jax.Array]  # rows, gathered weight
 
 
@@ -62,18 +66,53 @@ class LocalExperts:
         assert self.config.moe is not None
         return self.config.moe
 
-    def grouped(
-        self, rows_RD: jax.Array, weights_R: jax.Array, sizes_E: jax.Array, even_rows: int
-    ) -> jax.Array:
+    @property
+    def has_kernels(self) -> bool:
+        """True if kernels of our own multiply the rows: on their GPUs, by blocks of their sizes;
+        they read the tokens themselves, not several copies that are weighed."""
+        sides = self.config.d_model, self.weights["up"].shape[2]
+        is_copied = self.moe.weighs_inputs and self.moe.experts_per_token > 1
+        of_gpu = self.execution.grouped_kernel == "triton" and not is_copied
+        return of_gpu and all(map(block, sides))
+
+    def by_kernels(self, x_SD: jax.Array, rows: Rows, row_KS: jax.Array, tokens: int) -> jax.Array:
+        """The sums of each token's experts [S, D], by `grouped_mlps`; `tokens` of one device."""
+        moe, execution, biases = self.moe, self.execution, self.weights
+        names = ("up", "gate") if self.config.is_gated else ("up",)
+        stored = {name: self.weights[name] for name in (*names, "down")}
+        total, even = rows.source_R.size, tokens * moe.experts_per_token
+        kept = kept_rows(moe, tokens, execution.rules.mesh.expert)
+        load = Load(min(total, moe.skew * even), execution.precision)
+        how = GroupedMlps(self.config.mlp, load, kept)
+
+        def multiply(x_SD: jax.Array, stored: Weights, rows: Rows) -> jax.Array:
+            given = {name: self._gathered(x_SD, name, w) for name, w in stored.items()}
+            of_units = tuple(given[name] for name in names)
+            added = (_varying_as(x_SD, biases[f"{n}_bias"]) for n in names if "up_bias" in biases)
+            return grouped_mlps(how, x_SD, rows, row_KS, of_units, tuple(added), given["down"])
+
+        y_SD = regathered(execution, multiply, NAMES)(x_SD, stored, rows)
+        if "down_bias" not in biases:
+            return y_SD
+        # of each token the sum of weight x bias over its rows here, once along tensor
+        weight_KS = rows.weight_R.at[row_KS].get(mode="fill", fill_value=0)
+        ends_E = jnp.cumsum(rows.sizes_E)
+        expert_KS = (row_KS[..., None] >= ends_E).sum(axis=-1)  # E where there is no row
+        weight_KSE = jax.nn.one_hot(expert_KS, len(ends_E)) * weight_KS[..., None]
+        bias_SD = jnp.einsum("kse,ed->sd", weight_KSE, biases["down_bias"].astype(jnp.float32))
+        if over := execution.rules.axes("mlp"):
+            bias_SD = jnp.where(jax.lax.axis_index(over) == 0, bias_SD, 0)
+        return (y_SD.astype(jnp.float32) + bias_SD).astype(y_SD.dtype)
+
+    def grouped(self, rows_RD: jax.Array, weights_R: jax.Array, sizes_E: jax.Array) -> jax.Array:
         """The experts' results for rows sorted by expert: [R, D], not defined for unused rows.
 
         Args:
             weights_R: of the rows, float32.
             sizes_E: int32, rows of each of this device's experts; all others are unused.
-            even_rows: rows in use under an even load.
         """
-        kernel, precision = self.execution.grouped_kernel, self.execution.precision
-        product = lambda x, w: grouped_matmul(x, w, sizes_E, kernel, even_rows, precision)
+        how = "ragged" if self.execution.grouped_kernel == "ragged" else "tiles"
+        product = lambda x, w: grouped_matmul(x, w, sizes_E, how, self.execution.precision)
         number_R = jnp.arange(rows_RD.shape[0])
         is_used_R = number_R < sizes_E.sum()
 
@@ -102,24 +141,27 @@ class LocalExperts:
         return self._mlp(self._product("td,df->tf"), x_TD, prefix="shared_")
 
     def times(
-        self, x: jax.Array, name: str, token_axes: tuple[str, ...], product: Product
+        self, x: jax.Array, name: str, product: Product, token_axes: Sequence[str] | None = None
     ) -> jax.Array:
         """The product of `x` and the weight `name` of `DIMS`, all-gathered in compute format.
 
-        The router is gathered in float32. For the backward pass weights are gathered again
-        (`scaling.models.remat.regathered`).
+        For the backward pass weights are gathered again (`scaling.models.remat.regathered`).
         """
-        execution, dims = self.execution, DIMS[name]
+        multiply = lambda x, w: product(x, self._gathered(x, name, w, token_axes))
+        return regathered(self.execution, multiply)(x, self.weights[name])
+
+    def _gathered(
+        self, x: jax.Array, name: str, w: jax.Array, token_axes: Sequence[str] | None = None
+    ) -> jax.Array:
+        """A stored weight, all-gathered in compute format, the router in float32, for its product
+        with `x`, whose tokens lie on `token_axes` (None: those of batch and sequence)."""
+        execution, rules = self.execution, self.execution.rules
+        if token_axes is None:
+            token_axes = *rules.axes("batch"), *rules.axes("sequence")
         dtype = jnp.float32 if name == "router" else None
         waits = execution.remat == "none" and execution.regathers_per_iteration
-
-        def multiply(x: jax.Array, w: jax.Array) -> jax.Array:
-            after = x if waits else None
-            return product(
-                x, all_gather_weight(execution, w, dims, token_axes, dtype=dtype, after=after)
-            )
-
-        return regathered(execution, multiply)(x, self.weights[name])
+        after = x if waits else None
+        return all_gather_weight(execution, w, DIMS[name], token_axes, dtype=dtype, after=after)
 
     def _product(self, equation: str) -> Product:
         """Products of this device's rows and weights; in 8 bits under "fp8"."""
@@ -139,7 +181,7 @@ class LocalExperts:
         x: jax.Array,
         row_weights: jax.Array | None = None,
         is_used_R: jax.Array | None = None,
-        of_rows: Rows = lambda vectors: vectors,
+        of_rows: OfRows = lambda vectors: vectors,
         prefix: str = "",
     ) -> jax.Array:
         """(act(x gate) * (x up) * weight) down, row by row; unused rows count as zero.
@@ -154,8 +196,7 @@ class LocalExperts:
                 return y
             return (y.astype(jnp.float32) + of_rows(biases[name])).astype(y.dtype)
 
-        token_axes = (*rules.axes("batch"), *rules.axes("sequence"))
-        times = lambda x, name: self.times(x, prefix + name, token_axes, product)
+        times = lambda x, name: self.times(x, prefix + name, product)
 
         def hidden(up: jax.Array, gate: jax.Array | None) -> jax.Array:
             up = biased(up, "up_bias")
@@ -184,3 +225,9 @@ class LocalExperts:
         if is_used_R is not None:
             bias = jnp.where(is_used_R[:, None], bias, 0)
         return (y.astype(jnp.float32) + bias).astype(y.dtype)
+
+
+def _varying_as(x: jax.Array, y: jax.Array) -> jax.Array:
+    """`y` marked varying over all mesh axes that `x` varies over; its gradient is summed there."""
+    axes = jax.typeof(x).manual_axis_type.varying - jax.typeof(y).manual_axis_type.varying
+    return jax.lax.pcast(y, tuple(axes), to="varying") if axes else y

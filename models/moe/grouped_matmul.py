@@ -2,32 +2,28 @@
 
     y_RN[r] = x_RK[r] w_EKN[group of r]        rows beyond the sum of the sizes belong to no group
 
-    triton   kernels of our own for NVIDIA GPUs of compute capability 8.0 and later
-             (`scaling.models.moe.triton_products`): they compute the rows of the groups only
     tiles    a loop over tiles of rows of one group, in any backend: the last tile of each is
              filled up (`scaling.models.accounting.expert_buffers`)
     ragged   `jax.lax.ragged_dot`: TPUs have a kernel for it; elsewhere XLA (jax 0.10.2) multiplies
              every row with every matrix
 
-`triton` falls back on `tiles` for matrices whose sides no block of its kernels divides (Pallas'
-Triton backend is deprecated from jax 0.11.0 on). What a row of no group gets is not defined, and
-may not be a number; the gradients of all else do not depend on it.
+They are for where kernels of our own (`scaling.models.moe.grouped_mlps`) do not run: CPUs, TPUs,
+GPUs before Ampere, and matrices whose sides no block divides. What a row of no group gets is not
+defined, and may not be a number; the gradients of all else do not depend on it.
 """
 
 # Dims: R rows, E groups, K inputs, N outputs, T tiles, t rows of a tile
 
 import functools
-from dataclasses import dataclass
 from typing import Literal
 
 import jax
 import jax.numpy as jnp
 
 from scaling.models.accounting.expert_buffers import tile_size
-from scaling.models.moe import triton_products
-from scaling.models.moe.triton_products import row_tiles
+from scaling.models.moe.triton_tiles import row_tiles
 
-Implementation = Literal["triton", "tiles", "ragged"]
+Implementation = Literal["tiles", "ragged"]
 
 
 def grouped_matmul(
@@ -35,53 +31,46 @@ def grouped_matmul(
     w_EKN: jax.Array,
     sizes_E: jax.Array,
     implementation: Implementation = "ragged",
-    even_rows: int | None = None,
     precision: jax.lax.Precision = jax.lax.Precision.DEFAULT,
 ) -> jax.Array:
     """The product of each row with the matrix of its group: [R, N], in the format of the rows.
 
     Args:
         sizes_E: int32, rows of each group; in sum at most R.
-        even_rows: rows of all groups under an even load: what the kernels say they compute, since
-            the compiler does not know the rows that there are. None: R.
     """
     if implementation == "ragged":
         return jax.lax.ragged_dot(
             x_RK, w_EKN, sizes_E, precision=precision, preferred_element_type=x_RK.dtype
         )
-    how = _Options(implementation, x_RK.shape[0] if even_rows is None else even_rows, precision)
-    return _product(how, x_RK, w_EKN, sizes_E)
-
-
-@dataclass(frozen=True)
-class _Options:
-    """The options of one `grouped_matmul`, static under jit."""
-
-    implementation: Implementation
-    even_rows: int
-    precision: jax.lax.Precision
+    return _product(precision, x_RK, w_EKN, sizes_E)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _product(how: _Options, x_RK: jax.Array, w_EKN: jax.Array, sizes_E: jax.Array) -> jax.Array:
-    return _forward(how, x_RK, w_EKN, sizes_E)
+def _product(
+    precision: jax.lax.Precision, x_RK: jax.Array, w_EKN: jax.Array, sizes_E: jax.Array
+) -> jax.Array:
+    return _forward(precision, x_RK, w_EKN, sizes_E)
 
 
-def _gradients(how: _Options, saved: tuple[jax.Array, ...], dy_RN: jax.Array) -> tuple:
+def _gradients(
+    precision: jax.lax.Precision, saved: tuple[jax.Array, ...], dy_RN: jax.Array
+) -> tuple:
     x_RK, w_EKN, sizes_E = saved
-    dx_RK = _forward(how, dy_RN, w_EKN, sizes_E, transposed=True)
-    return dx_RK, _weights_gradient(how, x_RK, dy_RN, sizes_E), None
+    dx_RK = _forward(precision, dy_RN, w_EKN, sizes_E, transposed=True)
+    return dx_RK, _weights_gradient(precision, x_RK, dy_RN, sizes_E), None
 
 
-_product.defvjp(lambda how, *operands: (_product(how, *operands), operands), _gradients)
+_product.defvjp(lambda precision, *operands: (_product(precision, *operands), operands), _gradients)
 
 
 def _forward(
-    how: _Options, x: jax.Array, w: jax.Array, sizes: jax.Array, transposed: bool = False
+    precision: jax.lax.Precision,
+    x: jax.Array,
+    w: jax.Array,
+    sizes: jax.Array,
+    transposed: bool = False,
 ) -> jax.Array:
     """The products with the matrices, or with the transposed ones."""
-    if _has_kernel(how, w):
-        return triton_products.forward(x, w, sizes, how.even_rows, how.precision, transposed)
     rows, t = x.shape[0], tile_size(x.shape[0], sizes.size)
     tiles = row_tiles(sizes, rows, t)
     padded = jnp.pad(x, ((0, t), (0, 0)))
@@ -89,7 +78,7 @@ def _forward(
     def multiply(y: jax.Array, tile: tuple[jax.Array, ...]) -> tuple[jax.Array, None]:
         group, first, _ = tile
         own = w[group].T if transposed else w[group]
-        part = _dot(how, jax.lax.dynamic_slice_in_dim(padded, first, t), own).astype(x.dtype)
+        part = _dot(precision, jax.lax.dynamic_slice_in_dim(padded, first, t), own).astype(x.dtype)
         return jax.lax.dynamic_update_slice_in_dim(y, part, first, 0), None
 
     # Tiles ascend, so what one has written beyond its group's end the next ones overwrite.
@@ -97,10 +86,10 @@ def _forward(
     return jax.lax.scan(multiply, empty, tiles)[0][:rows]
 
 
-def _weights_gradient(how: _Options, x: jax.Array, dy: jax.Array, sizes: jax.Array) -> jax.Array:
+def _weights_gradient(
+    precision: jax.lax.Precision, x: jax.Array, dy: jax.Array, sizes: jax.Array
+) -> jax.Array:
     """The sum over each group's rows of x^T dy: [E, K, N]."""
-    if _has_kernel(how, jnp.empty((0, x.shape[1], dy.shape[1]))):
-        return triton_products.weights_gradient(x, dy, sizes, how.even_rows, how.precision)
     t = tile_size(x.shape[0], sizes.size)
     padded_x, padded_dy = (jnp.pad(y, ((0, t), (0, 0))) for y in (x, dy))
 
@@ -108,18 +97,14 @@ def _weights_gradient(how: _Options, x: jax.Array, dy: jax.Array, sizes: jax.Arr
         group, first, end = tile
         is_used = (first + jnp.arange(t) < end)[:, None]
         of_tile = lambda y: jnp.where(is_used, jax.lax.dynamic_slice_in_dim(y, first, t), 0)
-        return dw.at[group].add(_dot(how, of_tile(padded_x).T, of_tile(padded_dy))), None
+        return dw.at[group].add(_dot(precision, of_tile(padded_x).T, of_tile(padded_dy))), None
 
     sums = _zeros((sizes.size, x.shape[1], dy.shape[1]), x, jnp.float32)
     return jax.lax.scan(add, sums, row_tiles(sizes, x.shape[0], t))[0].astype(x.dtype)
 
 
-def _has_kernel(how: _Options, w: jax.Array) -> bool:
-    return how.implementation == "triton" and all(map(triton_products.block, w.shape[1:]))
-
-
-def _dot(how: _Options, a: jax.Array, b: jax.Array) -> jax.Array:
-    return jnp.dot(a, b, precision=how.precision, preferred_element_type=jnp.float32)
+def _dot(precision: jax.lax.Precision, a: jax.Array, b: jax.Array) -> jax.Array:
+    return jnp.dot(a, b, precision=precision, preferred_element_type=jnp.float32)
 
 
 def _zeros(

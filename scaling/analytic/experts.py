@@ -40,7 +40,7 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
-from scaling.models.accounting.expert_buffers import buffer_rows
+from scaling.models.accounting.expert_buffers import KEPT, buffer_rows
 from scaling.models.accounting.matrices import n_moe_layers
 from scaling.program.ir import CollectiveKind, Number
 
@@ -65,6 +65,30 @@ def exchanged_rows(step: StepSizes) -> Number:
     distinct, number = np.unique(pairs, axis=1, return_inverse=True)
     rows = np.array([float(buffer_rows(moe, *map(int, pair))) for pair in distinct.T])[number]
     return rows if np.ndim(step.tokens) or np.ndim(step.shape.expert) else float(rows[0])
+
+
+def has_kernels(step: StepSizes) -> bool:
+    """True if the trainer's own kernels multiply the rows (`scaling.models.moe.grouped_mlps`), as
+    on GPUs from Ampere on."""
+    return step.is_own_trainer and step.experts.capacity_factor is None
+
+
+def expert_load(step: StepSizes) -> Number:
+    """The rows that the busiest device multiplies in one layer, without empty ones; of the
+    trainer's buffers no more than they have room for."""
+    moe = step.experts
+    rows = step.tokens * moe.experts_per_token * moe.skew
+    return np.minimum(rows, exchanged_rows(step)) if has_kernels(step) else rows
+
+
+def saved_expert_rows(step: StepSizes, tensor: str) -> Number:
+    """The rows of a tensor of the trainer's experts that remat keeps of one layer."""
+    if not has_kernels(step):
+        return exchanged_rows(step)
+    if tensor == "expert_input":
+        return step.tokens * step.shape.expert  # the tokens themselves
+    kept = KEPT * step.tokens * step.experts.experts_per_token
+    return np.minimum(exchanged_rows(step), kept) * (tensor != "expert_hidden")
 
 
 def _exchange(step: StepSizes) -> Iterator[Transfer]:

@@ -26,7 +26,7 @@ from functools import partial
 
 import numpy as np
 
-from scaling.analytic.experts import exchanged_rows
+from scaling.analytic.experts import exchanged_rows, expert_load, has_kernels
 from scaling.analytic.memory import hidden_units, state_bytes, stored_format, trained_elements
 from scaling.analytic.optimizer import muon_flops
 from scaling.analytic.products import LayerProduct, matmul
@@ -116,13 +116,22 @@ def activation(step: StepSizes, moe: bool, phase: Phase, times: Number = 1) -> K
         prefix = "expert_" if moe else ""
         again = np.maximum(step.recomputes(f"{prefix}up"), step.recomputes(f"{prefix}gate"))
         passes = 1 + (XLA.remat_activation - 1) * again
-    moved = passes * hidden_units(step, moe) * step.itemsize
+    fused = moe and has_kernels(step)  # into the routed experts' products
+    moved = passes * hidden_units(step, moe, not fused) * step.itemsize
     return in_layers(step, "activation", phase, "mlp", moved, times)
 
 
 def dispatch(step: StepSizes, name: str, phase: Phase, times: Number = 1) -> Kernel:
-    """The fusion that sorts rows by expert, or puts them back."""
-    moved = 2 * exchanged_rows(step) * step.config.d_model * step.itemsize
+    """The fusion that sorts rows by expert, or puts them back.
+
+    The trainer's kernels read tokens where they stand: only rows are added up, of results and of
+    the gradients of tokens.
+    """
+    rows = 2 * exchanged_rows(step)
+    if has_kernels(step):
+        adds_up = (name == "combine") != (phase == "backward")
+        rows = (expert_load(step) + step.tokens * step.shape.expert) * adds_up
+    moved = rows * step.config.d_model * step.itemsize
     return in_layers(step, name, phase, "mlp", moved, times)
 
 

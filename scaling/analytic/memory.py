@@ -254,12 +254,13 @@ def _logits(step: StepSizes) -> Number:
     return step.head_tokens / step.loss_chunks * step.head_rows
 
 
-def hidden_units(step: StepSizes, moe: bool) -> Number:
-    """Hidden activations of a layer on a device: of its MLP, or of all rows of its experts."""
+def hidden_units(step: StepSizes, moe: bool, routed: bool = True) -> Number:
+    """Hidden activations of a layer on a device: of its MLP, or of all rows of its experts, without
+    `routed` of shared ones alone."""
     width = step.tokens * step.config.d_ff
     if moe:
         shared = step.experts.n_shared_experts * step.tokens
-        width = (exchanged_rows(step) + shared) * expert_width(step.config)
+        width = (exchanged_rows(step) * routed + shared) * expert_width(step.config)
     return width / step.shape.tensor
 
 

@@ -8,7 +8,7 @@ weights' gradient  inputs x rows        times rows x outputs
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from scaling.analytic.experts import exchanged_rows
+from scaling.analytic.experts import exchanged_rows, expert_load, has_kernels
 from scaling.analytic.step import StepSizes
 from scaling.analytic.weights import part_of
 from scaling.models.accounting.matrices import (
@@ -81,12 +81,13 @@ def layer_products(
 def step_products(step: StepSizes, moe: bool) -> tuple[LayerProduct, ...]:
     """Return a layer's products in a training step, with their rows.
 
-    The trainer keeps the products of its experts apart.
+    The trainer keeps the products of shared experts apart, and of its experts' batches.
 
-    A capacity fills the rows of experts up. Their load is even in the trainer's programs, which do
-    not know it; else it is `moe.skew`.
+    A capacity fills the rows of experts up; else their load is `moe.skew`.
     """
-    experts = ("expert_", "shared_") if step.is_own_trainer else ()
+    experts = ("shared_",) if step.is_own_trainer else ()
+    if moe and step.is_own_trainer and not has_kernels(step):
+        experts += ("expert_",)
     products = layer_products(step.config, moe, step.shape.tensor, ("q_a", "kv_a", *experts))
     return tuple(_with_rows(step, product) for product in products)
 
@@ -98,9 +99,7 @@ def _with_rows(step: StepSizes, product: LayerProduct) -> LayerProduct:
     moe, local = step.experts, -(-step.experts.n_experts // step.shape.expert)
     if moe.capacity_factor is not None:
         return replace(product, batch=local, rows=exchanged_rows(step) / local)
-    skew = 1.0 if step.is_own_trainer else moe.skew
-    rows = step.tokens * moe.experts_per_token * skew / local
-    return replace(product, batch=local, rows=rows, grouped=True)
+    return replace(product, batch=local, rows=expert_load(step) / local, grouped=True)
 
 
 def forward(step: StepSizes, product: LayerProduct, phase: Phase, times: Number = 1) -> Kernel:

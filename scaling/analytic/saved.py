@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from scaling.analytic.experts import exchanged_rows
+from scaling.analytic.experts import saved_expert_rows
 from scaling.analytic.step import FLOAT32, StepSizes, step_sizes
 from scaling.analytic.weights import ATTENTION, MLP
 from scaling.meshes.shape import MeshShape
@@ -81,8 +81,8 @@ def _kept_tensor(step: StepSizes, tensor: Activation) -> KeptTensor:
     if tensor.name.endswith("gate") and step.traits.kept == "each":
         size = 2 * size  # and its activation, which is multiplied
     if tensor.name.startswith("expert_") and step.is_own_trainer:
-        filled = step.tokens * step.experts.experts_per_token  # kept are all rows of the buffers
-        size = size * (exchanged_rows(step) / filled)
+        filled = step.tokens * step.experts.experts_per_token  # kept are rows of the buffers
+        size = size * (saved_expert_rows(step, tensor.name) / filled)
     on_host = step.on_host(tensor.kept_as)
     again = step.remat_is("full") * (tensor.kept_as != ALWAYS) * size
     return KeptTensor(tensor, (_is_kept(step, tensor) - on_host) * size, on_host * size, again)

@@ -54,16 +54,17 @@ DOTS = ("dot", "scaled-dot")
 TRITON = "__gpu$xla.gpu.triton"
 METADATA = re.compile(r'serialized_metadata = "((?:[^"\\]|\\.)*)"')  # in MLIR's notation
 ESCAPED = re.compile(r"\\([0-9A-F]{2})")
-GROUPED = "grouped_matmul"  # the kind that a kernel says it is
+GROUPED, STREAM = "grouped_matmul", "stream"  # the kinds that a kernel says it is
 TILE, MANY_TILES = 128, 128  # sides of a tile of a product; as many as a chip has cores
 SCRATCH = ("u8", "s8")  # element types of a library's workspace, a flat array after the results
 
 
 @dataclass(frozen=True)
 class HloProduct:
-    """One matrix product, or those of one attention or of groups of rows."""
+    """One matrix product, or those of one attention or of groups of rows; or, by a kernel of our
+    own, a "fusion" that multiplies nothing."""
 
-    kind: Literal["matmul", "grouped", "attention"]
+    kind: Literal["matmul", "grouped", "attention", "fusion"]
     flops: float
     dtype: str  # of the operands
     dims: tuple[float, ...]  # (batch, m, n, k); (batch, heads, queries, keys, head_dim)
@@ -184,16 +185,20 @@ def _matmul(
 
 
 def _grouped(instruction: Instruction) -> HloProduct | None:
-    """The grouped product that a kernel says it is, under an even load; None for other kernels."""
+    """What a kernel says it is, under the load it expects: a grouped product, or rows that are
+    added up; None for other kernels."""
     found = METADATA.search(instruction.attribute("backend_config") or "")
     text = ESCAPED.sub(lambda byte: chr(int(byte[1], 16)), found[1]) if found else "{}"
     try:
         said = json.loads(text)
+        if said.get("kind") == STREAM:
+            return HloProduct("fusion", 0.0, said["dtype"], (), bytes=float(said["bytes"]))
         if said.get("kind") != GROUPED:
             return None
         dims = tuple(float(d) for d in said["dims"].split(","))
         flops, moved = float(said["flops"]), float(said["bytes"])
-        return HloProduct("grouped", flops, said["dtype"], dims, bytes=moved)
+        exponentials = float(said.get("transcendentals", 0))
+        return HloProduct("grouped", flops, said["dtype"], dims, exponentials, bytes=moved)
     except (AttributeError, KeyError, ValueError):
         raise UnknownHlo(f"metadata {text[:80]!r}: {instruction.excerpt}") from None
 

@@ -8,23 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jax.sharding import PartitionSpec as P
 
-from scaling.meshes import catalog
-from scaling.meshes.devices import absent_mesh
-from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.expert_buffers import tile_count, tile_size
-from scaling.models.moe import triton_products
 from scaling.models.moe.grouped_matmul import grouped_matmul
-from scaling.models.moe.triton_products import row_tiles
+from scaling.models.moe.triton_tiles import row_tiles
 
 EXACT = jax.lax.Precision.HIGHEST
 ROWS, INPUTS, OUTPUTS = 300, 32, 48
-
-
-@pytest.fixture(autouse=True)
-def interpreted(monkeypatch):
-    monkeypatch.setattr(triton_products, "INTERPRET", True)
 
 
 def by_hand(x, w, sizes, dy):
@@ -44,18 +34,18 @@ def both_passes(implementation, x, w, sizes, dy):
     return (y, *backward(dy))
 
 
-def check(implementation, sizes, inputs=INPUTS, outputs=OUTPUTS) -> None:
+def check(implementation, sizes) -> None:
     noise = np.random.default_rng(0)
     draw = lambda *shape: jnp.asarray(noise.standard_normal(shape), jnp.float32)
-    x, w = draw(ROWS, inputs), draw(len(sizes), inputs, outputs)
-    dy, n = draw(ROWS, outputs), sum(sizes)
+    x, w = draw(ROWS, INPUTS), draw(len(sizes), INPUTS, OUTPUTS)
+    dy, n = draw(ROWS, OUTPUTS), sum(sizes)
     found = both_passes(implementation, x, w, jnp.int32(sizes), dy)
     for own, true in zip(found, by_hand(x, w, sizes, dy), strict=True):
         used = slice(None) if own.ndim == 3 else slice(n)
         np.testing.assert_allclose(own[used], true[used], rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("implementation", ["triton", "tiles", "ragged"])
+@pytest.mark.parametrize("implementation", ["tiles", "ragged"])
 @pytest.mark.parametrize(
     "sizes",
     [(75, 75, 75, 75), (10, 0, 200, 60), (0, 0, 300, 0), (0, 0, 0, 0), (1, 128, 129, 42)],
@@ -66,14 +56,9 @@ def test_rows_meet_the_matrix_of_their_group(implementation: str, sizes: tuple[i
 
 
 @settings(max_examples=15)
-@given(st.lists(st.integers(0, 75), min_size=4, max_size=4), st.sampled_from(["triton", "tiles"]))
-def test_any_sizes_give_the_same_products(sizes: list[int], implementation: str) -> None:
-    check(implementation, tuple(sizes))
-
-
-def test_matrices_that_no_block_divides_are_multiplied_in_tiles() -> None:
-    assert triton_products.block(7) == 0
-    check("triton", (10, 0, 200, 60), inputs=12, outputs=7)
+@given(st.lists(st.integers(0, 75), min_size=4, max_size=4))
+def test_any_sizes_give_the_same_products(sizes: list[int]) -> None:
+    check("tiles", tuple(sizes))
 
 
 @given(st.lists(st.integers(0, 40), min_size=6, max_size=6), st.sampled_from([1, 8, 16]))
@@ -94,36 +79,3 @@ def test_tiles_cover_each_group_once_in_order(sizes: list[int], tile: int) -> No
 
 def test_tiles_are_about_as_long_as_a_group() -> None:
     assert [tile_size(rows, 8) for rows in (1, 64, 65, 4096, 10**6)] == [8, 8, 16, 512, 512]
-
-
-@pytest.mark.deviceless
-@pytest.mark.parametrize("cluster", ["dgx-a100", "dgx-h100", "dgx-b200", "rtx4090-8"])
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
-def test_the_kernels_compile_for_absent_gpus_inside_a_shard_map(
-    cluster: str, dtype: jnp.dtype, monkeypatch
-) -> None:
-    """Forward and both gradients, with matrices of several shapes; each says what it computes."""
-    monkeypatch.setattr(triton_products, "INTERPRET", False)
-    mesh = absent_mesh(MeshShape(fsdp=2), catalog.load(cluster))
-
-    def local(x, up, down, sizes):
-        up, down = (jax.lax.pcast(w, ("fsdp",), to="varying") for w in (up, down))
-        hidden = grouped_matmul(x, up, sizes, "triton", even_rows=512)
-        return grouped_matmul(hidden, down, sizes, "triton", even_rows=512)
-
-    cut, whole = P("fsdp"), P()
-    mapped = jax.shard_map(local, in_specs=(cut, whole, whole, cut), out_specs=cut)
-    loss = lambda *operands: jnp.square(mapped(*operands).astype(jnp.float32)).sum()
-    shape = lambda dims, dtype, spec: jax.ShapeDtypeStruct(
-        dims, dtype, sharding=jax.NamedSharding(mesh, spec)
-    )
-    with jax.set_mesh(mesh):
-        lowered = jax.jit(jax.grad(loss, argnums=(0, 1, 2))).lower(
-            shape((2048, 4096), dtype, cut),
-            shape((4, 4096, 176), dtype, whole),
-            shape((4, 176, 4096), dtype, whole),
-            shape((8,), jnp.int32, cut),
-        )
-    text = lowered.compile({"xla_gpu_autotune_level": 0}).as_text()
-    assert text.count("serialized_metadata") == 6
-    assert text.count(f"{2 * 512 * 4096 * 176}") == 6

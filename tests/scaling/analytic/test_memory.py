@@ -55,13 +55,18 @@ def test_routed_experts_are_not_sharded_over_their_own_axis():
     assert found == pytest.approx(states * count_parameters(run.model).total / 8, rel=1e-3)
 
 
-def test_empty_rows_of_experts_are_kept_too():
-    """Mixtral's two experts of eight: over eight devices a buffer has four rows for each of one."""
+@pytest.mark.parametrize("factor", [None, 4.0])
+def test_of_experts_rows_in_use_are_kept_or_whole_buffers(factor):
+    """Mixtral's two experts of eight: over eight devices a buffer has four rows for each in use.
+    Kernels keep the tokens of all devices and 1.25 rows for each; batches of products all."""
     run, shape = described("mixtral-8x7b", "expert=8", remat="none")
+    moe = replace(run.model.moe, capacity_factor=factor)
+    run = replace(run, model=replace(run.model, moe=moe))
     kept = {k.tensor.name: k.device for k in kept_tensors(step_sizes(run, shape), moe=True)}
-    tokens, rows = 2048, 8 * 2048 * 1
+    tokens, inputs = 2048, 8 * 2048 * 1
+    rows = inputs if factor else 1.25 * tokens * 2
     assert kept["norm2_output"] == 2 * tokens * 4096
-    assert kept["expert_input"] == 2 * rows * 4096 and kept["expert_up"] == 2 * rows * 14336
+    assert kept["expert_input"] == 2 * inputs * 4096 and kept["expert_up"] == 2 * rows * 14336
 
 
 @given(SOFTWARE, REMATS, st.integers(1, 4), st.integers(1, 4))

@@ -171,9 +171,17 @@ def triton(metadata: str | None) -> str:
 
 def test_a_grouped_product_says_what_it_computes_in_its_metadata() -> None:
     text = r"{\22kind\22: \22grouped_matmul\22, \22dims\22: \228,0.5,32,16\22, "
-    text += r"\22flops\22: \224096\22, \22bytes\22: \221000\22, \22dtype\22: \22bf16\22}"
-    found = product(triton(text), HALF, HALF)
+    text += r"\22flops\22: \224096\22, \22bytes\22: \221000\22, \22dtype\22: \22bf16\22"
+    found = product(triton(text + "}"), HALF, HALF)
     assert found == HloProduct("grouped", 4096.0, "bf16", (8, 0.5, 32, 16), bytes=1000.0)
+    found = product(triton(text + r", \22transcendentals\22: \2264\22}"), HALF, HALF)
+    assert found == HloProduct("grouped", 4096.0, "bf16", (8, 0.5, 32, 16), 64.0, bytes=1000.0)
+
+
+def test_a_kernel_that_adds_rows_up_says_what_it_moves() -> None:
+    text = r"{\22kind\22: \22stream\22, \22bytes\22: \221000\22, \22dtype\22: \22bf16\22}"
+    found = product(triton(text), HALF, HALF)
+    assert found == HloProduct("fusion", 0.0, "bf16", (), bytes=1000.0)
 
 
 @pytest.mark.parametrize("metadata", [None, "{}", r"{\22kind\22: \22mine\22}"])
