@@ -26,7 +26,7 @@ from scaling.models.accounting.expert_buffers import kept_rows
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.mlp import ACTIVATIONS, gated_units
-from scaling.models.moe.grouped_matmul import grouped_matmul
+from scaling.models.moe.grouped_matmul import Implementation, grouped_matmul
 from scaling.models.moe.grouped_mlps import NAMES, GroupedMlps, grouped_mlps
 from scaling.models.moe.triton_tiles import Load, Rows, block
 from scaling.models.partial_sums import all_gather_weight
@@ -111,7 +111,7 @@ class LocalExperts:
             weights_R: of the rows, float32.
             sizes_E: int32, rows of each of this device's experts; all others are unused.
         """
-        how = "ragged" if self.execution.grouped_kernel == "ragged" else "tiles"
+        how: Implementation = "ragged" if self.execution.grouped_kernel == "ragged" else "tiles"
         product = lambda x, w: grouped_matmul(x, w, sizes_E, how, self.execution.precision)
         number_R = jnp.arange(rows_RD.shape[0])
         is_used_R = number_R < sizes_E.sum()

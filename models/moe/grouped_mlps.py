@@ -87,7 +87,7 @@ def _backward(how: GroupedMlps, saved: tuple, dy_SD: jax.Array) -> tuple:
     ones = jnp.ones_like(dpre[0][:, : BLOCKS[-1]])  # as few columns as a kernel takes
     return (
         kernels.combine(load, dx_RD, row_KS),
-        Rows(None, dweight_R, None),
+        Rows(None, dweight_R, None),  # type: ignore[arg-type]
         None,
         tuple(sums(x_SD, dy, True, False) for dy in dpre),
         tuple(sums(ones, dy, False, False)[:, 0] for dy in dpre[: len(biases)]),

@@ -97,7 +97,7 @@ def products(
     width, groups = w.shape[1 if transposed else 2], w.shape[0]
 
     def body(tile: Tile, *refs: Any) -> None:
-        sums = None
+        sums: list[jax.Array] = []  # none: zeros
         for x_ref, w_ref in zip(refs[:-1:2], refs[1:-1:2], strict=True):
             sums = add_products(load, tile, x_ref, tile.safe, [w_ref], transposed, sums)
         tile.store(refs[-1], sums[0])

@@ -85,7 +85,7 @@ def step_products(step: StepSizes, moe: bool) -> tuple[LayerProduct, ...]:
 
     A capacity fills the rows of experts up; else their load is `moe.skew`.
     """
-    experts = ("shared_",) if step.is_own_trainer else ()
+    experts: tuple[str, ...] = ("shared_",) if step.is_own_trainer else ()
     if moe and step.is_own_trainer and not has_kernels(step):
         experts += ("expert_",)
     products = layer_products(step.config, moe, step.shape.tensor, ("q_a", "kv_a", *experts))
