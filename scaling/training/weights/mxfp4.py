@@ -47,9 +47,12 @@ class Mxfp4:
 
 
 def unpacked(tensors: dict[str, Any]) -> dict[str, Any]:
-    """The tensors of a file, each pair of blocks and scales as one."""
-    names = [name.removesuffix(BLOCKS) for name in tensors if name.endswith(BLOCKS)]
-    pairs = {n: (n + BLOCKS, n + SCALES) for n in names if n + SCALES in tensors}
-    packed = {name for pair in pairs.values() for name in pair}
-    plain = {name: tensor for name, tensor in tensors.items() if name not in packed}
-    return plain | {n: Mxfp4(*(tensors[each] for each in pair)) for n, pair in pairs.items()}
+    """The tensors of a file, each pair of blocks and scales as one; others stay as they are."""
+    found = dict(tensors)
+    for name in (name.removesuffix(BLOCKS) for name in tensors if name.endswith(BLOCKS)):
+        blocks, scales = tensors[name + BLOCKS], tensors.get(name + SCALES)
+        if scales is None or blocks.get_shape() != [*scales.get_shape(), GROUP // 2]:
+            continue
+        if len(scales.get_shape()) > 1 and {blocks.get_dtype(), scales.get_dtype()} == {"U8"}:
+            found[name] = Mxfp4(found.pop(name + BLOCKS), found.pop(name + SCALES))
+    return found

@@ -330,8 +330,15 @@ def test_numbers_of_four_bits_are_those_of_their_format(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     blocks = random.integers(256, size=(2, 6, 3, 16)).astype(np.uint8)
     scales = random.integers(120, 134, size=(2, 6, 3)).astype(np.uint8)
-    save_file({"w_blocks": blocks, "w_scales": scales}, tmp_path / SINGLE)
+    other = {
+        "x_blocks": blocks,
+        "x_scales": scales[..., :2],
+        "y_blocks": blocks,
+        "z_scales": scales,
+    }
+    save_file({"w_blocks": blocks, "w_scales": scales} | other, tmp_path / SINGLE)
     files = WeightFiles(tmp_path)
+    assert files.tensors.keys() == {"w", *other}
     assert files.tensors["w"].get_shape() == [2, 96, 6]
 
     def number(expert: int, column: int, row: int) -> float:
