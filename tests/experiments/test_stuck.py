@@ -7,6 +7,7 @@ from scaling.meshes.errors import InputError
 from scaling.testbed.build import down, up
 from scaling.testbed.machine import present_machine
 from scaling.testbed.plan import new_testbed
+from scaling.training.launch.heartbeats import BEAT
 
 
 @pytest.mark.slow
@@ -18,7 +19,8 @@ def test_who_stands_still_is_named_and_the_job_goes_on(name, tmp_path):
     assert outcome.saved > 0 and outcome.saved % 10 == 0
     assert outcome.noticed < outcome.ended < outcome.resumed < DEADLINE
     if "link" not in name and "stopped" not in name:
-        assert outcome.noticed >= 60 * MINUTES
+        # Who keeps Python's lock is silent since a heartbeat that it sent before.
+        assert outcome.noticed >= 60 * MINUTES - 2 * BEAT * ("lock" in name)
         assert outcome.stack
 
 
