@@ -4,12 +4,19 @@
     a            [D, R]    ("embed", "rank")             [N, K, R] ("heads", None, "rank")
     b            [R, N, K] ("rank", "heads", None)       [R, D]    ("rank", "embed")
 
+Each expert has factors of its own, [E, ...]. They are added to its matrix, shard by shard, before
+it is gathered and multiplied, as no kernel multiplies few columns of many groups well:
+
+    up_EDF + alpha / rank a_EDR b_ERF        in the format of products; its gradient is a layer's
+
 Adapters of several matrices with one input read it once. Where the contraction of a runs over
 `tensor`, its partial results [B, S, R] are summed before b: a small reduce-scatter of their own.
 """
 
-# Dims: B batch, S sequence, D model, N heads, K head dim, R rank, C adapters of one input
+# Dims: B batch, S sequence, D model, N heads, K head dim, R rank, C adapters of one input,
+# E experts, I inputs, O outputs of one
 
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -18,9 +25,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from flax import nnx
+from jax.sharding import PartitionSpec as P
 
 from scaling.meshes.rules import Dims
-from scaling.models.execution import Execution, spec_of
+from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.initializers import constant, matrix
 from scaling.models.sharding import project
 
@@ -31,15 +39,17 @@ class Adapter(nnx.Module):
     """The two factors of one matrix's change."""
 
     def __init__(self, execution: Execution, key: jax.Array, w: nnx.Param):
-        lora, dims = execution.lora, w.dims
+        lora, e = execution.lora, len(experts_of(w.dims))
+        each, dims = w.dims[:e], w.dims[e:]
         n = len(dims) - 1 if dims[-1] == "embed" else 1  # input dimensions: all before d_model
         assert lora is not None
-        inputs, outputs = w[...].shape[:n], w[...].shape[n:]
+        count, inputs, outputs = w[...].shape[:e], w[...].shape[e : e + n], w[...].shape[e + n :]
         # As loralib: uniform within 1 / sqrt(inputs) has this deviation.
         std = 1 / math.sqrt(3 * math.prod(inputs))
         rules = execution.rules
-        self.a = matrix(rules, key, (*inputs, lora.rank), (*dims[:n], "rank"), std)
-        self.b = constant(rules, 0.0, (lora.rank, *outputs), ("rank", *dims[n:]))
+        a, b = (*count, *inputs, lora.rank), (*count, lora.rank, *outputs)
+        self.a = matrix(rules, key, a, (*each, *dims[:n], "rank"), std)
+        self.b = constant(rules, 0.0, b, (*each, "rank", *dims[n:]))
 
 
 class Adapters(nnx.Module):
@@ -126,16 +136,74 @@ def _without_adapters(params: Any, changed: Callable) -> Any:
 
 def _sum(w_L: jax.Array, adapter: Adapter, execution: Execution) -> jax.Array:
     """Stacked matrices plus what their adapters change."""
-    lora, i, o = execution.lora, _letters(adapter.a.dims[:-1]), _letters(adapter.b.dims[1:])
+    lora, e = execution.lora, experts_of(adapter.a.dims)
+    i, o = _letters(adapter.a.dims[len(e) : -1]), _letters(adapter.b.dims[len(e) + 1 :])
     assert lora is not None
     change_L = jnp.einsum(
-        f"l{i}r,lr{o.upper()}->l{i}{o.upper()}",
+        f"l{e}{i}r,l{e}r{o.upper()}->l{e}{i}{o.upper()}",
         adapter.a[...],
         adapter.b[...],
         out_sharding=spec_of(w_L),
         precision=jax.lax.Precision.HIGHEST,
     )
     return w_L + lora.scale * change_L
+
+
+def experts_of(dims: Dims) -> str:
+    """A letter in an equation for the experts that arrays have one of each for; "" for none."""
+    return "e" * (dims[0] == "experts")
+
+
+def expert_weight(module: Any, name: str) -> jax.Array:
+    """The stored matrices of a module's experts, with their adapters where they have them."""
+    w, adapter = getattr(module, name)[...], getattr(module.adapters, name, None)
+    if adapter is None:
+        return w
+    scale, dtype = module.execution.lora.scale, module.execution.dtype
+    return _with_factors(scale, dtype, w, adapter.a[...], adapter.b[...])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _with_factors(
+    scale: float, dtype: Any, w_EIO: jax.Array, a_EIR: jax.Array, b_ERO: jax.Array
+) -> jax.Array:
+    """Shards of w + scale a b, which need those of a and b alone, in a format of products."""
+
+    def local(w: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
+        return (w + scale * _exact("eir,ero->eio", a, b)).astype(dtype)
+
+    arrays = w_EIO, a_EIR, b_ERO
+    specs = tuple(map(spec_of, arrays))
+    return jax.shard_map(local, in_specs=specs, out_specs=specs[0], check_vma=False)(*arrays)
+
+
+def _gradients_of_factors(scale: float, dtype: Any, saved: tuple, dw_EIO: jax.Array) -> tuple:
+    """Those of a and b, from shards of that of the matrices, which may be partial sums."""
+    w_EIO, a_EIR, b_ERO = saved
+    partial = spec_of(dw_EIO).unreduced
+
+    def local(dw: jax.Array, a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+        da, db = _exact("eio,ero->eir", dw, b), _exact("eio,eir->ero", dw, a)
+        summed = lambda x, like: jax.lax.psum(x, tuple(axes_of(dw_EIO) - axes_of(like)))
+        return scale * summed(da, a_EIR), scale * summed(db, b_ERO)
+
+    out = tuple(P(*spec_of(x).partitions, unreduced=partial) for x in (a_EIR, b_ERO))
+    specs = spec_of(dw_EIO), spec_of(a_EIR), spec_of(b_ERO)
+    da, db = jax.shard_map(local, in_specs=specs, out_specs=out, check_vma=False)(
+        dw_EIO, a_EIR, b_ERO
+    )
+    return dw_EIO.astype(w_EIO.dtype), da, db
+
+
+_with_factors.defvjp(
+    lambda scale, dtype, w, a, b: (_with_factors(scale, dtype, w, a, b), (w, a, b)),
+    _gradients_of_factors,
+)
+
+
+def _exact(equation: str, x: jax.Array, y: jax.Array) -> jax.Array:
+    x, y = x.astype(jnp.float32), y.astype(jnp.float32)
+    return jnp.einsum(equation, x, y, precision=jax.lax.Precision.HIGHEST)
 
 
 def _letters(dims: Sequence[str | None]) -> str:

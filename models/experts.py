@@ -32,6 +32,7 @@ from jax.sharding import reshard
 
 from scaling.models.accounting.expert_buffers import buffer_rows, capacity
 from scaling.models.accounting.matrices import expert_width
+from scaling.models.adapters import adapters_of, expert_weight
 from scaling.models.config import ModelConfig
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import bias, constant, matrix, residual_std
@@ -82,6 +83,7 @@ class Experts(nnx.Module):
         self.shared_up_DF = make("shared_up", (D, S)) if S else None
         self.shared_gate_DF = make("shared_gate", (D, S)) if S and gated else None
         self.shared_down_FD = make("shared_down", (S, D), std) if S else None
+        self.adapters = adapters_of(execution, key, self)
 
     def __call__(
         self, x_BSD: jax.Array, is_token_BS: jax.Array | None = None
@@ -112,9 +114,6 @@ class Experts(nnx.Module):
         params = {
             "router": self.router_DE,
             "bias": self.router_bias_E,
-            "up": self.up_EDF,
-            "gate": self.gate_EDF,
-            "down": self.down_EFD,
             "shared_up": self.shared_up_DF,
             "shared_gate": self.shared_gate_DF,
             "shared_down": self.shared_down_FD,
@@ -123,7 +122,11 @@ class Experts(nnx.Module):
             "gate_bias": self.gate_bias_EF,
             "down_bias": self.down_bias_ED,
         }
-        return {name: param[...] for name, param in params.items() if param is not None}
+        routed = {"up": "up_EDF", "gate": "gate_EDF", "down": "down_EFD"}
+        adapted = {
+            k: expert_weight(self, name) for k, name in routed.items() if getattr(self, name)
+        }
+        return adapted | {n: param[...] for n, param in params.items() if param is not None}
 
 
 def _local(

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from scaling.meshes.errors import InputError, check_range
-from scaling.models.accounting.matrices import Shape, attention_matrices, mlp_matrices
+from scaling.models.accounting.matrices import (
+    Shape,
+    attention_matrices,
+    expert_width,
+    mlp_matrices,
+    n_moe_layers,
+)
 from scaling.models.config import ModelConfig
 
 # The arrays of a block by the names of their matrices in `models.accounting.matrices`.
@@ -46,9 +52,10 @@ class Lora:
 def adaptable(config: ModelConfig) -> Mapping[str, Shape]:
     """Inputs and outputs of the matrices that can have adapters, by the name of a target.
 
-    Those of the attention and of dense MLPs; experts, router, tables and head have none.
+    Those of the attention and of MLPs, with experts those of each routed one; router, shared
+    experts, tables and head have none.
     """
-    mlp = {} if config.moe else mlp_matrices(config, config.d_ff)
+    mlp = mlp_matrices(config, expert_width(config) if config.moe else config.d_ff)
     return {TARGETS[name]: shape for name, shape in (attention_matrices(config) | mlp).items()}
 
 
@@ -58,7 +65,7 @@ def check_lora(lora: Lora, config: ModelConfig) -> None:
     unknown = [name for name in lora.targets if name not in known]
     if unknown or not lora.targets:
         what = f"no matrix {', '.join(unknown)} in this model" if unknown else "none is named"
-        experts = "; experts and routers have no adapters" if config.moe else ""
+        experts = "; routers and shared experts have no adapters" if config.moe else ""
         raise InputError(f"train.lora.targets: {what}; there are {', '.join(known)}{experts}")
     for name in lora.targets:
         if lora.rank > min(known[name]):
@@ -69,7 +76,22 @@ def check_lora(lora: Lora, config: ModelConfig) -> None:
             )
 
 
-def adapter_parameters(lora: Lora, config: ModelConfig) -> int:
-    """Numbers in all adapters of the model."""
-    shapes = adaptable(config)
-    return config.n_layers * sum(lora.rank * sum(shapes[name]) for name in set(lora.targets))
+def of_experts(lora: Lora | None, config: ModelConfig) -> bool:
+    """True if routed experts have adapters."""
+    names = {TARGETS[name] for name in MLP_ARRAYS}
+    return bool(lora and config.moe and names & set(lora.targets))
+
+
+def adapter_parameters(lora: Lora, config: ModelConfig, used: bool = False) -> int:
+    """Numbers in all adapters of the model; `used`: those that a token passes."""
+    shapes, of_mlp = adaptable(config), {TARGETS[name] for name in MLP_ARRAYS}
+    size = lambda shapes, names: lora.rank * sum(sum(shapes[n]) for n in set(names))
+    mlp = of_mlp & set(lora.targets)
+    total = config.n_layers * size(shapes, set(lora.targets) - mlp)
+    sparse = n_moe_layers(config)
+    dense = {TARGETS[name]: shape for name, shape in mlp_matrices(config, config.d_ff).items()}
+    total += (config.n_layers - sparse) * size(dense, mlp)
+    if config.moe:
+        each = config.moe.experts_per_token if used else config.moe.n_experts
+        total += sparse * each * size(shapes, mlp)
+    return total

@@ -97,6 +97,7 @@ TUNINGS: dict[str, dict[str, Any]] = {
     "layer norms of a head": {"log_layer_norms": True, "trainable": ("head_VD",)},
     "adapters": {"lora": Lora(4, 8.0, ("query", "value", "out", "up", "gate", "down"))},
     "adapters of attention": {"lora": Lora(4, 8.0, ("query", "key", "out")), "ema": 0.9},
+    "adapters of experts": {"lora": Lora(4, 8.0, ("query", "up", "gate", "down"))},
     "adapters of latents": {
         "lora": Lora(4, 8.0, ("query_a", "query_b", "kv_a", "kv_b", "out")),
         "trainable": ("*norm/scale",),

@@ -63,7 +63,7 @@ def partly_trained_flops(
             trained = sum(stacks[s] * is_trained(f"{s}/{array}") for s, array in arrays.items())
             share = trained / sum(stacks[s] for s in arrays)  # of these matrices of all layers
             total += forward * (1 + in_layers + share)
-    adapters = adapter_parameters(lora, config) if lora else 0
+    adapters = adapter_parameters(lora, config, used=True) if lora else 0
     return total + FORWARD_AND_BACKWARD * 2 * adapters * batch * seq
 
 

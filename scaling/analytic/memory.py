@@ -181,13 +181,14 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     streams and the outputs of one tick.
     """
     shape, parts, again = step.shape, step.weight_shards, recomputes(step.run)
-    of_layers, sharded = elements(step, in_layers=True, first=2), step.is_zero_stage(2, 3)
+    of_layers = trained_elements(step, 2, in_layers=True)
+    sharded, trained = step.is_zero_stage(2, 3), step.trains_all
     stacks = (XLA.streams + XLA.outputs * again) * (2 if step.is_1f1b else step.iterations)
     yield Buffer("streams of ticks", stacks * step.stream_shard, "activations")
     outputs = step.stream / shape.stage * (1 if step.is_1f1b else step.microbatches)
     yield Buffer("outputs of ticks", outputs, "activations")
     tables = 2 * step.table * (1 - sharded + sharded / parts)
-    yield Buffer("sums of table gradients", FLOAT32 * tables, "gradients")
+    yield Buffer("sums of table gradients", FLOAT32 * tables * trained, "gradients")
     yield Buffer("sums of ticks", FLOAT32 * of_layers, "gradients")
     tick = each * of_layers / step.virtual_stages
     yield Buffer("gradients of a tick", tick, "gradients")
@@ -201,7 +202,7 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
         yield Buffer("made by a tick", saved, "temporary")
         # Scattered beside the backward pass: whole, and the shard.
         scattered = step.itemsize * step.table * (1 + 1 / parts) * np.greater(parts, 1)
-        yield Buffer("gradients of the head in turn", scattered, "gradients")
+        yield Buffer("gradients of the head in turn", scattered * trained, "gradients")
 
 
 def _of_others(step: StepSizes) -> Iterator[Buffer]:

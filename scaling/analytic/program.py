@@ -20,6 +20,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AnyMesh
 from scaling.models.attention_kernels.support import AMPERE, HOPPER, has_flash
+from scaling.models.lora import of_experts
 from scaling.program.ir import Program
 from scaling.run import OURS, Run
 
@@ -83,10 +84,12 @@ def _check_trained(run: Run) -> None:
     """Raise InputError for a run that trains some parameters but not its adapters alone."""
     train = run.train
     key = "freeze" if train.freeze else "trainable" if train.trainable else ""
-    if key or (train.lora and run.software != OURS):
+    experts = of_experts(train.lora, run.model)
+    if key or experts or (train.lora and run.software != OURS):
         raise InputError(
             f"train.{key or 'lora'}: the closed form has no frozen parameters but those of the "
-            "trainer's own adapters; such a step is priced as it is compiled, by --source compiled"
+            "trainer's own adapters, of experts none; such a step is priced as it is compiled, by "
+            "--source compiled"
         )
 
 

@@ -121,8 +121,8 @@ def output_and_gradients(
     """
     tokens = normalized(tokens, train)
     if params.execution.rules.axes("layers"):
-        assert trained is None  # refused by check_trainable
-        return _pipelined(params, tokens, train.z_loss)
+        output, grads = _pipelined(params, tokens, train.z_loss)
+        return output, trained_part(grads, trained)  # of others nothing is computed: unused sums
     microbatches = tokens.inputs.shape[0]
     # ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
     over = (*REPLICAS, *params.execution.rules.axes("embed"))

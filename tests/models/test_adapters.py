@@ -62,9 +62,9 @@ CONFIG = ModelConfig(128, d_model=64, n_layers=2, n_heads=8, d_ff=32, n_kv_heads
         (Lora(targets=("q_proj",)), None, "no matrix q_proj in this model; there are query, key"),
         (Lora(targets=()), None, "none is named; there are query"),
         (
-            Lora(targets=("up",)),
+            Lora(targets=("router",)),
             Moe(4, 2, 32),
-            "no matrix up .*experts and routers have no adapters",
+            "no matrix router .*routers and shared experts have no adapters",
         ),
         (
             Lora(17, targets=("query", "key")),

@@ -9,7 +9,7 @@ from scaling.meshes.errors import InputError, check_fields, reworded
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import layer_reaches, query_key_dim
 from scaling.models.accounting.remat import AUTO, kept_by
-from scaling.models.lora import check_lora
+from scaling.models.lora import check_lora, of_experts
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.pipeline import TRAINED
@@ -162,9 +162,8 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     if train.documents == "packed" and mesh.context > 1 and model.attention_chunk:
         problem = f"train.documents 'packed' with attention_chunk on context={mesh.context}"
         yield problem, "use other axes, or documents 'joined'"
-    for key in ("lora", "freeze", "trainable"):
-        if getattr(train, key) and stage > 1:
-            yield f"train.{key} {on_stages}", f"use {unstaged}"
+    if stage > 1 and of_experts(train.lora, model):
+        yield f"adapters of experts {on_stages}", f"use {unstaged}"
     if train.loss and stage > 1:
         yield f"train.loss {train.loss.kind} {on_stages}", f"use {unstaged}"
     if train.pairs and train.documents == "packed":

@@ -12,7 +12,7 @@ from scaling.meshes.devices import host_mesh
 from scaling.meshes.errors import InputError
 from scaling.models.accounting import model_flops
 from scaling.models.accounting.partly_trained import partly_trained_flops
-from scaling.models.lora import adaptable, adapter_parameters
+from scaling.models.lora import Lora, adaptable, adapter_parameters, of_experts
 from scaling.profiles.io import ideal
 from scaling.simulate.step import price
 from scaling.simulate.summary import matrix_flops, summarize
@@ -43,6 +43,11 @@ SLOW = [
     Case("fsdp=2,context=2,tensor=2", microbatches=2, sequence_parallel=False, tuning="adapters"),
     Case("data=2,fsdp=4", zero=1, microbatches=2, tuning="adapters"),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective", 2, tuning="adapters of latents"),
+    Case("fsdp=2,expert=2,tensor=2", "mixtral", tuning="adapters of experts"),
+    Case("data=2,fsdp=2,expert=2", "padded", "full", 2, tuning="adapters of experts"),
+    Case("fsdp=2,stage=2", microbatches=4, tuning="adapters"),
+    Case("data=2,stage=2,tensor=2", microbatches=4, tuning="adapters of attention"),
+    Case("fsdp=2,stage=2", microbatches=4, tuning="frozen"),
     Case("data=2,fsdp=2,expert=2", "mixtral", microbatches=2, tuning="adapters of attention"),
     Case("fsdp=2,tensor=2", "qwen", optimizer="muon", tuning="frozen"),
     Case("data=2,tensor=2", "gpt", optimizer="adafactor", tuning="frozen"),
@@ -166,8 +171,10 @@ def test_on_h100_the_state_is_that_of_the_adapters_and_no_frozen_gradient_moves(
 @pytest.mark.parametrize("model", ["llama", "latent", "mixtral"])
 def test_the_closed_form_counts_the_products_and_the_state_of_adapters(model):
     case = Case(model=model, tuning="adapters of latents" if model == "latent" else "adapters")
-    names = tuple(adaptable(case.run.model))
-    lora = replace(case.run.train.lora, targets=names)
+    lora = case.run.train.lora
+    names = adaptable(case.run.model)
+    names = (n for n in names if not of_experts(Lora(targets=(n,)), case.run.model))
+    lora = replace(lora, targets=tuple(names))
     run = replace(case.run, train=replace(case.run.train, lora=lora, trainable=()))
     priced = price(closed_form(run, run.mesh, H100), H100, ideal())
     sizes = run.model, run.batch.global_batch, run.batch.seq_len
