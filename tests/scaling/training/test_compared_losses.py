@@ -8,13 +8,26 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from scaling.analytic.program import closed_form
 from scaling.meshes.devices import host_mesh
 from scaling.meshes.shape import MeshShape
 from scaling.models.transformer import Transformer
+from scaling.profiles.io import ideal
 from scaling.run import Batch, Loss, Run, Train, save_run
+from scaling.simulate.step import price
+from scaling.simulate.summary import matrix_flops, summarize
 from scaling.training.gradients import Tokens, output_and_gradients
 from scaling.training.step import init_state
-from tests.harness import MODELS, Case, assert_equals_one_device, execution_of
+from tests.harness import (
+    H100,
+    MODELS,
+    Case,
+    assert_equals_one_device,
+    execution_of,
+    moved,
+    on_h100,
+    wide,
+)
 
 BETA, T, WEIGHT = 0.5, 2.0, 0.3
 B, S = 4, 8
@@ -62,6 +75,7 @@ def distilled(model, teacher, tokens):
     return (both * weights).mean()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [2**30, 2**11])  # bytes of logits: one chunk, eight
 @pytest.mark.parametrize("kind", ["dpo", "distillation"])
 def test_gradients_are_those_of_the_formula(kind, largest, monkeypatch, teacher):
@@ -121,3 +135,21 @@ def test_a_mesh_computes_what_one_device_does(case, teacher):
         replace(MODELS["llama"], d_model=128, n_layers=2, vocab_size=case.run.model.vocab_size)
     )
     assert_equals_one_device(case)
+
+
+@pytest.mark.slow
+@pytest.mark.deviceless
+@pytest.mark.parametrize("tuning", ["dpo", "distillation"])
+def test_the_closed_form_is_the_compiled_step_with_its_frozen_model(tuning, teacher):
+    """What a frozen model adds to a step by cross-entropy: gathers, products, parameters."""
+    run = wide(Case("fsdp=8", tuning=tuning, remat="selective"))
+    describe(replace(run.model, n_layers=2))
+    plain = replace(run, train=replace(run.train, loss=None))
+    added = []
+    for price_of in (on_h100, lambda r: price(closed_form(r, r.mesh, H100), H100, ideal())):
+        with_loss, without = price_of(run), price_of(plain)
+        gathered = [moved(p)["fsdp", "all-gather"] for p in (with_loss, without)]
+        flops = matrix_flops(with_loss) - matrix_flops(without)
+        stored = [summarize(p, run).memory.parameters for p in (with_loss, without)]
+        added.append((gathered[0] - gathered[1], flops, stored[0] - stored[1]))
+    np.testing.assert_allclose(*added, rtol=0.03)
