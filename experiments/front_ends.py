@@ -68,10 +68,7 @@ class Case:
 
 
 FULL, SELECTIVE, NONE = "remat=full", "remat=selective", "remat=none"
-GPIPE, CIRCULAR = (
-    "pipeline.schedule=gpipe",
-    "pipeline.schedule=circular pipeline.virtual_stages=2",
-)
+INTERLEAVED = "pipeline.schedule=interleaved pipeline.virtual_stages=2"
 CASES = (
     Case("llama3-1b", "data=8", SELECTIVE),
     Case("llama3-1b", "fsdp=8", NONE),
@@ -81,9 +78,9 @@ CASES = (
     Case("llama3-1b", "data=2,fsdp=4", f"{SELECTIVE} sharding.zero_stage=1", 4),
     Case("llama3-1b", "context=8", SELECTIVE),
     Case("llama3-1b", "fsdp=2,context=4", f"{SELECTIVE} context.method=all-gather"),
-    Case("llama3-1b", "data=2,stage=4", f"{SELECTIVE} {GPIPE}", 8),
+    Case("llama3-1b", "data=2,stage=4", SELECTIVE, 8),
     Case("llama3-1b", "fsdp=4,stage=2", FULL, 4),
-    Case("llama3-1b", "fsdp=2,stage=4", f"{SELECTIVE} {CIRCULAR}", 8),
+    Case("llama3-1b", "fsdp=2,stage=4", f"{SELECTIVE} {INTERLEAVED}", 8),
     Case("llama3-1b", "fsdp=8", f"{SELECTIVE} precision.compute=fp8"),
     Case("llama3-1b", "fsdp=8", f"{FULL} optimizer=muon"),
     Case("llama3-1b", "fsdp=8", f"{FULL} optimizer=lion", cluster="dgx-h200"),
@@ -94,7 +91,7 @@ CASES = (
     Case("llama3-8b", "fsdp=2,tensor=4", NONE, 1, 2),
     Case("llama3-8b", "fsdp=8,tensor=2", f"{FULL} sharding.sequence_parallel=false"),
     Case("llama3-8b", "fsdp=4,stage=4", SELECTIVE, 8),
-    Case("llama3-8b", "stage=2,tensor=8", f"{FULL} {GPIPE}", 8),
+    Case("llama3-8b", "stage=2,tensor=8", FULL, 8),
     Case("llama3-8b", "fsdp=4,context=2,tensor=2", FULL),
     Case("llama3-70b", "fsdp=64,tensor=8", FULL),
     Case("llama3-70b", "fsdp=64,tensor=8", SELECTIVE, 8),
@@ -128,7 +125,7 @@ CASES = (
 # These were compiled for the first time when it was done.
 UNSEEN = (
     Case("llama3-1b", "fsdp=2,stage=2,tensor=2", FULL, 4),
-    Case("qwen3-0.6b", "data=4,stage=2", f"{SELECTIVE} {CIRCULAR}", 8),
+    Case("qwen3-0.6b", "data=4,stage=2", f"{SELECTIVE} {INTERLEAVED}", 8),
     Case("mistral-7b", "data=2,fsdp=8,tensor=2", SELECTIVE, 2),
     Case("llama3-1b", "fsdp=4,tensor=2", NONE),
     Case("mixtral-8x7b", "fsdp=4,expert=4", f"{FULL} model.moe.capacity_factor=1.25"),

@@ -111,12 +111,9 @@ def _pipelines() -> Iterator[Wanted]:
         mesh = f"stage={stages},fsdp={8 // stages}"
         settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": microbatches}
         yield Wanted("pipelines", "llama3-1b", mesh, set=settings)
-    for schedule in ("gpipe", "circular"):
-        settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": 8}
-        more: Settings = {"pipeline.schedule": schedule}
-        if schedule == "circular":
-            more["pipeline.virtual_stages"] = 2
-        yield Wanted("pipelines", "llama3-1b", "stage=4,fsdp=2", set={**settings, **more, **EACH})
+    settings = {**SELECTIVE, "batch.global_batch": 128, "batch.microbatches": 8}
+    more: Settings = {"pipeline.schedule": "interleaved", "pipeline.virtual_stages": 2}
+    yield Wanted("pipelines", "llama3-1b", "stage=4,fsdp=2", set={**settings, **more, **EACH})
 
 
 def _contexts() -> Iterator[Wanted]:

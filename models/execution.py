@@ -38,7 +38,6 @@ class Execution:
     grouped_kernel: Literal["triton", "tiles", "ragged"] = "ragged"  # `models.moe.expert_mlps`
     context_method: Literal["ring", "all-gather"] = "ring"  # exchange of keys over `context`
     virtual_stages: int = 1  # of the pipeline, see `scaling.models.pipeline.schedule`
-    schedule: str = "1f1b"  # `scaling.run.parallelism.pipeline`
     zero_stage: int = 3  # ZeRO on the axes of "embed", see `scaling.models.zero`
     reduce: Literal["bf16", "fp32"] = "bf16"  # gradients over devices, `models.partial_sums`
     lora: Lora | None = None  # adapters beside matrices, see `scaling.models.adapters`
@@ -60,16 +59,6 @@ class Execution:
     def gathers_weights_once(self) -> bool:
         """True if matrices are all-gathered once per step (ZeRO stage 1)."""
         return self.zero_stage < 3 and bool(self.rules.axes("embed"))
-
-    @property
-    def regathers_per_iteration(self) -> bool:
-        """True if weights are gathered inside a scan over iterations that jax differentiates.
-
-        jax would move these gathers in front of the scan, as every iteration has the same weights,
-        and save all of them: see `scaling.models.remat.with_dependency`.
-        """
-        stages = self.rules.axes("layers") and self.schedule == "gpipe"
-        return bool(stages and self.rules.axes("embed") and not self.gathers_weights_once)
 
     def spec(self, *dims: str | None) -> P:
         """The PartitionSpec of a tensor with these logical dimensions."""

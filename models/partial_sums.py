@@ -21,7 +21,6 @@ from jax.sharding import reshard
 from scaling.meshes.rules import REPLICAS, Dims, named
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.initializers import is_matrix, is_variable
-from scaling.models.remat import with_dependency
 
 MARKED = (*REPLICAS, "stage")  # the axes that any run marks weights `reduced` over
 
@@ -44,46 +43,41 @@ def mark_reduced(params: Any, axes: Iterable[str]) -> Any:
     return jax.tree.map(mark, params, is_leaf=is_variable)
 
 
-Place = Callable[[jax.Array, Any], jax.Array]
+Place = Callable[[jax.Array], jax.Array]
 
 
-def in_format(
-    execution: Execution, dtype: Any, w: jax.Array, place: Place, after: jax.Array | None = None
-) -> jax.Array:
+def in_format(execution: Execution, dtype: Any, w: jax.Array, place: Place) -> jax.Array:
     """`place` of a weight in format `dtype`; its gradient is reduced as `Execution.reduce` says.
 
     Args:
         w: a stored weight, or one that is gathered once per step.
         place: moves the weight to the devices that multiply by it; linear.
-        after: what `place` waits for, its second argument.
     """
     if execution.reduce == "bf16":
-        return place(w.astype(dtype), after)
-    return _reduced_in_float32(place, jnp.dtype(dtype), w, after)
+        return place(w.astype(dtype))
+    return _reduced_in_float32(place, jnp.dtype(dtype), w)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _reduced_in_float32(place: Place, dtype: jnp.dtype, w: jax.Array, after: Any) -> jax.Array:
-    return place(w.astype(dtype), after)
+def _reduced_in_float32(place: Place, dtype: jnp.dtype, w: jax.Array) -> jax.Array:
+    return place(w.astype(dtype))
 
 
 def _transposed_in_float32(
-    place: Place, dtype: jnp.dtype, saved: tuple[jax.Array, Any], gradient: jax.Array
-) -> tuple[jax.Array, None]:
+    place: Place, dtype: jnp.dtype, w: jax.Array, gradient: jax.Array
+) -> tuple[jax.Array]:
     """The sums over devices that are the transpose of `place`, of a float32 gradient.
 
     `jax.linear_transpose` does not know weights that are marked `reduced` (0.10.2 and 0.11.2, tried
     2026-11-28; no issue known).
     """
-    w, after = saved
-    _, transpose = jax.vjp(lambda w: place(w, after), w.astype(jnp.float32))
+    _, transpose = jax.vjp(place, w.astype(jnp.float32))
     (total,) = transpose(gradient.astype(jnp.float32))
-    return total.astype(w.dtype), None
+    return (total.astype(w.dtype),)
 
 
 _reduced_in_float32.defvjp(
-    lambda place, dtype, w, after: (place(w.astype(dtype), after), (w, after)),
-    _transposed_in_float32,
+    lambda place, dtype, w: (place(w.astype(dtype)), w), _transposed_in_float32
 )
 
 
@@ -94,7 +88,6 @@ def all_gather_weight(
     token_axes: Sequence[str],
     jointly: Sequence[str] = MARKED,
     dtype: Any = None,
-    after: jax.Array | None = None,
 ) -> jax.Array:
     """A stored weight inside a `shard_map`, all-gathered along "embed".
 
@@ -107,7 +100,6 @@ def all_gather_weight(
         token_axes: mesh axes that shard the tokens it is multiplied with.
         jointly: axes over which the gradient is summed in one all-reduce.
         dtype: format in which it is gathered; None: the compute format.
-        after: what the gather waits for (`scaling.models.remat.with_dependency`).
     """
     rules = execution.rules
     own = rules.gathered_axes(*dims)
@@ -115,15 +107,14 @@ def all_gather_weight(
     sharded = named(rules.spec(*dims)) - {*own} | {*gathered}
     others = tuple(axis for axis in token_axes if axis not in sharded)
 
-    def gather(w: jax.Array, after: jax.Array | None) -> jax.Array:
+    def gather(w: jax.Array) -> jax.Array:
         together = tuple(axis for axis in others if axis in jointly)
         for group in filter(None, (together, *((a,) for a in others if a not in jointly))):
             w = jax.lax.pcast(w, group, to="varying")
-        w = w if after is None else with_dependency(w, after)
         axis = dims.index("embed")
         return jax.lax.all_gather(w, gathered, axis=axis, tiled=True) if gathered else w
 
-    return in_format(execution, dtype or execution.dtype, w, gather, after)
+    return in_format(execution, dtype or execution.dtype, w, gather)
 
 
 def zeros_like(leaf: jax.ShapeDtypeStruct) -> jax.Array:

@@ -53,14 +53,3 @@ def regathered(execution: Execution, multiply: Callable, keep: Sequence[str] = (
     policy = jax.checkpoint_policies.save_only_these_names(*keep)
     return jax.checkpoint(multiply, policy=policy, prevent_cse=False)
 
-
-@jax.custom_vjp
-def with_dependency(weights: Any, x: jax.Array) -> Any:
-    """The weights, computed after `x`: so nothing made of them alone can be moved out of a loop."""
-    return jax.lax.optimization_barrier((weights, x))[0]
-
-
-# Not the barrier's own derivative: the gradient of x would wait for that of the weights.
-with_dependency.defvjp(
-    lambda weights, x: (with_dependency(weights, x), None), lambda _, gradient: (gradient, None)
-)

@@ -20,7 +20,7 @@ from scaling.models import float8
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.partial_sums import in_format
 from scaling.models.pipeline.shard_map import shard_map_per_stage
-from scaling.models.remat import regathered, with_dependency
+from scaling.models.remat import regathered
 
 JOINED = -2  # dimension along which weights are concatenated
 WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions inside a block
@@ -45,7 +45,7 @@ def gather_weight(
     stored = used if execution.gathers_weights_once else rules.spec(*dims)
     summed = token_axes - named(used)
 
-    def gather(w: jax.Array, _: None) -> jax.Array:
+    def gather(w: jax.Array) -> jax.Array:
         w = reshard(w, P(*stored, reduced=summed - named(stored)))
         return reshard(w, P(*used, reduced=summed))
 
@@ -83,8 +83,6 @@ def project(
     target = P(*execution.rules.spec(*before_sum), unreduced=frozenset(summed))
 
     def multiply(x: jax.Array, w: jax.Array | tuple[jax.Array, ...]) -> jax.Array:
-        if execution.remat == "none" and execution.regathers_per_iteration:
-            w = with_dependency(w, x)
         w = shape(w)
         if isinstance(w, tuple):
             early = None if execution.reduce == "fp32" else execution.dtype

@@ -6,18 +6,13 @@
     gradients               partial sums of whole matrices, reduce-scattered after the last
                             microbatch
 
-Stored arrays, and so checkpoints, are the same in both stages. Without a pipeline a step
-differentiates with respect to the gathered weights. In a pipeline all microbatches are one
-function, whose gradients would be summed over iterations in compute format; float32 accumulators
-prevent that.
+Stored arrays, and so checkpoints, are the same in both stages. A step differentiates with respect
+to the gathered weights.
 """
 
-import functools
-from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
@@ -26,7 +21,6 @@ from jax.tree_util import keystr, tree_map_with_path
 from scaling.meshes.rules import named
 from scaling.models.execution import Execution, spec_of
 from scaling.models.initializers import is_matrix, is_variable
-from scaling.models.partial_sums import mark_reduced
 
 
 def all_gather_params(params: Any, execution: Execution) -> Any | None:
@@ -69,69 +63,6 @@ def reduce_scatter_grads(gradients: Any, params: Any, execution: Execution) -> A
         return gradient.replace(total.astype(wide))
 
     return jax.tree.map(shard, gradients, params, is_leaf=is_variable)
-
-
-def float32_accumulators(
-    execution: Execution, axes: Iterable[str], params: Any, gathered: Any | None
-) -> tuple[Any, Any | None]:
-    """The arguments of `with_float32_grads` for weights that the pipeline's loop uses.
-
-    Gradients are partial sums over `axes` (see `mark_reduced`) and those of "embed" until after the
-    loop, where they are reduce-scattered and reach `params`.
-
-    Args:
-        axes: see `mark_reduced`.
-        params: the stored parameters.
-        gathered: `all_gather_params(params)`; None under stage 3.
-    """
-    params = mark_reduced(params, axes)
-    if gathered is None:
-        return params, None
-    gathered = mark_reduced(gathered, (*axes, *execution.rules.axes("embed")))
-    accumulator = lambda own, weight: _accumulator(spec_of(own), own, weight)
-    return _of_matrices(accumulator, params, gathered), gathered
-
-
-def with_float32_grads(accumulators: Any, gathered: Any | None) -> Any:
-    """The weights `gathered`, whose gradients are added up in `accumulators`, in float32.
-
-    Under stage 3 (`gathered` is None) the accumulators are the parameters themselves.
-    """
-    if gathered is None:
-        return accumulators
-    return _of_matrices(_with_float32_grad, accumulators, gathered)
-
-
-def _of_matrices(function: Callable, params: Any, copies: Any) -> Any:
-    """The parameters with each matrix replaced by the function of it and its copy."""
-
-    def changed(param: nnx.Variable, copy: nnx.Variable) -> nnx.Variable:
-        return param.replace(function(param[...], copy[...])) if is_matrix(param) else param
-
-    return jax.tree.map(changed, params, copies, is_leaf=is_variable)
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _accumulator(spec: P, own: jax.Array, gathered: jax.Array) -> jax.Array:
-    """A float32 array whose gradient alone is used: nothing reads its values, XLA removes them."""
-    return gathered.astype(jnp.float32)
-
-
-_accumulator.defvjp(
-    lambda spec, own, gathered: (gathered.astype(jnp.float32), None),
-    lambda spec, _, gradient: (_reduce_scatter(gradient, spec), None),
-)
-
-
-@jax.custom_vjp
-def _with_float32_grad(accumulator: jax.Array, gathered: jax.Array) -> jax.Array:
-    return gathered
-
-
-_with_float32_grad.defvjp(
-    lambda accumulator, gathered: (gathered, None),
-    lambda _, gradient: (gradient.astype(jnp.float32), None),
-)
 
 
 def _reduce_scatter(gradient: jax.Array, spec: P) -> jax.Array:

@@ -29,7 +29,6 @@ from scaling.models.config import Mla, ModelConfig, Moe, Yarn
 from scaling.models.execution import Execution
 from scaling.models.lora import Lora
 from scaling.profiles.io import ideal
-from scaling.program.ir import Loop
 from scaling.run import Batch, Context, Loss, Pipeline, Precision, Run, Sharding, Train
 from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for
@@ -152,7 +151,7 @@ class Case:
             Batch(SEQUENCES, SEQ_LEN, self.microbatches),
             parse_mesh(self.mesh, ORDERS[self.device_order]),
             Sharding(self.zero, self.sequence_parallel),
-            pipeline=Pipeline(self.schedule, 2 if self.schedule == "circular" else 1),
+            pipeline=Pipeline(self.schedule, 2 if self.schedule == "interleaved" else 1),
             context=Context(self.method),
             precision=Precision(self.compute, reduce=self.reduce),
             optimizer=self.optimizer,
@@ -285,7 +284,7 @@ def priced(case: Case) -> Priced:
     """The compiled step of a case, read and priced as if on ideal H100s, audited as the CPU's."""
     run, step = case.run, compiled(case)
     program = program_of(step, host_mesh(run.mesh), run.name)
-    program = mark_bubbles(program, pipeline_schedule(run, run.mesh))
+    program = mark_bubbles(program)
     return replace(price(program, H100, ideal()), cluster=replace(H100, virtual_devices=True))
 
 
@@ -348,16 +347,9 @@ def moved(priced: Priced) -> dict[tuple[str, str], float]:
 def assert_one_hop_per_tick(priced: Priced, run: Run) -> None:
     """A stage's output is passed on once in each tick, and so is its gradient.
 
-    In 1F1B not from the last tick of an only microbatch, whose loop XLA takes apart.
+    Not from the last tick of an only microbatch, whose loop XLA takes apart.
     """
     every, total = running_collectives(priced), pipeline_schedule(run, run.mesh).iterations
     hops = [n for c, n in every if (c.kind, c.axes) == ("permute", ("stage",))]
-    alone = run.pipeline.schedule == "1f1b" and run.batch.microbatches == 1
-    assert sum(hops) == 2 * total - alone
+    assert sum(hops) == 2 * total - (run.batch.microbatches == 1)
     assert priced.timeline.bubble > 0
-    if run.pipeline.schedule != "1f1b":
-        loops = [
-            step for step in priced.program.schedule if isinstance(step, Loop) and step.bubble_trips
-        ]
-        idle = run.mesh.stage - 1
-        assert [(loop.bubble_trips, loop.trips) for loop in loops] == 2 * [(idle, total)]

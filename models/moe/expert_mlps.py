@@ -86,7 +86,7 @@ class LocalExperts:
         how = GroupedMlps(self.config.mlp, load, kept)
 
         def multiply(x_SD: jax.Array, stored: Weights, rows: Rows) -> jax.Array:
-            given = {name: self._gathered(x_SD, name, w) for name, w in stored.items()}
+            given = {name: self._gathered(name, w) for name, w in stored.items()}
             of_units = tuple(given[name] for name in names)
             added = (_varying_as(x_SD, biases[f"{n}_bias"]) for n in names if "up_bias" in biases)
             return grouped_mlps(how, x_SD, rows, row_KS, of_units, tuple(added), given["down"])
@@ -147,21 +147,19 @@ class LocalExperts:
 
         For the backward pass weights are gathered again (`scaling.models.remat.regathered`).
         """
-        multiply = lambda x, w: product(x, self._gathered(x, name, w, token_axes))
+        multiply = lambda x, w: product(x, self._gathered(name, w, token_axes))
         return regathered(self.execution, multiply)(x, self.weights[name])
 
     def _gathered(
-        self, x: jax.Array, name: str, w: jax.Array, token_axes: Sequence[str] | None = None
+        self, name: str, w: jax.Array, token_axes: Sequence[str] | None = None
     ) -> jax.Array:
         """A stored weight, all-gathered in compute format, the router in float32, for its product
-        with `x`, whose tokens lie on `token_axes` (None: those of batch and sequence)."""
+        with tokens that lie on `token_axes` (None: those of batch and sequence)."""
         execution, rules = self.execution, self.execution.rules
         if token_axes is None:
             token_axes = *rules.axes("batch"), *rules.axes("sequence")
         dtype = jnp.float32 if name == "router" else None
-        waits = execution.remat == "none" and execution.regathers_per_iteration
-        after = x if waits else None
-        return all_gather_weight(execution, w, DIMS[name], token_axes, dtype=dtype, after=after)
+        return all_gather_weight(execution, w, DIMS[name], token_axes, dtype=dtype)
 
     def _product(self, equation: str) -> Product:
         """Products of this device's rows and weights; in 8 bits under "fp8"."""

@@ -3,7 +3,7 @@
     S stages, V virtual stages per stage, M microbatches. The layers are S V parts; stage s has the
     parts v S + s.
 
-    S = 3, V = 1, M = 4  (gpipe)           S = 2, V = 2, M = 4  (circular; a': virtual stage 1)
+    S = 3, V = 1, M = 4                    S = 2, V = 2, M = 4  (a': virtual stage 1)
     iteration  0 1 2 3 4 5                 iteration  0 1 2  3  4 5 6  7  8
     stage 0    a b c d . .                 stage 0    a b a' b' c d c' d' .
     stage 1    . a b c d .                 stage 1    . a b  a' b' c d c' d'
@@ -16,7 +16,7 @@ step takes
     M V + S - 1 iterations, of which each stage is idle in S - 1
 
 Several virtual stages take microbatches in groups of S (Megatron-LM's interleaved schedule, arXiv
-2104.04473, section 2.2.2, in its order of the forward pass).
+2104.04473, section 2.2.2, in its order of the passes).
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,11 @@ FILL, DRAIN = "fill", "drain"
 
 @dataclass(frozen=True)
 class PipelineSchedule:
-    """A forward pass of the pipeline; the backward pass is the same in reverse."""
+    """The passes of a pipeline each way, backward from the last virtual stage to the first.
+
+    The pass of an index is the same on all stages, in an iteration later on each next one. Indices
+    are numbers, arrays or traced by jax.
+    """
 
     stages: int
     virtual_stages: int  # per stage
@@ -41,42 +45,47 @@ class PipelineSchedule:
         assert self.virtual_stages == 1 or self.microbatches % self.stages == 0
 
     @property
+    def passes(self) -> int:
+        """Forward passes of a stage, through one part of its layers each."""
+        return self.microbatches * self.virtual_stages
+
+    @property
     def iterations(self) -> int:
-        """Iterations of one pass."""
-        return self.microbatches * self.virtual_stages + self.stages - 1
+        """Iterations of all stages' passes one way."""
+        return self.passes + self.stages - 1
+
+    @property
+    def lap(self) -> int:
+        """Iterations that a microbatch takes through all layers."""
+        return self.stages * self.virtual_stages
+
+    @property
+    def turns(self) -> int:
+        """Iterations of a step of 1F1B, the first ones forward alone, the last ones backward."""
+        return self.iterations + self.lap - 1
 
     @property
     def overhead(self) -> float:
         """Iterations over those in which a stage has work: 1 without a bubble."""
-        return self.iterations / (self.microbatches * self.virtual_stages)
+        return self.iterations / self.passes
 
-    @property
-    def group(self) -> int:
-        """Microbatches that pass all virtual stages together."""
-        return 1 if self.virtual_stages == 1 else self.stages
+    def is_busy(self, index: Any) -> Any:
+        """True if there is a pass of this index."""
+        return (index >= 0) & (index < self.passes)
 
-    @property
-    def entries(self) -> np.ndarray:
-        """The iteration in which each microbatch enters stage 0: int [microbatches]."""
-        group, place = np.divmod(np.arange(self.microbatches), self.group)
-        return group * self.group * self.virtual_stages + place
+    def microbatch_of(self, index: Any) -> Any:
+        """The microbatch of a forward pass; the nearest one where there is no pass."""
+        index = index.clip(0, self.passes - 1)
+        return index // self.lap * self.stages + index % self.stages
 
-    @property
-    def enters(self) -> np.ndarray:
-        """True where stage 0 takes a new microbatch, not a returning one: bool [iterations]."""
-        is_new = np.zeros(self.iterations, bool)
-        is_new[self.entries] = True
-        return is_new
+    def virtual_stage_of(self, index: Any) -> Any:
+        """The virtual stage that a forward pass is through; any where there is no pass."""
+        return index // self.stages % self.virtual_stages
 
-    def is_busy(self, iteration: Any, stage: Any) -> Any:
-        """True if a stage has work. Numbers, arrays or traced by jax."""
-        busy = self.microbatches * self.virtual_stages
-        return (iteration >= stage) & (iteration < stage + busy)
-
-    def virtual_stage_at(self, iteration: Any, stage: Any) -> Any:
-        """The virtual stage that a stage runs (any if it is idle). Numbers, arrays or traced."""
-        passed = iteration + self.stages * self.virtual_stages - stage
-        return passed // self.stages % self.virtual_stages
+    def forward_of(self, index: Any) -> Any:
+        """The forward pass that a backward pass undoes: of the same microbatch and part."""
+        part = self.virtual_stages - 1 - self.virtual_stage_of(index)
+        return index + (2 * part - self.virtual_stages + 1) * self.stages
 
 
 def slot_count(stages: Any, microbatches: Any) -> Any:
@@ -84,6 +93,7 @@ def slot_count(stages: Any, microbatches: Any) -> Any:
 
     Between its two passes of a microbatch the first stage begins 2 P - 2 others. With fewer
     microbatches none takes the slot of another, and one slot more is there for idle passes.
+    With virtual stages a lap's iterations and a stage's passes stand for both numbers.
     """
     return np.minimum(2 * stages - 1, microbatches + 1)[()]
 

@@ -40,7 +40,7 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     own tokens of the inputs of products and gathers them again for the gradients of weights
     (arXiv 2205.05198, section 4.2.2).
     """
-    tick, again, last = step.recompute, step.repeats_layer, step.recompute * (1 - step.one_layer)
+    again = step.repeats_layer
     gathered, summed = np.maximum(again, int(step.sequence_parallel)), again
     has_keys = step.remat_is("selective")
     if step.is_own_trainer:
@@ -52,7 +52,6 @@ def _in_layers(step: StepSizes, passes: Number, moe: bool) -> Iterator[Transfer]
     rotated = step.config.mla.qk_rope_head_dim if step.config.mla else 0
     shares = {  # of the passes: into attention and out, into MLP and out
         "forward": (1, 1, 1, 1),
-        "again": (tick, tick, tick, last),
         "remat": (gathered, step.recomputes("o"), gathered, summed),
         "backward": (1, 1, 1, 1),
     }
@@ -104,7 +103,6 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
             if run.context.method == "ring":
                 for place, calls in (
                     ("forward", hops),
-                    ("again", step.recompute * hops),
                     ("remat", attends * again),
                     ("backward", 2 * hops),
                 ):
@@ -112,9 +110,9 @@ def keys_and_values(step: StepSizes) -> Iterator[Transfer]:
                     yield Transfer(axes, "permute", kv, passes * calls, KEYS, where, moe)
             elif np.any(hops):
                 passes = passes * np.greater(hops, 0)
-                for place, calls in (("forward", 1), ("again", step.recompute), ("backward", 1)):
+                for place in ("forward", "backward"):
                     where = f"{place} attention{mark}"
-                    yield Transfer(axes, "all-gather", C * kv, passes * calls, KEYS, where, moe)
+                    yield Transfer(axes, "all-gather", C * kv, passes, KEYS, where, moe)
                 where = f"backward attention{mark}"
                 yield Transfer(axes, "reduce-scatter", C * kv, passes, KEYS, where, moe)
 
@@ -136,11 +134,9 @@ def pipeline_transfers(step: StepSizes) -> Iterator[Transfer]:
     stream = step.stream_shard
     for place in ("forward tick", "backward tick"):
         yield Transfer(over, "permute", stream, step.iterations, "stream between stages", place)
-    calls = step.microbatches if step.is_1f1b else 1
-    size, what = step.microbatches * stream / calls, "stream of the last stage"
-    calls = calls * step.runs_in_ticks
-    yield Transfer(over, "reduce-scatter", size, calls, what, "forward outputs")
-    yield Transfer(over, "all-gather", size, calls, what, "backward outputs")
+    calls, what = step.microbatches * step.runs_in_ticks, "stream of the last stage"
+    yield Transfer(over, "reduce-scatter", stream, calls, what, "forward outputs")
+    yield Transfer(over, "all-gather", stream, calls, what, "backward outputs")
 
 
 def _expert_biases(step: StepSizes, calls: Number) -> Iterator[Transfer]:

@@ -117,7 +117,6 @@ class Blocks:
         name: str,
         of_layer: Callable[..., list[Operation]],
         parts: int = 1,
-        times: Number = 1,
         edge: bool = False,
     ) -> list[Operation]:
         """A loop over the layers of each kind on a device, or over one of `parts` of them."""
@@ -125,7 +124,7 @@ class Blocks:
         for i, layer in enumerate(self.layers(edge)):
             title = f"{name} {'layers with experts' if layer.moe else 'layers'}"
             again = step.again(layer.layers)
-            found.append(self.loop(title, again // parts * times, of_layer(layer)))
+            found.append(self.loop(title, again // parts, of_layer(layer)))
             if self.kept:
                 others = step.worked(layer.layers) - again
                 body = of_layer(self.kept.layers(edge)[i])

@@ -94,7 +94,7 @@ def saved_expert_rows(step: StepSizes, tensor: str) -> Number:
 def _exchange(step: StepSizes) -> Iterator[Transfer]:
     """Tokens to their experts and back; the trainer's with their weights and numbers of experts."""
     moe, over, own_trainer = step.experts, step.axis_names("expert"), step.is_own_trainer
-    passes, tick, again = step.passes(n_moe_layers(step.config)), step.recompute, step.repeats_layer
+    passes, again = step.passes(n_moe_layers(step.config)), step.repeats_layer
     gathers = own_trainer and moe.capacity_factor is None
     rows = step.tokens * step.shape.expert if gathers else exchanged_rows(step)
     size = rows * step.config.d_model * step.itemsize
@@ -102,10 +102,9 @@ def _exchange(step: StepSizes) -> Iterator[Transfer]:
     kinds: tuple[CollectiveKind, ...] = "all-to-all", "all-to-all"
     if gathers:  # of what comes back, of what goes out
         kinds, weights = ("reduce-scatter", "all-gather"), rows * moe.experts_per_token * FLOAT32
-    # Results are only added up: remat does not need them, nor does a tick's last layer.
+    # Results are only added up: remat does not need them.
     shares: dict[str, tuple[Number, Number]] = {  # of the passes: out and back
         "forward": (1, 1),
-        "again": (tick, tick * (1 - step.one_layer)),
         "remat": (rows_again(step), again * (not own_trainer)),
         "backward": (1, 1),
     }
@@ -140,11 +139,7 @@ def _choices(step: StepSizes) -> Iterator[Transfer]:
     choices = step.tokens * moe.experts_per_token
     axes = step.axis_names(*REPLICAS, "fsdp", *(("tensor",) if step.sequence_parallel else ()))
     sums = (2 * moe.n_experts + 3) * FLOAT32
-    for place, share in (
-        ("forward", 1),
-        ("again", step.recompute),
-        ("remat", step.recomputes_some),
-    ):
+    for place, share in (("forward", 1), ("remat", step.recomputes_some)):
         calls, where = passes * share, f"{place} router"
         for what in ("weights of tokens", "experts of tokens") if step.sequence_parallel else ():
             yield Transfer(over, "all-gather", choices * FLOAT32, calls, what, where, moe=True)

@@ -267,7 +267,10 @@ def _gathered_pieces(step: StepSizes, origin: Origin) -> Kernel:
     return replace(kernel, issue=pieces * copied * step.traits.launch, late=True)
 
 
-def accumulation(step: StepSizes) -> Kernel:
-    """The sum of a microbatch's (or tick's) gradients by the trainer, where there are several."""
-    moved = 3 * FLOAT32 * trained_elements(step, 2)
+def accumulation(step: StepSizes, tables: int = 1) -> Kernel:
+    """The sum of a microbatch's (or tick's) gradients by the trainer, where there are several; of
+    one virtual stage's layers, and of the `tables` if 1."""
+    layers = trained_elements(step, 2, in_layers=True)
+    summed = layers / step.parts + tables * (trained_elements(step, 2) - layers)
+    moved = 3 * FLOAT32 * summed
     return fusion(step, "accumulation", Origin("backward", ""), moved, step.is_sum)

@@ -36,7 +36,6 @@ from scaling.analytic.step import FLOAT32, StepSizes
 from scaling.analytic.weights import ATTENTION, EXPERTS, MLP, part_of, weights_of
 from scaling.models.accounting.matrices import BYTES, block_stacks, expert_width
 from scaling.program.ir import Buffer, Number
-from scaling.run.parallelism.pipeline import recomputes
 from scaling.run.reference import stores_reference
 
 # Numbers that an optimiser keeps of each parameter (`scaling.run.optimizers`).
@@ -89,13 +88,12 @@ def buffers(step: StepSizes) -> dict[str, Buffer]:
     stored = sharded_elements(step, first) * BYTES[stored_format(step)]
     adapters = adapter_elements(step)
     state = (sharded_elements(step, 1) if step.trains_all else adapters) * state_bytes(step)
-    name = "activations of a tick" if step.runs_in_ticks and recomputes(step.run) else "activations"
     made = (
         Buffer("parameters", stored + FLOAT32 * adapters, "parameters", True),
         *_of_reference(step),
         Buffer("optimizer state", state, "optimizer_state", True),
         *(_of_own_trainer(step) if step.is_own_trainer else _of_others(step)),
-        Buffer(name, activations(step), "activations"),
+        Buffer("activations", activations(step), "activations"),
         Buffer("offloaded", activations(step, offloaded_bytes), "pinned_host"),
         Buffer("backward of a layer", _working(step), "temporary"),
     )
@@ -143,7 +141,7 @@ def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:
     yield Buffer("gathered head", item * table * is_sharded, "communication")
     whole = step.vocab_is_sharded or "tensor" not in step.active_axes
     shared = step.config.tied_embeddings and whole
-    looked_up = step.trains_all and (step.is_1f1b or not (step.runs_in_ticks or shared))
+    looked_up = step.trains_all and (step.runs_in_ticks or not shared)
     # Zeros, and the sums that are scattered into a copy of them.
     yield Buffer("gradients of the token table", 2 * FLOAT32 * table * looked_up, "gradients")
     gathered = item * elements(step) * step.is_zero_stage(1, 2)
@@ -177,32 +175,26 @@ def _of_ticks(step: StepSizes, each: Number) -> Iterator[Buffer]:
     """Buffers of a pipeline: those of all ticks, and those of one tick backward.
 
     Gradients of layers are summed over the ticks backward, those of tables over the loss as well.
-    The last stage's stream is shared out over the stages, whole over tensor. By 1F1B there are the
-    streams and the outputs of one tick.
+    The last stage's stream is shared out over the stages, whole over tensor.
     """
-    shape, parts, again = step.shape, step.weight_shards, recomputes(step.run)
+    shape, parts = step.shape, step.weight_shards
     of_layers = trained_elements(step, 2, in_layers=True)
     sharded, trained = step.is_zero_stage(2, 3), step.trains_all
-    stacks = (XLA.streams + XLA.outputs * again) * (2 if step.is_1f1b else step.iterations)
-    yield Buffer("streams of ticks", stacks * step.stream_shard, "activations")
-    outputs = step.stream / shape.stage * (1 if step.is_1f1b else step.microbatches)
-    yield Buffer("outputs of ticks", outputs, "activations")
+    yield Buffer("streams of ticks", 2 * XLA.streams * step.stream_shard, "activations")
+    yield Buffer("outputs of ticks", step.stream / shape.stage, "activations")
     tables = 2 * step.table * (1 - sharded + sharded / parts)
     yield Buffer("sums of table gradients", FLOAT32 * tables * trained, "gradients")
     yield Buffer("sums of ticks", FLOAT32 * of_layers, "gradients")
-    tick = each * of_layers / step.virtual_stages
+    tick = each * of_layers / step.parts
     yield Buffer("gradients of a tick", tick, "gradients")
     turned = FLOAT32 * step.table / parts * step.is_zero_stage(3) * np.greater(parts, 1)
-    name, both = ("turned tables", 2) if step.is_1f1b else ("turned head", 1)
-    yield Buffer(name, both * turned, "temporary")
-    if not again:  # a tick's are copied from the stacks of all
-        saved = activations(step) / kept_passes(step)
-        yield Buffer("saved of a tick", saved, "temporary")
-    if step.is_1f1b:
-        yield Buffer("made by a tick", saved, "temporary")
-        # Scattered beside the backward pass: whole, and the shard.
-        scattered = step.itemsize * step.table * (1 + 1 / parts) * np.greater(parts, 1)
-        yield Buffer("gradients of the head in turn", scattered * trained, "gradients")
+    yield Buffer("turned tables", 2 * turned, "temporary")
+    saved = activations(step) / kept_passes(step)  # a tick's are copied from the slots of all
+    yield Buffer("saved of a tick", saved, "temporary")
+    yield Buffer("made by a tick", saved, "temporary")
+    # Scattered beside the backward pass: whole, and the shard.
+    scattered = step.itemsize * step.table * (1 + 1 / parts) * np.greater(parts, 1)
+    yield Buffer("gradients of the head in turn", scattered * trained, "gradients")
 
 
 def _of_others(step: StepSizes) -> Iterator[Buffer]:

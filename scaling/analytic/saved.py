@@ -26,7 +26,6 @@ from scaling.models.accounting.remat import AUTO, HIDDEN, QKV, keeps
 from scaling.models.pipeline.schedule import slot_count
 from scaling.program.ir import Kernel, Number, Operation, Origin, Phase, Wait, some
 from scaling.run import Run
-from scaling.run.parallelism.pipeline import recomputes
 
 # tensors of a block as long as the stream
 STREAM = ("block_input", "residual", "attention_sum", "mlp_output")
@@ -122,8 +121,7 @@ def activations(
         number = np.arange(len(step.stages.table[0]))[:, None]
         kept = of_stages(step, of_layer) * kept_passes(step, number)
         return _figure(kept.max(axis=0))
-    parts = step.virtual_stages if step.runs_in_ticks else 1
-    return saved_in_layers(step, of_layer) / parts * kept_passes(step)
+    return saved_in_layers(step, of_layer) / step.parts * kept_passes(step)
 
 
 def saved_in_layers(
@@ -168,10 +166,8 @@ def kept_passes(step: StepSizes, stage: Number = 0) -> Number:
     stages, virtual = step.shape.stage, step.virtual_stages
     if "stage" not in step.active_axes:
         return 1
-    if step.is_1f1b:
-        return slot_count(stages, step.microbatches)
     if step.runs_in_ticks:
-        return 1 if recomputes(step.run) else step.iterations
+        return slot_count(stages * virtual, step.microbatches * virtual)
     if step.run.pipeline.schedule == "gpipe":
         return step.microbatches
     most = stages + (stages - 1 - 2 * stage) / virtual if virtual > 1 else stages - stage

@@ -19,7 +19,6 @@ from scaling.program.ir import Collective, Number, Operation, Origin, Phase, Wai
 ROUNDING = 1e-9  # of counts of calls
 PHASES: Mapping[str, Phase] = {  # of the places that begin with these words
     "forward": "forward",
-    "again": "remat",
     "remat": "remat",
     "backward": "backward",
 }

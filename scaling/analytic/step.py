@@ -28,7 +28,6 @@ from scaling.models.accounting.remat import AUTO, LADDER, Remat, keeps, kept_by
 from scaling.models.config import ModelConfig, Moe, with_positions
 from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import OURS, Run
-from scaling.run.parallelism.pipeline import recomputes
 from scaling.run.parallelism.rules import (
     is_sequence_parallel,
     weight_axes,
@@ -303,34 +302,22 @@ class StepSizes:
         """True if all stages compute in every iteration of the pipeline, as our trainer's do."""
         return "stage" in self.active_axes and self.is_own_trainer
 
-    @cached_property
-    def is_1f1b(self) -> bool:
-        """True for our trainer's 1F1B, which runs forward and backward passes in turn."""
-        return self.runs_in_ticks and self.run.pipeline.schedule == "1f1b"
+    @property
+    def parts(self) -> int:
+        """Parts of a stage's layers that our pipeline passes through, one in each tick."""
+        return self.virtual_stages if self.runs_in_ticks else 1
 
     @cached_property
     def embeddings(self) -> Number:
-        """How often a device embeds a microbatch in a step; 1F1B does so in idle iterations too."""
-        return self.iterations if self.is_1f1b else self.microbatches
+        """How often a device embeds a microbatch in a step; our pipeline does so before it, and in
+        idle iterations too."""
+        return self.microbatches + self.shape.stage * self.runs_in_ticks
 
     @cached_property
     def iterations(self) -> Number:
         """Iterations of a pass of the pipeline, idle ones of our trainer's included."""
         busy = self.microbatches * self.virtual_stages
         return busy + self.shape.stage - 1 if self.runs_in_ticks else busy
-
-    @cached_property
-    def recompute(self) -> Number:
-        """Number of times that the backward pass computes a tick of a pipeline again, beside remat:
-        0 or 1."""
-        if not self.runs_in_ticks or not recomputes(self.run):
-            return 0
-        return 1 - self.remat_is("full") if self.one_layer else 1
-
-    @cached_property
-    def one_layer(self) -> bool:
-        """True if a part of a pipeline is a single layer."""
-        return bool(np.all(self.config.n_layers == self.shape.stage * self.virtual_stages))
 
     @cached_property
     def stages(self) -> Stages:
@@ -474,11 +461,10 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
 
     Rings of few devices stand apart from those of many, whose every hop is an operation.
     """
-    parts, layers = mesh.stage * run.pipeline.virtual_stages, run.model.n_layers
     hops = mesh.context.bit_length() if run.context.method == "ring" else 0
     return (
         run.model.vocab_size % mesh.tensor == 0,
-        mesh.stage > 1 and (1 + (layers == parts)),
+        mesh.stage > 1,
         mesh.context > 1 and (1 + hops // RINGS_ALIKE),
         weight_axes(run, mesh),
     )

@@ -70,7 +70,7 @@ over tensor too, if sequence-parallel:
     stage   permute          2 T X       one hop in each tick: a stage's output to the next stage,
                                          and its gradient back
     stage   reduce-scatter   M X         what the last stage has made is shared out over all, for
-                                         the output head; in one call, by 1F1B in M
+                                         the output head
     stage   all-gather       M X         the gradient of that
 
 In the table's other lines a pipeline changes
@@ -81,12 +81,8 @@ In the table's other lines a pipeline changes
 - tables and final norm meet tokens that are cut over stage too (or copied for it), so their
   gradients are summed over data and stage;
 - the tokens of the head and of the loss, to those of one stage, 1 / S;
-- the token table is gathered once to look up all microbatches, and so is the position table; by
-  1F1B in each of the T ticks, in which their gradients are summed as well.
-
-A schedule that computes a tick again ("circular") gathers its matrices a third time (but for ZeRO
-stage 1) and its stream as often as forward; it hands nothing on again. A part of one layer
-computes nothing again beside remat "full", and without that not its last product.
+- the token table and the position table are gathered M + S times to look up tokens: ahead of the
+  first tick, and in all S - 1 + M in which a microbatch may come in or leave.
 
 Axes of size 1 move nothing. Calls below 64 KiB (the gradient norm, the scalars of the loss, the
 vectors of small models) cost latency rather than bandwidth and are left out.

@@ -79,12 +79,6 @@ def weights_of(step: StepSizes) -> tuple[Weights, ...]:
 def weight_transfers(step: StepSizes) -> Iterator[Transfer]:
     """Matrices and tables: gathered, their gradients scattered and summed."""
     each, once, apart = step.is_zero_stage(3), step.is_zero_stage(1, 2), zero_1_apart(step)
-    for moe, layers in step.layer_kinds:  # ticks that run again; of one layer not the last product
-        calls = step.recompute * step.passes(layers) * each
-        for (what, part), elements in _elements(step, moe, last=not step.one_layer).items():
-            size, place = elements * _itemsize(step, what), f"again {part} weights"
-            axes = step.axis_names(*shard_axes(step, what == EXPERTS))
-            yield Transfer(axes, "all-gather", size, calls, what, place, moe)
     for w in weights_of(step):
         axes = step.axis_names(*w.axes)
         size = w.elements * (BYTES["fp8"] if w.in_layer and step.gathers_fp8 else w.itemsize)
@@ -183,18 +177,16 @@ def _shared(step: StepSizes, what: str) -> tuple[tuple[str, ...], Number, tuple[
     return axes, step.shape.size(axes), tuple(axis for axis in copies if axis not in axes)
 
 
-def _elements(step: StepSizes, moe: bool, last: bool = True) -> dict[tuple[str, str], Number]:
-    """Elements of a layer's matrices on a device by what they are and their part of the layer, with
-    the last ones or without."""
+def _elements(step: StepSizes, moe: bool) -> dict[tuple[str, str], Number]:
+    """Elements of a layer's matrices on a device by what they are and their part of the layer."""
     elements = dict[tuple[str, str], Number]()
     for stack in block_stacks(step.config, moe):
         what = ROUTER if stack.name == "router" else LATENTS
         if stack.over_tensor:
             what = EXPERTS if stack.experts else MATRICES
-        if last or not (stack.is_last and part_of(stack) == MLP):
-            parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
-            key = what, part_of(stack)
-            elements[key] = elements.get(key, 0) + parts * stack.size * step.share(stack)
+        parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
+        key = what, part_of(stack)
+        elements[key] = elements.get(key, 0) + parts * stack.size * step.share(stack)
     return elements
 
 
@@ -214,13 +206,12 @@ def _of_tables(step: StepSizes) -> Iterator[Weights]:
     M, runs = step.microbatches, step.embeddings
     positions = config.max_positions * config.d_model if config.positions == "learned" else 0
     own_tokens, tied = not step.vocab_is_sharded, config.tied_embeddings
-    looked_up = 1 if step.runs_in_ticks and not step.is_1f1b else runs
     axes, shards, replicas = _shared(step, TABLES)
     replicas = (*replicas, "stage") if own_trainer else replicas
     use = lambda what, part, elements, stored, runs, gathers, own: Weights(
         *(what, part, elements, step.itemsize, stored, runs, gathers, axes, shards, replicas, own)
     )
     if own_trainer or not (tied or "stage" in step.active_axes):
-        yield use(TABLES, "embed", step.table, 1, runs, looked_up, own_tokens)
+        yield use(TABLES, "embed", step.table, 1, runs, runs, own_tokens)
     yield use(TABLES, "head", step.table, 0 if tied and own_trainer else 1, M, M, own_tokens)
-    yield use(POSITIONS, "embed", positions, 1, runs, looked_up, True)
+    yield use(POSITIONS, "embed", positions, 1, runs, runs, True)

@@ -25,32 +25,18 @@ from scaling.analytic.step import FLOAT32, Transfer, as_int
 from scaling.analytic.table import transfers
 from scaling.analytic.weights import ATTENTION, MLP, TABLES
 from scaling.program.ir import Kernel, Number, Operation, Origin
-from scaling.run.parallelism.pipeline import recomputes
 
 
 class XlaLayer(Layer):
     """One layer of the trainer's step."""
-
-    def forward(self) -> list[Operation]:
-        """The forward pass; a tick that runs again saves its activations the second time only."""
-        return self._named(self._forward("forward", 1 - self.step.recompute))
-
-    def again(self) -> list[Operation]:
-        """The forward pass of a pipeline's tick that runs again."""
-        return self._named(self._forward("again"), "again ")
 
     def reference(self) -> list[Operation]:
         """The forward pass of a frozen model, of which nothing is kept."""
         return marked(self._named(self._forward("forward", 0)), self.mark)
 
     def _last_product(self, place: str, times: Number, runs: Runs = ALL_RUN) -> list[Operation]:
-        """Return the last product with the copies of what the layer saves, made while it is summed.
-
-        A part of one layer computes that product once.
-        """
+        """The last product with the copies of what the layer saves, made while it is summed."""
         step = self.step
-        if place == "again" and step.one_layer:
-            return []
         saved = saved_bytes(step, self.moe) * times
         saves = [kernels.stack_copies(step, f"{place} saves", "forward", saved)]
         down = [forward(step, p, PHASES[place]) for p in self._of(MLP, True)]
@@ -160,12 +146,12 @@ class XlaBlocks(Blocks):
         if not self.step.runs_in_ticks:
             every = [self.loop("microbatches", self.step.microbatches, self.microbatch())]
         else:
-            every = self.in_turn() if self.step.is_1f1b else self.in_ticks()
+            every = self.in_turn()
         return [*self.once("start"), *every, *self.once("end")]
 
     def microbatch(self, edge: bool = False) -> list[Operation]:
         """The zeros of its stacks, and the sum of its gradients, before and after it."""
-        beside = [*self.fills(1), *self.reference()]
+        beside = [*self.fills(), *self.reference()]
         return [*beside, *super().microbatch(edge), kernels.accumulation(self.step)]
 
     def reference(self) -> list[Operation]:
@@ -195,80 +181,59 @@ class XlaBlocks(Blocks):
         ]
         return marked(block, self.mark)
 
-    def fills(self, times: Number) -> list[Operation]:
-        """Stacks of what `times` microbatches save, and of one's float32 gradients, filled with
-        zeros; half of the saved ones under remat "selective" are copies of others."""
+    def fills(self) -> list[Operation]:
+        """Stacks of what a microbatch saves, and of its float32 gradients, filled with zeros; half
+        of the saved ones under remat "selective" are copies of others."""
         step = self.step
-        saved = saved_in_layers(step) * times * (1 + step.remat_is("selective") / 2)
-        moved = saved + FLOAT32 * trained_elements(step, 2, in_layers=True)
+        saved = saved_in_layers(step) * (1 + step.remat_is("selective") / 2)
+        moved = (saved + FLOAT32 * trained_elements(step, 2, in_layers=True)) / step.parts
         return [kernels.fusion(step, "fills", Origin("forward", "layers"), moved, operations=0)]
 
-    def in_ticks(self) -> list[Operation]:
-        """The gpipe and circular pipelines: all ticks forward, the head of each microbatch, all
-        ticks backward."""
-        step, again = self.step, recomputes(self.step.run)
-        M, T, V, idle = (
-            step.microbatches,
-            step.iterations,
-            step.virtual_stages,
-            step.shape.stage - 1,
-        )
-        embed, embed_back = self.embed()
-        ahead = self.over_layers("forward", XlaLayer.forward, V)
-        backward = [
-            *(self.fills(1 / V) if again else []),
-            *self.over_layers("again", XlaLayer.again, V, step.recompute),
-            *self.over_layers("backward", XlaLayer.backward, V),
-            *self.alone("backward tick", T),
-            kernels.accumulation(step),
-        ]
-        return [
-            *([] if again else self.fills(T / V)),
-            *self.alone("forward embed weights", 1),
-            self.loop("embedding", M, embed),
-            self.loop("forward ticks", T, [*self.alone("forward tick", T), *ahead], idle),
-            *self.alone("forward outputs", 1),
-            self.loop("loss", M, self.head()),
-            *self.alone("backward outputs", 1),
-            self.loop("backward ticks", T, backward, idle),
-            self.loop("embedding backward", M, embed_back),
-        ]
-
     def in_turn(self) -> list[Operation]:
-        """1F1B: ticks forward, with head and backward pass, backward."""
-        step = self.step
+        """1F1B: ticks forward, with head and backward pass, backward; those in which microbatches
+        come in and leave, and those of virtual stages between them."""
+        step, V = self.step, self.step.virtual_stages
         M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
         ahead, back = (
             self.traffic.at_place(f"{way} tick", T, 1.0) for way in ("forward", "backward")
         )
-        saved = saved_in_layers(step)
+        saved = saved_in_layers(step) / V
         embed, embed_back = self.embed()
+        looked_up = [self.loop("look-ups in turn", 1, embed_back)]
+        embedded = [*self.alone("forward embed weights", step.embeddings), *embed]
         forward = [
-            *self.alone("forward embed weights", T),
-            *embed,
-            *self.fills(1),
-            *self.over_layers("forward", XlaLayer.forward),
+            *self.fills(),
+            *self.over_layers("forward", XlaLayer.forward, V),
             kernels.stack_copies(step, "slot", "forward", saved),
         ]
         backward = [
             kernels.stack_copies(step, "slot", "backward", saved),
-            *self.over_layers("backward", XlaLayer.backward),
-            self.loop("look-ups in turn", 1, embed_back),
-            kernels.accumulation(step),
+            *self.over_layers("backward", XlaLayer.backward, V),
         ]
-        steady = [
+        summed, between = kernels.accumulation(step), kernels.accumulation(step, tables=0)
+        head = [
+            *self.alone("forward outputs", M),
+            self.loop("loss", 1, self.head()),
+            *self.alone("backward outputs", M),
+        ]
+        steady = lambda head, sums: [
             *back.issued,
             *forward,
             *back.waits,
             *ahead.issued,
-            *self.alone("forward outputs", M),
-            self.loop("loss", 1, self.head()),
-            *self.alone("backward outputs", M),
+            *head,
             *backward,
+            sums,
             *ahead.waits,
         ]
+        lap = step.shape.stage * (V - 1)  # ticks between those of the ends
         return [
-            self.loop("fill", idle, [*forward, *ahead.wrap([])], idle),
-            self.loop("steady", M, steady),
-            self.loop("drain", idle, [*back.wrap([]), *backward], idle),
+            *embedded,
+            self.loop("fill", idle, [*embedded, *forward, *ahead.wrap([])], idle),
+            self.loop("fill between", lap, [*forward, *ahead.wrap([])]),
+            self.loop("steady", M, [*looked_up, *steady(head, summed), *embedded]),
+            self.loop("steady between", M * (V - 1) - lap, steady([], between)),
+            self.loop("drain between", lap, [*back.wrap([]), *backward, between]),
+            self.loop("drain", idle, [*looked_up, *back.wrap([]), *backward, summed], idle),
+            *looked_up,
         ]

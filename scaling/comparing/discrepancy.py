@@ -89,8 +89,7 @@ def cause_of(found: Discrepancy, calls: Calls, run: Run, shape: MeshShape) -> st
         return NOT_EXPLAINED
     if run.batch.microbatches > 1:
         return ONCE_PER_STEP
-    in_turn = shape.stage > 1 and run.pipeline.schedule == "1f1b"
-    return TAKEN_APART if in_turn else NOT_EXPLAINED
+    return TAKEN_APART if shape.stage > 1 else NOT_EXPLAINED
 
 
 def _is_tied_table(found: Discrepancy, run: Run, shape: MeshShape) -> bool:

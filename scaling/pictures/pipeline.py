@@ -1,9 +1,8 @@
 """A pipeline's step, and layers whose weights are gathered one ahead: who works when.
 
-    gpipe, circular   all forward passes, then all backward passes in reverse
-                      (`scaling.models.pipeline.schedule`)
-    1f1b              fill: forward; steady: one forward, then one backward; drain: backward
-                      (`scaling.models.pipeline.one_forward_one_backward`)
+    gpipe               all forward passes, then all backward passes in reverse
+    1f1b, interleaved   fill: forward; steady: one forward, then one backward; drain: backward
+                        (`scaling.models.pipeline.one_forward_one_backward`)
 
 Time is counted in forward passes of one stage's layers; a backward pass takes two, as its products
 are twice as many. All stages begin an iteration together.
@@ -13,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from itertools import accumulate, product
+
+import numpy as np
 
 from scaling.meshes.units import format_time
 from scaling.models.pipeline.schedule import PipelineSchedule
@@ -48,13 +49,13 @@ def timetable(
     """Return all passes of a step.
 
     Args:
-        schedule: "gpipe", "1f1b" or "circular".
-        parts: virtual stages of a stage; more than 1 are for "circular" only, with microbatches
-            that are a multiple of `stages`.
+        schedule: "gpipe", or any other, which is drawn as one forward and one backward in turn.
+        parts: virtual stages of a stage; more than 1 not for "gpipe", and with microbatches that
+            are a multiple of `stages`.
     """
-    if schedule == "1f1b":
-        return tuple(_one_forward_one_backward(stages, microbatches))
-    return tuple(_all_forward_first(PipelineSchedule(stages, parts, microbatches)))
+    if schedule == "gpipe":
+        return tuple(_all_forward_first(stages, microbatches))
+    return tuple(_in_turn(PipelineSchedule(stages, parts, microbatches)))
 
 
 def idle_share(passes: tuple[PipelinePass, ...]) -> float:
@@ -74,30 +75,31 @@ def held(passes: tuple[PipelinePass, ...]) -> Fraction:
     return Fraction(most, parts)
 
 
-def _all_forward_first(schedule: PipelineSchedule) -> Iterator[PipelinePass]:
-    """Forward passes in the order of the schedule, and the same backward in reverse."""
-    unit = Fraction(1, schedule.virtual_stages)
-    end = schedule.iterations * unit * (1 + BACKWARD)
-    for iteration, stage in product(range(schedule.iterations), range(schedule.stages)):
-        if schedule.is_busy(iteration, stage):
-            group, place = divmod(iteration - stage, schedule.group * schedule.virtual_stages)
-            part = int(schedule.virtual_stage_at(iteration, stage))
-            which = group * schedule.group + place % schedule.group, part
-            yield PipelinePass(stage, iteration * unit, unit, *which, True)
-            begin = end - (iteration + 1) * unit * BACKWARD
-            yield PipelinePass(stage, begin, unit * BACKWARD, *which, False)
-
-
-def _one_forward_one_backward(stages: int, microbatches: int) -> Iterator[PipelinePass]:
-    """A forward pass begins an iteration of the fill and the steady ones, but not of the drain."""
-    fill, one, way_back = stages - 1, Fraction(1), Fraction(BACKWARD)
-    lengths = [one] * fill + [one + way_back] * microbatches + [way_back] * fill
-    begins = list(accumulate(lengths, initial=Fraction(0)))
+def _all_forward_first(stages: int, microbatches: int) -> Iterator[PipelinePass]:
+    """Forward passes of one microbatch after the other, and the same backward in reverse."""
+    one, way_back = Fraction(1), Fraction(BACKWARD)
+    end = (microbatches + stages - 1) * (one + way_back)
     for stage, microbatch in product(range(stages), range(microbatches)):
-        yield PipelinePass(stage, begins[stage + microbatch], one, microbatch, 0, True)
-        iteration = 2 * fill - stage + microbatch
-        begin = begins[iteration] + (iteration < fill + microbatches)
-        yield PipelinePass(stage, begin, way_back, microbatch, 0, False)
+        begin = stage + microbatch
+        yield PipelinePass(stage, begin * one, one, microbatch, 0, True)
+        yield PipelinePass(stage, end - (begin + 1) * way_back, way_back, microbatch, 0, False)
+
+
+def _in_turn(schedule: PipelineSchedule) -> Iterator[PipelinePass]:
+    """A forward pass begins an iteration of the fill and the steady ones, but not of the drain."""
+    unit, fill, both = Fraction(1, schedule.virtual_stages), schedule.lap - 1, schedule.iterations
+    way_back = BACKWARD * unit
+    lengths = [unit] * fill + [unit + way_back] * (both - fill) + [way_back] * fill
+    begins = list(accumulate(lengths, initial=Fraction(0)))
+    which = lambda index: (
+        int(schedule.microbatch_of(index)),
+        int(schedule.virtual_stage_of(index)),
+    )
+    for stage, index in product(range(schedule.stages), np.arange(schedule.passes)):
+        yield PipelinePass(stage, begins[stage + index], unit, *which(index), True)
+        iteration = schedule.turns - schedule.passes - stage + index
+        begin = begins[iteration] + unit * int(iteration < both)
+        yield PipelinePass(stage, begin, way_back, *which(schedule.forward_of(index)), False)
 
 
 def pipeline(passes: Sequence[PipelinePass], title: str = "") -> Picture:

@@ -16,7 +16,7 @@ from scaling.analytic.memory import buffers
 from scaling.analytic.step import StepSizes, step_sizes
 from scaling.collectives.cost import collective_time
 from scaling.meshes.cluster import Cluster
-from scaling.models.accounting.flops import ATTENTION, MLP, credited_forward
+from scaling.models.accounting.flops import ATTENTION, credited_forward
 from scaling.planning.space import Choices, ChoicesBatch, described
 from scaling.profiles.profile import ANY, Profile
 from scaling.program.ir import Number, Phase
@@ -50,15 +50,14 @@ def least_time(run: Run, cluster: Cluster, profile: Profile, choices: ChoicesBat
     attention, head = sum(flops.pop(name) for name in ATTENTION), flops.pop("head")
     forward, backward = attention_rates(run, cluster, profile)
     rate = matmul_rate(run, cluster, profile)
-    tick = lambda name: step.recompute * (not name.endswith(MLP[-1]))  # whose result only adds up
     # Of layers of several kinds nobody knows which are computed again.
     one_kind = len(step.layer_kinds) == 1
     of_all = step.stages.all_again / run.model.n_layers * one_kind
     share = np.where(np.isfinite(step.grid.again), of_all, 1.0)[()]
-    again = lambda name: np.maximum(step.recomputes(name), tick(name)) * share
+    again = lambda name: step.recomputes(name) * share
     gradients = 1 + step.trains_all  # of inputs, and of matrices unless frozen
     layers = sum(n * (1 + again(name) + gradients) for name, n in flops.items()) / rate
-    core = np.maximum(step.remat_is("full"), step.recompute) * share  # computed again
+    core = step.remat_is("full") * share  # computed again
     layers = layers + attention * ((1 + core) / forward + 2 / backward)
     head = head * (1 + gradients)  # in no bubble
     passes = np.asarray(step.microbatches * step.virtual_stages, float)  # of a stage; the rest

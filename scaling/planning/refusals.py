@@ -53,7 +53,7 @@ class Refusals:
             return self.runs[microbatches]
         run = self.run
         if run.software != OURS and run.pipeline.virtual_stages > 1:
-            run = replace(run, pipeline=replace(run.pipeline, schedule="circular"))
+            run = replace(run, pipeline=replace(run.pipeline, schedule="interleaved"))
         batch, sharding = run.batch, replace(run.sharding, zero_stage=3)
         tried = replace(run, batch=replace(batch, microbatches=microbatches), sharding=sharding)
         return self.runs.setdefault(microbatches, tried)

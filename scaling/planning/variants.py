@@ -30,7 +30,7 @@ VARIED = (  # by dotted key of run.json
     *("pipeline.schedule", "pipeline.virtual_stages", "pipeline.layers"),
 )
 VIRTUAL = (2, 4)  # stages of a stage: published recipes have 2 to 8 (Megatron-LM, 2104.04473)
-INTERLEAVES = ("megatron", "nemo")  # software with an interleaved schedule
+INTERLEAVES = (OURS, "megatron", "nemo")  # software with an interleaved schedule
 SPLITS = ("megatron", "nemo", "aleph-alpha")  # ... that deals layers out as it is told
 
 
@@ -89,13 +89,10 @@ def variants(
 def pipelines(run: Run) -> Iterator[Pipeline]:
     """Pipelines beside the run's own that its software can run."""
     own = run.pipeline
-    if run.software == OURS:
-        every = [Pipeline("1f1b"), Pipeline("gpipe"), *(Pipeline("circular", n) for n in VIRTUAL)]
-    else:
-        more = VIRTUAL if run.software in INTERLEAVES else ()
-        every = [Pipeline("1f1b"), *(Pipeline("interleaved", n) for n in more)]
-        if run.software in SPLITS:
-            every.append(Pipeline("1f1b", layers="by-cost"))
+    more = VIRTUAL if run.software in INTERLEAVES else ()
+    every = [Pipeline("1f1b"), *(Pipeline("interleaved", n) for n in more)]
+    if run.software in SPLITS:
+        every.append(Pipeline("1f1b", layers="by-cost"))
     again = own.remat_layers, own.remat_fewer
     every = [replace(p, remat_layers=again[0], remat_fewer=again[1]) for p in every]
     yield from (pipeline for pipeline in every if pipeline != own)

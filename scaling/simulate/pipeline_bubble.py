@@ -1,30 +1,24 @@
 """The bubble of a pipeline in its compiled program, and what each stage does meanwhile.
 
 All stages compute in every tick, those without work on data that is never read, so the program
-shows no waiting. S - 1 ticks of each stage are bubble (`models.pipeline.schedule`):
+shows no waiting. What is computed in the scopes `FILL` and `DRAIN` is bubble: S - 1 ticks forward
+and as many backward (`models.pipeline.schedule`).
 
-    gpipe, circular   that share of the time in the loops over ticks, forward and backward: loops
-                      that permute to the next stage. One that the compiler has unrolled or split is
-                      not recognised: all its time stays compute
-    1f1b              all that is computed in the scopes `FILL` and `DRAIN`, S - 1 ticks forward and
-                      as many backward
+Stage s of S has, with ticks counted from 0 in each loop, in those of both ways over all of them,
 
-Of S stages and M microbatches stage s has, with ticks counted from 0 in each loop,
+    fill (S - 1 ticks)    a forward pass if t >= s
+    steady (T ticks)      a forward pass if t < T - (S - 1 - s), a backward one if t >= S - 1 - s
+    drain (S - 1 ticks)   a backward pass if t < S - 1 - s
 
-    a pass forward (gpipe, circular)   work in tick t of T if s <= t < s + T - (S - 1)
-    a pass backward                    the same, with ticks counted from the end
-    1f1b: fill (S - 1 ticks)           a forward pass if t >= s
-          steady (M ticks)             a forward pass if t < M - (S - 1 - s), a backward one if
-                                       t >= S - 1 - s
-          drain (S - 1 ticks)          a backward pass if t < S - 1 - s
+and in other ticks, of one way between virtual stages, a pass in each.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, repeat
+from itertools import chain, count, repeat
 from typing import Literal
 
-from scaling.models.pipeline.schedule import DRAIN, FILL, PipelineSchedule
+from scaling.models.pipeline.schedule import DRAIN, FILL
 from scaling.program.ir import (
     Block,
     Branch,
@@ -44,14 +38,14 @@ from scaling.simulate.step import Priced
 STAGE = "stage"  # the mesh axis
 
 
-def mark_bubbles(program: Program, pipeline: PipelineSchedule) -> Program:
-    """The program with `Loop.bubble_trips` set in its loops over ticks.
+def mark_bubbles(program: Program) -> Program:
+    """The program with `Loop.bubble_trips` set in its loops that fill and drain a pipeline.
 
     Kernels that the compiler has left alone of a loop over one tick get one for each.
     """
-    if pipeline.stages == 1:
+    if program.mesh.get(STAGE, 1) == 1:
         return program
-    return replace(program, schedule=_marked(program.schedule, pipeline))
+    return replace(program, schedule=_marked(program.schedule))
 
 
 def bubble_shares(program: Program) -> dict[str, Number]:
@@ -65,11 +59,11 @@ def bubble_shares(program: Program) -> dict[str, Number]:
     }
 
 
-def _marked(block: Block, pipeline: PipelineSchedule) -> Block:
+def _marked(block: Block) -> Block:
     marked: list[Operation] = []
     for step in block:
         if isinstance(step, Branch):
-            step = replace(step, branches=tuple(_marked(b, pipeline) for b in step.branches))
+            step = replace(step, branches=tuple(map(_marked, step.branches)))
         elif step.origin.layer.split("/")[0] in (FILL, DRAIN):
             if isinstance(step, Loop):
                 step = replace(step, bubble_trips=step.trips)
@@ -78,11 +72,7 @@ def _marked(block: Block, pipeline: PipelineSchedule) -> Block:
                 buffers = step.reads, step.writes, step.over
                 step = Loop(step.name, step.origin, *buffers, body=(step,), trips=1, bubble_trips=1)
         elif isinstance(step, Loop):
-            permutes = any(s.kind == "permute" for s in _handed_on(step))
-            if permutes and step.trips == pipeline.iterations:  # over ticks
-                step = replace(step, bubble_trips=pipeline.stages - 1)
-            else:
-                step = replace(step, body=_marked(step.body, pipeline))
+            step = replace(step, body=_marked(step.body))
         marked.append(step)
     return tuple(marked)
 
@@ -94,12 +84,12 @@ def _handed_on(loop: Loop) -> list[Collective]:
 
 # Stage by stage
 
-Ticks = Literal["", "forward", "backward", "fill", "steady", "drain"]
+Ticks = Literal["", "fill", "steady", "drain"]
 
 
 @dataclass(frozen=True)
 class Tick:
-    """One iteration of a loop over ticks; kind "": outside of all of them."""
+    """One iteration of a loop over ticks; kind "": outside of these kinds."""
 
     kind: Ticks = ""
     number: int = 0
@@ -109,9 +99,7 @@ class Tick:
         """True if a stage has work of this phase in the tick."""
         later = stages - 1 - stage  # stages behind this one
         backward = phase in ("backward", "remat")
-        t = self.of - 1 - self.number if self.kind == "backward" else self.number
-        if self.kind in ("forward", "backward"):
-            return stage <= t < stage + self.of - (stages - 1)
+        t = self.number
         if self.kind == "fill":
             return t >= stage
         if self.kind == "drain":
@@ -171,32 +159,38 @@ def _append(row: list[StageSpan], stream: Stream, what: str, start: float, end: 
 
 def _ticks_of(schedule: Block) -> dict[str, Iterator[Tick]]:
     """The ticks of an operation's calls, in the order in which they run, by its name."""
+    loops = ((step, n) for step, n in walk(schedule) if isinstance(step, Loop))
+    steady = int(sum(loop.trips * n for loop, n in loops if _kind(loop) == "steady"))
     parts: dict[str, list[Iterator[Tick]]] = {}
-    for name, tick, calls in _calls(schedule, Tick()):
+    for name, tick, calls in _calls(schedule, (Tick("steady", t, steady) for t in count())):
         parts.setdefault(name, []).append(repeat(tick, calls))
     return {name: chain(*ticks, repeat(Tick())) for name, ticks in parts.items()}
 
 
-def _calls(block: Block, tick: Tick, times: int = 1) -> Iterator[tuple[str, Tick, int]]:
-    """(name, tick, calls in it) of every operation, ticks in order."""
+def _calls(
+    block: Block, steady: Iterator[Tick], tick: Tick = Tick(), times: int = 1
+) -> Iterator[tuple[str, Tick, int]]:
+    """(name, tick, calls in it) of every operation, ticks in order; `steady` are those to come."""
     for step in block:
         if not isinstance(step, Loop):
             yield step.name, tick, times
             for body in bodies(step):
-                yield from _calls(body, tick, times)
+                yield from _calls(body, steady, tick, times)
         elif kind := _kind(step):
             for number in range(int(step.trips)):
-                yield from _calls(step.body, Tick(kind, number, int(step.trips)))
+                own = next(steady) if kind == "steady" else Tick(kind, number, int(step.trips))
+                yield from _calls(step.body, steady, own)
+        elif any(isinstance(inner, Loop) and _kind(inner) for inner, _ in walk(step.body)):
+            for _ in range(int(step.trips)):  # over laps
+                yield from _calls(step.body, steady)
         else:
-            yield from _calls(step.body, tick, times * int(step.trips))
+            yield from _calls(step.body, steady, tick, times * int(step.trips))
 
 
 def _kind(loop: Loop) -> Ticks:
-    """What a loop over ticks runs; "": it is not over ticks."""
-    if not loop.bubble_trips:
-        return "steady" if _handed_on(loop) else ""
-    if loop.bubble_trips == loop.trips:
+    """What a loop over ticks runs; "": it is not over ticks, or of one way between virtual stages."""
+    if loop.bubble_trips:
         scopes = (loop.name, loop.origin.layer.split("/")[0])
         return "drain" if DRAIN in scopes else "fill" if FILL in scopes else ""
     phases = {step.origin.phase for step, _ in operations(loop.body)}
-    return "backward" if "backward" in phases else "forward"
+    return "steady" if _handed_on(loop) and {"forward", "backward"} <= phases else ""

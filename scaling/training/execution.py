@@ -47,7 +47,6 @@ def execution_for(run: Run, rules: Any, platform: str, capability: float = 0.0) 
         grouped_kernel="triton" if capability >= AMPERE else grouped,
         context_method=run.context.method,
         virtual_stages=run.pipeline.virtual_stages,
-        schedule=run.pipeline.schedule,
         zero_stage=zero_stage(run, rules.mesh),
         reduce=run.precision.reduce or OWN_REDUCE,
         lora=run.train.lora,

@@ -17,12 +17,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from scaling.meshes.rules import REPLICAS
 from scaling.models.adapters import without_adapters
 from scaling.models.compared import Metrics, distillation_loss, log_probs, pair_loss
 from scaling.models.moe.routing import Routing
-from scaling.models.partial_sums import mark_reduced, psum_replicas, zeros_like
-from scaling.models.pipeline.loss import pipeline_gradients, pipeline_loss
+from scaling.models.partial_sums import MARKED, mark_reduced, psum_replicas, zeros_like
+from scaling.models.pipeline.loss import pipeline_gradients
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params, reduce_scatter_grads
 from scaling.run import Train
@@ -119,28 +118,33 @@ def output_and_gradients(
     The z-loss of the logits is not in the output. `trained` is the mask of what has gradients
     (`scaling.training.optim.trained`), `reference` as of `objective`.
     """
-    tokens = normalized(tokens, train)
-    if params.execution.rules.axes("layers"):
-        output, grads = _pipelined(params, tokens, train.z_loss)
-        return output, trained_part(grads, trained)  # of others nothing is computed: unused sums
+    tokens, rules = normalized(tokens, train), params.execution.rules
     microbatches = tokens.inputs.shape[0]
+    is_sum = microbatches > 1 or bool(rules.axes("layers"))
     # ZeRO stage 1: weights gathered for the step, whose gradients are partial sums per device.
-    over = (*REPLICAS, *params.execution.rules.axes("embed"))
+    over = (*MARKED, *rules.axes("embed"))
     weights = gathered = mark_reduced(all_gather_params(params, params.execution), over)
     if gathered is None:  # stage 3; of one microbatch gradients are summed over all replicas
-        weights = mark_reduced(params, REPLICAS) if microbatches > 1 else params
+        weights = mark_reduced(params, MARKED) if is_sum else params
 
     def of_part(part: Transformer, tokens: Tokens) -> tuple[jax.Array, StepOutput]:
         model = part if trained is None else joined(part, weights)
         return objective(model, tokens, train, reference)
 
-    output, grads = _sums(
-        jax.value_and_grad(of_part, has_aux=True), trained_part(weights, trained), tokens
-    )
+    if rules.axes("layers"):
+        balance = functools.partial(_with_balancing_losses, params, jnp.float32(0))
+        given = tokens.inputs, tokens.targets, tokens.weights, train.z_loss, balance
+        loss, routing, grads = pipeline_gradients(weights, *given)
+        output = StepOutput(loss, routing)
+        grads = trained_part(grads, trained)  # of others nothing is computed: unused sums
+    else:
+        output, grads = _sums(
+            jax.value_and_grad(of_part, has_aux=True), trained_part(weights, trained), tokens
+        )
     if gathered is not None:
         with jax.named_scope("gradients"):
             grads = reduce_scatter_grads(grads, trained_part(params, trained), params.execution)
-    if microbatches == 1:
+    if not is_sum:
         return output, grads
     with jax.named_scope("gradients"):
         mean = jax.tree.map(lambda g: psum_replicas(g) / microbatches, grads)
@@ -170,23 +174,3 @@ def _sums(
     like = jax.tree.map(lambda leaf: leaf.update(dtype=jnp.float32), like)
     zeros = jax.tree.map(zeros_like, (output, like))
     return jax.lax.scan(accumulate, zeros, tokens)[0]
-
-
-def _pipelined(
-    params: Transformer, tokens: Tokens, z_loss: float
-) -> tuple[StepOutput, Transformer]:
-    """All microbatches in one function, the layers sharded over `stage`."""
-    gathered = all_gather_params(params, params.execution)
-    given = tokens.inputs, tokens.targets, gathered, tokens.weights, z_loss
-    if params.execution.schedule == "1f1b":
-        balance = functools.partial(_with_balancing_losses, params, jnp.float32(0))
-        loss, routing, grads = pipeline_gradients(params, *given, balance)
-        return StepOutput(loss, mean_of_losses(routing, len(tokens.inputs))), grads
-
-    def objective(params: Transformer) -> tuple[jax.Array, StepOutput]:
-        (total, loss), routing = pipeline_loss(params, *given)
-        routing = mean_of_losses(routing, tokens.inputs.shape[0])
-        return _with_balancing_losses(params, total, routing), StepOutput(loss, routing)
-
-    (_, output), grads = jax.value_and_grad(objective, has_aux=True)(params)
-    return output, grads

@@ -23,7 +23,6 @@ from scaling.program.versions import compiler_settings, compiler_versions
 from scaling.run import Run, run_dict
 from scaling.run.optimizers import is_own_chain
 from scaling.run.parallelism.checks import check_trainable
-from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.run.parallelism.rules import rules_for, with_zero_stage
 from scaling.run.reference import reference_model
 from scaling.run.run import OWN_REDUCE
@@ -108,6 +107,7 @@ def _decides(run: Run, shape: MeshShape) -> dict[str, Any]:
     document = run_dict(replace(with_zero_stage(run, shape), precision=stated))
     for key in ("layers", "remat_layers", "remat_fewer"):  # the trainer's stages are alike
         del document["pipeline"][key]
+    document["pipeline"]["schedule"] = "1f1b"  # virtual stages alone make it another
     train = document["train"]
     del train["watchdog_minutes"]  # it watches the step
     # Keys that came later are left out where they say nothing: stored programs keep their keys.
@@ -155,4 +155,4 @@ def _compiled(
     program, text = program_and_text(
         jitted_step(run), arguments, cluster, run.name, estimates, options=options
     )
-    return mark_bubbles(program, pipeline_schedule(run, shape)), text
+    return mark_bubbles(program), text

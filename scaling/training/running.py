@@ -22,7 +22,6 @@ from scaling.profiles.profile import Profile
 from scaling.program.ir import Program, placed_on
 from scaling.run import Run
 from scaling.run.own import OwnRun
-from scaling.run.parallelism.pipeline import pipeline_schedule
 from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.resolve import HOST, stated_cluster, with_devices
 from scaling.simulate.step import Priced, price
@@ -55,7 +54,7 @@ def predict_compiled(
         priced = price(program, cluster, profile)
         return priced, summarize(priced, warnings=warnings, given=given)
     if run.mesh is not None:
-        program = mark_bubbles(program, pipeline_schedule(run, run.mesh))
+        program = mark_bubbles(program)
     priced = price(program, cluster, profile)
     return priced, summarize(priced, run, warnings=warnings)
 

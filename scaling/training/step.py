@@ -145,11 +145,10 @@ def eval_step(
 ) -> jax.Array:
     """Mean loss of one step's worth of tokens, without learning: float32 scalar."""
     gathered = all_gather_params(params, params.execution)
+    model = params if gathered is None else gathered
     tokens, train = normalized(tokens, train), replace(train, z_loss=0.0)
     if params.execution.rules.axes("layers"):
-        losses, _ = pipeline_loss(params, tokens.inputs, tokens.targets, gathered, tokens.weights)
-        return losses[1]
-    model = params if gathered is None else gathered
+        return pipeline_loss(model, tokens.inputs, tokens.targets, tokens.weights)
     loss = lambda one: objective(model, one, train, reference)[1].loss
     return jax.lax.map(loss, tokens).mean()
 

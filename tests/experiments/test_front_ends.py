@@ -28,7 +28,7 @@ from tests.harness import H100, Case, on_h100, wide
 
 FAST = [
     Case("data=2,fsdp=2,tensor=2", remat="selective", microbatches=2),
-    Case("fsdp=2,stage=2,tensor=2", remat="full", microbatches=4, schedule="circular"),
+    Case("fsdp=2,stage=2,tensor=2", remat="full", microbatches=4, schedule="interleaved"),
 ]
 SLOW = [
     *(Case(mesh, remat=remat) for mesh in ("fsdp=8", "data=8", "tensor=8") for remat in
@@ -41,13 +41,13 @@ SLOW = [
     Case("context=8"),
     Case("context=4,tensor=2", remat="full"),
     Case("fsdp=2,context=4", remat="full", method="all-gather"),
-    Case("data=2,stage=2,tensor=2", microbatches=4, schedule="gpipe"),
-    Case("fsdp=4,stage=2", remat="selective", microbatches=4, schedule="gpipe"),
+    Case("data=2,stage=2,tensor=2", microbatches=4),
+    Case("fsdp=4,stage=2", remat="selective", microbatches=4),
     Case("data=2,fsdp=2,stage=2", microbatches=4, zero=1),
     Case("fsdp=2,expert=4", "padded", "selective"),
     Case("expert=8", "mixtral"),
     *(Case("data=2,stage=2,expert=2", "mixtral", microbatches=2, schedule=schedule) for schedule in
-      ("1f1b", "gpipe", "circular")),
+      ("1f1b", "interleaved")),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", "selective"),
     Case("fsdp=2,context=2,tensor=2", remat="full", microbatches=2, compute="fp8"),
 ]  # fmt: skip

@@ -11,6 +11,8 @@ A stage has the parts v S + s of the layers, v its virtual stages.
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from scaling.models.pipeline.schedule import PipelineSchedule
 
 Pass = tuple[str, int, int]  # kind, microbatch, part of the layers
@@ -119,26 +121,39 @@ def run_zero_bubble(p: Pipeline) -> tuple[float, float]:
     return _result(p, over, steps[0])
 
 
-def run_ticks(p: Pipeline, schedule: PipelineSchedule, hop: float) -> tuple[float, float]:
-    """Forward passes in which all stages compute, then all hand on: seconds until the last one is
-    over, and those in which stage 0 has no work; every input must have come in time."""
+def run_iterations(p: Pipeline, schedule: PipelineSchedule) -> tuple[float, float]:
+    """1F1B in lockstep: seconds of all iterations, each as long as a forward pass, a backward pass
+    or both, and those that stage 0 stands still."""
     over: dict[Pass, int] = {}
-    idle = 0
-    for tick in range(schedule.iterations):
+    seconds = 0.0
+    for iteration in range(schedule.turns):
+        kinds = set()
         for stage in range(p.stages):
-            if not schedule.is_busy(tick, stage):
-                idle += stage == 0
-                continue
-            part = schedule.virtual_stage_at(tick, stage) * p.stages + stage
-            step = (
-                "F",
-                sum(over.get(("F", m, part), tick) < tick for m in range(p.microbatches)),
-                part,
-            )
-            assert all(over[before] < tick for before in p.inputs(step))
-            over[step] = tick
-    assert len(over) == p.microbatches * p.parts
-    return schedule.iterations * (p.seconds("F") + hop), idle * p.seconds("F")
+            ahead = np.int64(iteration - stage)
+            if schedule.is_busy(ahead):
+                kinds.add("F")
+                _run(p, over, ("F", *_pass(schedule, ahead, stage)), iteration)
+            back = np.int64(iteration - schedule.turns + schedule.passes + stage)
+            if schedule.is_busy(back):
+                kinds.add("B")
+                _run(p, over, ("B", *_pass(schedule, schedule.forward_of(back), stage)), iteration)
+        seconds += sum(map(p.seconds, kinds))
+    assert len(over) == 2 * p.microbatches * p.parts
+    return seconds, seconds - p.microbatches * (p.forward + p.backward)
+
+
+def _pass(schedule: PipelineSchedule, index: np.int64, stage: int) -> tuple[int, int]:
+    part = int(schedule.virtual_stage_of(index)) * schedule.stages + stage
+    return int(schedule.microbatch_of(index)), part
+
+
+def _run(p: Pipeline, over: dict[Pass, int], step: Pass, iteration: int) -> None:
+    """A backward pass takes what a forward pass of the same iteration has made."""
+    assert step not in over
+    for kind, *which in p.inputs(step):
+        same = kind == "F" and step[0] == "B"
+        assert over[kind, *which] < iteration + same
+    over[step] = iteration
 
 
 def _next(

@@ -97,7 +97,7 @@ def _figures(cluster: str, nodes: int) -> tuple[str, ...]:
 
 
 def _label(stored: StoredProgram, name: str) -> str:
-    """`batch 128`, `8 nodes`, `llama3-8b`, `gpipe`."""
+    """`batch 128`, `8 nodes`, `llama3-8b`, `interleaved`."""
     value = traits(stored).get(name)
     if name in PLACE:
         return str(value)

@@ -12,7 +12,7 @@ from scaling.models.accounting.remat import AUTO, kept_by
 from scaling.models.lora import check_lora, of_experts
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
-from scaling.run.parallelism.pipeline import TRAINED
+from scaling.run.parallelism.pipeline import RUNS_AS
 from scaling.run.parallelism.rules import rules_for, weight_axes, zero_stage
 from scaling.run.reference import reference_run, stores_reference
 
@@ -108,8 +108,8 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     moe, mla, zero, schedule = model.moe, model.mla, zero_stage(run, mesh), run.pipeline.schedule
     on_stages = f"on mesh axis stage={stage}"
     unstaged = "the axes data, fsdp, expert, context and tensor"
-    if stage > 1 and schedule not in TRAINED:
-        yield f"pipeline.schedule {schedule!r}", f"use {_either(TRAINED)}"
+    if stage > 1 and schedule not in RUNS_AS:
+        yield f"pipeline.schedule {schedule!r}", f"use {_either(tuple(RUNS_AS))}"
     if stage > 1 and run.pipeline.layers != "even":
         yield f"pipeline.layers {run.pipeline.layers!r} {on_stages}", "use even"
     if stage > 1 and moe and moe.first_dense_layers:
@@ -128,7 +128,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         )
     kept = None if run.remat == AUTO else kept_by(run.remat)
     if stage > 1 and kept and kept.offload:
-        # XLA of jax 0.10.2 fails on "gpipe", and copies none in "circular"
         problem = f"remat with {', '.join(kept.offload)} offloaded {on_stages}"
         yield problem, f"keep them on the device, or use {unstaged}"
     if moe and model.bias and moe.n_shared_experts:

@@ -1,10 +1,12 @@
 """A run's pipeline over the mesh axis `stage`: its schedule, its checks and its description.
 
-    gpipe       all forward passes, then all backward; stages keep what remat says of every one
-    1f1b        forward and backward passes in turn, so of 2 stage - 1 microbatches at most
-                (`scaling.models.pipeline.one_forward_one_backward`)
-    circular    gpipe with pipeline.virtual_stages parts on each stage, so a bubble as many times
-                shorter; a stage keeps its inputs only and computes the rest again
+    1f1b          forward and backward passes in turn, so stages keep what remat says of
+                  2 stage - 1 microbatches at most
+                  (`scaling.models.pipeline.one_forward_one_backward`)
+    interleaved   the same with pipeline.virtual_stages parts on each stage, so a bubble as many
+                  times shorter
+    gpipe         runs as 1f1b, whose bubble is as long, and which keeps no more
+    circular      runs as interleaved
 
 Imports no jax.
 """
@@ -15,21 +17,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import PipelineSchedule
 from scaling.run import Run
 
-TRAINED = ("gpipe", "1f1b", "circular")  # schedules
-
-
-def recomputes(run: Run) -> bool:
-    """True if a stage computes each of its iterations again in the backward pass."""
-    return run.pipeline.schedule == "circular"
-
-
-def computes_again(run: Run, shape: MeshShape) -> bool:
-    """True if that is more than `remat` computes again anyway.
-
-    Remat "full" of a part of one layer recomputes all of it from the same input.
-    """
-    one_layer = run.model.n_layers == shape.stage * run.pipeline.virtual_stages
-    return shape.stage > 1 and recomputes(run) and not (one_layer and run.remat == "full")
+RUNS_AS = {"1f1b": "1f1b", "interleaved": "interleaved", "gpipe": "1f1b", "circular": "interleaved"}
 
 
 def pipeline_schedule(run: Run, shape: MeshShape) -> PipelineSchedule:
@@ -43,10 +31,11 @@ def check_stages(run: Run, rules: Rules) -> None:
     mesh, virtual_stages = rules.mesh, run.pipeline.virtual_stages
     if mesh.stage == 1:
         return
-    if virtual_stages > 1 and run.pipeline.schedule != "circular":
+    schedule = run.pipeline.schedule
+    if virtual_stages > 1 and RUNS_AS.get(schedule) != "interleaved":
         raise InputError(
-            f"pipeline.virtual_stages={virtual_stages} is for pipeline.schedule 'circular', and "
-            f"the schedule is {run.pipeline.schedule!r}; use circular, or virtual_stages 1"
+            f"pipeline.virtual_stages={virtual_stages} is for pipeline.schedule 'interleaved', and "
+            f"the schedule is {schedule!r}; use interleaved, or virtual_stages 1"
         )
     _check_layers(run.model.n_layers, mesh.stage, virtual_stages)
     microbatches = run.batch.microbatches
@@ -54,7 +43,8 @@ def check_stages(run: Run, rules: Rules) -> None:
         up = -(-microbatches // mesh.stage) * mesh.stage
         raise InputError(
             f"batch.microbatches={microbatches} is not a multiple of stage={mesh.stage}: a "
-            "circular pipeline takes as many microbatches at a time as it has stages; use "
+            "pipeline of several virtual stages takes as many microbatches at a time as it has "
+            "stages; use "
             f"batch.microbatches of {up}, or pipeline.virtual_stages 1"
         )
     _check_sequence(run.batch.seq_len, rules)
@@ -81,9 +71,11 @@ def pipeline_line(run: Run, shape: MeshShape) -> str | None:
     virtual_stages = schedule.virtual_stages
     layers = run.model.n_layers // (schedule.stages * virtual_stages)
     parts = f"{virtual_stages} parts of {layers}" if virtual_stages > 1 else f"{layers}"
-    idle = (schedule.stages - 1) / schedule.iterations
+    idle, name = (schedule.stages - 1) / schedule.iterations, run.pipeline.schedule
+    runs_as = RUNS_AS.get(name, name)
+    said = name if runs_as == name else f"{name}, which runs as {runs_as}"
     return (
-        f"stage={schedule.stages}: {parts} layer(s) on each, schedule {run.pipeline.schedule}; "
+        f"stage={schedule.stages}: {parts} layer(s) on each, schedule {said}; "
         f"{schedule.iterations} iterations for {schedule.microbatches} microbatch(es), so each "
         f"stage is idle for {idle:.0%} of them"
     )

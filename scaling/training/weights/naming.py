@@ -2,9 +2,10 @@
 
 params/layers/attention/query_DNK      optimizer/1/0/mu/layers/attention/query_DNK      step
 
-A circular pipeline stores its stacks of layers by stage (`models.pipeline.schedule.layer_order`);
-everything else, in the order in which they are applied. Arrays are the same otherwise, so a
-checkpoint of one is restored for the other and its rows are moved.
+A pipeline of several virtual stages stores its stacks of layers by stage
+(`models.pipeline.schedule.layer_order`); everything else, in the order in which they are applied.
+Arrays are the same otherwise, so a checkpoint of one is restored for the other and its rows are
+moved.
 """
 
 from collections.abc import Mapping

@@ -1,11 +1,13 @@
 """The schedule of a pipeline: every microbatch meets every part of the layers, in order, once."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.models.pipeline.schedule import PipelineSchedule, layer_order
+from scaling.models.pipeline.schedule import PipelineSchedule, layer_order, slot_count
 
 SCHEDULES = st.builds(
     lambda stages, virtual_stages, groups, rest: PipelineSchedule(
@@ -18,45 +20,61 @@ SCHEDULES = st.builds(
 )
 
 
-def replayed(schedule: PipelineSchedule) -> dict[int, list[tuple[int, int, int]]]:
-    """microbatch -> (tick, stage, round) of all that is done for it, by handing on only."""
-    done: dict[int, list[tuple[int, int, int]]] = {m: [] for m in range(schedule.microbatches)}
-    entering = {int(tick): m for m, tick in enumerate(schedule.entries)}
-    made: list[int | None] = [None] * schedule.stages
-    for tick in range(schedule.iterations):
-        arrived = [made[-1] if schedule.virtual_stages > 1 else None, *made[:-1]]
-        made = [entering[tick] if schedule.enters[tick] else arrived[0], *arrived[1:]]
-        for stage, microbatch in enumerate(made):
-            if microbatch is not None and (
-                len(done[microbatch]) < schedule.virtual_stages * schedule.stages
-            ):  # afterwards it goes around unseen
-                done[microbatch].append((tick, stage, int(schedule.virtual_stage_at(tick, stage))))
-    return done
+def passes(schedule: PipelineSchedule) -> dict[int, list[tuple[int, int, int, bool]]]:
+    """microbatch -> (iteration, stage, part, forward?) of all of its passes, in order of time."""
+    done: dict[int, list[tuple[int, int, int, bool]]] = {
+        m: [] for m in range(schedule.microbatches)
+    }
+    for iteration, stage in itertools.product(range(schedule.turns), range(schedule.stages)):
+        ahead, back = iteration - stage, iteration - schedule.turns + schedule.passes + stage
+        for index, forward in ((np.int64(ahead), True), (np.int64(back), False)):
+            if schedule.is_busy(index):
+                index = index if forward else schedule.forward_of(index)
+                part = int(schedule.virtual_stage_of(index)) * schedule.stages + stage
+                which = int(schedule.microbatch_of(index))
+                done[which].append((iteration, stage, part, forward))
+    return {m: sorted(every, key=lambda one: (one[0], not one[3])) for m, every in done.items()}
 
 
 @given(SCHEDULES)
-def test_every_microbatch_passes_all_parts_in_order_in_consecutive_ticks(
-    schedule: PipelineSchedule,
-) -> None:
-    parts = [(r, s) for r in range(schedule.virtual_stages) for s in range(schedule.stages)]
-    for microbatch, done in replayed(schedule).items():
-        assert [(round_, stage) for _, stage, round_ in done] == parts
-        times = [tick for tick, _, _ in done]
-        assert times == list(range(times[0], times[0] + len(parts)))
-        assert times[0] == schedule.entries[microbatch]
+def test_every_microbatch_passes_all_parts_and_back_in_consecutive_iterations(schedule) -> None:
+    """From the last part it turns around in the same iteration."""
+    for done in passes(schedule).values():
+        ahead = list(range(schedule.lap))
+        assert [part for _, _, part, _ in done] == ahead + ahead[::-1]
+        assert [forward for *_, forward in done] == [True] * schedule.lap + [False] * schedule.lap
+        first = done[0][0]
+        turn = first + schedule.lap - 1
+        times = [*range(first, turn + 1), *range(turn, turn + schedule.lap)]
+        assert [iteration for iteration, *_ in done] == times
 
 
 @given(SCHEDULES)
-def test_a_stage_is_idle_in_stages_minus_one_ticks(schedule: PipelineSchedule) -> None:
-    busy = [(tick, stage) for done in replayed(schedule).values() for tick, stage, _ in done]
-    every = [(t, s) for t in range(schedule.iterations) for s in range(schedule.stages)]
-    assert sorted(busy) == [(t, s) for t, s in every if schedule.is_busy(t, s)]
-    assert len(set(busy)) == len(busy)
+def test_a_stage_is_idle_in_stages_minus_one_iterations_each_way(schedule) -> None:
+    every = [one for done in passes(schedule).values() for one in done]
+    for forward in (True, False):
+        busy = [(at, stage) for at, stage, _, way in every if way == forward]
+        assert len(set(busy)) == len(busy)
+        times = [at for at, _ in busy]
+        assert max(times) - min(times) + 1 == schedule.iterations
+        for stage in range(schedule.stages):
+            own = sum(s == stage for _, s in busy)
+            assert own == schedule.passes == schedule.iterations - (schedule.stages - 1)
+    assert schedule.overhead == pytest.approx(schedule.iterations / schedule.passes)
+
+
+@given(SCHEDULES)
+def test_a_slot_is_read_before_another_pass_takes_it(schedule) -> None:
+    """A pass of index i writes slot i of as many as there are, in a ring; idle ones after the last
+    pass that of its number."""
+    count = slot_count(schedule.lap, schedule.passes)
     for stage in range(schedule.stages):
-        assert sum(s == stage for _, s in busy) == schedule.iterations - (schedule.stages - 1)
-    assert schedule.overhead == pytest.approx(
-        schedule.iterations / (schedule.iterations - schedule.stages + 1)
-    )
+        for back in range(schedule.passes):
+            index = int(schedule.forward_of(back))
+            read = back + schedule.turns - schedule.passes - stage
+            written = index + stage
+            assert written <= read
+            assert index + count > schedule.passes or read < written + count
 
 
 @given(st.integers(1, 6), st.integers(1, 4), st.integers(1, 4))
@@ -76,7 +94,8 @@ def test_one_round_keeps_the_order_of_the_layers() -> None:
 
 
 def test_the_tables_of_the_docstring() -> None:
-    gpipe, circular = PipelineSchedule(3, 1, 4), PipelineSchedule(2, 2, 4)
-    assert (gpipe.iterations, gpipe.entries.tolist()) == (6, [0, 1, 2, 3])
-    assert (circular.iterations, circular.entries.tolist()) == (9, [0, 1, 4, 5])
-    assert circular.virtual_stage_at(np.arange(1, 9), 1).tolist() == [0, 0, 1, 1, 0, 0, 1, 1]
+    assert PipelineSchedule(3, 1, 4).iterations == 6
+    schedule, index = PipelineSchedule(2, 2, 4), np.arange(8)
+    assert (schedule.iterations, schedule.turns) == (9, 12)
+    assert schedule.microbatch_of(index).tolist() == [0, 1, 0, 1, 2, 3, 2, 3]
+    assert schedule.virtual_stage_of(index).tolist() == [0, 0, 1, 1, 0, 0, 1, 1]

@@ -78,10 +78,10 @@ def test_a_run_begins_with_the_weights_of_another_bit_for_bit(trained, exported)
 
 
 @pytest.mark.slow
-def test_a_circular_pipeline_has_the_layers_of_the_files_in_its_own_order(toy, tmp_path):
+def test_virtual_stages_have_the_layers_of_the_files_in_its_own_order(toy, tmp_path):
     """Saved from one, exported, and begun with again: the same rows on the same stages."""
     run = toy(mesh={"data": 2, "stage": 2}, microbatches=2, seed=3)
-    run = replace(run, model=replace(run.model, n_layers=4), pipeline=Pipeline("circular", 2))
+    run = replace(run, model=replace(run.model, n_layers=4), pipeline=Pipeline("interleaved", 2))
     plan, programs, folder = saved(run, tmp_path / "run")
     assert cli.main(["export", str(folder), "--output", str(tmp_path / "out")]) == 0
     with jax.set_mesh(plan.mesh):

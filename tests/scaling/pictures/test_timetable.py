@@ -12,8 +12,9 @@ CASES = [
     ("gpipe", 1, 3, 1),
     ("1f1b", 4, 8, 1),
     ("1f1b", 8, 4, 1),  # fewer microbatches than stages
-    ("circular", 4, 8, 2),
-    ("circular", 3, 6, 3),
+    ("interleaved", 4, 8, 2),
+    ("interleaved", 3, 6, 3),
+    ("interleaved", 4, 4, 4),
 ]
 
 

@@ -253,7 +253,7 @@ def test_our_trainer_runs_the_first_choice_for_this_machine(tmp_path):
     run = replace(run, model=model, batch=batch)
     two = {"mesh.stage": 2, "mesh.fsdp": 4}
     found = [sc.plan(run, "host", calibration=measured, wide=True, top=1)]
-    for pipeline in [run.pipeline, *pipelines(run)][:3]:  # 1f1b, gpipe, circular
+    for pipeline in [run.pipeline, *pipelines(run)][:3]:  # 1f1b, interleaved
         staged = replace(run, pipeline=pipeline)
         found.append(sc.plan(staged, "host", calibration=measured, fixed=two, top=1))
     for number, plans in enumerate(found):

@@ -10,11 +10,10 @@ from scaling.api.sharding import sharding
 from scaling.meshes.shape import parse_mesh
 from scaling.models.accounting.remat import SavedTensors
 from scaling.report.shardings import saved_table
-from scaling.run import Batch, Pipeline
+from scaling.run import Batch
 from scaling.run.recipes import recipe
 
 OFFLOADED = SavedTensors(("query", "attention"), ("mlp_up",))
-GPIPE = Pipeline("gpipe")
 
 
 @pytest.mark.parametrize("remat", ["none", "selective", "full", "minimal", OFFLOADED], ids=str)
@@ -25,7 +24,7 @@ GPIPE = Pipeline("gpipe")
 def test_rows_sum_up_to_the_buffers_of_the_step(name, mesh, microbatches, remat):
     shape = parse_mesh(mesh)
     batch = Batch(8 * microbatches, 64, microbatches)
-    run = replace(recipe(name), mesh=shape, batch=batch, remat=remat, pipeline=GPIPE)
+    run = replace(recipe(name), mesh=shape, batch=batch, remat=remat)
     buffers = {buffer.name: buffer.bytes for buffer in analytic_program(run, shape).buffers}
     rows = saved_rows(run, shape)
     total = lambda memory: sum(row.bytes for row in rows if row.memory == memory)

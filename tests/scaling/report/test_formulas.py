@@ -7,9 +7,9 @@ import pytest
 
 from scaling.meshes import catalog
 from scaling.meshes.units import parse_quantity
-from scaling.models.pipeline.schedule import PipelineSchedule
+from scaling.models.pipeline.schedule import FILL
 from scaling.profiles.io import profile_of
-from scaling.program.ir import Collective, Kernel, Loop, Program
+from scaling.program.ir import Collective, Kernel, Loop, Origin, Program
 from scaling.report.formulas import BOOK, formulas
 from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.step import price
@@ -67,10 +67,9 @@ def test_rows_that_are_taken_again_are_among_the_bytes():
 
 def test_a_collective_and_the_bubble_are_explained():
     hop = Collective("hop", kind="permute", axes=("stage",), bytes=2**20, asynchronous=False)
-    ticks = Loop("ticks", body=(hop, Kernel("k", bytes=1e9)), trips=11)
-    program = mark_bubbles(
-        Program("p", "compiled", {"stage": 4}, (ticks,)), PipelineSchedule(4, 1, 8)
-    )
+    body = (hop, Kernel("k", bytes=1e9))
+    ticks = Loop("fill", Origin(layer=FILL), body=body, trips=3), Loop("t", body=body, trips=8)
+    program = mark_bubbles(Program("p", "compiled", {"stage": 4}, ticks))
     h100 = catalog.load("dgx-h100")
     priced = price(program, h100, profile_of(h100.accelerator))
     found = formulas(priced, summarize(priced)).split("\n")

@@ -10,11 +10,10 @@ from scaling.analytic.program import analytic_program
 from scaling.analytic.software import traits_of
 from scaling.meshes.shape import MeshShape
 from scaling.models.pipeline.schedule import PipelineSchedule
-from scaling.program.ir import Collective, Kernel, Loop, Program, collectives, kernels
+from scaling.program.ir import collectives, kernels
 from scaling.run import Batch
 from scaling.run import Pipeline as Schedule
 from scaling.run.recipes import recipe
-from scaling.simulate.pipeline_bubble import mark_bubbles
 from scaling.simulate.timeline import run_schedule
 from tests.oracle.pipelines import (
     Pipeline,
@@ -22,7 +21,7 @@ from tests.oracle.pipelines import (
     interleaved,
     one_forward_one_backward,
     run_in_order,
-    run_ticks,
+    run_iterations,
     run_zero_bubble,
 )
 
@@ -91,19 +90,9 @@ def test_the_closed_form_of_other_software_has_the_bubble_of_its_pipeline(stages
     assert line.bubble / line.total == pytest.approx(idle / total, rel=NEAR)
 
 
-@given(st.integers(2, 6), GROUPS, st.integers(1, 4), SECONDS, st.floats(0, 0.1))
-def test_ticks_of_the_trainer_are_its_program_and_its_closed_form(
-    stages, groups, parts, seconds, hop
-):
-    """Forward passes in lockstep, each after a hop: event by event, in the loop of the Program, and
-    in closed form."""
+@given(st.integers(2, 6), GROUPS, st.integers(1, 4), SECONDS, SECONDS)
+def test_iterations_of_the_trainer_take_its_closed_form(stages, groups, parts, forward, backward):
+    """All stages begin an iteration together: event by event, each input has come in time."""
     schedule = PipelineSchedule(stages, parts, groups * stages)
-    p = Pipeline(stages, schedule.microbatches, parts, seconds)
-    total, idle = run_ticks(p, schedule, hop)
-    send = Collective("hop", kind="permute", axes=("stage",), bytes=1.0, asynchronous=False)
-    ticks = Loop("ticks", body=(send, Kernel("part")), trips=schedule.iterations)
-    program = mark_bubbles(Program("p", "compiled", {"stage": stages}, (ticks,)), schedule)
-    line = run_schedule(program, {"part": p.seconds("F"), "hop": hop})
-    assert total == pytest.approx(line.total, rel=NEAR)
-    assert idle == pytest.approx(line.bubble, rel=NEAR)
-    assert idle == pytest.approx(closed_form("circular", replace(p, backward=0.0)), rel=NEAR)
+    p = Pipeline(stages, schedule.microbatches, parts, forward, backward)
+    assert_as(p, run_iterations(p, schedule), closed_form("interleaved", p))

@@ -51,15 +51,15 @@ CONTEXT = [
     Case("context=4,tensor=2", "latent", "selective"),
 ]
 PIPELINES = [
-    Case("data=2,stage=2,tensor=2", microbatches=4, schedule="gpipe"),
-    Case("fsdp=4,stage=2", remat="selective", microbatches=4, schedule="gpipe"),
+    Case("data=2,stage=2,tensor=2", microbatches=4),
+    Case("fsdp=4,stage=2", remat="selective", microbatches=4),
     Case("fsdp=2,stage=2,tensor=2", remat="full", microbatches=2),
     Case("data=2,stage=4", microbatches=4),  # a stage of one layer
     Case("stage=4,context=2", remat="full", microbatches=4),
-    Case("stage=2,context=2,tensor=2", remat="selective", microbatches=2, schedule="gpipe"),
-    Case("fsdp=2,stage=2,tensor=2", remat="selective", microbatches=4, schedule="circular"),
+    Case("stage=2,context=2,tensor=2", remat="selective", microbatches=2),
+    Case("fsdp=2,stage=2,tensor=2", remat="selective", microbatches=4, schedule="interleaved"),
     Case("data=2,fsdp=2,stage=2", microbatches=4, zero=1),
-    Case("fsdp=2,stage=2,tensor=2", remat="full", microbatches=2, schedule="gpipe", zero=1),
+    Case("fsdp=2,stage=2,tensor=2", remat="full", microbatches=2, zero=1),
 ]
 EXPERTS = [
     Case("expert=8", "mixtral"),
@@ -71,9 +71,9 @@ EXPERTS = [
     Case("data=2,fsdp=2,context=2", "padded", "full", 2, "all-gather"),
     Case("data=2,stage=2,expert=2", "mixtral", microbatches=2),
     Case("stage=4,expert=2", "balanced", "full", 2),
-    Case("data=2,stage=2,expert=2", "mixtral", microbatches=2, schedule="circular"),
-    Case("fsdp=2,stage=2,expert=2", "deepseek-v3", microbatches=2, schedule="gpipe"),
-    Case("stage=2,expert=2,tensor=2", "padded", "selective", 2, schedule="circular", layers=8),
+    Case("data=2,stage=2,expert=2", "mixtral", microbatches=2, schedule="interleaved"),
+    Case("fsdp=2,stage=2,expert=2", "deepseek-v3", microbatches=2),
+    Case("stage=2,expert=2,tensor=2", "padded", "selective", 2, schedule="interleaved", layers=8),
 ]
 OPTIMIZERS = [
     Case("data=2,fsdp=2,tensor=2", optimizer="muon"),

@@ -23,7 +23,7 @@ from tests.scaling.training.test_step_on_meshes import check
 CASES = [
     Case("data=2,fsdp=2,tensor=2", microbatches=2, remat="full", reduce="fp32"),
     Case("data=2,fsdp=2,tensor=2", reduce="fp32"),
-    Case("fsdp=2,stage=2,tensor=2", "odd", schedule="circular", microbatches=4, reduce="fp32"),
+    Case("fsdp=2,stage=2,tensor=2", "odd", schedule="interleaved", microbatches=4, reduce="fp32"),
     Case("fsdp=2,expert=2,tensor=2", "deepseek-v3", zero=1, reduce="fp32"),
 ]
 

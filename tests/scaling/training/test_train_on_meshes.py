@@ -27,9 +27,9 @@ RTOL = 1e-4
 PLACES = {
     "one": {},
     "1f1b": {"mesh": MeshShape(data=2, stage=2)},
-    "circular": {
+    "interleaved": {
         "mesh": MeshShape(data=2, stage=2),
-        "pipeline": Pipeline("circular", virtual_stages=2),
+        "pipeline": Pipeline("interleaved", virtual_stages=2),
     },
     "gpipe": {"mesh": MeshShape(fsdp=2, stage=4), "pipeline": Pipeline("gpipe")},
     "ring": {"mesh": MeshShape(data=2, context=2)},
@@ -72,7 +72,7 @@ def test_every_loss_equals_that_of_one_device(runs, prepare, tmp_path, on_one_de
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then"),
-    [("circular", "one"), ("gpipe", "circular"), ("circular", "circular"), ("ring", "one")],
+    [("interleaved", "one"), ("gpipe", "interleaved"), ("interleaved",) * 2, ("ring", "one")],
 )
 def test_checkpoint_is_resumed_on_another_mesh(runs, prepare, tmp_path, on_one_device, first, then):
     plan, programs = prepare(runs[first])
@@ -92,7 +92,7 @@ def test_checkpoint_is_resumed_on_another_mesh(runs, prepare, tmp_path, on_one_d
 
 def test_rows_of_layer_stacks_are_moved_and_nothing_else(runs):
     """Rows stand for layers: each holds its layer's number."""
-    there, here = runs["circular"], runs["one"]
+    there, here = runs["interleaved"], runs["one"]
     assert layer_order_of(there).tolist() == [0, 2, 1, 3]
     assert layer_order_of(here).tolist() == [0, 1, 2, 3]
     stack = np.asarray(layer_order_of(there), np.float32)[:, None] * np.ones(3, np.float32)

@@ -60,7 +60,7 @@ def _(field):
         """The textbook's bubble of a pipeline, as `scaling limits` has it."""
         settings = {"batch.microbatches": microbatches, "pipeline.virtual_stages": virtual_stages}
         if virtual_stages > 1:
-            settings["pipeline.schedule"] = "circular"
+            settings["pipeline.schedule"] = "interleaved"
         where = {"cluster": "dgx-h100", "nodes": 2, "mesh": f"stage={stages}"}
         return sc.learn.limits("llama3-1b", **where, set=settings)["bubble of the pipeline"]
 
@@ -69,7 +69,7 @@ def _(field):
     schedules = {
         "all forward, then all backward (gpipe)": "gpipe",
         "one forward, one backward (1f1b)": "1f1b",
-        "circular, two parts a stage": "circular",
+        "interleaved, two parts a stage": "interleaved",
     }
     schedule = mo.ui.dropdown(schedules, value=[*schedules][0], label="schedule")
     stages = mo.ui.dropdown({str(n): n for n in (2, 4, 8)}, value="4", label="stages P")
@@ -89,7 +89,7 @@ def _(field):
 
 @app.cell
 def _(bubble, microbatches, page, schedule, stages):
-    virtual = 2 if schedule.value == "circular" else 1
+    virtual = 2 if schedule.value == "interleaved" else 1
     passes = timetable(schedule.value, stages.value, microbatches.value, virtual)
     idle, rule = idle_share(passes), bubble(stages.value, microbatches.value, virtual)
     alt = (
@@ -120,7 +120,8 @@ Try the three schedules with the same P and M. With one forward and one backward
 is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
 where each stage goes on as soon as it can), so that M can grow. With two parts a stage runs layers
 from the front and from the back of the model. Turns are half as long, and still P - 1 of them are
-idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P.
+idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P. A backward
+pass still follows as soon as it can, so about as much is kept.
 
 ## What travels
 
@@ -161,9 +162,7 @@ def _(bubble, page):
         "all of the same batch. The bubble of a whole step is smaller than the rule's: embedding, "
         "output head and optimizer are not in the turns. More microbatches are smaller ones: they "
         "shrink the bubble and the memory. Where a step does not fit, the compiler has tried to "
-        "make it fit and computes much of it twice, so that it is slower too. The circular "
-        "schedule of this trainer keeps only the inputs of its turns and runs each part forward a "
-        "second time: least memory, more arithmetic.",
+        "make it fit and computes much of it twice, so that it is slower too.",
         page.table(rows),
         "## The ladder of one step",
         page.ladder(sc.learn.step_ladder(**chosen.arguments)),
@@ -248,7 +247,7 @@ def test_the_drawing_has_the_bubble_of_the_formula(bubble):
     """Counted from the timetable, and from the formula of `scaling limits`."""
     cases = [
         (*kind, *size)
-        for kind in (("gpipe", 1), ("1f1b", 1), ("circular", 2))
+        for kind in (("gpipe", 1), ("1f1b", 1), ("interleaved", 2))
         for size in ((2, 8), (4, 8), (8, 16))
     ]
     for name, each, rows_drawn, count in cases:

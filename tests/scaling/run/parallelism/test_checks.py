@@ -38,17 +38,16 @@ def test_a_sequence_whose_rotary_tables_no_program_holds_is_refused():
     check_trainable(replace(long, batch=replace(TINY.batch, seq_len=2**25)), ONE)
 
 
-@pytest.mark.parametrize("schedule", ["interleaved", "zero_bubble"])
-def test_a_schedule_that_is_not_trained_is_refused_only_where_there_are_stages(schedule):
-    run = replace(TINY, pipeline=Pipeline(schedule))
+def test_a_schedule_that_is_not_trained_is_refused_only_where_there_are_stages():
+    run = replace(TINY, pipeline=Pipeline("zero_bubble"))
     said = refused(run, MeshShape(stage=2, fsdp=2))
-    assert f"pipeline.schedule {schedule!r} is not yet trained; use gpipe, 1f1b or" in said
+    assert "pipeline.schedule 'zero_bubble' is not yet trained; use 1f1b, interleaved" in said
     check_trainable(run, MeshShape(fsdp=2))
 
 
 def test_experts_are_trained_in_stages_by_every_schedule_and_in_every_layer():
     run, mesh = recipe("tiny-moe"), MeshShape(stage=2)
-    for pipeline in (Pipeline("gpipe"), Pipeline("1f1b"), Pipeline("circular", 2)):
+    for pipeline in (Pipeline("gpipe"), Pipeline("1f1b"), Pipeline("interleaved", 2)):
         check_trainable(replace(run, pipeline=pipeline), mesh)
     moe = replace(run.model.moe, first_dense_layers=1)
     said = refused(replace(run, model=replace(run.model, moe=moe)), mesh)
