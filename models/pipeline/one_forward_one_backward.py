@@ -251,7 +251,7 @@ class OneForwardOneBackward:
         return reshard(jnp.arange(self.schedule.stages), P(STAGE))
 
     def ahead_P(self, iteration: jax.Array) -> jax.Array:
-        """Which of its forward passes each stage runs; it is idle before the first, after the last."""
+        """Which forward pass each stage runs; before the first and after the last it is idle."""
         return iteration - self.stage_P
 
     def with_aux(self, sums: Any, aux: Any, index_P: jax.Array) -> Any:

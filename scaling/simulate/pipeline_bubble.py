@@ -188,7 +188,7 @@ def _calls(
 
 
 def _kind(loop: Loop) -> Ticks:
-    """What a loop over ticks runs; "": it is not over ticks, or of one way between virtual stages."""
+    """What a loop over ticks runs; "": it is over none, or of one way between virtual stages."""
     if loop.bubble_trips:
         scopes = (loop.name, loop.origin.layer.split("/")[0])
         return "drain" if DRAIN in scopes else "fill" if FILL in scopes else ""

@@ -120,8 +120,8 @@ Try the three schedules with the same P and M. With one forward and one backward
 is as long as before, and yet fewer microbatches wait in memory: at most 2 P - 1 instead of M (P
 where each stage goes on as soon as it can), so that M can grow. With two parts a stage runs layers
 from the front and from the back of the model. Turns are half as long, and still P - 1 of them are
-idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P. A backward
-pass still follows as soon as it can, so about as much is kept.
+idle: the bubble halves. Activations travel twice as often, and M must be a multiple of P. About as
+much is kept: a backward pass still follows as soon as it can.
 
 ## What travels
 
