@@ -12,7 +12,7 @@ from scaling.meshes.shape import MeshShape
 from scaling.models.accounting import train_flops
 from scaling.models.config import ModelConfig
 from scaling.models.presets import preset
-from scaling.run import Batch, Pipeline, Precision, Run
+from scaling.run import Batch, Pipeline, Precision, Run, Sharding
 
 BF16, FP32 = 2, 4
 MODEL = ModelConfig(1000, d_model=64, n_layers=24, n_heads=8, n_kv_heads=4, head_dim=8, d_ff=128)
@@ -64,7 +64,7 @@ def test_llama3_8b_in_four_stages_over_tensor_8_by_hand():
 
 
 def test_matrices_are_gathered_in_every_tick_and_tables_where_microbatches_come_and_leave():
-    run = Run("deep", preset("llama3-8b"), Batch(8, 8192, 2))
+    run = Run("deep", preset("llama3-8b"), Batch(8, 8192, 2), sharding=Sharding(3))
     layer = 2 * 4096 * 4096 + 2 * 4096 * 1024 + 3 * 4096 * 14336
     shape = MeshShape(fsdp=4, stage=2)
     # Three ticks of 16 layers, five of 8; the head of each microbatch, the look-up in M + S.
