@@ -35,6 +35,19 @@ def scan_layers(
     """
     rows = jax.tree.leaves(stacks[0])[0].shape[0]
     places = places or (0,) * min(rows, len(kinds))
+    in_groups = lambda size: lambda x: _in_groups(x, size) if len(places) > 1 else x
+    groups = [jax.tree.map(in_groups(places.count(i)), stack) for i, stack in enumerate(stacks)]
+    return scan_patterns(layer, kinds, carry, *groups, places=places)
+
+
+def scan_patterns(
+    layer: Callable[[ModelConfig], Layer],
+    kinds: Sequence[ModelConfig],
+    carry: Any,
+    *stacks: Any,
+    places: Sequence[int],
+) -> tuple[Any, list[Any]]:
+    """The same of stacks [L / p, p, ...]; [L, ...] where all layers are alike."""
     if len(places) == 1:
         carry, results = jax.lax.scan(layer(kinds[0]), carry, stacks[0])
         return carry, [results]
@@ -48,9 +61,7 @@ def scan_layers(
             results[number].append(result)
         return carry, [jax.tree.map(lambda *rows: jnp.stack(rows), *each) for each in results]
 
-    in_groups = lambda size: lambda x: _in_groups(x, size)
-    groups = [jax.tree.map(in_groups(places.count(i)), stack) for i, stack in enumerate(stacks)]
-    carry, results = jax.lax.scan(body, carry, groups)
+    carry, results = jax.lax.scan(body, carry, stacks)
     return carry, jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), results)
 
 

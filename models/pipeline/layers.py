@@ -97,18 +97,21 @@ def shard_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
     return on_shards(own, execution.spec(*dims), out, targets_MBS)
 
 
-def stack_stages(x_L: jax.Array) -> jax.Array:
-    """A stored stack [P L, ...] as each stage's layers, [L, P, ...]."""
-    spec = spec_of(x_L)
-    out = P(None, *spec.partitions, unreduced=spec.unreduced, reduced=spec.reduced)
-    return on_shards(lambda x_L: x_L[:, None], spec, out, x_L)
+def stack_stages(x_L: jax.Array, pattern: int) -> jax.Array:
+    """A stored stack [P L, ...] as each stage's layers, [L, P, ...]; of several layers in a pattern
+    [L / pattern, pattern, P, ...] (`scaling.models.pattern`)."""
+    spec, lead = spec_of(x_L), (-1, pattern)[: 1 + (pattern > 1)]
+    nothing = [None] * len(lead)
+    out = P(*nothing, *spec.partitions, unreduced=spec.unreduced, reduced=spec.reduced)
+    return on_shards(lambda x_L: x_L.reshape(*lead, 1, *x_L.shape[1:]), spec, out, x_L)
 
 
 def unstack_stages(x_LP: jax.Array) -> jax.Array:
-    """An array of each stage's layers, [L, P, ...], as a stored stack [P L, ...]."""
+    """An array as `stack_stages` returns it as a stored stack [P L, ...]."""
     spec = spec_of(x_LP)
-    out = P(*spec.partitions[1:], unreduced=spec.unreduced, reduced=spec.reduced)
-    return on_shards(lambda x_L1: x_L1[:, 0], spec, out, x_LP)
+    at = spec.partitions.index(STAGE)
+    out = P(*spec.partitions[at:], unreduced=spec.unreduced, reduced=spec.reduced)
+    return on_shards(lambda x_L1: x_L1.reshape(-1, *x_L1.shape[at + 1 :]), spec, out, x_LP)
 
 
 def _stream_spec(execution: Execution, *leading: str | None) -> P:

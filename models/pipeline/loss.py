@@ -9,9 +9,12 @@ from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 
-from scaling.models.head import gather_tokens, linear_cross_entropy
+from scaling.models.config import ModelConfig, layer_configs
+from scaling.models.head import Targets, gather_tokens, linear_cross_entropy
 from scaling.models.moe.routing import Routing
+from scaling.models.pattern import scan_patterns
 from scaling.models.pipeline.layers import (
     collect_output,
     embed_microbatch,
@@ -70,10 +73,11 @@ def _pipeline(
     targets_MBS: jax.Array,
     weights_MBS: jax.Array | None,
     z_loss: float = 0.0,
-    balance: Balance = lambda _: jax.numpy.float32(0),
+    balance: Balance = lambda _: jnp.float32(0),
 ) -> OneForwardOneBackward:
     chex.assert_equal_shape([inputs_MBS, targets_MBS])
     execution, config = model.execution, model.config
+    kinds = layer_configs(config)
     given_MBS = jax.tree.map(lambda x: shard_targets(execution, x), (targets_MBS, weights_MBS))
 
     def embed(tables: Any, number: jax.Array) -> jax.Array:
@@ -81,12 +85,17 @@ def _pipeline(
             return embed_microbatch(execution, tables[0], inputs_MBS[number])
 
     def run(layers: Any, x_PBSD: jax.Array) -> tuple[jax.Array, Any]:
-        def layer(x_PBSD: jax.Array, block_P: Any) -> tuple[jax.Array, Any]:
-            block = take_own(block_P)
-            return jax.vmap(lambda x_BSD: block(x_BSD)(x_BSD))(x_PBSD)
+        def layer(kind: ModelConfig) -> Callable:
+            def one(x_PBSD: jax.Array, block_P: Any) -> tuple[jax.Array, Any]:
+                block = take_own(block_P)
+                return jax.vmap(lambda x_BSD: block(x_BSD)(x_BSD, None, kind))(x_PBSD)
+
+            return rematerialized(one, execution)
 
         with jax.named_scope("layers"):
-            return jax.lax.scan(rematerialized(layer, execution), x_PBSD, layers)
+            places = (0,) * len(kinds)
+            x_PBSD, (routing,) = scan_patterns(layer, kinds, x_PBSD, layers, places=places)
+            return x_PBSD, routing
 
     def head(tables: Any, y_PBSD: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
         embedding, head_VD, norm = tables
@@ -94,7 +103,7 @@ def _pipeline(
         rules = head_execution(execution)
         with jax.named_scope("head"):
             x_BSD = gather_tokens(rules, norm(collect_output(execution, y_PBSD)))
-        given = jax.tree.map(lambda x_MBS: x_MBS[number], given_MBS)
+        given: Targets = jax.tree.map(lambda x_MBS: x_MBS[number], given_MBS)
         return linear_cross_entropy(rules, x_BSD, weight[...], *given, z_loss, config.logit_softcap)
 
     def hop(x_PBSD: jax.Array, shift: int, ring: bool) -> jax.Array:
@@ -105,7 +114,7 @@ def _pipeline(
     return OneForwardOneBackward(
         schedule=PipelineSchedule(stages, parts, len(inputs_MBS)),
         tables=(model.embedding, model.head_VD, model.final_norm),
-        layers=jax.tree.map(stack_stages, model.layers),
+        layers=jax.tree.map(lambda x_L: stack_stages(x_L, len(kinds)), model.layers),
         embed=embed,
         run=run,
         head=head,

@@ -116,8 +116,11 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         yield f"first_dense_layers {moe.first_dense_layers} {on_stages}", f"use 0, or {unstaged}"
     if stage > 1 and moe and moe.every > 1:
         yield f"experts in every {moe.every}th layer {on_stages}", f"use 1, or {unstaged}"
-    if stage > 1 and model.layers:
-        yield f"a pattern of layers {on_stages}", f"use {unstaged}"
+    patterns = stage * run.pipeline.virtual_stages * model.pattern_length
+    if stage > 1 and model.pattern_length > 1 and model.n_layers % patterns:
+        problem = f"{model.n_layers} layers in patterns of {model.pattern_length} {on_stages}"
+        fix = "use as many stages, of pipeline.virtual_stages each, as share whole patterns out"
+        yield problem, f"{fix}, or {unstaged}"
     part, length = run.batch.seq_len // (2 * mesh.context), run.batch.seq_len
     chunks = {reach.chunk for reach in layer_reaches(model) if reach.chunk}
     if mesh.context > 1 and any(chunk < length and part % chunk for chunk in chunks):

@@ -79,6 +79,7 @@ FAMILIES = [  # patterns of layers in an accumulation of gradients, norms over s
     Case("data=2,fsdp=2,tensor=2", "gemma", "none", 2, zero=1),
     Case("fsdp=2,context=2,tensor=2", "olmo", "selective", 2),
     Case("fsdp=2,stage=2,tensor=2", "olmo", "full", 2, zero=1),
+    Case("fsdp=2,stage=2", "gemma", "selective", 2),
     Case("fsdp=2,expert=2,tensor=2", "gpt-oss", "selective", 2),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.

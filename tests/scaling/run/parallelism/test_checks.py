@@ -100,11 +100,21 @@ def test_values_longer_than_keys_are_trained_on_sequences_that_are_cut():
     check_trainable(with_model(mla=replace(MLA, v_head_dim=16)), MeshShape(context=2))
 
 
+def test_stages_share_whole_patterns_of_layers_out():
+    """24 layers, with and without a window in turn."""
+    run = recipe("gpt-oss-20b")
+    check_trainable(run, MeshShape(stage=4))
+    check_trainable(replace(run, pipeline=Pipeline("interleaved", 3)), MeshShape(stage=4))
+    said = refused(run, MeshShape(stage=8))
+    assert "24 layers in patterns of 2 on mesh axis stage=8 is not yet trained; use as many" in said
+    refused(replace(run, pipeline=Pipeline("interleaved", 2)), MeshShape(stage=4))
+
+
 @pytest.mark.parametrize("name", preset_names())
 @given(sizes=st.tuples(*[st.integers(1, 64)] * 6))
 def test_any_mix_of_the_axes_is_trained(name, sizes):
-    """Without experts, `expert` is one more axis of replicas; dense layers first or a pattern of
-    layers take no stages."""
+    """Without experts, `expert` is one more axis of replicas; dense layers first take no
+    stages, and a pattern of layers only some."""
     run = recipe(name)
     stages = {"stage": 1} if run.model.moe and run.model.moe.first_dense_layers else {}
     stages |= {"stage": 1} if run.model.layers else {}
