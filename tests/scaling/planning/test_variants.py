@@ -52,7 +52,7 @@ def test_no_configuration_is_there_twice(run):
             )
     base = {key[0] for key in seen}
     assert len(base) == len({tuple(m.mesh.sizes[a] for a in AXES) for m in _plain(run)})
-    assert len(seen) > 3 * len(base)
+    assert len(seen) > 2 * len(base)
 
 
 def _plain(run):
