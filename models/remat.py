@@ -52,4 +52,3 @@ def regathered(execution: Execution, multiply: Callable, keep: Sequence[str] = (
         return multiply
     policy = jax.checkpoint_policies.save_only_these_names(*keep)
     return jax.checkpoint(multiply, policy=policy, prevent_cse=False)
-
