@@ -14,6 +14,7 @@ Stages compute under a `vmap`, so that a block is written for one stage; what cr
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -39,15 +40,25 @@ def head_execution(execution: Execution) -> Execution:
     return replace(execution, rules=replace(execution.rules, table=table))
 
 
-def embed_microbatch(execution: Execution, embed: Callable, tokens_BS: jax.Array) -> jax.Array:
+def embed_microbatch(
+    execution: Execution, embed: Callable, tokens_BS: jax.Array, positions_BS: Any = None
+) -> jax.Array:
     """The embedded tokens on the first stage, zeros on the others: [P, B, S, D]."""
     entry, dims = embedding_execution(execution), ("batch", "sequence")
-    copy = lambda tokens_bs: jax.lax.pcast(tokens_bs, STAGE, to="varying")
-    copied_BS = on_shards(copy, execution.spec(*dims), entry.spec(*dims), tokens_BS)
-    x_BSD = embed(copied_BS, entry)
+    copy = lambda x_bs: jax.lax.pcast(x_bs, STAGE, to="varying")
+    copied = lambda x_BS: on_shards(copy, execution.spec(*dims), entry.spec(*dims), x_BS)
+    tokens_BS, positions_BS = jax.tree.map(copied, (tokens_BS, positions_BS))
+    x_BSD = embed(tokens_BS, entry, positions_BS)
     first = lambda x_bsD: jnp.where(jax.lax.axis_index(STAGE) == 0, x_bsD, 0)[None]
     spec = entry.spec("stream", "residual", None)
     return on_shards(first, spec, _stream_spec(execution, STAGE), x_BSD)
+
+
+def microbatch_of_stages(execution: Execution, x_MBS: jax.Array, number_P: jax.Array) -> jax.Array:
+    """What the microbatch of each stage has of an array that all stages have: [P, B, S]."""
+    spec = execution.spec(None, "batch", "sequence")
+    own = lambda x_Mbs, number_1: x_Mbs[number_1]
+    return on_shards(own, (spec, P(STAGE)), P(STAGE, *spec[1:]), x_MBS, number_P)
 
 
 def hand_over(execution: Execution, x_PBSD: jax.Array, shift: int, ring: bool) -> jax.Array:

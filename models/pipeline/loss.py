@@ -20,6 +20,7 @@ from scaling.models.pipeline.layers import (
     embed_microbatch,
     hand_over,
     head_execution,
+    microbatch_of_stages,
     shard_targets,
     stack_stages,
     unstack_stages,
@@ -38,10 +39,11 @@ def pipeline_loss(
     inputs_MBS: jax.Array,
     targets_MBS: jax.Array,
     weights_MBS: jax.Array | None = None,
+    segments_MBS: jax.Array | None = None,
 ) -> jax.Array:
     """The mean cross-entropy that `linear_cross_entropy` returns, of a model with layers sharded
     over `stage`."""
-    pipeline = _pipeline(model, inputs_MBS, targets_MBS, weights_MBS)
+    pipeline = _pipeline(model, inputs_MBS, targets_MBS, weights_MBS, segments_MBS)
     return pipeline.sums()[1] / len(inputs_MBS)
 
 
@@ -50,6 +52,7 @@ def pipeline_gradients(
     inputs_MBS: jax.Array,
     targets_MBS: jax.Array,
     weights_MBS: jax.Array | None,
+    segments_MBS: jax.Array | None,
     z_loss: float,
     balance: Balance,
 ) -> tuple[jax.Array, Routing | None, Transformer]:
@@ -59,7 +62,8 @@ def pipeline_gradients(
     That is the loss and `balance` of the routing in all layers. Gradients are partial sums over the
     devices that weights are marked `reduced` over.
     """
-    pipeline = _pipeline(model, inputs_MBS, targets_MBS, weights_MBS, z_loss, balance)
+    given = inputs_MBS, targets_MBS, weights_MBS, segments_MBS, z_loss, balance
+    pipeline = _pipeline(model, *given)
     (_, loss), routing, ((embedding, head_VD, norm), layers) = pipeline.sums_and_gradients()
     gradients = jax.tree.map(lambda leaf: leaf, model)  # a copy: the argument stays as it is
     gradients.embedding, gradients.head_VD, gradients.final_norm = embedding, head_VD, norm
@@ -72,6 +76,7 @@ def _pipeline(
     inputs_MBS: jax.Array,
     targets_MBS: jax.Array,
     weights_MBS: jax.Array | None,
+    segments_MBS: jax.Array | None,
     z_loss: float = 0.0,
     balance: Balance = lambda _: jnp.float32(0),
 ) -> OneForwardOneBackward:
@@ -80,15 +85,23 @@ def _pipeline(
     kinds = layer_configs(config)
     given_MBS = jax.tree.map(lambda x: shard_targets(execution, x), (targets_MBS, weights_MBS))
 
-    def embed(tables: Any, number: jax.Array) -> jax.Array:
-        with jax.named_scope("embed"):
-            return embed_microbatch(execution, tables[0], inputs_MBS[number])
+    documents_MBS = None if segments_MBS is None else jax.lax.map(model.documents, segments_MBS)
 
-    def run(layers: Any, x_PBSD: jax.Array) -> tuple[jax.Array, Any]:
+    def embed(tables: Any, number: jax.Array) -> jax.Array:
+        positions_MBS = None if documents_MBS is None else documents_MBS.positions_BS
+        given = jax.tree.map(lambda x_MBS: x_MBS[number], (inputs_MBS, positions_MBS))
+        with jax.named_scope("embed"):
+            return embed_microbatch(execution, tables[0], *given)
+
+    def run(layers: Any, x_PBSD: jax.Array, number_P: jax.Array) -> tuple[jax.Array, Any]:
+        own = lambda x_MBS: microbatch_of_stages(execution, x_MBS, number_P)
+        documents_PBS = jax.tree.map(own, documents_MBS)
+
         def layer(kind: ModelConfig) -> Callable:
             def one(x_PBSD: jax.Array, block_P: Any) -> tuple[jax.Array, Any]:
                 block = take_own(block_P)
-                return jax.vmap(lambda x_BSD: block(x_BSD)(x_BSD, None, kind))(x_PBSD)
+                stage = lambda x_BSD, documents: block(x_BSD)(x_BSD, documents, kind)
+                return jax.vmap(stage)(x_PBSD, documents_PBS)
 
             return rematerialized(one, execution)
 

@@ -72,8 +72,9 @@ class OneForwardOneBackward:
     layers: Weights  # [V L, P, ...], or [V L / p, p, P, ...] of patterns of p layers
     # tables, number of a microbatch -> its stream on stage 0, zeros on the others
     embed: Callable[[Weights, jax.Array], jax.Array]
-    # layers of a part, stream -> stream, and aux: what layers return beside it, [L, P, ...]
-    run: Callable[[Weights, jax.Array], tuple[jax.Array, Any]]
+    # layers of a part, stream, microbatch of each stage [P] -> stream, and aux: what layers return
+    # beside it, [L, P, ...]
+    run: Callable[[Weights, jax.Array, jax.Array], tuple[jax.Array, Any]]
     # tables, stream, number -> what is minimised, what is reported
     head: Callable[[Weights, jax.Array, jax.Array], tuple[jax.Array, Any]]
     # stream, shift, whether the last stage precedes the first -> what the stage so many before has;
@@ -86,8 +87,9 @@ class OneForwardOneBackward:
 
         def turn(ends: bool, carry: tuple, iteration: jax.Array) -> tuple[tuple, None]:
             arrived, values = carry
-            layers = self.part(self.layers, self.ahead_P(iteration))
-            y_PBSD, _ = self.run(layers, arrived)
+            index_P = self.ahead_P(iteration)
+            number_P = self.schedule.microbatch_of(index_P)
+            y_PBSD, _ = self.run(self.part(self.layers, index_P), arrived, number_P)
             if ends and values is not None:
                 number = self.schedule.microbatch_of(iteration - self.schedule.stages + 1)
                 values = _add(values, self.head(self.tables, y_PBSD, number))
@@ -101,7 +103,7 @@ class OneForwardOneBackward:
         """Sums over microbatches of both results of `head`, and of aux; the gradients."""
         schedule, first = self.schedule, jnp.int32(0)
         arrived = self.embed(self.tables, first)
-        of_part = lambda x: self.forward(self.part(self.layers, self.ahead_P(first)), x)[:3]
+        of_part = lambda x: self.forward(self.ahead_P(first), x)[:3]
         _, aux, saved = jax.eval_shape(of_part, arrived)
         count = slot_count(schedule.lap, schedule.passes)
         empty = lambda leaf: jnp.zeros(
@@ -157,7 +159,7 @@ class OneForwardOneBackward:
         """Forward alone."""
         arrived, slots, sums = ahead
         index_P = self.ahead_P(iteration)
-        y_PBSD, aux, saved, _ = self.forward(self.part(self.layers, index_P), arrived)
+        y_PBSD, aux, saved, _ = self.forward(index_P, arrived)
         slots, sums = self.kept(slots, saved, index_P), self.with_aux(sums, aux, index_P)
         return (self.pass_on(ends, y_PBSD, iteration), slots, sums), None
 
@@ -167,7 +169,7 @@ class OneForwardOneBackward:
         dy_PBSD, index_P = self.hop(dx_PBSD, -1, not ends), self.ahead_P(iteration)
         if ends:
             tables = self.with_look_up(tables, dx_PBSD, iteration)
-        y_PBSD, aux, saved, run_back = self.forward(self.part(self.layers, index_P), arrived)
+        y_PBSD, aux, saved, run_back = self.forward(index_P, arrived)
         slots, sums = self.kept(slots, saved, index_P), self.with_aux(sums, aux, index_P)
         ahead = self.pass_on(ends, y_PBSD, iteration), slots, sums
         if ends:
@@ -207,13 +209,15 @@ class OneForwardOneBackward:
         with jax.named_scope("gradients"):
             return _add(tables, *embed_back(dx_PBSD))
 
-    def forward(self, layers: Weights, arrived: jax.Array) -> tuple:
+    def forward(self, index_P: jax.Array, arrived: jax.Array) -> tuple:
         """The stream behind each stage; aux; what is saved of it, and the backward pass.
 
         The latter takes what was saved of microbatches, the gradient of the stream, and which
         passes are busy. Not saved is what follows from the weights, and what all stages share.
         """
-        (y_PBSD, aux), back = jax.vjp(self.run, layers, arrived)
+        layers, number_P = self.part(self.layers, index_P), self.schedule.microbatch_of(index_P)
+        run = lambda layers, x_PBSD: self.run(layers, x_PBSD, number_P)
+        (y_PBSD, aux), back = jax.vjp(run, layers, arrived)
         leaves, tree = jax.tree.flatten(back)
         weights = {id(leaf) for leaf in jax.tree.leaves(layers)}
         same = lambda x: id(x) in weights or spec_of(x).reduced or STAGE not in axes_of(x)
@@ -239,7 +243,7 @@ class OneForwardOneBackward:
         busy_P = schedule.is_busy(index_P)
         index_P = schedule.forward_of(jnp.clip(index_P, 0, schedule.passes - 1))
         if run_back is None or schedule.virtual_stages > 1:  # for its form: none of it is computed
-            *_, run_back = self.forward(self.part(self.layers, index_P), dy_PBSD)
+            *_, run_back = self.forward(index_P, dy_PBSD)
         saved = [_read_slot(slots_K, index_P) for slots_K in slots]
         term, dx_PBSD = run_back(saved, dy_PBSD, busy_P)
         with jax.named_scope("gradients"):

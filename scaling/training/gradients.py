@@ -133,8 +133,8 @@ def output_and_gradients(
 
     if rules.axes("layers"):
         balance = functools.partial(_with_balancing_losses, params, jnp.float32(0))
-        given = tokens.inputs, tokens.targets, tokens.weights, train.z_loss, balance
-        loss, routing, grads = pipeline_gradients(weights, *given)
+        given = tokens.inputs, tokens.targets, tokens.weights, tokens.segments
+        loss, routing, grads = pipeline_gradients(weights, *given, train.z_loss, balance)
         output = StepOutput(loss, routing)
         grads = trained_part(grads, trained)  # of others nothing is computed: unused sums
     else:

@@ -148,7 +148,8 @@ def eval_step(
     model = params if gathered is None else gathered
     tokens, train = normalized(tokens, train), replace(train, z_loss=0.0)
     if params.execution.rules.axes("layers"):
-        return pipeline_loss(model, tokens.inputs, tokens.targets, tokens.weights)
+        given = tokens.inputs, tokens.targets, tokens.weights, tokens.segments
+        return pipeline_loss(model, *given)
     loss = lambda one: objective(model, one, train, reference)[1].loss
     return jax.lax.map(loss, tokens).mean()
 

@@ -158,9 +158,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     if model.positions == "rope" and length > most:
         fix = f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program"
         yield f"batch.seq_len {length:,}", fix
-    if train.documents == "packed" and mesh.stage > 1:
-        problem = f"train.documents 'packed' on mesh axis stage={mesh.stage}"
-        yield problem, "use other axes, or documents 'joined'"
     if train.documents == "packed" and mesh.context > 1 and model.attention_chunk:
         problem = f"train.documents 'packed' with attention_chunk on context={mesh.context}"
         yield problem, "use other axes, or documents 'joined'"

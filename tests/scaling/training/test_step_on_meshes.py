@@ -66,6 +66,9 @@ PACKED = [
     slow(Case("fsdp=2,context=4", "odd", "selective", 2, documents="packed")),
     slow(Case("context=2,tensor=2", "gpt", "full", 2, "all-gather", documents="packed")),
     slow(Case("expert=2,context=2", "mixtral", documents="packed")),
+    slow(Case("fsdp=2,stage=2", "llama", "selective", 4, documents="packed")),
+    slow(Case("stage=2,context=2", "gpt", "full", 4, documents="packed")),
+    slow(Case("stage=2,expert=2", "mixtral", "selective", 2, documents="packed")),
 ]
 NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is another part of theirs
     Case("data=2,fsdp=2,tensor=2", remat=SavedTensors(("value", "attention_out", "mlp_up"))),
