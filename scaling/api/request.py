@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-from scaling.meshes.shape import axes_text
 
 FLAGS = {"overrides": "override"}  # options of another name than the parameter
 PAIRS = ("set", "overrides")  # values by key; on a command line each is an option KEY=VALUE
@@ -113,7 +112,7 @@ def _plain(name: str, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if name == "mesh" and isinstance(value, Mapping):
-        return axes_text(value)
+        return ",".join(f"{key}={item}" for key, item in value.items())
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Iterable) and name != "run":
