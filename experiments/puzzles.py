@@ -271,7 +271,7 @@ def main() -> None:
             document = search(number, options.compile)
         print_tables(puzzle, document)
         if file is not None:
-            folder.mkdir(exist_ok=True)
+            folder.mkdir(parents=True, exist_ok=True)
             file.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
