@@ -56,11 +56,14 @@ def nearest(name: str, valid: Iterable[str]) -> str:
     """A phrase that names the closest valid spelling, or lists what there is."""
     names = [str(v) for v in valid]
     by_lower = {valid_name.lower(): valid_name for valid_name in names}
-    close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=CLOSE)
+    name = name.lower()
+    close = difflib.get_close_matches(name, by_lower, n=2, cutoff=CLOSE)
     known = f"known: {', '.join(names) or 'none'}"
     if not close:
         return known
-    return f"did you mean {by_lower[close[0]]!r}?" + (f" ({known})" if len(names) <= FEW else "")
+    ratio = lambda valid_name: difflib.SequenceMatcher(a=valid_name, b=name).ratio()
+    best = [repr(by_lower[each]) for each in close if ratio(each) == ratio(close[0])]
+    return f"did you mean {' or '.join(best)}?" + (f" ({known})" if len(names) <= FEW else "")
 
 
 def is_count(text: str) -> bool:

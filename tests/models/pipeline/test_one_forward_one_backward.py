@@ -43,7 +43,7 @@ def pipeline(schedule, table, layers, inputs):
         is_there = jnp.arange(stages) == stage
         return jnp.where(reshard(is_there, P(STAGE))[:, None, None], x, 0)
 
-    def run(layers, x_P):
+    def run(layers, x_P, numbers_P):
         return jax.lax.scan(lambda x_P, w_P: jax.vmap(block)(x_P, w_P), x_P, layers)
 
     def head(table, y_P, number):

@@ -76,7 +76,8 @@ def test_what_cannot_run_says_why():
         c.refusal for c in all_choices(DENSE, 8) if c.mesh.tensor == 8
     )
     interleaved = replace(DENSE, pipeline=Pipeline("interleaved", 2))
-    assert "pipeline.schedule" in choices(interleaved, parse_mesh("stage=2")).refusal
+    refusal = choices(interleaved, parse_mesh("stage=2")).refusal
+    assert "n_layers=2 is not divisible by stage=2 x pipeline.virtual_stages=2" in refusal
     theirs = replace(interleaved, software="megatron")
     theirs = replace(theirs, model=replace(theirs.model, n_layers=8))
     found = choices(theirs, parse_mesh("stage=2"))

@@ -1,6 +1,7 @@
 """A loss in chunks: the numbers of one device without chunks, and the products of the head."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -149,7 +150,7 @@ def test_held_out_loss_in_chunks_equals_that_of_the_step(mesh: str, few_logits: 
     few_logits()
     with jax.set_mesh(host_mesh(case.run.mesh)):
         state, tokens = placed(case.run)
-        value = jax.jit(eval_step)(state.params, tokens)
+        value = jax.jit(partial(eval_step, case.run.train))(state.params, tokens)
     assert float(value) == pytest.approx(expected, rel=RTOL)
 
 

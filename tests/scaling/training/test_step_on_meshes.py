@@ -193,7 +193,7 @@ def test_step_on_every_mesh_equals_one_device_and_moves_the_table(case: Case) ->
 def test_held_out_loss_equals_the_loss_of_the_step_on_one_device(case: Case) -> None:
     with jax.set_mesh(host_mesh(case.run.mesh)):
         state, tokens = placed(case.run)
-        value = jax.jit(eval_step)(state.params, tokens)
+        value = jax.jit(functools.partial(eval_step, case.run.train))(state.params, tokens)
     assert float(value) == pytest.approx(stepped_alone(case.alone)["metrics"]["loss 1"], rel=RTOL)
 
 

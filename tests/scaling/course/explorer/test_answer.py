@@ -216,7 +216,7 @@ def test_a_factor_is_one_text_on_the_page_and_in_the_command():
     [
         (Origin("forward", "layers/mlp"), False, "models/transformer.py", "mlp"),
         (Origin("backward", "layers/mlp/experts"), False, "models/experts.py", "experts"),
-        (Origin("backward", "drain/layers/hand_on"), True, "models/pipeline/layers.py", "hand_on"),
+        (Origin("backward", "drain/layers/hand_on"), True, "models/pipeline/loss.py", "hand_on"),
         (Origin("optimizer", ""), False, "training/step.py", "optimizer"),
     ],
 )

@@ -144,13 +144,6 @@ def test_settings_that_mean_nothing_are_refused_by_name(name, value):
         check_settings(replace(TINY, train=replace(Train(), **{name: value})))
 
 
-@pytest.mark.parametrize("setting", [{"lora": Lora()}, {"freeze": ("*",)}, {"trainable": ("*",)}])
-def test_frozen_parameters_are_refused_in_stages(setting):
-    (key,) = setting
-    run = replace(TINY, train=replace(TINY.train, **setting))
-    assert f"train.{key} on mesh axis stage=2" in refused(run, MeshShape(stage=2))
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [

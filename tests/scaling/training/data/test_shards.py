@@ -141,14 +141,17 @@ def test_a_shard_that_was_not_finished_is_never_used(own_cache):
 
 
 def test_one_makes_what_others_wait_for(own_cache):
-    made, begun = [], threading.Event()
+    made, both = [], threading.Barrier(2)
 
     def make():
         made.append(threading.get_ident())
-        begun.wait(0.2)  # the other comes meanwhile
         yield {"ids": np.arange(3)}
 
-    threads = [threading.Thread(target=load_or_make, args=("key", make)) for _ in range(2)]
+    def load():
+        both.wait()
+        load_or_make("key", make)
+
+    threads = [threading.Thread(target=load) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
