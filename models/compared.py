@@ -78,9 +78,10 @@ def pair_loss(
     """DPO of rows that are a chosen and a rejected answer in turn (arXiv 2305.18290, equation 7).
 
     Returns:
-        What is minimised, right in its gradients alone; the mean loss of the pairs; means of their
-        rewards beta (log p - log p of the reference): `reward_margin`, `reward_accuracy` (the share
-        of pairs whose chosen answer has the higher one), `chosen_reward`, `rejected_reward`.
+        A surrogate with the gradient of the loss, not its value; the mean loss of the pairs; means
+        of their rewards beta (log p - log p of the reference): `reward_margin`, `reward_accuracy`
+        (the share of pairs whose chosen answer has the higher one), `chosen_reward`,
+        `rejected_reward`.
 
     Args:
         reference_B: what `log_probs` returns of the reference.

@@ -25,6 +25,7 @@ import math
 from scaling.models.config import Moe
 
 TILE = 8, 512  # least and most rows of a tile
+LEAST_BLOCK = 16  # of a side of a matrix that kernels multiply: what tensor cores want of each
 KEPT = 1.25  # capacity factor of training in Switch Transformers: arXiv 2101.03961, section 2.2
 
 

@@ -68,8 +68,8 @@ class LocalExperts:
 
     @property
     def has_kernels(self) -> bool:
-        """True if kernels of our own multiply the rows: on their GPUs, by blocks of their sizes;
-        they read the tokens themselves, not several copies that are weighed."""
+        """True if kernels of our own multiply the rows: on NVIDIA's GPUs from Ampere on, with
+        sides that a block divides, and not with several weighted copies of a token."""
         sides = self.config.d_model, self.weights["up"].shape[2]
         is_copied = self.moe.weighs_inputs and self.moe.experts_per_token > 1
         of_gpu = self.execution.grouped_kernel == "triton" and not is_copied

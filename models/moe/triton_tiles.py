@@ -16,10 +16,10 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton
 
-from scaling.models.accounting.expert_buffers import tile_count
+from scaling.models.accounting.expert_buffers import LEAST_BLOCK, tile_count
 
 ROWS = 128  # of a tile; with 128 columns and 4 warps as cuBLAS' and tokamax' kernels on Hopper
-BLOCKS = (128, 64, 32, 16)  # columns of a tile; tensor cores want 16 of each dimension
+BLOCKS = (128, 64, 32, LEAST_BLOCK)  # columns of a tile
 DEPTH = 128  # bytes of a row that one step of the loop takes
 BAND = 8  # tiles
 INTERPRET = False  # tests run the kernels on CPUs
@@ -171,7 +171,7 @@ def add_products(
 
 
 def compiler(warps: int = 4) -> triton.CompilerParams:
-    """Of three stages: 96 KiB, what sm_86 to sm_120 have."""
+    """Three pipeline stages: 96 KiB of shared memory, which sm_86 to sm_120 have."""
     return triton.CompilerParams(num_warps=warps, num_stages=3)
 
 

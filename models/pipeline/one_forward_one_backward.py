@@ -130,7 +130,7 @@ class OneForwardOneBackward:
         return _scan(turn, False, carry, ends, fill - ends)
 
     def laps(self, turn: Callable, carry: Any) -> Any:
-        """The same of the steady iterations, whose last lap has ends alone."""
+        """Run the steady iterations; the last lap stops after its first P iterations."""
         schedule = self.schedule
         ends, lap, first = schedule.stages, schedule.lap, schedule.lap - 1
         if schedule.virtual_stages == 1:
@@ -201,7 +201,7 @@ class OneForwardOneBackward:
         return arrived + self.embed(self.tables, number)
 
     def with_look_up(self, tables: Weights, dx_PBSD: jax.Array, iteration: jax.Array) -> Weights:
-        """Gradients of tables with those of the look-up whose stream came back last."""
+        """Add the gradient of the look-up whose backward pass just reached stage 0."""
         number = self.schedule.microbatch_of(
             iteration - 1 - self.schedule.turns + self.schedule.passes
         )
@@ -242,7 +242,9 @@ class OneForwardOneBackward:
         index_P = iteration - schedule.turns + schedule.passes + self.stage_P
         busy_P = schedule.is_busy(index_P)
         index_P = schedule.forward_of(jnp.clip(index_P, 0, schedule.passes - 1))
-        if run_back is None or schedule.virtual_stages > 1:  # for its form: none of it is computed
+        if (
+            run_back is None or schedule.virtual_stages > 1
+        ):  # traced for its structure; XLA drops it
             *_, run_back = self.forward(index_P, dy_PBSD)
         saved = [_read_slot(slots_K, index_P) for slots_K in slots]
         term, dx_PBSD = run_back(saved, dy_PBSD, busy_P)

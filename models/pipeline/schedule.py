@@ -93,7 +93,7 @@ def slot_count(stages: Any, microbatches: Any) -> Any:
 
     Between its two passes of a microbatch the first stage begins 2 P - 2 others. With fewer
     microbatches none takes the slot of another, and one slot more is there for idle passes.
-    With virtual stages a lap's iterations and a stage's passes stand for both numbers.
+    With virtual stages pass a lap and the passes of a stage in place of stages and microbatches.
     """
     return np.minimum(2 * stages - 1, microbatches + 1)[()]
 

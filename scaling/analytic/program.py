@@ -35,6 +35,7 @@ def analytic_program(
     flash: float | None = None,
     traits: SoftwareTraits | None = None,
     node: int = NODE,
+    grouped: bool = True,
 ) -> Program:
     """The Program of a step of `run` on the mesh `shape`.
 
@@ -44,6 +45,7 @@ def analytic_program(
             (`flash_rate`); None: as on NVIDIA's Hopper.
         traits: of the software, where they are not those that are shipped.
         node: devices of a node.
+        grouped: whether the chip runs the trainer's kernels of experts.
 
     Raises:
         InputError: a software that is not described, fewer sequences than shards, frozen
@@ -51,7 +53,7 @@ def analytic_program(
     """
     _check_trained(run)
     flash = flash_rate(run, HOPPER) if flash is None else flash
-    step = step_sizes(run, shape, grid, traits, flash, node)
+    step = step_sizes(run, shape, grid, traits, flash, node, grouped)
     _check(step)
     blocks = XlaBlocks(step) if step.is_own_trainer else Blocks(step)
     return blocks.program()
@@ -74,10 +76,15 @@ def flash_rate(run: Run, capability: float | None) -> float:
 
 def closed_form(run: Run, shape: AnyMesh, cluster: Cluster, grid: Grid | None = None) -> Program:
     """The Program of a step on a cluster's devices; see `analytic_program`."""
-    flash = (
-        0.0 if cluster.virtual_devices else flash_rate(run, cluster.accelerator.compute_capability)
+    capability, is_absent = cluster.accelerator.compute_capability, not cluster.virtual_devices
+    return analytic_program(
+        run,
+        shape,
+        grid,
+        flash=flash_rate(run, capability) if is_absent else 0.0,
+        node=cluster.devices_per_node,
+        grouped=is_absent and (capability or 0.0) >= AMPERE,
     )
-    return analytic_program(run, shape, grid, flash, node=cluster.devices_per_node)
 
 
 def _check_trained(run: Run) -> None:
@@ -95,12 +102,14 @@ def _check_trained(run: Run) -> None:
 
 def _check(step: StepSizes) -> None:
     """Raise InputError for a batch that leaves devices without a sequence."""
-    least = step.shape.batch_shards * step.microbatches
+    pairs = step.run.train.pairs
+    least = step.shape.batch_shards * step.microbatches * (1 + pairs)  # a pair is two sequences
     short = np.ravel(step.grid.global_batch < least)
     if np.any(short):
         shards, count = int(np.max(step.shape.batch_shards)), int(np.max(step.microbatches))
         raise InputError(
-            f"batch.global_batch={int(np.min(step.grid.global_batch))} is less than a sequence in "
-            f"each of {count} microbatch(es) on each of {shards} batch shards (data x fsdp x "
-            f"expert); use at least {int(np.max(least))}, fewer microbatches, or fewer shards"
+            f"batch.global_batch={int(np.min(step.grid.global_batch))} is less than a "
+            f"{'pair' if pairs else 'sequence'} in each of {count} microbatch(es) on each of "
+            f"{shards} batch shards (data x fsdp x expert); use at least {int(np.max(least))}, "
+            "fewer microbatches, or fewer shards"
         )

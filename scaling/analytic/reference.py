@@ -22,7 +22,7 @@ def reference_step(step: StepSizes) -> StepSizes | None:
     assert run is not None
     run = replace(run, precision=replace(precision, parameters=precision.frozen))
     grid = replace(step.grid, remat=0 * step.grid.remat, zero_stage=3 + 0 * step.grid.zero_stage)
-    return step_sizes(run, step.shape, grid, step.traits, step.flash, step.node)
+    return step_sizes(run, step.shape, grid, step.traits, step.flash, step.node, step.grouped)
 
 
 def reference_transfers(

@@ -114,6 +114,7 @@ class StepSizes:
     grid: Grid
     flash: float = 1.0  # rate of the fused attention over the chip's best; 0: there is none
     node: int = NODE  # devices of a node
+    grouped: bool = True  # whether the chip runs the trainer's kernels of experts
 
     @cached_property
     def active_axes(self) -> frozenset[str]:
@@ -418,6 +419,7 @@ def step_sizes(
     traits: SoftwareTraits | None = None,
     flash: float = 1.0,
     node: int = NODE,
+    grouped: bool = True,
 ) -> StepSizes:
     """The sizes of a run's step on the mesh `shape`; `grid` replaces the run's own settings."""
     traits = with_overlap(traits or traits_of(run.software), run.overlap)
@@ -438,6 +440,7 @@ def step_sizes(
         grid,
         flash,
         node,
+        grouped,
     )
 
 

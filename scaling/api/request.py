@@ -16,7 +16,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-
 FLAGS = {"overrides": "override"}  # options of another name than the parameter
 PAIRS = ("set", "overrides")  # values by key; on a command line each is an option KEY=VALUE
 _TYPED: ContextVar[tuple[str, ...] | None] = ContextVar("typed", default=None)

@@ -21,7 +21,7 @@ from scaling.run import Run
 from scaling.run.parallelism.rules import zero_stage
 from scaling.simulate.memory import memory_use
 
-NOTED = 0.01  # of the step: what may come on top near the limit and is less is not said
+NOTED = 0.01  # of the step: less extra time near the memory limit is not reported
 UNKNOWN = "selective"  # where nothing is known of the chip: less than all, and no product twice
 
 

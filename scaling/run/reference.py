@@ -49,6 +49,7 @@ def reference_run(run: Run) -> Run | None:
 
 
 def stores_reference(run: Run) -> bool:
-    """True if the reference has parameters of its own: adapters left out give DPO's for nothing."""
+    """True if the reference has parameters of its own: with adapters alone trained,
+    DPO compares with the model without them, and nothing is stored."""
     train = run.train
     return train.loss is not None and not (train.pairs and train.lora and not train.trainable)

@@ -104,10 +104,10 @@ def test_what_misses_a_goal_is_listed_with_its_cause(tmp_path) -> None:
 
 
 def test_peak_memory_is_that_of_the_stored_programs():
-    """Within 5 % in two thirds: `experiments/results/2026-11-29-front-ends` names the others."""
+    """Within 5 % in seven of ten: `experiments/results/2026-11-29-front-ends` names the others."""
     path = RESULTS / "2026-11-29-front-ends/front_ends.json"
     stored = {each["name"]: each for each in json.loads(path.read_text("utf-8"))["cases"]}
     known = [case for case in CASES if case.name in stored]  # others are not compiled yet
     found = [compared_again(case, stored[case.name]) for case in known]
     errors = [abs(result.errors["memory"]) for result in found]
-    assert len(errors) > 40 and mean(error <= GOALS["memory"] for error in errors) >= 0.66
+    assert len(errors) > 40 and mean(error <= GOALS["memory"] for error in errors) >= 0.7

@@ -9,6 +9,7 @@ from scaling.meshes.errors import InputError, check_fields, reworded
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import layer_reaches, query_key_dim
 from scaling.models.accounting.remat import AUTO, kept_by
+from scaling.models.config import layer_configs
 from scaling.models.lora import check_lora, of_experts
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
@@ -158,7 +159,8 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     if model.positions == "rope" and length > most:
         fix = f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program"
         yield f"batch.seq_len {length:,}", fix
-    if train.documents == "packed" and mesh.context > 1 and model.attention_chunk:
+    has_chunks = any(layer.attention_chunk for layer in layer_configs(model))
+    if train.documents == "packed" and mesh.context > 1 and has_chunks:
         problem = f"train.documents 'packed' with attention_chunk on context={mesh.context}"
         yield problem, "use other axes, or documents 'joined'"
     if stage > 1 and of_experts(train.lora, model):

@@ -40,12 +40,14 @@ def check_stages(run: Run, rules: Rules) -> None:
     _check_layers(run.model.n_layers, mesh.stage, virtual_stages)
     microbatches = run.batch.microbatches
     if virtual_stages > 1 and microbatches % mesh.stage:
-        up = -(-microbatches // mesh.stage) * mesh.stage
+        local = run.batch.global_batch // mesh.batch_shards
+        fitting = [m for m in range(mesh.stage, local + 1, mesh.stage) if local % m == 0]
+        near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
+        of = f"batch.microbatches of {near}" if near else f"a larger batch than {local} a shard"
         raise InputError(
             f"batch.microbatches={microbatches} is not a multiple of stage={mesh.stage}: a "
             "pipeline of several virtual stages takes as many microbatches at a time as it has "
-            "stages; use "
-            f"batch.microbatches of {up}, or pipeline.virtual_stages 1"
+            f"stages; use {of}, or pipeline.virtual_stages 1"
         )
     _check_sequence(run.batch.seq_len, rules)
 

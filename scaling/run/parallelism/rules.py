@@ -39,8 +39,8 @@ def is_sequence_parallel(run: Run, mesh: MeshShape) -> bool:
 
 
 def zero_stage(run: Run, mesh: MeshShape) -> int:
-    """Where weights are sharded: as the run says; else our trainer's stages gather them once per
-    step (1), as they would in every iteration, and what is not staged where it multiplies (3)."""
+    """The ZeRO stage of a run on `mesh`: as it says; else 1 in the trainer's pipelines, where 3
+    would gather weights again in every iteration, and 3 without stages."""
     if run.sharding.zero_stage is not None:
         return run.sharding.zero_stage
     return 1 if run.software == OURS and mesh.stage > 1 and weight_shards(run, mesh) > 1 else 3

@@ -8,11 +8,13 @@ the disk. What does not match its sums is made again. A file system without lock
 make its own, of which the first stays.
 """
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -93,8 +95,12 @@ def _store(folder: Path, parts: Iterable[Arrays]) -> None:
         for path in draft.iterdir():
             sync(path)
         write_json(draft / SUMS, _sums(draft))
-        with suppress(FileExistsError):  # another's, without locks
+        os.chmod(draft, stat.S_IMODE(folder.parent.stat().st_mode))  # others read it too
+        try:
             os.rename(draft, folder)
+        except OSError as error:
+            if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):  # another's, without locks
+                raise
         sync(folder.parent)
     finally:
         shutil.rmtree(draft, ignore_errors=True)

@@ -11,6 +11,7 @@ a saved data set           what Hugging Face's `save_to_disk` wrote; of several 
 import os
 import sysconfig
 from collections.abc import Container, Iterator, Mapping
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -49,26 +50,25 @@ def documents(file: Path, records: bool, alone: bool) -> Iterator[tuple[Document
     if records:
         yield from ((document, True) for document in _records(file))
         return
+    if not all(map(_is_text, _parts(file))):
+        if alone:
+            raise InputError(
+                f"data '{file}' is a binary file ({file.stat().st_size:,} bytes, not UTF-8 text). "
+                "A file of token ids must end in .bin; otherwise name a text file or a folder of "
+                "them."
+            )
+        yield None, True
+        return
+    for part, following in pairwise(chain(_parts(file), (b"",))):
+        yield part, not following
+
+
+def _parts(file: Path) -> Iterator[bytes]:
+    """Whole lines of a file, about PART bytes at a time; of an empty file b""."""
     with file.open("rb") as opened:
-        part, place = b"".join(opened.readlines(PART)), 0
-        while True:
-            if not _is_text(part):
-                size = file.stat().st_size
-                if place:
-                    raise InputError(f"data '{file}' is text up to byte {place:,} of {size:,} only")
-                if alone:
-                    raise InputError(
-                        f"data '{file}' is a binary file ({size:,} bytes, not UTF-8 text). A file "
-                        "of token ids must end in .bin; otherwise name a text file or a folder of "
-                        "them."
-                    )
-                yield None, True
-                return
-            following = b"".join(opened.readlines(PART))
-            yield part, not following
-            if not following:
-                return
-            part, place = following, place + len(part)
+        yield b"".join(opened.readlines(PART))
+        while part := b"".join(opened.readlines(PART)):
+            yield part
 
 
 def files_of(path: Path) -> dict[str, Path]:

@@ -79,11 +79,14 @@ def open_pairs(spec: str, vocab_size: int, seq_len: int, tokenizer: str | None) 
             f"data {spec!r}: {len(pairs)} of {len(records):,} pairs have both answers within "
             f"batch.seq_len={seq_len} tokens; two are needed, one to train on and one held out"
         )
+    same = sum(np.array_equal(chosen[0], rejected[0]) for chosen, rejected in pairs)
+    if same == len(pairs):
+        raise InputError(f"data {spec!r}: chosen and rejected are the same in all {same:,} pairs")
     first = len(pairs) - max(1, int(HELD_OUT_FRACTION * len(pairs)))
     out, cut = len(records) - len(pairs), sum(len(ids) > seq_len + 1 for p in pairs for ids, _ in p)
     description = (
         f"{len(pairs):,} pairs of {path} by {encoder.description}, {out:,} that do not fit left "
-        f"out, {cut:,} answers cut at {seq_len} tokens"
+        f"out, {cut:,} answers cut at {seq_len} tokens, {same:,} with one answer twice"
     )
     train, held_out = (PairedRows(part, seq_len) for part in (pairs[:first], pairs[first:]))
     return TokenSplit(train, held_out, description)
@@ -95,7 +98,9 @@ def _encoded(tokenizer: Tokenizer, record: Any, side: str, where: str) -> Encode
         raise InputError(
             f"{where}: expected a table of prompt, chosen and rejected: {record!r:.80}"
         )
-    prompt, answer = record.get("prompt"), record.get(side)
+    if record.get(side) is None:
+        raise InputError(f"{where}: no {side!r}; it has {', '.join(record) or 'nothing'}")
+    prompt, answer = record.get("prompt"), record[side]
     if isinstance(prompt, str) and isinstance(answer, str):
         [(ids, starts)] = tokenizer.encode([prompt + answer])
         end = [] if tokenizer.end is None else [tokenizer.end]

@@ -87,6 +87,11 @@ def held_out(trained: Run, run: Run) -> Iterator[EvaluatedTokens]:
     Raises:
         InputError: the data is not where it was.
     """
+    if trained.train.pairs:
+        raise InputError(
+            "the run was trained on pairs of answers (train.loss dpo), and a loss is of texts or "
+            "chats: name some with --data; its own held-out figures are in metrics.jsonl"
+        )
     source = open_data(trained.train, trained.model.vocab_size, trained.batch.seq_len)
     for name, part, _ in parts_of(source):
         spec = str(name or trained.train.data)
