@@ -85,12 +85,13 @@ def _backward(how: GroupedMlps, saved: tuple, dy_SD: jax.Array) -> tuple:
     dx_RD = kernels.products(load, list(zip(dpre, weights, strict=True)), rows, transposed=True)
     sums = lambda x, dy, *by_source: kernels.weights_gradient(load, x, dy, rows, by_source)
     ones = jnp.ones_like(dpre[0][:, : BLOCKS[-1]])  # as few columns as a kernel takes
+    total_of = functools.partial(kernels.weights_gradient, load, ones, rows=rows, dtype=jnp.float32)
     return (
         kernels.combine(load, dx_RD, row_KS),
         Rows(None, dweight_R, None),  # type: ignore[arg-type]
         None,
         tuple(sums(x_SD, dy, True, False) for dy in dpre),
-        tuple(sums(ones, dy, False, False)[:, 0] for dy in dpre[: len(biases)]),
+        tuple(total_of(dy=dy)[:, 0].astype(b.dtype) for dy, b in zip(dpre, biases, strict=False)),
         sums(h_RF, dy_SD, False, True),
     )
 

@@ -158,8 +158,12 @@ def weights_gradient(
     dy: jax.Array,
     rows: Rows,
     by_source: tuple[bool, bool] = (False, False),
+    dtype: jax.typing.DTypeLike | None = None,
 ) -> jax.Array:
-    """The sum over the rows of each group of x^T dy, x [R, K] and dy [R, N]: [E, K, N]."""
+    """The sum over the rows of each group of x^T dy, x [R, K] and dy [R, N]: [E, K, N].
+
+    `dtype`: of the result; None: that of x.
+    """
     sizes, k, n = rows.sizes_E, x.shape[1], dy.shape[1]
     ends = jnp.cumsum(sizes).astype(jnp.int32)
     blocks, depth = (block(k), block(n)), DEPTH // x.dtype.itemsize
@@ -190,7 +194,7 @@ def weights_gradient(
     dims = (sizes.size, k, n, load.rows / sizes.size)
     return pl.pallas_call(
         kernel,
-        out_shape=like((sizes.size, k, n), x),
+        out_shape=like((sizes.size, k, n), x, dtype),
         grid=(k // blocks[0], n // blocks[1], sizes.size),
         interpret=triton_tiles.INTERPRET,
         compiler_params=compiler(),

@@ -58,7 +58,7 @@ def check(kind: str, dtype, has_bias: bool, kept: int, most: int = EXPERTS) -> N
     assert int(sizes_E.sum()) < ROOM and int(sizes_E.min()) == 0
     n = 1 if kind in ("gelu", "relu") else 2
     weights = tuple(draw(LOCAL, MODEL, HIDDEN) for _ in range(n))
-    biases = tuple(draw(LOCAL, HIDDEN) for _ in range(n * has_bias))
+    biases = tuple(draw(LOCAL, HIDDEN).astype(jnp.float32) for _ in range(n * has_bias))
     down, x, dy = draw(LOCAL, HIDDEN, MODEL), 4 * draw(TOKENS, MODEL), 4 * draw(TOKENS, MODEL)
     weight_TK = jnp.asarray(noise.random((TOKENS, CHOICES)), jnp.float32)
     how = GroupedMlps(kind, Load(40, EXACT), kept)
