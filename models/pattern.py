@@ -30,8 +30,8 @@ def scan_layers(
     """`jax.lax.scan` of `layer(kind)` over stacks whose layers are of `kinds` in turn; the results
     of each stack.
 
-    Of one stack the rows are whole patterns, or fewer than one, which are of the first kinds. Of
-    several, `places` has for each layer of a pattern the number of the stack that it is in.
+    The rows of a single stack are whole patterns, or fewer than one, which are of the first kinds.
+    With several stacks, `places` has the number of the stack of each layer of a pattern.
     """
     rows = jax.tree.leaves(stacks[0])[0].shape[0]
     places = places or (0,) * min(rows, len(kinds))

@@ -72,8 +72,8 @@ MAXTEXT: dict[str, SavedTensors] = {
 }
 
 
-# Of the trainer, that of more memory first: "minimal_with_context" computes no product again,
-# "selective" the output projection.
+# The trainer's policies, the one of most memory first: "minimal_with_context" computes no product
+# again, "selective" the output projection.
 LADDER: tuple[Remat, ...] = (
     *("none", "minimal_with_context", "selective", "save_dot_with_context_except_mlp"),
     *(SavedTensors((*QKV, "attention")), SavedTensors(("attention",)), "full"),

@@ -76,8 +76,9 @@ class AttentionKernel:
     ) -> PartialAttention:
         """Attention to these keys, all of them (`mask` None) or those of the mask.
 
-        Of packed documents to those of the query's own. `out` in compute format [B, T, N, V], `lse`
-        float32 [B, T, N], which of a query without a key is so low that its `out` does not count.
+        In packed documents to the keys of the query's own. `out` in compute format [B, T, N, V],
+        `lse` float32 [B, T, N]: that of a query without a key is so low that its `out` does not
+        count.
         """
         _check_shapes(q_BTNK, k_BUMK, v_BUMV)
         if self._flash(mask):

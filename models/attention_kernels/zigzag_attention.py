@@ -151,7 +151,7 @@ class ZigzagAttention:
         return self._mask(2 * self.devices - 1 - 2 * here), segments
 
     def _segments_of_chunks(self) -> Segments | None:
-        """Of each chunk's queries and its own keys."""
+        """The documents of each chunk's queries and of its own keys."""
         if self.segments is None:
             return None
         own = _stacked(self._segments_on(jax.lax.axis_index(CONTEXT)))

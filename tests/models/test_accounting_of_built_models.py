@@ -146,8 +146,8 @@ CHOSEN = np.random.default_rng(0)
 
 
 def drawn(config: ModelConfig) -> SavedTensors:
-    """A subset. Of dropless experts both hidden tensors or none: kernels, which are counted,
-    compute both again where one is missing, and what replaces them here only that one."""
+    """A subset, with both hidden tensors of dropless experts or none: the kernels, which are
+    counted, compute both again where one is missing; what replaces them here only that one."""
     names = {name for name in tensor_names(config) if CHOSEN.random() < 0.5}
     if config.moe and not names >= set(HIDDEN):
         names -= set(HIDDEN)

@@ -25,7 +25,7 @@ class Mxfp4:
     scales: Any
 
     def get_shape(self) -> list[int]:
-        """Of the numbers, not of the bytes."""
+        """The shape of the numbers, not of the bytes."""
         *outer, rows, groups, _ = self.blocks.get_shape()
         return [*outer, groups * GROUP, rows]
 
