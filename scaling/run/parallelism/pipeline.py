@@ -42,12 +42,12 @@ def check_stages(run: Run, rules: Rules) -> None:
     if virtual_stages > 1 and microbatches % mesh.stage:
         local = run.batch.global_batch // mesh.batch_shards
         fitting = [m for m in range(mesh.stage, local + 1, mesh.stage) if local % m == 0]
-        near = min(fitting, key=lambda m: abs(m - microbatches), default=None)
-        of = f"batch.microbatches of {near}" if near else f"a larger batch than {local} a shard"
+        near = min(fitting, key=lambda m: abs(m - microbatches), default=mesh.stage)
+        besides = "" if fitting else f" and a batch of a multiple of {near} for each of its shards"
         raise InputError(
             f"batch.microbatches={microbatches} is not a multiple of stage={mesh.stage}: a "
             "pipeline of several virtual stages takes as many microbatches at a time as it has "
-            f"stages; use {of}, or pipeline.virtual_stages 1"
+            f"stages; use batch.microbatches of {near}{besides}, or pipeline.virtual_stages 1"
         )
     _check_sequence(run.batch.seq_len, rules)
 

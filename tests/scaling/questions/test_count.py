@@ -132,7 +132,7 @@ def test_a_window_bounds_context_and_cache():
         ("custom", ("the model lacks vocab_size", "--set model.d_model=4096")),
         ("custom --set model.d_modl=3", ("did you mean 'd_model'?",)),
         ("custom --set model=3", ("expected",)),
-        ("llama3-8b --kv int9", ("--kv 'int9'", "did you mean 'int8'?")),
+        ("llama3-8b --kv int9", ("--kv 'int9'", "did you mean 'int8' or 'int4'?")),
         ("llama3-8b --dtype int8", ("--dtype 'int8' is no format",)),
         ("llama3-8b --batch 4X", ("--batch '4X'",)),
         ("llama3-8b --tokens 0", ("--tokens",)),

@@ -177,7 +177,7 @@ def test_the_ideal_profile_has_no_vector_rate_of_its_own():
         ("matmul 1.5,2,3", ("m=1.5 must be a whole number",)),
         ("matmul 1e16,2,3", ("too large",)),
         ("matmul 1,2,3 --dtype int16", ("format 'int16' is not known", "int8")),
-        ("matmul 1,2,3 --weights int9", ("did you mean 'int8'?",)),
+        ("matmul 1,2,3 --weights int9", ("did you mean 'int8' or 'int4'?",)),
         ("matmul 1,2,3 --causal", ("--causal is of attention",)),
         ("attention 1,32,8,8,128 --weights int8", ("--weights is of matmul, grouped, embedding",)),
         ("matmul 1,2,3 --kv int8", ("--kv is of attention, not of matmul",)),
