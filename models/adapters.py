@@ -178,7 +178,7 @@ def _with_factors(
 
 
 def _gradients_of_factors(scale: float, dtype: Any, saved: tuple, dw_EIO: jax.Array) -> tuple:
-    """Those of a and b, from shards of that of the matrices, which may be partial sums."""
+    """Gradients of a and b, from a shard of the matrix's gradient, which may be partial sums."""
     w_EIO, a_EIR, b_ERO = saved
     partial = spec_of(dw_EIO).unreduced
 

@@ -123,7 +123,7 @@ def _head_norm(config: ModelConfig, rules: Rules, heads: int, dim: str) -> Norm:
 
 
 class ScoreRules(NamedTuple):
-    """What a position sees, and how: see `ModelConfig`."""
+    """The mask and the cap of a layer's scores, as `ModelConfig` has them."""
 
     window: int | None = None  # tokens, itself included
     softcap: float = 0.0  # no flash kernel has one

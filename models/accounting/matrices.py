@@ -214,7 +214,7 @@ def layer_kinds(config: ModelConfig) -> tuple[tuple[bool, int], ...]:
 
 @dataclass(frozen=True)
 class Reach:
-    """What a layer's scores span: a window, in tokens, or chunks; None: all tokens before."""
+    """How far back a layer attends: a window or chunks, in tokens; None: to all tokens before."""
 
     window: int | None = None
     chunk: int | None = None

@@ -1,4 +1,4 @@
-"""What differs from layer to layer in a Hugging Face config.json: windows, chunks, rotations."""
+"""Windows, chunks and rotations of each layer, read from a Hugging Face config.json."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -49,7 +49,7 @@ def with_layers(family: Family, data: Json, config: ModelConfig, where: str) -> 
 
 
 def _rotated_layers(family: Family, data: Json, n_layers: int, where: str) -> list[bool]:
-    """Whether each layer has rotary positions."""
+    """True for each layer that has rotary positions."""
     if family.window != "chunks":
         return [True] * n_layers
     every = data.get("no_rope_layer_interval") or family.default_pattern

@@ -1,4 +1,4 @@
-"""What the kernels of `scaling.models.moe.triton_products` share: tiles of rows of one group.
+"""Tiles of rows of one group, for the kernels of `scaling.models.moe.triton_products`.
 
 A kernel has a program for each tile of rows of one group and block of columns; those of tiles
 without rows return at once. Programs go down the tiles of a band and then to the next columns, so
@@ -35,7 +35,7 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True)
 class Load:
-    """What the compiler does not know: how many rows are expected; and how exact products are."""
+    """The rows that are expected, which the compiler cannot know, and the products' precision."""
 
     rows: float  # of all groups
     precision: jax.lax.Precision
@@ -114,7 +114,10 @@ def on_tiles(
     start: int = 0,
     warps: int = 4,
 ) -> list[jax.Array]:
-    """What `body(tile, *operands, *results)` writes for every tile that ends after row `start`."""
+    """Run `body(tile, *operands, *results)` for every tile that ends after row `start`.
+
+    Returns the results, of the shapes and formats `out`.
+    """
     tiles = row_tiles(rows.sizes_E, rows.source_R.size, ROWS)
     count, blocks = tiles[0].size, width // columns
 

@@ -145,7 +145,7 @@ class OneForwardOneBackward:
         return _scan(turn, True, carry, first + lap * whole, ends)
 
     def drained(self, turn: Callable, carry: Any) -> Any:
-        """The same of the drain."""
+        """Run `turn` in the iterations of the drain."""
         ends, drain, first = (
             self.schedule.stages - 1,
             self.schedule.lap - 1,
@@ -242,9 +242,8 @@ class OneForwardOneBackward:
         index_P = iteration - schedule.turns + schedule.passes + self.stage_P
         busy_P = schedule.is_busy(index_P)
         index_P = schedule.forward_of(jnp.clip(index_P, 0, schedule.passes - 1))
-        if (
-            run_back is None or schedule.virtual_stages > 1
-        ):  # traced for its structure; XLA drops it
+        if run_back is None or schedule.virtual_stages > 1:
+            # Traced for the structure of its backward pass; XLA drops the forward one.
             *_, run_back = self.forward(index_P, dy_PBSD)
         saved = [_read_slot(slots_K, index_P) for slots_K in slots]
         term, dx_PBSD = run_back(saved, dy_PBSD, busy_P)

@@ -77,11 +77,14 @@ def open_pairs(spec: str, vocab_size: int, seq_len: int, tokenizer: str | None) 
     if len(pairs) < 2:
         raise InputError(
             f"data {spec!r}: {len(pairs)} of {len(records):,} pairs have both answers within "
-            f"batch.seq_len={seq_len} tokens; two are needed, one to train on and one held out"
+            f"batch.seq_len={seq_len} tokens; two are needed, one to train on and one held "
+            "out: raise batch.seq_len"
         )
     same = sum(np.array_equal(chosen[0], rejected[0]) for chosen, rejected in pairs)
     if same == len(pairs):
-        raise InputError(f"data {spec!r}: chosen and rejected are the same in all {same:,} pairs")
+        raise InputError(
+            f"data {spec!r}: chosen and rejected are the same in all {same:,} pairs; give two answers"
+        )
     first = len(pairs) - max(1, int(HELD_OUT_FRACTION * len(pairs)))
     out, cut = len(records) - len(pairs), sum(len(ids) > seq_len + 1 for p in pairs for ids, _ in p)
     description = (
