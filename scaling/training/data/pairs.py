@@ -83,7 +83,8 @@ def open_pairs(spec: str, vocab_size: int, seq_len: int, tokenizer: str | None) 
     same = sum(np.array_equal(chosen[0], rejected[0]) for chosen, rejected in pairs)
     if same == len(pairs):
         raise InputError(
-            f"data {spec!r}: chosen and rejected are the same in all {same:,} pairs; give two answers"
+            f"data {spec!r}: chosen and rejected are the same in all {same:,} pairs; give another "
+            "answer as rejected"
         )
     first = len(pairs) - max(1, int(HELD_OUT_FRACTION * len(pairs)))
     out, cut = len(records) - len(pairs), sum(len(ids) > seq_len + 1 for p in pairs for ids, _ in p)
