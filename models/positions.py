@@ -142,7 +142,7 @@ def _llama3_scaling(freqs: np.ndarray, scaling: RopeScaling) -> np.ndarray:
     """Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, a ramp between."""
     wavelength = 2 * math.pi / freqs
     low, high = scaling.low_freq_factor, scaling.high_freq_factor
-    ramp = (scaling.original_max_positions / wavelength - low) / (high - low)
+    ramp = (scaling.original_max_positions / wavelength - low) / (high - low or LEAST_RAMP)
     ramp = np.clip(ramp, 0.0, 1.0)
     return (1 - ramp) * freqs / scaling.factor + ramp * freqs
 

@@ -45,6 +45,7 @@ BATCHES = {
     "gpt3-13b*": (1024, 2048),
     "llama2*": (1024, 4096),  # 4 M tokens: arXiv 2307.09288, table 1
     "llama3*": (512, 8192),  # 4.2 M tokens: arXiv 2407.21783, table 4, first stage at 8k tokens
+    "llama4*": (1024, 8192),  # 8.4 M tokens, assumed; sequences of a chunk
     "qwen2.5*": (1024, 4096),  # 4,096-token sequences: arXiv 2412.15115, section 3; 4.2 M assumed
     "qwen3*": (1024, 4096),  # 4.2 M tokens; 4,096-token sequences: arXiv 2505.09388, section 3.2
 }

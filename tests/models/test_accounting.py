@@ -164,11 +164,13 @@ SIZES = st.integers(1, 4096)
 
 
 @given(PRESETS)
-def test_parameters_grow_with_layers_by_one_block(config):
-    pattern = len(config.layers) or 1
+def test_parameters_grow_with_layers_by_the_blocks_of_a_pattern(config):
+    pattern = config.pattern_length
     deeper = replace(config, n_layers=config.n_layers + pattern)
     more = count_parameters(deeper).total - count_parameters(config).total
-    assert more == pattern * sum(block_parameters(config).values()) > 0
+    experts = pattern // config.moe.every if config.moe else 0
+    kinds = [False] * (pattern - experts) + [True] * experts
+    assert more == sum(sum(block_parameters(config, moe).values()) for moe in kinds) > 0
 
 
 @given(PRESETS)

@@ -12,6 +12,7 @@ from scaling.models.accounting import count_parameters
 from scaling.models.config import LayerKind, Mla, Moe, Yarn
 from scaling.models.huggingface.export import to_huggingface
 from scaling.models.huggingface.read import read_config, translate
+from scaling.models.positions import rotary_frequencies
 from scaling.models.presets import model_from, preset
 
 # The architecture keys of the files on huggingface.co, by preset.
@@ -160,6 +161,9 @@ def test_windows_on_some_layers_are_a_pattern():
         ("gpt-oss-20b", 20_914_757_184),
         ("gpt-oss-120b", 116_829_156_672),
         ("deepseek-v2", 235_741_434_880),
+        # 109 B and 400 B on the cards: Scout's with its encoder of images, of 0.9 B
+        ("llama4-scout", 107_769_861_120),
+        ("llama4-maverick", 400_711_848_960),
     ],
 )
 def test_families_with_patterns_have_the_published_size_and_go_there_and_back(name, parameters):
@@ -169,6 +173,7 @@ def test_families_with_patterns_have_the_published_size_and_go_there_and_back(na
     assert to_huggingface(translate(written, "c"), 4096) == written
 
 
+# Of Scout's and Maverick's config.json on huggingface.co, what is no default of the family
 LLAMA4 = {
     **{"model_type": "llama4_text", "hidden_size": 5120, "num_hidden_layers": 48},
     **{"intermediate_size": 8192, "vocab_size": 202_048, "num_attention_heads": 40},
@@ -176,15 +181,24 @@ LLAMA4 = {
 }
 
 
+SCOUT_ROPE = {
+    **{"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0},
+    "original_max_position_embeddings": 8192,
+}
+MAVERICK = {"num_local_experts": 128, "interleave_moe_layer_step": 2, "use_qk_norm": False}
+
+
 @pytest.mark.parametrize(
-    ("change", "total", "active"),
-    [  # the sizes on the cards of Scout and Maverick, billions, with their encoders of images
-        ({}, 109, 17),
-        ({"num_local_experts": 128, "interleave_moe_layer_step": 2}, 400, 17),
+    ("name", "change", "total", "active"),
+    [  # the sizes on the cards, billions, with their encoders of images
+        ("llama4-scout", {"rope_scaling": SCOUT_ROPE}, 109, 17),
+        ("llama4-maverick", MAVERICK, 400, 17),
     ],
 )
-def test_the_text_of_llama_4_has_the_size_on_its_card(change, total, active) -> None:
+def test_the_text_of_llama_4_has_the_size_on_its_card(name, change, total, active) -> None:
     config = translate({"model_type": "llama4", "text_config": LLAMA4 | change}, "c")
+    assert config == preset(name)
+    assert np.isfinite(rotary_frequencies(config)).all()
     found = count_parameters(config)
     np.testing.assert_allclose([found.total / 1e9, found.active / 1e9], [total, active], rtol=0.015)
     kinds = [(kind.attention_chunk, kind.is_rotated) for kind in config.layers]
