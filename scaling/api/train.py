@@ -215,7 +215,7 @@ def _ours(
     _print([*notice, *([f"note: {reason}"] if reason else [])])
     planned = plan(run)
     if options.resume:
-        _print(check_same_data(options.folder, planned.sums, allow_changed_data))
+        _print(check_same_data(planned, options.folder, allow_changed_data))
     _print(header_lines(planned))
 
     def compiled() -> tuple["Training", list[str]]:

@@ -21,14 +21,25 @@ def reference_model(run: Run) -> ModelConfig | None:
     loss = run.train.loss
     if loss is None or loss.teacher is None:
         return None if loss is None else run.model
-    with reworded("train.loss.teacher: "):
-        model = resolve(loss.teacher).model
+    model = loss.teacher_model
+    if model is None:
+        with reworded("train.loss.teacher: "):
+            model = resolve(loss.teacher).model
     if model.vocab_size != run.model.vocab_size:
         raise InputError(
             f"train.loss.teacher {loss.teacher!r} has a vocabulary of {model.vocab_size:,} tokens "
             f"and the model one of {run.model.vocab_size:,}: distillation compares token by token"
         )
     return model
+
+
+def with_teacher_model(run: Run) -> Run:
+    """The run with its teacher's shape written down, if it has a teacher. For errors see above."""
+    loss = run.train.loss
+    if loss is None or loss.teacher is None:
+        return run
+    loss = replace(loss, teacher_model=reference_model(run))
+    return replace(run, train=replace(run.train, loss=loss))
 
 
 def reference_run(run: Run) -> Run | None:

@@ -149,6 +149,7 @@ class Loss:
     kind: Literal["dpo", "distillation"]
     beta: float = 0.1  # of dpo
     teacher: str | None = None  # of distillation: a run folder or Hugging Face's; priced: a recipe
+    teacher_model: ModelConfig | None = None  # in run.json, so that the folder may go; None: read
     temperature: float = 1.0
     weight: float = 0.5
 

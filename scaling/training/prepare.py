@@ -20,15 +20,17 @@ from scaling.models.execution import Execution
 from scaling.models.transformer import Transformer
 from scaling.run import Run, run_dict
 from scaling.run.parallelism.checks import check_device, check_settings, check_trainable
-from scaling.run.parallelism.rules import resolved_mesh, rules_for, with_zero_stage
-from scaling.run.reference import reference_run
-from scaling.training.data.batches import Batch
+from scaling.run.parallelism.rules import resolved_mesh, rules_for
+from scaling.run.reference import reference_run, with_teacher_model
+from scaling.training.checkpoint.read import place_in_data
+from scaling.training.data.batches import Batch, check_order, order_of
 from scaling.training.data.sources import open_data
 from scaling.training.data.sums import Sums, changed_files, data_sums, named
 from scaling.training.data.tokens import Source, fingerprint, parts_of
 from scaling.training.execution import execution_on
 from scaling.training.launch.consensus import mismatched_processes, refused_by_all
 from scaling.training.optim.trained import joined
+from scaling.training.run_folder.steps import latest_step, step_path
 from scaling.training.step import (
     Tokens,
     TrainState,
@@ -88,7 +90,7 @@ def plan(run: Run) -> PreparedRun:
         )
     execution = execution_on(jax.devices()[0], run, rules)
     sums = data_sums(run.train) if jax.process_index() == 0 else None
-    run = with_zero_stage(replace(run, mesh=mesh), mesh)
+    run = with_teacher_model(replace(run, mesh=mesh))
     return PreparedRun(run, execution, present_mesh(mesh), source, sums)
 
 
@@ -115,20 +117,26 @@ def _same_source(run: Run) -> Source:
     return source
 
 
-def check_same_data(folder: Path, sums: Sums | None, allowed: bool) -> list[str]:
+def check_same_data(plan: PreparedRun, folder: Path, allowed: bool) -> list[str]:
     """Refuse, on all processes, to resume with data that have changed; lines where it is allowed.
 
     Raises:
-        InputError: by process 0 with the files, each with how it differs.
+        InputError: by process 0 with the files, each with how it differs; or what decides the order
+            of their sequences, such as their number of tokens, is not as it was.
     """
     with refused_by_all("process 0 found that the data have changed, and says which"):
-        changed = named(changed_files(folder, sums)) if sums is not None else ""
+        changed = named(changed_files(folder, plan.sums)) if plan.sums is not None else ""
         if changed and not allowed:
             raise InputError(
                 f"--resume: the data have changed since the run began: {changed}. Put them back, "
                 "start in another --run-dir, or, if they have as many tokens as before, go on with "
                 "them by --allow-changed-data."
             )
+        step = latest_step(folder / "checkpoints") if plan.sums is not None else None
+        place = place_in_data(step_path(folder / "checkpoints", step)) if step else {}
+        if place:  # of a damaged checkpoint it is {}: the one before it is told later
+            order = order_of(plan.source, rows_of_batch(plan.run), plan.run.train.seed)
+            check_order(place, order)
     return [f"warning: the data have changed: {changed}"] if changed else []
 
 
@@ -199,6 +207,11 @@ def _with_teacher(state: TrainState, plan: PreparedRun, programs: Programs) -> T
     leaves = zip(jax.tree.leaves(model), jax.tree.leaves(like), strict=True)
     stored = [x.astype(to.dtype) for x, to in leaves]
     return state._replace(reference=jax.tree.unflatten(jax.tree.structure(like), stored))
+
+
+def rows_of_batch(run: Run) -> int:
+    """Rows of the data in a batch of the whole job; a row has both answers of a pair."""
+    return run.batch.global_batch // (2 if run.train.pairs else 1)
 
 
 def own_rows(programs: Programs) -> np.ndarray:

@@ -114,7 +114,7 @@ def _decides(run: Run, shape: MeshShape) -> dict[str, Any]:
     document["train"] = {k: v for k, v in train.items() if v or k not in ADDED}
     teacher = reference_model(run)
     if teacher is not None:  # whose shape decides, whatever its folder
-        document["train"]["loss"]["teacher"] = asdict(teacher)
+        document["train"]["loss"] |= {"teacher": asdict(teacher), "teacher_model": None}
     if is_own_chain(run.optimizer):
         document["optimizer"] = [run.optimizer, read_text(named_function(run.optimizer)[0])]
     # Fields of models that came later decide where they say anything: keys stay what they were.

@@ -14,17 +14,19 @@ from scaling.meshes.errors import InputError, reworded
 from scaling.meshes.units import format_memory
 from scaling.models.accounting import count_parameters
 from scaling.models.accounting.remat import AUTO
-from scaling.models.config import with_positions
+from scaling.models.config import ModelConfig, with_positions
 from scaling.run import Run, load_run
 from scaling.run.own import OwnRun, load_any
 from scaling.run.parallelism.checks import check_trainable
 from scaling.run.parallelism.rules import resolved_mesh, rules_for
 from scaling.run.recipes import with_dividing_microbatches
+from scaling.run.reference import with_teacher_model
 from scaling.training.launch.distributed import job_kind, start_distributed
 from scaling.training.launch.gpu import reserve_gpu_memory
 from scaling.training.monitor.profile import parse_range
 from scaling.training.run_folder.folder import Options, check_folder
 from scaling.training.run_folder.metrics import check_sinks
+from scaling.training.trained_model import check_teacher
 from scaling.training.weights.imported import open_weights
 
 
@@ -52,8 +54,10 @@ def options_of(
     check_folder(options)
     if resume and isinstance(run, Run):
         _check_same_model(run, folder)
-    if initial is not None and not resume and isinstance(run, Run):
-        open_weights(initial, run.model)
+    elif isinstance(run, Run):
+        if initial is not None:
+            open_weights(initial, run.model)
+        check_teacher(run)
     return options
 
 
@@ -71,6 +75,14 @@ def _check_same_model(run: Run, folder: Path) -> None:
             f"{here:,}; choose another --run-dir, or the model of {folder / 'run.json'}"
         )
     whole = "loss", "lora", "freeze", "trainable", "ema"
+    run, teacher = with_teacher_of(before, run), _teacher(run)
+    if teacher not in (None, own := _teacher(before)) and own:
+        there, here = (count_parameters(model).total for model in (own, teacher))
+        raise InputError(
+            f"--resume: train.loss.teacher has another shape ({here:,} parameters) than the one "
+            f"that {folder} was trained with ({there:,}), whose weights its checkpoint holds: name "
+            "that one, or start in another --run-dir"
+        )
     for key in (*(f"train.{name}" for name in whole), "precision.frozen"):
         # A setting as `--set` takes it.
         was, now = (json.dumps(attrgetter(key)(r), default=vars) for r in (before, run))
@@ -79,6 +91,27 @@ def _check_same_model(run: Run, folder: Path) -> None:
                 f"--resume: {folder} was trained with {key}={was}, not {now}: leave it as it was, "
                 "or start in another --run-dir from its weights (scaling export, then --init)"
             )
+
+
+def _teacher(run: Run) -> ModelConfig | None:
+    """The shape of a run's teacher; None: it has none, or its folder has gone."""
+    try:
+        loss = with_teacher_model(run).train.loss
+    except InputError:
+        return None
+    return loss.teacher_model if loss else None
+
+
+def with_teacher_of(before: Run | OwnRun | None, run: Run) -> Run:
+    """A resumed run with the teacher that it began with, if it still has one.
+
+    Its shape is in run.json and its weights are in the checkpoint, so its folder may have moved.
+    """
+    there, loss = before.train.loss if isinstance(before, Run) else None, run.train.loss
+    if not (there and loss and there.teacher and loss.teacher):
+        return run
+    loss = replace(loss, teacher=there.teacher, teacher_model=there.teacher_model)
+    return replace(run, train=replace(run.train, loss=loss))
 
 
 def start_jax(run: Run | OwnRun, options: Options, devices: int | None) -> None:
@@ -104,7 +137,7 @@ def check_device_count(run: Run, options: Options, devices: int | None) -> None:
 
 def on_devices(run: Run, options: Options, devices: int) -> tuple[Run, list[str]]:
     """Return the run with microbatches for its mesh (of its folder if resumed), and notes."""
-    run, notice = continued(run, options, devices)
+    run, notice = continued(with_teacher_of(_before(options), run), options, devices)
     mesh = run.mesh or resolved_mesh(run, devices)
     run, lowered = with_dividing_microbatches(run, mesh)
     if run.remat == AUTO and (before := _before(options)):

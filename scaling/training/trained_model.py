@@ -16,24 +16,27 @@ from typing import Literal
 import jax
 
 from scaling.meshes.devices import present_mesh, use_host_devices
-from scaling.meshes.errors import InputError, check_range
+from scaling.meshes.errors import InputError, check_range, reworded
 from scaling.meshes.rules import check_divisible
 from scaling.meshes.shape import MeshShape
+from scaling.models.accounting import count_parameters
 from scaling.models.adapters import merged
 from scaling.models.config import with_positions
 from scaling.models.transformer import Transformer
-from scaling.run import Batch, Pipeline, Run, Sharding
+from scaling.run import Batch, Pipeline, Run, Sharding, read_run
 from scaling.run.parallelism.checks import check_device, check_trainable
 from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import resolve
+from scaling.run.reference import reference_model
 from scaling.training.checkpoint.checkpoints import Checkpoints
+from scaling.training.checkpoint.read import described
 from scaling.training.data.tokenizer import BYTES, FILE, Tokenizer, open_tokenizer
 from scaling.training.execution import execution_on
 from scaling.training.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
 from scaling.training.run_folder.folder import TOKENIZER
-from scaling.training.run_folder.steps import latest_step
+from scaling.training.run_folder.steps import latest_step, step_path
 from scaling.training.step import abstract_state
-from scaling.training.weights.imported import import_weights
+from scaling.training.weights.imported import import_weights, open_weights
 from scaling.training.weights.naming import from_dict, reorder_layers, to_dict
 
 LEAST_TOKENS = 4096  # at once on a device: without gradients they take little memory
@@ -61,6 +64,33 @@ def run_of_folder(folder: Path) -> Run:
     if copy.is_dir():
         run = replace(run, train=replace(run.train, tokenizer=str(copy)))
     return run
+
+
+def check_teacher(run: Run) -> None:
+    """Raise InputError for a teacher of `train.loss` without weights of its shape, if there is one.
+
+    Reads no weights and needs no devices.
+    """
+    loss = run.train.loss
+    if loss is None or loss.teacher is None:
+        return
+    folder, model = Path(loss.teacher), reference_model(run)
+    with reworded("train.loss.teacher: "):
+        there = run_of_folder(folder)
+        saves = folder / "checkpoints"
+        if not (folder / "run.json").exists():
+            open_weights(folder, there.model)
+        elif (step := latest_step(saves)) is None:
+            raise InputError(f"{folder} has no finished checkpoint; train it first")
+        else:
+            there = read_run(described(step_path(saves, step))[1]["run"])
+        if there.model != model:
+            assert model is not None
+            here, size = (count_parameters(m).total for m in (model, there.model))
+            raise InputError(
+                f"the weights in {folder} are of another model ({size:,} parameters) than its "
+                f"description or train.loss.teacher_model ({here:,})"
+            )
 
 
 def tokenizer_of(run: Run) -> Tokenizer:

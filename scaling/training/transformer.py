@@ -13,6 +13,7 @@ from scaling.training.prepare import (
     initial_state,
     own_rows,
     place_tokens,
+    rows_of_batch,
 )
 from scaling.training.protocol import Training
 from scaling.training.step import TrainState
@@ -41,9 +42,9 @@ def training_of(plan: PreparedRun, programs: Programs, weights: Path | None = No
 
 def rows_of_data(plan: PreparedRun, programs: Programs) -> tuple[int, list[int]]:
     """Rows of the data in a batch, and those that this process reads; one has both of a pair."""
-    each = 2 if plan.run.train.pairs else 1
-    own = own_rows(programs)[::each] // each
-    return plan.run.batch.global_batch // each, own.tolist()
+    size = rows_of_batch(plan.run)
+    each = plan.run.batch.global_batch // size
+    return size, (own_rows(programs)[::each] // each).tolist()
 
 
 def held_out_losses(plan: PreparedRun, programs: Programs, state: TrainState) -> dict[str, float]:

@@ -54,8 +54,7 @@ class TrainingBatches(Iterator[Batch]):
         self, source: Source, global_batch: int, seed: int, own: Sequence[int] | None = None
     ):
         own = range(global_batch) if own is None else own
-        settings = dict(global_batch=global_batch, seq_len=source.seq_len, seed=seed)
-        self._identity = source.identity | settings
+        self._identity = order_of(source, global_batch, seed)
         rows = _OwnRows(_endless(source, seed), global_batch, own)
         dataset = grain.MapDataset.source(rows).batch(len(own))
         self._batches = iter(dataset.to_iter_dataset(PREFETCH))
@@ -78,18 +77,7 @@ class TrainingBatches(Iterator[Batch]):
         Raises:
             InputError: the state belongs to other data, batch, sequence length or seed.
         """
-        there, ours = _kind(state), _kind(self._identity)
-        if there != ours:
-            raise InputError(
-                f"the saved place in the data is one in {there}, this run has {ours}: the same "
-                "order cannot be continued. Restore train.data, or start a new run."
-            )
-        for key, here in self._identity.items():
-            if state.get(key) != here:
-                raise InputError(
-                    f"the saved place in the data has {key} {state.get(key)}, this run has {here}: "
-                    f"the same order cannot be continued. Restore {key}, or start a new run."
-                )
+        check_order(state, self._identity)
         try:
             self._batches.set_state(state["position"])
         except (LookupError, TypeError, ValueError) as error:
@@ -101,6 +89,28 @@ class TrainingBatches(Iterator[Batch]):
     def close(self) -> None:
         """End the prefetch threads."""
         self._batches.close()
+
+
+def order_of(source: Source, global_batch: int, seed: int) -> dict[str, Any]:
+    """What decides the order of the sequences, as JSON."""
+    return source.identity | dict(global_batch=global_batch, seq_len=source.seq_len, seed=seed)
+
+
+def check_order(state: Mapping[str, Any], order: Mapping[str, Any]) -> None:
+    """Raise InputError if a saved place is one in another order than `order_of` says."""
+    there, ours = _kind(state), _kind(order)
+    if there != ours:
+        raise InputError(
+            f"the saved place in the data is one in {there}, this run has {ours}: the same "
+            "order cannot be continued. Restore train.data, or start a new run."
+        )
+    for key, here in order.items():
+        if state.get(key) != here:
+            raise InputError(
+                f"the saved place in the data has {key} {state.get(key)}, this run has {here}: the "
+                "same order cannot be continued, by --allow-changed-data neither. "
+                f"Restore {key}, or start a new run."
+            )
 
 
 def _kind(identity: Mapping[str, Any]) -> str:

@@ -510,6 +510,23 @@ def test_data_that_have_changed_are_refused_unless_they_are_allowed(
     assert kept.read_text() == now
 
 
+def test_fewer_tokens_than_before_are_refused_before_any_compile_even_where_allowed(
+    command, toy, capsys, tmp_path, words_file
+):
+    words = tmp_path / "words.txt"
+    words.write_bytes(words_file.read_bytes())
+    terminate = {"act": at_step(3, lambda: os.kill(os.getpid(), signal.SIGTERM))}
+    assert command(toy(data=str(words)), step=terminate) == 0
+    before = words.stat().st_size
+    words.write_bytes(words.read_bytes()[:-1000])
+    command.compiled.clear()
+    assert command(toy(data=str(words)), "--resume", "--allow-changed-data") == 2
+    said = capsys.readouterr().err
+    numbers = (before - before // 20, before - 1000 - (before - 1000) // 20)  # a twentieth held out
+    assert "has tokens {}, this run has {}: ".format(*numbers) in said
+    assert "--allow-changed-data neither" in said and command.compiled == []
+
+
 def test_resuming_a_finished_run_writes_what_it_could_not_write_at_its_end(
     command, toy, capsys, tmp_path
 ):

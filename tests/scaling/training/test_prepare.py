@@ -15,7 +15,6 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape, parse_mesh
 from scaling.models.config import Moe
 from scaling.run import Batch, Precision, run_dict
-from scaling.run.parallelism.rules import with_zero_stage
 from scaling.training import prepare as preparing
 from scaling.training.prepare import Programs, compile_programs, place_tokens, plan
 from tests.harness import abstract_arguments
@@ -26,7 +25,7 @@ CUBE = MeshShape(data=2, fsdp=2, tensor=2)
 
 def test_a_plan_holds_the_run_with_its_mesh_and_data(toy, words_file):
     planned = plan(replace(toy(), mesh=CUBE))
-    assert planned.run == with_zero_stage(replace(toy(), mesh=CUBE), CUBE)
+    assert planned.run == replace(toy(), mesh=CUBE)
     assert planned.mesh.axis_names == CUBE.device_order
     assert str(words_file) in planned.source.description
     planned = plan(replace(toy(), mesh=None))  # all devices are fsdp
