@@ -97,12 +97,17 @@ def _passed_on(instruction: Instruction, path: Path) -> Source | None:
 
 
 def _updated(instruction: Instruction, path: Path) -> Source | None:
-    """The operand that is updated in place."""
-    if instruction.opcode in UPDATING:
+    """The operand that is updated in place, by an asynchronous start as well."""
+    opcode = instruction.opcode.removesuffix("-start")
+    if opcode != instruction.opcode and holds_operands(instruction):
+        if path[:1] != (1,):
+            return None
+        path = path[1:]
+    if opcode in UPDATING:
         return path[0] if path else 0, ()
     if stated := instruction.attribute(STATED):
         return read_aliases(stated).get(path)
-    if instruction.opcode != "fusion":
+    if opcode != "fusion":
         return None
     inner = called(instruction)
     made = results(inner)[path[0]] if inner.root.opcode == "tuple" else inner.root

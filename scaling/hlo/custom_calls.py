@@ -122,7 +122,7 @@ def product_of(instruction: Instruction) -> HloProduct | None:
 
 def call_target(instruction: Instruction) -> str:
     """Name of the function that a custom call calls; "" for any other instruction."""
-    if instruction.opcode != "custom-call":
+    if instruction.opcode not in ("custom-call", "custom-call-start"):
         return ""
     return (instruction.attribute("custom_call_target") or "").strip('"')
 

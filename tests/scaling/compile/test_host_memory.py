@@ -1,12 +1,17 @@
 """Arrays in the memory of an absent host: however that is written, their way there is priced."""
 
+from types import SimpleNamespace
+
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import scaling as sc
+from scaling.compile.options import WITHOUT_DEVICE
 
 pytestmark = pytest.mark.deviceless
 SHAPE, BYTES = (65536, 8192), 65536 * 8192 * 4 / 8  # of one device
@@ -100,3 +105,97 @@ def test_what_a_trace_puts_somewhere_passes_through(kind):
     outside = lowered(Mesh(sc.device_mesh("d=8", "dgx-h100").devices, ("d",), axis_types=(kind,)))
     with sc.pretend("dgx-h100"):
         assert lowered(jax.make_mesh((8,), ("d",), axis_types=(kind,))) == outside
+
+
+LAYERS, WIDTH, ROWS = 4, 1024, 4096
+STACK = LAYERS * WIDTH * WIDTH * 4 / 8  # bytes of the layers' weights on one device
+
+
+def layers(weights, x, per_layer=lambda w: w, save=lambda h: h, policy=None):
+    """The loss of a stack of layers, each recomputed in the backward pass."""
+
+    def layer(x, w):
+        hidden = save(x @ per_layer(w).astype(jnp.bfloat16))
+        return x + jax.nn.gelu(hidden), None
+
+    last, _ = jax.lax.scan(jax.checkpoint(layer, policy=policy), x, weights)
+    return jnp.mean(jnp.square(last.astype(jnp.float32)))
+
+
+def optimizer_offloaded(mesh):
+    """As MaxText does with optimizer_memory_host_offload=true, its state made by a jitted init."""
+    device = NamedSharding(mesh, P(None, "d"))
+    optimizer = optax.adamw(1e-3)
+
+    def init():
+        weights = jnp.zeros((LAYERS, WIDTH, WIDTH))
+        return weights, optimizer.init(weights)
+
+    on_devices = lambda leaf: device if leaf.ndim else NamedSharding(mesh, P())
+    weights, state = jax.tree.map(on_devices, jax.eval_shape(init))
+    offloaded = jax.tree.map(lambda s: s.with_memory_kind("pinned_host"), state)
+
+    def step(weights, state, x):
+        grads = jax.grad(layers)(weights, x)
+        state = jax.device_put(
+            state, jax.tree.map(lambda s: s.with_memory_kind("device"), state_at)
+        )
+        updates, state = optimizer.update(grads, state, weights)
+        return optax.apply_updates(weights, updates), state
+
+    state_at = offloaded
+    made = jax.jit(init, out_shardings=(weights, offloaded))()
+    jitted = jax.jit(step, donate_argnums=(0, 1), out_shardings=(weights, offloaded))
+    return SimpleNamespace(step=jitted, state=made, on_host=2 * STACK + 4, moved=4 * STACK)
+
+
+def activations_offloaded(mesh):
+    """A policy of jax.checkpoint that keeps what it saves on the host."""
+    weights = Struct(
+        (LAYERS, WIDTH, WIDTH), jnp.float32, sharding=NamedSharding(mesh, P(None, "d"))
+    )
+    policy = jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[], names_which_can_be_offloaded=["hidden"],
+        offload_src="device", offload_dst="pinned_host",
+    )  # fmt: skip
+    save = lambda hidden: checkpoint_name(hidden, "hidden")
+    loss = lambda w, x: layers(w, x, save=save, policy=policy)
+    step = jax.jit(lambda w, x: w - 1e-3 * jax.grad(loss)(w, x), donate_argnums=0)
+    kept = LAYERS * ROWS * WIDTH * 2 / 8
+    return SimpleNamespace(step=step, state=(weights,), on_host=kept, moved=2 * kept)
+
+
+def parameters_streamed(mesh):
+    """Weights live on the host and come layer by layer; their gradients are summed there."""
+    host = NamedSharding(mesh, P(None, "d"), memory_kind="pinned_host")
+    weights = Struct((LAYERS, WIDTH, WIDTH), jnp.float32, sharding=host)
+    here = lambda w: jax.device_put(w, Space.Device)
+
+    def step(weights, x):
+        grads = jax.grad(lambda w: layers(w, x, per_layer=here))(weights)
+        return jax.device_put(here(weights) - 1e-3 * here(grads), Space.Host)
+
+    # each way of the weights, twice; their gradients' way there and back; the new weights
+    jitted = jax.jit(step, donate_argnums=0)
+    return SimpleNamespace(step=jitted, state=(weights,), on_host=2 * STACK, moved=6 * STACK)
+
+
+WAYS = optimizer_offloaded, activations_offloaded, parameters_streamed
+
+
+@pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)
+@pytest.mark.parametrize("program", WAYS)
+def test_programs_that_offload_have_the_memory_of_xlas_plan(program, kind):
+    with sc.pretend("dgx-h100"):
+        mesh = jax.make_mesh((8,), ("d",), axis_types=(kind,))
+        made = program(mesh)
+        x = Struct((ROWS, WIDTH), jnp.bfloat16, sharding=NamedSharding(mesh, P("d")))
+        compiled = made.step.lower(*made.state, x).compile(compiler_options=dict(WITHOUT_DEVICE))
+    plan, found = compiled.memory_analysis(), price(compiled)
+    planned = plan.host_argument_size_in_bytes + plan.host_output_size_in_bytes
+    planned += plan.host_temp_size_in_bytes - plan.host_alias_size_in_bytes
+    assert found.memory.pinned_host == planned == made.on_host
+    kept = planned - plan.host_temp_size_in_bytes  # of which XLA's peak has arguments and results
+    assert found.memory.peak == pytest.approx(plan.peak_memory_in_bytes - kept, rel=1e-3)
+    copied = [w for w in found.warnings if "between host and device" in w]
+    assert copied and found.step_time > 0.5 * made.moved / 63e9  # both ways at a time

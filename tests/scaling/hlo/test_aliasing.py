@@ -124,6 +124,18 @@ def test_a_fusion_that_ends_in_an_update_writes_into_its_parameter(body, found) 
     assert sources(ONE, (), body=body) == [found]
 
 
+@pytest.mark.parametrize(
+    "opcode, operands, updated",
+    [("fusion", "%part, %x, %i", 1), ("dynamic-update-slice", "%x, %part, %i, %i", 0)],
+)
+def test_an_asynchronous_update_is_in_place(opcode: str, operands: str, updated: int) -> None:
+    names = {"%x": "f32[8,4]", "%part": "f32[1,4]", "%i": "s32[]"}
+    shapes = ", ".join(names[name] for name in operands.split(", "))
+    line = f"s = (({shapes}), f32[8,4], u32[]) {opcode}-start({operands}), calls=%body"
+    found = sources(line, (1,), (0, updated), (2,), body=UPDATE[:-1])
+    assert found == [(updated, ()), (updated, ()), None]
+
+
 def test_a_fusion_scatters_into_several_parameters() -> None:
     body = """p = f32[8,4] parameter(0); q = f32[8,4] parameter(1); k = s32[] parameter(2)
         r = (f32[8,4], f32[8,4]) scatter(%q, %p, %k, %p, %p)"""

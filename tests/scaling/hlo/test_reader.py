@@ -58,6 +58,13 @@ def test_every_function_whose_work_is_not_known_is_named() -> None:
     assert known.unknown == ""  # a product of a library is no surprise
 
 
+def test_work_that_the_host_does_beside_the_device_is_not_known() -> None:
+    shape, call = "((f32[8,4]), f32[8,4], u32[])", 'custom_call_target="HostExecute"'
+    start = f"s = {shape} custom-call-start(%x), {call}"
+    found, wait = read(f"{start}; d = f32[8,4] custom-call-done(%s)").schedule
+    assert (found.unknown, found.asynchronous, wait.name) == ("HostExecute", True, "s")
+
+
 @pytest.mark.parametrize("opcode", ["negate(%x)", f"all-reduce(%x), {GROUPS}, to_apply=%sum"])
 def test_two_steps_of_one_name_are_an_error(opcode: str) -> None:
     """Both would have the price of one of them."""
