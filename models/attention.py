@@ -25,7 +25,7 @@ from scaling.models.attention_kernels.flash import flash_attention
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
 from scaling.models.attention_kernels.zigzag import zigzag_order
 from scaling.models.config import ModelConfig
-from scaling.models.documents import Documents, in_chunks, same_document
+from scaling.models.documents import Documents, chunk_segments, same_document
 from scaling.models.execution import Execution
 from scaling.models.initializers import add_bias, bias, matrix, residual_std
 from scaling.models.norm import Norm
@@ -156,9 +156,9 @@ def attend(
     """softmax(q k^T / sqrt(K), causal) v -> [B, S, N, V], each device on its own rows and heads.
 
     Each position sees those of its document, chunk and window before it, and itself; `sinks_N` are
-    one more score of each head, of no value. Chunks are sequences of their own to the kernel; on
-    `context` a device has whole ones. Saved for the backward pass: q, k, v, the result and, by
-    flash kernels, its log-sum-exp.
+    one more score of each head, of no value. Chunks are sequences of their own to the kernel, of
+    which a device of `context` has whole ones; in packed documents they are documents. Saved for
+    the backward pass: q, k, v, the result and, by flash kernels, its log-sum-exp.
     """
     q_BSNK, k_BSMK = checkpoint_name(q_BSNK, "query"), checkpoint_name(k_BSMK, "key")
     v_BSMV = checkpoint_name(v_BSMV, "value")
@@ -166,19 +166,19 @@ def attend(
     chex.assert_shape([k_BSMK, v_BSMV], [(B, S, None, K), (*k_BSMK.shape[:3], None)])
     window, softcap, chunk = rules
     chunk = chunk if chunk and chunk < S else None
-    if execution.rules.axes("sequence"):
-        assert documents is None or chunk is None  # as check_trainable says, and of whole chunks
-        if chunk is None:
-            segments = None if documents is None else documents.segments_BS
-            given = q_BSNK, k_BSMK, v_BSMV, sinks_N, segments
-            return context_attention(execution, window, softcap, *given)
+    segments = None if documents is None else documents.segments_BS
+    if chunk and documents is not None:  # a chunk of a document reaches no further than a window
+        segments, window = chunk_segments(documents, chunk), min(window or chunk, chunk)
+        chunk = None
+    if execution.rules.axes("sequence") and chunk is None:
+        given = q_BSNK, k_BSMK, v_BSMV, sinks_N, segments
+        return context_attention(execution, window, softcap, *given)
     is_flash = execution.attention_kernel == "cudnn" and not softcap
     core: Callable = functools.partial(_stored_scores, execution, window, softcap)
     if is_flash:
         core = functools.partial(_flash_in_documents if documents else flash_attention, window)
     query, keys = execution.spec(*HEADS), execution.spec(*KV_HEADS)
-    segments = None if documents is None else in_chunks(documents, chunk).segments_BS
-    if chunk and segments is None:
+    if chunk:
         core = functools.partial(_by_chunk, core, chunk)
     specs = (
         *(query, keys, keys),

@@ -49,14 +49,14 @@ def documents_of(segments_BS: jax.Array, order_S: np.ndarray | None = None) -> D
     return Documents(segments_BS, positions_BS)
 
 
-def in_chunks(documents: Documents, chunk: int | None) -> Documents:
-    """The documents cut into chunks of so many tokens, each a document of its own that keeps its
-    positions; None: as they are."""
-    if chunk is None:
-        return documents
-    begins_BS = (documents.positions_BS % chunk == 0).astype(jnp.int32)
-    segments_BS = jnp.where(documents.is_token_BS, jnp.cumsum(begins_BS, axis=1), 0)
-    return documents._replace(segments_BS=segments_BS)
+def chunk_segments(documents: Documents, chunk: int) -> jax.Array:
+    """Segments of the documents cut into chunks of so many tokens: int32 [B, S], 0 in padding.
+
+    They need no order of the sequence: a chunk's number follows from its document's and its place.
+    """
+    segments_BS, positions_BS = documents
+    most = -(-segments_BS.shape[1] // chunk)  # chunks of a document
+    return jnp.where(segments_BS != 0, segments_BS * most + positions_BS // chunk, 0)
 
 
 def same_document(queries_BT: jax.Array, keys_BU: jax.Array) -> jax.Array:

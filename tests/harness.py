@@ -9,6 +9,7 @@ first moment, which after one step from zero is (1 - beta_1) times the clipped g
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cache, lru_cache, partial
 from typing import Any
@@ -39,7 +40,13 @@ from scaling.training.program import program_of_run
 from scaling.training.running import program_of
 from scaling.training.step import Tokens, TrainState, jitted_step
 from scaling.training.step import abstract_arguments as step_arguments
-from scaling.training.weights.naming import from_dict, layer_order_of, leaf_names, to_dict
+from scaling.training.weights.naming import (
+    STACKS,
+    from_dict,
+    layer_order_of,
+    leaf_names,
+    to_dict,
+)
 from tests.models.one_device import GEMMA_KIND, LLAMA4_CHOICE, LLAMA4_KIND, OSS_KIND
 
 SEQUENCES, SEQ_LEN = 16, 32
@@ -194,13 +201,13 @@ def placed(run: Run) -> tuple[TrainState, Tokens]:
     0, where a wrong gradient could hide; the layers of a pipeline stand as it stores them.
     """
     like, cut = abstract_arguments(run)
-    noise, rows = np.random.default_rng(0), layer_order_of(run)
+    noise = np.random.default_rng(0)
     arrays = {}
     for name, leaf in to_dict(like).items():
         x = np.zeros(leaf.shape, leaf.dtype)
         if name.startswith(("params/", "reference/")):
             x = np.float32(0.1 * noise.standard_normal(leaf.shape) + name.endswith("scale"))
-            x = _rows(name, x, rows)
+            x = _rows(name, x, partial(layer_order_of, run))
         arrays[name] = jax.device_put(x, leaf.sharding)
     text = noise.integers(run.model.vocab_size, size=(SEQUENCES, SEQ_LEN + 1)).astype(np.int32)
     zigzag = zigzag_order(SEQ_LEN, run.mesh.context)
@@ -220,14 +227,14 @@ def _documents() -> np.ndarray:
 
 def in_layer_order(run: Run, tree: Any) -> dict[str, np.ndarray]:
     """The arrays of a tree by name on the host, layers in the order in which they are applied."""
-    back = np.argsort(layer_order_of(run))
+    back = lambda layers: np.argsort(layer_order_of(run, layers))
     arrays = zip(leaf_names(tree), map(np.asarray, jax.tree.leaves(tree)), strict=True)
     return {name: _rows(name, x, back) for name, x in arrays}
 
 
-def _rows(name: str, x: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """The layers of a stack in another order; first dense layers and counters are no stages'."""
-    return x[rows] if "layers" in name.split("/") and x.shape[:1] == rows.shape else x
+def _rows(name: str, x: np.ndarray, order: Callable[[int], np.ndarray]) -> np.ndarray:
+    """The layers of a stack in another order; counters have none."""
+    return x[order(len(x))] if STACKS & {*name.split("/")} and x.ndim else x
 
 
 def stepped(case: Case, steps: int = STEPS) -> dict[str, dict[str, np.ndarray]]:

@@ -108,10 +108,10 @@ def shard_targets(execution: Execution, targets_MBS: jax.Array) -> jax.Array:
     return on_shards(own, execution.spec(*dims), out, targets_MBS)
 
 
-def stack_stages(x_L: jax.Array, pattern: int) -> jax.Array:
-    """A stored stack [P L, ...] as each stage's layers, [L, P, ...]; of several layers in a pattern
-    [L / pattern, pattern, P, ...] (`scaling.models.pattern`)."""
-    spec, lead = spec_of(x_L), (-1, pattern)[: 1 + (pattern > 1)]
+def stack_stages(x_L: jax.Array, rows: int) -> jax.Array:
+    """A stored stack [P L, ...] as each stage's layers, [L, P, ...]; with `rows` of it in a pattern
+    of layers [L / rows, rows, P, ...] (`scaling.models.pattern`)."""
+    spec, lead = spec_of(x_L), (-1, rows) if rows else (-1,)
     nothing = [None] * len(lead)
     out = P(*nothing, *spec.partitions, unreduced=spec.unreduced, reduced=spec.reduced)
     return on_shards(lambda x_L: x_L.reshape(*lead, 1, *x_L.shape[1:]), spec, out, x_L)

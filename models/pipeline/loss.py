@@ -5,16 +5,18 @@ gradients, by 1F1B (`scaling.models.pipeline.one_forward_one_backward`).
 # Dims: M microbatches, P stages, B batch, S sequence, D model
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
 
+from scaling.models.accounting.matrices import layer_stacks
 from scaling.models.config import ModelConfig, layer_configs
 from scaling.models.head import Targets, gather_tokens, linear_cross_entropy
 from scaling.models.moe.routing import Routing
-from scaling.models.pattern import scan_patterns
+from scaling.models.pattern import scan_patterns, scan_places
 from scaling.models.pipeline.layers import (
     collect_output,
     embed_microbatch,
@@ -67,7 +69,8 @@ def pipeline_gradients(
     (_, loss), routing, ((embedding, head_VD, norm), layers) = pipeline.sums_and_gradients()
     gradients = jax.tree.map(lambda leaf: leaf, model)  # a copy: the argument stays as it is
     gradients.embedding, gradients.head_VD, gradients.final_norm = embedding, head_VD, norm
-    gradients.layers = jax.tree.map(unstack_stages, layers)
+    for stack, of_stack in zip(layer_stacks(model.config), layers, strict=True):
+        setattr(gradients, stack.name, jax.tree.map(unstack_stages, of_stack))
     return loss, jax.tree.map(unstack_stages, routing), gradients
 
 
@@ -82,7 +85,9 @@ def _pipeline(
 ) -> OneForwardOneBackward:
     chex.assert_equal_shape([inputs_MBS, targets_MBS])
     execution, config = model.execution, model.config
-    kinds = layer_configs(config)
+    kinds, places = layer_configs(config), scan_places(config, layer_stacks(config))
+    places = places or (0,) * len(kinds)  # of one stack
+    rows = lambda stack: places.count(stack) if len(places) > 1 else 0
     given_MBS = jax.tree.map(lambda x: shard_targets(execution, x), (targets_MBS, weights_MBS))
 
     documents_MBS = None if segments_MBS is None else jax.lax.map(model.documents, segments_MBS)
@@ -106,8 +111,7 @@ def _pipeline(
             return rematerialized(one, execution)
 
         with jax.named_scope("layers"):
-            places = (0,) * len(kinds)
-            x_PBSD, (routing,) = scan_patterns(layer, kinds, x_PBSD, layers, places=places)
+            x_PBSD, (*_, routing) = scan_patterns(layer, kinds, x_PBSD, *layers, places=places)
             return x_PBSD, routing
 
     def head(tables: Any, y_PBSD: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -127,7 +131,10 @@ def _pipeline(
     return OneForwardOneBackward(
         schedule=PipelineSchedule(stages, parts, len(inputs_MBS)),
         tables=(model.embedding, model.head_VD, model.final_norm),
-        layers=jax.tree.map(lambda x_L: stack_stages(x_L, len(kinds)), model.layers),
+        layers=tuple(
+            jax.tree.map(partial(stack_stages, rows=rows(i)), stack)
+            for i, stack in enumerate(model.stacks)
+        ),
         embed=embed,
         run=run,
         head=head,

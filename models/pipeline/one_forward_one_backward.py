@@ -69,7 +69,7 @@ class OneForwardOneBackward:
 
     schedule: PipelineSchedule
     tables: Weights
-    layers: Weights  # [V L, P, ...], or [V L / p, p, P, ...] of patterns of p layers
+    layers: Weights  # [V L, P, ...], or [V L / p, p, P, ...] of p layers in each pattern
     # tables, number of a microbatch -> its stream on stage 0, zeros on the others
     embed: Callable[[Weights, jax.Array], jax.Array]
     # layers of a part, stream, microbatch of each stage [P] -> stream, and aux: what layers return

@@ -34,6 +34,7 @@ from scaling.run.parallelism.rules import (
     weight_shards,
     zero_stage,
 )
+from scaling.run.parallelism.sequence import attended_model
 
 FLOAT32 = BYTES["fp32"]
 REMATS = ("none", "selective", "full")
@@ -433,7 +434,7 @@ def step_sizes(
     return StepSizes(
         run,
         shape,
-        with_positions(run.model, run.batch.seq_len),
+        with_positions(attended_model(run), run.batch.seq_len),
         parallel,
         divides and parts > 1,
         traits,

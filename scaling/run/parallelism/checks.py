@@ -9,7 +9,6 @@ from scaling.meshes.errors import InputError, check_fields, reworded
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import layer_reaches, query_key_dim
 from scaling.models.accounting.remat import AUTO, kept_by
-from scaling.models.config import layer_configs
 from scaling.models.lora import check_lora, of_experts
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
@@ -115,8 +114,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         yield f"pipeline.layers {run.pipeline.layers!r} {on_stages}", "use even"
     if stage > 1 and moe and moe.first_dense_layers:
         yield f"first_dense_layers {moe.first_dense_layers} {on_stages}", f"use 0, or {unstaged}"
-    if stage > 1 and moe and moe.every > 1:
-        yield f"experts in every {moe.every}th layer {on_stages}", f"use 1, or {unstaged}"
     patterns = stage * run.pipeline.virtual_stages * model.pattern_length
     if stage > 1 and model.pattern_length > 1 and model.n_layers % patterns:
         problem = f"{model.n_layers} layers in patterns of {model.pattern_length} {on_stages}"
@@ -124,6 +121,7 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
         yield problem, f"{fix}, or {unstaged}"
     part, length = run.batch.seq_len // (2 * mesh.context), run.batch.seq_len
     chunks = {reach.chunk for reach in layer_reaches(model) if reach.chunk}
+    chunks = set() if train.documents == "packed" else chunks  # they begin with each document
     if mesh.context > 1 and any(chunk < length and part % chunk for chunk in chunks):
         problem = f"attention_chunk {max(chunks)} on mesh axis context={mesh.context}"
         yield (
@@ -159,10 +157,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     if model.positions == "rope" and length > most:
         fix = f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program"
         yield f"batch.seq_len {length:,}", fix
-    has_chunks = any(layer.attention_chunk for layer in layer_configs(model))
-    if train.documents == "packed" and mesh.context > 1 and has_chunks:
-        problem = f"train.documents 'packed' with attention_chunk on context={mesh.context}"
-        yield problem, "use other axes, or documents 'joined'"
     if stage > 1 and of_experts(train.lora, model):
         yield f"adapters of experts {on_stages}", f"use {unstaged}"
     if train.loss and stage > 1:

@@ -4,7 +4,8 @@ Imports no jax.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.rules import divisors
@@ -12,7 +13,10 @@ from scaling.meshes.shape import MeshShape
 from scaling.meshes.units import format_size
 from scaling.models.accounting.context import exchange_shape, exchanged_bytes
 from scaling.models.accounting.matrices import layer_reaches
+from scaling.models.config import LayerKind, ModelConfig
 from scaling.run import Run
+
+Limited = TypeVar("Limited", LayerKind, ModelConfig)
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,24 @@ class SequenceCut:
         )
 
 
+def attended_model(run: Run) -> ModelConfig:
+    """The model as its attention sees a sequence: chunks of packed documents, which begin with each
+    document, are computed as windows of their length that a mask cuts."""
+    if run.train.documents != "packed":
+        return run.model
+    return _with_windows(replace(run.model, layers=tuple(map(_with_windows, run.model.layers))))
+
+
+def _with_windows(of: Limited) -> Limited:
+    limits = filter(None, (of.sliding_window, of.attention_chunk))
+    return replace(of, sliding_window=min(limits, default=None), attention_chunk=None)
+
+
 def sequence_cut(run: Run, mesh: MeshShape) -> SequenceCut | None:
     """The cut of a run's sequences over `context`; None where it is 1."""
     if mesh.context == 1:
         return None
-    model, batch = run.model, run.batch
+    model, batch = attended_model(run), run.batch
     sequences = batch.global_batch // mesh.batch_shards // batch.microbatches
     size = exchanged_bytes(
         model, sequences, batch.seq_len, mesh.context, mesh.tensor, run.precision.between

@@ -37,14 +37,13 @@ def layer_gradient_norms(params: Transformer, gradients: Transformer) -> jax.Arr
         return total_L
 
     pairs = zip(params.stacks, gradients.stacks, strict=True)
-    squares_L = jnp.concatenate([squares(*pair) for pair in pairs])
-    norms_L = jnp.sqrt(in_layer_order(params, squares_L))
+    norms_L = jnp.sqrt(jnp.concatenate([in_layer_order(params, squares(*pair)) for pair in pairs]))
     numbers = [i for stack in layer_stacks(params.config) for i in stack.layers]
     return norms_L if numbers == sorted(numbers) else norms_L[np.argsort(numbers)]
 
 
 def in_layer_order(params: Transformer, x_L: jax.Array) -> jax.Array:
-    """Rows of layers as `params` stores them, from the first one, whole on every device."""
+    """Rows of a stack as `params` stores it, from the first layer, whole on every device."""
     x_L, execution = reshard(x_L, P()), params.execution
     if not execution.rules.axes("layers"):
         return x_L

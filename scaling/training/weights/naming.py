@@ -21,7 +21,7 @@ from scaling.models.pipeline.schedule import layer_order
 from scaling.run import Run, read_run
 from scaling.run.parallelism.pipeline import pipeline_schedule
 
-STACK = "layers"  # in the name of an array that has a row for each layer
+STACKS = {"layers", "dense_layers"}  # in names of arrays that have a row for each of some layers
 Tree = TypeVar("Tree")
 
 
@@ -62,10 +62,10 @@ def is_key(leaf: Any) -> bool:
     return jax.dtypes.issubdtype(getattr(leaf, "dtype", int), jax.dtypes.prng_key)
 
 
-def layer_order_of(run: Run) -> np.ndarray:
-    """The layer in each row of the run's stacks: int [n_layers]."""
+def layer_order_of(run: Run, layers: int) -> np.ndarray:
+    """The layer in each row of a stack of the run, counted in that stack: int [layers]."""
     pipeline = pipeline_schedule(run, run.mesh or MeshShape())
-    return layer_order(run.model.n_layers, pipeline.stages, pipeline.virtual_stages)
+    return layer_order(layers, pipeline.stages, pipeline.virtual_stages)
 
 
 def reorder_layers(
@@ -77,16 +77,18 @@ def reorder_layers(
         arrays: by name, as `to_dict` has them; already on the mesh.
         saved: the description of the run that they were saved from.
     """
-    there, here = layer_order_of(read_run(dict(saved))), layer_order_of(run)
+    runs = read_run(dict(saved)), run
+    there, here = (layer_order_of(each, run.model.n_layers) for each in runs)
     if np.array_equal(there, here):
         return arrays
-    rows = np.argsort(there)[here]
 
     def moved_rows(x: jax.Array) -> jax.Array:
+        there, here = (layer_order_of(each, len(x)) for each in runs)
         spec = jax.typeof(x).sharding.spec
         unsharded = P(None, *spec.partitions[1:])
+        rows = np.argsort(there)[here]
         return reshard(reshard(x, unsharded).at[rows].get(out_sharding=unsharded), spec)
 
     moved = jax.jit(moved_rows, donate_argnums=0)
-    is_stack = lambda name, x: x.ndim and STACK in name.split("/")  # counters have no rows
+    is_stack = lambda name, x: x.ndim and STACKS & {*name.split("/")}  # counters have no rows
     return {name: moved(x) if is_stack(name, x) else x for name, x in arrays.items()}

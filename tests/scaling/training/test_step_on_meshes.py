@@ -69,6 +69,8 @@ PACKED = [
     slow(Case("fsdp=2,stage=2", "llama", "selective", 4, documents="packed")),
     slow(Case("stage=2,context=2", "gpt", "full", 4, documents="packed")),
     slow(Case("stage=2,expert=2", "mixtral", "selective", 2, documents="packed")),
+    slow(Case("context=2,expert=2", "llama-4", "selective", documents="packed")),
+    slow(Case("stage=2,context=4", "llama-4", "full", 2, documents="packed", layers=4)),
 ]
 NAMED = [  # tensors that remat keeps; on CPU devices the host's memory is another part of theirs
     Case("data=2,fsdp=2,tensor=2", remat=SavedTensors(("value", "attention_out", "mlp_up"))),
@@ -147,6 +149,8 @@ GRID = [
     Case("context=2", "gemma", "selective"),
     Case("context=2,expert=2", "llama-4", "selective"),
     Case("fsdp=2,expert=2,tensor=2", "llama-4", "selective"),
+    Case("fsdp=2,stage=2,expert=2", "llama-4", "selective", 2),
+    Case("stage=2,tensor=2", "llama-4", "full", 2, schedule="interleaved", layers=8),
     Case("data=2,tensor=4", "latent", "selective"),
     Case("data=2,fsdp=2,tensor=2", optimizer="lion"),
     Case("data=2,fsdp=4", microbatches=2, optimizer="muon"),

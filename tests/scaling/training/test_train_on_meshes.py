@@ -93,14 +93,17 @@ def test_checkpoint_is_resumed_on_another_mesh(runs, prepare, tmp_path, on_one_d
 def test_rows_of_layer_stacks_are_moved_and_nothing_else(runs):
     """Rows stand for layers: each holds its layer's number."""
     there, here = runs["interleaved"], runs["one"]
-    assert layer_order_of(there).tolist() == [0, 2, 1, 3]
-    assert layer_order_of(here).tolist() == [0, 1, 2, 3]
-    stack = np.asarray(layer_order_of(there), np.float32)[:, None] * np.ones(3, np.float32)
+    assert layer_order_of(there, 4).tolist() == [0, 2, 1, 3]
+    assert layer_order_of(here, 4).tolist() == [0, 1, 2, 3]
+    stack = np.asarray(layer_order_of(there, 4), np.float32)[:, None] * np.ones(3, np.float32)
     paths = ("params/layers/norm", "optimizer/0/mu/layers/norm", "params/head_VD")
     with jax.set_mesh(jax.make_mesh((1,), ("data",))):
         arrays = {path: jax.device_put(stack, jax.P(None, None)) for path in paths}
         arrays["optimizer/0/layers/norm/count"] = jax.device_put(np.int32(3), jax.P())
         found = reorder_layers(arrays, run_dict(there), here)
+        eight = jax.device_put(layer_order_of(there, 8)[:, None], jax.P(None, None))
+        dense = reorder_layers({"params/dense_layers/norm": eight}, run_dict(there), here)
+    assert dense["params/dense_layers/norm"][:, 0].tolist() == list(range(8))
     for path in paths[:2]:
         assert np.asarray(found[path])[:, 0].tolist() == [0, 1, 2, 3]
     np.testing.assert_array_equal(np.asarray(found[paths[2]]), stack)

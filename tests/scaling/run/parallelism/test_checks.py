@@ -12,7 +12,7 @@ from scaling.models.accounting.remat import SavedTensors
 from scaling.models.config import Mla, Moe
 from scaling.models.lora import Lora
 from scaling.models.presets import preset_names
-from scaling.run import Pipeline, Precision, Run, Sharding, Train
+from scaling.run import Batch, Pipeline, Precision, Run, Sharding, Train
 from scaling.run.parallelism.checks import check_settings, check_trainable
 from scaling.run.recipes import recipe
 
@@ -108,6 +108,17 @@ def test_stages_share_whole_patterns_of_layers_out():
     said = refused(run, MeshShape(stage=8))
     assert "24 layers in patterns of 2 on mesh axis stage=8 is not yet trained; use as many" in said
     refused(replace(run, pipeline=Pipeline("interleaved", 2)), MeshShape(stage=4))
+    maverick = recipe("llama4-maverick")  # 48 layers, every other one with experts, 4 in a pattern
+    check_trainable(maverick, MeshShape(stage=12, expert=8))
+    refused(maverick, MeshShape(stage=16))
+
+
+def test_chunks_divide_the_parts_of_a_device_unless_they_begin_with_documents():
+    run = replace(recipe("llama4-scout"), batch=Batch(64, 32_768))
+    check_trainable(run, MeshShape(context=2))
+    assert "use chunks that divide a device's parts of 4096" in refused(run, MeshShape(context=4))
+    packed = replace(run, train=replace(run.train, documents="packed"))
+    check_trainable(packed, MeshShape(context=4))
 
 
 @pytest.mark.parametrize("name", preset_names())
