@@ -69,7 +69,8 @@ def test_lighter_ends_are_the_best_of_all_that_there_can_be(layers, stages, thou
     first, last = found.table[0][0, 0], found.table[0][-1, 0]
     assert found.table[0].sum() == layers and last + head <= time + 1e-9 and first <= time
     even = stages_of(model, 4096, stages, "layers")
-    assert time <= even.slowest + head
+    if (stages - 1) * even.slowest < layers:  # rounded up they leave the last stage a layer
+        assert time <= even.slowest + head
     several = stages_of(model, 4096, np.array([1, stages]), "ends", repeats=int(repeats))
     assert [several.fullest[1], several.slowest[1]] == [found.fullest, found.slowest]
     assert [several.fullest[0], several.slowest[0], several.head[0]] == [layers, layers, 1]
