@@ -2,6 +2,7 @@
 
 cluster     catalogue name | TOML file | Cluster
 mesh        "fsdp=8,tensor=4" | {"fsdp": 8, "tensor": 4} | MeshShape
+options     "xla_gpu_enable_triton_gemm=false" | [...] | {"xla_gpu_enable_triton_gemm": False}
 overrides   "memory=40GB" | ["memory=40GB", "peak_bf16=400e12"] | {"memory": "40GB"}
 amount      15e12 | "15T" | "96GB" | "20ms"
 """
@@ -21,6 +22,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, reworded, whole_number
 from scaling.meshes.shape import MeshShape, axes_text, parse_axes, parse_mesh
 from scaling.meshes.units import Unit, parse_count, parse_quantity
+from scaling.program.versions import xla_option
 from scaling.training.launch.gpu import avoid_absent_gpus
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 ClusterLike = Cluster | str | Path
 MeshLike = MeshShape | str | Mapping[str, int]
 Overrides = Mapping[str, float | str] | Iterable[str]
+XlaOptions = Mapping[str, bool | str | int] | Iterable[str]
 MOST_DEVICES = 10_000_000  # as of a cluster of the catalogue; chosen by this project
 LARGEST = 1e18  # tokens, parameters, or bytes of a device; chosen by this project
 
@@ -203,6 +206,14 @@ def override_texts(overrides: Overrides | None) -> tuple[str, ...]:
     if isinstance(overrides, Mapping):
         overrides = [f"{key}={value}" for key, value in overrides.items()]
     return as_texts(overrides or (), "--override", "memory=40GB")
+
+
+def as_options(options: XlaOptions | None) -> dict[str, Any]:
+    """Return options of XLA by name, from a mapping or from "NAME=VALUE" texts."""
+    if isinstance(options, Mapping):
+        return dict(options)
+    texts = as_texts(options or (), "--option", "xla_gpu_enable_triton_gemm=false")
+    return dict(xla_option(text.removeprefix("--")) for text in texts)
 
 
 def axis_sizes(mesh: MeshLike) -> dict[str, int]:

@@ -25,6 +25,8 @@ SHARED: Mapping[str, str] = {
     "Axes that are not named follow in default order.",
     "overrides": "a figure of the cluster or its chip, such as nic_bandwidth=400Gb/s, "
     "node_network_bandwidth=3200Gb/s (all NICs of a node) or memory=40GB, or a mapping.",
+    "options": "an option of XLA, such as xla_gpu_enable_triton_gemm=false, or a mapping; before "
+    "those of jax.jit, of XLA_FLAGS, and of this project.",
     "what_if": 'change a figure, such as "network x2", or "network=100Gb/s" of each NIC: nvlink, '
     "xgmi, ici, pcie, network, oversubscription (of leaf switches), latency, peak, memory, "
     "memory_bandwidth, launch; network xinf and latency x0 are free.",

@@ -13,7 +13,9 @@ from scaling.api.elsewhere import Outcome, predict_elsewhere, stop_if_elsewhere
 from scaling.api.inputs import (
     ClusterLike,
     Overrides,
+    XlaOptions,
     as_axes,
+    as_options,
     axis_sizes,
     cluster_for,
     keep_devices_free,
@@ -63,6 +65,7 @@ def plan_step(
     variants: str | Iterable[str] | None = None,
     like: RunLike | None = None,
     jobs: int | None = None,
+    options: XlaOptions | None = None,
     tokens: float | None = None,
     model_flops: float | None = None,
     memory_fraction: float | None = None,
@@ -117,7 +120,11 @@ def plan_step(
     stated = [axis_sizes(mesh) for mesh in several(meshes)]
     place = cluster_for(_most_devices(stated), cluster, nodes, overrides)
     candidates = stated or all_meshes(as_axes(axes, "--axes"), max or {}, place)
-    settings = settings_of(variants)
+    every = as_options(options)
+    settings = {
+        name: {**setting, "options": {**every, **setting.get("options", {})}}
+        for name, setting in settings_of(variants).items()
+    }
     calls = () if measured is None else measured_calls(measured)
     profile, _ = load_profile(place, calibration, measured=calls)
     how = {"calibration": calibration, "measured": calls}

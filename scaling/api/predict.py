@@ -10,7 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from scaling.api.calibrate import load_profile
-from scaling.api.inputs import ClusterLike, MeshLike, Overrides, as_overrides, keep_devices_free
+from scaling.api.inputs import (
+    ClusterLike,
+    MeshLike,
+    Overrides,
+    XlaOptions,
+    as_options,
+    as_overrides,
+    keep_devices_free,
+)
 from scaling.api.output_paths import write_text
 from scaling.api.pricing import Pricing, read_changes, with_step_error
 from scaling.api.public_api import entrance, named_packages, python_words
@@ -59,7 +67,7 @@ def predict(
     what_if: str | Iterable[str] = (),
     causal_flops: bool = False,
     estimates: bool = False,
-    options: Mapping[str, bool | str | int] | None = None,
+    options: XlaOptions | None = None,
     dump_hlo: Path | str | None = None,
 ) -> PredictionResult:
     """Predict step time, memory and collectives of a run on a cluster that need not exist.
@@ -87,8 +95,6 @@ def predict(
         seq_len: tokens of a sequence: set batch.seq_len.
         causal_flops: count half of attention in the model FLOPs.
         estimates: also keep XLA's own estimate of every operation, for `explain`.
-        options: of XLA, by name without dashes, for the compiled program: besides the trainer's
-            (`scaling.compile.options`), or instead of them.
         dump_hlo: write the compiled program's text to this file.
 
     Raises:
@@ -140,7 +146,7 @@ def _asked(
     what_if: str | Iterable[str],
     causal_flops: bool,
     estimates: bool,
-    options: Mapping[str, bool | str | int] | None,
+    options: XlaOptions | None,
     dump_hlo: Path | str | None,
 ) -> tuple[Target, Callable[[Run, str], Pricing], bool]:
     """Return where a run is priced, what its step is priced from, and whether all of it is stated.
@@ -156,7 +162,8 @@ def _asked(
     where = {"cluster": cluster, "nodes": nodes, "mesh": mesh, "device_order": device_order}
     how: dict[str, Any] = {"source": None if source == "auto" else source}
     how |= {"calibration": calibration, "measured": measured}
-    how |= {"what_if": changes, "causal_flops": causal_flops}
+    given = as_options(options)
+    how |= {"what_if": changes, "causal_flops": causal_flops, "options": given}
     asked = request(run, **where, set=set, overrides=overrides, **how)
     source, notes_of_source = (source, []) if source == "stored" else chosen_source(place, source)
     chosen = ""
@@ -173,9 +180,10 @@ def _asked(
     if not place.cluster.virtual_devices:
         profile = with_step_error(profile, resolved.software)
     changed(place.cluster, profile, changes)  # raises before anything is compiled
-    if dump_hlo is not None and source != "compiled":
+    if source != "compiled" and (dump_hlo is not None or given):
         what = {"analytic": "a closed form", "stored": "a stored program"}[source]
-        raise InputError(f"--dump-hlo: {what} has no HLO; use --source compiled")
+        name, lacks = ("--option", "is not compiled") if given else ("--dump-hlo", "has no HLO")
+        raise InputError(f"{name}: {what} {lacks}; use --source compiled")
 
     def pricing(run: Run, note: str) -> Pricing:
         start, text = time.monotonic(), ""
@@ -191,7 +199,7 @@ def _asked(
         else:
             from scaling.training.program import program_of_run
 
-            program, text = program_of_run(*on, estimates, options)
+            program, text = program_of_run(*on, estimates, given)
         write_text(dump_hlo, text)
         notes = (*target_warnings(place), *([note] if note else []), *notes_of_source, *warnings)
         if run.software == OURS and not place.cluster.virtual_devices:

@@ -3,8 +3,8 @@
 Pricing (program, cluster, profile, changes) -> price -> Priced, summed up -> Prediction
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from scaling.analytic.software import traits_of
@@ -45,6 +45,7 @@ class Pricing:
     tokens: float | None = None  # of one step that is not ours
     model_flops: float | None = None  # of one such step on all devices
     memory_fraction: float | None = None  # that its pool is given; None: see `xla_pool`
+    added_options: Mapping[str, Any] = field(default_factory=dict)  # of XLA, which nobody asked for
     compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
     request: Request | None = None  # as it was made; None: of a step that is not ours
 

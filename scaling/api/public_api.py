@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from scaling.api.parameters import described
-from scaling.api.request import at_the_command_line, literal
+from scaling.api.request import FLAGS, at_the_command_line, literal
 from scaling.meshes.errors import InputError
 from scaling.meshes.result import Result
 
 if TYPE_CHECKING:
     from scaling.pictures.shapes import Picture
 
-OTHER_NAMES = {"override": "overrides"}  # of parameters: as the option is called
+OTHER_NAMES = {flag: name for name, flag in FLAGS.items()}
 PARAMETERS = {**OTHER_NAMES, "from": "source", "scale": "nodes"}  # by the options of other names
 OPTIONAL = {"jax", "jaxlib", "flax", "optax", "orbax", "grain", "chex", "safetensors", "matplotlib"}
 NAMES: Mapping[Any, str] = {  # how messages call a type; others go by their own name
@@ -48,7 +48,7 @@ VALUE = r"'[^']*'|[^\s;:)`]*[^\s,;:.)`]"
 PAIR = rf"[\w.]+=(?:{VALUE})"
 CHOICE = r"(?:compiled|cost|host|int8|last)\b|\w+-[\w-]+"
 OPTION = re.compile(
-    rf"`[^`]*`|(?P<pairs>--(?P<table>set|override|fixed) {PAIR}(?: --(?P=table) {PAIR})*)"
+    rf"`[^`]*`|(?P<pairs>--(?P<table>set|override|option|fixed) {PAIR}(?: --(?P=table) {PAIR})*)"
     rf"|--(?P<name>[a-z][a-z-]*)(?!\w)(?: (?P<value>{PAIR}|'[^']*'|{CHOICE}|\d(?:{VALUE})?))?"
 )
 

@@ -16,8 +16,12 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
-FLAGS = {"overrides": "override"}  # options of another name than the parameter
-PAIRS = ("set", "overrides")  # values by key; on a command line each is an option KEY=VALUE
+FLAGS = {"overrides": "override", "options": "option"}  # options of another name than the parameter
+PAIRS = (
+    "set",
+    "overrides",
+    "options",
+)  # values by key; on a command line each is an option KEY=VALUE
 _TYPED: ContextVar[tuple[str, ...] | None] = ContextVar("typed", default=None)
 
 

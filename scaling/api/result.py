@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.api.inputs import as_texts
 from scaling.api.pricing import Pricing, discrepancies, predicted, price_program, price_programs
-from scaling.api.public_api import entrance, python_words
+from scaling.api.public_api import entrance, in_callers_words, python_words
 from scaling.api.request import change_words
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
@@ -62,7 +62,16 @@ class PredictionResult(Result, Prediction):
             "batch": asdict(run.batch) if run else None,
             "remat": str(run.remat) if run else None,
             "remat_reason": self.pricing.chosen or None,
+            "added_options": dict(self.pricing.added_options),
+            "notes": list(self.notes),
         }
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the page says of the program, beside its figures and what may be wrong with them."""
+        added = [f"{n}={f'{v}'.lower()}" for n, v in self.pricing.added_options.items()]
+        texts = f"compiled with {', '.join(added)}, which you have not set; --option sets others"
+        return (texts,) * bool(added)
 
     def what_if(self, *changes: str) -> "PredictionResult":
         """Return the prediction with figures multiplied, such as "network x2" or "latency x0".
@@ -221,7 +230,8 @@ class PredictionResult(Result, Prediction):
             gain = f", {now / before - 1:+.1%}" if before else ""
             times = f"{format_time(now)} a step instead of {format_time(before)}"
             lines.append(f"with the change: {times}{gain}")
-        return page(self, ", ".join(where), "\n".join(lines))
+        notes = map(in_callers_words, self.notes)
+        return page(self, ", ".join(where), "\n".join(lines), tuple(notes))
 
     def line(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"

@@ -12,6 +12,8 @@ from scaling.api.inputs import (
     ClusterLike,
     MeshLike,
     Overrides,
+    XlaOptions,
+    as_options,
     axis_sizes,
     cluster_for,
     keep_devices_free,
@@ -50,7 +52,7 @@ def predict_step(
     what_if: str | Iterable[str] = (),
     memory_fraction: float | None = None,
     estimates: bool = False,
-    options: Mapping[str, bool | str | int] | None = None,
+    options: XlaOptions | None = None,
     dump_hlo: Path | str | None = None,
     step_kwargs: Mapping[str, Any] | None = None,
     **keywords: Any,
@@ -82,7 +84,7 @@ def predict_step(
             a jax mesh, an abstract one too, or axes of any names as for `device_mesh`; set while
             the step is lowered.
         name: of the prediction.
-        overrides, calibration, what_if, estimates, options, dump_hlo: as for `predict`.
+        overrides, calibration, what_if, estimates, dump_hlo: as for `predict`.
         step_kwargs: keywords of the step that have a name of the above.
 
     Raises:
@@ -99,13 +101,15 @@ def predict_step(
     from scaling.compile.jitted import devices_of, program_of, staged
 
     stated = load_cluster(cluster, nodes, overrides=overrides)
-    made = staged(step, arguments, words, stated, mesh, options)
+    made = staged(step, arguments, words, stated, mesh, as_options(options))
     place = cluster_for(devices_of(made), cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration, measured=measured)
     given = {k: v for k, v in (("trips", trips), ("kernels", kernels)) if v}
     program, text = program_of(made, place, name, estimates, given)
     write_text(dump_hlo, text)
-    return priced_result(Pricing(program, place, profile, warnings=tuple(warnings), **figures))
+    added = dict(getattr(made, "added", {}))
+    figures |= {"warnings": tuple(warnings), "added_options": added}
+    return priced_result(Pricing(program, place, profile, **figures))
 
 
 @entrance

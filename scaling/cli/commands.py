@@ -50,7 +50,7 @@ GENERATED: Mapping[str, Generated] = {
         "scaling predict llama3-70b --mesh fsdp=64,tensor=8 --cluster dgx-h100 --nodes 64",
         ("run",),
         "scaling.cli.predict:predict",
-        hidden=("estimates", "options"),
+        hidden=("estimates",),
         first=(
             *("cluster", "nodes", "mesh", "set", "batch", "seq_len", "explain", "what_if", "scale"),
         ),

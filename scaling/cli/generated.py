@@ -32,6 +32,7 @@ METAVARS = {  # by flag, or by function and flag
     "device-order": "AXIS,...",
     "set": "KEY=VALUE",
     "override": "KEY=VALUE",
+    "option": "NAME=VALUE",
     "fixed": "KEY=VALUE",
     "what-if": "'FIGURE xN'",
     **dict.fromkeys(("data", "also"), "PATH"),
@@ -45,7 +46,7 @@ METAVARS = {  # by flag, or by function and flag
     **dict.fromkeys(("dtype", "kv", "compute", "output"), "FORMAT"),
 }
 # As well as what is annotated as a tuple of texts.
-REPEATED = ("set", "overrides", "what_if", "data", "fixed")
+REPEATED = ("set", "overrides", "options", "what_if", "data", "fixed")
 # Options of earlier versions, by command and flag, and what does now what they did.
 REMOVED = dict.fromkeys(
     ("eval choices", "eval chat"), "lm-eval asks questions: docs/howto.md, Use a trained model"
@@ -53,7 +54,16 @@ REMOVED = dict.fromkeys(
 # May be paths, and names of what comes with the project:
 NAMED = ("run", "cluster", "model", "like")
 # What is seldom asked for stands last in the help.
-SELDOM = ("device_order", "overrides", "calibration", "measured", "ideal", "json", "verbose")
+SELDOM = (
+    "device_order",
+    "overrides",
+    "options",
+    "calibration",
+    "measured",
+    "ideal",
+    "json",
+    "verbose",
+)
 # In a description: what only Python can give, and what is done without the parameter.
 ONLY_PYTHON = re.compile(r",? or an? (?:[A-Z]\w+|mapping|sequence)(?=[.;,]|$)")
 WITHOUT = re.compile(r"; None: (.+?)(?=\.$|\. (?=[A-Z])|; )")

@@ -18,6 +18,7 @@ def price(
     cluster: str | None = None,
     trips: tuple[str, ...] = (),
     local: tuple[str, ...] = (),
+    option: tuple[str, ...] = (),
     compare: Path | None = None,
     steps: int | None = None,
     trace: Path | None = None,
@@ -38,6 +39,8 @@ def price(
         trips: how often a loop runs whose trips only the run tells, such as decode.py:40=512.
         local: NAME=FLOPS of a custom kernel that talks to no other device; NAME alone: by its
             bytes.
+        option: an option of XLA, such as xla_gpu_enable_triton_gemm=false; before those of jax.jit,
+            of XLA_FLAGS, and of this project.
         compare: hold the price beside a profile of the real run: a folder that jax.profiler.trace
             wrote, or its HOST.xplane.pb or trace in JSON.
         steps: steps in that profile; None: counted by what runs in each.
@@ -60,6 +63,8 @@ def price(
         raise InputError("--steps is of a profile: add --compare PROFILE")
     if hlo and dump_hlo:
         raise InputError("--dump-hlo writes what is compiled here; --hlo has a dump already")
+    if hlo and option:
+        raise InputError("--option is of a compile; --hlo is compiled already")
     if step and ".py:" not in step:
         raise InputError(f"{step}: write FILE.py:FUNCTION, such as step.py:make")
     options = dict(call.keywords)
@@ -78,7 +83,7 @@ def price(
     if hlo is not None:
         prediction: Any = sc.predict_hlo(hlo, cluster, **options)
     else:
-        options |= {"estimates": explain, "dump_hlo": dump_hlo}
+        options |= {"estimates": explain, "options": option, "dump_hlo": dump_hlo}
         prediction = _from_script(step, cluster, options)
     beside = compared(prediction, prediction.pricing, recorded, steps) if recorded else None
     return show_prediction(prediction, json, explain, trace, pictures, beside)

@@ -13,6 +13,7 @@ Those of their memories are in `scaling.meshes.absent_memory`; no other file has
     distributed.global_state                   which process of a job this is, and its coordinator
     lowered._lowering._device_list             the devices of a step that was lowered elsewhere
     lowered._lowering.compile_args             its callbacks, which no absent device takes
+    lowered._lowering._compiler_options_kvs    options of XLA that `jax.jit` was given
 
 Tried with jax 0.10.2 and 0.12.
 """
@@ -47,6 +48,11 @@ SET: Any = mesh if hasattr(mesh, "abstract_mesh_context_manager") else config
 def devices_of(lowered: jax.stages.Lowered) -> list[jax.Device]:
     """The devices that a step was lowered for, in the order of its partitions."""
     return list(lowered._lowering._device_list)  # type: ignore[attr-defined]
+
+
+def jitted_options(lowered: jax.stages.Lowered) -> dict[str, Any]:
+    """The `compiler_options` of the jitted function that was lowered."""
+    return dict(getattr(lowered._lowering, "_compiler_options_kvs", ()))
 
 
 def without_callbacks(lowered: jax.stages.Lowered) -> jax.stages.Lowered:

@@ -20,6 +20,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
+from scaling.compile.jax_internals import jitted_options
 from scaling.compile.mlir_locations import names_in
 from scaling.compile.options import (
     CURES,
@@ -36,7 +37,7 @@ from scaling.hlo.user_hints import Work
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text
-from scaling.program.versions import compiler_settings, compiler_versions
+from scaling.program.versions import compiler_settings, compiler_versions, xla_flags
 
 NO_TABLE = "XLA has no cost table for this chip, so its own estimate is missing"
 NOTES = (NO_TABLE, *(note for _, note in CURES.values()))
@@ -53,6 +54,7 @@ class Lowered:
     lowered: jax.stages.Lowered
     mesh: Mesh
     options: Options
+    added: Options = field(default_factory=dict)  # those of them that the user has not set
     kernels: Mapping[str, Work] = field(default_factory=dict)  # as their authors state it
 
     @property
@@ -94,7 +96,8 @@ def lower(
 ) -> Lowered:
     """Lower a step for a mesh; see `lower_step` in `scaling.compile.stages`.
 
-    `options` of XLA are set besides the trainer's, or instead of them.
+    `options` of XLA are set besides the trainer's, or instead of them; so are those of the jitted
+    function and of XLA_FLAGS, in this order.
 
     Raises:
         InputError: not a jitted function, arguments that do not fit it; no mesh, and no
@@ -105,10 +108,12 @@ def lower(
     check_options(options or {})
     staged = lower_step(jitted, arguments, keywords or {}, mesh, one_device)
     over = staged.mesh
-    own = {**compiler_options(over.devices.flat[0].platform), **(options or {})}
+    asked = {**xla_flags(), **jitted_options(staged.lowered), **(options or {})}
+    own = compiler_options(over.devices.flat[0].platform, xla=asked)
     if not is_present(over):
         own |= WITHOUT_DEVICE
-    return Lowered(staged.lowered, over, own, staged.kernels)
+    added = {name: value for name, value in own.items() if f"{asked.get(name)}" != f"{value}"}
+    return Lowered(staged.lowered, over, own, added, staged.kernels)
 
 
 def compile_text(lowered: Lowered, estimates: bool = False) -> CompiledText:

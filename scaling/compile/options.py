@@ -1,6 +1,9 @@
 """Compiler options and jax settings, the same for training and for predicting a step.
 
-They are passed with each compile, never through XLA_FLAGS, which is process-wide.
+They are passed with each compile, never through XLA_FLAGS, which is process-wide. What the user
+sets goes before ours, wherever it stands:
+
+    options of the call > compiler_options of jax.jit > XLA_FLAGS > ours
 
 Where nothing will run the program, the machine code of kernels, which nothing here reads, is left
 out:
@@ -25,6 +28,7 @@ import jax
 
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import cache_path
+from scaling.program.versions import xla_flags
 
 Options = Mapping[str, bool | str | int]  # of XLA, by name
 
@@ -64,6 +68,7 @@ CURES: Mapping[str, tuple[Options, str]] = {
     ),
 }
 UNKNOWN = re.compile(r"No such compile option: '(\w+)'")  # XLA's refusal of a name
+NO_VALUE = re.compile(r"While setting option (\w+),")  # and of a value, or of its type
 NO_ASSEMBLER = Path(__file__).parent / "no_assembler"  # as a CUDA toolkit: bin/ptxas
 TOOLKIT = "xla_gpu_cuda_data_dir"  # XLA's option: where it looks first for the toolkit
 TOOLS = ("ptxas", "PTX", "libdevice", "cubin")  # in messages of what the script could be at fault
@@ -73,8 +78,13 @@ MIN_COMPILE_TIME = 1.0  # s; programs that compile faster are not kept (jax's ow
 def compiler_options(
     platform: str, deterministic: bool = False, xla: Options | None = None
 ) -> dict[str, bool | str | int]:
-    """Options for `compile_with` on "gpu"/"cuda", "cpu" or "tpu"; `xla` of the user go last."""
-    ours = {**GPU_OPTIONS, **(DETERMINISTIC if deterministic else {})}
+    """Options for `compile_with` on "gpu"/"cuda", "cpu" or "tpu"; `xla` of the user go last.
+
+    Where XLA_FLAGS has one of ours, XLA is left to read it there.
+    """
+    flags = xla_flags()
+    ours = {name: value for name, value in GPU_OPTIONS.items() if name not in flags}
+    ours |= DETERMINISTIC if deterministic else {}
     return {**(ours if platform in ("gpu", "cuda") else {}), **(xla or {})}
 
 
@@ -91,6 +101,7 @@ def check_options(options: Mapping[Any, Any]) -> None:
 def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Compiled:
     """Compile with these options, less those of ours that this jax does not know.
 
+    Those of XLA_FLAGS that a call cannot set are left to XLA, which reads the variable itself.
     Where XLA fails by a fault of its own, without the pipelined ones, with a warning.
 
     Raises:
@@ -101,16 +112,19 @@ def compile_with(lowered: jax.stages.Lowered, options: Options) -> jax.stages.Co
     try:
         return lowered.compile(compiler_options=given)
     except RuntimeError as error:
-        unknown, own_fault = UNKNOWN.search(str(error)), "INTERNAL" in str(error)
+        unknown, no_value = UNKNOWN.search(str(error)), NO_VALUE.search(str(error))
+        own_fault = "INTERNAL" in str(error)
         own_fault &= not any(words in str(error) for words in (*CURES, *TOOLKIT_MISSING))
-        ours = {*GPU_OPTIONS, *QUICK}
-        without = {unknown[1]} & ours if unknown else {*PIPELINED} if own_fault else set()
+        flags = {name for name, value in xla_flags().items() if options.get(name) == value}
+        without = {*PIPELINED} if own_fault else set()
+        if refused := unknown or no_value:
+            without = {refused[1]} & {*flags, *((*GPU_OPTIONS, *QUICK) if unknown else ())}
         fewer = {name: value for name, value in options.items() if name not in without}
         if len(fewer) == len(options):
             if unknown:
                 raise InputError(f"XLA has no option {unknown[1]!r}: leave it out") from None
             raise
-        if not unknown:
+        if not refused:
             first = str(error).splitlines()[0]
             warnings.warn(f"XLA fails ({first}); compiled without {sorted(without)}", stacklevel=2)
     return compile_with(lowered, fewer)
@@ -133,7 +147,7 @@ def compile_without_kernels(lowered: jax.stages.Lowered, options: Options) -> ja
 def without_kernels() -> Options:
     """Return the options of such a compile; the script is not among them where the user names a
     toolkit."""
-    named = TOOLKIT in os.environ.get("XLA_FLAGS", "")
+    named = TOOLKIT in xla_flags()
     can_run = os.access(NO_ASSEMBLER / "bin" / "ptxas", os.X_OK)
     return {**QUICK, **({TOOLKIT: str(NO_ASSEMBLER)} if can_run and not named else {})}
 

@@ -4,6 +4,8 @@ llama3-70b on fsdp=64,tensor=8 of dgx-h100, 512 devices, compiled program, datas
 step 17.5 s (13.5 s to 22.8 s), 240,000 tokens/s, MFU 45.2% (full attention; --causal-flops ...
 """
 
+from collections.abc import Sequence
+
 from scaling.meshes.catalog.figures import PEAKS
 from scaling.meshes.units import (
     format_memory,
@@ -43,16 +45,18 @@ ABOVE_HFU = (
 )
 
 
-def page(prediction: Prediction, where: str, work: str = "") -> str:
+def page(prediction: Prediction, where: str, work: str = "", notes: Sequence[str] = ()) -> str:
     """The page of a prediction of one configuration.
 
-    `where` names its mesh and cluster, `work` what a step does and what it is compared with.
+    `where` names its mesh and cluster, `work` what a step does and what it is compared with,
+    `notes` how its program was made.
     """
     parts = [
         _headline(prediction, where, work),
         _time(prediction),
         _memory(prediction),
         _collectives(prediction),
+        *(f"note: {text}" for text in notes),
         f"bottleneck: {prediction.bottleneck}",
         *(f"warning: {text}" for text in prediction.warnings),
     ]

@@ -19,6 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from scaling.compile.jax_internals import jitted_options
 from scaling.compile.options import compile_with, compiler_options
 from scaling.compile.stages import argument_mesh
 from scaling.meshes.devices import named_mesh
@@ -113,12 +114,13 @@ def compile_own(plan: OwnPlan) -> tuple[Training, list[str]]:
     """
     training, run = plan.training, plan.run
     platform, train = plan.mesh.devices.flat[0].platform, run.train
-    options = compiler_options(platform, train.deterministic, train.xla)
 
     def compiled(state: Any) -> tuple[Any, Any]:
         with jax.set_mesh(plan.mesh), folder_on_path(_file(run)):
             lower = lambda: training.step.lower(state, plan.batch)
             lowered = run_user_code(_file(run), lower)
+            asked = {**jitted_options(lowered), **train.xla}
+            options = compiler_options(platform, train.deterministic, asked)
             return lowered, compile_with(lowered, options)
 
     lowered, program = compiled(training.state)

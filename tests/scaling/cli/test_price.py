@@ -105,6 +105,16 @@ def test_a_script_says_what_its_step_is_called_with(capsys, script, on_host):
     assert [line["axis"] for line in document["collectives"]] == ["rows"]
 
 
+def test_options_of_xla_reach_its_compiler(capsys, script, dump, on_host):
+    options = (f"{script}:make", *on_host, "--mesh", "rows=8", "--option")
+    check_refused(run(capsys, "price", *options, "xla_nothing=1"), "no option 'xla_nothing'")
+    code, out, _ = run(capsys, "price", *options, "xla_llvm_disable_expensive_passes", "--json")
+    document = json.loads(out)
+    assert (code, document["added_options"], document["notes"]) == (0, {}, [])  # none on a CPU
+    options = ("--hlo", dump, "--cluster", "dgx-h100", "--option", "xla_nothing=1")
+    check_refused(run(capsys, "price", *options), "--hlo is compiled already")
+
+
 def test_what_a_script_prints_is_not_in_the_document(capsys, script, on_host):
     options = (*on_host, "--mesh", "rows=8", "--json")
     code, out, err = run(capsys, "price", f"{script}:talks", *options)

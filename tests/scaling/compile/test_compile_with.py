@@ -40,6 +40,18 @@ def test_an_unknown_option_of_a_user_is_refused():
         compile_with(Lowered(refuse), {**GPU_OPTIONS, "xla_of_a_user": 1})
 
 
+@pytest.mark.parametrize(
+    "refusal", [UNKNOWN, "INVALID: While setting option {}, 'a=b' is no value"]
+)
+def test_flags_of_the_environment_that_no_call_sets_are_left_to_xla(refusal, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_map=a=b --xla_of_a_user=1")
+    refuse = lambda options: refusal.format("xla_map") if "xla_map" in options else None
+    given = {"xla_map": "a=b", "xla_of_a_user": "1"}
+    assert compile_with(Lowered(refuse), given) == {"xla_of_a_user": "1"}
+    with pytest.raises((InputError, RuntimeError), match="xla_map"):
+        compile_with(Lowered(refuse), {**given, "xla_map": "c"})  # not what the variable says
+
+
 def test_where_xla_fails_by_a_fault_of_its_own_nothing_is_pipelined():
     refuse = lambda options: FAULT if PIPELINED.keys() & options.keys() else None
     with pytest.warns(UserWarning, match="RET_CHECK"):

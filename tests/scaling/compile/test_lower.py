@@ -29,6 +29,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.devices import absent_devices, absent_mesh, host_mesh
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
+from scaling.program.versions import xla_flags
 
 SHAPE = MeshShape(data=2, tensor=2)
 HOST = catalog.load("host")
@@ -111,7 +112,7 @@ def test_given_options_come_beside_and_before_the_trainers(mesh: jax.sharding.Me
 
 
 def test_here_the_trainers_options_hold_and_autotuning_stays(mesh: jax.sharding.Mesh) -> None:
-    assert lower(jax.jit(double), (argument(mesh),)).options == {}
+    assert lower(jax.jit(double), (argument(mesh),)).options == xla_flags()
 
 
 def test_the_plan_on_the_host_counts_arguments_results_and_temporaries(mesh) -> None:
@@ -226,7 +227,7 @@ def gpus() -> jax.sharding.Mesh:
 def test_for_absent_gpus_the_trainers_options_hold_without_autotuning(gpus) -> None:
     lowered = lower(jax.jit(double), (argument(gpus),))
     assert not is_present(gpus)
-    assert lowered.options == {**GPU_OPTIONS, **WITHOUT_DEVICE}
+    assert lowered.options == {**xla_flags(), **GPU_OPTIONS, **WITHOUT_DEVICE}
 
 
 @pytest.mark.deviceless

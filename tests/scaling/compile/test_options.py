@@ -5,8 +5,18 @@ from pathlib import Path
 import jax
 import pytest
 
-from scaling.compile.options import compiler_options, use_compilation_cache
+import scaling as sc
+from scaling.compile.jitted import mesh
+from scaling.compile.lower import lower
+from scaling.compile.options import (
+    GPU_OPTIONS,
+    WITHOUT_DEVICE,
+    compiler_options,
+    use_compilation_cache,
+)
+from scaling.program.versions import xla_flags
 
+SCHEDULER = "xla_gpu_enable_latency_hiding_scheduler"
 CACHE = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 
 
@@ -41,6 +51,43 @@ def test_gpus_hide_latency_by_either_of_their_names():
 def test_changing_the_options_of_one_compile_changes_no_other():
     compiler_options("gpu").clear()
     assert compiler_options("gpu")
+
+
+@pytest.mark.parametrize(
+    "text, flags",
+    [
+        ("", {}),
+        (" --a=True  --b=false --c --d=3 other", {"a": True, "b": False, "c": True, "d": "3"}),
+        ("--list=x,y --empty= --map=k=v", {"list": "x,y", "empty": "", "map": "k=v"}),
+        ("FILE", {"in_the_file": "1.5"}),
+        ("no such file", {}),
+    ],
+)
+def test_flags_of_the_environment_are_read_as_xla_reads_them(text, flags, tmp_path, monkeypatch):
+    (tmp_path / "flags").write_text("--in_the_file=1.5\n")
+    monkeypatch.setenv("XLA_FLAGS", text.replace("FILE", str(tmp_path / "flags")))
+    assert xla_flags() == flags
+
+
+def test_what_the_environment_sets_is_none_of_ours(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", f"--{SCHEDULER}=false")
+    assert compiler_options("gpu") == {k: v for k, v in GPU_OPTIONS.items() if k != SCHEDULER}
+    assert compiler_options("gpu", xla={SCHEDULER: True})[SCHEDULER] is True
+
+
+@pytest.mark.deviceless
+@pytest.mark.parametrize("places", [(), ("flags",), ("flags", "jit"), ("flags", "jit", "call")])
+def test_options_of_the_user_go_before_ours_in_the_order_of_their_nearness(places, monkeypatch):
+    given = {place: {SCHEDULER: False, "xla_gpu_graph_min_graph_size": place} for place in places}
+    flags = given.get("flags", {}).items()
+    monkeypatch.setenv("XLA_FLAGS", " ".join(f"--{k}={v}" for k, v in flags))
+    step = jax.jit(lambda x: x + 1, compiler_options=given.get("jit"))
+    cluster = sc.load_cluster("dgx-h100")
+    made = lower(step, (1.0,), mesh({"d": 1}, cluster), given.get("call"))
+    nearest = given[places[-1]] if places else {}
+    assert made.options == {**GPU_OPTIONS, **nearest, **WITHOUT_DEVICE}
+    ours = {k: v for k, v in GPU_OPTIONS.items() if not places or k != SCHEDULER}
+    assert made.added == {**ours, **WITHOUT_DEVICE}
 
 
 def test_the_cache_is_where_it_was_asked_for(tmp_path, jax_settings):
