@@ -26,7 +26,11 @@ class ProfileComparison(Result, Comparison):
     to_dict = Comparison.to_dict
 
     def trace(self, path: str | Path) -> None:
-        """Write the predicted and the measured timeline as two processes of one Perfetto file."""
+        """Write the predicted and the measured timeline as two processes of one file.
+
+        Args:
+            path: a file for https://ui.perfetto.dev, or a folder NAME.xprof for XProf.
+        """
         from scaling.report.trace import measured_events, trace_events, write_trace
 
         if self.priced is None:

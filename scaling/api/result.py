@@ -100,7 +100,11 @@ class PredictionResult(Result, Prediction):
         return compared(self, self.pricing, events, steps)
 
     def trace(self, path: str | Path) -> None:
-        """Write the timeline of the step for https://ui.perfetto.dev (Chrome's trace format).
+        """Write the timeline of the step.
+
+        Args:
+            path: a file for https://ui.perfetto.dev (Chrome's trace format); NAME.xprof is a
+                folder for XProf and TensorBoard (`xprof --logdir NAME.xprof`).
 
         Raises:
             InputError: the file cannot be written.

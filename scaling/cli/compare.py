@@ -52,8 +52,10 @@ def compare(
     if plot is not None:
         sc.plot_comparisons([result, *map(sc.compare, also)], plot)
     if trace is not None:
+        from scaling.report.trace import trace_line
+
         result.trace(trace)
-        print(f"trace: {trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
+        print(trace_line(trace), file=sys.stderr)
     incomplete = bool(files.recording and files.missing)
     show(result, json)
     if not json:

@@ -41,7 +41,7 @@ def predict(
             stderr).
         scale: numbers of nodes, such as 1,2,4,8: the run on each, with its batch as it is (strong
             scaling) and with one that grows (weak). With --mesh, its data axis grows.
-        trace: write the timeline for Perfetto.
+        trace: write the timeline for Perfetto, or for XProf into a folder NAME.xprof.
         plot: write a picture (.png, .svg): time=FILE, the step's terms; memory=FILE, over the step;
             roofline=FILE with every kernel; timeline=FILE with a row for each pipeline stage;
             mesh=FILE, devices coloured by their place along each axis; with --scale: scaling=FILE.

@@ -44,7 +44,8 @@ def price(
         compare: hold the price beside a profile of the real run: a folder that jax.profiler.trace
             wrote, or its HOST.xplane.pb or trace in JSON.
         steps: steps in that profile; None: counted by what runs in each.
-        trace: write the timeline for Perfetto; with --compare the measured one beside it.
+        trace: write the timeline for Perfetto, or for XProf into a folder NAME.xprof; with
+            --compare the measured one beside it.
         plot: write a picture (.png, .svg): time=FILE, memory=FILE, roofline=FILE, timeline=FILE or
             mesh=FILE; as for `scaling predict`.
         dump_hlo: write the compiled program's text.

@@ -42,8 +42,10 @@ def show_prediction(
         advice: also print how it could be faster.
     """
     if trace is not None:
+        from scaling.report.trace import trace_line
+
         (beside or outcome).trace(trace)
-        print(f"trace: {trace} (open it at https://ui.perfetto.dev)", file=sys.stderr)
+        print(trace_line(trace), file=sys.stderr)
     for kind, path in pictures.items():
         outcome.plot(kind, path)
     if json:

@@ -1,7 +1,8 @@
 """A timeline for Perfetto (Chrome's trace event format, JSON): one track per stream, and memory.
 
-Open the file at https://ui.perfetto.dev. Names are like `all-gather[fsdp] layers/mlp 117 MB`; the
-arguments of an event hold its bytes, FLOPs, formula and where its figures come from.
+Open the file at https://ui.perfetto.dev; a folder NAME.xprof is for XProf. Names are
+like `all-gather[fsdp] layers/mlp 117 MB`; the arguments of an event hold its bytes, FLOPs, formula
+and where its figures come from.
 """
 
 import json
@@ -11,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from scaling.comparing.recorded import RecordedEvent
+from scaling.comparing.recorded import XPLANE, RecordedEvent
 from scaling.comparing.steps import CONTAINER, known_operations
 from scaling.meshes.units import format_size
 from scaling.profiles.grades import grade_of
 from scaling.profiles.profile import Evidence
 from scaling.program.ir import Collective, Kernel, Operation, Program
 from scaling.program.serialization import plain
+from scaling.report.xplane import XPROF, xspace
 from scaling.simulate.memory import ON_DEVICE, memory_over_time
 from scaling.simulate.prediction import axis_name
 from scaling.simulate.step import Priced
@@ -78,9 +80,22 @@ def _times(track: int, start: float, seconds: float) -> Record:
 
 
 def write_trace(events: Iterable[Record], path: Path) -> None:
-    """Write events as one Perfetto file."""
+    """Write events for Perfetto, or as a folder that XProf opens if it is called NAME.xprof."""
+    if path.suffix == XPROF:
+        file = path / "plugins" / "profile" / "predicted" / f"{path.stem}{XPLANE}"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(xspace(events))
+        return
     document = {"traceEvents": list(events), "displayTimeUnit": "ms"}
     path.write_text(json.dumps(document, allow_nan=False), encoding="utf-8")
+
+
+def trace_line(path: Path) -> str:
+    """Return the line that says where a trace is and what opens it."""
+    viewer = "https://ui.perfetto.dev"
+    if path.suffix == XPROF:
+        viewer = f"xprof --logdir {path}"
+    return f"trace: {path} (open it with {viewer})"
 
 
 def label(step: Operation) -> str:

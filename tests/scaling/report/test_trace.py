@@ -4,11 +4,13 @@ import json
 from dataclasses import replace
 
 import pytest
+from jax.profiler import ProfileData
 
 from scaling.comparing.recorded import RecordedEvent
 from scaling.meshes import catalog
 from scaling.program.ir import Collective, Kernel, Origin
 from scaling.report.trace import label, measured_events, trace_events, write_trace
+from scaling.report.xplane import xspace
 
 H100 = catalog.load("dgx-h100")
 
@@ -91,3 +93,34 @@ def test_both_processes_make_one_valid_file(hand_priced, hand_step, tmp_path):
     assert {event["pid"] for event in document["traceEvents"]} == {1, 2}
     titles = {e["args"]["name"] for e in document["traceEvents"] if e["name"] == "process_name"}
     assert titles == {"predicted", "measured"}
+
+
+def test_a_folder_for_xprof_holds_the_same_events_in_picoseconds(hand_priced, hand_step, tmp_path):
+    both = trace_events(hand_priced) + measured_events([recorded("dot.1", 1.0)], hand_step)
+    write_trace(both, tmp_path / "both.xprof")
+    (file,) = (tmp_path / "both.xprof" / "plugins" / "profile").glob("*/both.xplane.pb")
+    predicted, measured = ProfileData.from_file(str(file)).planes
+    assert (predicted.name, measured.name) == ("/device:GPU:0", "/device:GPU:1")
+    lines = {line.name: list(line.events) for line in predicted.lines}
+    assert set(lines) == {"Steps", "Stream #1(compute)", "Stream #2(communication)"}
+    made = sorted(
+        (e.name, e.start_ns, e.duration_ns) for n in lines if n != "Steps" for e in lines[n]
+    )
+    given = sorted((e["name"], e["ts"], e["dur"]) for e in shown(both) if e["pid"] == 1)
+    assert [name for name, *_ in made] == [name for name, *_ in given]
+    for column in (1, 2):
+        assert [e[column] for e in made] == pytest.approx([1e3 * e[column] for e in given], abs=1)
+    (step,) = lines["Steps"]
+    assert step.duration_ns == pytest.approx(max(start + long for _, start, long in made), abs=1)
+    stats = dict(next(e for e in lines["Stream #1(compute)"] if "dot.1" in e.name).stats)
+    assert stats["tf_op"].endswith("dot.1:matmul") and stats["flops"] > 0
+
+
+def test_texts_of_a_trace_for_xprof_may_hold_anything():
+    words = {"ph": "X", "ts": 0.0, "dur": 1.0, "pid": 1, "tid": 1, "args": {"bound": 'a"b\\\né'}}
+    head = {"ph": "M", "pid": 1, "tid": 1, "args": {"name": "one"}}
+    names = [head | {"name": "process_name"}, head | {"name": "thread_name"}]
+    space = xspace([*names, words | {"name": 'x "y" \\ ü'}])
+    (plane,) = ProfileData.from_serialized_xspace(space).planes
+    (event,) = list(plane.lines)[1].events
+    assert event.name == 'x "y" \\ ü' and dict(event.stats)["bound"] == 'a"b\\\né'
