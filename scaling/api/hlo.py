@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from scaling.api.calibrate import load_profile
 from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
@@ -13,7 +14,7 @@ from scaling.hlo.dump import dump_of, read_dump
 from scaling.hlo.mesh_fit import check_mesh
 from scaling.hlo.parse import UnknownHlo
 from scaling.hlo.reader import read_program
-from scaling.hlo.user_hints import KernelWork
+from scaling.hlo.user_hints import KernelWork, Shares
 from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import axes_text
@@ -33,6 +34,7 @@ def predict_hlo(
     model_flops: float | None = None,
     trips: Mapping[str, float] | None = None,
     kernels: Mapping[str, KernelWork] | None = None,
+    branches: Mapping[str, Shares] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     measured: Measured | None = None,
@@ -80,9 +82,8 @@ def predict_hlo(
     place = cluster_for(dump.devices, cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration, measured=measured)
     try:
-        program = read_program(
-            dump.text, axes, name or dump.name, dump.peak, trips=trips, kernels=kernels
-        )
+        given: Mapping[str, Any] = {"trips": trips, "kernels": kernels, "branches": branches}
+        program = read_program(dump.text, axes, name or dump.name, dump.peak, **given)
     except UnknownHlo as error:
         raise InputError(f"{dump.title}: {error}") from None
     if mesh is not None:

@@ -53,6 +53,9 @@ SHARED: Mapping[str, str] = {
     "model_flops": "FLOPs of one step on all devices, such as 6 x parameters x tokens, for MFU.",
     "trips": "how often loops run whose number of iterations is only known as they run, by a name "
     'or by their line of code: {"decode.py:40": 512}.',
+    "branches": "how often the branches of a conditional run, by its line of code: "
+    '{"soap.py:12": 0.1} is the share of its runs with a true condition, "every=10" the same, and '
+    "[0.2, 0.3, 0.5] the share of each branch of a switch.",
     "kernels": 'the work of custom kernels, by name: {"my_kernel": sc.Work(flops=1e12, '
     'dtype="bf16")}; "local" for one that might communicate and does not.',
     "memory_fraction": "share of a GPU's memory that XLA's pool is given; None: "

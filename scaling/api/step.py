@@ -24,7 +24,7 @@ from scaling.api.pricing import Pricing, step_figures
 from scaling.api.public_api import entrance
 from scaling.api.result import PredictionResult, priced_result
 from scaling.compile.quiet import quiet
-from scaling.hlo.user_hints import KernelWork
+from scaling.hlo.user_hints import KernelWork, Shares
 from scaling.meshes.bandwidths import Measured
 from scaling.meshes.errors import InputError, nearest
 from scaling.meshes.shape import MeshShape
@@ -46,6 +46,7 @@ def predict_step(
     model_flops: float | None = None,
     trips: Mapping[str, float] | None = None,
     kernels: Mapping[str, KernelWork] | None = None,
+    branches: Mapping[str, Shares] | None = None,
     overrides: Overrides | None = None,
     calibration: Path | str | Profile | None = None,
     measured: Measured | None = None,
@@ -104,7 +105,8 @@ def predict_step(
     made = staged(step, arguments, words, stated, mesh, as_options(options))
     place = cluster_for(devices_of(made), cluster, nodes, overrides)
     profile, warnings = load_profile(place, calibration, measured=measured)
-    given = {k: v for k, v in (("trips", trips), ("kernels", kernels)) if v}
+    hints = {"trips": trips, "kernels": kernels, "branches": branches}
+    given = {name: said for name, said in hints.items() if said}
     program, text = program_of(made, place, name, estimates, given)
     write_text(dump_hlo, text)
     added = dict(getattr(made, "added", {}))

@@ -36,7 +36,7 @@ METAVARS = {  # by flag, or by function and flag
     "fixed": "KEY=VALUE",
     "what-if": "'FIGURE xN'",
     **dict.fromkeys(("data", "also"), "PATH"),
-    **dict.fromkeys(("trips", "local"), "KEY=VALUE"),
+    **dict.fromkeys(("trips", "branches", "local"), "KEY=VALUE"),
     "guess": "X",
     **dict.fromkeys(("plan batch", "plan nodes"), "N|FROM:TO"),
     "plan precision": "FORMAT,...",

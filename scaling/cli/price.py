@@ -17,6 +17,7 @@ def price(
     hlo: Path | None = None,
     cluster: str | None = None,
     trips: tuple[str, ...] = (),
+    branches: tuple[str, ...] = (),
     local: tuple[str, ...] = (),
     option: tuple[str, ...] = (),
     compare: Path | None = None,
@@ -37,6 +38,8 @@ def price(
         hlo: XLA's dump *after_optimizations.txt, or a folder of dumps; needs no JAX.
         cluster: catalogue name or TOML file.
         trips: how often a loop runs whose trips only the run tells, such as decode.py:40=512.
+        branches: how often the branches of a conditional run: soap.py:12=0.1, the share of its runs
+            with a true condition, or soap.py:12=every=10; of a switch one for each, 0.2,0.3,0.5.
         local: NAME=FLOPS of a custom kernel that talks to no other device; NAME alone: by its
             bytes.
         option: an option of XLA, such as xla_gpu_enable_triton_gemm=false; before those of jax.jit,
@@ -79,7 +82,9 @@ def price(
         from scaling.api.profile import compared, recorded_profile
 
         recorded = recorded_profile(compare, cluster, steps)
-    options["trips"] = {key: _number(f"--trips {key}", n) for key, n in map(_pair, trips)}
+    pairs = (_pair("--trips", text) for text in trips)
+    options["trips"] = {key: _number(f"--trips {key}", n) for key, n in pairs}
+    options["branches"] = dict(map(_shares, branches))
     options["kernels"] = dict(map(_kernel, local))
     if hlo is not None:
         prediction: Any = sc.predict_hlo(hlo, cluster, **options)
@@ -100,11 +105,20 @@ def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
     return predict_made(step, place, sizes, **options)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    key, _, value = text.rpartition("=")
+def _pair(option: str, text: str) -> tuple[str, str]:
+    key, _, value = text.partition("=")
     if not key or not value:
-        raise InputError(f"--trips {text}: write NAME=NUMBER")
+        raise InputError(f"{option} {text}: write NAME=NUMBER")
     return key, value
+
+
+def _shares(text: str) -> tuple[str, Any]:
+    """The name of a conditional, and how often its branches run."""
+    key, value = _pair("--branches", text)
+    if value.startswith("every="):
+        return key, value
+    shares = [_number(f"--branches {key}", share) for share in value.split(",")]
+    return key, shares if len(shares) > 1 else shares[0]
 
 
 def _number(option: str, value: str) -> float:

@@ -126,7 +126,8 @@ def program_of(
 ) -> tuple[Program, str]:
     """The program of a step, and its text: from the cache, or compiled now.
 
-    `given` are `trips` and `kernels`, as `read_program` takes them. Raises as `program_and_text`.
+    `given` are `trips`, `kernels` and `branches`, as `read_program` takes them. Raises as
+    `program_and_text`.
     """
     if isinstance(step, jax.stages.Compiled):
         return _read_compiled(step, cluster, name, dict(given or {}))

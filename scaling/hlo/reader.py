@@ -20,7 +20,7 @@ from scaling.hlo.library_work import library_work
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.hlo.source_lines import short, source_line
-from scaling.hlo.user_hints import KernelWork, UserHints, Work, kernel_name
+from scaling.hlo.user_hints import KernelWork, Shares, UserHints, Work, kernel_name
 from scaling.meshes.errors import InputError, is_count
 from scaling.program.ir import (
     Branch,
@@ -61,6 +61,7 @@ def read_program(
     *,
     trips: Mapping[str, float] | None = None,
     kernels: Mapping[str, KernelWork] | None = None,
+    branches: Mapping[str, Shares] | None = None,
 ) -> Program:
     """The Program in the text of a compiled, scheduled module.
 
@@ -70,12 +71,14 @@ def read_program(
             and results that stay in the host's memory among them.
         trips: of loops whose count the compiler does not know (`scaling.hlo.user_hints`).
         kernels: the work of custom calls, or "local" for one that does not communicate.
+        branches: of conditionals the shares of their runs that branches have.
 
     Raises:
         UnknownHlo: with the line that is not understood, or why the lines contradict each other.
-        InputError: `trips` or `kernels` name what the program does not have, or are no numbers.
+        InputError: `trips`, `kernels` or `branches` name what the program does not have, or are no
+            numbers.
     """
-    hints = UserHints(trips or {}, kernels or {})
+    hints = UserHints(trips or {}, kernels or {}, branches or {})
     try:
         program = _read(parse_module(text), mesh, name, peak, hints)
         hints.check_all_used()
@@ -145,8 +148,7 @@ def _operations(instruction: Instruction, reading: Reading) -> Iterator[Operatio
     elif opcode == "while":
         yield _loop(instruction, tuple(_block(blocks[0], reading)), common(), reading)
     elif opcode == "conditional":
-        branches = tuple(tuple(_block(block, reading)) for block in blocks)
-        yield Branch(**common(), branches=branches, place=short(_place(instruction, reading)))
+        yield _conditional(instruction, common(), reading)
     elif opcode.endswith("-done"):
         yield from _done(instruction, reading, common)
     elif moved := _communication(instruction, reading):
@@ -236,6 +238,16 @@ def _loop(
     if said is None:
         return Loop(**common, body=body, trips=1, unknown=short(place) or loop.name)
     return Loop(**common, body=body, trips=int(said) if said.is_integer() else said)
+
+
+def _conditional(instruction: Instruction, common: dict[str, Any], reading: Reading) -> Branch:
+    """The conditional, its branches in the order of the code: a false condition is number 0."""
+    branches = tuple(tuple(_block(block, reading)) for block in instruction.blocks)
+    if instruction.attribute("true_computation"):
+        branches = branches[::-1]
+    place = _place(instruction, reading)
+    shares = reading.hints.shares_of(instruction, place)
+    return Branch(**common, branches=branches, shares=shares, place=short(place))
 
 
 def _done(

@@ -145,9 +145,10 @@ class Loop(Operation):
 
 @dataclass(frozen=True)
 class Branch(Operation):
-    """One of several blocks runs; the longest is assumed."""
+    """One of several blocks runs; the longest is assumed where no shares are given."""
 
-    branches: tuple["Block", ...] = ()
+    branches: tuple["Block", ...] = ()  # in the order of the code: of a cond, false and true
+    shares: tuple[float, ...] = ()  # of the runs, of each branch; (): not known
     place: str = ""  # the line of code where it stands, "step.py:6"
 
 
@@ -202,12 +203,16 @@ def bodies(step: Operation) -> Iterator[Block]:
 
 
 def walk(block: Block, times: Number = 1) -> Iterator[tuple[Operation, Number]]:
-    """Every operation with its runs per step, then those inside of it; all branches are walked."""
+    """Every operation with its runs per step, then those inside of it.
+
+    All branches of a conditional are walked, by their shares where these are known.
+    """
     for step in block:
         yield step, times
         runs = times * step.trips if isinstance(step, Loop) else times
+        shares = iter(step.shares if isinstance(step, Branch) else ())
         for body in bodies(step):
-            yield from walk(body, runs)
+            yield from walk(body, runs * next(shares, 1))
 
 
 def operations(block: Block) -> Iterator[tuple[Operation, Number]]:

@@ -150,7 +150,7 @@ def _value(name: str, value: Any) -> Any:
         return Origin(*value)
     if name == "groups":
         return tuple(tuple(group) for group in value)
-    if name == "dims":
+    if name in ("dims", "shares"):
         return tuple(_number(size) for size in value)
     if name == "axes":
         return convert(tuple[str, ...], value, name)

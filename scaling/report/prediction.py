@@ -18,6 +18,7 @@ from scaling.meshes.units import (
 from scaling.report.formatting import columns
 from scaling.simulate.memory import ON_DEVICE
 from scaling.simulate.prediction import (
+    Conditional,
     MemoryParts,
     Prediction,
     UnknownPart,
@@ -114,12 +115,29 @@ def open_lines(prediction: Prediction) -> list[str]:
     """What of the step nobody can price or knows, and what the caller may say about it."""
     least = NAMED * prediction.step_time
     return [_unknown(part) for part in prediction.unknown] + [
-        f"assumed: the conditional at {part.place} takes its longest branch, "
-        f"{format_time(float(part.longest))} a step; the low end is of its shortest, "
-        f"{format_time(float(part.shortest))}"
+        _conditional(part)
         for part in prediction.conditionals
         if part.longest - part.shortest >= least > 0
     ]
+
+
+def _conditional(part: Conditional) -> str:
+    each = ", ".join(format_time(float(seconds)) for seconds in part.branches)
+    if part.shares:
+        shares = ", ".join(map(percent, part.shares))
+        return (
+            f"given: the conditional at {part.place} takes its branches in {shares} of its runs; "
+            f"in all of them they take {each} a step"
+        )
+    said, which = "0.1", "the share of its runs with a true condition"
+    if len(part.branches) != 2:
+        said, which = "[...]", "the share of each branch"
+    return (
+        f"assumed: the conditional at {part.place} takes its longest branch, "
+        f"{format_time(float(part.longest))} a step; the low end is of its shortest, "
+        f"{format_time(float(part.shortest))}: give branches={{{part.place!r}: {said}}}, {which} "
+        f"(branches: {each or 'not alike'})"
+    )
 
 
 def _unknown(part: UnknownPart) -> str:

@@ -88,12 +88,14 @@ class UnknownPart:
 
 @dataclass(frozen=True)
 class Conditional:
-    """All runs of one conditional, of which the longest branch is assumed."""
+    """All runs of one conditional, of which the longest branch is assumed without shares."""
 
     place: str  # the line of code where it stands
     calls: Number  # per step
     shortest: Number  # s per step of its operations one after the other, if that branch is taken
     longest: Number  # likewise
+    branches: tuple[Number, ...] = ()  # likewise of each, as the code has them: false, then true
+    shares: tuple[float, ...] = ()  # of its runs, as the caller says; (): not known
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,10 @@ takes longer (`scaling.simulate.side_by_side`).
 
 A Wait holds the compute stream until its collective is over; a synchronous collective holds both.
 What takes no time, such as what a configuration does not run, is not issued and waits for no
-stream. The longest of several branches runs. Asynchronous kernels (copies) get a stream of their
-own; waiting for them counts as `host`, because they copy to and from the host.
+stream. The longest of several branches runs, or the mean of all by their shares: what is in flight
+beside them ends at its own time, and the clock of compute stands at its mean. Asynchronous kernels
+(copies) get a stream of their own; waiting for them counts as `host`, because they copy to and from
+the host.
 
 The host issues kernels and collectives in order, `issue` seconds each, from the start of the step,
 and runs ahead: an operation starts when the device is free and it has been issued. Seconds in which
@@ -248,14 +250,20 @@ class Streams(Clocks):
                 self.add(("bubble", ""), bubble)
 
     def branch(self, branch: Branch) -> None:
-        """Run the block that holds the compute stream longest, in each configuration its own.
+        """Run the block that holds the compute stream longest, in each configuration its own, or
+        the mean of all that have a share of the runs.
 
         A block waits for all that it issues, so no other block would end later (or, of the
         shortest, earlier).
         """
-        after = [self._copy() for _ in branch.branches]
-        for streams, block in zip(after, branch.branches, strict=True):
+        shares = branch.shares or (1.0,) * len(branch.branches)
+        run = [(block, n) for block, n in zip(branch.branches, shares, strict=True) if n]
+        after = [self._copy() for _ in run]
+        for streams, (block, _) in zip(after, run, strict=True):
             streams.block(block)
+        if branch.shares:
+            self._be_mean(after, [share for _, share in run])
+            return
         ends = [streams.clocks["compute"] for streams in after]
         chosen: Any = reduce(sooner if self.shortest else later, ends)
         level = [abs(end - chosen) <= chosen * ROUNDING for end in ends]  # the first of equal ones
@@ -266,6 +274,28 @@ class Streams(Clocks):
         self.clocks = _selected([streams.clocks for streams in after], index)
         self.ahead = reduce(sooner, [streams.ahead for streams in after])
         self.sums = _selected([streams.sums for streams in after], index)
+
+    def _be_mean(self, after: Sequence["Streams"], shares: Sequence[float]) -> None:
+        """Go on from the mean of several ends; events are those of the likeliest, in its span."""
+
+        def mean(figures: Sequence[Mapping[Any, Number]]) -> dict[Any, Number]:
+            keys = dict.fromkeys(key for each in figures for key in each)
+            weighted = lambda key: [
+                n * each.get(key, 0.0) for each, n in zip(figures, shares, strict=True)
+            ]
+            return {key: sum(weighted(key), 0.0) for key in keys}
+
+        begin = self.clocks["compute"]
+        likeliest = after[max(range(len(shares)), key=shares.__getitem__)]
+        self.clocks = mean([streams.clocks for streams in after])
+        self.sums = mean([streams.sums for streams in after])
+        self.ahead = reduce(sooner, [streams.ahead for streams in after])
+        new = likeliest.events[len(self.events) :]
+        if new and (length := likeliest.clocks["compute"] - begin):
+            factor = float((self.clocks["compute"] - begin) / length)
+            inside = lambda time: float(begin + factor * (time - begin))
+            new = [replace(e, start=inside(e.start), end=inside(e.end)) for e in new]
+        self.events = [*likeliest.events[: len(self.events)], *new]
 
     def _run_apart(self, loop: Loop, left: np.ndarray) -> None:
         """Run the iterations that are left of some configurations in arrays of these alone."""

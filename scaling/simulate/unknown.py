@@ -7,12 +7,14 @@
 None of them has an upper bound, however short it looks: a kernel may loop over what it has read. So
 one of them is enough for the step to have none.
 
-Nor does a program say which branch of a conditional runs. The step, its parts and the high end of
-its range assume the longest branch of each; the low end the shortest (`simulate.uncertainty`).
+Nor does a program say which branch of a conditional runs. Where the caller does not say how often
+each does, the step, its parts and the high end of its range assume the longest branch; the low end
+the shortest (`simulate.uncertainty`).
 """
 
 from collections import defaultdict
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import reduce
 
 import numpy as np
@@ -27,6 +29,7 @@ from scaling.program.ir import (
     conditionals,
     kernels,
     operations,
+    some,
     walk,
 )
 from scaling.simulate.prediction import Conditional, UnknownPart
@@ -48,6 +51,8 @@ def _kernels(priced: Priced) -> Iterator[UnknownPart]:
     """Unknown kernels, those of branches that seem the shorter ones too."""
     for kernel, calls in kernels(priced.program):
         cost = priced.kernels[kernel.name]
+        if not some(calls):
+            continue
         if kernel.unknown:
             yield UnknownPart("kernel", kernel.unknown, calls, calls * cost.time)
         elif cost.unpriced:
@@ -59,7 +64,7 @@ def _loops(priced: Priced) -> Iterator[UnknownPart]:
     calls: dict[str, Number] = defaultdict(float)
     kernels_in: dict[str, set[str]] = defaultdict(set)
     for loop, times in walk(priced.program.schedule):
-        if isinstance(loop, Loop) and loop.unknown:
+        if isinstance(loop, Loop) and loop.unknown and some(times):
             calls[loop.unknown] += times
             inside = (step for step, _ in operations(loop.body) if isinstance(step, Kernel))
             kernels_in[loop.unknown] |= {kernel.name for kernel in inside}
@@ -73,10 +78,14 @@ def conditional_parts(priced: Priced) -> tuple[Conditional, ...]:
     merged: dict[str, Conditional] = {}
     for branch, calls in conditionals(priced.program.schedule):
         name = branch.place or branch.name
-        short, long = (calls * seconds for seconds in _shortest_longest((branch,), priced))
-        before = merged.get(name, Conditional(name, 0, 0.0, 0.0))
+        open_ways = replace(branch, shares=())
+        short, long = (calls * seconds for seconds in _shortest_longest((open_ways,), priced))
+        ways = tuple(calls * _shortest_longest(each, priced)[1] for each in branch.branches)
+        before = merged.get(name, Conditional(name, 0, 0.0, 0.0, (0.0,) * len(ways)))
         sums = before.calls + calls, before.shortest + short, before.longest + long
-        merged[name] = Conditional(name, *sums)
+        alike = len(ways) == len(before.branches)
+        both = tuple(a + b for a, b in zip(before.branches, ways, strict=False)) if alike else ()
+        merged[name] = Conditional(name, *sums, both, branch.shares)
     return tuple(sorted(merged.values(), key=lambda part: -np.max(part.longest - part.shortest)))
 
 
@@ -89,6 +98,12 @@ def _shortest_longest(block: Block, priced: Priced) -> tuple[Number, Number]:
         if isinstance(step, Branch):
             ways = [_shortest_longest(inner, priced) for inner in step.branches]
             times = reduce(sooner, (s for s, _ in ways)), reduce(later, (s for _, s in ways))
+            if step.shares:
+                mean = [
+                    sum(n * t for n, t in zip(step.shares, each, strict=True))
+                    for each in zip(*ways, strict=True)
+                ]
+                times = mean[0], mean[1]
         elif isinstance(step, Loop):
             inner = _shortest_longest(step.body, priced)
             times = step.trips * inner[0], step.trips * inner[1]

@@ -182,9 +182,9 @@ def test_a_loop_runs_as_often_as_the_compiler_knows_or_once_and_says_so(known, t
 
 @pytest.mark.parametrize(
     "branches",
-    ["branch_computations={%one, %two}", "true_computation=%one, false_computation=%two"],
+    ["branch_computations={%one, %two}", "true_computation=%two, false_computation=%one"],
 )
-def test_a_conditional_has_its_branches(branches: str) -> None:
+def test_a_conditional_has_its_branches_in_the_order_of_the_code(branches: str) -> None:
     main = f"k = s32[] constant(1); r = f32[8,4] conditional(%k, %x, %x), {branches}"
     program = read(main, one="b = f32[8,4] parameter(0)", two=f"{X} e = f32[8,4] sine(%x)")
     (branch,) = program.schedule

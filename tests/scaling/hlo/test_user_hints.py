@@ -8,7 +8,7 @@ from scaling.hlo.reader import read_program
 from scaling.hlo.source_lines import short, source_line
 from scaling.hlo.user_hints import Work
 from scaling.meshes.errors import InputError
-from scaling.program.ir import Kernel, Loop
+from scaling.program.ir import Branch, Kernel, Loop
 from tests.scaling.hlo.texts import text
 
 MESH = {"data": 2}
@@ -144,3 +144,42 @@ def test_a_text_without_tables_has_no_places() -> None:
     module = parse_module(text("x = f32[] parameter(0)"))
     assert module.places == {} and source_line("stack_frame_id=3", module.places) == ""
     assert short("/opt/b.py:3") == "b.py:3"
+
+
+EITHER = (
+    "x = f32[8,4] parameter(0); k = pred[] constant(true); r = f32[8,4] conditional(%k, %x, %x), "
+    "true_computation=%one, false_computation=%two, metadata={op_name="
+)
+
+
+@pytest.mark.parametrize("key", ["r", "step.py:6", "train/step.py:6", "decode/while"])
+@pytest.mark.parametrize(
+    ("said", "shares"),
+    [(0.1, (0.9, 0.1)), ("every=4", (0.75, 0.25)), ([0.3, 0.7], (0.3, 0.7)), (1, (0.0, 1.0))],
+)
+def test_shares_of_branches_are_given_by_name_line_or_path(key, said, shares):
+    inner = {
+        n: f"{n}x = f32[8,4] parameter(0); {n}y = f32[8,4] negate(%{n}x)" for n in ("one", "two")
+    }
+    written = text(EITHER + NAME, TABLES, **inner)
+    (found,) = read_program(written, MESH, "m", branches={key: said}).schedule
+    assert isinstance(found, Branch)
+    assert found.shares == pytest.approx(shares)
+    assert [block[0].name for block in found.branches] == ["twoy", "oney"]  # false, then true
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ([0.2, 0.3, 0.5], "'r' has 2 branches, and [0.2, 0.3, 0.5] says how often 3 run"),
+        ([0.2, 0.3], "sums to 0.5, not to 1"),
+        (1.5, "write a number from 0 to 1"),
+        ("often", "write every=10 for one run in ten"),
+        ("every=0", "write every=10 for one run in ten"),
+    ],
+)
+def test_shares_that_cannot_be_are_refused(said, message):
+    inner = {n: f"{n}x = f32[8,4] parameter(0)" for n in ("one", "two")}
+    with pytest.raises(InputError) as refused:
+        read_program(text(EITHER + NAME, TABLES, **inner), MESH, "m", branches={"r": said})
+    assert message in str(refused.value)

@@ -1,12 +1,16 @@
 """Nobody knows which branch of a conditional runs: a range over both, named by its line."""
 
 import json
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from scaling.meshes import catalog
 from scaling.profiles.io import profile_of
 from scaling.program.ir import Branch, Kernel, Loop, Program
+from scaling.program.serialization import program_dict, read_program_dict
 from scaling.report.notebook import html
 from scaling.report.prediction import page
 from scaling.simulate.prediction import Conditional, Prediction, prediction_dict
@@ -51,7 +55,12 @@ def test_conditionals_are_named_by_line_the_largest_difference_first():
     assert first.longest == pytest.approx(5 * times["long"])
     assert first.shortest == pytest.approx(5 * times["short"])
     document = json.loads(json.dumps(prediction_dict(found), allow_nan=False))
-    assert [Conditional(**part) for part in document["conditionals"]] == list(found.conditionals)
+    assert [part.pop("branches") for part in document["conditionals"]] == [
+        list(part.branches) for part in found.conditionals
+    ]
+    assert [Conditional(**part | {"shares": ()}) for part in document["conditionals"]] == [
+        replace(part, branches=()) for part in found.conditionals
+    ]
 
 
 def test_the_page_says_which_branch_is_assumed():
@@ -68,6 +77,39 @@ def test_conditionals_inside_of_branches_are_found():
     assert found["outer.py:1"].longest == pytest.approx(2 * long)
     assert found["outer.py:1"].shortest == 0
     assert found["soap.py:12"].shortest == pytest.approx(short)
+
+
+@settings(max_examples=20)
+@given(
+    shares=st.lists(st.integers(0, 9), min_size=2, max_size=2).filter(any), trips=st.integers(1, 5)
+)
+def test_given_shares_make_the_mean_of_the_branches_with_a_range_of_its_own(shares, trips):
+    first, second = (n / sum(shares) for n in shares)
+    either = replace(EITHER, shares=(first, second))
+    found = predicted(Loop("l", body=(either, HOST), trips=trips))
+    ends = predicted(SHORT, *[HOST] * 1), predicted(LONG, HOST)
+    for name in ("step_time", "step_time_low", "step_time_high"):
+        short, long = (getattr(end, name) for end in ends)
+        assert getattr(found, name) == pytest.approx(trips * (first * short + second * long))
+    assert found.conditionals[0].shares == (first, second)
+
+
+def test_calls_and_what_is_not_known_go_by_the_shares():
+    unknown = Kernel("mine", bytes=1e8, unknown="mine")
+    either = Branch(
+        "either", branches=((SHORT,), (unknown,)), place="soap.py:12", shares=(1.0, 0.0)
+    )
+    assert predicted(replace(either, shares=())).unknown and not predicted(either).unknown
+    program = Program("step", "compiled", {"data": 1}, (replace(EITHER, shares=(0.75, 0.25)),))
+    assert [calls for _, calls in program.operations] == [0.75, 0.25]
+    assert read_program_dict(json.loads(json.dumps(program_dict(program)))) == program
+
+
+def test_the_page_says_what_was_given_and_how_to_give_it():
+    told = page(predicted(replace(EITHER, shares=(0.9, 0.1))), "here")
+    assert "given: the conditional at soap.py:12 takes its branches in 90.0%, 10.0% of" in told
+    assert "assumed" not in told
+    assert "give branches={'soap.py:12': 0.1}" in page(predicted(EITHER), "here")
 
 
 def test_the_grade_is_of_the_weakest_figure_on_either_way():
