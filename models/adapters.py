@@ -30,6 +30,7 @@ from jax.sharding import PartitionSpec as P
 from scaling.meshes.rules import Dims
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.initializers import constant, matrix
+from scaling.models.pipeline.shard_map import shard_map_per_stage
 from scaling.models.sharding import project
 
 FIRST_KEY = 64  # of fold_in: beyond the keys that any block splits
@@ -159,27 +160,30 @@ def expert_weight(module: Any, name: str) -> jax.Array:
     w, adapter = getattr(module, name)[...], getattr(module.adapters, name, None)
     if adapter is None:
         return w
-    scale, dtype = module.execution.lora.scale, module.execution.dtype
-    return _with_factors(scale, dtype, w, adapter.a[...], adapter.b[...])
+    return _with_factors(module.execution, w, adapter.a[...], adapter.b[...])
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _with_factors(
-    scale: float, dtype: Any, w_EIO: jax.Array, a_EIR: jax.Array, b_ERO: jax.Array
+    execution: Execution, w_EIO: jax.Array, a_EIR: jax.Array, b_ERO: jax.Array
 ) -> jax.Array:
     """Shards of w + scale a b, which need those of a and b alone, in a format of products."""
 
     def local(w: jax.Array, a: jax.Array, b: jax.Array) -> jax.Array:
-        return (w + scale * _exact("eir,ero->eio", a, b)).astype(dtype)
+        return (w + scale * _exact("eir,ero->eio", a, b)).astype(execution.dtype)
 
-    arrays = w_EIO, a_EIR, b_ERO
+    assert execution.lora is not None
+    scale, arrays = execution.lora.scale, (w_EIO, a_EIR, b_ERO)
     specs = tuple(map(spec_of, arrays))
-    return jax.shard_map(local, in_specs=specs, out_specs=specs[0], check_vma=False)(*arrays)
+    shape = lambda w, *_: w.astype(execution.dtype)
+    mapped = shard_map_per_stage(execution.rules, local, specs, specs[0], False, shape)
+    return mapped(*arrays)
 
 
-def _gradients_of_factors(scale: float, dtype: Any, saved: tuple, dw_EIO: jax.Array) -> tuple:
+def _gradients_of_factors(execution: Execution, saved: tuple, dw_EIO: jax.Array) -> tuple:
     """Gradients of a and b, from a shard of the matrix's gradient, which may be partial sums."""
-    w_EIO, a_EIR, b_ERO = saved
+    assert execution.lora is not None
+    scale, (w_EIO, a_EIR, b_ERO) = execution.lora.scale, saved
     partial = spec_of(dw_EIO).unreduced
 
     def local(dw: jax.Array, a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -189,14 +193,16 @@ def _gradients_of_factors(scale: float, dtype: Any, saved: tuple, dw_EIO: jax.Ar
 
     out = tuple(P(*spec_of(x).partitions, unreduced=partial) for x in (a_EIR, b_ERO))
     specs = spec_of(dw_EIO), spec_of(a_EIR), spec_of(b_ERO)
-    da, db = jax.shard_map(local, in_specs=specs, out_specs=out, check_vma=False)(
-        dw_EIO, a_EIR, b_ERO
+    shapes = lambda _, *factors: tuple(
+        jnp.zeros(x.shape, x.dtype, out_sharding=spec) for x, spec in zip(factors, out, strict=True)
     )
+    mapped = shard_map_per_stage(execution.rules, local, specs, out, False, shapes)
+    da, db = mapped(dw_EIO, a_EIR, b_ERO)
     return dw_EIO.astype(w_EIO.dtype), da, db
 
 
 _with_factors.defvjp(
-    lambda scale, dtype, w, a, b: (_with_factors(scale, dtype, w, a, b), (w, a, b)),
+    lambda execution, w, a, b: (_with_factors(execution, w, a, b), (w, a, b)),
     _gradients_of_factors,
 )
 

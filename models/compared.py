@@ -20,6 +20,7 @@ from jax.sharding import reshard
 
 from scaling.models.execution import spec_of
 from scaling.models.head import (
+    OutputHead,
     chunk_logits,
     chunks_of,
     cross_entropy,
@@ -30,28 +31,27 @@ from scaling.models.head import (
     split,
 )
 from scaling.models.pipeline.shard_map import on_shards
-from scaling.models.transformer import Transformer
 
 Metrics = dict[str, jax.Array]  # float32 scalars
 
 
 def log_probs(
-    model: Transformer, x_BSD: jax.Array, targets_BS: jax.Array, weights_BS: jax.Array
+    head: OutputHead, x_BSD: jax.Array, targets_BS: jax.Array, weights_BS: jax.Array
 ) -> jax.Array:
     """The weighted sum of the log-probabilities of each row's targets: float32 [B], no gradients.
 
-    `x_BSD` is the stream after the model's last layer.
+    `x_BSD` is the stream after the last layer.
     """
-    execution, softcap = model.execution, model.config.logit_softcap
+    execution = head.execution
     with jax.named_scope("head"):
-        x_BSD, head_VD = jax.lax.stop_gradient(model.head_operands(x_BSD))
+        x_BSD, head_VD = jax.lax.stop_gradient((head.inputs(x_BSD), head.weight_VD))
         head_DV = gather_head(execution, x_BSD, head_VD)
         given = like_tokens(x_BSD, targets_BS), like_tokens(x_BSD, weights_BS)
         chunks = chunks_of(execution, x_BSD, head_DV)
 
     def of_chunk(chunk: tuple) -> jax.Array:
         x, (targets, weights) = chunk
-        logits = chunk_logits(execution, x, head_DV, softcap)
+        logits = chunk_logits(execution, x, head_DV, head.softcap)
         with jax.named_scope("loss"):
             normalizer, target, _ = shifted_terms(logits, targets)
             return (target - normalizer) * weights
@@ -68,7 +68,7 @@ def log_probs(
 
 
 def pair_loss(
-    model: Transformer,
+    head: OutputHead,
     x_BSD: jax.Array,
     targets_BS: jax.Array,
     weights_BS: jax.Array,
@@ -86,7 +86,7 @@ def pair_loss(
     Args:
         reference_B: what `log_probs` returns of the reference.
     """
-    own_B = log_probs(model, x_BSD, targets_BS, weights_BS)
+    own_B = log_probs(head, x_BSD, targets_BS, weights_BS)
 
     def of_pairs(own_b: jax.Array, reference_b: jax.Array) -> tuple[Any, jax.Array]:
         rewards_c2 = beta * (own_b - reference_b).reshape(-1, 2)
@@ -109,16 +109,16 @@ def pair_loss(
         }
         # Mean over pairs of sum c log p, as the mean over tokens of weights times cross-entropy.
         factor_BS = weights_BS * (-2 * targets_BS.shape[1] * slope_B)[:, None]
-    minimised, _ = model.loss(x_BSD, targets_BS, factor_BS)
+    minimised, _ = head.loss(x_BSD, targets_BS, factor_BS)
     return minimised, (loss_C.mean(), metrics)
 
 
 def distillation_loss(
-    model: Transformer,
+    head: OutputHead,
     x_BSD: jax.Array,
     targets_BS: jax.Array,
     weights_BS: jax.Array | None,
-    teacher: Transformer,
+    teacher: OutputHead,
     teacher_x_BSD: jax.Array,
     temperature: float,
     weight: float,
@@ -135,15 +135,13 @@ def distillation_loss(
         weight: of the KL divergence; the cross-entropy has the rest.
     """
     with jax.named_scope("head"):
-        x_BSD, head_VD = model.head_operands(x_BSD)
-        teacher_x_BSD, teacher_VD = teacher.head_operands(teacher_x_BSD)
-        teacher_DV = gather_head(teacher.execution, teacher_x_BSD, teacher_VD)
-    cap, teacher_cap = model.config.logit_softcap, teacher.config.logit_softcap
+        x_BSD, teacher_x_BSD = head.inputs(x_BSD), teacher.inputs(teacher_x_BSD)
+        teacher_DV = gather_head(teacher.execution, teacher_x_BSD, teacher.weight_VD)
 
     def loss(head_DV: jax.Array, teacher_DV: jax.Array, x: jax.Array, given: Any) -> tuple:
         targets, weights, teacher_x = given
-        logits = chunk_logits(model.execution, x, head_DV, cap)
-        of_teacher = chunk_logits(teacher.execution, teacher_x, teacher_DV, teacher_cap)
+        logits = chunk_logits(head.execution, x, head_DV, head.softcap)
+        of_teacher = chunk_logits(teacher.execution, teacher_x, teacher_DV, teacher.softcap)
         with jax.named_scope("loss"):
             total, entropy = cross_entropy(logits, targets, weights, z_loss)
             kl = _divergence(of_teacher / temperature, logits / temperature)
@@ -152,7 +150,7 @@ def distillation_loss(
             return total + mixed, (entropy + mixed, {"cross_entropy": entropy, "kl": kl})
 
     given = targets_BS, weights_BS, teacher_x_BSD
-    return mean_over_tokens(model.execution, loss, x_BSD, head_VD, given, teacher_DV)
+    return mean_over_tokens(head.execution, loss, x_BSD, head.weight_VD, given, teacher_DV)
 
 
 def _divergence(logits_V: jax.Array, other_V: jax.Array) -> jax.Array:

@@ -15,6 +15,7 @@ The logits of a large microbatch are made in chunks of its tokens, each one's gr
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import chex
@@ -52,6 +53,33 @@ def logits(
 ) -> jax.Array:
     """float32 logits [B, S, V] of hidden states as `gather_tokens` returns them."""
     return chunk_logits(execution, x_BSD, gather_head(execution, x_BSD, head_VD), softcap)
+
+
+@dataclass(frozen=True)
+class OutputHead:
+    """The end of a model, behind its last layer, as losses take it."""
+
+    execution: Execution
+    norm: Callable[[jax.Array], jax.Array]
+    weight_VD: jax.Array  # as it is stored
+    softcap: float = 0.0
+
+    def inputs(self, x_BSD: jax.Array) -> jax.Array:
+        """Normalised states of the stream after the last layer, as `gather_tokens` returns them."""
+        return gather_tokens(self.execution, self.norm(x_BSD))
+
+    def loss(
+        self,
+        x_BSD: jax.Array,
+        targets_BS: jax.Array,
+        weights_BS: jax.Array | None = None,
+        z_loss: float = 0.0,
+    ) -> tuple[jax.Array, jax.Array]:
+        """The losses that `linear_cross_entropy` returns, of the stream after the last layer."""
+        with jax.named_scope("head"):
+            x_BSD = self.inputs(x_BSD)
+        given = targets_BS, weights_BS, z_loss, self.softcap
+        return linear_cross_entropy(self.execution, x_BSD, self.weight_VD, *given)
 
 
 def linear_cross_entropy(

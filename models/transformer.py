@@ -31,7 +31,7 @@ from scaling.models.documents import Documents, documents_of
 from scaling.models.embedding import Embedding
 from scaling.models.execution import Execution
 from scaling.models.experts import Experts
-from scaling.models.head import gather_tokens, linear_cross_entropy, logits
+from scaling.models.head import OutputHead, logits
 from scaling.models.initializers import matrix, stacked_layers
 from scaling.models.latent_attention import LatentAttention
 from scaling.models.mlp import Mlp
@@ -169,26 +169,14 @@ class Transformer(nnx.Module):
         order = zigzag_order(segments_BS.shape[-1], devices) if devices > 1 else None
         return documents_of(segments_BS, order)
 
+    @property
+    def head(self) -> OutputHead:
+        """What follows the last layer."""
+        table = self.embedding.table_VD if self.head_VD is None else self.head_VD
+        return OutputHead(self.execution, self.final_norm, table[...], self.config.logit_softcap)
+
     def logits(self, x_BSD: jax.Array) -> jax.Array:
         """float32 logits [B, S, V] of the stream after the last layer."""
+        head = self.head
         with jax.named_scope("head"):
-            return logits(self.execution, *self.head_operands(x_BSD), self.config.logit_softcap)
-
-    def loss(
-        self,
-        x_BSD: jax.Array,
-        targets_BS: jax.Array,
-        weights_BS: jax.Array | None = None,
-        z_loss: float = 0.0,
-    ) -> tuple[jax.Array, jax.Array]:
-        """The losses that `linear_cross_entropy` returns, of the stream after the last layer."""
-        with jax.named_scope("head"):
-            x_BSD, head_VD = self.head_operands(x_BSD)
-        given = targets_BS, weights_BS, z_loss, self.config.logit_softcap
-        return linear_cross_entropy(self.execution, x_BSD, head_VD, *given)
-
-    def head_operands(self, x_BSD: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """The operands of the output head: normalised states [B, S, D], stored weight [V, D]."""
-        x_BSD = gather_tokens(self.execution, self.final_norm(x_BSD))
-        head = self.embedding.table_VD if self.head_VD is None else self.head_VD
-        return x_BSD, head[...]
+            return logits(self.execution, head.inputs(x_BSD), head.weight_VD, head.softcap)

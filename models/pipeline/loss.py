@@ -5,16 +5,17 @@ gradients, by 1F1B (`scaling.models.pipeline.one_forward_one_backward`).
 # Dims: M microbatches, P stages, B batch, S sequence, D model
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
-import chex
 import jax
 import jax.numpy as jnp
 
 from scaling.models.accounting.matrices import layer_stacks
 from scaling.models.config import ModelConfig, layer_configs
-from scaling.models.head import Targets, gather_tokens, linear_cross_entropy
+from scaling.models.execution import Execution
+from scaling.models.head import OutputHead
 from scaling.models.moe.routing import Routing
 from scaling.models.pattern import scan_patterns, scan_places
 from scaling.models.pipeline.layers import (
@@ -34,69 +35,79 @@ from scaling.models.remat import rematerialized
 from scaling.models.transformer import Transformer
 
 Balance = Callable[[Routing | None], jax.Array]  # of a pass's layers -> what is minimised as well
+# output head, stream after the last layer, what is given to the head of the microbatch -> what is
+# minimised, what is reported
+Loss = Callable[[OutputHead, jax.Array, Any], Any]
 
 
-def pipeline_loss(
-    model: Transformer,
-    inputs_MBS: jax.Array,
-    targets_MBS: jax.Array,
-    weights_MBS: jax.Array | None = None,
-    segments_MBS: jax.Array | None = None,
-) -> jax.Array:
-    """The mean cross-entropy that `linear_cross_entropy` returns, of a model with layers sharded
-    over `stage`."""
-    pipeline = _pipeline(model, inputs_MBS, targets_MBS, weights_MBS, segments_MBS)
-    return pipeline.sums()[1] / len(inputs_MBS)
+class PipelineInputs(NamedTuple):
+    """The microbatches of a step; arrays of a head are [M, ...], sharded as its tokens."""
+
+    inputs_MBS: jax.Array
+    segments_MBS: jax.Array | None
+    of_head_M: Any = ()
+
+
+def pipeline_inputs(
+    execution: Execution, inputs_MBS: jax.Array, segments_MBS: jax.Array | None, targets_MBS: Any
+) -> PipelineInputs:
+    """The microbatches with targets, and whatever else of tokens stands beside them [M, B, S]."""
+    shard = partial(shard_targets, execution)
+    return PipelineInputs(inputs_MBS, segments_MBS, jax.tree.map(shard, targets_MBS))
+
+
+def pipeline_sums(model: Transformer, given: PipelineInputs, loss: Loss) -> Any:
+    """Sums over microbatches of what `loss` returns; layers are sharded over `stage`."""
+    return _pipeline(model, given, loss).sums()
+
+
+def pipeline_outputs(model: Transformer, given: PipelineInputs, output: Loss) -> Any:
+    """What `output` returns of each microbatch, [M, ...] of each array."""
+    return _pipeline(model, given, output).each()
 
 
 def pipeline_gradients(
-    model: Transformer,
-    inputs_MBS: jax.Array,
-    targets_MBS: jax.Array,
-    weights_MBS: jax.Array | None,
-    segments_MBS: jax.Array | None,
-    z_loss: float,
-    balance: Balance,
-) -> tuple[jax.Array, Routing | None, Transformer]:
-    """Sums over microbatches of the cross-entropy, of the load of experts if there are any, stacked
-    over the layers, and of the gradients of what is minimised.
+    model: Transformer, given: PipelineInputs, loss: Loss, balance: Balance
+) -> tuple[Any, Routing | None, Transformer]:
+    """Sums over microbatches of what `loss` reports, of the load of experts if there are any,
+    stacked over the layers, and of the gradients of what is minimised.
 
     That is the loss and `balance` of the routing in all layers. Gradients are partial sums over the
     devices that weights are marked `reduced` over.
     """
-    given = inputs_MBS, targets_MBS, weights_MBS, segments_MBS, z_loss, balance
-    pipeline = _pipeline(model, *given)
-    (_, loss), routing, ((embedding, head_VD, norm), layers) = pipeline.sums_and_gradients()
+    pipeline = _pipeline(model, given, loss, balance)
+    (_, reported), routing, gradients = pipeline.sums_and_gradients()
+    ((embedding, head_VD, norm), layers) = gradients
     gradients = jax.tree.map(lambda leaf: leaf, model)  # a copy: the argument stays as it is
     gradients.embedding, gradients.head_VD, gradients.final_norm = embedding, head_VD, norm
     for stack, of_stack in zip(layer_stacks(model.config), layers, strict=True):
         setattr(gradients, stack.name, jax.tree.map(unstack_stages, of_stack))
-    return loss, jax.tree.map(unstack_stages, routing), gradients
+    return reported, jax.tree.map(unstack_stages, routing), gradients
+
+
+def output_head(model: Transformer) -> OutputHead:
+    """The output head that all stages share."""
+    return replace(model.head, execution=head_execution(model.execution))
 
 
 def _pipeline(
     model: Transformer,
-    inputs_MBS: jax.Array,
-    targets_MBS: jax.Array,
-    weights_MBS: jax.Array | None,
-    segments_MBS: jax.Array | None,
-    z_loss: float = 0.0,
+    given: PipelineInputs,
+    loss: Loss,
     balance: Balance = lambda _: jnp.float32(0),
 ) -> OneForwardOneBackward:
-    chex.assert_equal_shape([inputs_MBS, targets_MBS])
     execution, config = model.execution, model.config
-    kinds, places = layer_configs(config), scan_places(config, layer_stacks(config))
+    kinds, inputs_MBS, segments_MBS = layer_configs(config), given.inputs_MBS, given.segments_MBS
+    places = scan_places(config, layer_stacks(config))
     places = places or (0,) * len(kinds)  # of one stack
     rows = lambda stack: places.count(stack) if len(places) > 1 else 0
-    given_MBS = jax.tree.map(lambda x: shard_targets(execution, x), (targets_MBS, weights_MBS))
-
     documents_MBS = None if segments_MBS is None else jax.lax.map(model.documents, segments_MBS)
 
     def embed(tables: Any, number: jax.Array) -> jax.Array:
         positions_MBS = None if documents_MBS is None else documents_MBS.positions_BS
-        given = jax.tree.map(lambda x_MBS: x_MBS[number], (inputs_MBS, positions_MBS))
+        own = jax.tree.map(lambda x_MBS: x_MBS[number], (inputs_MBS, positions_MBS))
         with jax.named_scope("embed"):
-            return embed_microbatch(execution, tables[0], *given)
+            return embed_microbatch(execution, tables[0], *own)
 
     def run(layers: Any, x_PBSD: jax.Array, number_P: jax.Array) -> tuple[jax.Array, Any]:
         own = lambda x_MBS: microbatch_of_stages(execution, x_MBS, number_P)
@@ -114,14 +125,13 @@ def _pipeline(
             x_PBSD, (*_, routing) = scan_patterns(layer, kinds, x_PBSD, *layers, places=places)
             return x_PBSD, routing
 
-    def head(tables: Any, y_PBSD: jax.Array, number: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def head(tables: Any, y_PBSD: jax.Array, number: jax.Array) -> tuple[jax.Array, Any]:
         embedding, head_VD, norm = tables
         weight = embedding.table_VD if head_VD is None else head_VD  # tied
-        rules = head_execution(execution)
+        of_model = replace(output_head(model), norm=norm, weight_VD=weight[...])
         with jax.named_scope("head"):
-            x_BSD = gather_tokens(rules, norm(collect_output(execution, y_PBSD)))
-        given: Targets = jax.tree.map(lambda x_MBS: x_MBS[number], given_MBS)
-        return linear_cross_entropy(rules, x_BSD, weight[...], *given, z_loss, config.logit_softcap)
+            x_BSD = collect_output(execution, y_PBSD)
+        return loss(of_model, x_BSD, jax.tree.map(lambda x_M: x_M[number], given.of_head_M))
 
     def hop(x_PBSD: jax.Array, shift: int, ring: bool) -> jax.Array:
         with jax.named_scope("hand_on"):

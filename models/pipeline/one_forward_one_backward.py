@@ -82,8 +82,25 @@ class OneForwardOneBackward:
     hop: Callable[[jax.Array, int, bool], jax.Array]
     balance: Callable[[Any], jax.Array]  # aux of a pass -> what is minimised as well
 
-    def sums(self) -> tuple[Any, Any]:
-        """Sums over microbatches of both results of `head`, without gradients."""
+    def each(self) -> Any:
+        """What `head` returns of each microbatch, [M, ...] of each array, without gradients."""
+
+        def zeros(leaf: Any) -> jax.Array:
+            shape = self.schedule.microbatches, *leaf.shape
+            return jnp.zeros(shape, leaf.dtype, out_sharding=_slot_spec(leaf))
+
+        def put(values: Any, value: Any, number: jax.Array) -> Any:
+            at = partial(jax.lax.dynamic_update_index_in_dim, index=number, axis=0)
+            return jax.tree.map(at, values, value)
+
+        return self._run_ahead(zeros, put)
+
+    def sums(self) -> Any:
+        """Sums over microbatches of what `head` returns, without gradients."""
+        return self._run_ahead(zeros_like, lambda values, value, _: _add(values, value))
+
+    def _run_ahead(self, zeros: Callable, put: Callable) -> Any:
+        """Values of microbatches, forward alone: `put(values, value of one, its number)`."""
 
         def turn(ends: bool, carry: tuple, iteration: jax.Array) -> tuple[tuple, None]:
             arrived, values = carry
@@ -92,12 +109,12 @@ class OneForwardOneBackward:
             y_PBSD, _ = self.run(self.part(self.layers, index_P), arrived, number_P)
             if ends and values is not None:
                 number = self.schedule.microbatch_of(iteration - self.schedule.stages + 1)
-                values = _add(values, self.head(self.tables, y_PBSD, number))
+                values = put(values, self.head(self.tables, y_PBSD, number), number)
             return (self.pass_on(ends, y_PBSD, iteration), values), None
 
         arrived, _ = self.filled(turn, (self.embed(self.tables, jnp.int32(0)), None))
         values = jax.eval_shape(self.head, self.tables, arrived, jnp.int32(0))
-        return self.laps(turn, (arrived, jax.tree.map(zeros_like, values)))[1]
+        return self.laps(turn, (arrived, jax.tree.map(zeros, values)))[1]
 
     def sums_and_gradients(self) -> tuple[Any, Any, tuple[Weights, Weights]]:
         """Sums over microbatches of both results of `head`, and of aux; the gradients."""

@@ -113,6 +113,8 @@ def _of_reference(step: StepSizes) -> Iterator[Buffer]:
         yield Buffer("logits of the teacher", FLOAT32 * _logits(other), "temporary")
         gathered = other.itemsize * other.table * np.greater(other.weight_shards, 1)
         yield Buffer("gathered head of the teacher", gathered, "communication")
+        streams = other.microbatches * other.stream_shard / other.head_parts
+        yield Buffer("streams of the teacher", streams * other.runs_in_ticks, "activations")
 
 
 def _of_own_trainer(step: StepSizes) -> Iterator[Buffer]:

@@ -7,6 +7,7 @@ stages every stage computes in every tick (`scaling.models.pipeline`).
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -157,16 +158,49 @@ class XlaBlocks(Blocks):
     def reference(self) -> list[Operation]:
         """The frozen model of `train.loss` on a microbatch: its layers, and the log-probabilities
         of DPO, which the trained model has likewise; else the teacher's logits beside its own."""
-        step, frozen = self.step, reference_step(self.step)
-        if frozen is None:
+        step, other = self.step, self.frozen
+        if other is None:
             return []
-        other = XlaBlocks(frozen, " of the reference")
         before = [*other.alone("forward embed weights", step.microbatches), *other.embed()[0]]
         return [
             *marked(before, other.mark),
             *other.over_layers("reference", XlaLayer.reference),
             *other.head_forward(),
-            *(XlaBlocks(step, " again").head_forward() if step.run.train.pairs else []),
+            *self.again(),
+        ]
+
+    @cached_property
+    def frozen(self) -> "XlaBlocks | None":
+        """The blocks of the frozen model of `train.loss`."""
+        step = reference_step(self.step)
+        return XlaBlocks(step, " of the reference") if step else None
+
+    def again(self) -> list[Operation]:
+        """The log-probabilities of the trained model, in DPO."""
+        return XlaBlocks(self.step, " again").head_forward() if self.step.run.train.pairs else []
+
+    def reference_in_turn(self) -> list[Operation]:
+        """The frozen model as a pipeline of its own, forward alone, before that of the step: its
+        log-probabilities in DPO, else the streams of a teacher, whose logits are made beside the
+        trained model's."""
+        step, other, V = self.step, self.frozen, self.step.virtual_stages
+        if other is None:
+            return []
+        M, idle, lap = step.microbatches, step.shape.stage - 1, step.shape.stage * (V - 1)
+        own = lambda block: marked(block, other.mark)
+        ahead = other.traffic.at_place("forward tick", step.iterations, 1.0)
+        weights = other.alone("forward embed weights", step.embeddings)
+        embedded, hop = own([*weights, *other.embed()[0]]), own(ahead.wrap([]))
+        forward = other.over_layers("reference", XlaLayer.reference, V)
+        head = other.head_forward() if step.run.train.pairs else []
+        outputs = [*own(other.alone("forward outputs", M)), *head]
+        last = [*forward, *own(ahead.issued), *outputs, *own(ahead.waits), *embedded]
+        return [
+            *embedded,
+            self.loop("reference fill", idle, [*embedded, *forward, *hop], idle),
+            self.loop("reference fill between", lap, [*forward, *hop]),
+            self.loop("reference steady", M, last),
+            self.loop("reference steady between", M * (V - 1) - lap, [*forward, *hop]),
         ]
 
     def head_forward(self) -> list[Operation]:
@@ -192,7 +226,7 @@ class XlaBlocks(Blocks):
     def in_turn(self) -> list[Operation]:
         """1F1B: ticks forward, with head and backward pass, backward; those in which microbatches
         come in and leave, and those of virtual stages between them."""
-        step, V = self.step, self.step.virtual_stages
+        step, V, pairs = self.step, self.step.virtual_stages, self.step.run.train.pairs
         M, T, idle = step.microbatches, step.iterations, step.shape.stage - 1
         ahead, back = (
             self.traffic.at_place(f"{way} tick", T, 1.0) for way in ("forward", "backward")
@@ -213,6 +247,7 @@ class XlaBlocks(Blocks):
         summed, between = kernels.accumulation(step), kernels.accumulation(step, tables=0)
         head = [
             *self.alone("forward outputs", M),
+            *(self.again() if pairs or not self.frozen else self.frozen.head_forward()),
             self.loop("loss", 1, self.head()),
             *self.alone("backward outputs", M),
         ]
@@ -228,6 +263,7 @@ class XlaBlocks(Blocks):
         ]
         lap = step.shape.stage * (V - 1)  # ticks between those of the ends
         return [
+            *self.reference_in_turn(),
             *embedded,
             self.loop("fill", idle, [*embedded, *forward, *ahead.wrap([])], idle),
             self.loop("fill between", lap, [*forward, *ahead.wrap([])]),

@@ -19,9 +19,17 @@ import jax.numpy as jnp
 
 from scaling.models.adapters import without_adapters
 from scaling.models.compared import Metrics, distillation_loss, log_probs, pair_loss
+from scaling.models.head import OutputHead
 from scaling.models.moe.routing import Routing
 from scaling.models.partial_sums import MARKED, mark_reduced, psum_replicas, zeros_like
-from scaling.models.pipeline.loss import pipeline_gradients
+from scaling.models.pipeline.loss import (
+    Loss,
+    PipelineInputs,
+    output_head,
+    pipeline_gradients,
+    pipeline_inputs,
+    pipeline_outputs,
+)
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params, reduce_scatter_grads
 from scaling.run import Train
@@ -60,24 +68,72 @@ def objective(
     None: `params` without adapters.
     """
     x_BSD, routing = params.hidden_states(tokens.inputs, tokens.segments)
-    targets, parts = tokens.targets, Metrics()
-    weights: Any = tokens.weights
-    if train.loss is None:
-        total, loss = params.loss(x_BSD, targets, weights, train.z_loss)
-    else:
+    given: tuple = tokens.targets, tokens.weights
+    frozen = _frozen(params, train, reference)
+    if frozen is not None:
         with jax.named_scope("reference"):
-            frozen = without_adapters(params) if reference is None else reference
             frozen = jax.lax.stop_gradient(frozen)
             other_BSD, _ = frozen.hidden_states(tokens.inputs, tokens.segments)
-        if train.pairs:
-            with jax.named_scope("reference"):
-                reference_B = log_probs(frozen, other_BSD, targets, weights)
-            compared = pair_loss(params, x_BSD, targets, weights, reference_B, train.loss.beta)
-        else:
-            mix = train.loss.temperature, train.loss.weight, train.z_loss
-            compared = distillation_loss(params, x_BSD, targets, weights, frozen, other_BSD, *mix)
-        total, (loss, parts) = compared
-    return _with_balancing_losses(params, total, routing), StepOutput(loss, routing, parts)
+            given = *given, of_frozen(train, frozen.head, other_BSD, given)
+    total, output = loss_of(train, frozen and frozen.head, params.head, x_BSD, given)
+    return _with_balancing_losses(params, total, routing), output._replace(routing=routing)
+
+
+def pipelined(
+    params: Transformer, tokens: Tokens, train: Train, reference: Transformer | None
+) -> tuple[PipelineInputs, Loss]:
+    """What a pipeline takes of the tokens [M, B, S], and its loss.
+
+    All microbatches pass the frozen model of `train.loss` before.
+    """
+    targets = tokens.targets, tokens.weights
+    given = pipeline_inputs(params.execution, tokens.inputs, tokens.segments, targets)
+    frozen, head = _frozen(params, train, reference), None
+    if frozen is not None:
+        head = output_head(frozen)
+        with jax.named_scope("reference"):
+            beside = pipeline_outputs(frozen, given, functools.partial(of_frozen, train))
+        given = given._replace(of_head_M=(*given.of_head_M, beside))
+    return given, functools.partial(loss_of, train, head)
+
+
+def _frozen(params: Transformer, train: Train, reference: Transformer | None) -> Any:
+    """The model that `train.loss` compares with; None: it compares with none."""
+    if train.loss is None:
+        return None
+    return without_adapters(params) if reference is None else reference
+
+
+def of_frozen(train: Train, head: OutputHead, x_BSD: jax.Array, given: Any) -> jax.Array:
+    """What a loss takes of the frozen model: DPO its `log_probs` [B], else its stream [B, S, D].
+
+    Args:
+        head, x_BSD: of the frozen model.
+        given: targets and weights.
+    """
+    return log_probs(head, x_BSD, *given) if train.pairs else x_BSD
+
+
+def loss_of(
+    train: Train, frozen: OutputHead | None, head: OutputHead, x_BSD: jax.Array, given: Any
+) -> tuple[jax.Array, StepOutput]:
+    """The minimised loss of one microbatch's stream after the last layer, and what is reported.
+
+    Args:
+        given: targets and weights; of `train.loss` also what `of_frozen` returns.
+    """
+    targets, weights, *others = given
+    if train.loss is None or frozen is None:
+        total, loss = head.loss(x_BSD, targets, weights, train.z_loss)
+        return total, StepOutput(loss, None)
+    (beside,) = others
+    if train.pairs:
+        compared = pair_loss(head, x_BSD, targets, weights, beside, train.loss.beta)
+    else:
+        mix = train.loss.temperature, train.loss.weight, train.z_loss
+        compared = distillation_loss(head, x_BSD, targets, weights, frozen, beside, *mix)
+    total, (loss, parts) = compared
+    return total, StepOutput(loss, None, parts)
 
 
 def normalized(tokens: Tokens, train: Train) -> Tokens:
@@ -133,9 +189,9 @@ def output_and_gradients(
 
     if rules.axes("layers"):
         balance = functools.partial(_with_balancing_losses, params, jnp.float32(0))
-        given = tokens.inputs, tokens.targets, tokens.weights, tokens.segments
-        loss, routing, grads = pipeline_gradients(weights, *given, train.z_loss, balance)
-        output = StepOutput(loss, routing)
+        given, loss = pipelined(weights, tokens, train, reference)
+        output, routing, grads = pipeline_gradients(weights, given, loss, balance)
+        output = output._replace(routing=routing)
         grads = trained_part(grads, trained)  # of others nothing is computed: unused sums
     else:
         output, grads = _sums(

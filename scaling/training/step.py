@@ -21,13 +21,19 @@ from jax.sharding import PartitionSpec as P
 from scaling.models.adapters import without_adapters
 from scaling.models.execution import DTYPES, Execution
 from scaling.models.initializers import is_variable
-from scaling.models.pipeline.loss import pipeline_loss
+from scaling.models.pipeline.loss import pipeline_sums
 from scaling.models.transformer import Transformer
 from scaling.models.zero import all_gather_params
 from scaling.run import Batch, Run, Train
 from scaling.run.optimizers import optimizer_of
 from scaling.run.reference import reference_model, stores_reference
-from scaling.training.gradients import Tokens, normalized, objective, output_and_gradients
+from scaling.training.gradients import (
+    Tokens,
+    normalized,
+    objective,
+    output_and_gradients,
+    pipelined,
+)
 from scaling.training.monitor.layers import layer_gradient_norms, routing_metrics, with_updated_bias
 from scaling.training.optim.optimizer import check_groups, make_optimizer, schedule
 from scaling.training.optim.trained import as_stored, joined, trained_mask, trained_part
@@ -148,8 +154,8 @@ def eval_step(
     model = params if gathered is None else gathered
     tokens, train = normalized(tokens, train), replace(train, z_loss=0.0)
     if params.execution.rules.axes("layers"):
-        given = tokens.inputs, tokens.targets, tokens.weights, tokens.segments
-        return pipeline_loss(model, *given)
+        _, output = pipeline_sums(model, *pipelined(model, tokens, train, reference))
+        return output.loss / len(tokens.inputs)
     loss = lambda one: objective(model, one, train, reference)[1].loss
     return jax.lax.map(loss, tokens).mean()
 

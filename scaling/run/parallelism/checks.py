@@ -9,7 +9,7 @@ from scaling.meshes.errors import InputError, check_fields, reworded
 from scaling.meshes.shape import MeshShape
 from scaling.models.accounting.matrices import layer_reaches, query_key_dim
 from scaling.models.accounting.remat import AUTO, kept_by
-from scaling.models.lora import check_lora, of_experts
+from scaling.models.lora import check_lora
 from scaling.run import OURS, Run
 from scaling.run.optimizers import check_optimizer
 from scaling.run.parallelism.pipeline import RUNS_AS
@@ -157,10 +157,6 @@ def _problems(run: Run, mesh: MeshShape) -> Iterator[tuple[str, str]]:
     if model.positions == "rope" and length > most:
         fix = f"use at most {most:,} tokens, whose rotary tables fill the 2 GiB of a program"
         yield f"batch.seq_len {length:,}", fix
-    if stage > 1 and of_experts(train.lora, model):
-        yield f"adapters of experts {on_stages}", f"use {unstaged}"
-    if train.loss and stage > 1:
-        yield f"train.loss {train.loss.kind} {on_stages}", f"use {unstaged}"
     if train.pairs and train.documents == "packed":
         yield "dpo with train.documents 'packed'", "use joined: a sequence holds one answer"
     if train.pairs and train.z_loss:

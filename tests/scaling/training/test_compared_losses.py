@@ -114,35 +114,44 @@ def describe(model):
     save_run(Run("teacher", model, Batch(8, 32)), Path("teacher", "run.json"))
 
 
-@pytest.mark.slow
+FAST = Case("stage=2", tuning="distillation", microbatches=2, layers=2)
+SLOW = [
+    Case("data=2,fsdp=2,tensor=2", tuning="dpo", microbatches=2, remat="selective"),
+    Case("fsdp=2,context=2,tensor=2", tuning="distillation", remat="full"),
+    Case("fsdp=4,tensor=2", "odd", tuning="distillation", microbatches=2),
+    Case("context=4", tuning="dpo"),
+    Case("data=2,tensor=4", "odd", tuning="dpo"),
+    Case("fsdp=2,expert=2", "mixtral", tuning="dpo"),
+    Case("data=2,fsdp=2", tuning="dpo of adapters"),
+    Case("data=2,fsdp=2", "gpt", tuning="dpo", zero=1, microbatches=2),
+    Case("fsdp=4", "gpt", tuning="distillation", zero=1),
+    Case("fsdp=2,stage=2", tuning="dpo", microbatches=4, zero=1),
+    Case("data=2,stage=2", "odd", tuning="distillation", microbatches=2, remat="selective"),
+    Case("stage=2,tensor=2", tuning="dpo", microbatches=2, schedule="interleaved"),
+    Case("stage=2,tensor=2", "gpt", tuning="distillation", microbatches=2, remat="full"),
+    Case("stage=2", tuning="distillation", microbatches=2, schedule="interleaved"),
+    Case("context=2,stage=2", tuning="distillation", microbatches=2, documents="packed"),
+    Case("fsdp=2,stage=2", "mixtral", tuning="dpo", microbatches=2),
+    Case("fsdp=2,stage=2", tuning="dpo of adapters", microbatches=2, zero=1),
+]
+
+
 @pytest.mark.parametrize(
-    "case",
-    [
-        Case("data=2,fsdp=2,tensor=2", tuning="dpo", microbatches=2, remat="selective"),
-        Case("fsdp=2,context=2,tensor=2", tuning="distillation", remat="full"),
-        Case("fsdp=4,tensor=2", "odd", tuning="distillation", microbatches=2),
-        Case("context=4", tuning="dpo"),
-        Case("data=2,tensor=4", "odd", tuning="dpo"),
-        Case("fsdp=2,expert=2", "mixtral", tuning="dpo"),
-        Case("data=2,fsdp=2", tuning="dpo of adapters"),
-        Case("data=2,fsdp=2", "gpt", tuning="dpo", zero=1, microbatches=2),
-        Case("fsdp=4", "gpt", tuning="distillation", zero=1),
-    ],
-    ids=str,
+    "case", [FAST, *(pytest.param(c, marks=pytest.mark.slow) for c in SLOW)], ids=str
 )
 def test_a_mesh_computes_what_one_device_does(case, teacher):
-    describe(
-        replace(MODELS["llama"], d_model=128, n_layers=2, vocab_size=case.run.model.vocab_size)
-    )
+    vocab, layers = case.run.model.vocab_size, 4 if case.schedule == "interleaved" else 2
+    describe(replace(MODELS["llama"], d_model=128, n_layers=layers, vocab_size=vocab))
     assert_equals_one_device(case)
 
 
 @pytest.mark.slow
 @pytest.mark.deviceless
+@pytest.mark.parametrize("mesh", ["fsdp=8", "stage=2,fsdp=4"])
 @pytest.mark.parametrize("tuning", ["dpo", "distillation"])
-def test_the_closed_form_is_the_compiled_step_with_its_frozen_model(tuning, teacher):
+def test_the_closed_form_is_the_compiled_step_with_its_frozen_model(tuning, mesh, teacher):
     """What a frozen model adds to a step by cross-entropy: gathers, products, parameters."""
-    run = wide(Case("fsdp=8", tuning=tuning, remat="selective"))
+    run = wide(Case(mesh, tuning=tuning, remat="selective"))
     describe(replace(run.model, n_layers=2))
     plain = replace(run, train=replace(run.train, loss=None))
     added = []
