@@ -10,6 +10,7 @@ import importlib.util
 import itertools
 import os
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -40,6 +41,8 @@ settings.register_profile("fast", deadline=None, max_examples=25, derandomize=Tr
 settings.register_profile("thorough", deadline=None, max_examples=500, derandomize=False)
 settings.load_profile("fast")
 finished = itertools.count(1)
+FAST_CASES = 8  # of a test, at most, in the fast tier
+OTHER_TIERS = ("slow", "gpu", "browser", "deviceless")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -52,6 +55,21 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = " ".join(
             [os.environ.get("XLA_FLAGS", ""), QUICK, EMITTERS, PATIENT]
         )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks slow what a test has beyond FAST_CASES cases; those from the first to the last stay."""
+    cases: defaultdict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if not any(map(item.get_closest_marker, OTHER_TIERS)):
+            cases[item.nodeid.partition("[")[0]].append(item)
+    for test in cases.values():
+        step = max(1.0, (len(test) - 1) / (FAST_CASES - 1))
+        kept = {round(step * i) for i in range(FAST_CASES)}
+        for i, item in enumerate(test):
+            if i not in kept:
+                item.add_marker("slow")
 
 
 @pytest.fixture(autouse=True, scope="session")
