@@ -38,9 +38,7 @@ MODELS = {
 FAST = {
     ("grouped-window", MeshShape(data=2, tensor=2)),
     ("gpt", ONE),
-    ("gemma", ONE),
     ("direct-window", ONE),
-    ("llama-4", ONE),
 }
 MESHES = ONE, MeshShape(data=2, tensor=2), MeshShape(fsdp=2, tensor=2), MeshShape(data=2, expert=2)
 CASES = [

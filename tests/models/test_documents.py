@@ -20,7 +20,14 @@ def test_positions_begin_anew_in_each_document():
     assert positions_BS.tolist() == [[0, 1, 2, 0, 1, 0, 1], [0, 1, 2, 3, 4, 5, 6]]
 
 
-@pytest.mark.parametrize("name", ["odd", "gpt", "direct", "plain experts", "llama-4"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "odd",
+        *(pytest.param(m, marks=pytest.mark.slow) for m in ("gpt", "direct", "plain experts")),
+        "llama-4",
+    ],
+)
 def test_a_packed_document_has_the_logits_that_it_has_alone(name: str) -> None:
     rows = np.random.default_rng(0).integers(127, size=(len(LENGTHS), SEQ_LEN)).astype(np.int32)
     packed = np.concatenate([row[:n] for row, n in zip(rows, LENGTHS, strict=True)])

@@ -21,11 +21,15 @@ def test_they_and_the_other_gradients_make_up_the_whole_norm():
 @pytest.mark.parametrize(
     "case",
     [
+        Case("fsdp=2", tuning="layer norms"),
         pytest.param(
             Case("data=2,fsdp=2,tensor=2", microbatches=2, tuning="layer norms"),
             marks=pytest.mark.slow,
         ),
-        Case("stage=2", schedule="interleaved", microbatches=4, tuning="layer norms"),
+        pytest.param(
+            Case("stage=2", schedule="interleaved", microbatches=4, tuning="layer norms"),
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=str,
 )
