@@ -89,4 +89,5 @@ def predict_hlo(
     if mesh is not None:
         check_mesh(program, dump.axes)
     program, notes = placed_on(program, dump.order), (*dump.notes, *warnings)
-    return priced_result(Pricing(program, place, profile, warnings=notes, **figures))
+    figures |= {"warnings": notes, "text": dump.text}
+    return priced_result(Pricing(program, place, profile, **figures))

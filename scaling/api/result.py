@@ -8,7 +8,7 @@ with its timeline recorded (`trace`).
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +27,7 @@ from scaling.simulate.step import partition_devices
 
 if TYPE_CHECKING:
     from scaling.api.profile import ProfileComparison
+    from scaling.comparing.step_advice import StepAdvice
     from scaling.pictures.shapes import Picture
 
 KINDS = ("time", "memory", "roofline", "timeline", "mesh")  # of pictures
@@ -64,7 +65,19 @@ class PredictionResult(Result, Prediction):
             "remat_reason": self.pricing.chosen or None,
             "added_options": dict(self.pricing.added_options),
             "notes": list(self.notes),
+            "advice": [asdict(advice) for advice in self.step_advice],
         }
+
+    @cached_property
+    def step_advice(self) -> "tuple[StepAdvice, ...]":
+        """What a step that is not ours could leave out, with its cost; () of a run."""
+        if not self.pricing.text:
+            return ()
+        from scaling.comparing.step_advice import step_advice
+        from scaling.hlo.parse import parse_module
+
+        again = lambda program: price_program(replace(self.pricing, program=program))
+        return step_advice(parse_module(self.pricing.text), price_program(self.pricing), again)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -174,15 +187,16 @@ class PredictionResult(Result, Prediction):
         return folded("\n\n".join(parts))
 
     def advice(self) -> list[str]:
-        """Return changes of the run that take less time or fit, each priced; compiles a few steps.
+        """Return changes that take less time or fit, each priced; of a run it compiles a few steps.
 
         A sentence such as `set={'remat': 'selective'}: 5.9 s a step instead of 6.6 s, 52.2 GB`, and
         below it the call that makes it: the one that was made with that change. In a command both
-        are in its words, `--set remat=selective`.
+        are in its words, `--set remat=selective`. Of a step that is not a run's it is what that
+        could leave out (`step_advice`), each with its line of code and its cost.
         """
         from scaling.report.advice import advice
 
-        lines, request = [], self.pricing.request
+        lines, request = [found.text for found in self.step_advice], self.pricing.request
         estimate = partial(self._estimate, {})
         for change in advice(self.pricing.run, self, self._try_run, estimate):
             line = f"{change_words(change.set, change.mesh)}{change.note}: {change.effect}"

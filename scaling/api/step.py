@@ -110,7 +110,7 @@ def predict_step(
     program, text = program_of(made, place, name, estimates, given)
     write_text(dump_hlo, text)
     added = dict(getattr(made, "added", {}))
-    figures |= {"warnings": tuple(warnings), "added_options": added}
+    figures |= {"warnings": tuple(warnings), "added_options": added, "text": text}
     return priced_result(Pricing(program, place, profile, **figures))
 
 

@@ -92,7 +92,7 @@ def price(
         options |= {"estimates": explain, "options": option, "dump_hlo": dump_hlo}
         prediction = _from_script(step, cluster, options)
     beside = compared(prediction, prediction.pricing, recorded, steps) if recorded else None
-    return show_prediction(prediction, json, explain, trace, pictures, beside)
+    return show_prediction(prediction, json, explain, trace, pictures, beside, advice=True)
 
 
 def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:

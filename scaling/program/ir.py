@@ -12,7 +12,7 @@ numbers, or numpy arrays with one leading axis over configurations; everything t
 broadcasts.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -213,6 +213,22 @@ def walk(block: Block, times: Number = 1) -> Iterator[tuple[Operation, Number]]:
         shares = iter(step.shares if isinstance(step, Branch) else ())
         for body in bodies(step):
             yield from walk(body, runs * next(shares, 1))
+
+
+def with_operations(program: Program, change: Callable[[Operation], Operation]) -> Program:
+    """The program with every operation but loops and branches changed, those inside of them too."""
+
+    def changed(block: Block) -> Block:
+        return tuple(map(each, block))
+
+    def each(step: Operation) -> Operation:
+        if isinstance(step, Loop):
+            return replace(step, body=changed(step.body))
+        if isinstance(step, Branch):
+            return replace(step, branches=tuple(map(changed, step.branches)))
+        return change(step)
+
+    return replace(program, schedule=changed(program.schedule))
 
 
 def operations(block: Block) -> Iterator[tuple[Operation, Number]]:

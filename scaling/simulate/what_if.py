@@ -32,7 +32,7 @@ from scaling.meshes.provenance import SourcedValue, overridden
 from scaling.meshes.units import Unit, format_rate, parse_quantity
 from scaling.profiles.power import rate_under
 from scaling.profiles.profile import Profile
-from scaling.program.ir import Block, Branch, Collective, Kernel, Loop, Operation, Program
+from scaling.program.ir import Collective, Kernel, Operation, Program, with_operations
 
 T = TypeVar("T", Cluster, Profile)
 DIRECT = (("chip", "chip"), ("chip", "nvswitch"))  # parts of links from chip to chip
@@ -135,21 +135,15 @@ def changed_program(program: Program, changes: Sequence[str]) -> Program:
         InputError: as `check_changes`.
     """
     factor = math.prod(n for name, n, _ in map(_parsed, changes) if name == "launch")
-    return program if factor == 1 else replace(program, schedule=_issued(program.schedule, factor))
+    if factor == 1:
+        return program
 
-
-def _issued(block: Block, factor: float) -> Block:
-    """The block with `factor` times the host's seconds."""
-    issued: list[Operation] = []
-    for step in block:
+    def issued(step: Operation) -> Operation:
         if isinstance(step, Kernel | Collective):
-            step = replace(step, issue=factor * step.issue)
-        elif isinstance(step, Loop):
-            step = replace(step, body=_issued(step.body, factor))
-        elif isinstance(step, Branch):
-            step = replace(step, branches=tuple(_issued(b, factor) for b in step.branches))
-        issued.append(step)
-    return tuple(issued)
+            return replace(step, issue=factor * step.issue)
+        return step
+
+    return with_operations(program, issued)
 
 
 def check_changes(changes: Sequence[str]) -> None:

@@ -266,7 +266,8 @@ def test_a_dump_is_priced_without_jax_and_without_what_other_commands_import(dum
         "import sys; from scaling.cli.main import main\n"
         f"code = main(['price', '--hlo', {str(dump)!r}, '--cluster', 'dgx-h100'])\n"
         "late = {'jax', 'scipy', 'matplotlib', 'typeguard', 'asyncio', 'numpy.ma'}\n"
-        "late |= {'scaling.comparing', 'scaling.analytic.program', 'scaling.pictures.files'}\n"
+        "late |= {'scaling.comparing.compare', 'scaling.analytic.program'}\n"
+        "late |= {'scaling.comparing.audit', 'scaling.pictures.files'}\n"
         "sys.exit(code or ' '.join(late & set(sys.modules)) or 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -1,0 +1,139 @@
+"""What a step that is not ours could leave out is named, with its line of code and its cost."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import scaling as sc
+from scaling.comparing.step_advice import _copies
+
+Struct = jax.ShapeDtypeStruct
+PEAK, BANDWIDTH = 989e12, 3.35e12  # of an H100, bf16
+GROUPS, ROWS, K, N = 16, 4096, 1024, 2048
+CACHE = (8, 16, 4096, 1024)
+BYTES = 8 * 16 * 4096 * 1024 * 2
+
+
+def line_of(function, words: str) -> str:
+    """The place of the line of this file that has the words, inside a function."""
+    lines, first = inspect.getsourcelines(function)
+    return f"test_step_advice.py:{first + next(i for i, t in enumerate(lines) if words in t)}"
+
+
+def advice(step, *arguments, donate=(), **where):
+    jitted = jax.jit(step, donate_argnums=donate)
+    return sc.predict_step(jitted, *arguments, cluster="dgx-h100", **where)
+
+
+def experts(x, w, sizes):
+    return jnp.tanh(jax.lax.ragged_dot(x, w, sizes))
+
+
+def decode(cache, x, position):
+    """Each layer gives its own part of the cache back, with one row written."""
+
+    def layer(x, mine):
+        mine = jax.lax.dynamic_update_slice(mine, x[:, None], (0, position, 0))
+        scores = jax.nn.softmax(jnp.einsum("bd,btd->bt", x, mine))
+        return x + jnp.einsum("bt,btd->bd", scores, mine), mine
+
+    return jax.lax.scan(layer, x, cache)
+
+
+def update(w, m, x):
+    """One step of momentum, of float32 products."""
+    grad = jax.grad(lambda w: jnp.mean(jnp.tanh(x @ w) ** 2))(w)
+    return w - 1e-3 * m, 0.9 * m + grad
+
+
+EXPERTS = (
+    Struct((ROWS, K), jnp.bfloat16),
+    Struct((GROUPS, K, N), jnp.bfloat16),
+    Struct((GROUPS,), jnp.int32),
+)
+DECODE = (
+    Struct(CACHE, jnp.bfloat16),
+    Struct((16, 1024), jnp.bfloat16),
+    Struct((), jnp.int32),
+)
+SQUARE = Struct((8192, 8192), jnp.float32)
+
+
+@pytest.mark.deviceless
+def test_a_ragged_product_that_runs_dense_costs_what_its_other_groups_do():
+    found = advice(experts, *EXPERTS)
+    (said,) = found.step_advice
+    assert (said.kind, said.place) == ("ragged_dot", line_of(experts, "ragged_dot"))
+    dense = 2 * GROUPS * ROWS * K * N / PEAK  # at the least
+    assert (1 - 1 / GROUPS) * dense < said.seconds < found.step_time
+    assert "each of 16 groups" in said.text and found.advice() == [said.text]
+    (document,) = found.to_dict()["advice"]
+    assert document == vars(said) and document["bytes"] is None
+
+
+@pytest.mark.deviceless
+def test_a_cache_that_a_scan_hands_through_is_copied():
+    found = advice(decode, *DECODE, donate=0)
+    (said,) = found.step_advice
+    assert (said.kind, said.place) == ("loop_copies", line_of(decode, "jax.lax.scan"))
+    # each layer's part is read and written once, the whole once more
+    assert 4 * BYTES / BANDWIDTH < said.seconds < found.step_time
+    assert f"bf16{list(CACHE)}".replace(" ", "") in said.text.replace(" ", "")
+
+
+@pytest.mark.deviceless
+def test_products_of_float32_and_state_that_is_not_donated():
+    found = advice(update, SQUARE, SQUARE, SQUARE)
+    products, kept = found.step_advice
+    assert (products.kind, products.place) == ("fp32_products", line_of(update, "x @ w"))
+    # two products of 2 n^3 FLOPs, at half the rate of 16 bits or less
+    assert 2 * 2 * 8192**3 / PEAK < products.seconds < found.step_time
+    assert (kept.kind, kept.bytes, kept.seconds) == ("not_donated", 2 * 4 * 8192**2, None)
+    donated = advice(update, SQUARE, SQUARE, SQUARE, donate=(0, 1))
+    assert [said.kind for said in donated.step_advice] == ["fp32_products"]
+
+
+@pytest.mark.deviceless
+def test_what_donation_frees_is_said():
+    step = lambda w, m: (w - 1e-3 * m, 0.9 * m)
+    kept, donated = (advice(step, SQUARE, SQUARE, donate=given) for given in ((), (0, 1)))
+    (said,) = kept.step_advice
+    assert said.bytes == pytest.approx(float(kept.memory.peak - donated.memory.peak), rel=1e-3)
+    assert donated.step_advice == ()
+
+
+@pytest.mark.deviceless
+def test_arguments_that_lie_whole_on_several_devices():
+    (*_, said) = advice(update, *3 * [SQUARE], donate=(0, 1), mesh="data=8").step_advice
+    assert (said.kind, said.bytes) == ("replicated_arguments", 2 * 4 * 8192**2 * 7 / 8)
+    assert "whole on up to 8 devices" in said.text
+
+
+@pytest.mark.deviceless
+def test_nothing_is_said_where_nothing_is_to_be_left_out():
+    mesh = sc.device_mesh("data=4,model=2", "dgx-h100")
+    place = lambda *spec: NamedSharding(mesh, P(*spec))
+    sharded = lambda shape, *spec: Struct(shape, jnp.bfloat16, sharding=place(*spec))
+    weights = sharded((4096, 8192), "data", "model")
+    step = lambda w, x: (w - jax.grad(lambda w: jnp.sum(x @ w))(w), x)
+    found = advice(step, weights, sharded((8192, 4096), "data"), donate=(0, 1))
+    assert found.step_advice == () and found.advice() == found.to_dict()["advice"] == []
+
+
+@pytest.mark.parametrize(
+    "sharding, copies",
+    [
+        ("{replicated}", 8),
+        ("{devices=[8,1]<=[8]}", 1),
+        ("{devices=[4,1,2]<=[8] last_tile_dim_replicate}", 2),
+        ("{devices=[2,1,4]<=[4,2]T(1,0) last_tile_dims={replicated}}", 4),
+        ("{maximal device=0}", 1),
+        ("", 1),
+    ],
+)
+def test_how_many_devices_hold_a_part(sharding, copies):
+    assert _copies(sharding, 8) == copies
