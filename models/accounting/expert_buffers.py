@@ -22,7 +22,8 @@ Kernels of our own skip empty rows, and keep for the backward pass the first KEP
 
 import math
 
-from scaling.models.config import Moe
+from scaling.models.accounting.matrices import expert_width
+from scaling.models.config import ModelConfig, Moe
 
 TILE = 8, 512  # least and most rows of a tile
 LEAST_BLOCK = 16  # of a side of a matrix that kernels multiply: what tensor cores want of each
@@ -44,6 +45,17 @@ def buffer_rows(moe: Moe, tokens: int, devices: int) -> int:
     if moe.device_capacity_factor is None:
         return every
     return min(every, math.ceil(moe.device_capacity_factor * tokens * moe.experts_per_token))
+
+
+def kernels_divide(config: ModelConfig, tensor: int) -> bool:
+    """True if kernels of our own can multiply the experts of a device of `tensor`: dropless, of
+    whole blocks, and with no copy of a token for each of several experts that weigh inputs."""
+    moe = config.moe
+    assert moe is not None
+    is_copied = moe.weighs_inputs and moe.experts_per_token > 1
+    sides = config.d_model, expert_width(config)
+    is_whole = sides[0] % LEAST_BLOCK == 0 == sides[1] % (tensor * LEAST_BLOCK)
+    return is_whole and not is_copied and moe.capacity_factor is None
 
 
 def kept_rows(moe: Moe, tokens: int, devices: int) -> int:

@@ -22,13 +22,13 @@ from jax.ad_checkpoint import checkpoint_name
 
 from scaling.meshes.rules import Dims
 from scaling.models import float8
-from scaling.models.accounting.expert_buffers import kept_rows
+from scaling.models.accounting.expert_buffers import kept_rows, kernels_divide
 from scaling.models.config import ModelConfig, Moe
 from scaling.models.execution import Execution
 from scaling.models.mlp import ACTIVATIONS, gated_units
 from scaling.models.moe.grouped_matmul import Implementation, grouped_matmul
 from scaling.models.moe.grouped_mlps import NAMES, GroupedMlps, grouped_mlps
-from scaling.models.moe.triton_tiles import Load, Rows, block
+from scaling.models.moe.triton_tiles import Load, Rows
 from scaling.models.partial_sums import all_gather_weight
 from scaling.models.remat import regathered
 
@@ -68,12 +68,9 @@ class LocalExperts:
 
     @property
     def has_kernels(self) -> bool:
-        """True if kernels of our own multiply the rows: on NVIDIA's GPUs from Ampere on, with
-        sides that a block divides, and not with several weighted copies of a token."""
-        sides = self.config.d_model, self.weights["up"].shape[2]
-        is_copied = self.moe.weighs_inputs and self.moe.experts_per_token > 1
-        of_gpu = self.execution.grouped_kernel == "triton" and not is_copied
-        return of_gpu and all(map(block, sides))
+        """True if kernels of our own multiply the rows: on NVIDIA's GPUs from Ampere on."""
+        tensor = self.execution.rules.mesh.tensor
+        return self.execution.grouped_kernel == "triton" and kernels_divide(self.config, tensor)
 
     def by_kernels(self, x_SD: jax.Array, rows: Rows, row_KS: jax.Array, tokens: int) -> jax.Array:
         """The sums of each token's experts [S, D], by `grouped_mlps`; `tokens` of one device."""

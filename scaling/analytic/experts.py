@@ -40,7 +40,7 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
-from scaling.models.accounting.expert_buffers import KEPT, LEAST_BLOCK, buffer_rows
+from scaling.models.accounting.expert_buffers import KEPT, buffer_rows, kernels_divide
 from scaling.models.accounting.matrices import n_moe_layers
 from scaling.program.ir import CollectiveKind, Number
 
@@ -67,15 +67,12 @@ def exchanged_rows(step: StepSizes) -> Number:
     return rows if np.ndim(step.tokens) or np.ndim(step.shape.expert) else float(rows[0])
 
 
+@lru_cache(maxsize=8)
 def has_kernels(step: StepSizes) -> bool:
     """True if the trainer's own kernels multiply the rows (`scaling.models.moe.grouped_mlps`): on
-    NVIDIA's GPUs from Ampere on, matrices of whole blocks. That `tensor` may cut them into parts
-    that are not is left out."""
-    moe, config = step.experts, step.config
-    is_whole = config.d_model % LEAST_BLOCK == 0 == (moe.d_ff_expert or config.d_ff) % LEAST_BLOCK
-    is_copied = moe.weighs_inputs and moe.experts_per_token > 1
-    runs = step.grouped and is_whole and not is_copied
-    return step.is_own_trainer and moe.capacity_factor is None and runs
+    NVIDIA's GPUs from Ampere on, on all meshes of the step or on none (`step.structure`)."""
+    tensor = int(np.min(step.shape.tensor))
+    return step.is_own_trainer and step.grouped and kernels_divide(step.config, tensor)
 
 
 def expert_load(step: StepSizes) -> Number:

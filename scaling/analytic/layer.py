@@ -150,7 +150,7 @@ class Layer:
         """The product that writes into the stream; experts' results are sent back after it."""
         last = self._of(MLP, True)
         down = [forward(self.step, p, PHASES[place], runs.product(p)) for p in last]
-        back = self._experts(f"{place} experts back", runs.others)
+        back = self._experts(f"{place} experts back", times=runs.others)
         return [*self._leaving(f"{place} mlp out", down), *back]
 
     def _to_last_product(
@@ -190,10 +190,9 @@ class Layer:
             *first.issued,
             *self._leaving(f"{place} attention out", run(self._of(ATTENTION, True))),
             norm(MLP),
-            *cast(MLP),
-            *first.waits,
             *self._sent(f"{place} router", 0.0).exposed,
-            *self._experts(f"{place} experts out", rows),
+            *self._experts(f"{place} experts out", cast(MLP), rows),
+            *first.waits,
             *self._entering(f"{place} mlp in", mlp),
             *offload(MLP),
             kernels.activation(step, moe, phase, runs.others),
@@ -238,19 +237,25 @@ class Layer:
             *from_host.values(),
             *first.issued,
             *sums.queued.issued,
-            *kernels.casts(step, moe, MLP, "backward"),
             *kernels.casts(step, moe, ATTENTION, "backward"),
             *kernels.quantized(step, self.products, "backward"),
-            *self._restored(),
             *waits(from_host, REMAT),
             *self._remat({p: sent.masked(again[p], "again") for p, sent in fetched.items()}),
-            *self._experts("backward experts back"),
+            *self._experts(
+                "backward experts back",
+                [*kernels.casts(step, moe, MLP, "backward"), *self._restored()],
+            ),
             *self._entering("backward mlp out", mlp),
             *self._sum_of_inputs(MLP),
             *self._transposed("backward mlp in"),
-            *self._sent("backward mlp in").wrap(weights(MLP, True), first=False),
-            *sums.of_last.issued,
-            *self._experts("backward experts out"),
+            *self._experts(
+                "backward experts out",
+                [
+                    *self._sent("backward mlp in").wrap(weights(MLP, True), first=False),
+                    *sums.of_last.issued,
+                ],
+                first=False,
+            ),
             *self._sent("backward router", 0.0).exposed,
             norm(MLP),
             *self._transposed("backward attention out"),
@@ -326,13 +331,17 @@ class Layer:
         """The collectives over tensor that products need, or that need them."""
         return self._sent(place)
 
-    def _experts(self, place: str, times: Number = 1) -> list[Operation]:
-        """Rows sorted by expert, or put back, and exchanged."""
+    def _experts(
+        self, place: str, beside: Sequence[Operation] = (), times: Number = 1, first: bool = True
+    ) -> list[Operation]:
+        """Rows sorted by expert, or put back, and exchanged: by the trainer beside a block, by
+        other software before it, or after it where `first` is False."""
         if not self.moe:
-            return []
-        first, name = place.split()[0], "dispatch" if place.endswith("out") else "combine"
-        sorted_rows = kernels.dispatch(self.step, name, PHASES[first], times)
-        return [sorted_rows, *self._sent(place, 0.0).exposed]
+            return list(beside)
+        phase, name = PHASES[place.split()[0]], "dispatch" if place.endswith("out") else "combine"
+        sorted_rows = kernels.dispatch(self.step, name, phase, times)
+        sent = self._sent(place, float(self.step.is_own_trainer))
+        return [sorted_rows, *sent.wrap(beside, first)]
 
     # Fusions that XLA adds:
 

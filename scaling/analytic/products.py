@@ -104,12 +104,16 @@ def _with_rows(step: StepSizes, product: LayerProduct) -> LayerProduct:
 
 def forward(step: StepSizes, product: LayerProduct, phase: Phase, times: Number = 1) -> Kernel:
     """The product itself; `times` is 0 where it does not run."""
-    return _kernel(step, product, product.name, product.forward, phase, times)
+    halves = product.outputs / (1 + step.config.is_gated)
+    beside = 0 if product.stack.is_last else halves * product.rows  # hidden units
+    return _kernel(step, product, product.name, product.forward, phase, times, beside)
 
 
 def of_inputs(step: StepSizes, product: LayerProduct) -> Kernel:
     """The product that gives the gradient of its input."""
-    return _kernel(step, product, f"d {product.name}", product.of_inputs, "backward", 1)
+    each = product.inputs * product.rows  # of the activation, and its gradients
+    beside = 2 * (1 + step.config.is_gated) * each * product.stack.is_last
+    return _kernel(step, product, f"d {product.name}", product.of_inputs, "backward", 1, beside)
 
 
 def of_weights(step: StepSizes, product: LayerProduct) -> Kernel:
@@ -119,13 +123,24 @@ def of_weights(step: StepSizes, product: LayerProduct) -> Kernel:
 
 
 def _kernel(
-    step: StepSizes, product: LayerProduct, name: str, dims: Dims, phase: Phase, times: Number
+    step: StepSizes,
+    product: LayerProduct,
+    name: str,
+    dims: Dims,
+    phase: Phase,
+    times: Number,
+    beside: Number = 0,
 ) -> Kernel:
+    """A product; the trainer's kernels of experts read and write so many elements `beside` in each
+    group, for the activation that is their end."""
     origin = Origin(phase, f"layers/{product.part}")
     own = product.grouped and step.is_own_trainer
     dtype = step.run.precision.between if own else ""  # whose grouped kernels have no 8 bits
     made = matmul(step, f"{phase} {name}", origin, dims, times, dtype=dtype)
-    return replace(made, kind="grouped") if product.grouped else made
+    if not product.grouped:
+        return made
+    more = beside * product.batch * times * step.itemsize * has_kernels(step)
+    return replace(made, kind="grouped", bytes=made.bytes + more)
 
 
 def matmul(

@@ -16,6 +16,7 @@ from scaling.analytic.software import (
 from scaling.analytic.stages import Dealt, Stages, stages_of
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import AnyMesh, AxisSize, MeshShape
+from scaling.models.accounting.expert_buffers import kernels_divide
 from scaling.models.accounting.flops import recomputed
 from scaling.models.accounting.logits import loss_chunks
 from scaling.models.accounting.matrices import (
@@ -468,6 +469,7 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
     hops = mesh.context.bit_length() if run.context.method == "ring" else 0
     return (
         run.model.vocab_size % mesh.tensor == 0,
+        run.model.moe is not None and kernels_divide(run.model, mesh.tensor),
         mesh.stage > 1,
         mesh.context > 1 and (1 + hops // RINGS_ALIKE),
         weight_axes(run, mesh),

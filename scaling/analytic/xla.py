@@ -41,8 +41,8 @@ class XlaLayer(Layer):
         saved = saved_bytes(step, self.moe) * times
         saves = [kernels.stack_copies(step, f"{place} saves", "forward", saved)]
         down = [forward(step, p, PHASES[place]) for p in self._of(MLP, True)]
-        back = self._experts(f"{place} experts back")
-        return [*down, *back, *self._sent(f"{place} mlp out").wrap(saves)]
+        out = self._sent(f"{place} mlp out").wrap(saves)
+        return [*down, *self._experts(f"{place} experts back", out)]
 
     def _gradient_sums(self) -> GradientSums:
         """Scatters and sums of gradients, in one call where XLA joins them.

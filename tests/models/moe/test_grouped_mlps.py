@@ -6,11 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from jax.sharding import PartitionSpec as P
 
 from scaling.meshes import catalog
 from scaling.meshes.devices import absent_mesh
 from scaling.meshes.shape import MeshShape
+from scaling.models.accounting.expert_buffers import kernels_divide
+from scaling.models.config import ModelConfig, Moe
 from scaling.models.moe import triton_tiles
 from scaling.models.moe.dispatch import combine, dispatch, sorted_indices, weights_of_rows
 from scaling.models.moe.grouped_mlps import GroupedMlps, grouped_mlps
@@ -140,3 +144,9 @@ def test_the_kernels_compile_for_absent_gpus_inside_a_shard_map(cluster: str, dt
     counts = {name: text.count(f"{flops}\\22") for name, flops in (("one", one), ("two", 2 * one))}
     assert text.count("serialized_metadata") == 10  # of which one has no rows, two add up rows
     assert counts == {"one": 5, "two": 2}
+
+
+@given(st.integers(1, 300), st.integers(1, 300), st.sampled_from([1, 2, 4, 8]))
+def test_kernels_divide_what_has_a_block_on_each_side(model: int, width: int, tensor: int) -> None:
+    config = ModelConfig(64, model, 1, 1, width * tensor, head_dim=2, moe=Moe(8, 2))
+    assert kernels_divide(config, tensor) == bool(block(model) and block(width))

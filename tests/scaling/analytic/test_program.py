@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scaling.analytic.experts import has_kernels
 from scaling.analytic.program import analytic_program
 from scaling.analytic.software import software_traits, traits_of
 from scaling.analytic.step import REMATS, Grid, step_sizes
@@ -263,3 +264,24 @@ def test_products_of_groups_of_rows_are_never_in_8_bits():
         for program in (analytic_program(r, MeshShape(fsdp=2)) for r in (run, eight))
     ]
     assert grouped[0] and grouped[0] == grouped[1]
+
+
+@pytest.mark.parametrize(("software", "runs_beside"), [("jax", True), ("megatron", False)])
+def test_the_trainer_exchanges_tokens_beside_casts_copies_and_gradients_of_weights(
+    software: str, runs_beside: bool
+) -> None:
+    mesh = MeshShape(expert=8)
+    run = Run("toy", replace(DENSE, moe=Moe(8, 2, 64)), Batch(8, 64), mesh=mesh, software=software)
+    sent = [
+        call
+        for call, _ in collectives(analytic_program(run, mesh))
+        if "tokens of experts" in call.name
+    ]
+    assert sent and {call.asynchronous for call in sent} == {runs_beside}
+
+
+@pytest.mark.parametrize(("tensor", "width"), [(1, 2880), (4, 720), (8, 360)])
+def test_gpt_oss_has_kernels_of_experts_where_blocks_divide_what_tensor_leaves(tensor, width):
+    mesh = MeshShape(tensor=tensor)
+    step = step_sizes(replace(recipe("gpt-oss-20b"), mesh=mesh), mesh)
+    assert has_kernels(step) == (width % 16 == 0)
