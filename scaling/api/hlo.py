@@ -86,8 +86,7 @@ def predict_hlo(
         program = read_program(dump.text, axes, name or dump.name, dump.peak, **given)
     except UnknownHlo as error:
         raise InputError(f"{dump.title}: {error}") from None
-    if mesh is not None:
-        check_mesh(program, dump.axes)
+    first = check_mesh(program, dump.axes, mesh is not None)
     program, notes = placed_on(program, dump.order), (*dump.notes, *warnings)
-    figures |= {"warnings": notes, "text": dump.text}
+    figures |= {"warnings": notes, "notes": (first,) if first else (), "text": dump.text}
     return priced_result(Pricing(program, place, profile, **figures))

@@ -46,6 +46,7 @@ class Pricing:
     model_flops: float | None = None  # of one such step on all devices
     memory_fraction: float | None = None  # that its pool is given; None: see `xla_pool`
     added_options: Mapping[str, Any] = field(default_factory=dict)  # of XLA, which nobody asked for
+    notes: tuple[str, ...] = ()  # that the page has above its figures, on a dump's mesh
     text: str = field(default="", repr=False)  # the compiled program of a step that is not ours
     compile_seconds: float = 0.0  # that the program took to make, or to find in the cache
     request: Request | None = None  # as it was made; None: of a step that is not ours

@@ -17,29 +17,36 @@ from scaling.meshes.shape import axes_text, groups_along
 from scaling.program.ir import Program, collectives
 
 
-def check_mesh(program: Program, known: Mapping[str, int] | None) -> None:
-    """Raise InputError if no groups of a program are those of its mesh, or fewer than of another.
+def check_mesh(program: Program, known: Mapping[str, int] | None, is_given: bool = True) -> str:
+    """What is to be said first of the mesh that a program is priced on; "" if it is that of all.
 
-    Groups of all devices are those of every mesh. `known`: the mesh that files beside the program
-    name; None: there are none.
+    Args:
+        known: the mesh that files beside the program name; None: there are none.
+        is_given: whether somebody has said that it is this mesh.
+
+    Raises:
+        InputError: somebody has, and no groups of devices are those of its axes, or fewer than of
+            those known. Groups of all devices are those of every mesh.
     """
+    said = axes_text(program.mesh)
     calls = {call.name: call for call, _ in collectives(program)}.values()
     groups = [np.array(call.groups) for call in calls if call.groups and not call.axes]
     if not groups:
-        return
-    if known and any(axes_of_groups(each, known) for each in groups):
+        if not known or list(known.items()) == list(program.mesh.items()):
+            return ""
+        return f"the dump says that its mesh is {axes_text(known)}; {said} names the same groups"
+    if is_given and known and any(axes_of_groups(each, known) for each in groups):
         raise InputError(
             f"{_misfit(program, groups)}: it says itself that its mesh is {axes_text(known)}"
         )
+    sizes = _suggested(groups, int(np.prod([*program.mesh.values()])))
+    advice = f", as axes of sizes {' x '.join(map(str, sizes))} have, outermost first"
+    misfit = f"{_misfit(program, groups)}{advice if sizes else ''}"
     # whether a call is among some devices of its axes, not among all
-    if not any(call.axes and len(groups_along(program.mesh, call.axes)) > 1 for call in calls):
-        sizes = _suggested(groups, int(np.prod([*program.mesh.values()])))
-        advice = (
-            f", as axes of sizes {' x '.join(map(str, sizes))} have, outermost first"
-            if sizes
-            else ""
-        )
-        raise InputError(f"{_misfit(program, groups)}{advice}")
+    fits = any(call.axes and len(groups_along(program.mesh, call.axes)) > 1 for call in calls)
+    if is_given and not fits:
+        raise InputError(misfit)
+    return f"{misfit}{'' if is_given else ': --mesh names them'}" if sizes else ""
 
 
 def _misfit(program: Program, groups: Sequence[np.ndarray]) -> str:
@@ -55,9 +62,8 @@ def _suggested(groups: Sequence[np.ndarray], devices: int) -> list[int]:
     """Sizes of axes that have groups of equal steps; [] where there are none."""
     cuts = {1, devices}
     for group in (np.sort(each[0]) for each in groups):
-        steps = np.unique(np.diff(group))
-        if len(steps) == 1:
-            cuts |= {int(steps[0]), int(steps[0]) * len(group)}
+        if len(steps := set(np.diff(group).tolist())) == 1:
+            cuts |= {step := int(steps.pop()), step * len(group)}
     ordered = sorted(cuts)
     if any(outer % inner for inner, outer in pairwise(ordered)):
         return []

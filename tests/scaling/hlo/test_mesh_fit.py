@@ -50,7 +50,9 @@ def test_a_mesh_that_fits_some_groups_passes_unless_the_dump_knows_better():
 
 
 def test_a_mesh_cut_finer_than_the_groups_passes():
-    check_mesh(program({"a": 2, "b": 4, "c": 8}, "[8,8]<=[64]", "[8,8]<=[8,8]T(1,0)"), None)
+    assert not check_mesh(
+        program({"a": 2, "b": 4, "c": 8}, "[8,8]<=[64]", "[8,8]<=[8,8]T(1,0)"), None
+    )
 
 
 @pytest.mark.parametrize("version", ["jax-0.10.2", "jax-0.12.0"])
@@ -60,6 +62,24 @@ def test_a_dump_refuses_another_mesh_and_names_its_own(version):
     for mesh in "data=2,model=4", "fsdp=8":
         with pytest.raises(InputError, match="says itself that its mesh is data=4,model=2"):
             sc.predict_hlo(DUMPS / version, "dgx-h100", mesh=mesh)
+
+
+def test_names_of_the_same_groups_other_than_the_dumps_are_said_first():
+    here = {"cluster": "dgx-h100"}
+    own = sc.predict_hlo(DUMPS / "jax-0.10.2", **here)
+    assert own.notes == sc.predict_hlo(DUMPS / "jax-0.10.2", mesh="data=4,model=2", **here).notes
+    swapped = sc.predict_hlo(DUMPS / "jax-0.10.2", mesh="model=4,data=2", **here)
+    (said,) = swapped.to_dict()["notes"]
+    assert own.notes == () and "its mesh is data=4,model=2; model=4,data=2 names the same" in said
+    assert said in str(swapped).splitlines()[1]
+
+
+def test_where_nobody_names_the_axes_the_sizes_of_the_groups_are_said_first(tmp_path):
+    calls = f"{X} {reduced('[8,8]<=[64]')}"
+    found = sc.predict_hlo(text(calls, ", num_partitions=64", add=ADD), "dgx-h100")
+    (said,) = found.notes
+    assert "the mesh data=64 is not that of the program" in said and "sizes 8 x 8" in said
+    assert said in str(found).splitlines()[1] and found.collectives[0].axis == "unnamed"
 
 
 @given(st.lists(st.integers(2, 4), min_size=1, max_size=3), st.data())
