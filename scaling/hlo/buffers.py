@@ -170,7 +170,8 @@ class _SharedValues:
     def _inside_results(self, members: dict[Value, list[Value]], kept: set[Value]) -> set[Value]:
         """Groups of values that take no memory of their own: they lie in that of results."""
         entry, places = self.module.entry, schedule_places(self.module)
-        out = {self.find((entry.root, path)) for path, _ in leaves(entry.root.shape)}
+        root = ((self.find((entry.root, p)), a.is_on_host) for p, a in leaves(entry.root.shape))
+        out = {first for first, is_on_host in root if not is_on_host}
         lives = {first: self._lives(values, places) for first, values in members.items()}
         sizes = {first: self._size(values) for first, values in members.items()}
         begins = {first: min(life.first for life in found) for first, found in lives.items()}

@@ -180,7 +180,21 @@ def parameters_streamed(mesh):
     return SimpleNamespace(step=jitted, state=(weights,), on_host=2 * STACK, moved=6 * STACK)
 
 
-WAYS = optimizer_offloaded, activations_offloaded, parameters_streamed
+def everything_offloaded(mesh):
+    """Weights and moments live on the host, and all of them come at once."""
+    host = NamedSharding(mesh, P(None, "d"), memory_kind="pinned_host")
+    state = [Struct((LAYERS, WIDTH, WIDTH), jnp.float32, sharding=host)] * 2
+
+    def step(weights, moment, x):
+        weights, moment = jax.device_put((weights, moment), Space.Device)
+        moment = 0.9 * moment + jax.grad(layers)(weights, x)
+        return weights - 1e-3 * moment, moment
+
+    jitted = jax.jit(step, out_shardings=(host, host))  # not donated: old and new ones
+    return SimpleNamespace(step=jitted, state=state, on_host=4 * STACK, moved=4 * STACK)
+
+
+WAYS = optimizer_offloaded, activations_offloaded, parameters_streamed, everything_offloaded
 
 
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit], ids=str)

@@ -157,6 +157,14 @@ def test_a_copy_to_the_host_is_asynchronous_and_held_there() -> None:
     assert memory_use(program).pinned_host == 128
 
 
+def test_temporaries_of_the_device_do_not_lie_in_results_on_the_host() -> None:
+    program = read("""t = f32[8,4] exponential(%x); a = f32[8,4] reverse(%t), dimensions={0}
+        s = (f32[8,4]{1,0:S(5)}, f32[8,4], u32[]) copy-start(%a)
+        d = f32[8,4]{1,0:S(5)} copy-done(%s)""")
+    use = memory_use(program)
+    assert (use.peak, use.pinned_host) == (3 * 128, 128)
+
+
 def test_what_the_compiler_planned_is_of_the_device_without_arrays_that_stay_on_the_host() -> None:
     copied = "y = f32[8,4] copy(%x)"
     given = text(f"x = f32[8,4]{{1,0:S(5)}} parameter(0); {copied}")
