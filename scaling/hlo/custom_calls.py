@@ -56,6 +56,11 @@ METADATA = re.compile(r'serialized_metadata = "((?:[^"\\]|\\.)*)"')  # in MLIR's
 ESCAPED = re.compile(r"\\([0-9A-F]{2})")
 GROUPED, STREAM = "grouped_matmul", "stream"  # the kinds that a kernel says it is
 TILE, MANY_TILES = 128, 128  # sides of a tile of a product; as many as a chip has cores
+# Share of the rate of its matrix units that a chip reaches in a convolution in groups by cuDNN: 2.1
+# TFLOP/s of 31 x 31 on 384 channels (DingXiaoH/RepLKNet-pytorch, issue 56, 2023, chip not stated:
+# 0.7 % of an A100, 1.6 % of a V100), 32 groups of 64 features 0.2 % of a V100's (pytorch/pytorch,
+# issue 34977, 2020).
+GROUPED_SHARE, GROUPED_ERROR = 0.01, 5.0
 SCRATCH = ("u8", "s8")  # element types of a library's workspace, a flat array after the results
 
 
@@ -77,6 +82,8 @@ class HloProduct:
     library: str = ""
     value_dim: float = 0
     is_timed: bool = True  # whether fits to products of its kind say how long it takes
+    share: float = 1.0  # of the rate of other products, and how far published times differ from it
+    error: float = 1.0
 
 
 def product_of(instruction: Instruction) -> HloProduct | None:
@@ -230,7 +237,8 @@ def _convolution(
     """A convolution as a product of unfolded windows, those over the edge included.
 
     `dim_labels=b01f_01io->b01f` says which dimension of the kernel counts output features (o).
-    Nobody has timed one in groups of features, such as a depthwise one, beside a batch of products.
+    One in groups of features, such as a depthwise one, does not run like a batch of products: cuDNN
+    has kernels of its own for it, at `GROUPED_SHARE` of their rate.
     """
     stated = instruction.attribute("dim_labels")
     if stated is None:
@@ -244,7 +252,11 @@ def _convolution(
     product = _matmul(kernel, dims, _is_exact(instruction), algorithm="", nvidia=nvidia)
     split = _split(*dims) if nvidia else 1
     dims = (split * dims[0], *dims[1:3], dims[3] // split)
-    return replace(product, flops=product.flops / zeros, dims=dims, is_timed=groups == 1)
+    product = replace(product, flops=product.flops / zeros, dims=dims)
+    if groups == 1:
+        return product
+    share, error = GROUPED_SHARE, GROUPED_ERROR
+    return replace(product, dims=(), is_timed=False, share=share, error=error)
 
 
 def _split(batch: int, m: int, n: int, k: int) -> int:

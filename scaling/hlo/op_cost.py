@@ -108,6 +108,8 @@ def _kernel(instruction: Instruction) -> Kernel:
         library=largest.library if largest else "",
         value_dim=largest.value_dim if largest else 0,
         is_timed=all(p.is_timed for p in products),
+        share=largest.share if largest else 1.0,
+        error=max((p.error for p in products), default=1.0),
         again=content.rows.again,
         spread=content.rows.spread,
         clashes=content.rows.clashes,

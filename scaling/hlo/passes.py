@@ -11,7 +11,7 @@ memory, so an axis of n takes ceil(log n / log held) of them: the usual decompos
 VkFFT, IEEE Access 11, 2023; Bailey, FFTs in External or Hierarchical Memory, 1990). cuFFT does not
 say what it holds. At least it is as if a block held the most that any has; at most what every GPU
 gives without asking, and then the arrays between two passes are found in the L2 cache as far as
-that holds them. Nobody has timed cuFFT here.
+that holds them. cuFFT on an RTX 3080 was held against that (docs/costs/kernels.md).
 
 Sorts on a GPU:
 

@@ -179,8 +179,11 @@ def _with_calls(work: Kernel, instruction: Instruction, hints: UserHints) -> Ker
         if isinstance(given, Work):
             work = _with_work(work, given)
         elif counted:
-            work = _with_work(work, counted[0])
-        if not isinstance(given, Work) and not (counted and counted[1]):
+            work = _with_work(work, counted.work)
+            if counted.error > 1:
+                chain, error = work.chain + counted.chain, max(work.error, counted.error)
+                work = replace(work, chain=chain, error=error, is_timed=False)
+        if not isinstance(given, Work) and not (counted and counted.is_known):
             unknown[kernel_name(call)] = None
     return replace(work, unknown=", ".join(unknown))
 

@@ -106,7 +106,9 @@ class Kernel(Operation):
     again: Number = 0.0  # bytes beyond `bytes` if nothing is found in a cache
     spread: Number = 0.0  # bytes of the arrays that may be found there
     clashes: Number = 0.0  # clocks of updates that all wait for one address
-    is_timed: bool = True  # False: nobody has timed a kernel of its kind, which no fit describes
+    is_timed: bool = True  # False: no fit describes a kernel of its kind
+    chain: Number = 0.0  # s of steps that wait for one another, on whatever chip
+    error: float = 1.0  # factor by which published times of its kind differ from its price
     unknown: str = ""  # "my_kernel": a call whose time the figures above only bound from below
 
 

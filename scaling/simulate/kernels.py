@@ -3,7 +3,7 @@
     time = max(matrix FLOPs / (peak x efficiency),
                vector FLOPs / rate + transcendentals / rate,
                bytes / (bandwidth x efficiency),
-               bytes to or from the host / its bandwidth) + overhead
+               bytes to or from the host / its bandwidth) + overhead + chain of steps
 
 Matrix products have a form of their own (`products`), where bytes hide behind FLOPs not quite.
 On a CPU (a profile without `overlap`) the parts add up, instead of the slowest hiding the others;
@@ -105,7 +105,7 @@ def kernel_time(
         memory = np.maximum(memory, link)
         compute = np.maximum(matrix, vector)
         together = np.maximum(busy, memory) if stream is None else np.hypot(busy, memory)
-        time = np.maximum(compute, together) + fit.overhead
+        time = np.maximum(compute, together) + fit.overhead + kernel.chain
     else:
         copies = kernel.kind == "copy"  # what is copied and no more comes from far, or goes there
         moving = _far_time if copies else memory_time
@@ -120,7 +120,8 @@ def kernel_time(
         (slower * memory, (profile.memory if stream is None else fit).evidence),
         (vector, profile.vector.evidence),
     )
-    scaled = slower * time, slower * compute, slower * memory, slower * fit.overhead
+    waiting = slower * fit.overhead + kernel.chain
+    scaled = slower * time, slower * compute, slower * memory, waiting
     cost = KernelCost(*scaled, parts, fit.evidence, moved)
     assert is_possible(kernel, cost, accelerator, profile), f"{kernel.name} is priced above a peak"
     return cost

@@ -15,7 +15,7 @@ peak bandwidth, and kernels and collectives beside one another do not slow each 
 high end kernels do as the most that was measured, and both together take as long as one after the
 other (`scaling.profiles.profile.InterferenceFit`). Rows that a gather or scatter reaches by indices
 are all in the cache at the low end; at the high end none is, and all updates go to one row. A
-kernel of a kind that nobody has timed has the grade "datasheet". Where whole steps were measured,
+kernel of a kind that no fit describes has the grade "datasheet". Where whole steps were measured,
 it is never narrower than their errors. Seconds of the host (dispatching the program) have no
 evidence: they are taken to be as uncertain as the others are on average. A collective priced by a
 line that was measured with another number of devices is extrapolated, as a call with more bytes
@@ -194,7 +194,8 @@ def kernel_range(
         cost: what the call was priced at.
         host: as of `scaling.simulate.kernels.kernel_time`.
     """
-    factor = 1 + kernel_half_range(kernel, cost, accelerator, profile)
+    timed = kernel.error > 1  # by others, and its ends hold the errors of their times
+    factor = 1 if timed else 1 + kernel_half_range(kernel, cost, accelerator, profile)
     least, most = kernel_ends(kernel, cost, accelerator, profile, host)
     floor = _floor(_in_cache(kernel, accelerator, profile), cost, accelerator, profile)
     return np.maximum(least / factor, floor), most * factor
@@ -268,10 +269,28 @@ def row_range(
     """Seconds of a call whose indices find every row in the cache, and of one that finds none.
 
     In the second all updates go to one row besides, and wait for one another. A product of a kind
-    that nobody has timed takes as long as its bytes in the first.
+    that neither a fit nor published times describe takes as long as its bytes in the first; where
+    published times are off by `error`, products and `chain` go as much faster there (products no
+    faster than others do), and as much slower in the second.
     """
-    none = replace(kernel, again=0.0, clashes=0.0, flops=kernel.flops * kernel.is_timed)
-    all_again = replace(kernel, bytes=kernel.bytes + kernel.again, again=0.0, clashes=0.0)
+    error, chain, share = kernel.error, kernel.chain, kernel.share
+    counts = kernel.is_timed or error > 1
+    none = replace(
+        kernel,
+        again=0.0,
+        clashes=0.0,
+        flops=kernel.flops * counts,
+        chain=chain / error,
+        share=max(share, min(1.0, share * error)),
+    )
+    all_again = replace(
+        kernel,
+        bytes=kernel.bytes + kernel.again,
+        again=0.0,
+        clashes=0.0,
+        chain=chain * error,
+        share=share / error,
+    )
     low, high = (kernel_time(k, accelerator, profile, host).time for k in (none, all_again))
     clock = accelerator.clock
     return low, np.maximum(high, kernel.clashes / clock) if clock else high

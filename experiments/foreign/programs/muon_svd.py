@@ -20,7 +20,7 @@ def update(weights, grads):
 
 
 WORK = Work(24 * N**3, dtype="fp32")
-NOTE = "how often QR iterates, and how fast cuSOLVER is, nobody here knows: its end is open"
+NOTE = "how often QR iterates is not known: the range is of published times, a factor of 16 wide"
 
 
 def price() -> sc.Prediction:

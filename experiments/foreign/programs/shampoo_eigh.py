@@ -30,7 +30,7 @@ def step(weights, left, right, grads):
 
 
 WORK = Work(MATRICES * (12 + 2 * 14 / 3) * N**3, dtype="tf32")
-NOTE = "merges of divide and conquer are not counted, for they may deflate: its end is open"
+NOTE = "merges of divide and conquer may deflate: the range is of published times"
 
 
 def price() -> sc.Prediction:

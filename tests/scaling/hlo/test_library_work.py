@@ -1,15 +1,25 @@
 """The work of factorisations and sorts, from their shapes."""
 
 import json
+from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scaling.hlo.passes import TILE, network_passes
 from scaling.hlo.reader import read_program
-from scaling.program.ir import Kernel
+from scaling.hlo.user_hints import Work
+from scaling.meshes import catalog
+from scaling.profiles.io import profile_of
+from scaling.program.ir import Kernel, Program
+from scaling.simulate.step import price
+from scaling.simulate.uncertainty import grade, step_range
 from tests.scaling.hlo.texts import text
 
 N = 1024
+A100 = catalog.load("dgx-a100")
 
 
 def kernel(main: str, **others: str) -> Kernel:
@@ -45,10 +55,45 @@ SQUARE = f"f32[{N},{N}]"
         ("__cublas$triangularSolve", [SQUARE, f"f32[{N},64]"], N**2 * 64),
     ],
 )
-def test_factorisations_count_their_flops_and_stay_unknown(target, shapes, flops) -> None:
+def test_factorisations_count_their_flops_and_go_column_by_column(target, shapes, flops) -> None:
     found = call(target, *shapes)
     assert found.flops == pytest.approx(flops)
-    assert (found.dtype, found.unknown) == ("fp32", target)
+    assert (found.dtype, found.unknown) == ("fp32", "")
+    assert found.chain > 0 and found.error > 1 and not found.is_timed
+
+
+@given(
+    target=st.sampled_from(["potrf", "getrf", "geqrf", "syevd", "gesvd", "gesvdj", "gesvdp"]),
+    n=st.integers(33, 4000),
+    batch=st.integers(1, 8),
+    dtype=st.sampled_from(["f32", "f64", "c64"]),
+)
+def test_a_factorisation_never_gets_faster_by_more_work(target, n, batch, dtype) -> None:
+    target = f"cusolver_{target}_ffi"
+    ends = []
+    for shape in (f"[{n},{n}]", f"[{batch},{n},{n}]", f"[{batch},{n + 1},{n + 1}]"):
+        found = replace(call(target, dtype + shape), reads=(), writes=())
+        made = Program("p", "compiled", {"data": 1}, (found,))
+        priced = price(made, A100, profile_of(A100.accelerator))
+        low, high = step_range(priced)
+        assert low < priced.timeline.total < high < np.inf
+        assert grade(priced) == "datasheet"
+        ends.append((low, priced.timeline.total, high))
+    assert ends[0] <= ends[1] < ends[2]
+
+
+def test_a_tridiagonal_form_alone_was_timed_by_nobody() -> None:
+    assert call("cusolver_sytrd_ffi", SQUARE).unknown == "cusolver_sytrd_ffi"
+
+
+def test_what_the_caller_says_goes_before_published_times() -> None:
+    written = text(
+        f"p = {SQUARE} parameter(0); r = {SQUARE} custom-call(%p), "
+        'custom_call_target="cusolver_potrf_ffi"'
+    )
+    given = {"cusolver_potrf_ffi": Work(flops=1e9, dtype="fp32")}
+    (found,) = read_program(written, {"data": 1}, "m", kernels=given).schedule
+    assert isinstance(found, Kernel) and (found.flops, found.chain) == (1e9, 0)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +112,7 @@ def test_singular_vectors_are_counted_by_the_method(target, shape, full, cubes) 
     config = f"{{compute_uv = true, full_matrices = {full}}}"
     found = call(target, shape, config=config)
     assert found.flops == pytest.approx(cubes * N**3)
-    assert found.unknown == target
+    assert found.chain > 0 and not found.unknown
 
 
 @pytest.mark.parametrize(
@@ -80,10 +125,17 @@ def test_eigenvectors_are_counted_by_the_method(algorithm: int, n: int, cubes: f
 
 
 @pytest.mark.parametrize(
-    "target", ["cu_lu_pivots_to_permutation", "__gpu$TopK", "cu_threefry2x32_ffi", "PadToStatic"]
+    "target", ["cu_lu_pivots_to_permutation", "cu_threefry2x32_ffi", "PadToStatic"]
 )
 def test_calls_that_move_what_they_read_are_known(target: str) -> None:
-    assert call(target, "u32[1024]").unknown == ""
+    found = call(target, "u32[1024]")
+    assert (found.unknown, found.chain, found.is_timed) == ("", 0, True)
+
+
+def test_a_block_of_threads_walks_the_row_of_a_top_k() -> None:
+    short, long = (call("__gpu$TopK", f"bf16[64,{n}]") for n in (1024, 32768))
+    assert long.chain - short.chain == pytest.approx(3.4e-9 * (32768 - 1024))
+    assert not long.unknown and long.error == 4
 
 
 def test_a_factorisation_of_no_matrix_is_only_a_call() -> None:

@@ -100,3 +100,22 @@ def test_a_product_of_a_kind_that_nobody_timed_may_be_as_short_as_its_bytes():
         made = Program("p", "compiled", {"data": 1}, (kernel,))
         ends[kernel.is_timed] = step_range(price(made, H100, profile_of(H100.accelerator)))
     assert ends[False][0] < 1e9 / 3.35e12 < ends[True][0] and ends[False][1] >= ends[True][1]
+
+
+def test_a_depthwise_convolution_is_no_batch_of_products_and_its_range_says_so():
+    """64 x 56 x 56 x 512 by 7 x 7: 1.0e10 FLOPs and 0.41 GB."""
+    text = (
+        "x = bf16[64,56,56,512] parameter(0); k = bf16[512,7,7,1] parameter(1); "
+        "y = (bf16[64,56,56,512], u8[0]) custom-call(%x, %k), window={size=7x7 pad=3_3x3_3}, "
+        "dim_labels=b01f_o01i->b01f, feature_group_count=512, "
+        'custom_call_target="__cudnn$convForward"'
+    )
+    found = work_of(module(text).entry.root)
+    assert found is not None and found.flops == pytest.approx(2 * 64 * 56**2 * 512 * 49)
+    priced = price(
+        Program("p", "compiled", {"data": 1}, (found,)), H100, profile_of(H100.accelerator)
+    )
+    low, high = step_range(priced)
+    moved = 2 * 64 * 56**2 * 512 * 2 / 3.35e12
+    assert moved < low < priced.timeline.total < high
+    assert high > 10 * low and grade(priced) == "datasheet"
