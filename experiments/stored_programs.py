@@ -264,7 +264,8 @@ def _made(want: Wanted, folder: Path, known: dict[str, StoredProgram]) -> Stored
         return known[key]
     # A run that is described whole is compiled as it is, also where it does not fit.
     result = predict(place.run, want.cluster, want.nodes, source="compiled")
-    data = gzip.compress(json.dumps(program_dict(result.pricing.program)).encode(), mtime=0)
+    program = replace(result.pricing.program, places={})  # lines move, and nothing shows them
+    data = gzip.compress(json.dumps(program_dict(program)).encode(), mtime=0)
     file.write_bytes(data)
     print(f"{key} {len(data):,} bytes {result.pricing.compile_seconds:.1f} s {want}", flush=True)
     today = date.today().isoformat()

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from scaling.api.calibrate import calibrate as calibrate
     from scaling.api.collective import price_collective as price_collective
     from scaling.api.compare import compare as compare
+    from scaling.api.diff import diff as diff
     from scaling.api.hlo import predict_hlo as predict_hlo
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.minimize import minimize as minimize
@@ -44,6 +45,7 @@ _PUBLIC = {  # name -> the module that defines it
     "price_collective": "scaling.api.collective",
     "plan": "scaling.api.plan",
     "compare": "scaling.api.compare",
+    "diff": "scaling.api.diff",
     "calibrate": "scaling.api.calibrate",
     "train": "scaling.api.train",
     "sample": "scaling.api.trained",

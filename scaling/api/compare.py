@@ -5,17 +5,16 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
+from scaling.api.diff import DifferenceResult, diff
 from scaling.api.profile import ProfileComparison
 from scaling.api.public_api import Drawn, entrance
 from scaling.api.result import PredictionResult
 from scaling.comparing.compare import compare_run
-from scaling.comparing.difference import Difference, difference, prediction_document
 from scaling.comparing.folder import RunFolder, read_folder
 from scaling.compile.quiet import quiet
 from scaling.meshes.errors import InputError
-from scaling.meshes.result import Result
 from scaling.pictures.curves import ScatterPoint, scatter
 from scaling.pictures.files import write_picture
 from scaling.pictures.shapes import Picture
@@ -43,21 +42,6 @@ class ComparisonResult(Drawn, ProfileComparison):
             raise InputError(f"cannot write to {self.folder}: {error.strerror}") from None
 
 
-@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
-class DifferenceResult(Result, Difference):
-    """What changed between two predictions; prints as the table of `scaling compare A B`."""
-
-    to_dict = Difference.to_dict
-
-    def __str__(self) -> str:
-        from scaling.report.difference import difference_table
-
-        return difference_table(self)
-
-    def line(self) -> str:
-        return str(self).partition("\n")[0]
-
-
 @overload
 def compare(run_dir: str | Path) -> ComparisonResult: ...
 @overload
@@ -81,16 +65,15 @@ def compare(
     Args:
         run_dir: folder of a run; with a recorded profile, also per term and collective; with
             `other` one of two predictions, or a PredictionResult.
-        other: compare two predictions instead: a file of `scaling predict --json` or a run folder,
-            or a PredictionResult.
+        other: compare two predictions instead, as `scaling diff` does: a file, a run folder, or a
+            PredictionResult.
 
     Raises:
         InputError: no run folder, one that lacks a file, files of another run or version; no
             prediction.
     """
     if other is not None:
-        changes = difference(_document(run_dir), _document(other))
-        return DifferenceResult(**vars(changes))
+        return diff(run_dir, other)
     if isinstance(run_dir, PredictionResult):
         raise InputError("compare: give two predictions, or the folder of a run")
     folder = Path(run_dir)
@@ -107,12 +90,6 @@ def read_run_folder(folder: Path) -> RunFolder:
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     return read_folder(folder)
-
-
-def _document(prediction: str | Path | PredictionResult) -> dict[str, Any]:
-    if isinstance(prediction, PredictionResult):
-        return prediction.to_dict()
-    return prediction_document(Path(prediction))
 
 
 def compare_folder(folder: Path, files: RunFolder) -> ComparisonResult:

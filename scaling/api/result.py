@@ -112,6 +112,17 @@ class PredictionResult(Result, Prediction):
         events = recorded_profile(profile, self.cluster.name, steps)
         return compared(self, self.pricing, events, steps)
 
+    def save(self, path: str | Path) -> None:
+        """Write the prediction with its classes of operations, lines of code and buffers, for
+        `sc.diff` and `scaling price --against`.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        from scaling.api.diff import save
+
+        save(self, path)
+
     def trace(self, path: str | Path) -> None:
         """Write the timeline of the step.
 

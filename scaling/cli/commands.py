@@ -7,7 +7,17 @@ from scaling.cli.generated import Generated
 GROUPS: Mapping[str, tuple[str, ...]] = {  # in this order in the help
     "run a model": ("train", "eval", "sample", "export", "compare", "calibrate"),
     "predict a step": (
-        *("predict", "plan", "price", "plan-step", "collective", "config", "sharding", "cluster"),
+        *(
+            "predict",
+            "plan",
+            "price",
+            "diff",
+            "plan-step",
+            "collective",
+            "config",
+            "sharding",
+            "cluster",
+        ),
     ),
     "ask about a model, a chip or a mesh": (
         *("limits", "serve", "count", "budget", "chip", "kernel", "array"),
@@ -65,6 +75,12 @@ GENERATED: Mapping[str, Generated] = {
         "dumped.",
         hidden=("text", "name", "kernels"),
         first=("hlo", "cluster", "nodes", "mesh"),
+    ),
+    "diff": Generated(
+        "diff",
+        "scaling diff before.json after.json",
+        ("first", "second"),
+        first=("cluster", "nodes", "mesh"),
     ),
     "plan-step": Generated(
         "plan_step",

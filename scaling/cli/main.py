@@ -1,8 +1,8 @@
 """The command line: finds the command, executes it, turns errors into exit codes.
 
 Exit codes: 0 fine; 2 bad input, one message on stderr (with --json also {"name", "error"} on
-stdout); 130 stopped by Ctrl-C before there was anything to save; 1 anything else, a stop on NaN
-included.
+stdout); 3 a price that grew by more than its limits; 130 stopped by Ctrl-C before there was
+anything to save; 1 anything else, a stop on NaN included.
 """
 
 import ast

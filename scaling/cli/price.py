@@ -20,6 +20,9 @@ def price(
     branches: tuple[str, ...] = (),
     local: tuple[str, ...] = (),
     option: tuple[str, ...] = (),
+    save: Path | None = None,
+    against: Path | None = None,
+    fail_if: str | None = None,
     compare: Path | None = None,
     steps: int | None = None,
     trace: Path | None = None,
@@ -44,6 +47,12 @@ def price(
             bytes.
         option: an option of XLA, such as xla_gpu_enable_triton_gemm=false; before those of jax.jit,
             of XLA_FLAGS, and of this project.
+        save: write the price with its classes of operations, lines of code and buffers, as the base
+            of later ones.
+        against: hold the price beside such a base, and print what changed as Markdown instead of
+            the page; the exit code is 3 where it grew by more than --fail-if allows.
+        fail_if: limits of the growth, such as time>5%,peak>2%,flops>1% (the default); also bytes,
+            communication, any term of the time and any part of the memory.
         compare: hold the price beside a profile of the real run: a folder that jax.profiler.trace
             wrote, or its HOST.xplane.pb or trace in JSON.
         steps: steps in that profile; None: counted by what runs in each.
@@ -65,6 +74,8 @@ def price(
         raise InputError("for which cluster? add --cluster, such as --cluster dgx-h100")
     if steps is not None and compare is None:
         raise InputError("--steps is of a profile: add --compare PROFILE")
+    if fail_if is not None and against is None:
+        raise InputError("--fail-if limits the growth over a base: add --against BASE")
     if hlo and dump_hlo:
         raise InputError("--dump-hlo writes what is compiled here; --hlo has a dump already")
     if hlo and option:
@@ -75,9 +86,13 @@ def price(
     pictures = picture_paths(plot, KINDS)
     outputs = {f"--plot {kind}": path for kind, path in pictures.items()}
     script = Path(step.rpartition(":")[0]) if step else None
-    read = [p for p in (hlo, options.get("calibration"), compare, script) if p is not None]
-    check_outputs({**outputs, "--trace": trace, "--dump-hlo": dump_hlo}, read)
-    recorded = []
+    read = [p for p in (hlo, options.get("calibration"), compare, against, script) if p is not None]
+    check_outputs({**outputs, "--save": save, "--trace": trace, "--dump-hlo": dump_hlo}, read)
+    recorded, held = [], None
+    if against is not None:
+        from scaling.api.diff import EXCEEDED, guard, read_base
+
+        read_base(against, fail_if)
     if compare is not None:  # before anything is compiled
         from scaling.api.profile import compared, recorded_profile
 
@@ -91,8 +106,15 @@ def price(
     else:
         options |= {"estimates": explain, "options": option, "dump_hlo": dump_hlo}
         prediction = _from_script(step, cluster, options)
+    if save is not None:
+        prediction.save(save)
+    if against is not None:
+        held = guard(prediction, against, fail_if)
     beside = compared(prediction, prediction.pricing, recorded, steps) if recorded else None
-    return show_prediction(prediction, json, explain, trace, pictures, beside, advice=True)
+    show_prediction(
+        prediction, json, explain, trace, pictures, beside, advice=held is None, held=held
+    )
+    return EXCEEDED if held is not None and held.exceeded else 0
 
 
 def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:

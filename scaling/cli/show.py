@@ -31,6 +31,7 @@ def show_prediction(
     pictures: Mapping[str, Path],
     beside: Any = None,
     advice: bool = False,
+    held: Any = None,
 ) -> int:
     """Print a prediction and write its files; 0, the exit code.
 
@@ -40,6 +41,7 @@ def show_prediction(
         trace, pictures: files, the latter by kind.
         beside: its comparison with a profile.
         advice: also print how it could be faster.
+        held: what changed from a base, printed instead of the page.
     """
     if trace is not None:
         from scaling.report.trace import trace_line
@@ -49,10 +51,12 @@ def show_prediction(
     for kind, path in pictures.items():
         outcome.plot(kind, path)
     if json:
-        more = {"compare": beside.to_dict()} if beside else {}
+        parts = {"compare": beside, "against": held}
+        more = {name: part.to_dict() for name, part in parts.items() if part}
         print(json_text.dumps(outcome.to_dict() | more, allow_nan=False), flush=True)
     else:
-        print(f"{outcome}\n\n{beside}" if beside else outcome, flush=True)
+        page = outcome if held is None else held
+        print(f"{page}\n\n{beside}" if beside else page, flush=True)
         for text in outcome.advice() if advice else ():
             print(f"next: {text}")
     if explain:

@@ -3,14 +3,16 @@
     difference = second - first            of a sum: parts that grew and shrank add up to it
     ratio      = second / first
 
-Read from the documents that `scaling predict --json` prints and `predicted.json` of run folders.
+Read from the documents that `scaling predict --json` prints, `predicted.json` of run folders, and
+what `prediction.save` wrote: the last one also tells classes, lines of code and buffers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scaling.comparing.breakdown import BUFFER_SUMS, OPERATION_SUMS, Row
 from scaling.comparing.folder import PREDICTED
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import read_json
@@ -64,6 +66,18 @@ class CollectiveChange:
 
 
 @dataclass(frozen=True)
+class PartChange:
+    """A class of operations, a line of code, or what fills a part of the memory."""
+
+    name: str
+    figures: Mapping[str, Change]  # of OPERATION_SUMS or BUFFER_SUMS
+
+    def to_dict(self) -> dict[str, Any]:
+        """The change as JSON has it."""
+        return {"name": self.name} | {key: c.to_dict() for key, c in self.figures.items()}
+
+
+@dataclass(frozen=True)
 class Difference:
     """What changed from a first prediction to a second one; the largest change of a kind first."""
 
@@ -74,6 +88,10 @@ class Difference:
     memory: Mapping[str, Change]  # bytes, by MEMORY
     collectives: tuple[CollectiveChange, ...]
     words: Mapping[str, tuple[Any, Any]]  # settings and verdicts that differ
+    work: Mapping[str, Change]  # FLOPs of products, bytes; of saved predictions, as those below
+    classes: tuple[PartChange, ...] = ()
+    lines: tuple[PartChange, ...] = ()
+    buffers: tuple[PartChange, ...] = ()  # alive at the peak
 
     def to_dict(self) -> dict[str, Any]:
         """The document that `scaling compare A B --json` prints."""
@@ -85,6 +103,8 @@ class Difference:
             "memory": {name: change.to_dict() for name, change in self.memory.items()},
             "collectives": [line.to_dict() for line in self.collectives],
             "differs": {name: list(pair) for name, pair in self.words.items()},
+            "work": {name: change.to_dict() for name, change in self.work.items()},
+            **{name: [part.to_dict() for part in getattr(self, name)] for name in PARTS},
         }
 
 
@@ -127,7 +147,60 @@ def difference(first: Mapping[str, Any], second: Mapping[str, Any]) -> Differenc
         memory={name: both("memory", name) for name in MEMORY},
         collectives=tuple(sorted(changes, key=lambda line: -abs(line.time.difference))),
         words={name: pair for name, pair in words.items() if pair[0] != pair[1]},
+        work={n: Change(_sum(first, n), _sum(second, n)) for n in ("flops", "bytes")},
+        **{name: _parts((first, second), name) for name in PARTS},
     )
+
+
+def _sum(document: Mapping[str, Any], name: str) -> float | None:
+    rows = document.get("operations")
+    return None if rows is None else float(sum(row[name] for row in rows))
+
+
+def _place(row: Row) -> tuple[str, str]:
+    """A line of code by its file and its text, which stay when it moves."""
+    return (row["line"].partition(":")[0] if row["code"] else row["line"]), row["code"]
+
+
+def _label(row: Row) -> str:
+    return " ".join(filter(None, (row["line"], row["code"])))
+
+
+# By part: rows that are summed, what those have in common, its name, their figures.
+PARTS: Mapping[str, tuple[str, Callable[[Row], Any], Callable[[Row], str], tuple[str, ...]]] = {
+    "classes": ("operations", lambda r: r["class"], lambda r: r["class"], OPERATION_SUMS),
+    "lines": ("operations", _place, _label, OPERATION_SUMS),
+    "buffers": (
+        "buffers",
+        lambda r: (r["category"], r["made"], _place(r)),
+        lambda r: " ".join(filter(None, (r["category"].replace("_", " "), r["made"], _label(r)))),
+        BUFFER_SUMS,
+    ),
+}
+
+
+def _parts(documents: Sequence[Mapping[str, Any]], part: str) -> tuple[PartChange, ...]:
+    """Sums over the rows of both documents that are alike, the largest change first.
+
+    They are named as in the second document. None where a document was not saved with them.
+    """
+    rows, key_of, name_of, sums = PARTS[part]
+    if not all(rows in document for document in documents):
+        return ()
+    names: dict[Any, str] = {}
+    totals: list[dict[Any, dict[str, float]]] = [{}, {}]
+    for total, document in zip(totals, documents, strict=True):
+        for row in document[rows]:
+            names[key_of(row)] = name_of(row)
+            kept = total.setdefault(key_of(row), dict.fromkeys(sums, 0.0))
+            for name in sums:
+                kept[name] += row[name]
+    changes = [
+        PartChange(name, {n: Change(*(_at(t, key, n) for t in totals)) for n in sums})
+        for key, name in names.items()
+    ]
+    main = "time" if "time" in sums else "bytes"
+    return tuple(sorted(changes, key=lambda c: (-abs(c.figures[main].difference), c.name)))
 
 
 def _collectives(document: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, float]]:

@@ -21,7 +21,7 @@ import jax
 from jax.sharding import Mesh
 
 from scaling.compile.jax_internals import jitted_options
-from scaling.compile.mlir_locations import names_in
+from scaling.compile.mlir_locations import lines_in, names_in
 from scaling.compile.options import (
     CURES,
     WITHOUT_DEVICE,
@@ -59,10 +59,10 @@ class Lowered:
 
     @property
     def key(self) -> str:
-        """Equal for equal programs: of the text, its names, the target, options and versions."""
+        """Equal for equal programs: of the text, its names and lines, target, options, versions."""
         first = self.mesh.devices.flat[0]
         target = f"{first.platform} {first.device_kind} {getattr(first, 'compute_capability', '')}"
-        names = names_in(self.lowered.as_text(debug_info=True))
+        located = self.lowered.as_text(debug_info=True)
         decides = (
             target,
             str(self.mesh),
@@ -72,7 +72,9 @@ class Lowered:
             str(dict(self.kernels)),
         )
         options = json.dumps(dict(self.options), sort_keys=True)
-        text = "\n".join([self.lowered.as_text(), *names, *decides, options])
+        text = "\n".join(
+            [self.lowered.as_text(), *names_in(located), *lines_in(located), *decides, options]
+        )
         return hashlib.sha256(text.encode()).hexdigest()
 
 

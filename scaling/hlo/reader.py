@@ -50,6 +50,7 @@ class Reading:
     memory: Assignment
     ungrouped: list[Collective]  # of which the groups of devices are those of no axes
     computations: dict[str, str]  # kernel or collective -> name of its computation
+    places: dict[str, str]  # operation -> its line of code
     hints: UserHints
 
 
@@ -93,7 +94,7 @@ def _read(
     module: Module, mesh: Mapping[str, int], name: str, peak: int | None, hints: UserHints
 ) -> Program:
     check_extent(module)
-    reading = Reading(module, mesh, origins(module), assign(module), [], {}, hints)
+    reading = Reading(module, mesh, origins(module), assign(module), [], {}, {}, hints)
     schedule = tuple(_block(module.entry, reading))
     buffers = tuple(reading.memory.buffers)
     if peak is not None:  # XLA counts arguments and results in the host's memory too
@@ -110,6 +111,7 @@ def _read(
         warnings,
         compiler_versions(),
         module=module.name,
+        places=reading.places,
     )
     for step, runs in operations(schedule):
         if runs > MOST_RUNS:
@@ -214,6 +216,8 @@ def _check_name(instruction: Instruction, reading: Reading) -> None:
 def _common(instruction: Instruction, reading: Reading) -> dict[str, Any]:
     """Name, origin and buffers of an operation."""
     memory = reading.memory
+    if place := _place(instruction, reading):
+        reading.places[instruction.name] = place
     reads = (buffer for operand in instruction.operands for buffer in memory.of(operand))
     return {
         "name": instruction.name,

@@ -173,6 +173,8 @@ class Program:
     is_xla: bool = True  # compiled by XLA, or the closed form of such a program
     device_ids: tuple[int, ...] = ()  # of partition 0, 1, ...; (): partition i is device i
     module: str = field(default="", compare=False)  # name of the HLO module
+    places: Mapping[str, str] = field(default_factory=dict, compare=False)  # operation -> its line
+    # of code, "/opt/step.py:6", where it is known
 
     @cached_property
     def operations(self) -> tuple[tuple[Operation, Number], ...]:

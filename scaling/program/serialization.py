@@ -34,7 +34,7 @@ STEPS: Mapping[str, type[Operation]] = {
     kind.__name__.lower(): kind for kind in (Kernel, Collective, Wait, Loop, Branch)
 }
 SIMPLE = ("name", "source", "mesh", "compiler_peak", "warnings", "versions", "is_xla")
-OPTIONAL = ("device_ids", "module")  # written unless empty
+OPTIONAL = ("device_ids", "module", "places")  # written unless empty
 TEXTS = (  # fields of steps
     *("name", "kind", "dtype", "line", "place", "unknown", "inside", "library"),
 )
@@ -77,6 +77,7 @@ def read_program_dict(data: Mapping[str, Any], where: str = "program") -> Progra
             data.get("is_xla", True),
             _device_ids(data),
             convert(str, data.get("module", ""), "module"),
+            convert(Mapping[str, str], data.get("places", {}), "places"),
         )
     except InputError as error:
         raise InputError(f"{where}: {error}; make it again") from None

@@ -134,8 +134,10 @@ def test_what_was_asked_pickles_with_the_result():
     assert isinstance(found, result.PredictionResult)
 
 
-# Of other programs (xprof, tensorboard, docker, marimo), and variables of style sheets.
+# Of other programs (xprof, tensorboard, docker, marimo), of pytest with our plugin, and variables
+# of style sheets.
 FOREIGN = {"help", "version", "logdir", "port", "privileged", "host", "predicted", "measured"}
+FOREIGN |= {"scaling-update"}
 TEXTS = [p for folder in ("scaling", "meshes", "models") for p in sources(folder)]
 
 

@@ -1,0 +1,235 @@
+"""A saved price, and what is held against it: seeded regressions are found, none is invented."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import scaling as sc
+from scaling.comparing.breakdown import OPERATION_SUMS
+from scaling.comparing.difference import difference
+from scaling.comparing.limits import read_limits
+from scaling.meshes.errors import InputError
+from scaling.profiles.io import write_profile
+from scaling.profiles.profile import CollectiveFit
+from scaling.program.ir import COLLECTIVE_KINDS
+from tests.scaling.cli.running import check_refused, run
+from tests.scaling.host_profile import HERE, host_profile
+
+ROOT = Path(__file__).resolve().parents[3]
+STEP = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+
+def layer(x, w):
+    hidden = jnp.tanh(x @ w["up"].astype(jnp.bfloat16))
+    return x + hidden @ w["down"].astype(jnp.bfloat16), None
+
+
+def loss(w, x):
+    y, _ = jax.lax.scan(layer, x, w)
+    return jnp.mean(jnp.square(y.astype(jnp.float32)))
+
+
+def update(state, x):
+    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"], jax.grad(loss)(state["w"], x))
+    return {"w": jax.tree.map(lambda w, m: w - 0.1 * m, state["w"], momentum), "m": momentum}
+
+
+def make(mesh):
+    array = lambda shape, dtype, *spec: jax.ShapeDtypeStruct(
+        shape, dtype, sharding=NamedSharding(mesh, P(*spec))
+    )
+    up = array((4, SIZE, 4 * SIZE), jnp.float32, None, None, "model")
+    down = array((4, 4 * SIZE, SIZE), jnp.float32, None, "model", None)
+    w = {"up": up, "down": down}
+    x = array((ROWS, SIZE), jnp.bfloat16, "data", None)
+    return jax.jit(update, donate_argnums=0), ({"w": w, "m": w}, x)
+"""
+# What is written otherwise, and which figures grow by it: compiled for CPUs, for H100s.
+SEEDED = {
+    "a lost donation": ((", donate_argnums=0", ""), {"peak"}, {"peak"}),
+    "an fp32 cast": (
+        ('hidden @ w["down"].astype(jnp.bfloat16)', 'hidden @ w["down"]'),
+        {"peak"},
+        {"time", "peak"},
+    ),
+    "a resharding": (
+        ('down = array((4, 4 * SIZE, SIZE), jnp.float32, None, "model", None)',
+         'down = array((4, 4 * SIZE, SIZE), jnp.float32, None, None, "model")'),
+        {"communication"},
+        {"communication"},
+    ),
+    "a remat change": (("scan(layer,", "scan(jax.checkpoint(layer),"), {"flops"}, {"flops"}),
+    "a batch change": (("(ROWS,", "(ROWS * 3 // 2,"), {"time", "flops"}, {"time", "flops"}),
+}  # fmt: skip
+LIMITS = "time>5%,peak>2%,flops>1%,communication>1%"
+
+
+def written(folder, size, rows, change=("", "")):
+    text = STEP.replace("SIZE", str(size)).replace("ROWS", str(rows))
+    before, after = (part.replace("SIZE", str(size)).replace("ROWS", str(rows)) for part in change)
+    assert before in text
+    path = folder / "step.py"
+    path.write_text(text.replace(before, after, 1) if before else text)
+    return f"{path}:make"
+
+
+@pytest.fixture
+def on_host(tmp_path):
+    fits = [
+        CollectiveFit(kind, n, 8 // n, 1e-5, 1e9, HERE)
+        for kind in COLLECTIVE_KINDS
+        for n in (2, 4, 8)
+    ]
+    write_profile(host_profile(collectives=tuple(fits)), tmp_path / "host.toml")
+    options = ("--cluster", "host", "--calibration", tmp_path / "host.toml")
+    return 64, 1024, (*options, "--mesh", "data=4,model=2")
+
+
+@pytest.fixture
+def on_h100():
+    return 2048, 16384, ("--cluster", "dgx-h100", "--mesh", "data=4,model=2")
+
+
+@pytest.mark.parametrize(
+    "where", ["on_host", pytest.param("on_h100", marks=pytest.mark.deviceless)]
+)
+def test_seeded_regressions_are_caught_and_a_change_that_does_nothing_passes(
+    where, request, capsys, tmp_path
+):
+    size, rows, place = request.getfixturevalue(where)
+    base = tmp_path / "base.json"
+    cli = lambda step, *more: run(capsys, "price", step, *place, *more)
+    code, out, _ = cli(written(tmp_path, size, rows), "--save", base)
+    assert code == 0 and out.startswith("step on data=4,model=2 of ")
+    held = ("--against", base, "--fail-if", LIMITS)
+    moved = ("\ndef layer", "\n# a comment moves every line\ndef layer")
+    code, out, _ = cli(written(tmp_path, size, rows, moved), *held)
+    assert code == 0 and out.startswith("### step: within its limits\n\n| ")
+    assert "classes of operations" not in out and "buffers" not in out
+    for name, (change, *grown) in SEEDED.items():
+        code, out, _ = cli(written(tmp_path, size, rows, change), *held, "--json")
+        found = json.loads(out)["against"]
+        exceeded = {limit.partition(">")[0] for limit in found["exceeded"]}
+        assert code == 3 and grown[where == "on_h100"] <= exceeded, (name, exceeded)
+
+
+@pytest.fixture
+def two():
+    """A closed form, and the same on a mesh whose collectives are others."""
+    where = {"cluster": "dgx-h100", "source": "analytic"}
+    return [sc.predict("gpt2-124m", mesh=mesh, **where) for mesh in ("data=8", "fsdp=8")]
+
+
+def test_what_is_saved_tells_what_grew_and_where(two, tmp_path):
+    two[0].save(tmp_path / "a.json")
+    two[1].save(tmp_path / "b.json")
+    found = sc.diff(tmp_path / "a.json", two[1])
+    assert (
+        found
+        == sc.diff(tmp_path / "a.json", tmp_path / "b.json")
+        == sc.compare(tmp_path / "a.json", tmp_path / "b.json")
+    )
+    by_class = {part.name: part.figures["time"] for part in found.classes}
+    assert by_class["all-gather bf16"].first is None or by_class["all-gather bf16"].difference > 0
+    sizes = sum(part.figures["bytes"].difference for part in found.buffers)
+    assert sizes == pytest.approx(found.memory["peak"].difference, abs=1e3)
+    flops = sum(part.figures["flops"].first or 0.0 for part in found.lines)
+    assert flops == pytest.approx(found.work["flops"].first)
+    assert "lines of code" in str(found) and "buffers at the peak" in str(found)
+
+
+def test_a_line_that_moved_is_the_same_line():
+    row = {"class": "fusion", "code": "x + y", **dict.fromkeys(OPERATION_SUMS, 2.0)}
+    places = [[{**row, "line": f"step.py:{n}"}, {**row, "line": "step.py:9", "code": f"{n}"}]
+              for n in (7, 8)]  # fmt: skip
+    documents = [{"name": "x", "collectives": [], "operations": rows} for rows in places]
+    found = {line.name: line.figures["time"] for line in difference(*documents).lines}
+    assert found["step.py:8 x + y"].difference == 0
+    assert found["step.py:9 7"].second is None and found["step.py:9 8"].first is None
+
+
+def test_a_saved_price_is_the_same_in_another_process(two, tmp_path):
+    two[0].save(tmp_path / "here.json")
+    code = f"""import scaling as sc
+p = sc.predict("gpt2-124m", mesh="data=8", cluster="dgx-h100", source="analytic")
+p.save({str(tmp_path / "there.json")!r})"""
+    other = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "7"}
+    subprocess.run([sys.executable, "-c", code], env=other, cwd=tmp_path, check=True)
+    assert (tmp_path / "there.json").read_bytes() == (tmp_path / "here.json").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time", "write FIGURE>N%, such as time>5%"),
+        ("time>5", "write FIGURE>N%"),
+        ("tiem>5%", "unknown figure 'tiem'; did you mean 'time'"),
+        ("time>5%, time>6%", "limits time twice"),
+        ("", "write FIGURE>N%"),
+    ],
+)
+def test_limits_that_cannot_be_read_say_how_they_are_written(text, message):
+    with pytest.raises(InputError, match=message.replace("(", "\\(")):
+        read_limits(text)
+
+
+def test_a_base_that_is_no_base_of_this_is_refused_before_or_told_first(
+    capsys, tmp_path, on_host, two
+):
+    size, rows, place = on_host
+    price = lambda *more: run(capsys, "price", written(tmp_path, size, rows), *place, *more)
+    missing = tmp_path / "none.json"
+    check_refused(price("--against", missing), f"there is no base {missing}: write it with --save")
+    check_refused(price("--fail-if", "time>5%"), "add --against BASE")
+    two[0].save(base := tmp_path / "base.json")
+    check_refused(price("--against", base, "--fail-if", "tme>5%"), "unknown figure 'tme'")
+    refused = "is of cluster dgx-h100, mesh data=8, the price of cluster host", "--save"
+    check_refused(price("--against", base), *refused)
+    older = json.loads(base.read_text())
+    older["made_with"]["jax"] = "0.9.1"
+    base.write_text(json.dumps(older))
+    from scaling.api.diff import guard
+
+    held = guard(two[0], base)
+    assert not held.exceeded and "jax 0.9.1 -> " in held.notes[0]
+    assert str(held).split("\n\n")[1] == held.notes[0]
+
+
+TEST = """
+import sys
+
+import scaling as sc
+
+def test_price(scaling_guard):
+    assert not {"jax", "scaling.api.predict"} & set(sys.modules)
+    p = sc.predict("gpt2-124m", cluster="dgx-h100", mesh=MESH, source="analytic", seq_len=LENGTH)
+    assert scaling_guard(p, fail_if="time>5%") is p
+    scaling_guard(p)
+"""
+
+
+def test_the_fixture_holds_a_test_against_the_base_beside_it(tmp_path):
+    def pytest_of(length, *options):
+        text = TEST.replace("LENGTH", length).replace("MESH", "'data=8'")
+        (tmp_path / "test_step.py").write_text(text)
+        clean = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "scaling.api.pytest_guard", *options]
+        return subprocess.run(
+            command, cwd=tmp_path, env={**os.environ, **clean}, capture_output=True, text=True
+        )
+
+    first = pytest_of("512")
+    assert first.returncode == 1 and "run pytest --scaling-update once" in first.stdout
+    assert pytest_of("512", "--scaling-update").returncode == 0
+    bases = sorted(path.name for path in (tmp_path / "scaling_guard" / "test_step").iterdir())
+    assert bases == ["test_price-2.json", "test_price.json"]
+    again, grown = pytest_of("512"), pytest_of("1024")
+    assert again.returncode == 0, again.stdout
+    assert grown.returncode == 1 and "| time |" in grown.stdout and "**exceeded**" in grown.stdout
