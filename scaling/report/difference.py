@@ -51,15 +51,17 @@ def guard_page(found: Difference, limits: Sequence[Limit], notes: Sequence[str])
         rows.append((limit.figure, *_cells(change, show), f"{limit.percent:g} %", verdict))
     failed = sum(limit.is_exceeded(found) for limit in limits)
     verdict = f"{failed} of {len(limits)} limits exceeded" if failed else "within its limits"
-    page = [f"### {found.names[1]}: {verdict}", *notes, "\n".join(headlines(found))]
+    page = [f"### {found.names[1]}: {verdict}", *notes]
+    if said := "\n".join(headlines(found)):
+        page.append(f"```text\n{said}\n```")
     page.append(_markdown(("", "base", "now", "difference", "ratio", "may grow by", ""), rows))
     for title, show, changes in _tables(found):
         least = NAMED * float(_whole(found, show) or 0.0)
         grown = [(name, c) for name, c in changes if abs(c.difference) > least]
         if grown:
-            cells = [(name, *_cells(change, show)) for name, change in grown]
+            cells = [(f"`{name}`", *_cells(change, show)) for name, change in grown]
             page.append(_markdown((title, "base", "now", *HEAD[2:]), cells))
-    return "\n\n".join(filter(None, page))
+    return "\n\n".join(page)
 
 
 def headlines(found: Difference) -> Iterator[str]:
@@ -79,11 +81,13 @@ def _cause(found: Difference) -> str:
     results = [part for part in grown if f" {RESULT} " in part.name]
     if half > 0 and sum(part.figures["bytes"].difference for part in results) > half:
         return "; results no longer take the place of arguments: is a donation lost?"
-    for line in found.lines:
-        kernels = line.figures["count"]
-        if kernels.difference > 0 and any(part.name.endswith(line.name) for part in grown):
-            first, second = int(kernels.first or 0), int(kernels.second or 0)
-            return f"; XLA split {first} operations into {second} at {_cut(line.name)}"
+    work = found.work["flops"], *(call.moved for call in found.collectives)
+    is_same_work = not any(change.difference for change in work)
+    for line in found.lines if half > 0 and is_same_work else ():
+        count = line.figures["count"]
+        if count.difference > 0 and any(part.name.endswith(line.name) for part in grown):
+            parts = f"{count.first or 0:g} operations into {count.second:g}"
+            return f"; XLA split {parts} at {_cut(line.name)}"
     return ""
 
 

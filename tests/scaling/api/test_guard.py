@@ -37,8 +37,11 @@ def loss(w, x):
 
 
 def update(state, x):
-    momentum = jax.tree.map(lambda m, g: 0.9 * m + g, state["m"], jax.grad(loss)(state["w"], x))
-    return {"w": jax.tree.map(lambda w, m: w - 0.1 * m, state["w"], momentum), "m": momentum}
+    grown = jax.grad(loss)(state["w"], x)
+    mean = jax.tree.map(lambda m, g: 0.9 * m + g, state["mean"], grown)
+    square = jax.tree.map(lambda v, g: 0.9 * v + g * g, state["square"], grown)
+    w = jax.tree.map(lambda w, m, v: w - m / jnp.sqrt(v + 1.0), state["w"], mean, square)
+    return {"w": w, "mean": mean, "square": square}
 
 
 def make(mesh):
@@ -49,14 +52,14 @@ def make(mesh):
     down = array((4, 4 * SIZE, SIZE), jnp.float32, None, "model", None)
     w = {"up": up, "down": down}
     x = array((ROWS, SIZE), jnp.bfloat16, "data", None)
-    return jax.jit(update, donate_argnums=0), ({"w": w, "m": w}, x)
+    return jax.jit(update, donate_argnums=0), ({"w": w, "mean": w, "square": w}, x)
 """
 # What is written otherwise, and which figures grow by it: compiled for CPUs, for H100s.
 SEEDED = {
     "a lost donation": ((", donate_argnums=0", ""), {"peak"}, {"peak"}),
-    "an fp32 cast": (
-        ('hidden @ w["down"].astype(jnp.bfloat16)', 'hidden @ w["down"]'),
-        {"peak"},
+    "an fp32 cast": (  # CPUs multiply in that format in any case
+        ('x @ w["up"].astype(jnp.bfloat16))', 'x @ w["up"]).astype(jnp.bfloat16)'),
+        None,
         {"time", "peak"},
     ),
     "a resharding": (
@@ -66,7 +69,7 @@ SEEDED = {
         {"communication"},
     ),
     "a remat change": (("scan(layer,", "scan(jax.checkpoint(layer),"), {"flops"}, {"flops"}),
-    "a batch change": (("(ROWS,", "(ROWS * 3 // 2,"), {"time", "flops"}, {"time", "flops"}),
+    "a batch change": (("(ROWS,", "(ROWS * 3 // 2,"), {"flops"}, {"time", "flops", "peak"}),
 }  # fmt: skip
 LIMITS = "time>5%,peak>2%,flops>1%,communication>1%"
 
@@ -89,12 +92,12 @@ def on_host(tmp_path):
     ]
     write_profile(host_profile(collectives=tuple(fits)), tmp_path / "host.toml")
     options = ("--cluster", "host", "--calibration", tmp_path / "host.toml")
-    return 64, 1024, (*options, "--mesh", "data=4,model=2")
+    return 128, 64, (*options, "--mesh", "data=4,model=2")
 
 
 @pytest.fixture
 def on_h100():
-    return 2048, 16384, ("--cluster", "dgx-h100", "--mesh", "data=4,model=2")
+    return 2048, 8192, ("--cluster", "dgx-h100", "--mesh", "data=4,model=2")
 
 
 @pytest.mark.parametrize(
@@ -112,12 +115,15 @@ def test_seeded_regressions_are_caught_and_a_change_that_does_nothing_passes(
     moved = ("\ndef layer", "\n# a comment moves every line\ndef layer")
     code, out, _ = cli(written(tmp_path, size, rows, moved), *held)
     assert code == 0 and out.startswith("### step: within its limits\n\n| ")
-    assert "classes of operations" not in out and "buffers" not in out
-    for name, (change, *grown) in SEEDED.items():
+    assert "classes of operations" not in out and "| memory |" not in out
+    for name, (change, *expected) in SEEDED.items():
+        grown = expected[where == "on_h100"]
+        if grown is None:
+            continue
         code, out, _ = cli(written(tmp_path, size, rows, change), *held, "--json")
         found = json.loads(out)["against"]
         exceeded = {limit.partition(">")[0] for limit in found["exceeded"]}
-        assert code == 3 and grown[where == "on_h100"] <= exceeded, (name, exceeded)
+        assert code == 3 and grown <= exceeded, (name, exceeded)
 
 
 @pytest.fixture
