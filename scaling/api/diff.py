@@ -5,24 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import scaling
 from scaling.api.hlo import predict_hlo
 from scaling.api.inputs import ClusterLike, MeshLike
-from scaling.api.pricing import price_program
 from scaling.api.public_api import entrance, python_words
 from scaling.api.result import PredictionResult
-from scaling.comparing.breakdown import breakdown
 from scaling.comparing.difference import Difference, difference, prediction_document
 from scaling.comparing.folder import PREDICTED
 from scaling.comparing.limits import Limit, read_limits
 from scaling.meshes.errors import InputError
-from scaling.meshes.reading import content_hash, read_text
+from scaling.meshes.reading import read_text
 from scaling.meshes.result import Result
-from scaling.program.serialization import plain
 
 FAIL_IF = "time>5%,peak>2%,flops>1%"
 EXCEEDED = 3  # exit code of a price that grew by more than a limit allows
-DIGITS = 9  # of saved figures: libraries of mathematics differ in the last of a double's sixteen
 PLACE = ("cluster", "nodes", "mesh")  # without which no growth means anything
 
 
@@ -115,7 +110,7 @@ def guard(
             without a figure that is limited.
     """
     limits, before = read_base(base, fail_if)
-    now = saved_document(prediction)
+    now = prediction.saved()
     differs = [f"{name} {before.get(name)}" for name in PLACE if before.get(name) != now[name]]
     with python_words():
         if differs:
@@ -137,41 +132,6 @@ def read_base(base: str | Path, fail_if: str | None) -> tuple[tuple[Limit, ...],
         if not Path(base).exists():
             raise InputError(f"there is no base {base}: write it with --save {base}")
         return limits, prediction_document(Path(base))
-
-
-def save(prediction: PredictionResult, path: str | Path) -> None:
-    """Write what `saved_document` returns; see `PredictionResult.save`."""
-    from scaling.meshes.durable import write_json
-    from scaling.meshes.reading import writing
-
-    with python_words(), writing(Path(path)):
-        write_json(Path(path), saved_document(prediction))
-
-
-def saved_document(prediction: PredictionResult) -> dict[str, Any]:
-    """Return the document of a prediction with its breakdown and what it was made with.
-
-    It is the same on every machine with these versions: no clock, path or order of hashes is in it.
-    """
-    pricing = prediction.pricing
-    made = {
-        "scaling": scaling.__version__,
-        **pricing.program.versions,
-        "figures of the cluster": content_hash(plain(pricing.cluster))[:12],
-        "profile": f"{pricing.profile.name} {pricing.profile.date}",
-        "what if": ", ".join(pricing.changes),
-    }
-    parts = breakdown(price_program(pricing))
-    document: dict[str, Any] = _rounded(prediction.to_dict() | {"made_with": made} | parts)
-    return document
-
-
-def _rounded(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _rounded(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_rounded(part) for part in value]
-    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
 
 
 def _notes(before: Mapping[str, Any], now: Mapping[str, Any], base: str | Path) -> Iterator[str]:
@@ -208,4 +168,4 @@ def _document(
                 "--cluster dgx-h100"
             )
         prediction = predict_hlo(path, cluster, nodes, mesh)
-    return saved_document(prediction)
+    return prediction.saved()

@@ -39,8 +39,9 @@ def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
     calls: list[Path] = []
 
     def hold(step: Any, *arguments: Any, fail_if: str | None = None, **options: Any) -> Any:
-        import scaling as sc
         from scaling.api.diff import guard
+        from scaling.api.result import PredictionResult
+        from scaling.api.step import predict_step
         from scaling.meshes.errors import reworded
 
         base = folder / (f"{name}-{len(calls) + 1}.json" if calls else f"{name}.json")
@@ -48,8 +49,8 @@ def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
         is_update = request.config.getoption(UPDATE)
         if not is_update and not base.exists():
             pytest.fail(f"there is no base {base}: run pytest {UPDATE} once", pytrace=False)
-        given = isinstance(step, sc.Prediction)
-        prediction = step if given else sc.predict_step(step, *arguments, **options)
+        given = isinstance(step, PredictionResult)
+        prediction = step if given else predict_step(step, *arguments, **options)
         if is_update:
             base.parent.mkdir(parents=True, exist_ok=True)
             prediction.save(base)

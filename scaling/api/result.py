@@ -18,9 +18,11 @@ from scaling.api.public_api import entrance, in_callers_words, python_words
 from scaling.api.request import change_words
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError, check_keys
-from scaling.meshes.reading import writing
+from scaling.meshes.reading import content_hash, writing
 from scaling.meshes.result import Result
 from scaling.meshes.units import format_time
+from scaling.program.serialization import plain
+from scaling.program.versions import installed_versions
 from scaling.run import Run
 from scaling.simulate.prediction import Prediction, prediction_dict
 from scaling.simulate.step import partition_devices
@@ -119,9 +121,30 @@ class PredictionResult(Result, Prediction):
         Raises:
             InputError: the file cannot be written.
         """
-        from scaling.api.diff import save
+        from scaling.meshes.durable import write_json
 
-        save(self, path)
+        with python_words(), writing(Path(path)):
+            write_json(Path(path), self.saved())
+
+    def saved(self) -> dict[str, Any]:
+        """Return what `save` writes: `to_dict()`, its breakdown, and what it was made with.
+
+        It is the same on every machine with these versions: no clock, path or order of hashes is in
+        it, and figures have nine digits, for libraries differ in the last of a double's sixteen.
+        """
+        from scaling.comparing.breakdown import breakdown, rounded
+
+        pricing = self.pricing
+        made = {
+            **installed_versions(["jax-scaling"]),
+            **pricing.program.versions,
+            "figures of the cluster": content_hash(plain(pricing.cluster))[:12],
+            "profile": f"{pricing.profile.name} {pricing.profile.date}",
+            "what if": ", ".join(pricing.changes),
+        }
+        parts = breakdown(price_program(pricing))
+        document: dict[str, Any] = rounded(self.to_dict() | {"made_with": made} | parts)
+        return document
 
     def trace(self, path: str | Path) -> None:
         """Write the timeline of the step.

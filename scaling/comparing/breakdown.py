@@ -7,7 +7,7 @@ it: names of instructions change from compile to compile, lines and classes do n
 """
 
 import linecache
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ OPERATION_SUMS = ("count", "calls", "time", "flops", "bytes")  # operations, and
 # runs per step, s, FLOPs of products, bytes of the device's memory or sent
 BUFFER_SUMS = ("count", "bytes")
 ARGUMENT, RESULT = "argument", "result"
+DIGITS = 9  # of a saved figure
 
 
 def breakdown(priced: Priced) -> dict[str, list[Row]]:
@@ -88,3 +89,12 @@ def _summed(rows: Iterable[Row], sums: tuple[str, ...]) -> list[Row]:
         for name in sums:
             kept[name] += row[name]
     return list(found.values())
+
+
+def rounded(value: Any) -> Any:
+    """A document whose floats have DIGITS."""
+    if isinstance(value, Mapping):
+        return {key: rounded(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [rounded(part) for part in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value
