@@ -86,7 +86,7 @@ class PredictionResult(Result, Prediction):
         """What the page says of the program, beside its figures and what may be wrong with them."""
         added = [f"{n}={f'{v}'.lower()}" for n, v in self.pricing.added_options.items()]
         text = f"compiled with {', '.join(added)}, which you have not set; --option sets others"
-        return (*self.pricing.notes, *[text] * bool(added))
+        return tuple(map(in_callers_words, (*self.pricing.notes, *[text] * bool(added))))
 
     def what_if(self, *changes: str) -> "PredictionResult":
         """Return the prediction with figures multiplied, such as "network x2" or "latency x0".
@@ -272,18 +272,18 @@ class PredictionResult(Result, Prediction):
         from scaling.report.prediction import page
 
         pricing, now = self.pricing, float(self.step_time)
+        first = len(pricing.notes)  # of the notes stand above the figures
         count = f"{self.devices} device{'s' * (self.devices > 1)}"
         where = [f"{self.mesh} of {self.cluster.name}, {count}", *_overrides(pricing)]
         where += [f"what if {change}" for change in pricing.changes]
         lines = [workload(pricing.run, with_remat=True)] if pricing.run else []
-        lines += [*[pricing.chosen] * bool(pricing.chosen), *pricing.notes]
+        lines += [*[pricing.chosen] * bool(pricing.chosen), *self.notes[:first]]
         if pricing.changes:
             before = float(priced_result(replace(pricing, changes=())).step_time)
             gain = f", {now / before - 1:+.1%}" if before else ""
             times = f"{format_time(now)} a step instead of {format_time(before)}"
             lines.append(f"with the change: {times}{gain}")
-        notes = map(in_callers_words, self.notes[len(pricing.notes) :])
-        return page(self, ", ".join(where), "\n".join(lines), tuple(notes))
+        return page(self, ", ".join(where), "\n".join(lines), self.notes[first:])
 
     def line(self) -> str:
         where = f"{self.mesh} of {self.cluster.name}"

@@ -33,6 +33,10 @@ from scaling.profiles.profile import Profile
 if TYPE_CHECKING:
     import jax
 
+ONE_DEVICE = (
+    "the step has no mesh: priced on one of {} devices; give --mesh, or arguments with shardings"
+)
+
 
 @entrance
 def predict_step(
@@ -111,6 +115,8 @@ def predict_step(
     write_text(dump_hlo, text)
     added = dict(getattr(made, "added", {}))
     figures |= {"warnings": tuple(warnings), "added_options": added, "text": text}
+    if nodes is not None and nodes > 1 and devices_of(made) == 1:
+        figures["notes"] = (ONE_DEVICE.format(place.devices),)
     return priced_result(Pricing(program, place, profile, **figures))
 
 

@@ -30,11 +30,12 @@ def explanation(priced: Priced, discrepancies: Sequence[Discrepancy] = ()) -> st
 
     `discrepancies` are those of its audit, also below 1 % of the step.
     """
-    share = percent(float(unattributed(priced.program)))
+    unknown = float(unattributed(priced.program))  # 1: a step that is not ours has no such names
+    share = f"{percent(unknown)} of the bytes that kernels move belong to no known part"
     parts = [
         _operations(priced),
         _agreement(priced),
-        f"{share} of the bytes that kernels move belong to no known part of the model",
+        *[f"{share} of the model"] * (unknown < 1),
         _memory(priced),
         _evidence(priced),
     ]

@@ -153,7 +153,7 @@ def test_a_step_of_another_size_than_the_cluster_gets_hosts_or_a_message():
         mesh = jax.sharding.Mesh(np.array(devices), ("data",))
     step = jax.jit(jnp.sum, in_shardings=NamedSharding(mesh, P("data")))
     assert sc.predict_step(step, X, cluster=H100).cluster.nodes == 2
-    with pytest.raises(sc.InputError, match="16 devices, dgx-h100 with 1 .* use --nodes 2"):
+    with pytest.raises(sc.InputError, match="16 devices, dgx-h100 with 1 .* use nodes=2"):
         sc.predict_step(step, X, cluster=H100, nodes=1)
 
 

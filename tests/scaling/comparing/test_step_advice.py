@@ -109,8 +109,8 @@ def test_what_donation_frees_is_said():
 @pytest.mark.deviceless
 def test_arguments_that_lie_whole_on_several_devices():
     (*_, said) = advice(update, *3 * [SQUARE], donate=(0, 1), mesh="data=8").step_advice
-    assert (said.kind, said.bytes) == ("replicated_arguments", 2 * 4 * 8192**2 * 7 / 8)
-    assert "whole on up to 8 devices" in said.text
+    assert (said.kind, said.bytes) == ("replicated_arguments", 3 * 4 * 8192**2 * 7 / 8)
+    assert "whole on up to 8 devices" in said.text and "all of them do the whole step" in said.text
 
 
 @pytest.mark.deviceless
