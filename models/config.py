@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from scaling.meshes.errors import InputError, check_fields
+from scaling.meshes.errors import InputError, check_fields, check_positive
 from scaling.models.moe.config import LARGEST_SIZE, Moe
 from scaling.models.rope import LongRope, RopeScaling, Yarn
 
@@ -87,6 +87,11 @@ class ModelConfig:
     # (arXiv 2501.19399, Llama 4).
     temperature: float = 0.0
     temperature_floor: int = 8192
+    # Granite's (arXiv 2404.07965, muP): embedded tokens, and what attention and MLP add to the
+    # stream, are multiplied, logits divided.
+    embedding_factor: float = 1.0
+    residual_factor: float = 1.0
+    logit_divisor: float = 1.0
 
     @property
     def is_gated(self) -> bool:
@@ -104,6 +109,11 @@ class ModelConfig:
         return math.lcm(len(self.layers) or 1, self.moe.every if self.moe else 1)
 
     @property
+    def embedding_scaled_by(self) -> float:
+        """What embedded tokens are multiplied by."""
+        return self.embedding_factor * (self.d_model**0.5 if self.embedding_scale else 1.0)
+
+    @property
     def norms_heads(self) -> bool:
         """True where something norms queries and keys."""
         return self.qk_norm or self.unit_heads and self.positions == "rope"
@@ -118,6 +128,7 @@ class ModelConfig:
         check_fields(self, ("rope_theta", "sliding_window", "rope_factor", "attention_chunk"), 1)
         check_fields(self, ("temperature_floor",), 1)
         check_fields(self, ("score_dim", "score_softcap", "logit_softcap", "temperature"), 0)
+        check_positive(self, ("embedding_factor", "residual_factor", "logit_divisor"))
         check_fields(self, ("d_model", "n_layers", "n_heads", "d_ff"), 1, LARGEST_SIZE)
         check_fields(self, ("n_kv_heads", "head_dim"), 0, LARGEST_SIZE)
         check_fields(self, ("max_positions", "norm_eps"), 0)

@@ -29,7 +29,7 @@ class Embedding(nnx.Module):
     def __init__(self, config: ModelConfig, execution: Execution, key: jax.Array):
         V, D, T = config.vocab_size, config.d_model, config.max_positions
         self.execution = execution
-        self.scale = config.d_model**0.5 if config.embedding_scale else 1.0
+        self.scale = config.embedding_scaled_by
         keys = jax.random.split(key)
         self.table_VD = matrix(execution.rules, keys[0], (V, D), ("vocab", "embed"))
         learned = config.positions == "learned"

@@ -3,7 +3,8 @@
 rms:    y = x / sqrt(mean(x^2) + eps) * scale
 layer:  y = (x - mean(x)) / sqrt(var(x) + eps) * scale + bias
 
-With `norm_offset` (Gemma) 1 + scale takes the place of scale.
+With `norm_offset` (Gemma) 1 + scale takes the place of scale. A `divisor` divides the result
+(Granite's logits, before the head).
 """
 
 import functools
@@ -31,10 +32,12 @@ class Norm(nnx.Module):
         kind: str = "",
         eps: float = 0.0,
         dims: Dims = (None,),
+        divisor: float = 1.0,
     ):
         shape = size if isinstance(size, tuple) else (size,)
         self.kind, self.axes = kind or config.norm, tuple(range(-len(shape), 0))
         self.eps, self.offset = eps or config.norm_eps, config.norm_offset
+        self.divisor = divisor
         self.scale = constant(rules, 0.0 if self.offset else 1.0, shape, dims)
         has_bias = self.kind == "layernorm" and config.bias
         self.bias = constant(rules, 0.0, shape, dims) if has_bias else None
@@ -54,7 +57,7 @@ class Norm(nnx.Module):
         y = y * (1 + self.scale[...] if self.offset else self.scale[...])
         if self.bias is not None:
             y = y + self.bias[...]
-        return y.astype(x.dtype)
+        return (y if self.divisor == 1 else y / self.divisor).astype(x.dtype)
 
 
 @functools.partial(jax.checkpoint, prevent_cse=False, static_argnums=1)

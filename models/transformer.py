@@ -19,6 +19,7 @@ import functools
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
@@ -48,6 +49,7 @@ class Block(nnx.Module):
         self, config: ModelConfig, execution: Execution, key: jax.Array, moe: bool = False
     ):
         keys = jax.random.split(key)
+        self.residual_factor = config.residual_factor
         norm = lambda exists: Norm(config, execution.rules, config.d_model) if exists else None
         before, after = config.norms != "after", config.has_post_norms
         self.attention_norm, self.attention_post_norm = norm(before), norm(after)
@@ -74,7 +76,7 @@ class Block(nnx.Module):
     def with_attention(self, x_BSD: jax.Array, y_BSD: jax.Array) -> jax.Array:
         """The stream after the first half of the layer; `y_BSD` is what its attention returned."""
         y_BSD = checkpoint_name(y_BSD, "attention_out")
-        return x_BSD + normed(self.attention_post_norm, y_BSD)
+        return self.added(x_BSD, normed(self.attention_post_norm, y_BSD))
 
     def feed_forward(
         self, x_BSD: jax.Array, documents: Documents | None = None
@@ -88,7 +90,12 @@ class Block(nnx.Module):
                 )
             else:
                 y_BSD = self.mlp(h_BSD)
-            return x_BSD + normed(self.mlp_post_norm, y_BSD), routing
+            return self.added(x_BSD, normed(self.mlp_post_norm, y_BSD)), routing
+
+    def added(self, x_BSD: jax.Array, y_BSD: jax.Array) -> jax.Array:
+        """The stream with a result of attention or MLP."""
+        factor = self.residual_factor
+        return x_BSD + (y_BSD if factor == 1 else y_BSD * jnp.asarray(factor, y_BSD.dtype))
 
 
 def normed(norm: Norm | None, x_BSD: jax.Array) -> jax.Array:
@@ -114,7 +121,8 @@ class Transformer(nnx.Module):
         }
         self.dense_layers = stacks.get("dense_layers")
         self.layers, self.last_layers = stacks["layers"], stacks.get("last_layers")
-        self.final_norm = Norm(config, execution.rules, config.d_model)
+        divisor = config.logit_divisor
+        self.final_norm = Norm(config, execution.rules, config.d_model, divisor=divisor)
         shape = (config.vocab_size, config.d_model)
         tied = config.tied_embeddings
         self.head_VD = (

@@ -85,7 +85,16 @@ MODELS = {
     "latent": _toy(mla=LATENT, yarn=Yarn(4.0, 8, mscale_all_dim=1.0)),
     "direct": _toy(mla=replace(LATENT, q_lora_rank=None), sliding_window=7),
     "gemma": _toy(n_kv_heads=4, **GEMMA_KIND),
-    "olmo": _toy(qk_norm=True, qk_norm_over="projection", norms="after", rotated=0.5),
+    # OLMo 2's blocks with Granite's multipliers.
+    "olmo": _toy(
+        qk_norm=True,
+        qk_norm_over="projection",
+        norms="after",
+        rotated=0.5,
+        embedding_factor=3.0,
+        residual_factor=0.5,
+        logit_divisor=2.0,
+    ),
     "mixtral": _toy(moe=MOE),
     "gpt-oss": _toy(n_kv_heads=4, moe=MOE, **OSS_KIND),
     "llama-4": _toy(n_kv_heads=4, moe=replace(MOE, **LLAMA4_CHOICE), **LLAMA4_KIND),

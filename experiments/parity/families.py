@@ -260,6 +260,7 @@ def llama4_text(draw: np.random.Generator) -> Config:
         "num_local_experts": int(draw.choice([4, 6])),
         "num_experts_per_tok": int(draw.choice([1, 2])),
         "interleave_moe_layer_step": every,
+        "pad_token_id": None,
         "no_rope_layers": [[1, 1, 1, 0], [1, 0, 1, 0]][int(draw.integers(2))],
         "attention_chunk_size": [None, 8, 12][int(draw.integers(3))],
         "use_qk_norm": bool(draw.integers(2)),
@@ -268,6 +269,85 @@ def llama4_text(draw: np.random.Generator) -> Config:
         "attn_scale": 0.5,
         "rope_parameters": {"rope_type": "default", "rope_theta": 1e4},
     }
+
+
+def granite(draw: np.random.Generator) -> Config:
+    """Multipliers of embedded tokens, scores, results of blocks and logits."""
+    return _plain_heads(draw) | {
+        "embedding_multiplier": float(draw.choice([2.0, 12.0])),
+        "attention_multiplier": float(draw.choice([0.25, 1 / 3])),
+        "residual_multiplier": float(draw.choice([0.22, 0.5])),
+        "logits_scaling": float(draw.choice([0.5, 3.0])),
+    }
+
+
+def granitemoe(draw: np.random.Generator) -> Config:
+    """Granite's multipliers, and experts in every layer."""
+    experts = {"num_local_experts": int(draw.choice([4, 6])), "num_experts_per_tok": 2}
+    return granite(draw) | experts
+
+
+def smollm3(draw: np.random.Generator) -> Config:
+    """Some layers without rotation, which have a window or not."""
+    biases = bool(draw.integers(2))
+    return _plain_heads(draw) | {
+        "num_hidden_layers": int(draw.choice([4, 5])),
+        "pad_token_id": None,
+        "no_rope_layers": [[1, 1, 1, 0, 1], [1, 0, 1, 0, 1], None][int(draw.integers(3))],
+        "use_sliding_window": bool(draw.integers(2)),
+        "sliding_window": 7,
+        "attention_bias": biases,
+        "mlp_bias": biases,
+    }
+
+
+def glm(draw: np.random.Generator) -> Config:
+    """The first half of the channels rotated in neighbouring pairs, biases of q, k, v or none."""
+    rope = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
+    biases = {"attention_bias": bool(draw.integers(2)), "pad_token_id": None}
+    return _rotary(draw) | biases | {"rope_parameters": rope}
+
+
+def glm4_moe(draw: np.random.Generator) -> Config:
+    """Experts as DeepSeek-V3's behind some dense layers, normalised heads or not."""
+    return glm(draw) | {
+        "use_qk_norm": bool(draw.integers(2)),
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "n_group": 4,
+        "topk_group": 2,
+        "n_shared_experts": int(draw.choice([1, 2])),
+        "moe_intermediate_size": int(draw.choice([12, 16])),
+        "first_k_dense_replace": int(draw.choice([0, 1])),
+        "norm_topk_prob": bool(draw.integers(2)),
+        "routed_scaling_factor": 2.5,
+        "num_mtp_layers": 0,
+    }
+
+
+def gemma(draw: np.random.Generator) -> Config:
+    """Gated tanh GELU, norms of one more than their scale, tied tables."""
+    return _rotary(draw) | {"tie_word_embeddings": True}
+
+
+def olmoe(draw: np.random.Generator) -> Config:
+    """Norms of whole projections of queries and keys, experts in every layer."""
+    return _plain_heads(draw) | {
+        "num_experts": int(draw.choice([4, 6])),
+        "num_experts_per_tok": int(draw.choice([2, 3])),
+        "norm_topk_prob": bool(draw.integers(2)),
+    }
+
+
+def seed_oss(draw: np.random.Generator) -> Config:
+    """Biases of q, k and v or none, heads of any length."""
+    return _rotary(draw) | {"attention_bias": bool(draw.integers(2))}
+
+
+def starcoder2(draw: np.random.Generator) -> Config:
+    """LayerNorm, biases and tanh GELU as GPT-2 has them, with rotary positions."""
+    rotary = _plain_heads(draw) | {"sliding_window": [None, 7][int(draw.integers(2))]}
+    return rotary | {"norm_epsilon": rotary.pop("rms_norm_eps")}
 
 
 def _plain_heads(draw: np.random.Generator) -> Config:
@@ -294,4 +374,14 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
     "olmo3": olmo3,
     "phi3": phi3,
     "llama4_text": llama4_text,
+    "gemma": gemma,
+    "granite": granite,
+    "granitemoe": granitemoe,
+    "smollm3": smollm3,
+    "glm": glm,
+    "glm4": glm,
+    "glm4_moe": glm4_moe,
+    "olmoe": olmoe,
+    "seed_oss": seed_oss,
+    "starcoder2": starcoder2,
 }

@@ -9,7 +9,13 @@ from typing import Any
 
 from scaling.meshes.errors import InputError
 from scaling.models.config import ModelConfig, layer_configs
-from scaling.models.huggingface.families import LOCAL_THETA, Family, families
+from scaling.models.huggingface.families import (
+    LOCAL_THETA,
+    MULTIPLIER,
+    WINDOW_KEYS,
+    Family,
+    families,
+)
 from scaling.models.huggingface.layers import FULL, LIMITS, SLIDING
 from scaling.models.huggingface.read import ORIGINAL, STRETCHES, translate
 
@@ -66,10 +72,13 @@ def _written(
     data: dict[str, Any] = {"architectures": [family.architecture], "model_type": name}
     data |= {"dtype": dtype, "torch_dtype": dtype, "pad_token_id": None}
     shapes = {key: getattr(config, field) for field, key in family.shapes.items()}
-    data |= {key: value if value is False else value or None for key, value in shapes.items()}
+    shapes = {key: value if value is False else value or None for key, value in shapes.items()}
+    data |= shapes
+    if MULTIPLIER in data:
+        data[MULTIPLIER] = (config.score_dim or config.head_dim) ** -0.5
     data["tie_word_embeddings"] = config.tied_embeddings
     data |= {key: config.bias for key in family.bias_keys}
-    data |= {key: values[0] for key, values in family.only.items()}
+    data |= {key: values[0] for key, values in family.only.items() if key not in shapes}
     activation, keys = ACTIVATIONS[config.mlp], ("hidden_act", "activation_function")
     data |= {key: activation for key in keys if activation in family.only.get(key, ())}
     if family.rope_theta:
@@ -86,16 +95,18 @@ def _written(
         ]
         limits = [getattr(layer, field) for layer in layers]
         data[key] = next((limit for limit in limits if limit), None)
-        if family.window in ("pattern", "chunks") or config.layers:
+        if family.window in ("pattern", "chunks", "unrotated") or config.layers:
             data["layer_types"] = [limited if limit else FULL for limit in limits]
+        if "no_rope_layers" in WINDOW_KEYS[family.window]:
+            data["no_rope_layers"] = [int(layer.positions == "rope") for layer in layers]
     if family.window == "chunks":
-        data["no_rope_layers"] = [int(layer.positions == "rope") for layer in layers]
         data |= {
             "attn_temperature_tuning": config.temperature > 0,
             "attn_scale": config.temperature,
         }
-    if family.window == "switched":
+    if "use_sliding_window" in WINDOW_KEYS[family.window]:
         data["use_sliding_window"] = data["sliding_window"] is not None
+    if family.window == "switched":
         data["max_window_layers"] = 0 if data["sliding_window"] else config.n_layers
     if family.mla and config.mla:
         data |= asdict(config.mla) | {"rope_interleave": True}
@@ -143,4 +154,6 @@ def _function(config: ModelConfig) -> ModelConfig:
         moe = replace(moe, d_ff_expert=width, **of_training)
         if not moe.first_dense_layers and moe.every == 1:
             config = replace(config, d_ff=width)  # no layer has the dense MLP
-    return replace(config, moe=moe, head_dim=0 if config.mla else config.head_dim)
+    score_dim = 0 if config.score_dim == config.head_dim else config.score_dim
+    head_dim = 0 if config.mla else config.head_dim
+    return replace(config, moe=moe, head_dim=head_dim, score_dim=score_dim)

@@ -13,13 +13,13 @@ Table = Mapping[str, Any]
 # (rope_interleave orders the stored columns of q and k; dropout belongs to the run.)
 HARMLESS = frozenset(
     """_name_or_path _sliding_window_pattern architectures attention_dropout attn_pdrop auto_map
-    aux_loss_alpha bos_token_id cache_implementation dtype embd_pdrop eos_token_id ep_size
-    id2label initializer_range label2id max_position_embeddings model_type n_ctx
-    output_attentions output_hidden_states output_router_logits pad_token_id pretraining_tp
-    quantization_config resid_pdrop return_dict rope_interleave seq_aux summary_activation
-    summary_first_dropout summary_proj_to_labels summary_type summary_use_proj
-    task_specific_params tokenizer_class torch_dtype transformers_version unk_token_id
-    use_cache""".split()
+    aux_loss_alpha bos_token_id cache_implementation dtype embd_pdrop embedding_dropout
+    eos_token_id ep_size id2label initializer_range label2id max_position_embeddings model_type
+    n_ctx output_attentions output_hidden_states output_router_logits pad_token_id
+    pretraining_tp quantization_config resid_pdrop residual_dropout return_dict rope_interleave
+    seq_aux summary_activation summary_first_dropout summary_proj_to_labels summary_type
+    summary_use_proj task_specific_params tokenizer_class torch_dtype transformers_version
+    unk_token_id use_cache""".split()
 )
 ROPE_KEYS = ("rope_theta", "rope_scaling", "rope_parameters")
 WINDOW_KEYS = {
@@ -28,7 +28,12 @@ WINDOW_KEYS = {
     "switched": ("sliding_window", "layer_types", "use_sliding_window", "max_window_layers"),
     "pattern": ("sliding_window", "layer_types", "sliding_window_pattern"),
     "chunks": ("attention_chunk_size", "layer_types", "no_rope_layers", "no_rope_layer_interval"),
+    "unrotated": (
+        *("sliding_window", "layer_types", "use_sliding_window"),
+        *("no_rope_layers", "no_rope_layer_interval"),
+    ),
 }
+MULTIPLIER = "attention_multiplier"  # of scores, in place of 1 / sqrt of their length
 LOCAL_THETA = "rope_local_base_freq"  # of layers with a window, in releases before 5
 
 
@@ -51,7 +56,7 @@ class Family:
     bias_keys: tuple[str, ...] = ()  # must agree: `ModelConfig.bias` is all or nothing
     rope_theta: float = 10_000.0  # where the key is absent; 0: no rotary positions
     local_rope_theta: float = 0.0  # of layers with a window, which nothing stretches; 0: as others
-    window: Literal["none", "always", "switched", "pattern", "chunks"] = "none"
+    window: Literal["none", "always", "switched", "pattern", "chunks", "unrotated"] = "none"
     default_window: int | None = None  # sliding_window where the key is absent
     default_window_layer: int = 0  # max_window_layers where the key is absent
     default_pattern: int = 0  # every so many layers one without a window, where no key says so

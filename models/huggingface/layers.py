@@ -7,7 +7,7 @@ from typing import Any
 from scaling.meshes.errors import InputError
 from scaling.meshes.reading import convert, read
 from scaling.models.config import LayerKind, ModelConfig, layer_configs
-from scaling.models.huggingface.families import LOCAL_THETA, Family
+from scaling.models.huggingface.families import LOCAL_THETA, WINDOW_KEYS, Family
 
 Json = Mapping[str, Any]
 
@@ -50,7 +50,7 @@ def with_layers(family: Family, data: Json, config: ModelConfig, where: str) -> 
 
 def _rotated_layers(family: Family, data: Json, n_layers: int, where: str) -> list[bool]:
     """True for each layer that has rotary positions."""
-    if family.window != "chunks":
+    if "no_rope_layers" not in WINDOW_KEYS[family.window]:
         return [True] * n_layers
     every = data.get("no_rope_layer_interval") or family.default_pattern
     every = convert(int, every, f"{where}: no_rope_layer_interval")
@@ -64,6 +64,8 @@ def _rotated_layers(family: Family, data: Json, n_layers: int, where: str) -> li
 def _layer_kinds(family: Family, data: Json, rotated: list[bool], where: str) -> tuple[str, ...]:
     """The kind of each layer, as `layer_types` names it."""
     n_layers = len(rotated)
+    if family.window == "unrotated" and not data.get("use_sliding_window"):
+        return (FULL,) * n_layers
     if data.get("layer_types"):
         kinds = convert(tuple[str, ...], data["layer_types"], f"{where}: layer_types")
         if len(kinds) != n_layers:
@@ -71,6 +73,8 @@ def _layer_kinds(family: Family, data: Json, rotated: list[bool], where: str) ->
         return kinds
     if family.window == "chunks":
         return tuple(CHUNKED if is_rotated else FULL for is_rotated in rotated)
+    if family.window == "unrotated":
+        return tuple(FULL if is_rotated else SLIDING for is_rotated in rotated)
     if family.window == "always":
         return (SLIDING,) * n_layers
     if family.window == "pattern":

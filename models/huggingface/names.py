@@ -20,6 +20,7 @@ from scaling.models.accounting.matrices import layer_stacks
 from scaling.models.config import ModelConfig
 
 TABLES = package_toml("models/huggingface/names.toml")  # parameter -> its tensor, the dims there
+SAME = TABLES["same"]  # a table -> the one that it equals
 
 # Buffers that old files hold beside the weights: masks, and frequencies of the rotation.
 IGNORED = (".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq")
@@ -42,7 +43,7 @@ class StoredParameter:
     offset: int = 0  # of its first element there
     step: int = 1  # from one of its elements to the next
     whole: int = 0  # elements of the tensor there; 0: it is not shared
-    interleaved: int = 0  # number of last channels of the last dim stored as pairs (2i, 2i + 1)
+    pairs: range = range(0)  # channels of the last dim stored as pairs (2i, 2i + 1)
 
     @property
     def own_shape(self) -> tuple[int, ...]:
@@ -113,7 +114,9 @@ def _entries(
         parts = ["norms_" + config.norms, "attention", "experts" if stack.moe else "mlp"]
         if config.mla:
             parts[1] = "latent"
-        for table in (TABLES.get(f"{family}_{part}", TABLES[part]) for part in parts):
+        for part in parts:
+            own = f"{family}_{part}"
+            table = TABLES.get(SAME.get(own, own), TABLES[part])
             for parameter, (tensor, dims) in table.items():
                 name = f"{place}.{{layer}}.{tensor}"
                 yield f"{stack.name}/{parameter}", name, dims, stack.layers
@@ -140,11 +143,12 @@ def _stored(
         parts = [dims]
     stored = StoredParameter(name, tuple(parts), dims, dict(zip(dims, sizes, strict=True)), layers)
     shared = [i for i, dims in enumerate(marked) if dims[-1] in "+~"]
-    pairs = ":" in dims_in_file and config.positions == "rope"
+    rotated = config.rotated_channels if ":" in dims_in_file and config.positions == "rope" else 0
+    first = stored.sizes[dims[-1]] - rotated if config.mla and rotated else 0
     return replace(
         stored,
         experts=shape[layers is not None] if experts else 0,
         cut=shared[0] if shared else 0,
         step=int("~" not in dims_in_file),
-        interleaved=config.rotated_channels if pairs else 0,
+        pairs=range(first, first + rotated),
     )

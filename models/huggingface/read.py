@@ -6,7 +6,7 @@ storage and training only; anything else is refused, so that no setting is dropp
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -19,6 +19,7 @@ from scaling.models.huggingface.families import (
     ANY_FAMILY,
     FOUR_TIMES,
     HARMLESS,
+    MULTIPLIER,
     Family,
     families,
 )
@@ -45,6 +46,7 @@ ROPE_VALUES = {  # rope_type -> keys that may stand beside it
 }
 TEXT_MODELS = {"mistral3": "mistral"}  # of a model_type with more parts; else its name and _text
 TEXT_KEYS = "text_config", "quantization_config"
+SAME = 1e-6  # of a factor of scores: less than float32 tells apart
 ORIGINAL = "original_max_position_embeddings"
 
 
@@ -71,6 +73,14 @@ def translate(data: Json, where: str) -> ModelConfig:
     if name not in families():
         refusal = f"{where}: model_type {name!r} cannot be read; {nearest(name, families())}"
         raise InputError(f"{refusal}\n{_by_hand(data)}")
+    return _as_family(data, name, where, _by_hand)
+
+
+def _as_family(
+    data: Json, name: str, where: str, otherwise: Callable[[Json], str] = lambda _: ""
+) -> ModelConfig:
+    """The model of the text part `data` of a file, read as of model_type `name`; a refusal ends
+    with what `otherwise` says."""
     family = families()[name]
     # A key in its first spelling; a second spelling beside the first is refused as unknown.
     first = {key: family.aliases.get(key, key) for key in data}
@@ -79,7 +89,7 @@ def translate(data: Json, where: str) -> ModelConfig:
     settings = {key: value for key, value in data.items() if value is not None}
     unknown = {k: v for k, v in settings.items() if not _is_expressible(family, k, v)}
     if unknown:
-        refuse(unknown, where, f". {_by_hand(data)}")
+        refuse(unknown, where, f". {otherwise(data)}")
     _check_present(family, data, where)
     values = dict(family.constants) | _shapes(family, settings, where) | _rope(family, settings)
     values |= _biases(family, settings, where)
@@ -120,7 +130,7 @@ def _by_hand(data: Json) -> str:
         left = [k for k, v in data.items() if v is not None and not _is_expressible(family, k, v)]
         rest = {key: value for key, value in data.items() if key not in left}
         with suppress(InputError):
-            config = translate({**rest, "model_type": name}, "")
+            config = _as_family(rest, name, "")
             defaults = {field.name: field.default for field in fields(config)}
             model = {k: v for k, v in asdict(config).items() if v != defaults[k]}
             assumed = {*family.constants, *family.moe_constants}  # what the file does not say
@@ -178,6 +188,11 @@ def _shapes(family: Family, settings: Json, where: str) -> dict[str, Any]:
         shapes["d_ff"] = 4 * convert(int, shapes["d_model"], f"{where}: d_model")
     if "rotated" in shapes:
         shapes["rotated"] = rope_of(settings, FULL).get(ROPE_SHARE, shapes["rotated"])
+    if family.shapes.get("score_dim") == MULTIPLIER:
+        factor = convert(float, shapes["score_dim"], f"{where}: {MULTIPLIER}")
+        shapes["score_dim"] = round(factor**-2) if factor > 0 else 0
+        if abs(factor * shapes["score_dim"] ** 0.5 - 1) > SAME:
+            refuse({MULTIPLIER: factor}, where)
     if not settings.get("attn_temperature_tuning", True):
         shapes["temperature"] = 0.0
     return shapes

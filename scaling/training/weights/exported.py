@@ -103,8 +103,8 @@ def _tensors(
 
 
 def _in_file_order(stored: StoredParameter, array: np.ndarray) -> np.ndarray:
-    if stored.interleaved:
-        places = deinterleaved(array.shape[-1], stored.interleaved)
+    if stored.pairs:
+        places = deinterleaved(array.shape[-1], stored.pairs)
         array = array[..., np.argsort(places)]
     array = array.transpose([stored.dims.index(d) for dims in stored.dims_in_file for d in dims])
     return array.reshape(stored.own_shape)

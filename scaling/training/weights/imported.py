@@ -124,7 +124,7 @@ def open_weights(
     # Rotated channels of latent attention are interleaved pairs unless it denies that
     # (transformers' default).
     if data.get("rope_interleave") is False:
-        parameters = {name: replace(stored, interleaved=0) for name, stored in parameters.items()}
+        parameters = {name: replace(stored, pairs=range(0)) for name, stored in parameters.items()}
     _check(files, parameters)
     return files, parameters
 
@@ -224,7 +224,7 @@ def _tensor(
     another order are read in full.
     """
     sizes = stored.sizes
-    unsliced = {d: range(sizes[d]) for d in stored.dims[-1:] if stored.interleaved}
+    unsliced = {d: range(sizes[d]) for d in stored.dims[-1:] if stored.pairs}
     cuts, steps, shape = [], [], []
     for number, dims in enumerate(stored.dims_in_file):
         first, others = dims[0], dims[1:]
@@ -238,21 +238,21 @@ def _tensor(
     letters = "".join(stored.dims_in_file)
     array = files.read(files.named(name), tuple(cuts))[tuple(steps)].reshape(shape)
     array = array.transpose([letters.index(d) for d in stored.dims])
-    if stored.interleaved:
-        array = array[..., deinterleaved(array.shape[-1], stored.interleaved)]
+    if stored.pairs:
+        array = array[..., deinterleaved(array.shape[-1], stored.pairs)]
     sliced = {dims[0] for dims in stored.dims_in_file} - unsliced.keys()
     rest = {d: slice(inner[d].start, inner[d].stop) for d in stored.dims if d not in sliced}
     return array[tuple(rest.get(d, slice(None)) for d in stored.dims)]
 
 
-def deinterleaved(channels: int, rotated: int) -> np.ndarray:
-    """The index of each of our channels in a file whose last `rotated` ones are interleaved pairs.
+def deinterleaved(channels: int, pairs: range) -> np.ndarray:
+    """The index of each of our channels in a file where those of `pairs` are interleaved pairs.
 
-    Pairs are (2i, 2i + 1) in the file and (i, i + rotated / 2) here.
+    From the first on they are (2i, 2i + 1) in the file and (i, i + len(pairs) / 2) here.
     """
-    kept = channels - rotated
-    pairs = np.arange(rotated).reshape(-1, 2).T.reshape(-1)
-    return np.concatenate([np.arange(kept), kept + pairs])
+    index = np.arange(channels)
+    index[pairs.start : pairs.stop] = np.array(pairs).reshape(-1, 2).T.reshape(-1)
+    return index
 
 
 def _files(path: Path) -> dict[Path, set[str] | None]:

@@ -216,6 +216,72 @@ def test_layers_with_experts_are_each_last_one_of_so_many() -> None:
         translate(LLAMA4 | {"no_rope_layers": [1, 0]}, "c")
 
 
+# Architecture keys of config.json files on huggingface.co; totals of their safetensors indices.
+PLAIN = {"hidden_act": "silu", "attention_bias": False, "mlp_bias": False}
+NEWER = {
+    "granite-3.3-2b": (
+        PLAIN
+        | {
+            **{"model_type": "granite", "vocab_size": 49159, "hidden_size": 2048},
+            **{"intermediate_size": 8192, "num_hidden_layers": 40, "num_attention_heads": 32},
+            **{"num_key_value_heads": 8, "rms_norm_eps": 1e-5, "rope_theta": 1e7},
+            **{"tie_word_embeddings": True, "attention_multiplier": 0.015625},
+            **{"embedding_multiplier": 12.0, "residual_multiplier": 0.22, "logits_scaling": 8.0},
+        },
+        2_533_539_840,
+    ),
+    "smollm3-3b": (
+        PLAIN
+        | {
+            **{"model_type": "smollm3", "vocab_size": 128_256, "hidden_size": 2048},
+            **{"intermediate_size": 11008, "num_hidden_layers": 36, "num_attention_heads": 16},
+            **{"num_key_value_heads": 4, "rms_norm_eps": 1e-6, "rope_theta": 5e6},
+            **{"no_rope_layer_interval": 4, "use_sliding_window": False, "sliding_window": None},
+        },
+        3_075_098_624,
+    ),
+    "glm-4-9b-0414": (
+        {
+            **{"model_type": "glm4", "vocab_size": 151_552, "hidden_size": 4096},
+            **{"intermediate_size": 13696, "num_hidden_layers": 40, "num_attention_heads": 32},
+            **{"num_key_value_heads": 2, "head_dim": 128, "rms_norm_eps": 1e-5},
+            **{"attention_bias": True, "hidden_act": "silu", "partial_rotary_factor": 0.5},
+        },
+        9_400_279_040,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEWER)
+def test_newer_families_have_the_published_size_and_go_there_and_back(name):
+    data, parameters = NEWER[name]
+    config = translate(data, "c")
+    assert count_parameters(config).total == parameters
+    written = to_huggingface(config, 4096)
+    assert written["model_type"] == data["model_type"] and translate(written, "c") == config
+
+
+def test_what_a_newer_family_says_is_read():
+    granite, smol, glm = (translate(data, "c") for data, _ in NEWER.values())
+    assert granite.score_dim == 64**2
+    factors = granite.embedding_factor, granite.residual_factor, granite.logit_divisor
+    assert factors == (12.0, 0.22, 8.0)
+    assert smol.layers == (LayerKind(),) * 3 + (LayerKind(is_rotated=False),)
+    assert (glm.norms, glm.rotated_channels, glm.qkv_bias) == ("both", 64, True)
+    windows = NEWER["smollm3-3b"][0] | {"use_sliding_window": True, "sliding_window": 9}
+    assert translate(windows, "c").layers[3] == LayerKind(9, is_rotated=False)
+
+
+def test_what_newer_families_cannot_express_is_refused_by_key():
+    granite, _ = NEWER["granite-3.3-2b"]
+    for wrong in (0.9, 0.0, -0.5):
+        with pytest.raises(InputError, match=f"cannot express attention_multiplier={wrong}"):
+            translate(granite | {"attention_multiplier": wrong}, "c")
+    further = {"model_type": "glm4_moe", "num_nextn_predict_layers": 1, "n_routed_experts": 8}
+    with pytest.raises(InputError, match="cannot express .*num_nextn_predict_layers=1"):
+        translate(LLAMA | further, "c")
+
+
 def test_both_rotations_of_gemma_3_are_read_in_both_spellings():
     old = {
         **{"model_type": "gemma3_text", "vocab_size": 262144, "hidden_size": 1152},
@@ -290,9 +356,9 @@ def test_a_file_that_is_no_model_says_why(data, message):
 
 
 def test_a_file_of_another_family_is_printed_as_a_run_without_what_does_not_fit():
-    file = LLAMA | {"model_type": "smollm3", "no_rope_layers": [1, 1, 1, 0]}
-    for refused in (file, LLAMA | {"no_rope_layers": [1, 1, 1, 0]}):
-        with pytest.raises(InputError, match="Read as llama without no_rope_layers") as refusal:
+    scaled = LLAMA | {"logit_scale": 0.0625}
+    for refused in (scaled, scaled | {"model_type": "cohere"}):
+        with pytest.raises(InputError, match="Read as llama without logit_scale") as refusal:
             translate(refused, "c.json")
         run = json.loads(str(refusal.value)[str(refusal.value).index('{"name') :])
         assert model_from(run["model"]) == preset("llama3-8b")

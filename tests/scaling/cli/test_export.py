@@ -161,6 +161,7 @@ def test_a_folder_without_a_run_cannot_be_exported(tmp_path, capsys):
 
 def test_a_model_that_no_family_expresses_is_not_exported(trained, tmp_path, capsys):
     run = load_run(trained[2] / "run.json")
-    save_run(replace(run, model=replace(run.model, positions="none")), tmp_path / "run.json")
+    save_run(replace(run, model=replace(run.model, mlp="relu")), tmp_path / "run.json")
     assert cli.main(["export", str(tmp_path), "--output", str(tmp_path / "out")]) == 2
-    assert "differs in positions='none'" in capsys.readouterr().err
+    assert "differs in mlp='relu'" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
