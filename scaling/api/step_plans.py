@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 from scaling.api.public_api import Drawn
 from scaling.api.result import PredictionResult
-from scaling.meshes.units import format_time
 from scaling.planning.steps import StepPlans
 
 if TYPE_CHECKING:
@@ -45,10 +44,10 @@ class StepPlansResult(Drawn, StepPlans):
         return steps_page(self)
 
     def line(self) -> str:
+        from scaling.report.prediction import step_words
+
         best = self.best
-        words = (
-            "nothing fits"
-            if best is None or best.prediction is None
-            else (f"{best.mesh} {format_time(best.prediction.step_time)}")
-        )
+        words = "nothing fits"
+        if best is not None and best.prediction is not None:
+            words = f"{best.mesh} {step_words(best.prediction)}"
         return f"{len(self.plans)} compiled plans of {self.name}: {words}"

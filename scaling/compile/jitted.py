@@ -157,10 +157,9 @@ def program_of(
 
 
 def _read(step: Lowered, made: CompiledText, name: str, given: Mapping[str, Any]) -> Program:
-    """The program of a compiled text; what the caller says of a kernel goes before its author."""
-    stated = {k: work for k, work in step.kernels.items() if f'name = "{k}"' in made.text}
-    words = {**given, "kernels": stated | dict(given.get("kernels") or {})}
-    program = read_program(made.text, dict(step.mesh.shape), name, made.peak, **words)
+    """The program of a compiled text."""
+    axes = dict(step.mesh.shape)
+    program = read_program(made.text, axes, name, made.peak, traced=step.kernels, **given)
     placed = placed_on(program, device_numbers(step.mesh))
     return replace(placed, warnings=(*made.notes, *program.warnings))
 

@@ -33,7 +33,7 @@ from scaling.compile.options import (
 )
 from scaling.compile.pretend.devices import is_absent
 from scaling.compile.stages import argument_mesh, is_lowered, lower_step
-from scaling.hlo.user_hints import Work
+from scaling.hlo.user_hints import TracedKernel
 from scaling.meshes.cluster import Cluster
 from scaling.meshes.errors import InputError
 from scaling.meshes.xla_target import xla_target_text
@@ -55,7 +55,7 @@ class Lowered:
     mesh: Mesh
     options: Options
     added: Options = field(default_factory=dict)  # those of them that the user has not set
-    kernels: Mapping[str, Work] = field(default_factory=dict)  # as their authors state it
+    kernels: tuple[TracedKernel, ...] = ()
 
     @property
     def key(self) -> str:
@@ -69,7 +69,7 @@ class Lowered:
             str(device_numbers(self.mesh)),
             str(compiler_versions()),
             str(compiler_settings()),
-            str(dict(self.kernels)),
+            str(self.kernels),
         )
         options = json.dumps(dict(self.options), sort_keys=True)
         text = "\n".join(

@@ -1,65 +1,82 @@
-"""What the author of a Pallas kernel says that it does: `pl.pallas_call(cost_estimate=...)`.
+"""The Pallas kernels of a traced step: their shapes, their work, whether they stay on one device.
 
-A compiled program holds the kernel, and not the estimate: that stands in the traced step only.
+A compiled program holds a kernel as machine code or as bytes. What it does stands in the traced
+step only: its author's `pl.pallas_call(cost_estimate=...)`, else its grid and body, which are
+counted (`scaling.compile.kernel_work`).
 """
 
-from collections.abc import Iterator
-from typing import Any, cast
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import Any
 
-import jax
-import numpy as np
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
+from jax.extend.core import Jaxpr
+from jax.tree_util import PyTreeDef
 
-from scaling.hlo.user_hints import Work
+from scaling.compile.kernel_work import Equation, Tally, inner_bodies, open_body, tally_of
+from scaling.hlo.user_hints import TracedKernel, Work
 
-NARROW = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
+KERNELS = ("pallas_call", "mpmd_map")  # how jax traces them; the second are of Mosaic GPU
+# Primitives, and what they are told of references, by which a kernel reaches other devices or waits
+# for them; `inline_mgpu` may hold anything.
+REACHING = re.compile(r"semaphore|multimem|remote|inline_mgpu|PeerMemRef|MulticastRef")
 
 
-def estimated_work(traced: Any) -> dict[str, Work]:
-    """Name of a kernel -> its work, of those with an estimate; none where calls differ in it.
+def traced_kernels(traced: Any) -> tuple[TracedKernel, ...]:
+    """The kernels of a traced step, equal ones once.
 
     The name is that of the compiled program: the one given, else its function's.
     """
-    works: dict[str, set[Work]] = {}
-    for call in _equations(traced):
-        estimate = call.params.get("cost_estimate")
-        if call.primitive.name == "pallas_call" and estimate is not None:
-            name = call.params.get("name") or call.params["jaxpr"].debug_info.func_name
-            works.setdefault(str(name), set()).add(_work(call, estimate))
-    return {name: found.pop() for name, found in works.items() if len(found) == 1}
+    calls = (e for e in _equations(open_body(traced)) if e.primitive.name in KERNELS)
+    return tuple(dict.fromkeys(map(_kernel, calls)))
 
 
-def _work(call: JaxprEqn, estimate: Any) -> Work:
-    """The estimate; its FLOPs are those of products in the format of what the kernel multiplies."""
-    inner = call.params["jaxpr"]
-    products = [e for e in _equations(inner) if e.primitive.name == "dot_general"]
-    name = np.dtype(cast(Any, products[0].invars[0].aval).dtype).name if products else ""
-    return Work(
-        flops=float(estimate.flops),
-        bytes=float(estimate.bytes_accessed) or None,
-        dtype=NARROW.get(name, ""),
-        transcendentals=float(estimate.transcendentals),
+def _kernel(call: Equation) -> TracedKernel:
+    bodies = inner_bodies(call)
+    tally = Tally(is_complete=False)
+    # an internal form of jax that is not known: the kernel is one of which only bytes are
+    with suppress(NotImplementedError, AttributeError, IndexError, KeyError, TypeError, ValueError):
+        tally = tally_of(list(zip(_shapes(call), bodies, strict=True)))
+    work, estimate = tally.work(), call.params.get("cost_estimate")
+    if estimate is not None:  # its FLOPs are those of products if the kernel has any
+        work = Work(
+            flops=float(estimate.flops),
+            bytes=float(estimate.bytes_accessed) or None,
+            dtype=work.dtype,
+            transcendentals=float(estimate.transcendentals),
+        )
+    return TracedKernel(
+        name=str(call.params.get("name") or bodies[0].debug_info.func_name),
+        operands=tuple(tuple(v.aval.shape) for v in call.invars),
+        results=tuple(tuple(v.aval.shape) for v in call.outvars),
+        work=work,
+        is_complete=tally.is_complete or estimate is not None,
+        is_local=not any(map(_reaches, (e for body in bodies for e in _equations(body)))),
     )
 
 
-def _equations(jaxpr: Any) -> Iterator[JaxprEqn]:
+def _shapes(call: Equation) -> list[Mapping[Any, int]]:
+    """Axes of the programs of each body: by name of a kernel over a mesh, else by number."""
+    params = call.params
+    if "meshes" in params:
+        return [mesh.shape for mesh in params["meshes"]]
+    mesh = params.get("mesh")
+    return [dict(enumerate(params["grid_mapping"].grid)) if mesh is None else mesh.shape]
+
+
+def _reaches(equation: Equation) -> bool:
+    trees = (str(v) for v in equation.params.values() if isinstance(v, PyTreeDef))
+    return any(map(REACHING.search, (equation.primitive.name, *trees)))
+
+
+def _equations(body: Jaxpr) -> Iterator[Equation]:
     """Every operation of a traced function, those inside of others too; each inner one once."""
     seen: set[int] = set()
-    waiting = [jaxpr]
+    waiting = [body]
     while waiting:
         inner = waiting.pop()
-        inner = inner.jaxpr if isinstance(inner, ClosedJaxpr) else inner
-        if id(inner) in seen:
-            continue
-        seen.add(id(inner))
-        for equation in inner.eqns:
-            yield equation
-            waiting += [
-                value
-                for value in jax.tree.leaves(list(equation.params.values()), is_leaf=_is_jaxpr)
-                if _is_jaxpr(value)
-            ]
-
-
-def _is_jaxpr(value: Any) -> bool:
-    return isinstance(value, Jaxpr | ClosedJaxpr)
+        if id(inner) not in seen:
+            seen.add(id(inner))
+            for equation in inner.eqns:
+                yield equation
+                waiting += inner_bodies(equation)

@@ -5,8 +5,8 @@
     Lowered                        as it stands: whatever was set around its lowering is in it
     Compiled                       its text and its plan
 
-Without any mesh a step is that of one device. Where it is traced here, the estimates of its Pallas
-kernels are kept.
+Without any mesh a step is that of one device. Where it is traced here, its Pallas kernels are
+kept.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ import re
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,10 @@ import jax
 from jax.sharding import Mesh
 
 from scaling.compile.jax_internals import devices_of, tracing_for_absent_devices, without_callbacks
-from scaling.compile.pallas import estimated_work
+from scaling.compile.pallas import traced_kernels
 from scaling.compile.pretend.devices import is_absent
 from scaling.compile.pretend.pmap import is_mapped
-from scaling.hlo.user_hints import Work
+from scaling.hlo.user_hints import TracedKernel
 from scaling.meshes.devices import named_mesh
 from scaling.meshes.errors import InputError
 
@@ -42,11 +42,11 @@ UNNAMED = "devices"  # the axis of a program that names none
 
 @dataclass(frozen=True)
 class Staged:
-    """A lowered step, its mesh, and the work of those of its kernels whose author states it."""
+    """A lowered step, its mesh, and its Pallas kernels."""
 
     lowered: jax.stages.Lowered
     mesh: Mesh
-    kernels: Mapping[str, Work] = field(default_factory=dict)
+    kernels: tuple[TracedKernel, ...] = ()
 
 
 def is_lowered(step: Any) -> bool:
@@ -164,8 +164,8 @@ def _lower_as_given(step: Any, arguments: Any, keywords: Any, mesh: Mesh | None)
             traced = step.trace(*arguments, **keywords)
         lowered = traced.lower() if traced else step.lower(*arguments, **keywords)
     lowered = without_callbacks(getattr(lowered, "lowered", lowered))
-    stated = estimated_work(traced.jaxpr) if hasattr(traced, "jaxpr") else {}
-    return Staged(lowered, _mesh_over(lowered, mesh), stated)
+    kernels = traced_kernels(traced.jaxpr) if hasattr(traced, "jaxpr") else ()
+    return Staged(lowered, _mesh_over(lowered, mesh), kernels)
 
 
 def _shape(value: Any) -> Any:

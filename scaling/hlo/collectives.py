@@ -15,8 +15,8 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
-from scaling.hlo.custom_calls import type_name
-from scaling.hlo.parse import Computation, Instruction, UnknownHlo
+from scaling.hlo.custom_calls import call_target, type_name
+from scaling.hlo.parse import Computation, Instruction, MayCommunicate, UnknownHlo
 from scaling.hlo.replica_groups import (
     axes_of_groups,
     axes_of_pairs,
@@ -84,8 +84,10 @@ def communication_of(
     if opcode in WRAPPERS:
         return _wrapped(instruction, lambda i: communication_of(i, mesh, is_local))
     reason = _suspicion(instruction)
-    if reason and not (instruction.opcode == "custom-call" and is_local(instruction)):
-        raise UnknownHlo(f"{instruction.name} {reason}: {instruction.excerpt}")
+    is_call = instruction.opcode == "custom-call"
+    if reason and not (is_call and is_local(instruction)):
+        error = MayCommunicate if is_call and call_target(instruction) else UnknownHlo
+        raise error(f"{instruction.name} {reason}: {instruction.excerpt}")
     return None
 
 

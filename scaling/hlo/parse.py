@@ -47,9 +47,17 @@ class UnknownHlo(InputError):
     No mistake of the user's, who is told so and asked to report the line.
     """
 
+    before = f"{REPORT}: "
+
     def __init__(self, what: str):
-        super().__init__(f"{REPORT}: {what}")
+        super().__init__(self.before + what)
         self.what = what
+
+
+class MayCommunicate(UnknownHlo):
+    """A call of which its user has to say that it talks to no other device."""
+
+    before = ""
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,11 +16,18 @@ from scaling.hlo.buffer_categories import with_categories
 from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import communication_of
 from scaling.hlo.extent import check_extent
-from scaling.hlo.library_work import library_work
+from scaling.hlo.library_work import LibraryWork, library_work
 from scaling.hlo.op_cost import unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.hlo.source_lines import short, source_line
-from scaling.hlo.user_hints import KernelWork, Shares, UserHints, Work, kernel_name
+from scaling.hlo.user_hints import (
+    KernelWork,
+    Shares,
+    TracedKernel,
+    UserHints,
+    Work,
+    kernel_name,
+)
 from scaling.meshes.errors import InputError, is_count
 from scaling.program.ir import (
     Branch,
@@ -63,6 +70,7 @@ def read_program(
     trips: Mapping[str, float] | None = None,
     kernels: Mapping[str, KernelWork] | None = None,
     branches: Mapping[str, Shares] | None = None,
+    traced: Sequence[TracedKernel] = (),
 ) -> Program:
     """The Program in the text of a compiled, scheduled module.
 
@@ -73,13 +81,14 @@ def read_program(
         trips: of loops whose count the compiler does not know (`scaling.hlo.user_hints`).
         kernels: the work of custom calls, or "local" for one that does not communicate.
         branches: of conditionals the shares of their runs that branches have.
+        traced: Pallas kernels of the step; what `kernels` says goes before.
 
     Raises:
         UnknownHlo: with the line that is not understood, or why the lines contradict each other.
         InputError: `trips`, `kernels` or `branches` name what the program does not have, or are no
             numbers.
     """
-    hints = UserHints(trips or {}, kernels or {}, branches or {})
+    hints = UserHints(trips or {}, kernels or {}, branches or {}, traced)
     try:
         program = _read(parse_module(text), mesh, name, peak, hints)
         hints.check_all_used()
@@ -169,7 +178,10 @@ def _operations(instruction: Instruction, reading: Reading) -> Iterator[Operatio
 
 
 def _communication(instruction: Instruction, reading: Reading) -> Collective | None:
-    is_local = lambda call: reading.hints.work_of(call) is not None
+    def is_local(call: Instruction) -> bool:
+        traced = reading.hints.traced_kernel(call)
+        return reading.hints.work_of(call) is not None or bool(traced and traced.is_local)
+
     return communication_of(instruction, reading.mesh, is_local)
 
 
@@ -177,7 +189,8 @@ def _with_calls(work: Kernel, instruction: Instruction, hints: UserHints) -> Ker
     """The kernel with what the caller says about its custom calls; it names those left unknown."""
     unknown: dict[str, None] = {}
     for call in unknown_calls(instruction):
-        given, counted = hints.work_of(call), library_work(call)
+        given, traced = hints.work_of(call), hints.traced_kernel(call)
+        counted = LibraryWork(traced.work, traced.is_complete) if traced else library_work(call)
         if isinstance(given, Work):
             work = _with_work(work, given)
         elif counted:

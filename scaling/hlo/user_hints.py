@@ -26,6 +26,7 @@ import numpy as np
 
 from scaling.hlo.custom_calls import TRITON, call_target
 from scaling.hlo.parse import Instruction
+from scaling.hlo.shapes import arrays
 from scaling.meshes.catalog.figures import FORMATS
 from scaling.meshes.errors import InputError, check_keys
 
@@ -35,6 +36,7 @@ MOST_TRIPS = 2.0**53  # up to which a float counts exactly
 LOCAL = "local"
 EVERY = re.compile(r"every=(\d+\.?\d*)")
 SUM_ERROR = 1e-3  # of shares that are written with three digits
+MOSAIC = "mosaic_gpu"  # how the target of its kernels begins
 SHOWN = 5  # names in a message
 
 
@@ -68,6 +70,18 @@ KernelWork = Work | Literal["local"]
 Shares = float | str | Sequence[float]
 
 
+@dataclass(frozen=True)
+class TracedKernel:
+    """A kernel as it stands in a traced step, of which a compiled program holds only code."""
+
+    name: str  # as in a compiled program, where it has one there
+    operands: tuple[tuple[int, ...], ...]  # dimensions on one device
+    results: tuple[tuple[int, ...], ...]
+    work: Work
+    is_complete: bool  # False: it does as much at least
+    is_local: bool  # it reaches no other device
+
+
 @dataclass
 class UserHints:
     """The caller's answers, and which of them were used."""
@@ -75,6 +89,7 @@ class UserHints:
     trips: Mapping[str, float] = field(default_factory=dict)
     kernels: Mapping[str, KernelWork] = field(default_factory=dict)
     branches: Mapping[str, Shares] = field(default_factory=dict)
+    traced: Sequence[TracedKernel] = ()
     used: set[tuple[str, str]] = field(default_factory=set)  # argument and key
     asked: dict[str, dict[str, None]] = field(  # argument -> names, in the caller's words
         default_factory=lambda: {"trips": {}, "kernels": {}, "branches": {}}
@@ -134,6 +149,25 @@ class UserHints:
         parts = [k for k in self.kernels if k in call_target(call)]
         key = self._best("kernels", named, parts)
         return None if key is None else self.kernels[key]
+
+    def traced_kernel(self, call: Instruction) -> TracedKernel | None:
+        """The kernel that a custom call runs; None: none, or calls that differ look alike.
+
+        Mosaic's have no name there, and may have scratch memory after their operands and results.
+        """
+        target = call_target(call)
+        if target != TRITON and not target.startswith(MOSAIC):
+            return None
+        operands = [operand.dims for o in call.operands for operand in arrays(o.shape)]
+        results = [result.dims for result in arrays(call.shape)]
+        alike = {
+            (kernel.work, kernel.is_complete, kernel.is_local): kernel
+            for kernel in self.traced
+            if (target != TRITON or kernel.name == kernel_name(call))
+            and [*kernel.operands] == operands[: len(kernel.operands)]
+            and [*kernel.results] == results[: len(kernel.results)]
+        }
+        return alike.popitem()[1] if len(alike) == 1 else None
 
     def _best(self, argument: str, exact: Sequence[str], partial: Sequence[str]) -> str | None:
         """The longest key that names it exactly, else the longest that is a part of its name."""

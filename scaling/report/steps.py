@@ -44,10 +44,12 @@ def _cells(plan: StepPlan) -> tuple[str, ...]:
     first = (str(plan.rank), plan.mesh, plan.variant)
     if p is None:
         return (*first, "-", "-", "-", "-")
+    low, high = p.step_time_low, p.step_time_high
+    step = f"at least {format_time(low)}" if p.unknown else format_time(p.step_time)
     return (
         *first,
-        format_time(p.step_time),
-        format_range(p.step_time_low, p.step_time_high),
+        step,
+        "not known" if p.unknown else format_range(low, high),
         format_memory(p.memory.peak),
         FITS[p.memory.fits],
     )

@@ -1,6 +1,7 @@
 """A matrix product written as a Pallas kernel for Triton, 8192^3 in bf16, without a cost estimate.
 
-FLOPs: 2 n^3. Nothing in the compiled text tells them: the price can only say what it does not know.
+FLOPs: 2 n^3. Nothing in the compiled text tells them: they are counted in the traced step, from the
+grid and the kernel's loop.
 """
 
 import jax
@@ -38,7 +39,7 @@ def product(x, w):
 
 
 WORK = Work(2 * N**3)
-NOTE = "no estimate of the kernel, and none given by `kernels`: bounded by its bytes"
+NOTE = "no estimate of the kernel, and none given by `kernels`: counted from its grid and body"
 
 
 def price() -> sc.Prediction:
