@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """CPU devices, except for `pytest -m gpu`; and never a part of the cluster job around us."""
     for name in [n for n in os.environ if n.startswith(("SLURM_", "OMPI_"))]:
         del os.environ[name]
+    gc.disable()  # until all tests are imported
     if config.option.markexpr != "gpu":
         os.environ["JAX_PLATFORMS"] = "cpu"
         os.environ["JAX_NUM_CPU_DEVICES"] = str(DEVICES)
@@ -70,6 +71,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for i, item in enumerate(test):
             if i not in kept:
                 item.add_marker("slow")
+
+
+def pytest_collection_finish() -> None:
+    """Lets the collector of garbage pass over all that was imported: a tenth of the collection."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True, scope="session")

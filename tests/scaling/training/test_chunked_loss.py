@@ -120,9 +120,9 @@ def test_chunks_are_as_few_as_fit_and_of_equal_size(tokens: int, vocab: int) -> 
 
 CASES = [
     slow("data=2,fsdp=2,tensor=2", microbatches=2),
-    Case("fsdp=2,stage=2,tensor=2", "odd", microbatches=2),
+    slow("fsdp=2,stage=2,tensor=2", "odd", microbatches=2),
     slow("fsdp=2,context=2,tensor=2", "gpt", "full", zero=1),
-    slow(),
+    Case(),
     slow("fsdp=2,tensor=4", "odd", sequence_parallel=False),
     slow("fsdp=4,tensor=2", "odd"),
     slow("fsdp=2,stage=2,tensor=2", "qwen", microbatches=2),

@@ -22,7 +22,7 @@ from tests.harness import Case, stepped, stepped_alone
 LEAST_COSINE, LENGTH = 0.97, 0.1
 MORE = [
     Case("stage=2,fsdp=2,tensor=2", "gpt", "selective", 2, compute="fp8"),
-    Case(compute="fp8"),
+    Case("data=2,fsdp=2,tensor=2", "gpt", "full", 2, compute="fp8"),
     Case("data=2,fsdp=2,tensor=2", compute="fp8"),
     Case("fsdp=2,context=2,tensor=2", remat="selective", compute="fp8"),
     Case("data=2,fsdp=2,tensor=2", "latent", microbatches=2, compute="fp8"),
@@ -36,7 +36,7 @@ MORE = [
 @pytest.mark.parametrize(
     "case",
     [
-        Case("data=2,fsdp=2,tensor=2", "gpt", "full", 2, compute="fp8"),
+        Case("fsdp=2", compute="fp8"),
         *(pytest.param(case, marks=pytest.mark.slow) for case in MORE),
     ],
     ids=str,
