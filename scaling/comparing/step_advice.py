@@ -26,7 +26,8 @@ from scaling.simulate.step import Priced, running_kernels
 
 SHARE = 0.02  # of the step time, or of the peak, from which on something is said
 MOST = 3  # places of one kind that are said, the most expensive first
-SMALLEST = 2**20  # bytes of an array whose copies are looked at; all three chosen by this project
+SMALLEST = 2**20  # bytes of an array whose copies are looked at
+NAMED = 3  # arrays of a loop that are named; all four chosen by this project
 FLOAT32 = ("fp32", "tf32")
 SHORTER = ("bf16", "fp16")  # formats instead, the first that the chip multiplies
 RAGGED = "ragged_dot"  # in the name of an operation that jax.lax.ragged_dot made
@@ -121,8 +122,12 @@ def _changes(module: Module, priced: Priced) -> dict[Key, tuple[dict[str, Kernel
             words[key][f"{kernel.dtype}"] = None
     time = lambda name: float(running[name][1] * priced.kernels[name].time)
     least = SHARE * float(priced.timeline.total)
+    said = {
+        key: [*each][:NAMED] + [f"{len(each) - NAMED} more"] * (len(each) > NAMED)
+        for key, each in words.items()
+    }
     return {
-        key: (changed, ", ".join(words[key]))
+        key: (changed, ", ".join(said[key]))
         for key, changed in found.items()
         if sum(map(time, changed)) >= least
     }
@@ -134,11 +139,11 @@ def _product(instruction: Instruction) -> Instruction | None:
     return next((i for i in (instruction, *inside) if i.opcode in PRODUCTS), None)
 
 
-def _place(instruction: Instruction) -> str:
-    """The line of code of an instruction; its name where it is not known."""
+def _place(instruction: Instruction, *inside: Instruction) -> str:
+    """The line of code of an instruction, or of the first inside of it that has one; or a name."""
     places = instruction.computation.module.places
-    line = source_line(instruction.attribute("metadata") or "", places)
-    return short(line) or instruction.op_name or instruction.name
+    lines = (source_line(i.attribute("metadata") or "", places) for i in (instruction, *inside))
+    return short(next(filter(None, lines), "")) or instruction.op_name or instruction.name
 
 
 # What XLA makes of ragged_dot: [rows, groups, k] x [groups, k, n] as one product over groups and k,
@@ -191,7 +196,7 @@ def _loop_copies(module: Module) -> Iterator[tuple[str, str, Array]]:
             if instruction.opcode in ("copy", "transpose", "fusion") and _is_copy(instruction):
                 (array, *_) = arrays(instruction.shape)
                 if array.bytes in carried:
-                    yield instruction.name, _place(loop), array
+                    yield instruction.name, _place(loop, *body), array
 
 
 def _renamed(instruction: Instruction) -> Instruction:

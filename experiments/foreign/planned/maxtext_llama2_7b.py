@@ -31,7 +31,7 @@ def flags(axes, nodes):
     return tuple(found)
 
 
-def make(mesh, remat_policy="full"):
+def make(mesh, remat_policy="full", optimizer_memory_host_offload=False):
     from maxtext.trainers.pre_train import train_compile
 
     kept = {}
@@ -45,6 +45,7 @@ def make(mesh, remat_policy="full"):
 
     base = str(files("maxtext.configs") / "base.yml")
     own = (*flags(dict(mesh.shape), jax.process_count()), f"remat_policy={remat_policy}")
+    own += (f"optimizer_memory_host_offload={optimizer_memory_host_offload}".lower(),)
     with patch.object(jax.stages.Lowered, "compile", keep), suppress(Lowered):
         train_compile.main(["", base, *MODEL, *own])
     return kept["step"]
