@@ -3,7 +3,8 @@
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import overload
 
@@ -83,13 +84,17 @@ def compare(
 def read_run_folder(folder: Path) -> RunFolder:
     """The files of a run; a measured.json that it could not write is made again, with a note."""
     from scaling.training.run_folder.measured import lacks_measured, rebuild_measured
+    from scaling.training.run_folder.metrics import device_skew
 
     notes = rebuild_measured(folder)
     if notes and lacks_measured(folder) and (folder / "run.json").is_file():
         raise InputError(notes[0])
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    return read_folder(folder)
+    files = read_folder(folder)
+    with suppress(InputError):  # somebody has taken the metrics away
+        return replace(files, skew=device_skew(folder))
+    return files
 
 
 def compare_folder(folder: Path, files: RunFolder) -> ComparisonResult:

@@ -10,10 +10,12 @@ collective's time is that of its kernels, the waiting for slower devices include
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
+from scaling.analytic.program import closed_form
 from scaling.comparing.classes import CLASSES, class_of
 from scaling.comparing.comparison import (
     SHARED_CORES,
@@ -32,10 +34,14 @@ from scaling.comparing.recorded import RecordedEvent, recorded_events
 from scaling.comparing.steps import Measured, Recording, known_operations, longest
 from scaling.meshes.errors import InputError
 from scaling.meshes.shape import axes_text, longer
+from scaling.meshes.units import format_time
 from scaling.program.ir import COLLECTIVE_KINDS, Kernel, Number, Program, collectives
+from scaling.run import Run
 from scaling.simulate.prediction import TERMS, Prediction, axis_name
 from scaling.simulate.resolve import HOST
-from scaling.simulate.step import Priced
+from scaling.simulate.step import Priced, price
+
+UNEVEN = 0.02  # of the priced load of experts, chosen by this project: a smaller difference is none
 
 
 def compare_run(files: RunFolder) -> Comparison:
@@ -54,7 +60,34 @@ def compare_run(files: RunFolder) -> Comparison:
         events = recorded_events(files.recording)
         recording = match_recording(events, program, last - first + 1)
     found = compare(files.prediction, files.measured, program, _seconds(priced), recording)
-    return replace(found, priced=priced, events=tuple(events))
+    warnings = *found.warnings, *_uneven_load(files, priced)
+    return replace(found, priced=priced, events=tuple(events), warnings=warnings)
+
+
+def _uneven_load(files: RunFolder, priced: Priced) -> Iterator[str]:
+    """The measured load of the busiest device along `expert`, where another one was priced, with
+    what it costs by the closed form."""
+    run, skew = files.run, files.skew
+    if not isinstance(run, Run) or run.mesh is None or run.model.moe is None or skew is None:
+        return
+    moe, mesh = run.model.moe, run.mesh
+    if moe.capacity_factor is not None or abs(skew - moe.skew) < UNEVEN * moe.skew:
+        return
+
+    def seconds(skew: float) -> float:
+        model = replace(run.model, moe=replace(moe, skew=skew))
+        program = closed_form(replace(run, model=model), mesh, priced.cluster)
+        return float(price(program, priced.cluster, priced.profile).timeline.total)
+
+    text = (
+        f"the busiest device along expert multiplied {skew:.3g} times the mean of rows (median of "
+        f"the steps), priced were {moe.skew:g}"
+    )
+    with suppress(InputError):  # the closed form has no such step
+        more = seconds(skew) - seconds(moe.skew)
+        words = f"{format_time(abs(more))} {'more' if more >= 0 else 'less'}"
+        text += f": {words} a step by the closed form (--set model.moe.skew={skew:.3g})"
+    yield text
 
 
 def compare(

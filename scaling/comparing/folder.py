@@ -50,6 +50,7 @@ class RunFolder:
     program: Program | None
     profile: Profile | None
     recording: Path | None
+    skew: float | None = None  # measured `moe.skew`; None: not on record
 
     @property
     def missing(self) -> str:

@@ -22,6 +22,7 @@ import jax
 import numpy as np
 
 from scaling.meshes.durable import make_folders, write_json
+from scaling.run import Run
 from scaling.run.own import OwnRun, document_of
 from scaling.training.checkpoint.checkpoints import Checkpoints
 from scaling.training.checkpoint.resume import METRICS, save_start, start
@@ -120,7 +121,14 @@ def train(
         every = run.train.checkpoint_every, run.train.checkpoint_minutes
         schedule = CheckpointSchedule(*every, step)
         report = StepReport(
-            plan.mesh, training.tokens, log, line, clock, Hosts(step, names), options.predicted
+            plan.mesh,
+            training.tokens,
+            log,
+            line,
+            clock,
+            Hosts(step, names),
+            options.predicted,
+            moe=run.model.moe if isinstance(run, Run) else None,
         )
         acts = report, profile, stop, check, watch
         loop = _Loop(plan, training, folder, checkpoints, schedule, *acts)
@@ -214,6 +222,8 @@ class _Loop:
             self.checkpoints.wait()
         if done == first:
             return
+        if not report.hosts.is_due(done, last=True):  # which tells it
+            report.tell_overflow(f"in {done - first:,} steps")
         if self.saved != done:
             self._save(state, done)
             with report.clock.pause("checkpoints"):

@@ -22,6 +22,7 @@ from typing import Any
 from jax.sharding import Mesh
 
 from scaling.meshes.errors import InputError
+from scaling.models.config import Moe
 from scaling.training.monitor.environment import peak_memory
 from scaling.training.monitor.hosts import Hosts
 from scaling.training.monitor.progress import NOT_KNOWN, Predicted, ProgressLine
@@ -33,6 +34,7 @@ FIGURES = (  # of every step, which the loop writes itself
     *("step", "tokens", "tokens_seen", "step_time", "tokens_per_second", "time", "data_time"),
     *("checkpoint_time", "peak_memory", "goodput", "mfu", "hfu"),
 )
+ROOM_DIGITS = 100  # a factor that has room is rounded up to 1 / of it
 COMMON = ("loss", "learning_rate", "grad_norm")  # metrics of every step; others follow them
 
 
@@ -111,7 +113,9 @@ class StepReport:
     hosts: Hosts
     predicted: Predicted | None = None  # of one step, by the first process
     seconds: array = field(default_factory=lambda: array("d"))  # of the new steps
+    moe: Moe | None = None
     loss: float = math.nan  # of the last one
+    overflow: tuple[float, float] = 0.0, 0.0  # most assignments without room, most skewed load
 
     def step(
         self,
@@ -154,6 +158,26 @@ class StepReport:
         )
         figures = values["loss"], rate, step_time
         self.line.update(step, *figures, self.clock.checkpoint_share)
+        if self.moe and values.get("dropped"):
+            is_first = self.overflow == (0.0, 0.0)
+            skew = values["device_skew" if self.moe.capacity_factor is None else "skew"]
+            self.overflow = max(self.overflow[0], values["dropped"]), max(self.overflow[1], skew)
+            if is_first:
+                self.tell_overflow(f"step {step}")
+
+    def tell_overflow(self, when: str) -> None:
+        """Say what share of the tokens' experts had no room, if any, and what would have had it."""
+        (dropped, skew), moe = self.overflow, self.moe
+        if moe and dropped:
+            of_device = moe.capacity_factor is None
+            name = "device_capacity_factor" if of_device else "capacity_factor"
+            room = math.ceil(max(skew, getattr(moe, name)) * ROOM_DIGITS) / ROOM_DIGITS
+            self.line.note(
+                f"{when}: {dropped:.2%} of the assignments to experts had no room with "
+                f"model.moe.{name}={getattr(moe, name):g}; the busiest "
+                f"{'device along expert' if of_device else 'expert'} had {skew:.3g} times the mean "
+                f"load, which takes a factor of at least {room:g}"
+            )
 
     def evaluated(self, step: int, figures: Mapping[str, float]) -> None:
         """Report held-out losses, or whatever was measured of a state."""
@@ -169,6 +193,7 @@ class StepReport:
         self.log.write(step, **seconds)
         for message in messages:
             self.line.note(f"step {step}: {message}")
+        self.tell_overflow(f"up to step {step}")
 
     def times(self, first: int) -> dict[int, float]:
         """Seconds of the new steps by number, from `first` on."""

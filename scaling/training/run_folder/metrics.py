@@ -13,6 +13,7 @@ import io
 import json
 import math
 import os
+import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -131,6 +132,13 @@ def _metrics_files(folder: Path) -> list[Path]:
 
 def _is_torn(path: Path) -> bool:
     return path.read_bytes()[-1:] not in (b"", b"\n")
+
+
+def device_skew(folder: Path) -> float | None:
+    """The median over a run's steps of `device_skew`; None where there is none on record."""
+    records, _ = readable_metrics(folder)
+    found = [line["device_skew"] for line in records if line.get("device_skew")]
+    return statistics.median(found) if found else None
 
 
 def step_times(

@@ -1,13 +1,16 @@
 """What a comparison reads from a run folder, and what it says where something is missing."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 
+from scaling.api.compare import read_run_folder
+from scaling.comparing.compare import compare_run
 from scaling.comparing.documents import MeasuredFile, MemoryFile, PricedCluster, StepTimeFile
 from scaling.comparing.folder import read_folder, remove_prediction
 from scaling.meshes.errors import InputError
+from scaling.models.config import Moe
 from scaling.simulate.prediction import prediction_dict
 from scaling.simulate.summary import summarize
 from tests.scaling.comparing.run_folder import write_folder
@@ -160,3 +163,17 @@ def test_a_file_of_something_else_is_refused(folder, name):
     (folder / name).write_text(json.dumps([1, 2]))
     with pytest.raises(InputError, match=f"{name}: expected a table of keys"):
         read_folder(folder)
+
+
+def test_the_measured_load_of_experts_is_named_and_priced(tmp_path, hand_priced, toy):
+    run = toy(mesh={"fsdp": 4, "expert": 2})
+    run = replace(run, model=replace(run.model, moe=Moe(8, 2, 64)))
+    program = replace(hand_priced.program, mesh=run.mesh.sizes)
+    folder = write_folder(tmp_path, run, replace(hand_priced, program=program))
+    lines = [{"step": n, "device_skew": skew} for n, skew in enumerate((1.9, 1.5, 1.2), 1)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    files = read_run_folder(folder)
+    (note,) = compare_run(files).warnings
+    assert "1.5 times the mean of rows" in note and "more a step" in note
+    assert not compare_run(replace(files, skew=1.01)).warnings
+    assert not compare_run(replace(files, skew=None)).warnings
