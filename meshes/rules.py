@@ -7,8 +7,9 @@ blocks is cut over `tensor` as well, so that it and its norms are not repeated t
 ("stream") where that divides, since NCCL gathers and scatters a tensor's first dimension, and each
 other one costs a copy; else over its sequence ("residual").
 Weights are stored cut over `tensor` along heads, mlp or vocab; those of experts over `expert`, each
-device holding some of them; and along "embed" over every other axis that cuts tokens but `data`,
-which stays for copies. All devices of a mesh that meet other tokens with the same weight share it.
+device holding some of them; and along "embed" (of latents "latent") over every other axis that cuts
+tokens but `data`, which stays for copies. All devices of a mesh that meet other tokens with the
+same weight share it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,6 +23,8 @@ Entry = None | str | tuple[str, ...]  # mesh axes of one tensor dimension, as in
 
 REPLICAS = ("data", "expert", "context")  # axes beside fsdp over which other software's copies lie
 
+GATHERED = ("embed", "latent")  # dimensions along which a weight is gathered before its product
+
 DEFAULT: Mapping[str, tuple[str, ...]] = {
     "batch": ("data", "fsdp", "expert"),
     "stream": ("data", "fsdp", "expert"),  # the batch of the residual stream
@@ -29,6 +32,7 @@ DEFAULT: Mapping[str, tuple[str, ...]] = {
     "residual": ("context", "tensor"),  # between them
     # d_model of a weight, gathered just before use; an axis of another dimension cuts that one
     "embed": ("fsdp", "expert", "context"),
+    "latent": ("fsdp", "expert", "context"),  # likewise, of a matrix whose inputs are latents
     "heads": ("tensor",),
     "kv_heads": ("tensor",),
     "mlp": ("tensor",),
@@ -58,7 +62,8 @@ class Rules:
 
     def spec(self, *dims: str | None) -> tuple[Entry, ...]:
         """Entries for `PartitionSpec(*entries)`; InputError if two dimensions share a mesh axis."""
-        cuts = [self.axes(dim) if dim != "embed" else self.gathered_axes(*dims) for dim in dims]
+        of_gathered = self.gathered_axes(*dims)
+        cuts = [of_gathered if dim in GATHERED else self.axes(dim) for dim in dims]
         used = [axis for axes in cuts for axis in axes]
         twice = sorted({axis for axis in used if used.count(axis) > 1})
         if twice:
@@ -70,9 +75,10 @@ class Rules:
 
     def gathered_axes(self, *dims: str | None) -> tuple[str, ...]:
         """Mesh axes over which a weight with these dimensions is gathered before it is multiplied:
-        those of "embed" that none of its other dimensions has."""
-        others = {axis for dim in dims if dim != "embed" for axis in self.axes(dim)}
-        return tuple(axis for axis in self.axes("embed") if axis not in others)
+        those of "embed" or "latent" that none of its other dimensions has."""
+        others = {axis for dim in dims if dim not in GATHERED for axis in self.axes(dim)}
+        own = (axis for dim in dims if dim in GATHERED for axis in self.axes(dim))
+        return tuple(axis for axis in own if axis not in others)
 
     @property
     def stream_cut(self) -> tuple[tuple[str, ...], int]:
@@ -95,15 +101,16 @@ def make_rules(
     whole: Iterable[str] = (),
     sequences: int = 1,
     embed: tuple[str, ...] = DEFAULT["embed"],
+    latent: tuple[str, ...] = DEFAULT["latent"],
 ) -> Rules:
     """The default rules on `mesh`; the sizes of `whole` dimensions do not divide: never sharded.
 
-    `embed` are the axes that shard d_model of weights. `sequence_parallel` shards the residual
-    stream over `tensor` as well: by its batch if `tensor` divides the `sequences` of a microbatch
-    on a batch shard, else by its sequence.
+    `embed` are the axes that shard d_model of weights, `latent` latents. `sequence_parallel` shards
+    the residual stream over `tensor` as well: by its batch if `tensor` divides the `sequences` of a
+    microbatch on a batch shard, else by its sequence.
     """
     table = {dim: () if dim in set(whole) else axes for dim, axes in DEFAULT.items()}
-    table["embed"] = embed
+    table["embed"], table["latent"] = embed, latent
     by_batch = sequences % mesh.tensor == 0
     if by_batch or not sequence_parallel:
         table["residual"] = table["sequence"]

@@ -10,7 +10,7 @@ from flax import nnx
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.meshes.rules import Dims, Rules
+from scaling.meshes.rules import GATHERED, Dims, Rules
 from scaling.models.execution import Execution
 from scaling.models.pipeline.schedule import layer_order
 
@@ -71,7 +71,7 @@ def is_matrix(param: nnx.Variable) -> bool:
     a bias of heads x head_dim is a vector. Matrices are decayed, and are what fully sharded data
     parallelism gathers.
     """
-    return "embed" in param.dims or "rank" in param.dims
+    return not {"rank", *GATHERED}.isdisjoint(param.dims)
 
 
 def add_bias(x: jax.Array, bias: nnx.Param | None) -> jax.Array:

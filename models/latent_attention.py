@@ -29,7 +29,7 @@ from scaling.models.norm import Norm
 from scaling.models.positions import Rotation, yarn_score_scale
 
 EPS = 1e-6  # of the latents' norms: DeepSeek-V3's inference code, RMSNorm's default
-LATENT = ("embed", "heads", None)  # Qb and KVb: the latent is sharded as d_model is
+LATENT = ("latent", "heads", None)  # Qb and KVb
 
 
 class LatentAttention(nnx.Module):

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax.sharding import PartitionSpec as P
 from jax.sharding import reshard
 
-from scaling.meshes.rules import Dims, named
+from scaling.meshes.rules import GATHERED, Dims, named
 from scaling.models import float8
 from scaling.models.execution import Execution, axes_of, spec_of
 from scaling.models.partial_sums import in_format
@@ -29,7 +29,7 @@ WHOLE = {"stream": "batch", "residual": "sequence"}  # the stream's dimensions i
 def gather_weight(
     execution: Execution, w: jax.Array, dims: Dims, token_axes: frozenset[str]
 ) -> jax.Array:
-    """A stored weight in compute format, all-gathered along "embed".
+    """A stored weight in compute format, all-gathered along "embed" or "latent".
 
     Args:
         w: the weight, stored with `execution.spec(*dims)`, or gathered already
@@ -41,7 +41,7 @@ def gather_weight(
             a single reshard XLA all-reduces the whole weight (jax 0.10.2, 2026-11-22).
     """
     rules = execution.rules
-    used = rules.spec(*(None if dim == "embed" else dim for dim in dims))
+    used = rules.spec(*(None if dim in GATHERED else dim for dim in dims))
     stored = used if execution.gathers_weights_once else rules.spec(*dims)
     summed = token_axes - named(used)
 

@@ -103,6 +103,8 @@ MODELS = {
     "balanced": _toy(moe=DEEPSEEK, qk_norm=True, sliding_window=7),
     "deepseek": _toy(moe=replace(DEEPSEEK, first_dense_layers=1)),
     "deepseek-v3": _toy(mla=LATENT, moe=DEEPSEEK),
+    # Latents that fewer axes divide than d_model.
+    "short latents": _toy(mla=replace(LATENT, kv_lora_rank=12), moe=DEEPSEEK),
 }
 # Settings of the trainer by name.
 TUNINGS: dict[str, dict[str, Any]] = {

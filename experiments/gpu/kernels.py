@@ -7,8 +7,10 @@ The reference is XLA's, in full float32, and stores all scores. Elsewhere than o
 attention and the loop over tiles stand in for the kernels.
 """
 
-# Dims: B batch, T tokens, N query heads, M key/value heads, K, V head dims, E groups, R rows
+# Dims: B batch, T tokens, N query heads, M key/value heads, K, V head dims, E groups, R rows;
+# of experts S tokens, C choices of each, D model, F hidden units
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,8 +23,10 @@ import numpy as np
 from experiments.gpu.kernel_cases import (
     KERNELS,
     TINY_ATTENTION,
+    TINY_EXPERTS,
     TINY_PRODUCTS,
     AttentionCase,
+    ExpertsCase,
     ProductCase,
 )
 from experiments.gpu.predicted import kernel_seconds
@@ -30,7 +34,10 @@ from experiments.gpu.timing import QUICK, Effort, time_windows
 from scaling.models.attention_kernels.flash import flash_attention
 from scaling.models.attention_kernels.kernel import AttentionKernel, Mask, PartialAttention, merge
 from scaling.models.attention_kernels.reference import causal_mask, reference_attention
+from scaling.models.mlp import gated_units
+from scaling.models.moe.dispatch import combine, dispatch, sorted_indices, weights_of_rows
 from scaling.models.moe.grouped_matmul import grouped_matmul
+from scaling.models.moe.grouped_mlps import GroupedMlps, grouped_mlps
 from scaling.models.moe.triton_products import products, weights_gradient
 from scaling.models.moe.triton_tiles import Load, Rows
 
@@ -46,6 +53,9 @@ def check_kernel(name: str, tiny: bool) -> dict[str, Any]:
     case = KERNELS[name]
     if isinstance(case, ProductCase):
         return _products(ProductCase(*TINY_PRODUCTS) if tiny else case)
+    if isinstance(case, ExpertsCase):
+        small = ExpertsCase(*TINY_EXPERTS, kind=case.kind, has_bias=case.has_bias)
+        return _experts(small if tiny else case)
     if tiny:
         case = replace(case, timed=TINY_ATTENTION, checked=TINY_ATTENTION, window=case.window and 7)
     return _attention(case)
@@ -237,6 +247,105 @@ def exact_products(
     zeros = tuple(jnp.zeros((x.shape[0], n), FP32) for n in (w.shape[2], w.shape[1]))
     (y, dx), dw = jax.lax.scan(group, zeros, (w, first_E, sizes_E))
     return y[:-most], dx[:-most], dw
+
+
+# --- experts --------------------------------------------------------------------------------------
+
+
+def _experts(case: ExpertsCase) -> dict[str, Any]:
+    """The weighted sums of each token's experts and all gradients, on an uneven load; on an even
+    one timed."""
+    passes = {"forward": lambda *x: experts_of(case)(*x[:-1]), "both": both_passes(case)}
+    given = [_random(key, shape) for key, shape in enumerate(experts_shapes(case))]
+    even_SC = np.arange(case.tokens * case.choices).reshape(case.tokens, -1) % case.groups
+    found = jax.jit(passes["both"])(uneven_choices(case), *given)
+    exact = [x.astype(FP32) for x in given]
+    expected = jax.jit(both_passes(case, exact_experts))(uneven_choices(case), *exact)
+    products = 2 * case.tokens * case.choices * case.model * case.hidden * 3
+    flops = {"forward": products, "both": 3 * products}
+    given = [jnp.asarray(even_SC, jnp.int32), *given]
+    rates = {name: _rate(step, given, flops[name]) for name, step in passes.items()}
+    names = ("out", "dx", "dweight", "dup", "dgate", "dup_bias", "dgate_bias", "ddown")
+    used = names if case.has_bias else (*names[:5], names[-1])
+    return _judged(used, found, expected, case.tolerance) | {"rates": rates}
+
+
+def uneven_choices(case: ExpertsCase) -> np.ndarray:
+    """Distinct experts of each token, the later ones more often, one never: int32 [S, C]."""
+    draw = np.random.default_rng(0).random((case.tokens, case.groups)) / np.arange(
+        1, case.groups + 1
+    )
+    draw[:, EMPTY] = 2  # behind all others
+    return np.argsort(draw, axis=1)[:, : case.choices].astype(np.int32)
+
+
+def experts_shapes(case: ExpertsCase) -> list[tuple[int, ...]]:
+    """Of tokens, weights, up, gate, their biases, down, and the gradient of the result."""
+    S, E, D, F = case.tokens, case.groups, case.model, case.hidden
+    biases = [(E, F)] * (2 * case.has_bias)
+    return [(S, D), (S, case.choices), (E, D, F), (E, D, F), *biases, (E, F, D), (S, D)]
+
+
+def _scaled(case: ExpertsCase, matrices: tuple) -> tuple:
+    """Up, gate, biases and down of the deviation of weights that are trained."""
+    up, gate, *biases, down = matrices
+    small = lambda w, inputs: w * jnp.asarray(inputs**-0.5, w.dtype)
+    of_units = small(up, case.model), small(gate, case.model)
+    return of_units, tuple(b.astype(FP32) for b in biases), small(down, case.hidden)
+
+
+def experts_of(case: ExpertsCase) -> Function:
+    """Choices, tokens, weights, matrices -> sums, by the kernels on a GPU."""
+
+    def multiply(experts_SC: jax.Array, x: jax.Array, weight_SC: jax.Array, *matrices: Any) -> Any:
+        weights, biases, down = _scaled(case, matrices)
+        idx, sizes_E = sorted_indices(experts_SC, case.groups, experts_SC.size)
+        weight_R = weights_of_rows(weight_SC.astype(FP32), idx)
+        if on_gpu():
+            rows = Rows(idx.assignment_R % case.tokens, weight_R, sizes_E)
+            how = GroupedMlps(case.kind, _load(weight_R), experts_SC.size)
+            return grouped_mlps(how, x, rows, idx.row_KT, weights, biases, down)
+        product = lambda rows, w: grouped_matmul(rows, w, sizes_E, "tiles")
+        up, gate = (product(dispatch(x, idx), w).astype(FP32) for w in weights)
+        if biases:
+            number_R1 = jnp.arange(experts_SC.size)[:, None]
+            of_row_R = (number_R1 >= jnp.cumsum(sizes_E)).sum(axis=1)
+            up, gate = up + biases[0][of_row_R], gate + biases[1][of_row_R]
+        h = gated_units(case.kind)(gate, up) * weight_R[:, None]
+        return combine(product(h.astype(x.dtype), down), idx)
+
+    return multiply
+
+
+def exact_experts(case: ExpertsCase) -> Function:
+    """The same in float32, every expert on all tokens with a weight of 0 where it is not chosen."""
+    dot = lambda a, b: jnp.dot(a, b, precision=EXACT)
+
+    def multiply(experts_SC: jax.Array, x: jax.Array, weight_SC: jax.Array, *matrices: Any) -> Any:
+        weights, biases, down = _scaled(case, matrices)
+        biases = biases or (jnp.zeros((case.groups, case.hidden)),) * 2
+
+        @jax.checkpoint
+        def add(y: jax.Array, of_expert: tuple) -> tuple[jax.Array, None]:
+            number, up, gate, up_bias, gate_bias, down = of_expert
+            weight_S1 = jnp.where(experts_SC == number, weight_SC, 0).sum(axis=1, keepdims=True)
+            h = gated_units(case.kind)(dot(x, gate) + gate_bias, dot(x, up) + up_bias)
+            return y + dot(h * weight_S1, down), None
+
+        every = jnp.arange(case.groups), *weights, *biases, down
+        return jax.lax.scan(add, jnp.zeros_like(x), every)[0]
+
+    return multiply
+
+
+def both_passes(case: ExpertsCase, of: Callable[[ExpertsCase], Function] = experts_of) -> Function:
+    """Choices, the operands and the gradient of the result -> it, and the operands' gradients."""
+
+    def both(experts_SC: jax.Array, *operands: jax.Array) -> tuple:
+        out, back = jax.vjp(functools.partial(of(case), experts_SC), *operands[:-1])
+        return out, *back(operands[-1].astype(out.dtype))
+
+    return both
 
 
 # --- both -----------------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ SAME_INPUT = {
     **dict.fromkeys(("expert_gate", "expert_up"), "experts' gate and up"),
     **dict.fromkeys(("shared_gate", "shared_up"), "shared gate and up"),
 }
+OF_LATENTS = ("q_b", "kv_b")  # whose inputs are latents
 OF_HEADS = ("q", "k", "v", "o", "q_b", "kv_b")  # matrices that tensor cuts head by head
 
 

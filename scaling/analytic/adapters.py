@@ -13,9 +13,10 @@ read it once forward. All else is frozen: no gradients of matrices, tables or ve
 from collections.abc import Iterator
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
-from scaling.analytic.weights import part_of
+from scaling.analytic.weights import part_of, shard_axes
 from scaling.meshes.rules import REPLICAS
 from scaling.models.accounting.matrices import (
+    OF_LATENTS,
     SAME_INPUT,
     Stack,
     block_stacks,
@@ -35,7 +36,8 @@ def adapted(step: StepSizes, moe: bool) -> list[Stack]:
 def adapter_elements(step: StepSizes) -> Number:
     """Numbers in the adapters of a device. What has d_model is cut as in weights, heads and
     hidden units over tensor."""
-    length = lambda stack: stack.rows / step.weight_shards + stack.columns * step.share(stack)
+    shards = lambda stack: step.shape.size(shard_axes(step, False, stack.name in OF_LATENTS))
+    length = lambda stack: stack.rows / shards(stack) + stack.columns * step.share(stack)
     return sum(
         _rank(step) * step.stored(layers) * length(stack)
         for moe, layers in step.layer_kinds

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.analytic.weights import shard_axes
 from scaling.meshes.shape import AnyMesh, AxisSize
-from scaling.models.accounting.matrices import Stack, stacks
+from scaling.models.accounting.matrices import OF_LATENTS, Stack, stacks
 from scaling.program.ir import Number
 from scaling.run.optimizers import MUON_ITERATIONS
 
@@ -58,7 +58,7 @@ def muon_flops(step: StepSizes) -> Number:
 
 def _dealt_out(step: StepSizes, stack: Stack) -> tuple[AxisSize, tuple[tuple[str, ...], ...]]:
     """Layers of which a device has complete matrices, and the axes that deal them out in turn."""
-    shape, own = step.shape, shard_axes(step, bool(stack.experts))
+    shape, own = step.shape, shard_axes(step, bool(stack.experts), stack.name in OF_LATENTS)
     every = (("tensor",), own) if stack.over_tensor else (own,)
     parts = shape.stage * math.prod(map(shape.size, every))
     return -(-stack.layers // parts), every
@@ -76,7 +76,7 @@ def _adafactor(step: StepSizes) -> Iterator[Transfer]:
     of_layers = [(stack, stack.layers / step.shape.stage) for stack in stacks(config)]
     for stack, layers in [*of_layers, *((table, 1) for table in tables)]:
         size = layers * _experts(stack, step.shape) * FLOAT32
-        axes = shard_axes(step, bool(stack.experts))
+        axes = shard_axes(step, bool(stack.experts), stack.name in OF_LATENTS)
         rows = stack.rows / step.shape.size(axes)
         columns = stack.columns / (step.shape.tensor if stack.over_tensor else 1)
         tensor = step.axis_names("tensor") if stack.over_tensor else ""

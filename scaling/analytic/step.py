@@ -31,6 +31,7 @@ from scaling.program.ir import CollectiveKind, Number, as_float
 from scaling.run import OURS, Run
 from scaling.run.parallelism.rules import (
     is_sequence_parallel,
+    latent_axes,
     weight_axes,
     weight_shards,
     zero_stage,
@@ -231,6 +232,11 @@ class StepSizes:
     def weight_axes(self) -> tuple[str, ...]:
         """Axes that shard dense weights."""
         return weight_axes(self.run, self.shape)
+
+    @cached_property
+    def latent_axes(self) -> tuple[str, ...]:
+        """Axes that shard the matrices whose inputs are latents."""
+        return latent_axes(self.run, self.shape)
 
     @cached_property
     def weight_shards(self) -> AxisSize:
@@ -473,6 +479,7 @@ def structure(run: Run, mesh: MeshShape) -> tuple[Any, ...]:
         mesh.stage > 1,
         mesh.context > 1 and (1 + hops // RINGS_ALIKE),
         weight_axes(run, mesh),
+        latent_axes(run, mesh),
     )
 
 

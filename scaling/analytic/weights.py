@@ -34,11 +34,12 @@ import numpy as np
 
 from scaling.analytic.step import FLOAT32, StepSizes, Transfer
 from scaling.meshes.rules import REPLICAS
-from scaling.models.accounting.matrices import BYTES, Stack, block_stacks
+from scaling.models.accounting.matrices import BYTES, OF_LATENTS, Stack, block_stacks
 from scaling.program.ir import CollectiveKind, Number
 
 OF_EXPERTS = tuple(axis for axis in REPLICAS if axis != "expert")  # replicas of a routed expert
 MATRICES = "matrices of a layer"
+EXPANDING = "matrices of a layer that take latents"  # where other axes shard latents
 TABLES = "token table and head"  # `what` of their lines
 POSITIONS = "position table"
 LATENTS = "matrices of a layer that make latents"
@@ -165,14 +166,15 @@ def _of_layers(step: StepSizes) -> Iterator[Weights]:
             )
 
 
-def shard_axes(step: StepSizes, experts: bool) -> tuple[str, ...]:
-    """The axes that shard weights, of routed experts or others: `expert` deals out the former."""
-    return tuple(axis for axis in step.weight_axes if axis != "expert" or not experts)
+def shard_axes(step: StepSizes, experts: bool, of_latents: bool = False) -> tuple[str, ...]:
+    """The axes that shard weights, of routed experts, which `expert` deals out, or others."""
+    axes = step.latent_axes if of_latents else step.weight_axes
+    return tuple(axis for axis in axes if axis != "expert" or not experts)
 
 
 def _shared(step: StepSizes, what: str) -> tuple[tuple[str, ...], Number, tuple[str, ...]]:
     """The axes that shard such weights, their size, and the axes that copy the shards."""
-    axes = shard_axes(step, what == EXPERTS)
+    axes = shard_axes(step, what == EXPERTS, what == EXPANDING)
     copies = OF_EXPERTS if what == EXPERTS else REPLICAS
     return axes, step.shape.size(axes), tuple(axis for axis in copies if axis not in axes)
 
@@ -184,6 +186,8 @@ def _elements(step: StepSizes, moe: bool) -> dict[tuple[str, str], Number]:
         what = ROUTER if stack.name == "router" else LATENTS
         if stack.over_tensor:
             what = EXPERTS if stack.experts else MATRICES
+            if stack.name in OF_LATENTS and step.latent_axes != step.weight_axes:
+                what = EXPANDING
         parts = -(-stack.experts // step.shape.expert) if stack.experts else 1
         key = what, part_of(stack)
         elements[key] = elements.get(key, 0) + parts * stack.size * step.share(stack)

@@ -18,7 +18,7 @@ import pytest
 from experiments.gpu import __main__ as driver
 from experiments.gpu import kernels, machine, measure, predicted, record, table, worker
 from experiments.gpu.cases import cases, label, mesh_of, tiny_cases
-from experiments.gpu.kernel_cases import KERNELS, AttentionCase
+from experiments.gpu.kernel_cases import KERNELS, AttentionCase, ExpertsCase
 from experiments.gpu.stages import FINAL, Stage, next_stage, stages
 from experiments.gpu.timing import Effort, time_windows
 from scaling.compile.options import compiler_options
@@ -278,6 +278,10 @@ def test_every_kernel_compiles_for_an_absent_h100(monkeypatch, name):
     if isinstance(case, AttentionCase):
         drawn = jax.eval_shape(lambda: kernels.attention_inputs(case, *case.timed))
         steps, calls = {"both": kernels.gradients_of(kernels.kernel_of(case))}, "__cudnn$fmha"
+    elif isinstance(case, ExpertsCase):
+        drawn = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in kernels.experts_shapes(case)]
+        drawn.insert(0, jax.ShapeDtypeStruct((case.tokens, case.choices), jnp.int32))
+        steps, calls = {"both": kernels.both_passes(case)}, "grouped_matmul"
     else:
         E, K, N, R = case.groups, case.inputs, case.outputs, case.rows
         drawn = [jax.ShapeDtypeStruct(s, jnp.bfloat16) for s in ((R, K), (E, K, N), (R, N))]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scaling.meshes.errors import InputError
-from scaling.meshes.rules import DEFAULT, Rules, check_divisible, divisors, make_rules
+from scaling.meshes.rules import DEFAULT, GATHERED, Rules, check_divisible, divisors, make_rules
 from scaling.meshes.shape import AXES, MeshShape
 
 ALL = MeshShape(data=2, fsdp=4, expert=2, context=2, tensor=8)
@@ -26,6 +26,9 @@ def test_weights_are_cut_over_every_axis_but_data() -> None:
     assert rules.shards("experts", "mlp", "embed") == 4 * 2 * 2 * 8
     fewer = make_rules(ALL, sequence_parallel=True, embed=("fsdp", "context"))
     assert fewer.spec("embed", "mlp") == (("fsdp", "context"), "tensor")
+    latent = make_rules(ALL, sequence_parallel=True, latent=("fsdp",))
+    assert latent.spec("latent", "heads", None) == ("fsdp", "tensor", None)
+    assert latent.spec("embed", None) == (every, None)
 
 
 def test_activations_are_cut_over_batch_and_sequence() -> None:
@@ -48,8 +51,8 @@ def test_a_spec_uses_each_axis_once_or_is_refused(
     shape: MeshShape, sequence_parallel: bool, names: list[str | None]
 ) -> None:
     rules = make_rules(shape, sequence_parallel)
-    others = {axis for name in names if name != "embed" for axis in rules.axes(name)}
-    used = lambda name: [a for a in rules.axes(name) if name != "embed" or a not in others]
+    others = {axis for name in names if name not in GATHERED for axis in rules.axes(name)}
+    used = lambda name: [a for a in rules.axes(name) if name not in GATHERED or a not in others]
     cuts = [axis for name in names for axis in used(name)]
     try:
         spec = rules.spec(*names)

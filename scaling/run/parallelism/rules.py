@@ -4,7 +4,7 @@ Imports no jax: planning and the simulator use the same rules.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from scaling.meshes.errors import InputError, reworded
@@ -61,8 +61,8 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
     model = run.model
     replicated = ("vocab",) if model.vocab_size % mesh.tensor else ()
     sequences = run.batch.global_batch // (run.batch.microbatches * mesh.batch_shards)
-    embed = weight_axes(run, mesh)
-    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated, sequences or 1, embed)
+    cuts = weight_axes(run, mesh), latent_axes(run, mesh)
+    rules = make_rules(mesh, is_sequence_parallel(run, mesh), replicated, sequences or 1, *cuts)
     _check_batch(run, mesh)
     _check_sequence(run, rules)
     for name, size, axis in _sharded_dims(model):
@@ -74,15 +74,28 @@ def rules_for(run: Run, mesh: MeshShape) -> Rules:
 def weight_axes(run: Run, mesh: AnyMesh) -> tuple[str, ...]:
     """The mesh axes that shard d_model of weights: fsdp; in our trainer context and expert as well.
 
-    One that does not divide d_model (and latents) together with the others copies the weights, as
-    `data` does. The same for all meshes of one `scaling.analytic.step.structure`.
+    One that does not divide d_model together with the others copies the weights, as `data` does.
+    The same for all meshes of one `scaling.analytic.step.structure`.
     """
     if run.software != OURS:
         return ("fsdp",)
-    mla, axes, parts = run.model.mla, list[str](), 1
-    latents = (mla.q_lora_rank or 0, mla.kv_lora_rank) if mla else ()
-    divided = math.gcd(run.model.d_model, *latents)
-    for axis in ("fsdp", "context", "expert"):
+    return _dividing(run.model.d_model, mesh, ("fsdp", "context", "expert"))
+
+
+def latent_axes(run: Run, mesh: AnyMesh) -> tuple[str, ...]:
+    """Those of `weight_axes` that shard the matrices whose inputs are latents, of a length of their
+    own; without latents the same."""
+    mla, axes = run.model.mla, weight_axes(run, mesh)
+    if mla is None or run.software != OURS:
+        return axes
+    shortest = math.gcd(mla.q_lora_rank or 0, mla.kv_lora_rank)
+    return _dividing(shortest, mesh, [a for a in ("fsdp", "context", "expert") if a in axes])
+
+
+def _dividing(divided: int, mesh: AnyMesh, wanted: Iterable[str]) -> tuple[str, ...]:
+    """fsdp, and those axes of which each divides a length together with those before it."""
+    axes, parts = list[str](), 1
+    for axis in wanted:
         size = getattr(mesh, axis)
         size = size if isinstance(size, int) else int(size[0])
         if axis == "fsdp" or divided % (parts * size) == 0:
@@ -124,8 +137,13 @@ def notes(run: Run, rules: Rules) -> list[str]:
         if (size := getattr(mesh, axis)) > 1 and axis not in used:
             product = " x ".join(f"{a}={getattr(mesh, a)}" for a in (*used, axis))
             lines.append(
-                f"model.d_model={run.model.d_model} or a latent is not divisible by {product}: "
+                f"model.d_model={run.model.d_model} is not divisible by {product}: "
                 f"each of the {size} devices along {axis} stores the same shards of weights"
+            )
+        elif size > 1 and axis not in rules.axes("latent"):
+            lines.append(
+                f"latents are not divisible by {axis}={size} beside the axes that cut them: each "
+                "of these devices stores the same shards of the matrices that take latents"
             )
     return lines
 

@@ -63,19 +63,16 @@ def routing_metrics(params: Transformer, routing: Routing | None) -> dict[str, j
     """Metrics of the routing over the tokens of a step; {} without experts.
 
     `expert_load` [L, E]: each expert's load over the mean of its layer; `skew`: the largest of
-    them; `device_skew`: of the devices along `expert` likewise, the `moe.skew` of the step;
-    `dropped`: share of assignments without room; `aux_loss`, `z_loss`: without their weights.
+    them; `dropped`: share of assignments without room; `aux_loss`, `z_loss`: without their weights.
     """
     if routing is None:
         return {}
     load_LE = routing.load_E / routing.load_E.mean(axis=-1, keepdims=True)
-    devices = params.execution.rules.mesh.expert
     return {
         "aux_loss": routing.aux_loss.mean(),
         "z_loss": routing.z_loss.mean(),
         "dropped": routing.dropped.sum() / routing.load_E.sum(),
         "skew": load_LE.max(),
-        "device_skew": load_LE.reshape(len(load_LE), devices, -1).mean(axis=-1).max(),
         "expert_load": in_layer_order(params, load_LE),
     }
 

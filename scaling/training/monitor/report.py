@@ -19,6 +19,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 from jax.sharding import Mesh
 
 from scaling.meshes.errors import InputError
@@ -133,6 +134,10 @@ class StepReport:
             waited: seconds that the host waited for its batch.
         """
         self.seconds.append(step_time)
+        if self.moe and "expert_load" in arrays:
+            load_LE = np.array(arrays["expert_load"])  # a device along expert has several
+            load_LPE = load_LE.reshape(len(load_LE), self.mesh.shape["expert"], -1)
+            values = {**values, "device_skew": float(load_LPE.mean(axis=-1).max())}
         self.loss = values["loss"]
         tokens, rate = self.tokens, self.tokens and self.tokens / step_time
         self.clock.useful += step_time

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 from flax import nnx
 
+from scaling.meshes.rules import GATHERED
 from scaling.models.initializers import is_matrix, is_variable
 
 STACKED = ("expert", "experts")  # logical dimensions that number matrices
@@ -50,7 +51,7 @@ def matrix_axes_of(param: nnx.Variable) -> Axes:
     first = param[...].ndim - len(param.dims)
     named = {first + i: dim for i, dim in enumerate(param.dims)}
     stack = (*range(first), *(i for i, dim in named.items() if dim in STACKED))
-    rows = tuple(i for i, dim in named.items() if dim == "embed") if is_matrix(param) else ()
+    rows = tuple(i for i, dim in named.items() if dim in GATHERED) if is_matrix(param) else ()
     rest = tuple(i for i in named if i not in (*stack, *rows))
     return Axes(stack, rows, rest)
 

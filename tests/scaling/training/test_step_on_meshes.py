@@ -86,6 +86,7 @@ FAMILIES = [  # patterns of layers in an accumulation of gradients, norms over s
     Case("fsdp=2,stage=2,tensor=2", "olmo", "full", 2, zero=1),
     Case("fsdp=2,stage=2", "gemma", "selective", 2),
     Case("fsdp=2,expert=2,tensor=2", "gpt-oss", "selective", 2),
+    Case("fsdp=2,expert=4", "short latents", "selective"),
 ]
 # What XLA's CPU compiler is known to do otherwise, and the empty rows of experts' buffers.
 KNOWN = {ONCE_PER_STEP, FETCHED_ONCE, PASSED_ON_ONCE, TAKEN_APART, BUFFERS, TILES}
@@ -138,6 +139,7 @@ GRID = [
     Case("data=2,fsdp=2,stage=2", "odd", schedule="interleaved", microbatches=4, zero=1),
     Case("data=2,stage=2,expert=2", "mixtral", microbatches=2, schedule="interleaved"),
     Case("data=2,fsdp=2,expert=2", "deepseek", "full"),
+    Case("fsdp=4,expert=2", "short latents", "full", 2, zero=1),
     Case("expert=2,context=2,tensor=2", "deepseek", "selective", 2),
     Case("fsdp=2,expert=2,tensor=2", "mixtral", "full", sequence_parallel=False),
     Case("stage=2", schedule="interleaved", remat="full", microbatches=16),

@@ -11,7 +11,15 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import MeshShape
 from scaling.models.config import ModelConfig
 from scaling.run import Batch, Run, Sharding
-from scaling.run.parallelism.rules import is_sequence_parallel, notes, resolved_mesh, rules_for
+from scaling.run.parallelism.rules import (
+    is_sequence_parallel,
+    latent_axes,
+    notes,
+    resolved_mesh,
+    rules_for,
+    weight_axes,
+)
+from scaling.run.recipes import recipe
 
 MODEL = ModelConfig(256, d_model=64, n_layers=2, n_heads=8, d_ff=96, n_kv_heads=4)
 RUN = Run("run", MODEL, Batch(48, 96))
@@ -199,3 +207,24 @@ def test_a_mesh_uses_exactly_the_devices_present():
     assert resolved_mesh(run, 4) == resolved_mesh(run, None) == mesh
     with pytest.raises(InputError, match=r"needs 4 devices \(data 2 x tensor 2\), but 8 are pre"):
         resolved_mesh(run, 8)
+
+
+@pytest.mark.parametrize(
+    ("mesh", "of_weights", "of_latents"),
+    [
+        (MeshShape(fsdp=32, expert=16), ("fsdp", "expert"), ("fsdp", "expert")),
+        (MeshShape(fsdp=32, expert=32), ("fsdp", "expert"), ("fsdp",)),
+        (MeshShape(fsdp=32, expert=32, context=8), ("fsdp", "context"), ("fsdp", "context")),
+    ],
+    ids=str,
+)
+def test_latents_of_deepseek_v3_are_cut_over_fewer_axes_than_d_model(mesh, of_weights, of_latents):
+    """7,168 is 1,024 x 7, and a latent 512 long."""
+    run = replace(recipe("deepseek-v3"), mesh=mesh)
+    long = lambda axes: tuple(axis for axis in axes if mesh.sizes[axis] > 1)
+    found = long(weight_axes(run, mesh)), long(latent_axes(run, mesh))
+    assert found == (of_weights, of_latents)
+    rules = rules_for(replace(run, batch=Batch(32 * 32 * 8, 4096)), mesh)
+    copied = [line for line in notes(run, rules) if "expert" in line]
+    assert len(copied) == ("expert" not in of_latents)
+    assert all(("latents" in line) == ("expert" in of_weights) for line in copied)

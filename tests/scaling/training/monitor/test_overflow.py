@@ -8,7 +8,10 @@ from scaling.models.config import Moe
 from scaling.training.monitor import report
 from scaling.training.monitor.report import Clock, StepReport
 
-METRICS = {"loss": 2.0, "skew": 1.9, "device_skew": 1.6204}
+METRICS, LOAD = (
+    {"loss": 2.0, "skew": 1.9},
+    [[1.0] * 8, [1.9, 1.3408, 0.9, 0.9, 0.4592, 0.5, 1.0, 1.0]],
+)
 
 
 @pytest.fixture
@@ -20,10 +23,11 @@ def said(monkeypatch) -> list[str]:
 def steps(said: list[str], moe: Moe, dropped: tuple[float, ...]) -> StepReport:
     log = SimpleNamespace(write=lambda *args, **values: None)
     line = SimpleNamespace(note=said.append, update=lambda *args: None)
+    mesh = SimpleNamespace(shape={"expert": 4})
     hosts = SimpleNamespace(step=lambda *args: None)
-    made = StepReport(None, None, log, line, Clock(0.0), hosts, moe=moe)
+    made = StepReport(mesh, None, log, line, Clock(0.0), hosts, moe=moe)
     for step, share in enumerate(dropped, 1):
-        made.step(step, METRICS | {"dropped": share}, {}, 1.0, 0.0)
+        made.step(step, METRICS | {"dropped": share}, {"expert_load": LOAD}, 1.0, 0.0)
     return made
 
 
