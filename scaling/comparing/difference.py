@@ -7,7 +7,7 @@ Read from the documents that `scaling predict --json` prints, `predicted.json` o
 what `prediction.save` wrote: the last one also tells classes, lines of code and buffers.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -157,25 +157,11 @@ def _sum(document: Mapping[str, Any], name: str) -> float | None:
     return None if rows is None else float(sum(row[name] for row in rows))
 
 
-def _place(row: Row) -> tuple[str, str]:
-    """A line of code by its file and its text, which stay when it moves."""
-    return (row["line"].partition(":")[0] if row["code"] else row["line"]), row["code"]
-
-
-def _label(row: Row) -> str:
-    return " ".join(filter(None, (row["line"], row["code"])))
-
-
-# By part: rows that are summed, what those have in common, its name, their figures.
-PARTS: Mapping[str, tuple[str, Callable[[Row], Any], Callable[[Row], str], tuple[str, ...]]] = {
-    "classes": ("operations", lambda r: r["class"], lambda r: r["class"], OPERATION_SUMS),
-    "lines": ("operations", _place, _label, OPERATION_SUMS),
-    "buffers": (
-        "buffers",
-        lambda r: (r["category"], r["made"], _place(r)),
-        lambda r: " ".join(filter(None, (r["category"].replace("_", " "), r["made"], _label(r)))),
-        BUFFER_SUMS,
-    ),
+# By part: rows that are summed, what they have in common besides the line, and their figures.
+PARTS: Mapping[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "classes": ("operations", ("class",), OPERATION_SUMS),
+    "lines": ("operations", (), OPERATION_SUMS),
+    "buffers": ("buffers", ("category", "made"), BUFFER_SUMS),
 }
 
 
@@ -184,15 +170,21 @@ def _parts(documents: Sequence[Mapping[str, Any]], part: str) -> tuple[PartChang
 
     They are named as in the second document. None where a document was not saved with them.
     """
-    rows, key_of, name_of, sums = PARTS[part]
-    if not all(rows in document for document in documents):
+    source, common, sums = PARTS[part]
+    if not all(source in document for document in documents):
         return ()
+    first, second = (document[source] for document in documents)
+    moved = _edited(first, second)
     names: dict[Any, str] = {}
     totals: list[dict[Any, dict[str, float]]] = [{}, {}]
-    for total, document in zip(totals, documents, strict=True):
-        for row in document[rows]:
-            names[key_of(row)] = name_of(row)
-            kept = total.setdefault(key_of(row), dict.fromkeys(sums, 0.0))
+    for total, rows in zip(totals, (first, second), strict=True):
+        for row in rows:
+            said, place = tuple(row[name] for name in common), _place(row)
+            key, words = (said, moved.get(place, place)), (row["line"], row["code"])
+            if part == "classes":
+                key, words = (said, ("", "")), ("", "")
+            names[key] = " ".join(filter(None, (*said, *words)))
+            kept = total.setdefault(key, dict.fromkeys(sums, 0.0))
             for name in sums:
                 kept[name] += row[name]
     changes = [
@@ -201,6 +193,18 @@ def _parts(documents: Sequence[Mapping[str, Any]], part: str) -> tuple[PartChang
     ]
     main = "time" if "time" in sums else "bytes"
     return tuple(sorted(changes, key=lambda c: (-abs(c.figures[main].difference), c.name)))
+
+
+def _place(row: Row) -> tuple[str, str]:
+    """A line of code by its file and its text, which stay when it moves."""
+    return (row["line"].partition(":")[0] if row["code"] else row["line"]), row["code"]
+
+
+def _edited(first: Sequence[Row], second: Sequence[Row]) -> dict[tuple[str, str], tuple[str, str]]:
+    """Lines with a text that only the second has -> those whose text stood at their numbers."""
+    old, new = ({_place(row): row["line"] for row in rows} for rows in (first, second))
+    gone = {line: place for place, line in old.items() if place not in new}
+    return {place: gone[line] for place, line in new.items() if place not in old and line in gone}
 
 
 def _collectives(document: Mapping[str, Any]) -> dict[tuple[str, str, str], dict[str, float]]:

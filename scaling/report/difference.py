@@ -86,8 +86,8 @@ def _cause(found: Difference) -> str:
     for line in found.lines if half > 0 and is_same_work else ():
         count = line.figures["count"]
         if count.difference > 0 and any(part.name.endswith(line.name) for part in grown):
-            parts = f"{count.first or 0:g} operations into {count.second:g}"
-            return f"; XLA split {parts} at {_cut(line.name)}"
+            made = f"{count.second:g} operations of {count.first or 0:g}"
+            return f"; XLA made {made} at {_cut(line.name)}"
     return ""
 
 

@@ -16,6 +16,7 @@ from scaling.meshes.errors import InputError
 from scaling.profiles.io import write_profile
 from scaling.profiles.profile import CollectiveFit
 from scaling.program.ir import COLLECTIVE_KINDS
+from scaling.report.difference import headlines
 from tests.scaling.cli.running import check_refused, run
 from tests.scaling.host_profile import HERE, host_profile
 
@@ -151,14 +152,46 @@ def test_what_is_saved_tells_what_grew_and_where(two, tmp_path):
     assert "lines of code" in str(found) and "buffers at the peak" in str(found)
 
 
-def test_a_line_that_moved_is_the_same_line():
-    row = {"class": "fusion", "code": "x + y", **dict.fromkeys(OPERATION_SUMS, 2.0)}
-    places = [[{**row, "line": f"step.py:{n}"}, {**row, "line": "step.py:9", "code": f"{n}"}]
-              for n in (7, 8)]  # fmt: skip
-    documents = [{"name": "x", "collectives": [], "operations": rows} for rows in places]
-    found = {line.name: line.figures["time"] for line in difference(*documents).lines}
-    assert found["step.py:8 x + y"].difference == 0
-    assert found["step.py:9 7"].second is None and found["step.py:9 8"].first is None
+def operation(line, code, **figures):
+    return {
+        "class": "fusion",
+        "line": line,
+        "code": code,
+        **dict.fromkeys(OPERATION_SUMS, 2.0),
+    } | figures
+
+
+def saved(*rows, buffers=(), peak=1e9):
+    memory = {"peak": peak}
+    return {
+        "name": "x",
+        "step_time": 1.0,
+        "memory": memory,
+        "collectives": [],
+        "operations": rows,
+    } | {"buffers": buffers}
+
+
+def test_a_line_that_moved_or_was_edited_is_the_same_line():
+    first = saved(operation("step.py:7", "x + y"), operation("step.py:9", "x * 2"))
+    second = saved(
+        operation("step.py:8", "x + y"), operation("step.py:9", "x * 3"), operation("b.py:1", "z")
+    )
+    found = {line.name: line.figures["time"] for line in difference(first, second).lines}
+    assert found["step.py:8 x + y"].difference == found["step.py:9 x * 3"].difference == 0
+    assert found["b.py:1 z"].first is None and len(found) == 3
+
+
+def test_a_fusion_that_xla_split_is_told_in_one_line():
+    buffer = {"category": "temporary", "made": "", "line": "step.py:7", "code": "x + y", "count": 1}
+    first = saved(operation("step.py:7", "x + y", count=1.0))
+    second = saved(
+        operation("step.py:7", "x + y", count=2.0), buffers=({**buffer, "bytes": 5e9},), peak=6e9
+    )
+    assert [*headlines(difference(first, second))] == [
+        "+5 GB at the peak, most by temporary step.py:7 x + y (+5 GB); "
+        "XLA made 2 operations of 1 at step.py:7 x + y"
+    ]
 
 
 def test_a_saved_price_is_the_same_in_another_process(two, tmp_path):
