@@ -17,7 +17,7 @@ from scaling.hlo.buffers import Assignment, assign
 from scaling.hlo.collectives import communication_of
 from scaling.hlo.extent import check_extent
 from scaling.hlo.library_work import LibraryWork, library_work
-from scaling.hlo.op_cost import unknown_calls, work_of
+from scaling.hlo.op_cost import QUEUE, unknown_calls, work_of
 from scaling.hlo.parse import LINE, Computation, Instruction, Module, UnknownHlo, parse_module
 from scaling.hlo.source_lines import short, source_line
 from scaling.hlo.user_hints import (
@@ -42,6 +42,11 @@ from scaling.program.ir import (
 )
 from scaling.program.versions import compiler_versions
 
+# s, the copy of a condition to the host, 5 to 7 us (Wu and others, DualPath, arXiv 2602.21548, 5.2,
+# 2026), and the launch of the next kernel, 2.7 us: a scan of three tiny kernels takes 8.05 us an
+# iteration (QuantEcon/lecture-python-programming, pull request 437, JAX 0.8.1, chip not stated,
+# 2025-11-27). Nobody timed both together: hence the error.
+HOST_READ, HOST_READ_ERROR = 9e-6, 2.5
 MOST_RUNS = 1e18  # of an operation, chosen by this project: 30 years of a nanosecond each
 # What lines that contradict each other, or JSON of another form, raise as they are read.
 CONTRADICTIONS = ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError
@@ -157,8 +162,9 @@ def _operations(instruction: Instruction, reading: Reading) -> Iterator[Operatio
     if opcode == "call":
         yield from _block(blocks[0], reading)
     elif opcode == "while":
-        yield _loop(instruction, tuple(_block(blocks[0], reading)), common(), reading)
+        yield _loop(instruction, common(), reading)
     elif opcode == "conditional":
+        yield from _host_read(instruction, reading)
         yield _conditional(instruction, common(), reading)
     elif opcode.endswith("-done"):
         yield from _done(instruction, reading, common)
@@ -246,18 +252,44 @@ def _place(instruction: Instruction, reading: Reading) -> str:
     return source_line(instruction.attribute("metadata") or "", reading.module.places)
 
 
-def _loop(
-    loop: Instruction, body: tuple[Operation, ...], common: dict[str, Any], reading: Reading
-) -> Loop:
-    """The loop; one that nobody knows the trips of counts once and says where it stands."""
+def _loop(loop: Instruction, common: dict[str, Any], reading: Reading) -> Loop:
+    """The loop; one that nobody knows the trips of counts once and says where it stands.
+
+    One that the compiler does not know the trips of evaluates its condition in each of them (the
+    last, which is false, is not counted), and its host reads the result.
+    """
     known = loop.backend_config.get("known_trip_count", {}).get("n")
     if known is not None and not is_count(str(known)):
         raise InputError(f"a loop that runs {str(known)[:LINE]!r} times: {loop.excerpt}")
-    place = _place(loop, reading)
+    place, body = _place(loop, reading), tuple(_block(loop.blocks[0], reading))
+    if known is None:
+        condition = (step for block in loop.called("condition") for step in _block(block, reading))
+        body = *condition, *_host_read(loop, reading), *body
     said = float(known) if known is not None else reading.hints.trips_of(loop, place)
     if said is None:
         return Loop(**common, body=body, trips=1, unknown=short(place) or loop.name)
     return Loop(**common, body=body, trips=int(said) if said.is_integer() else said)
+
+
+def _host_read(instruction: Instruction, reading: Reading) -> Iterator[Kernel]:
+    """On a GPU the wait of the host for what decides how it goes on; nothing elsewhere.
+
+    XLA records neither loops nor conditionals into CUDA graphs unless it is told to
+    (xla/debug_options_flags.cc, `xla_gpu_enable_command_buffer`): the host copies the condition,
+    waits for it, and only then launches what follows (xla/backends/gpu/runtime, while_thunk.cc and
+    conditional_thunk.cc), while the device has nothing to do.
+    """
+    if any(QUEUE in step.backend_config for block in instruction.blocks for step in block):
+        origin = reading.origins.get(instruction, Origin())
+        yield Kernel(
+            f"{instruction.name} read",
+            origin,
+            kind="copy",
+            bytes=1.0,
+            chain=HOST_READ,
+            error=HOST_READ_ERROR,
+            is_timed=False,
+        )
 
 
 def _conditional(instruction: Instruction, common: dict[str, Any], reading: Reading) -> Branch:

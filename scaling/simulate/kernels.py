@@ -120,7 +120,7 @@ def kernel_time(
         (slower * memory, (profile.memory if stream is None else fit).evidence),
         (vector, profile.vector.evidence),
     )
-    waiting = slower * fit.overhead + kernel.chain
+    waiting = slower * fit.overhead + (kernel.chain if profile.overlap else 0.0)
     scaled = slower * time, slower * compute, slower * memory, waiting
     cost = KernelCost(*scaled, parts, fit.evidence, moved)
     assert is_possible(kernel, cost, accelerator, profile), f"{kernel.name} is priced above a peak"

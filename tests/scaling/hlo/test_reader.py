@@ -201,6 +201,44 @@ def test_a_conditional_has_its_branches_in_the_order_of_the_code(branches: str) 
     assert run_schedule(program, {"e": 2.0}).total == 2.0
 
 
+ON_GPU = 'backend_config={"operation_queue_id":"0"}'
+
+
+@pytest.mark.parametrize("config", ["", f", {ON_GPU}"])
+@pytest.mark.parametrize("known", ["", ', backend_config={"known_trip_count":{"n":"7"}}'])
+def test_the_host_of_a_gpu_reads_the_condition_of_a_loop_of_unknown_length(config, known) -> None:
+    body = f"""p = (f32[8,4]) parameter(0); v = f32[8,4] get-tuple-element(%p), index=0
+        w = f32[8,4] fusion(%v), kind=kLoop, calls=%half{config}; out = (f32[8,4]) tuple(%w)"""
+    condition = """c = (f32[8,4]) parameter(0); d = f32[8,4] get-tuple-element(%c), index=0
+        s = f32[1,4] slice(%d), slice={[0:1], [0:4]}
+        g = pred[] custom-call(%s), custom_call_target="PadToStatic"
+        """
+    main = f"t = (f32[8,4]) tuple(%x); l = (f32[8,4]) while(%t), condition=%go, body=%body{known}"
+    half = "a = f32[8,4] parameter(0); b = f32[8,4] negate(%a)"
+    (loop,) = read(main, half=half, go=condition, body=body).schedule
+    assert isinstance(loop, Loop)
+    names = [step.name for step in loop.body]
+    if known:
+        assert names == ["w"]
+    else:
+        assert names == ["s", "g", *["l read"] * bool(config), "w"]
+    waits = [step.chain for step in loop.body if isinstance(step, Kernel) and step.chain]
+    assert waits == [9e-6] * (bool(config) and not known)
+
+
+def test_the_host_of_a_gpu_reads_which_branch_runs() -> None:
+    one = f"{X} n = f32[8,4] fusion(%x), kind=kLoop, calls=%half, {ON_GPU}"
+    half = "a = f32[8,4] parameter(0); b = f32[8,4] negate(%a)"
+    main = "k = s32[] constant(1); r = f32[8,4] conditional(%k, %x, %x), "
+    program = read(
+        f"{main}branch_computations={{%one, %two}}",
+        half=half,
+        one=one,
+        two="z = f32[8,4] parameter(0)",
+    )
+    assert [step.name for step in program.schedule] == ["r read", "r"]
+
+
 def test_a_call_is_what_it_calls() -> None:
     (kernel,) = read("c = f32[8,4] call(%x), to_apply=%f", f=f"{X} n = f32[8,4] sine(%x)").schedule
     assert isinstance(kernel, Kernel) and (kernel.name, kernel.transcendentals) == ("n", 32)
