@@ -10,6 +10,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import count
 from typing import Any
 
 XPROF = ".xprof"  # ends the name of a folder of such a file: NAME.xprof/plugins/profile/RUN/
@@ -46,9 +47,7 @@ def _planes(events: list[Mapping[str, Any]]) -> Iterator[str]:
         tracks = {e["tid"]: e["args"]["name"] for e in mine if e["name"] == "thread_name"}
         end = max((e["ts"] + e["dur"] for e in timed), default=0.0)
         step: dict[str, Any] = {"name": str(STEP), "ts": 0.0, "dur": end, "args": {}}
-        names, words = defaultdict[str, int](), defaultdict[str, int]()
-        names.default_factory = lambda names=names: len(names) + 1
-        words.default_factory = lambda words=words: len(words) + 1
+        names, words = (defaultdict[str, int](count(1).__next__) for _ in range(2))
         lines = [_line(STEPS_LINE, "Steps", [step], names, words)]
         for track, name in tracks.items():
             of_track = [e for e in timed if e["tid"] == track]
