@@ -38,6 +38,9 @@ def gradients(params, x):
     return jax.grad(lambda p: jnp.square(model.apply(p, x).astype(jnp.float32)).mean())(params)
 
 
+NOTE = "XLA fills dilated filters with zeros: 513 taps for the two of a layer dilated by 512"
+
+
 def price() -> sc.Prediction:
     x = jax.ShapeDtypeStruct((BATCH, T, C), jnp.bfloat16)
     params = jax.eval_shape(model.init, jax.random.key(0), x)
