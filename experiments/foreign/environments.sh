@@ -8,6 +8,8 @@
 # maxtext   MaxText, without Transformer Engine, whose package is built against a CUDA toolkit.
 # gemma     DeepMind's gemma, and with it on the path three repositories that are no packages.
 # others    numpyro, diffrax, distrax, brax, and the last transformers that have Flax, on jax 0.10.
+# science   mctx, JAX MD and blackjax, on jax 0.10.
+# tunix     Google's Tunix, on the newest jax.
 #
 # PYTHON is 3.12 or newer, as MaxText and Levanter ask. Where uv is installed it takes the place of pip.
 # Needs git, and 14 GB of disk. Versions are those of 23 November 2026.
@@ -82,4 +84,14 @@ others() {
         transformers==4.57.6 jax==0.10.2 'flax<0.12.10' $ours
 }
 
-for name in ${*:-levanter maxtext gemma others}; do "$name"; done
+science() {
+    make_environment science
+    install science mctx==0.0.71 jax-md==0.2.29 blackjax==1.7.1 jax==0.10.2 'flax<0.12.10' $ours
+}
+
+tunix() {
+    make_environment tunix
+    install tunix google-tunix==0.1.7 $ours
+}
+
+for name in ${*:-levanter maxtext gemma others science tunix}; do "$name"; done

@@ -1,8 +1,8 @@
 """Blind: Tunix's PeftTrainer and its Qwen3-4B, all weights trained, fsdp=4, tp=2, 16 x 2048 tokens.
 
 FLOPs of a token forward: 36 layers of 2 (D (32 + 2 x 8) 128 + 32 x 128 D + 3 D F) + 4 T 32 x 128
-(all scores, masked later), the head 2 V D, with D = 2560, F = 9728, V = 151,936; three times, over 8
-GPUs. Counted before it was priced.
+(all scores, masked later), the head 2 V D, with D = 2560, F = 9728, V = 151,936; three times,
+over 8 GPUs. Counted before it was priced.
 """
 
 import jax
@@ -41,7 +41,9 @@ def price() -> sc.Prediction:
             trainer = peft_trainer.PeftTrainer(create(), optax.adamw(1e-5), training)
             step, _ = trainer.jit_train_and_eval_step()
             rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("fsdp"))
-            array = lambda *shape, dtype=jnp.int32: jax.ShapeDtypeStruct(shape, dtype, sharding=rows)
+            array = lambda *shape, dtype=jnp.int32: jax.ShapeDtypeStruct(
+                shape, dtype, sharding=rows
+            )
             tokens = array(ROWS, T)
             masks = array(ROWS, T, dtype=bool), array(ROWS, T, T, dtype=bool)
             batch = dict(
