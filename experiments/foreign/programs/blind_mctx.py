@@ -33,12 +33,15 @@ def recurrent(weights, _, action, state):
         x = jax.nn.relu(x @ w)
     logits, value = heads(weights, x)
     fill = jnp.full_like(value, 0.99)
-    return mctx.RecurrentFnOutput(value * 0, fill, logits, value), x
+    return mctx.RecurrentFnOutput(
+        reward=value * 0, discount=fill, prior_logits=logits, value=value
+    ), x
 
 
 @jax.jit
 def search(weights, state, key):
-    root = mctx.RootFnOutput(*heads(weights, state), state)
+    logits, value = heads(weights, state)
+    root = mctx.RootFnOutput(prior_logits=logits, value=value, embedding=state)
     out = mctx.gumbel_muzero_policy(weights, key, root, recurrent, SIMULATIONS)
     return out.action, out.action_weights
 
