@@ -53,61 +53,42 @@ def context_attention(
     return _forward(execution, window, softcap, *given)[0]
 
 
-def _forward(
-    execution: Execution,
-    window: int | None,
-    softcap: float,
-    q: Any,
-    k: Any,
-    v: Any,
-    sinks: Any,
-    segments: Any,
-) -> tuple:
-    query, keys, saved, heads = _specs(execution, sinks)
-    place = None if segments is None else P(*query[:2])
-    mapped = shard_map_per_stage(
-        execution.rules,
-        functools.partial(_device_forward, execution, window, softcap),
-        in_specs=(query, keys, keys, heads, place),
-        out_specs=(query, P(*query[:3]), saved),
-        check_vma=False,
-    )
-    out, lse, received = mapped(q, k, v, sinks, segments)
+def _forward(execution: Execution, window: int | None, softcap: float, *given: Any) -> tuple:
+    specs, results = _specs(execution, *given[3:])
+    body = functools.partial(_device_forward, execution, window, softcap)
+    mapped = shard_map_per_stage(execution.rules, body, specs, results, check_vma=False)
+    out, lse, received = mapped(*given)
     out = checkpoint_name(out, "attention")
     lse = checkpoint_name(lse, "attention_statistics")
-    return out, (q, k, v, sinks, segments, out, lse, received)
+    return out, (*given, out, lse, received)
 
 
 def _backward(
     execution: Execution, window: int | None, softcap: float, residuals: tuple, dout: jax.Array
 ) -> tuple:
-    query, keys, saved, heads = _specs(execution, residuals[3])
-    place = None if residuals[4] is None else P(*query[:2])
-    mapped = shard_map_per_stage(
-        execution.rules,
-        functools.partial(_device_backward, execution, window, softcap),
-        in_specs=((query, keys, keys, heads, place, query, P(*query[:3]), saved), query),
-        out_specs=(query, keys, keys, heads),
-        check_vma=False,
-    )
+    given, results = _specs(execution, *residuals[3:5])
+    body = functools.partial(_device_backward, execution, window, softcap)
+    specs = (*given, *results), given[0]
+    mapped = shard_map_per_stage(execution.rules, body, specs, given[:4], check_vma=False)
     return *mapped(residuals, dout), None
 
 
 context_attention.defvjp(_forward, _backward)
 
 
-def _specs(execution: Execution, sinks: Any) -> tuple[P, P, P | None, P | None]:
-    """The specs of queries, of keys and values, of others' that are saved, and of sinks; None for
-    what there is not."""
-    heads = None if sinks is None else execution.spec("heads")
+def _specs(execution: Execution, sinks: Any, segments: Any) -> tuple[tuple, tuple]:
+    """The specs of queries, keys, values, sinks and segments; and of the output, its log-sum-exp
+    and others' keys and values that are saved. None for what there is not."""
     query = execution.spec("batch", "sequence", "heads", None)
     keys = execution.spec("batch", "sequence", "kv_heads", None)
-    if keeps(execution.remat, "attention"):
-        return query, keys, None, heads
-    sequence = None if execution.context_method == "all-gather" else "sequence"
-    cut = [execution.rules.axes(dim) for dim in ("batch", sequence, "kv_heads")]
-    saved = P(None, sum(cut, ()))  # of messages: they are lists of elements
-    return query, keys, saved, heads
+    heads = None if sinks is None else execution.spec("heads")
+    given = query, keys, keys, heads, None if segments is None else P(*query[:2])
+    saved = None
+    if not keeps(execution.remat, "attention"):
+        sequence = None if execution.context_method == "all-gather" else "sequence"
+        cut = [execution.rules.axes(dim) for dim in ("batch", sequence, "kv_heads")]
+        saved = P(None, sum(cut, ()))  # of messages: they are lists of elements
+    return given, (query, P(*query[:3]), saved)
 
 
 def _zigzag(
@@ -126,16 +107,10 @@ def _zigzag(
 
 
 def _device_forward(
-    execution: Execution,
-    window: int | None,
-    softcap: float,
-    q: Any,
-    k: Any,
-    v: Any,
-    sinks: Any,
-    segments: Any,
+    execution: Execution, window: int | None, softcap: float, *given: Any
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Attention of one device's queries in compute format, its log-sum-exp, others' keys saved."""
+    q, k, v, sinks, segments = given
     zigzag, exchange = _zigzag(execution, window, softcap, q.shape[1], segments)
     kv = zigzag.visible(k), zigzag.visible(v)
 
@@ -147,7 +122,7 @@ def _device_forward(
     if sinks is not None:
         total = jnp.logaddexp(lse, sinks)
         out, lse = out * jnp.exp(lse - total)[..., None], total
-    return out.astype(q.dtype), lse, None if _specs(execution, sinks)[2] is None else received
+    return out.astype(q.dtype), lse, None if keeps(execution.remat, "attention") else received
 
 
 def _device_backward(
