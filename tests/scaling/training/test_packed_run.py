@@ -63,11 +63,13 @@ def metrics(folder, name):
     return {line["step"]: line[name] for line in lines if name in line}
 
 
-def test_a_run_on_a_mixture_goes_on_on_another_mesh_with_the_same_rows(run, whole, tmp_path):
+def test_a_run_on_a_mixture_goes_on_on_another_mesh_with_the_same_rows(
+    run, prepared, whole, tmp_path
+):
     folder, batches = whole
     mesh = MeshShape(fsdp=4, tensor=2)
     first = plan(replace(run, train=replace(run.train, steps=HALF)))
-    begun = trained((first, compile_programs(first)), tmp_path)
+    begun = trained((first, prepared[1]), tmp_path)  # whose rate is the same at every step
     other = plan(replace(run, mesh=mesh))
     rest = trained((other, compile_programs(other)), tmp_path, resume=True)
     np.testing.assert_array_equal(np.stack([*begun, *rest]), batches)
