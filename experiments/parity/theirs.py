@@ -37,7 +37,7 @@ def load(folder: Path, tokens: np.ndarray) -> np.ndarray:
     """The logits of the model in a folder."""
     kind = transformers.AutoModelForCausalLM
     model, said = kind.from_pretrained(
-        folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
+        folder, attn_implementation="eager", dtype=torch.float64, output_loading_info=True
     )
     wrong = {what: names for what, names in said.items() if names}
     assert not wrong, wrong
@@ -45,6 +45,8 @@ def load(folder: Path, tokens: np.ndarray) -> np.ndarray:
 
 
 def _logits(model: torch.nn.Module, tokens: np.ndarray) -> np.ndarray:
-    model.eval()
+    """In float64 but for what the library rounds to float32, whose own rounding reached 1.7e-5 of
+    the largest logit (gemma3_text, seed 2; transformers 5.24)."""
+    model.double().eval()
     with torch.no_grad():
         return model(torch.from_numpy(tokens)).logits.float().numpy()

@@ -64,7 +64,7 @@ def _marked(block: Block) -> Block:
     for step in block:
         if isinstance(step, Branch):
             step = replace(step, branches=tuple(map(_marked, step.branches)))
-        elif step.origin.layer.split("/")[0] in (FILL, DRAIN):
+        elif _scope(step):
             if isinstance(step, Loop):
                 step = replace(step, bubble_trips=step.trips)
             elif isinstance(step, Kernel) and not step.asynchronous:
@@ -75,6 +75,11 @@ def _marked(block: Block) -> Block:
             step = replace(step, body=_marked(step.body))
         marked.append(step)
     return tuple(marked)
+
+
+def _scope(step: Operation) -> str:
+    """FILL or DRAIN where a step was computed in that scope, perhaps of a frozen model; else ""."""
+    return next((s for s in step.origin.layer.split("/")[:2] if s in (FILL, DRAIN)), "")
 
 
 def _handed_on(loop: Loop) -> list[Collective]:
@@ -190,7 +195,7 @@ def _calls(
 def _kind(loop: Loop) -> Ticks:
     """What a loop over ticks runs; "": it is over none, or of one way between virtual stages."""
     if loop.bubble_trips:
-        scopes = (loop.name, loop.origin.layer.split("/")[0])
+        scopes = (loop.name.split()[-1], _scope(loop))
         return "drain" if DRAIN in scopes else "fill" if FILL in scopes else ""
     phases = {step.origin.phase for step, _ in operations(loop.body)}
     return "steady" if _handed_on(loop) and {"forward", "backward"} <= phases else ""

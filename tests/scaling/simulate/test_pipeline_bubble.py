@@ -43,10 +43,9 @@ def pipeline(microbatches: int = 8, stages: int = 4) -> Program:
 
 
 def test_the_loops_of_the_fill_and_the_drain_are_marked():
-    fill, steady, drain = mark_bubbles(
-        program(ticks(f"{FILL}/layers", 3), ticks("steady", 8), ticks(DRAIN, 3))
-    ).schedule
-    assert [loop.bubble_trips for loop in (fill, steady, drain)] == [3, 0, 3]
+    scopes = f"reference/{FILL}/layers", "reference/layers", f"{FILL}/layers", "steady", DRAIN
+    marked = mark_bubbles(program(*(ticks(scope, 3) for scope in scopes))).schedule
+    assert [loop.bubble_trips for loop in marked] == [3, 0, 3, 0, 3]
 
 
 def test_without_stages_nothing_is():
