@@ -6,6 +6,7 @@ runs, compiles or is traced on any of them under `with jax.set_mesh(mesh):`.
 """
 
 import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
@@ -26,6 +27,10 @@ MOST_HOST_DEVICES = 1024
 # Absent ones: as many take 7 s and 1 GB (65,536 of H100: 3.2 s, 0.4 GB; jax 0.10.2, two cores)
 MOST_ABSENT_DEVICES = 131_072
 PLUGIN = "jax-cuda12-plugin"
+# Of jax, as tried (experiments/jax_versions.py): 0.8.0 lacks jax.sharding.get_mesh, and up to 0.9.1
+# the plugin starts without a driver only if it is told not to look at CUDA's libraries.
+OLDEST, WITHOUT_DRIVER = (0, 8, 3), (0, 9, 2)
+SKIP_LIBRARIES = "JAX_SKIP_CUDA_CONSTRAINTS_CHECK"
 NO_MESH = Mesh(np.empty((), dtype=object), ())  # what jax takes for none
 
 
@@ -85,6 +90,12 @@ def absent_mesh(shape: MeshShape, cluster: Cluster) -> Mesh:
 
 def absent_devices(count: int, cluster: Cluster) -> list[jax.Device]:
     """The first `count` GPUs of a cluster that is not here; InputError as of `absent_mesh`."""
+    if jax.__version_info__ < OLDEST:
+        oldest = ".".join(map(str, OLDEST))
+        raise InputError(
+            f"jax {jax.__version__} cannot compile for GPUs that are not here: install jax "
+            f"{oldest} or newer, or price a dump (scaling price --hlo DUMP), which needs none"
+        )
     if count > MOST_ABSENT_DEVICES:
         raise InputError(
             f"{count:,} devices are more than the {MOST_ABSENT_DEVICES:,} that a step can be "
@@ -112,6 +123,8 @@ def _topology(target: str, hosts: int, per_host: int) -> tuple[jax.Device, ...]:
 
     _check_plugin()
     show_memories()
+    if jax.__version_info__ < WITHOUT_DRIVER:
+        os.environ.setdefault(SKIP_LIBRARIES, "1")
     place = f"1x{hosts}x{per_host}"  # slices x hosts x GPUs
     topology = topologies.get_topology_desc(platform="cuda", target_config=target, topology=place)
     return tuple(topology.devices)

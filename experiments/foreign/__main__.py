@@ -33,12 +33,17 @@ LIMIT = 600.0  # s; one program may take as long on a busy machine
 
 
 def run(name: str, environments: Path) -> Priced:
-    """Price a program in a process of its own."""
-    begun = time.perf_counter()
+    """Price a program in a process of its own, in the environment that it needs."""
     package = needs(name)
     python = str(environments / package / "bin" / "python") if package else sys.executable
     if not Path(python).exists():
         return Priced(name, name, 0, 0.0, error=f"{ABSENT} {environments / package}")
+    return priced_by(python, name)
+
+
+def priced_by(python: str, name: str) -> Priced:
+    """Price a program in a process of that interpreter."""
+    begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as cache:
         command = [python, "-m", "experiments.foreign.one", name]
         where = {**os.environ, "JAX_PLATFORMS": "cpu", "SCALING_CACHE": cache}

@@ -5,7 +5,8 @@
     x-done                                the results of the start
     dynamic-update-slice, scatter         write into their operand, alone or as the root of a fusion
     all-reduce-start                      writes into its operands
-    elementwise operations, sort          may write over an operand that nobody needs any more
+    elementwise operations, sort          may write over an operand that nobody needs any more,
+    all-reduce                            also a synchronous sum (jaxlib 0.11.1 has some)
 
 These are the rules of XLA's buffer assignment (openxla/xla, xla/hlo/analysis/
 hlo_dataflow_analysis.cc and alias_info.cc, xla/service/gpu/alias_info.cc).
@@ -32,7 +33,7 @@ def may_write_over(instruction: Instruction) -> list[tuple[int, Path]]:
     """The operands, by number, whose memory a result, by path, may take; none of a copy."""
     operands = instruction.operands
     whole = [i for i, operand in enumerate(operands) if isinstance(operand.shape, Array)]
-    if instruction.opcode == "sort":
+    if instruction.opcode in ("sort", "all-reduce"):
         return [(i, (i,) if len(operands) > 1 else ()) for i in whole]
     if instruction.opcode in ELEMENTWISE:
         return [(i, ()) for i in whole if size(operands[i].shape) == size(instruction.shape)]

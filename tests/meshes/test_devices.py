@@ -114,3 +114,9 @@ def test_a_plugin_of_another_version_than_jax_is_refused(h100: Cluster, monkeypa
         InputError, match=f"jax-cuda12-plugin 0.4.30 is not for jax {jax.__version__}"
     ):
         devices._topology("", 1, 8)
+
+
+def test_a_jax_that_is_too_old_is_told_in_one_line(h100: Cluster, monkeypatch) -> None:
+    monkeypatch.setattr(jax, "__version_info__", (0, 8, 0))
+    with pytest.raises(InputError, match="install jax 0.8.3 or newer, or price a dump"):
+        absent_mesh(MeshShape(data=8), h100)

@@ -6,9 +6,11 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
@@ -256,3 +258,18 @@ def test_xlas_own_estimates_come_where_it_has_a_table() -> None:
     assert made.peak == 2 * 4096 * 8 * 4 / 8
     old = absent_mesh(MeshShape(data=4, tensor=2), catalog.load("dgx-a100"))
     assert compile_text(lower(jax.jit(double), (argument(old),)), True).notes == (NO_TABLE,)
+
+
+@pytest.mark.parametrize(("version", "peak"), [((0, 10, 0), 120), ((0, 10, 1), 50)])
+def test_the_peak_of_an_older_jax_leaves_out_arguments_and_results(
+    version: tuple[int, ...], peak: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 bytes of arguments, 30 of results of which 20 replace some, 50 of temporaries."""
+    sizes = {"argument": 60, "output": 30, "alias": 20, "temp": 55}
+    plan = SimpleNamespace(**{f"{name}_size_in_bytes": size for name, size in sizes.items()})
+    plan.peak_memory_in_bytes = 50
+    monkeypatch.setattr(jax, "__version_info__", version)
+    device = SimpleNamespace(platform="gpu")
+    mesh = SimpleNamespace(devices=np.array([device]))
+    compiled = SimpleNamespace(memory_analysis=lambda: plan)
+    assert lowering.planned_peak(compiled, mesh) == peak

@@ -174,6 +174,8 @@ def test_a_stated_alias_is_believed(opcode: str) -> None:
         ("f32[8,4] sort(%x)", [0]),
         ("(f32[8,4], f32[8,4]) sort(%x, %y)", [0, 1]),
         ("f32[16,4] all-gather(%x)", []),
+        ("f32[8,4] all-reduce(%x)", [0]),
+        ("(f32[8,4], f32[8,4]) all-reduce(%x, %y)", [0, 1]),
     ],
 )
 def test_what_may_be_written_over(line: str, numbers: list[int]) -> None:
