@@ -15,6 +15,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from scaling.hlo.buffer_categories import category_of_argument
 from scaling.hlo.parse import Instruction, Module
@@ -155,11 +156,12 @@ def _groups(instruction: Instruction, kernel: Kernel) -> int:
     batch, *_, contracted = (int(n) for n in kernel.dims[:4])
     if batch > 1:
         return batch
+    found = []  # of each operand the sizes that can be the groups: of neighbours (groups, k)
     for operand in map(_renamed, instruction.operands):
-        dims = arrays(operand.shape)[0].dims
-        if len(dims) == 3 and dims[0] * dims[1] == contracted:  # the weights
-            return dims[0]
-    return 1
+        dims = [n for n in arrays(operand.shape)[0].dims if n > 1]
+        found.append({a for a, b in pairwise(dims) if a * b == contracted and len(dims) > 2})
+    known = [sizes for sizes in found if sizes]
+    return min(set.intersection(*known), default=1) if known else 1
 
 
 def _spread(operands: tuple[Instruction, ...]) -> Iterator[str]:
