@@ -250,6 +250,30 @@ def test_blocks_with_scales_are_multiplied_at_the_peak_of_blackwell(values, scal
 
 
 @deviceless
+@deviceless
+def test_a_refresh_in_every_tenth_step_costs_a_tenth_of_its_time():
+    """As in SOAP: a basis is refreshed by a QR decomposition now and then."""
+
+    def step(i, basis, g):
+        refresh = lambda basis: jnp.linalg.qr(g @ (g.T @ basis))[0]
+        basis = jax.lax.cond(i % 10 == 0, refresh, lambda basis: basis, basis)
+        return i + 1, basis, basis.T @ g
+
+    square = jax.ShapeDtypeStruct((512, 512), jnp.float32)
+    arguments = jax.ShapeDtypeStruct((), jnp.int32), square, square
+    price = lambda **said: sc.predict_step(jax.jit(step), *arguments, cluster=H100, **said)
+    assumed = price()
+    (part,) = assumed.conditionals
+    assert part.place.startswith("test_step.py:")
+    never, always, tenth = (price(branches={part.place: said}) for said in (0, 1, "every=10"))
+    assert always.step_time == assumed.step_time > 10 * never.step_time
+    assert assumed.step_time_low == pytest.approx(never.step_time_low)
+    mean = 0.9 * never.step_time + 0.1 * always.step_time
+    assert tenth.step_time == pytest.approx(mean)
+    assert tenth.step_time_low < mean < tenth.step_time_high < assumed.step_time_low + mean * 3
+    assert tenth.conditionals[0].shares == pytest.approx((0.9, 0.1))
+
+
 def test_a_mesh_has_devices_of_one_kind():
     devices = [*sc.device_mesh("data=4", H100).devices, *sc.device_mesh("data=4", "host").devices]
     with pytest.raises(sc.InputError, match="devices of several kinds: NVIDIA H100 .*, cpu"):
