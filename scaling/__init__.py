@@ -96,3 +96,8 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*__all__, "learn", "__version__"])
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """`%load_ext scaling` in a notebook: the cell magic %%price (`scaling.cli.magic`)."""
+    importlib.import_module("scaling.cli.magic").load_ipython_extension(ipython)

@@ -194,6 +194,27 @@ def test_a_fusion_that_xla_split_is_told_in_one_line():
     ]
 
 
+DUMP = """HloModule step, is_scheduled=true, num_partitions=8
+ENTRY %main (x: f32[1048576]) -> f32[1048576] {
+  %x = f32[1048576]{0} parameter(0)
+  %a = f32[1048576]{0} add(%x, %x), metadata={source_file="/opt/step.py" source_line=6}
+  ROOT %b = f32[1048576]{0} ROOT_OF, metadata={source_file="/opt/step.py" source_line=7}
+}
+"""
+
+
+def test_two_dumps_are_priced_and_compared(capsys, tmp_path):
+    for name, root in (
+        ("a", "negate(%a)"),
+        ("b", "all-to-all(%a), replica_groups={{0,1,2,3,4,5,6,7}}"),
+    ):
+        (tmp_path / name).write_text(DUMP.replace("ROOT_OF", root))
+    files = tmp_path / "a", tmp_path / "b"
+    check_refused(run(capsys, "diff", *files), "is XLA's dump: for which cluster? add --cluster")
+    code, out, _ = run(capsys, "diff", *files, "--cluster", "dgx-h100")
+    assert code == 0 and "most by all-to-all fp32 (" in out and "step.py:7" in out
+
+
 def test_a_saved_price_is_the_same_in_another_process(two, tmp_path):
     two[0].save(tmp_path / "here.json")
     code = f"""import scaling as sc
@@ -241,22 +262,26 @@ def test_a_base_that_is_no_base_of_this_is_refused_before_or_told_first(
     assert str(held).split("\n\n")[1] == held.notes[0]
 
 
-TEST = """
+TESTS = """
 import sys
 
+import pytest
 import scaling as sc
 
-def test_price(scaling_guard):
-    assert not {"jax", "scaling.api.predict"} & set(sys.modules)
-    p = sc.predict("gpt2-124m", cluster="dgx-h100", mesh=MESH, source="analytic", seq_len=LENGTH)
+@pytest.mark.parametrize("length", LENGTHS)
+def test_price(length, scaling_guard):
+    assert length > 1 or not {"jax", "scaling.api.result"} & set(sys.modules)
+    seq_len = GROWN if length == 512 else 256
+    where = {"cluster": "dgx-h100", "mesh": "data=8", "source": "analytic"}
+    p = sc.predict("gpt2-124m", **where, seq_len=seq_len)
     assert scaling_guard(p, fail_if="time>5%") is p
     scaling_guard(p)
 """
 
 
 def test_the_fixture_holds_a_test_against_the_base_beside_it(tmp_path):
-    def pytest_of(length, *options):
-        text = TEST.replace("LENGTH", length).replace("MESH", "'data=8'")
+    def pytest_of(lengths, grown, *options):
+        text = TESTS.replace("LENGTHS", str(lengths)).replace("GROWN", str(grown))
         (tmp_path / "test_step.py").write_text(text)
         clean = {"PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
         command = [sys.executable, "-m", "pytest", "-q", "-p", "scaling.api.pytest_guard", *options]
@@ -264,11 +289,12 @@ def test_the_fixture_holds_a_test_against_the_base_beside_it(tmp_path):
             command, cwd=tmp_path, env={**os.environ, **clean}, capture_output=True, text=True
         )
 
-    first = pytest_of("512")
-    assert first.returncode == 1 and "run pytest --scaling-update once" in first.stdout
-    assert pytest_of("512", "--scaling-update").returncode == 0
+    first = pytest_of([1, 512], 512, "--scaling-update")
+    assert first.returncode == 0, first.stdout
     bases = sorted(path.name for path in (tmp_path / "scaling_guard" / "test_step").iterdir())
-    assert bases == ["test_price-2.json", "test_price.json"]
-    again, grown = pytest_of("512"), pytest_of("1024")
-    assert again.returncode == 0, again.stdout
-    assert grown.returncode == 1 and "| time |" in grown.stdout and "**exceeded**" in grown.stdout
+    names = [f"test_price-{n}" for n in (1, 512)]
+    assert bases == sorted(f"{name}{again}.json" for name in names for again in ("", "-2"))
+    later = pytest_of([1, 512, 2], 1024).stdout
+    assert "1 passed" in later and "2 failed" in later
+    assert "| time |" in later and "**exceeded**" in later
+    assert "run pytest --scaling-update once" in later

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from scaling.compile.mlir_locations import names_in
+from scaling.compile.mlir_locations import lines_in, names_in
 
 TEXT = """#loc1 = loc("params")
 module @jit_step {
@@ -31,6 +31,13 @@ def test_files_lines_and_callers_have_no_part_in_it() -> None:
     moved = TEXT.replace("10:47 to :60", "12:1 to :2").replace("folder/step", "other/place")
     assert names_in(moved.replace("caller", "somebody_else")) == names_in(TEXT)
     assert names_in(TEXT)[3:] == ["", "", ""]
+
+
+def test_the_innermost_line_of_an_operation_is_told_and_no_caller():
+    callee = TEXT.replace('#loc5 = loc("caller"(#loc2))', '#loc5 = loc("caller"(#loc3))')
+    callee += '#loc3 = loc("caller.py":1:2 to :3)\n'
+    assert lines_in(callee) == lines_in(TEXT) == ["", *['"folder/step.py":10'] * 2, "", "", ""]
+    assert lines_in(TEXT.replace("10:47", "12:47"))[1] == '"folder/step.py":12'
 
 
 def test_a_merged_operation_has_the_names_of_all() -> None:
