@@ -37,7 +37,7 @@ def load(folder: Path, tokens: np.ndarray) -> np.ndarray:
     """The logits of the model in a folder."""
     kind = transformers.AutoModelForCausalLM
     model, said = kind.from_pretrained(
-        folder, attn_implementation="eager", dtype=torch.float64, output_loading_info=True
+        folder, attn_implementation="eager", dtype=torch.float32, output_loading_info=True
     )
     wrong = {what: names for what, names in said.items() if names}
     assert not wrong, wrong

@@ -14,7 +14,7 @@ from scaling.meshes.cluster import Cluster
 from scaling.meshes.rules import divisors
 from scaling.meshes.shape import MeshShape
 from scaling.run import Run
-from scaling.run.parallelism.rules import zero_stage
+from scaling.run.parallelism.rules import rows_of_shard, zero_stage
 from scaling.simulate.capacity import LIKELY, capacity_of, fit_probability
 from scaling.simulate.memory import memory_use
 
@@ -25,8 +25,8 @@ def fitting_runs(run: Run, mesh: MeshShape, cluster: Cluster) -> Iterator[tuple[
     Nothing where no setting fits, or where the chip's memory is not known.
     """
     stated = run.batch.microbatches
-    local = -(-run.batch.global_batch // mesh.batch_shards)
-    counts = sorted({stated, *(n for n in divisors(local) if n > stated)})
+    rows = rows_of_shard(run, mesh)
+    counts = sorted({stated, *(n for n in divisors(rows) if n > stated)})
     if run.pipeline.virtual_stages > 1 and mesh.stage > 1:
         counts = [n for n in counts if n % mesh.stage == 0 or n == stated]
     order = policies(run)

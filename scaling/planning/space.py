@@ -28,7 +28,7 @@ from scaling.planning.constraints import PARTIAL, Constraint, allowed
 from scaling.planning.refusals import Refusals
 from scaling.program.ir import Number
 from scaling.run import OURS, Run
-from scaling.run.parallelism.rules import weight_shards
+from scaling.run.parallelism.rules import rows_of_shard, weight_shards
 
 TRAINED_ZERO, ZERO = (1, 3), (1, 2, 3)  # stages of sharded weights; stage 0 is the axis `data`
 # Of a stage's layers, and all but 1, 2, 4 up to an eighth: chosen by this project.
@@ -229,12 +229,11 @@ def choices(
     sharded there is no ZeRO stage to constrain.
     """
     own, plain = refusals or (Refusals(run), Refusals(replace(run, remat=REMATS[0])))
-    local = -(-run.batch.global_batch // mesh.batch_shards)
     stages = [3]
     if weight_shards(run, mesh) > 1:
         known = TRAINED_ZERO if run.software == OURS else ZERO
         stages = allowed(constraints, "sharding.zero_stage", known)
-    counts = _counts(local, mesh.stage if run.pipeline.virtual_stages > 1 else 1)
+    counts = _counts(rows_of_shard(run, mesh), mesh.stage if run.pipeline.virtual_stages > 1 else 1)
     # Those of any software; and the run's own, where it can run on this mesh.
     every_remat = list(range(len(policies(run))))
     if run.remat not in (*REMATS, AUTO) and own.of(mesh, counts[0]):
@@ -274,9 +273,9 @@ def _again(
 
 
 @lru_cache(maxsize=1024)
-def _counts(local: int, turns: int) -> tuple[int, ...]:
-    """Microbatches of so many sequences: of virtual stages whole turns, where there are some."""
-    every = divisors(local)
+def _counts(rows: int, turns: int) -> tuple[int, ...]:
+    """Microbatches of so many rows: of virtual stages whole turns, where there are some."""
+    every = divisors(rows)
     return tuple(n for n in every if n % turns == 0) or tuple(every)
 
 

@@ -24,7 +24,7 @@ from scaling.models.accounting.remat import (
     tensor_names,
 )
 from scaling.run import OURS, Run
-from scaling.run.parallelism.rules import weight_shards, zero_stage
+from scaling.run.parallelism.rules import rows_of_shard, weight_shards, zero_stage
 from scaling.simulate.prediction import CROWDED, MemoryParts, Prediction
 
 T = TypeVar("T")
@@ -201,8 +201,7 @@ def _zero_stage(run: Run, mesh: MeshShape, stage: int) -> Iterator[ChangedRun]:
 def _microbatches(run: Run, mesh: MeshShape, times: float) -> Iterator[ChangedRun]:
     """At least `times` as many microbatches; none if a device has too few sequences."""
     least = math.ceil(run.batch.microbatches * times)
-    local = run.batch.global_batch // mesh.batch_shards
-    count = next((n for n in divisors(local) if n >= least), None)
+    count = next((n for n in divisors(rows_of_shard(run, mesh)) if n >= least), None)
     if count is not None and count != run.batch.microbatches:
         batch = replace(run.batch, microbatches=count)
         yield ChangedRun(replace(run, batch=batch), {"batch.microbatches": count})

@@ -108,6 +108,11 @@ def weight_shards(run: Run, mesh: AnyMesh) -> AxisSize:
     return mesh.size(weight_axes(run, mesh))
 
 
+def rows_of_shard(run: Run, mesh: MeshShape) -> int:
+    """What the microbatches of a batch shard share out: its sequences, or pairs of them."""
+    return -(-run.batch.global_batch // (mesh.batch_shards * (2 if run.train.pairs else 1)))
+
+
 def _sharded_dims(model: ModelConfig) -> Iterator[tuple[str, int, str]]:
     """Name and size of each dim that must divide, and its mesh axis."""
     yield "n_heads", model.n_heads, "tensor"

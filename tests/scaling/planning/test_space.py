@@ -11,7 +11,7 @@ from scaling.meshes.errors import InputError
 from scaling.meshes.shape import parse_mesh
 from scaling.planning.refusals import Refusals
 from scaling.planning.space import all_choices, choices, meshes
-from scaling.run import Pipeline
+from scaling.run import Loss, Pipeline
 from scaling.run.parallelism.checks import check_trainable_mesh
 from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import recipe
@@ -42,6 +42,8 @@ def test_settings_are_those_that_the_mesh_has_room_for():
     assert len(runs) == found.count == 2 * 2 * 3 and not found.refusal
     other = choices(replace(DENSE, software="megatron"), parse_mesh("fsdp=4"))
     assert set(np.asarray(other.grid.zero_stage)) == {1, 2, 3}
+    pairs = replace(DENSE, train=replace(DENSE.train, loss=Loss("dpo")))  # no microbatch parts one
+    assert {*np.asarray(choices(pairs, parse_mesh("data=2,fsdp=2")).grid.microbatches)} == {1}
 
 
 def test_the_policy_that_a_run_names_is_one_more():
