@@ -7,7 +7,8 @@
 A list with one object that is none of jaxlib's devices asks the first that is addressable for
 `addressable_memories()` (jaxlib/py_device_list.cc). Programs are compiled for jaxlib's own devices;
 of their results the list is asked again. What is used here of jax is private: tried with jax
-0.10.2, there in 0.12. A SingleDeviceSharding makes its own list, and still drops the kind.
+0.10.2, there in 0.12. A SingleDeviceSharding makes its own list, and still drops the kind
+(`scaling.compile.pretend.devices` has another).
 """
 
 import functools

@@ -13,6 +13,29 @@ from jax.extend.core import Literal
 
 from scaling.compile.pretend.mesh_types import constraints_of
 from scaling.meshes.absent_memory import is_absent
+from scaling.meshes.devices import named_mesh
+
+SINGLE = jax.sharding.SingleDeviceSharding
+
+
+class _Single(type):
+    """Of `SingleSharding`: its instances are those of jax's own class."""
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, SINGLE)
+
+    def __call__(cls, device: jax.Device, *, memory_kind: str | None = None) -> Any:
+        if memory_kind is None or not is_absent(device):
+            return SINGLE(device, memory_kind=memory_kind)
+        mesh = named_mesh({"device": 1}, [device])
+        return jax.sharding.NamedSharding(mesh, jax.P(), memory_kind=memory_kind)
+
+
+class SingleSharding(metaclass=_Single):
+    """`jax.sharding.SingleDeviceSharding`, which keeps the memory kind of an absent device.
+
+    jaxlib's own drops it in silence: instead of it stands a NamedSharding over a mesh of one.
+    """
 
 
 def is_over_absent(sharding: Any) -> bool:
@@ -32,7 +55,7 @@ def is_for_absent(mesh: Any) -> bool:
 
 def shape_on(array: Any, sharding: Any) -> jax.ShapeDtypeStruct:
     """The shape of an array; on one device that is not in a mesh, without a sharding."""
-    alone = isinstance(sharding, jax.sharding.SingleDeviceSharding)
+    alone = isinstance(sharding, SINGLE)
     return jax.ShapeDtypeStruct(array.shape, array.dtype, sharding=None if alone else sharding)
 
 

@@ -33,7 +33,7 @@ from scaling.compile.jax_internals import coordinated, tracing_for_absent_device
 from scaling.compile.pretend.arrays import THIS_PROCESS, answering_as_arrays
 from scaling.compile.pretend.coordinator import Coordinator, answers
 from scaling.compile.pretend.device_put import putting_shapes
-from scaling.compile.pretend.devices import is_absent
+from scaling.compile.pretend.devices import SingleSharding, is_absent
 from scaling.compile.pretend.entries import changing_jax
 from scaling.compile.pretend.pmap import mapping
 from scaling.compile.quiet import quiet
@@ -93,6 +93,7 @@ def pretending(cluster: Cluster) -> Iterator[list[jax.Device]]:
         local = sum(device.process_index == THIS_PROCESS for device in devices)
         stack.enter_context(patch.object(jax, "pmap", mapping(jax.pmap, local, len(devices))))
         stack.enter_context(putting_shapes())
+        stack.enter_context(patch.object(jax.sharding, "SingleDeviceSharding", SingleSharding))
         for name, answer in _of_devices(cluster).items():
             stack.enter_context(patch.object(type(devices[0]), name, answer, create=True))
         yield devices

@@ -95,6 +95,18 @@ def test_set_up_code_keeps_what_it_puts_on_the_host():
             assert [array.sharding.memory_kind for array in made] == ["pinned_host"] * 4
 
 
+def test_one_absent_device_has_a_host_too():
+    with sc.pretend("dgx-h100") as (first, *_):
+        One = jax.sharding.SingleDeviceSharding
+        host, device = (One(first, memory_kind=kind) for kind in ("pinned_host", "device"))
+        assert isinstance(One(first), One) and not isinstance(host.mesh, One)
+        assert One(jax.devices("cpu")[0], memory_kind="pinned_host").memory_kind == "pinned_host"
+        held = Struct((8192, 8192), jnp.float32, sharding=host)
+        found = price(jax.jit(lambda a: jax.device_put(a, device) * 2), held)
+    assert found.memory.pinned_host == 4 * 8192**2
+    assert 4 * 8192**2 / 63e9 < found.step_time < 8 * 8192**2 / 63e9
+
+
 @pytest.mark.parametrize("kind", [AxisType.Auto, AxisType.Explicit])
 def test_what_a_trace_puts_somewhere_passes_through(kind):
     def lowered(mesh):
