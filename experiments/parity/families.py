@@ -339,6 +339,12 @@ def olmoe(draw: np.random.Generator) -> Config:
     }
 
 
+def exaone4(draw: np.random.Generator) -> Config:
+    """Normalised heads, norms after blocks; windows, beside which other layers have no rotation."""
+    window = {} if draw.integers(3) else {"sliding_window": None, "layer_types": None}
+    return _plain_heads(draw) | _alternating(draw, 4) | window
+
+
 def seed_oss(draw: np.random.Generator) -> Config:
     """Biases of q, k and v or none, heads of any length."""
     return _rotary(draw) | {"attention_bias": bool(draw.integers(2))}
@@ -382,6 +388,7 @@ FAMILIES: dict[str, Callable[[np.random.Generator], Config]] = {
     "glm4": glm,
     "glm4_moe": glm4_moe,
     "olmoe": olmoe,
+    "exaone4": exaone4,
     "seed_oss": seed_oss,
     "starcoder2": starcoder2,
 }

@@ -57,6 +57,7 @@ class Family:
     rope_theta: float = 10_000.0  # where the key is absent; 0: no rotary positions
     local_rope_theta: float = 0.0  # of layers with a window, which nothing stretches; 0: as others
     window: Literal["none", "always", "switched", "pattern", "chunks", "unrotated"] = "none"
+    rotates_windows: bool = False  # beside layers with a window those without are not rotated
     default_window: int | None = None  # sliding_window where the key is absent
     default_window_layer: int = 0  # max_window_layers where the key is absent
     default_pattern: int = 0  # every so many layers one without a window, where no key says so

@@ -30,6 +30,8 @@ def with_layers(family: Family, data: Json, config: ModelConfig, where: str) -> 
     if unknown := sorted(set(kinds) - {FULL, limited}):
         refuse({"layer_types": unknown}, where)
     own: dict[str, Any] = {field: data.get(key, family.default_window)}
+    if family.rotates_windows and own[field]:
+        rotated = [kind == limited for kind in kinds]
     if family.local_rope_theta:
         theta = data.get(LOCAL_THETA) or family.local_rope_theta
         own["rope_theta"] = rope_of(data, SLIDING).get("rope_theta", theta)

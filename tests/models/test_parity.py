@@ -31,7 +31,7 @@ def difference(folder: Path, mesh: MeshShape = ONE) -> float:
 
 # Others have nothing that is not in one of the rest.
 LIKE_OTHERS = {"mistral", "qwen2", "qwen3_moe"} | {
-    *("gemma", "granitemoe", "glm", "olmoe", "seed_oss", "starcoder2"),
+    *("gemma", "granitemoe", "glm", "olmoe", "exaone4", "seed_oss", "starcoder2"),
 }
 
 
