@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 GUIDE = "clusters.md"  # its commands need files: tests/meshes/catalog/test_guide.py runs them
 JAX = "0.10.2"  # made the figures that the pages show
-BLOCK = re.compile(r"^```(\w+)(?: (\w+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^(`{3,})(\w+)(?: (\w+))?\n(.*?)^\1$", re.MULTILINE | re.DOTALL)
 # What is not run here, by its first word, and what tries it instead.
 NOT_RUN = {
     "make": "targets of the Makefile: tests/test_makefile.py, and .ci/run",
@@ -49,7 +49,7 @@ class Command:
 
 def blocks(page: Path) -> list[tuple[str, str, str]]:
     """Language, second word and text of every fenced block."""
-    return BLOCK.findall(page.read_text(encoding="utf-8"))
+    return [tuple(found) for _, *found in BLOCK.findall(page.read_text(encoding="utf-8"))]
 
 
 def commands_of(language: str, word: str, text: str) -> list[Command]:
@@ -130,7 +130,8 @@ def test_every_block_has_a_language_that_is_known():
     found = {language for page in PAGES for language, _, _ in blocks(page)}
     assert found <= {"sh", "console", "python", "json", "toml", "text"}
     for page in PAGES:
-        fences = [line for line in page.read_text().splitlines() if line.startswith("```")]
+        outside = re.sub(r"^(`{4,})\w+\n.*?^\1$", "```\n```", page.read_text(), flags=re.M | re.S)
+        fences = [line for line in outside.splitlines() if line.startswith("```")]
         assert len(fences) == 2 * len(blocks(page)), f"{page.name}: a fence without a language"
 
 

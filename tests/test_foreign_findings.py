@@ -44,7 +44,7 @@ FOUND = {
     "D2 products that Triton cannot tile": {
         "api/step": "products_that_xla_cannot_tile_are_compiled_in_another_way",
     },
-    "D3 Mosaic GPU": {"api/step": "a_kernel_of_mosaic_is_priced_when_it_is_said_to_be_local"},
+    "D3 Mosaic GPU": {"api/step": "a_kernel_of_mosaic_that_stays_on_its_device_is_counted"},
     "D4 functions of the host": {"api/step": "functions_of_the_host_are_calls_in_the_price"},
     "D5 arguments without shardings": {
         "compile/stages": "shardings_of_the_step_itself_say_on_which_mesh_it_runs",
