@@ -148,10 +148,16 @@ def _floor(kernel: Kernel, cost: KernelCost, accelerator: Accelerator, profile: 
     """Least seconds of a call: products like the best measured, bytes at peak bandwidth.
 
     Products at the peak where the best was measured on another chip; 0 of a CPU, where whole steps
-    were measured, and of a kernel that nobody timed.
+    were measured. Of a kernel that no fit describes only bytes count that a cache does not hold,
+    and none of products, which may go over theirs in another way.
     """
-    if not (profile.overlap and kernel.is_timed) or cost.unpriced:
+    if not profile.overlap or cost.unpriced:
         return 0.0
+    if not kernel.is_timed:
+        held = np.less_equal(kernel.bytes, accelerator.l2_cache or np.inf)
+        if kernel.kind != "fusion" or np.all(held):
+            return 0.0
+        kernel = replace(kernel, bytes=np.where(held, 0.0, kernel.bytes)[()], vector_flops=0.0)
     return least_time(kernel, kernel.bytes, accelerator, _at_best(profile))
 
 

@@ -102,6 +102,17 @@ def test_a_product_of_a_kind_that_nobody_timed_may_be_as_short_as_its_bytes():
     assert ends[False][0] < 1e9 / 3.35e12 < ends[True][0] and ends[False][1] >= ends[True][1]
 
 
+def test_no_transform_is_faster_than_its_passes_at_the_peak_bandwidth():
+    shape = "c64[512,512,512]"
+    found = kernel(shape, shape, [512, 512, 512])
+    priced = price(
+        Program("p", "compiled", {"data": 1}, (found,)), H100, profile_of(H100.accelerator)
+    )
+    low, high = step_range(priced)
+    three = 3 * 2 * 8 * 512**3 / 3.35e12
+    assert three * 0.9999 <= low < priced.timeline.total < high
+
+
 def test_a_depthwise_convolution_is_no_batch_of_products_and_its_range_says_so():
     """64 x 56 x 56 x 512 by 7 x 7: 1.0e10 FLOPs and 0.41 GB."""
     text = (
