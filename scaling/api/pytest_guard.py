@@ -1,7 +1,7 @@
 """The pytest plugin: a fixture that compiles a step and holds its price against a stored one.
 
     def test_price(scaling_guard):
-        scaling_guard(*make(sc.device_mesh("data=8", "dgx-h100")), cluster="dgx-h100")
+        scaling_guard(make, cluster="dgx-h100", mesh="data=8,model=8")
 
 The base lies beside the test, in scaling_guard/MODULE/TEST.json; `pytest --scaling-update` writes
 it. pytest imports this module at its start: neither jax nor the engine is imported before a test
@@ -29,10 +29,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
     """Return a function that fails the test where a step's price grew by more than it may.
 
-    scaling_guard(step, *arguments, cluster=..., fail_if="time>5%,peak>2%,flops>1%", ...)
+    scaling_guard(make, cluster="dgx-h100", mesh="data=8", fail_if="time>5%,peak>2%,flops>1%")
 
-    It takes what `sc.predict_step` does, or a prediction alone, and returns the prediction. Each
-    call in a test has a base of its own.
+    It takes what `scaling price FILE.py:make` does, that text or the function; or what
+    `sc.predict_step` does, the step and its arguments; or a prediction. It returns the prediction.
+    Each call in a test has a base of its own.
     """
     name = re.sub(r"[^\w.=-]+", "-", request.node.name).strip("-")
     folder = Path(request.node.path).parent / FOLDER / Path(request.node.path).stem
@@ -41,6 +42,7 @@ def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
     def hold(step: Any, *arguments: Any, fail_if: str | None = None, **options: Any) -> Any:
         from scaling.api.diff import guard
         from scaling.api.result import PredictionResult
+        from scaling.api.script import price_made
         from scaling.api.step import predict_step
         from scaling.meshes.errors import reworded
 
@@ -49,8 +51,12 @@ def scaling_guard(request: pytest.FixtureRequest) -> Callable[..., Any]:
         is_update = request.config.getoption(UPDATE)
         if not is_update and not base.exists():
             pytest.fail(f"there is no base {base}: run pytest {UPDATE} once", pytrace=False)
-        given = isinstance(step, PredictionResult)
-        prediction = step if given else predict_step(step, *arguments, **options)
+        if isinstance(step, PredictionResult):
+            prediction = step
+        elif arguments or hasattr(step, "lower") or hasattr(step, "as_text"):
+            prediction = predict_step(step, *arguments, **options)
+        else:
+            prediction = price_made(step, **options)
         if is_update:
             base.parent.mkdir(parents=True, exist_ok=True)
             prediction.save(base)

@@ -7,6 +7,7 @@ def make(mesh):                make(mesh) gets a jax mesh over the cluster's dev
 """
 
 import inspect
+import math
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -14,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from scaling.api.inputs import ClusterLike, MeshLike, Overrides, axis_sizes, cluster_for
 from scaling.api.result import PredictionResult
 from scaling.api.step import device_mesh, predict_step, pretend
 from scaling.meshes.cluster import Cluster
@@ -25,6 +27,24 @@ HOW = (
     "lowered"
 )
 Make = str | Callable[..., Any]
+
+
+def price_made(
+    make: Make,
+    cluster: ClusterLike,
+    nodes: int | None = None,
+    mesh: MeshLike | None = None,
+    overrides: Overrides | None = None,
+    **options: Any,
+) -> PredictionResult:
+    """Return the price of the step that a function makes; cluster and mesh as for `predict_step`.
+
+    Raises:
+        InputError: as `predict_made`; a mesh that the cluster is too small for.
+    """
+    axes = axis_sizes(mesh) if mesh else {}
+    place = cluster_for(math.prod(axes.values()), cluster, nodes, overrides)
+    return predict_made(make, place, axes, **options)
 
 
 def predict_made(

@@ -1,6 +1,5 @@
 """`scaling price`: a step that is not ours, from a script or from XLA's dump."""
 
-import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -104,8 +103,10 @@ def price(
     if hlo is not None:
         prediction: Any = sc.predict_hlo(hlo, cluster, **options)
     else:
+        from scaling.api.script import price_made
+
         options |= {"estimates": explain, "options": option, "dump_hlo": dump_hlo}
-        prediction = _from_script(step, cluster, options)
+        prediction = price_made(step, cluster, **options)
     if save is not None:
         prediction.save(save)
     if against is not None:
@@ -115,16 +116,6 @@ def price(
         prediction, json, explain, trace, pictures, beside, advice=held is None, held=held
     )
     return EXCEEDED if held is not None and held.exceeded else 0
-
-
-def _from_script(step: str, cluster: str, options: dict[str, Any]) -> Any:
-    from scaling.api.inputs import axis_sizes, cluster_for
-    from scaling.api.script import predict_made
-
-    mesh, nodes, overrides = (options.pop(name, None) for name in ("mesh", "nodes", "overrides"))
-    sizes = axis_sizes(mesh) if mesh else {}
-    place = cluster_for(math.prod(sizes.values()), cluster, nodes, overrides)
-    return predict_made(step, place, sizes, **options)
 
 
 def _pair(option: str, text: str) -> tuple[str, str]:
