@@ -293,7 +293,9 @@ class PredictionResult(Result, Prediction):
     def _repr_html_(self) -> str:
         from scaling.report.notebook import html
 
-        return html(self, f"{self.mesh} of {self.cluster.name}")
+        more = [("note", text) for text in self.notes]
+        more += [("next", advice.text) for advice in self.step_advice]
+        return html(self, f"{self.mesh} of {self.cluster.name}", more)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, PredictionResult) and self.to_dict() == other.to_dict()

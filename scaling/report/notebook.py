@@ -14,8 +14,11 @@ from scaling.simulate.prediction import Prediction
 WIDTH = 560  # pixels of a bar with its legend
 
 
-def html(prediction: Prediction, where: str) -> str:
-    """Return a table with the main figures, a bar of the step's time and one of the memory."""
+def html(prediction: Prediction, where: str, more: Sequence[tuple[str, str]] = ()) -> str:
+    """Return a table with the main figures, a bar of the step's time and one of the memory.
+
+    `more`: rows after these, each a name and a text.
+    """
     memory = prediction.memory
     terms = [(words, getattr(prediction.time, name)) for name, words in TIME_TERMS.items()]
     parts = [(name.replace("_", " "), getattr(memory, name)) for name in ON_DEVICE]
@@ -28,6 +31,7 @@ def html(prediction: Prediction, where: str) -> str:
         ("time", _bar(terms, None, format_time)),
         ("memory", f"{_bar(parts, memory.capacity, format_memory)}{verdict(memory)}"),
         ("bottleneck", escape(prediction.bottleneck)),
+        *((name, escape(text)) for name, text in more),
         *(("warning", escape(text)) for text in prediction.warnings),
     ]
     cells = "".join(

@@ -79,6 +79,7 @@ def test_a_ragged_product_that_runs_dense_costs_what_its_other_groups_do(step, c
     assert (1 - 1 / GROUPS) * dense < said.seconds < found.step_time
     assert "each of 16 groups" in said.text and said.text in found.advice()
     assert vars(said) in found.to_dict()["advice"] and said.bytes is None
+    assert f">{said.text}<" in found._repr_html_()
 
 
 @pytest.mark.deviceless
