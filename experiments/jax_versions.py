@@ -1,6 +1,6 @@
 """Programs of the foreign collection priced under several versions of jax, and the table of it.
 
-    python -m experiments.jax_versions --out experiments/results                    all, 30 minutes
+    python -m experiments.jax_versions --out experiments/results        all, 10 minutes
     python -m experiments.jax_versions --versions 0.9.2 0.12.0.1 --programs gpt_fsdp
 
 Each version has an environment of its own, which is made first (2.3 GB on disk). $PYTHON is 3.12 or
@@ -24,7 +24,7 @@ from scaling.report.formatting import columns
 
 VERSIONS = ("0.8.0", "0.8.3", "0.9.0", "0.9.2", "0.10.0", "0.10.2", "0.11.0", "0.11.2", "0.12.0.1")
 NEWEST = "0.12.0.1"  # beside which step times and products of the others stand
-PROGRAMS = ("gpt_fsdp", "remat_scan", "pipeline_ppermute", "ring_attention", "pallas_triton_matmul")
+PROGRAMS = ("gpt_fsdp", "remat_scan", "pipeline_ppermute", "ring_attention")
 # Those of the extra `deviceless`, and what this project imports
 DEVICELESS = ("jax[cuda12-local]=={0}", "jax-cuda12-plugin=={0}", "nvidia-cudnn-cu12>=9.8")
 LIBRARIES = ("nvidia-cuda-nvcc-cu12>=12.9", "nvidia-cuda-runtime-cu12>=12.9")

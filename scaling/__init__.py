@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from scaling.api.inputs import load_cluster as load_cluster
     from scaling.api.minimize import minimize as minimize
     from scaling.api.plan import plan as plan
+    from scaling.api.plan_step import plan_step as plan_step
     from scaling.api.predict import predict as predict
     from scaling.api.runs import load_run as load_run
     from scaling.api.step import device_mesh as device_mesh
@@ -44,6 +45,7 @@ _PUBLIC = {  # name -> the module that defines it
     "pretend": "scaling.api.step",
     "price_collective": "scaling.api.collective",
     "plan": "scaling.api.plan",
+    "plan_step": "scaling.api.plan_step",
     "compare": "scaling.api.compare",
     "diff": "scaling.api.diff",
     "calibrate": "scaling.api.calibrate",
@@ -66,7 +68,6 @@ _ALSO = {  # asked for less often: they work, and are not listed
     "config": "scaling.api.config",
     "evaluate": "scaling.api.trained",
     "export": "scaling.api.export",
-    "plan_step": "scaling.api.plan_step",
     "plot_comparisons": "scaling.api.compare",
     "plot_side_by_side": "scaling.api.result",
     "scaling_curves": "scaling.api.curves",

@@ -44,6 +44,7 @@ from scaling.planning.steps import StepPlan
 from scaling.profiles.profile import Profile
 from scaling.run.user_code import named_function
 
+EVERY = "all"  # as meshes
 # What others call the axes of `like`.
 ALIASES = {
     **{"dp": "data", "batch": "data", "replica": "data", "tp": "tensor", "model": "tensor"},
@@ -93,8 +94,8 @@ def plan_step(
         nodes: number of hosts; None: 1, or as many as the meshes need.
         axes: names of the axes that the function expects, outermost first, such as data,model.
         max: largest size of an axis, such as model=8.
-        meshes: such as data=4,model=2; several are split by semicolons, or a sequence; None: all
-            over the axes.
+        meshes: such as data=4,model=2; several are split by semicolons, or a sequence; all: each
+            one over the axes is compiled, whatever `top`; None: the `top` best of those.
         top: most meshes to compile. Where there are more, they are ranked first: by `like`, or by
             the collectives of the most balanced meshes, which are compiled and rescaled.
         variants: settings that the function takes as keywords, and options of XLA, compiled for
@@ -117,7 +118,8 @@ def plan_step(
     top = whole_number("--top", top)
     jobs = whole_number("--jobs", jobs or len(os.sched_getaffinity(0)))
     keep_devices_free()
-    stated = [axis_sizes(mesh) for mesh in several(meshes)]
+    is_every = meshes == EVERY
+    stated = [] if is_every else [axis_sizes(mesh) for mesh in several(meshes)]
     place = cluster_for(_most_devices(stated), cluster, nodes, overrides)
     candidates = stated or all_meshes(as_axes(axes, "--axes"), max or {}, place)
     every = as_options(options)

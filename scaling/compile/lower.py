@@ -44,7 +44,7 @@ NOTES = (NO_TABLE, *(note for _, note in CURES.values()))
 INVALID = "INVALID_ARGUMENT"  # XLA's word where the program or an option is at fault
 INSTALL = "if a library is missing: pip install 'jax-scaling[deviceless]'"
 PLAIN = re.compile(r"[ !#-\[\]-~]+")  # printable ASCII without quotes and backslashes
-WHOLE_PEAK = (0, 10, 1)  # of jax: from it on a planned peak has arguments and results
+WHOLE_PEAK = (0, 10, 1)  # of jax: from it on the planned peak of GPUs has temporaries
 WITH_ESTIMATES: Options = {"xla_gpu_collect_cost_model_stats": True}
 
 
@@ -238,15 +238,13 @@ def _check_mesh(mesh: Mesh) -> None:
 def planned_peak(compiled: jax.stages.Compiled, mesh: Mesh) -> int | None:
     """Bytes on one device at the fullest moment, as planned; None where XLA does not say.
 
-    XLA's CPU compiler leaves temporaries out of its peak: there it is all that is allocated. Before
-    jaxlib 0.10.1 the peak of GPUs is that of temporaries, without arguments and results.
+    XLA's CPU compiler leaves temporaries out of its peak, and so did that for GPUs before jax
+    0.10.1: there it is all that is allocated.
     """
     plan = compiled.memory_analysis()
     if plan is None:
         return None
-    is_cpu = mesh.devices.flat[0].platform == "cpu"
-    if not is_cpu and jax.__version_info__ >= WHOLE_PEAK:
+    if mesh.devices.flat[0].platform != "cpu" and jax.__version_info__ >= WHOLE_PEAK:
         return plan.peak_memory_in_bytes
     results = plan.output_size_in_bytes - plan.alias_size_in_bytes
-    temporaries = plan.temp_size_in_bytes if is_cpu else plan.peak_memory_in_bytes
-    return plan.argument_size_in_bytes + temporaries + results
+    return plan.argument_size_in_bytes + plan.temp_size_in_bytes + results

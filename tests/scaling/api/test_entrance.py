@@ -80,7 +80,7 @@ def test_importing_the_package_loads_nothing_else():
 
 def test_every_public_name_is_there():
     assert all(getattr(sc, name) is not None for name in sc._MODULES)
-    assert set(sc.__all__) < set(sc._MODULES) and len(sc.__all__) == 20
+    assert set(sc.__all__) < set(sc._MODULES) and len(sc.__all__) == 21
     assert set(dir(sc)) == {*sc.__all__, "learn", "__version__"}
     assert set(sc.learn.__all__) == set(dir(sc.learn)) > set(sc._OF_LEARN)
     assert all(getattr(sc.learn, name) is getattr(sc, name) for name in sc._OF_LEARN)

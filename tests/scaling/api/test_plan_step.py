@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 
 import jax
 import jax.numpy as jnp
@@ -94,6 +95,76 @@ def test_bad_input_is_one_line(make, asked, words):
         )
     told = str(error.value)
     assert words.replace("--", "") in told.replace("--", "") and "\n" not in told
+
+
+@pytest.fixture
+def shapes(tmp_path, monkeypatch):
+    """A `make` of the user, in a file; the cache is empty."""
+    monkeypatch.setenv("SCALING_CACHE", str(tmp_path / "cache"))
+    file = tmp_path / "step.py"
+    file.write_text(
+        "import jax\n"
+        "from jax.sharding import NamedSharding, PartitionSpec as P\n"
+        "def make(mesh):\n"
+        "    rows = NamedSharding(mesh, P('data'))\n"
+        "    x = jax.ShapeDtypeStruct((64, 64), 'float32', sharding=rows)\n"
+        "    return jax.jit(lambda x: x @ x), (x,)\n"
+    )
+    return file
+
+
+def kept(tmp_path):
+    return {file.name: file.stat().st_mtime_ns for file in tmp_path.rglob("*.hlo.gz")}
+
+
+MESHES = ("data=8,model=1", "data=4,model=2", "data=2,model=4", "data=1,model=8")
+
+
+def test_a_search_that_was_interrupted_goes_on_where_it_ended(shapes, tmp_path, monkeypatch):
+    from scaling.compile import jitted
+
+    made, compiled = jitted.compile_text, []
+
+    def compile_text(*given):
+        if len(compiled) == 2:
+            raise KeyboardInterrupt
+        compiled.append(given)
+        return made(*given)
+
+    load = {}
+    exec(shapes.read_text(), load)
+    search = lambda: sc.plan_step(lambda mesh: load["make"](mesh), meshes=MESHES[:3], **HOST)
+    monkeypatch.setattr(jitted, "compile_text", compile_text)
+    with pytest.raises(KeyboardInterrupt):
+        search()
+    first = kept(tmp_path)
+    assert len(first) == 2
+    monkeypatch.setattr(jitted, "compile_text", lambda *g: compiled.append(g) or made(*g))
+    assert len(search().rows()) == 3 == len(compiled)
+    assert kept(tmp_path).items() > first.items()  # and nothing was written anew
+
+
+@pytest.mark.slow
+def test_a_search_that_was_killed_leaves_no_process_and_goes_on(shapes, tmp_path, capsys):
+    command = ["plan-step", f"{shapes}:make", "--cluster", "host", "--meshes", ";".join(MESHES)]
+    started = [sys.executable, "-m", "scaling", *command, "--jobs", "1"]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        while not kept(tmp_path):
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.05)
+        process.kill()
+        assert process.stderr.read() == b""  # no bar where there is no terminal
+    first = kept(tmp_path)
+    assert 0 < len(first) < len(MESHES)
+    code, out, _ = run(capsys, *command, "--json")
+    assert code == 0 and len(json.loads(out)["plans"]) == len(MESHES)
+    assert kept(tmp_path).items() > first.items()
+
+
+@pytest.mark.deviceless
+def test_all_meshes_are_compiled_whatever_the_top(make):
+    found = sc.plan_step(make, "dgx-h100", axes="data,model", meshes="all", max="model=4", top=1)
+    assert len(found.plans) == 3 and not found.left_out
 
 
 def test_what_is_no_step_is_said(make):

@@ -260,14 +260,14 @@ def test_xlas_own_estimates_come_where_it_has_a_table() -> None:
     assert compile_text(lower(jax.jit(double), (argument(old),)), True).notes == (NO_TABLE,)
 
 
-@pytest.mark.parametrize(("version", "peak"), [((0, 10, 0), 120), ((0, 10, 1), 50)])
-def test_the_peak_of_an_older_jax_leaves_out_arguments_and_results(
+@pytest.mark.parametrize(("version", "peak"), [((0, 10, 0), 125), ((0, 10, 1), 90)])
+def test_the_peak_of_an_older_jax_leaves_out_temporaries(
     version: tuple[int, ...], peak: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """60 bytes of arguments, 30 of results of which 20 replace some, 50 of temporaries."""
+    """60 bytes of arguments, 30 of results of which 20 replace some, 55 of temporaries."""
     sizes = {"argument": 60, "output": 30, "alias": 20, "temp": 55}
     plan = SimpleNamespace(**{f"{name}_size_in_bytes": size for name, size in sizes.items()})
-    plan.peak_memory_in_bytes = 50
+    plan.peak_memory_in_bytes = 90
     monkeypatch.setattr(jax, "__version_info__", version)
     device = SimpleNamespace(platform="gpu")
     mesh = SimpleNamespace(devices=np.array([device]))
