@@ -16,7 +16,15 @@ from scaling.hlo.custom_calls import DOTS, call_target, product_of, type_name, w
 from scaling.hlo.elementwise import ARITHMETIC, FREE, vector_work
 from scaling.hlo.fusions import FusionContent, fusion_content, single_content
 from scaling.hlo.parse import Computation, Instruction
-from scaling.hlo.passes import CUB, MOST_ARRAYS, radix_bytes, sort_bytes, transform
+from scaling.hlo.passes import (
+    CUB,
+    LAUNCH_ERROR,
+    MOST_ARRAYS,
+    Sorting,
+    radix_sorting,
+    sorting,
+    transform,
+)
 from scaling.hlo.shapes import Array, arrays
 from scaling.program.ir import CAUSAL, Kernel, KernelKind
 
@@ -68,11 +76,12 @@ def _total(computation: Computation) -> Kernel | None:
     found = [work for i in computation if (work := work_of(i))]
     if not found:
         return None
-    added = ("flops", "vector_flops", "transcendentals", "bytes", "host_bytes", "again", "clashes")
+    added = "flops vector_flops transcendentals bytes host_bytes again clashes chain".split()
     largest = max(found, key=lambda work: (work.flops, work.bytes))
     sums = {name: sum(getattr(work, name) for work in found) for name in added}
     spread, is_timed = max(work.spread for work in found), all(work.is_timed for work in found)
-    return replace(largest, **sums, spread=spread, is_timed=is_timed)
+    error = max(work.error for work in found)
+    return replace(largest, **sums, spread=spread, is_timed=is_timed, error=error)
 
 
 def _kernel(instruction: Instruction) -> Kernel:
@@ -84,7 +93,8 @@ def _kernel(instruction: Instruction) -> Kernel:
     products = [p for i in content.parts if (p := product_of(i.instruction))]
     vector, transcendental = _vector_work(content)
     largest = max(products, key=lambda p: p.flops, default=None)
-    stated, again = largest.bytes if largest else None, _sorted(instruction, content)
+    stated, sorts = largest.bytes if largest else None, _sorts(instruction, content)
+    again, launching = sum(s.bytes for s in sorts), sum(s.launching for s in sorts)
     floats = [name for name in moved if name.startswith(("f", "bf", "c"))]
     most = max(floats or moved, key=lambda name: moved[name], default="")
     dtype = largest.dtype if largest else type_name(most)
@@ -109,7 +119,8 @@ def _kernel(instruction: Instruction) -> Kernel:
         value_dim=largest.value_dim if largest else 0,
         is_timed=all(p.is_timed for p in products),
         share=largest.share if largest else 1.0,
-        error=max((p.error for p in products), default=1.0),
+        error=max((*(p.error for p in products), LAUNCH_ERROR if launching else 1.0)),
+        chain=launching,
         again=content.rows.again,
         spread=content.rows.spread,
         clashes=content.rows.clashes,
@@ -121,15 +132,15 @@ def _kernel(instruction: Instruction) -> Kernel:
     return replace(passes, is_timed=False)
 
 
-def _sorted(instruction: Instruction, content: FusionContent) -> float:
-    """Bytes of the sorts of a kernel on a GPU; 0 on a CPU, which sorts outside of fusions."""
+def _sorts(instruction: Instruction, content: FusionContent) -> list[Sorting]:
+    """The sorts of a kernel on a GPU; none on a CPU, which sorts outside of fusions."""
     if call_target(instruction).startswith(CUB):
-        return radix_bytes(arrays(instruction.shape)[:MOST_ARRAYS])
+        return [radix_sorting(arrays(instruction.shape)[:MOST_ARRAYS])]
     if instruction.opcode != "fusion" and QUEUE not in instruction.backend_config:
-        return 0.0
+        return []
     sorts = [p for p in content.parts if p.instruction.opcode == "sort"]
     used = _used(instruction) if sorts else ()
-    return sum((sort_bytes(p.instruction, used) for p in sorts), 0.0)
+    return [sorting(p.instruction, used) for p in sorts]
 
 
 def _used(instruction: Instruction) -> Container[int]:

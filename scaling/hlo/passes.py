@@ -42,7 +42,26 @@ PRIMES = [p for p in range(2, 128) if all(p % d for d in range(2, p))]
 TILE = 4096
 MOST_ARRAYS = 2  # keys and values, of CUB's sort
 DIGIT = 1  # bytes of a key that a pass of CUB's sort looks at
+# s from one tiny kernel to the next: a scan of three takes 8.05 us an iteration (QuantEcon/lecture-
+# python-programming, pull request 437, JAX 0.8.1, chip not stated, 2025-11-27). CUB's sort of
+# 200,000 keys with values, of as many kernels as digits and two, takes 63 us on an RTX PRO 6000
+# (ggml-org/llama.cpp, tests of argsort, 2025), which is this three times over: hence the error.
+LAUNCH, LAUNCH_ERROR = 2.7e-6, 4.0
+NOMINAL = 2e12  # bytes/s of a chip, by which the cheaper way to sort is told: A100 to H100
 CUB = "__cub$DeviceRadixSort"  # how the targets of XLA's calls of it begin
+
+
+@dataclass(frozen=True)
+class Sorting:
+    """The work of a sort: bytes read and written, and kernels one after the other."""
+
+    bytes: float
+    kernels: int
+
+    @property
+    def launching(self) -> float:
+        """Seconds from one kernel to the next, all of them."""
+        return LAUNCH * (self.kernels - 1)
 
 
 @dataclass(frozen=True)
@@ -96,17 +115,19 @@ def _padded(n: int) -> int:
     return max(n, 1) if rest == 1 else 1 << (2 * n - 2).bit_length()
 
 
-def sort_bytes(sort: Instruction, used: Container[int]) -> float:
-    """Bytes that a `sort` reads and writes on a GPU; `used` are the numbers of results in use."""
+def sorting(sort: Instruction, used: Container[int]) -> Sorting:
+    """The work of a `sort` on a GPU; `used` are the numbers of results in use."""
     found, last = arrays(sort.shape), sort.operands[-1]
     added = last.opcode == "iota" and len(found) - 1 not in used
     along = sort.numbers("dimensions")
     length = found[0].dims[along[0]] if along and found[0].dims else 1
-    network = 2 * network_passes(length) * float(sum(array.bytes for array in found))
+    passes, moved = network_passes(length), float(sum(array.bytes for array in found))
+    network = Sorting(2 * passes * moved, passes)
     sorted_by_cub = found[:-1] if added else found
     if not 1 <= len(sorted_by_cub) <= MOST_ARRAYS:
         return network
-    return min(network, radix_bytes(sorted_by_cub))
+    seconds = lambda way: way.bytes / NOMINAL + way.launching
+    return min(network, radix_sorting(sorted_by_cub), key=seconds)
 
 
 def network_passes(length: int) -> int:
@@ -122,8 +143,8 @@ def network_passes(length: int) -> int:
     return passes
 
 
-def radix_bytes(found: Sequence[Array]) -> float:
-    """Bytes that a radix sort of keys, and of values with them, reads and writes."""
+def radix_sorting(found: Sequence[Array]) -> Sorting:
+    """The work of a radix sort of keys, and of values with them."""
     key, total = found[0], float(sum(array.bytes for array in found))
     digits = math.ceil(key.bytes / max(1, key.elements) / DIGIT)
-    return 2 * digits * total + key.bytes
+    return Sorting(2 * digits * total + key.bytes, digits + 2)

@@ -200,7 +200,13 @@ def kernel_range(
         cost: what the call was priced at.
         host: as of `scaling.simulate.kernels.kernel_time`.
     """
-    timed = kernel.error > 1  # by others, and its ends hold the errors of their times
+    if some(kernel.chain) and profile.overlap:
+        bare = replace(kernel, chain=0.0)
+        priced = replace(cost, time=cost.time - kernel.chain, overhead=cost.overhead - kernel.chain)
+        low, high = kernel_range(bare, priced, accelerator, profile, host)
+        return low + kernel.chain / kernel.error, high + kernel.chain * kernel.error
+    # by others, and its ends hold the errors of their times
+    timed = kernel.error > 1 and not kernel.is_timed
     factor = 1 if timed else 1 + kernel_half_range(kernel, cost, accelerator, profile)
     least, most = kernel_ends(kernel, cost, accelerator, profile, host)
     floor = _floor(_in_cache(kernel, accelerator, profile), cost, accelerator, profile)
@@ -276,17 +282,16 @@ def row_range(
 
     In the second all updates go to one row besides, and wait for one another. A product of a kind
     that neither a fit nor published times describe takes as long as its bytes in the first; where
-    published times are off by `error`, products and `chain` go as much faster there (products no
-    faster than others do), and as much slower in the second.
+    published times are off by `error`, products go as much faster there, but no faster than others
+    do, and as much slower in the second.
     """
-    error, chain, share = kernel.error, kernel.chain, kernel.share
+    error, share = kernel.error, kernel.share
     counts = kernel.is_timed or error > 1
     none = replace(
         kernel,
         again=0.0,
         clashes=0.0,
         flops=kernel.flops * counts,
-        chain=chain / error,
         share=max(share, min(1.0, share * error)),
     )
     all_again = replace(
@@ -294,7 +299,6 @@ def row_range(
         bytes=kernel.bytes + kernel.again,
         again=0.0,
         clashes=0.0,
-        chain=chain * error,
         share=share / error,
     )
     low, high = (kernel_time(k, accelerator, profile, host).time for k in (none, all_again))

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scaling.hlo.passes import TILE, network_passes
+from scaling.hlo.passes import NOMINAL, TILE, network_passes
 from scaling.hlo.reader import read_program
 from scaling.hlo.user_hints import Work
 from scaling.meshes import catalog
@@ -187,3 +187,15 @@ def test_a_sort_of_a_cpu_moves_its_arrays_once() -> None:
     plain = "x = f32[1048576] parameter(0); s = f32[1048576] sort(%x), dimensions={0}"
     assert kernel(plain).bytes == 2 * 4 * 2**20
     assert kernel(f"{plain}, backend_config={config}").bytes > 8 * 2**20
+
+
+@given(n=st.integers(2, 2**22), arrays=st.integers(1, 4))
+def test_a_longer_sort_never_takes_less_and_launches_its_kernels_one_by_one(n, arrays) -> None:
+    short, long = (replace(sort(arrays, length), reads=(), writes=()) for length in (n, n + n // 2))
+    seconds = lambda kernel: kernel.bytes / NOMINAL + kernel.chain
+    assert seconds(short) <= seconds(long)
+    made = Program("p", "compiled", {"data": 1}, (long,))
+    priced = price(made, A100, profile_of(A100.accelerator))
+    low, high = step_range(priced)
+    assert low <= priced.timeline.total <= high
+    assert long.chain <= priced.timeline.total
