@@ -250,7 +250,6 @@ def test_blocks_with_scales_are_multiplied_at_the_peak_of_blackwell(values, scal
 
 
 @deviceless
-@deviceless
 def test_a_refresh_in_every_tenth_step_costs_a_tenth_of_its_time():
     """As in SOAP: a basis is refreshed by a QR decomposition now and then."""
 
@@ -274,6 +273,7 @@ def test_a_refresh_in_every_tenth_step_costs_a_tenth_of_its_time():
     assert tenth.conditionals[0].shares == pytest.approx((0.9, 0.1))
 
 
+@deviceless
 def test_a_mesh_has_devices_of_one_kind():
     devices = [*sc.device_mesh("data=4", H100).devices, *sc.device_mesh("data=4", "host").devices]
     with pytest.raises(sc.InputError, match="devices of several kinds: NVIDIA H100 .*, cpu"):
