@@ -57,7 +57,8 @@ FAST = [  # cases of one model beside one another: they share what one device co
 ]
 slow = functools.partial(pytest.param, marks=pytest.mark.slow)
 PACKED = [
-    Case("data=2,fsdp=2,tensor=2", "odd", "selective", 2, documents="packed"),
+    Case("fsdp=2", documents="packed"),
+    slow(Case("data=2,fsdp=2,tensor=2", "odd", "selective", 2, documents="packed")),
     slow(Case("fsdp=2,tensor=2", "gpt", microbatches=2, zero=1, documents="packed")),
     slow(Case("expert=2,tensor=2", "deepseek-v3", "full", documents="packed")),
     slow(Case("data=2,fsdp=2,expert=2", "mixtral", "selective", 2, documents="packed")),
