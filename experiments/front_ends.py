@@ -110,6 +110,7 @@ CASES = (
     Case("mixtral-8x7b", "fsdp=8,expert=8", FULL),
     Case("mixtral-8x7b", "fsdp=8,expert=4,tensor=2", f"{FULL} model.moe.capacity_factor=1.25"),
     Case("deepseek-v3", "fsdp=32,expert=32", f"{FULL} model.moe.capacity_factor=1.25"),
+    Case("mixtral-8x7b", "expert=8", f"{SELECTIVE} model.n_layers=8", 1, 2),
     Case("llama3-8b", "fsdp=16", f"{FULL} precision.compute=tf32"),
     Case("llama3-8b", "fsdp=8,tensor=4", FULL, cluster="dgx-b200"),
     Case("gpt2-355m", "data=2,fsdp=2,tensor=2", SELECTIVE, 2, 8),
