@@ -29,7 +29,7 @@ from scaling.run.parallelism.rules import rules_for
 from scaling.run.recipes import resolve
 from scaling.run.reference import reference_model
 from scaling.training.checkpoint.checkpoints import Checkpoints
-from scaling.training.checkpoint.read import described
+from scaling.training.checkpoint.read import run_of_checkpoint
 from scaling.training.data.tokenizer import BYTES, FILE, Tokenizer, open_tokenizer
 from scaling.training.execution import execution_on
 from scaling.training.launch.gpu import avoid_absent_gpus, reserve_gpu_memory
@@ -82,8 +82,8 @@ def check_teacher(run: Run) -> None:
             open_weights(folder, there.model)
         elif (step := latest_step(saves)) is None:
             raise InputError(f"{folder} has no finished checkpoint; train it first")
-        else:
-            there = read_run(described(step_path(saves, step))[1]["run"])
+        elif saved := run_of_checkpoint(step_path(saves, step)):
+            there = read_run(saved)
         if there.model != model:
             assert model is not None
             here, size = (count_parameters(m).total for m in (model, there.model))

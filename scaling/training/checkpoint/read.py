@@ -14,10 +14,12 @@ import numpy as np
 from orbax.checkpoint import v1 as ocp
 
 from scaling.meshes.errors import InputError
+from scaling.meshes.reading import read_json
 from scaling.training.launch.consensus import all_processes, broadcast_from_first
 from scaling.training.run_folder.checksums import unsummed
 from scaling.training.weights.naming import to_dict
 
+METADATA = "_CHECKPOINT_METADATA"  # JSON of Orbax (0.12.8)
 State = Any  # a pytree of jax arrays, or of what describes them
 Restored = tuple[State, dict[str, Any], dict[str, Any]]  # state, place in the data, run description
 Described = dict[str, str]  # name of an array -> float32[64, 32]
@@ -108,6 +110,15 @@ def place_in_data(path: Path) -> dict[str, Any]:
     except UNREADABLE:
         return {}
     return place
+
+
+def run_of_checkpoint(path: Path) -> dict[str, Any]:
+    """The run description in a checkpoint; {} if it is damaged. Unlike Orbax, no device is made."""
+    try:
+        run: dict[str, Any] = read_json(path / METADATA)["custom_metadata"]["run"]
+    except (InputError, LookupError, TypeError):
+        return {}
+    return run
 
 
 def described(path: Path) -> tuple[Described, Mapping[str, Any]]:

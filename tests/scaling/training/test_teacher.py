@@ -3,7 +3,9 @@
 import json
 import shutil
 from dataclasses import replace
+from pathlib import Path
 
+import jax
 import pytest
 
 from scaling.cli import main as cli
@@ -55,8 +57,13 @@ def of_another_shape(folder):
         (of_another_shape, r"are of another model \(.* parameters\) than its description"),
     ],
 )
-def test_a_bad_teacher_is_refused_before_any_device_work(toy, teacher, tmp_path, spoil, message):
-    copy = shutil.copytree(teacher, tmp_path / "teacher")
+def test_a_bad_teacher_is_refused_before_any_device_work(
+    toy, teacher, tmp_path, spoil, message, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("devices", "local_devices", "process_index", "process_count"):
+        monkeypatch.setattr(jax, name, lambda *_: pytest.fail("asked for devices"))
+    copy = shutil.copytree(teacher, Path("teacher"))
     options = tmp_path / "run", False, None, None, (False, False)
     options_of(taught_by(toy(), copy), *options)
     spoil(copy)
