@@ -33,7 +33,7 @@ from tests.oracle.replay import replay
 IDEAL = ideal()
 LATENCIES = replace(IDEAL, links=tuple(replace(fit, latency_factor=1.0) for fit in IDEAL.links))
 PROFILES = st.sampled_from([IDEAL, LATENCIES, None])  # None: what the chip's links achieve
-MANY = settings(max_examples=2 * settings().max_examples)  # 100, or 1,000 with "thorough"
+MANY = settings(max_examples=2 * settings().max_examples)  # 50, or 1,000 with "thorough"
 
 NAMES = (
     *("dgx-h100", "mi300x-8", "h100-pcie-8", "rtx3090-10"),
