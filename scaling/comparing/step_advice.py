@@ -194,11 +194,21 @@ def _loop_copies(module: Module) -> Iterator[tuple[str, str, Array]]:
         (begin,) = loop.operands
         before = map(_renamed, begin.operands if begin.opcode == "tuple" else ())
         after = (user for part in loop.users for user in _users(part))
-        for instruction in (*body, *before, *after):
+        inside = (i for i in body if _is_carried(i))
+        for instruction in (*inside, *before, *after):
             if instruction.opcode in ("copy", "transpose", "fusion") and _is_copy(instruction):
                 (array, *_) = arrays(instruction.shape)
                 if array.bytes in carried:
                     yield instruction.name, _place(loop, *body), array
+
+
+def _is_carried(instruction: Instruction) -> bool:
+    """Whether it copies, in a loop's body, what the iteration begins or ends with, or to that."""
+    sources = [_renamed(operand) for operand in instruction.operands]
+    begins = any(
+        s.opcode == "get-tuple-element" and s.operands[0].opcode == "parameter" for s in sources
+    )
+    return begins or any(user.is_root for i in (instruction, *sources) for user in _users(i))
 
 
 def _renamed(instruction: Instruction) -> Instruction:
