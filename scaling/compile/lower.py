@@ -239,12 +239,19 @@ def planned_peak(compiled: jax.stages.Compiled, mesh: Mesh) -> int | None:
     """Bytes on one device at the fullest moment, as planned; None where XLA does not say.
 
     XLA's CPU compiler leaves temporaries out of its peak, and so did that for GPUs before jax
-    0.10.1: there it is all that is allocated.
+    0.10.1: there it is all that is allocated. So it is where temporaries on the host are larger
+    than those of the device, for XLA's peak has the larger ones; arguments and results on the host
+    are in it always.
     """
     plan = compiled.memory_analysis()
     if plan is None:
         return None
-    if mesh.devices.flat[0].platform != "cpu" and jax.__version_info__ >= WHOLE_PEAK:
-        return plan.peak_memory_in_bytes
     results = plan.output_size_in_bytes - plan.alias_size_in_bytes
-    return plan.argument_size_in_bytes + plan.temp_size_in_bytes + results
+    allocated = plan.argument_size_in_bytes + plan.temp_size_in_bytes + results
+    if mesh.devices.flat[0].platform == "cpu" or jax.__version_info__ < WHOLE_PEAK:
+        return allocated
+    if not plan.host_temp_size_in_bytes:
+        return plan.peak_memory_in_bytes
+    kept = plan.host_output_size_in_bytes - plan.host_alias_size_in_bytes
+    allocated += plan.host_argument_size_in_bytes + kept
+    return min(plan.peak_memory_in_bytes, allocated)

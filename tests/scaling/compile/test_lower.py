@@ -260,14 +260,26 @@ def test_xlas_own_estimates_come_where_it_has_a_table() -> None:
     assert compile_text(lower(jax.jit(double), (argument(old),)), True).notes == (NO_TABLE,)
 
 
-@pytest.mark.parametrize(("version", "peak"), [((0, 10, 0), 125), ((0, 10, 1), 90)])
-def test_the_peak_of_an_older_jax_leaves_out_temporaries(
-    version: tuple[int, ...], peak: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("version", "on_host", "said", "peak"),
+    [
+        ((0, 10, 0), 0, 90, 125),
+        ((0, 10, 1), 0, 90, 90),
+        ((0, 10, 1), 50, 160, 160),  # with arguments and results on the host
+        ((0, 10, 1), 100, 210, 165),  # with temporaries there, instead of those of the device
+    ],
+)
+def test_the_peak_leaves_out_temporaries_of_an_older_jax_or_of_the_host(
+    version: tuple[int, ...], on_host: int, said: int, peak: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """60 bytes of arguments, 30 of results of which 20 replace some, 55 of temporaries."""
+    """60 bytes of arguments, 30 of results of which 20 replace some, 55 of temporaries.
+
+    On the host 40 of arguments, which results of as many replace.
+    """
     sizes = {"argument": 60, "output": 30, "alias": 20, "temp": 55}
+    sizes |= {"host_argument": 40, "host_output": 40, "host_alias": 40, "host_temp": on_host}
     plan = SimpleNamespace(**{f"{name}_size_in_bytes": size for name, size in sizes.items()})
-    plan.peak_memory_in_bytes = 90
+    plan.peak_memory_in_bytes = said
     monkeypatch.setattr(jax, "__version_info__", version)
     device = SimpleNamespace(platform="gpu")
     mesh = SimpleNamespace(devices=np.array([device]))
