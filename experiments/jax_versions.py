@@ -17,18 +17,19 @@ from dataclasses import asdict
 from datetime import date
 from pathlib import Path
 
-from experiments.foreign.__main__ import priced_by
+from experiments.foreign.__main__ import priced_by, read
 from experiments.foreign.result import Priced
 from experiments.gpu.machine import git_commit
 from scaling.report.formatting import columns
 
-VERSIONS = ("0.8.0", "0.8.3", "0.9.0", "0.9.2", "0.10.0", "0.10.2", "0.11.0", "0.11.2", "0.12.0.1")
+VERSIONS = ("0.8.0", "0.8.3", "0.9.2", "0.10.2", "0.11.2", "0.12.0.1")
 NEWEST = "0.12.0.1"  # beside which step times and products of the others stand
 PROGRAMS = ("gpt_fsdp", "remat_scan", "pipeline_ppermute", "ring_attention")
 # Those of the extra `deviceless`, and what this project imports
 DEVICELESS = ("jax[cuda12-local]=={0}", "jax-cuda12-plugin=={0}", "nvidia-cudnn-cu12>=9.8")
 LIBRARIES = ("nvidia-cuda-nvcc-cu12>=12.9", "nvidia-cuda-runtime-cu12>=12.9")
 OURS = ("flax", "optax", "chex", "numpy", "rich", "scipy")
+ROWS = "rows.json"
 HEADS = ["jax", "priced", "memory: ours over the plan", "step over newest", "FLOPs over newest"]
 
 
@@ -77,20 +78,38 @@ def main(arguments: Iterable[str] | None = None) -> None:
     parser.add_argument("--environments", type=Path, default=Path(".venv-jax"), metavar="FOLDER")
     parser.add_argument("--out", type=Path, help="folder of the results")
     args = parser.parse_args(None if arguments is None else list(arguments))
-    found = {}
+    folder = args.out and args.out / f"{date.today().isoformat()}-jax-versions"
+    found = read_rows(folder / ROWS) if folder else {}
     for version in args.versions:
         python = make(args.environments, version)
         found[version] = [priced_by(str(python), name) for name in args.programs]
         print(table({version: found[version]}).splitlines()[-1], flush=True)
-    words = table(found)
-    print(f"\n{words}")
-    if args.out:
-        folder = args.out / f"{date.today().isoformat()}-jax-versions"
-        folder.mkdir(parents=True, exist_ok=True)
-        rows = {version: [asdict(row) for row in rows] for version, rows in found.items()}
-        document = {"commit": git_commit() or "not known", "versions": rows}
-        (folder / "rows.json").write_text(json.dumps(document, indent=1) + "\n")
-        (folder / "README.md").write_text(f"{page(words, args.programs)}\n")
+        if folder:
+            write(found, folder)
+    print(f"\n{table(found)}")
+
+
+def read_rows(file: Path) -> dict[str, list[Priced]]:
+    """Version -> its rows, of an earlier run; {} where there is none."""
+    document = json.loads(file.read_text()) if file.exists() else {"versions": {}}
+    return {version: list(map(read, rows)) for version, rows in document["versions"].items()}
+
+
+def write(found: Mapping[str, Sequence[Priced]], folder: Path) -> None:
+    """Write the rows and the page."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = {
+        version: [asdict(row) for row in of] for version, of in sorted(found.items(), key=_order)
+    }
+    document = {"commit": git_commit() or "not known", "versions": rows}
+    (folder / ROWS).write_text(json.dumps(document, indent=1) + "\n")
+    names = [row.name for row in next(iter(found.values()))]
+    words = table(dict(sorted(found.items(), key=_order)))
+    (folder / "README.md").write_text(f"{page(words, names)}\n")
+
+
+def _order(item: tuple[str, object]) -> tuple[int, ...]:
+    return tuple(map(int, item[0].split(".")))
 
 
 def page(words: str, programs: Sequence[str]) -> str:

@@ -122,6 +122,7 @@ def plan_step(
     stated = [] if is_every else [axis_sizes(mesh) for mesh in several(meshes)]
     place = cluster_for(_most_devices(stated), cluster, nodes, overrides)
     candidates = stated or all_meshes(as_axes(axes, "--axes"), max or {}, place)
+    top = len(candidates) if is_every else top
     every = as_options(options)
     settings = {
         name: {**setting, "options": {**every, **setting.get("options", {})}}

@@ -168,7 +168,10 @@ class _Walk:
         body = open_body(params["jaxpr" if loop.primitive.name == "scan" else "body_jaxpr"])
         trips: Integer | None
         if loop.primitive.name == "scan":
-            fixed, carried = params["num_consts"], params["num_carry"]
+            if "ft_in" in params:  # from jax 0.11 on
+                fixed, carried, _ = (len(list(part)) for part in params["ft_in"].unpack())
+            else:
+                fixed, carried = params["num_consts"], params["num_carry"]
             values, trips = list(given[: fixed + carried]), np.asarray(params["length"])
         else:
             asked, fixed = params["cond_nconsts"], params["body_nconsts"]

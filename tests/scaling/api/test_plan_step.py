@@ -144,9 +144,10 @@ def test_a_search_that_was_interrupted_goes_on_where_it_ended(shapes, tmp_path, 
     assert kept(tmp_path).items() > first.items()  # and nothing was written anew
 
 
+@pytest.mark.deviceless
 @pytest.mark.slow
 def test_a_search_that_was_killed_leaves_no_process_and_goes_on(shapes, tmp_path, capsys):
-    command = ["plan-step", f"{shapes}:make", "--cluster", "host", "--meshes", ";".join(MESHES)]
+    command = ["plan-step", f"{shapes}:make", "--cluster", "dgx-h100", "--meshes", ";".join(MESHES)]
     started = [sys.executable, "-m", "scaling", *command, "--jobs", "1"]
     with subprocess.Popen(started, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         while not kept(tmp_path):

@@ -123,6 +123,7 @@ def test_what_values_decide_leaves_the_least(decided):
     assert (found.work.flops, found.is_complete) == (2 * 64**3, False)
 
 
+@pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")
 def test_the_attention_that_comes_with_jax_is_counted_by_blocks():
     """Causal, of blocks of 128: block i of queries meets i + 1 of keys, in two products."""
     from jax.experimental.pallas.ops.gpu.attention import mha
